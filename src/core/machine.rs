@@ -1,0 +1,476 @@
+//! The machine: what is seen comes in as events, what is to be done comes out as actions.
+//!
+//! The calling contract, sans-IO style; the caller owns sockets and the clock:
+//!
+//! ```
+//! # use throughline::core::{event::{Event, Happened}, machine::Machine, settings::Settings, time::UnixMillis};
+//! # let mut machine = Machine::new(Settings::default());
+//! # let event = Event { at: UnixMillis(0), what: Happened::LeadershipAcquired };
+//! machine.handle_event(&event); // event.at is the machine's only clock
+//! while let Some(decision) = machine.poll_action() { /* submit it */ }
+//! while let Some(note) = machine.poll_note() { /* tell it */ }
+//! match machine.poll_deadline() {
+//!     Some((at, _reason)) => { /* sleep until then, at most, and call handle_timeout */ }
+//!     None => { /* nothing is due: wait for an event */ }
+//! }
+//! ```
+//!
+//! A polled action is in flight until an [`ActionFinished`](Happened::ActionFinished) event brings
+//! its outcome, or until the outcome's time-out; at most one action per object is. A polled
+//! deadline is valid until the next `handle_…` call. Nothing is decided anywhere else.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::action::{Action, Anomaly, AnomalyKind, Decision, Note, Noted, Precondition, Verb};
+use super::edge::Edge;
+use super::cluster::{Cluster, Namespace, Watch};
+use super::event::{Event, Happened, Outcome};
+use super::ids::{
+    ActionId, ClusterId, ClusterName, Key, Kind, Map, Names, ObjectKey, Role, Sym, Uid,
+};
+use super::mirror::{Hub, Upstream};
+use super::objects::{Object, UPSTREAM_NAMESPACE};
+use super::settings::{OrphanMode, Settings};
+use super::time::UnixMillis;
+use super::timers::{Due, Timers};
+use super::touch::TargetKey;
+
+/// What an action in flight was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A replica, mirrored or nudged.
+    Replica(ClusterId, Key),
+    /// A gateway, or a class of gateways.
+    Touch(ClusterId, TargetKey),
+    /// A route.
+    Route(ClusterId, Key),
+}
+
+/// What every rule needs beside its own tables.
+pub(crate) struct Desk {
+    pub(crate) settings: Settings,
+    pub(crate) now: UnixMillis,
+    pub(crate) names: Names,
+    pub(crate) leader: bool,
+    pub(crate) timers: Timers,
+    actions: VecDeque<Decision>,
+    notes: VecDeque<Note>,
+    last_id: u64,
+    in_flight: Map<ActionId, Target>,
+}
+
+/// The object of an action: where it is, and what must still hold.
+pub(crate) struct Aim {
+    pub(crate) target: Target,
+    pub(crate) cluster: ClusterName,
+    pub(crate) kind: Kind,
+    pub(crate) object: ObjectKey,
+    pub(crate) precondition: Precondition,
+    pub(crate) connectors: Vec<ObjectKey>,
+}
+
+impl Desk {
+    /// Emits an action; it is in flight from now on.
+    pub(crate) fn submit(
+        &mut self,
+        aim: Aim,
+        verb: Verb,
+        annotations: Vec<(String, Option<String>)>,
+        because: String,
+    ) -> ActionId {
+        self.last_id += 1;
+        let id = ActionId(self.last_id);
+        self.in_flight.insert(id, aim.target);
+        self.timers.no_later(Due::Flight(id), self.now.plus(self.settings.retry.outcome_timeout_ms));
+        let Aim { cluster, kind, object, precondition, connectors, .. } = aim;
+        let action =
+            Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
+        self.actions.push_back(Decision { at: self.now, action, because });
+        id
+    }
+
+    pub(crate) fn note(&mut self, what: Noted) {
+        self.notes.push_back(Note { at: self.now, what });
+    }
+
+    pub(crate) fn anomaly(
+        &mut self,
+        anomaly: AnomalyKind,
+        cluster: &ClusterName,
+        object: Option<Key>,
+        detail: String,
+    ) {
+        let object = object.map(|key| self.names.object_key(key));
+        self.note(Noted::Anomaly(Anomaly { anomaly, cluster: cluster.clone(), object, detail }));
+    }
+}
+
+/// The connector-liveness state machine. Pure: the same events give the same actions.
+pub struct Machine {
+    pub(crate) desk: Desk,
+    pub(crate) clusters: Vec<Option<Cluster>>,
+    pub(crate) cluster_ids: BTreeMap<ClusterName, ClusterId>,
+    /// By name, so that replicas of clusters that are not configured have a place, too.
+    pub(crate) upstreams: Map<Sym, Upstream>,
+    pub(crate) hubs: BTreeMap<ClusterId, Hub>,
+    pub(crate) edges: BTreeMap<ClusterId, Edge>,
+    unknown_clusters: BTreeSet<ClusterName>,
+}
+
+impl Machine {
+    /// A machine that knows nothing yet. Clusters are added by events.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            desk: Desk {
+                settings,
+                now: UnixMillis(0),
+                names: Names::default(),
+                leader: false,
+                timers: Timers::default(),
+                actions: VecDeque::new(),
+                notes: VecDeque::new(),
+                last_id: 0,
+                in_flight: Map::default(),
+            },
+            clusters: Vec::new(),
+            cluster_ids: BTreeMap::new(),
+            upstreams: Map::default(),
+            hubs: BTreeMap::new(),
+            edges: BTreeMap::new(),
+            unknown_clusters: BTreeSet::new(),
+        }
+    }
+
+    /// Takes one event. Costs O(what the event concerns).
+    pub fn handle_event(&mut self, event: &Event) {
+        self.desk.now = self.desk.now.max(event.at);
+        match &event.what {
+            Happened::ClusterAdded { cluster, roles } => self.add_cluster(cluster, roles),
+            Happened::ClusterRemoved { cluster } => self.remove_cluster(cluster),
+            Happened::ListStarted { cluster, kind } => {
+                if let Some(id) = self.cluster_id(cluster) {
+                    self.set_watch(id, *kind, Watch::Listing);
+                }
+            }
+            Happened::ListFinished { cluster, kind } => {
+                if let Some(id) = self.cluster_id(cluster) {
+                    self.set_watch(id, *kind, Watch::Live);
+                    self.list_finished(id, *kind);
+                }
+            }
+            Happened::WatchLost { cluster, kind, .. } => {
+                if let Some(id) = self.cluster_id(cluster) {
+                    self.set_watch(id, *kind, Watch::Lost);
+                    self.edge_watch_lost(id, *kind);
+                }
+            }
+            Happened::Listed { cluster, object } | Happened::Applied { cluster, object } => {
+                if let Some(id) = self.cluster_id(cluster) {
+                    let listed = matches!(event.what, Happened::Listed { .. });
+                    self.object_seen(id, object, listed);
+                }
+            }
+            Happened::Deleted { cluster, object } => {
+                if let Some(id) = self.cluster_id(cluster) {
+                    let (namespace, name) = (&object.meta.namespace, &object.meta.name);
+                    let key = self.desk.names.key(namespace, name);
+                    self.object_gone(id, object.kind(), key);
+                }
+            }
+            Happened::LeadershipAcquired => {
+                self.desk.leader = true;
+                self.take_up_held_work();
+            }
+            Happened::LeadershipLost => self.desk.leader = false,
+            Happened::ActionFinished { id, outcome } => self.action_finished(*id, outcome),
+            Happened::TimedOut => self.handle_timeout(event.at),
+        }
+        // A timer that is already due is handled at once: what waits for "now" waits for nothing.
+        self.run_timers();
+    }
+
+    /// Tells the machine that time has come to `at`.
+    pub fn handle_timeout(&mut self, at: UnixMillis) {
+        self.desk.now = self.desk.now.max(at);
+        self.run_timers();
+    }
+
+    /// The next action, oldest first.
+    pub fn poll_action(&mut self) -> Option<Decision> {
+        self.desk.actions.pop_front()
+    }
+
+    /// The next thing to tell, oldest first.
+    pub fn poll_note(&mut self) -> Option<Note> {
+        self.desk.notes.pop_front()
+    }
+
+    /// When [`Machine::handle_timeout`] must be called at the latest, and what for.
+    pub fn poll_deadline(&self) -> Option<(UnixMillis, &'static str)> {
+        self.desk.timers.first().map(|(at, due)| (at, due.reason()))
+    }
+
+    /// The settings it decides by.
+    pub fn settings(&self) -> &Settings {
+        &self.desk.settings
+    }
+
+    /// How many actions have no outcome yet.
+    pub fn in_flight(&self) -> usize {
+        self.desk.in_flight.len()
+    }
+
+    fn run_timers(&mut self) {
+        while let Some(due) = self.desk.timers.pop(self.desk.now) {
+            match due {
+                Due::Replica(hub, key) => self.evaluate_replica(hub, key),
+                Due::Bundle(edge) => self.emit_bundle(edge),
+                Due::Announce(edge, key) => self.announcement_is_late(edge, key),
+                Due::Outage(edge) => self.confirm_after_outage(edge),
+                Due::Route(hub, key) => self.evaluate_route(hub, key),
+                Due::Flight(id) => {
+                    let ms = self.desk.settings.retry.outcome_timeout_ms;
+                    let error = format!("no outcome within {ms} ms");
+                    self.action_finished(id, &Outcome::Failed { error, retry_after_ms: None });
+                }
+            }
+        }
+    }
+
+    fn cluster_id(&mut self, name: &ClusterName) -> Option<ClusterId> {
+        let id = self.cluster_ids.get(name).copied();
+        if id.is_none() && self.unknown_clusters.insert(name.clone()) {
+            let detail = "events of a cluster that was never added are ignored".to_owned();
+            self.desk.anomaly(AnomalyKind::UnknownCluster, name, None, detail);
+        }
+        id
+    }
+
+    pub(crate) fn cluster(&self, id: ClusterId) -> Option<&Cluster> {
+        self.clusters.get(usize::from(id.0))?.as_ref()
+    }
+
+    fn add_cluster(&mut self, name: &ClusterName, roles: &[Role]) {
+        if self.cluster_ids.contains_key(name) {
+            self.remove_cluster(name);
+        }
+        let Ok(number) = u16::try_from(self.clusters.len()) else { return };
+        let id = ClusterId(number);
+        let sym = self.desk.names.intern(name.as_str());
+        self.clusters.push(Some(Cluster::new(name.clone(), sym, roles)));
+        self.cluster_ids.insert(name.clone(), id);
+        if roles.contains(&Role::Upstream) {
+            self.upstreams.entry(sym).or_default().id = Some(id);
+        }
+        if roles.contains(&Role::Downstream) {
+            self.hubs.insert(id, Hub::default());
+        }
+        if roles.contains(&Role::Edge) {
+            let scope = self.desk.settings.touch.scope_of(name);
+            self.edges.insert(id, Edge::new(scope));
+        }
+    }
+
+    fn remove_cluster(&mut self, name: &ClusterName) {
+        let Some(id) = self.cluster_ids.remove(name) else { return };
+        let Some(cluster) = self.clusters.get_mut(usize::from(id.0)).and_then(Option::take) else {
+            return;
+        };
+        if let Some(upstream) = self.upstreams.get_mut(&cluster.sym) {
+            upstream.forget();
+        }
+        self.forget_hub(id);
+        self.edges.remove(&id);
+    }
+
+    fn set_watch(&mut self, id: ClusterId, kind: Kind, watch: Watch) {
+        let now = self.desk.now;
+        if let Some(Some(cluster)) = self.clusters.get_mut(usize::from(id.0)) {
+            cluster.set_watch(kind, watch, now);
+        }
+    }
+
+    fn has(&self, id: ClusterId, role: Role) -> bool {
+        self.cluster(id).is_some_and(|c| c.has(role))
+    }
+
+    fn object_seen(&mut self, id: ClusterId, object: &Object, listed: bool) {
+        let kind = object.kind();
+        let key = self.desk.names.key(&object.meta.namespace, &object.meta.name);
+        if kind == Kind::Namespace {
+            self.namespace_seen(id, key.name, object);
+            return;
+        }
+        if let Some(Some(cluster)) = self.clusters.get_mut(usize::from(id.0))
+            && cluster.is_combined()
+        {
+            cluster.members.entry(key.ns).or_default().insert((kind, key.name));
+        }
+        let orphans = self.desk.settings.orphans.mode != OrphanMode::Off;
+        match kind {
+            Kind::Connector => {
+                if self.has(id, Role::Upstream) {
+                    self.source_seen(id, key, object);
+                }
+                if self.has(id, Role::Downstream) {
+                    self.replica_seen(id, key, object, listed);
+                }
+                if self.has(id, Role::Edge) {
+                    self.edge_connector_seen(id, key, object, listed);
+                }
+            }
+            Kind::Gateway => {
+                if orphans && self.has(id, Role::Upstream) {
+                    self.upstream_gateway_seen(id, key);
+                }
+                if self.has(id, Role::Edge) {
+                    self.gateway_seen(id, key, object, listed);
+                }
+            }
+            Kind::HttpRoute if orphans && self.has(id, Role::Downstream) => {
+                self.route_seen(id, key, object, listed);
+            }
+            Kind::HttpProxy if self.has(id, Role::Edge) => self.proxy_seen(id, key, object),
+            Kind::HttpRoute | Kind::HttpProxy | Kind::Namespace => {}
+        }
+    }
+
+    fn object_gone(&mut self, id: ClusterId, kind: Kind, key: Key) {
+        if kind == Kind::Namespace {
+            if let Some(Some(cluster)) = self.clusters.get_mut(usize::from(id.0)) {
+                cluster.namespaces.remove(&key.name);
+            }
+            self.namespace_changed(id, key.name);
+            return;
+        }
+        if let Some(Some(cluster)) = self.clusters.get_mut(usize::from(id.0))
+            && let Some(members) = cluster.members.get_mut(&key.ns)
+        {
+            members.remove(&(kind, key.name));
+            if members.is_empty() {
+                cluster.members.remove(&key.ns);
+            }
+        }
+        match kind {
+            Kind::Connector => {
+                self.source_gone(id, key);
+                self.replica_gone(id, key);
+                self.edge_connector_gone(id, key);
+            }
+            Kind::Gateway => {
+                self.upstream_gateway_gone(id, key);
+                self.gateway_gone(id, key);
+            }
+            Kind::HttpRoute => self.route_gone(id, key),
+            Kind::HttpProxy => self.proxy_gone(id, key),
+            Kind::Namespace => {}
+        }
+    }
+
+    fn namespace_seen(&mut self, id: ClusterId, name: Sym, object: &Object) {
+        let Some(Some(cluster)) = self.clusters.get_mut(usize::from(id.0)) else { return };
+        let namespace = Namespace {
+            uid: Uid::new(&object.meta.uid),
+            replica: object.meta.labels.get(UPSTREAM_NAMESPACE).is_some(),
+            seen: cluster.list(Kind::Namespace),
+        };
+        let (uid, replica) = (namespace.uid.clone(), namespace.replica);
+        let old = cluster.namespaces.insert(name, namespace);
+        if old.is_none_or(|old| old.uid != uid || old.replica != replica) {
+            self.namespace_changed(id, name);
+        }
+    }
+
+    /// A namespace became known, or is not what it was: what stands on it is looked at again.
+    fn namespace_changed(&mut self, id: ClusterId, ns: Sym) {
+        self.look_again_at_sources_of(id, ns);
+        let members = self.cluster(id).and_then(|c| c.members.get(&ns).cloned()).unwrap_or_default();
+        for (kind, name) in members {
+            let key = Key { ns, name };
+            match kind {
+                Kind::Connector => {
+                    self.evaluate_replicas_of(id, key);
+                    self.evaluate_replica(id, key);
+                }
+                Kind::Gateway => self.evaluate_gateway(id, key),
+                Kind::HttpRoute => self.evaluate_route(id, key),
+                Kind::HttpProxy | Kind::Namespace => {}
+            }
+        }
+    }
+
+    fn list_finished(&mut self, id: ClusterId, kind: Kind) {
+        for key in self.not_in_the_list(id, kind) {
+            self.object_gone(id, kind, key);
+        }
+        let Some(cluster) = self.cluster(id) else { return };
+        let (upstream, combined) = (cluster.has(Role::Upstream), cluster.is_combined());
+        let all = combined && kind == Kind::Namespace;
+        if upstream && (matches!(kind, Kind::Connector | Kind::Gateway | Kind::Namespace)) {
+            self.upstream_listed(id, kind == Kind::Connector || all);
+        }
+        if kind == Kind::Connector || all {
+            self.hub_listed(id);
+        }
+        if kind == Kind::HttpRoute || all {
+            self.routes_listed(id);
+        }
+        self.edge_listed(id, kind);
+    }
+
+    /// What a finished list did not bring again.
+    fn not_in_the_list(&self, id: ClusterId, kind: Kind) -> Vec<Key> {
+        let Some(cluster) = self.cluster(id) else { return Vec::new() };
+        let list = cluster.list(kind);
+        let mut gone = BTreeSet::new();
+        match kind {
+            Kind::Namespace => {
+                // A namespace has no namespace; only the name counts.
+                let old = cluster.namespaces.iter().filter(|(_, n)| n.seen != list);
+                gone.extend(old.map(|(&name, _)| Key { ns: name, name }));
+            }
+            Kind::Connector | Kind::Gateway | Kind::HttpRoute | Kind::HttpProxy => {
+                if let Some(upstream) = self.upstreams.get(&cluster.sym) {
+                    upstream.not_in_the_list(kind, list, &mut gone);
+                }
+                if let Some(hub) = self.hubs.get(&id) {
+                    hub.not_in_the_list(kind, list, &mut gone);
+                }
+                if let Some(edge) = self.edges.get(&id) {
+                    edge.not_in_the_list(kind, list, &mut gone);
+                }
+            }
+        }
+        gone.into_iter().collect()
+    }
+
+    fn take_up_held_work(&mut self) {
+        let hubs: Vec<_> = self.hubs.keys().copied().collect();
+        for id in hubs {
+            let held = |hub: &Hub| (hub.waiting.clone(), hub.orphans.clone());
+            let (replicas, routes) = self.hubs.get(&id).map(held).unwrap_or_default();
+            for key in replicas {
+                self.evaluate_replica(id, key);
+            }
+            for key in routes {
+                self.evaluate_route(id, key);
+            }
+        }
+    }
+
+    fn action_finished(&mut self, id: ActionId, outcome: &Outcome) {
+        self.desk.timers.clear(Due::Flight(id));
+        match self.desk.in_flight.remove(&id) {
+            Some(Target::Replica(hub, key)) => self.replica_written(hub, key, id, outcome),
+            Some(Target::Touch(edge, target)) => self.target_touched(edge, target, id, outcome),
+            Some(Target::Route(hub, key)) => self.route_deleted(hub, key, id, outcome),
+            // A late answer to an action that was given up: the watch tells what became of it.
+            None if id.0 <= self.desk.last_id => {}
+            None => {
+                let cluster = ClusterName::from("");
+                let detail = format!("an outcome came for action {}, which was never decided", id.0);
+                self.desk.anomaly(AnomalyKind::UnknownAction, &cluster, None, detail);
+            }
+        }
+    }
+}

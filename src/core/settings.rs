@@ -1,0 +1,208 @@
+//! Every setting that changes a decision. They travel in the event log's header, so that a log
+//! replays to the same actions.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::ids::ClusterName;
+
+/// Settings of the machine. Durations are in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Settings {
+    /// The mirror and the nudge.
+    pub mirror: MirrorSettings,
+    /// The touch.
+    pub touch: TouchSettings,
+    /// Orphaned routes.
+    pub orphans: OrphanSettings,
+    /// When a hop that does not come is a stall.
+    pub stall: StallSettings,
+    /// How failed writes are tried again.
+    pub retry: RetrySettings,
+}
+
+/// The mirror hub-side: annotation, nudge, contention.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct MirrorSettings {
+    /// Mirror at all.
+    pub enabled: bool,
+    /// Annotations on one object may total this many bytes (the API server's limit).
+    pub annotation_limit_bytes: usize,
+    /// How long a replica may outlive its upstream Connector before its annotation is removed:
+    /// the platform's replicator usually deletes the replica within this time.
+    pub absent_grace_ms: u64,
+    /// Spoiled this often, each time within `contention_quiet_ms`, is a contention.
+    pub contention_count: u32,
+    /// The first pause before a spoiled value is written again once it is a contention; doubles.
+    pub contention_backoff_ms: u64,
+    /// The longest such pause.
+    pub contention_backoff_max_ms: u64,
+    /// Nobody spoiled it for so long: the contention is over.
+    pub contention_quiet_ms: u64,
+    /// Nudge at all.
+    pub nudge: bool,
+    /// The annotation whose change makes the carrier try again.
+    pub nudge_key: String,
+    /// The first nudge comes so long after a mirrored value did not arrive; the pause doubles.
+    pub nudge_after_ms: u64,
+    /// The longest pause between nudges.
+    pub nudge_max_ms: u64,
+}
+
+/// How the platform's own key on a Gateway is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlatformKeyMode {
+    /// Somebody else's write of it is a sign that the extension server's cache has the change.
+    Observe,
+    /// Written together with the trigger, for edges whose extension server does not; no sign.
+    Write,
+    /// Neither looked at nor written.
+    Off,
+}
+
+/// What one touch covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TouchScope {
+    /// Every gateway concerned is touched. Always right.
+    Gateway,
+    /// One gateway of the GatewayClass is touched for all; for `mergeGateways: true` only.
+    GatewayClass,
+}
+
+/// The touch edge-side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct TouchSettings {
+    /// Touch at all.
+    pub enabled: bool,
+    /// The trigger annotation; only `gateway.envoyproxy.io/…` reaches Envoy Gateway's hook.
+    pub key: String,
+    /// The platform's own key.
+    pub platform_key: PlatformKeyMode,
+    /// So long a change settles in the edge's caches before the touch.
+    pub window_ms: u64,
+    /// At most one touch an object in this time.
+    pub min_interval_ms: u64,
+    /// Confirmations, counted from the touch, in rising order.
+    pub confirm_after_ms: Vec<u64>,
+    /// One more confirmation so long after an edge's lost watch is back.
+    pub confirm_after_outage_ms: u64,
+    /// What one touch covers.
+    pub scope: TouchScope,
+    /// The scope of single edges, where it differs.
+    pub edge_scopes: BTreeMap<ClusterName, TouchScope>,
+}
+
+/// What becomes of orphaned routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OrphanMode {
+    /// Not looked for.
+    Off,
+    /// Looked for and told.
+    Report,
+    /// Deleted.
+    Delete,
+}
+
+/// Orphaned routes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct OrphanSettings {
+    /// What becomes of them.
+    pub mode: OrphanMode,
+    /// A younger route is never an orphan.
+    pub min_age_ms: u64,
+    /// So long a route must have been an orphan without a break.
+    pub settle_ms: u64,
+}
+
+/// Deadlines of the hops.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct StallSettings {
+    /// Upstream → mirrored.
+    pub mirrored_ms: u64,
+    /// Mirrored → arrived.
+    pub arrived_ms: u64,
+    /// Arrived → touched.
+    pub touched_ms: u64,
+}
+
+/// How failed writes are tried again; the executor's own quick retries come before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RetrySettings {
+    /// The first pause; doubles.
+    pub first_ms: u64,
+    /// The longest pause.
+    pub max_ms: u64,
+    /// The pause after a refusal.
+    pub refused_ms: u64,
+    /// An action whose outcome did not come in this time counts as lost.
+    pub outcome_timeout_ms: u64,
+}
+
+impl Default for MirrorSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            annotation_limit_bytes: 256 * 1024,
+            absent_grace_ms: 5_000,
+            contention_count: 3,
+            contention_backoff_ms: 1_000,
+            contention_backoff_max_ms: 60_000,
+            contention_quiet_ms: 120_000,
+            nudge: true,
+            nudge_key: "networking.datumapis.com/upstream-status-nudge".into(),
+            nudge_after_ms: 10_000,
+            nudge_max_ms: 900_000,
+        }
+    }
+}
+
+impl Default for TouchSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            key: "gateway.envoyproxy.io/connector-liveness".into(),
+            platform_key: PlatformKeyMode::Observe,
+            window_ms: 100,
+            min_interval_ms: 1_000,
+            confirm_after_ms: vec![5_000, 60_000],
+            confirm_after_outage_ms: 180_000,
+            scope: TouchScope::Gateway,
+            edge_scopes: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for OrphanSettings {
+    fn default() -> Self {
+        Self { mode: OrphanMode::Report, min_age_ms: 300_000, settle_ms: 30_000 }
+    }
+}
+
+impl Default for StallSettings {
+    fn default() -> Self {
+        Self { mirrored_ms: 5_000, arrived_ms: 10_000, touched_ms: 5_000 }
+    }
+}
+
+impl Default for RetrySettings {
+    fn default() -> Self {
+        Self { first_ms: 1_000, max_ms: 60_000, refused_ms: 300_000, outcome_timeout_ms: 60_000 }
+    }
+}
+
+impl TouchSettings {
+    /// The scope at one edge.
+    pub fn scope_of(&self, edge: &ClusterName) -> TouchScope {
+        self.edge_scopes.get(edge).copied().unwrap_or(self.scope)
+    }
+}

@@ -1,0 +1,505 @@
+//! The touch: a gateway's trigger should announce what its connectors are at the edge, in a value
+//! that was never used before, after the edge's caches have settled, and be confirmed.
+
+use std::collections::BTreeSet;
+
+use super::action::{Action, AnomalyKind, Hop, Noted, Precondition, Verb};
+use super::event::Outcome;
+use super::flight::{Flight, Landed, doubled};
+use super::ids::{ActionId, ClusterId, Key, Kind, Sym};
+use super::machine::{Aim, Machine, Target};
+use super::objects::PLATFORM_KEY;
+use super::settings::PlatformKeyMode;
+use super::time::UnixMillis;
+use super::timers::Due;
+use super::trigger::{Trigger, digest};
+
+/// What a touch covers: a gateway, or all gateways of a class through one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum TargetKey {
+    Gateway(Key),
+    Class(Sym),
+}
+
+/// Why a target has something to announce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// A connector's liveness changed at the edge.
+    Changed,
+    /// A connector was written while its watch was lost; it may have changed and changed back.
+    Unseen,
+    /// The proxy references other connectors.
+    Referenced,
+    /// The gateway is new.
+    Created,
+    /// The extension server stamped the gateway: its cache has the change now.
+    Sign,
+    /// Another writer changed the trigger.
+    Spoiled,
+    /// Found on starting: others wrote a connector after the gateway was last announced.
+    Distrusted,
+}
+
+/// The announcements of one target.
+#[derive(Default)]
+pub(crate) struct Touch {
+    pub(crate) flight: Flight,
+    /// The value in flight, and whether it is a confirmation.
+    writing: Option<Trigger>,
+    /// Something changed since the last announcement.
+    dirty: Option<Dirty>,
+    /// It was decided once whether what the gateway carries is to be trusted.
+    known: bool,
+    /// What the platform's key was taken for on first sight: announced, though not by us.
+    adopted: Option<u64>,
+    /// The highest `n` ever written or seen.
+    highest_n: u32,
+    last_touch_at: UnixMillis,
+    /// When the latest announcement (`c` = 0) was made; confirmations are counted from it.
+    announced_at: UnixMillis,
+    /// One more confirmation is due, after an outage.
+    extra: bool,
+    spoils: u32,
+    spoiled_at: UnixMillis,
+    scheduled: Option<UnixMillis>,
+    /// Connectors whose latest change waits for this target.
+    waiting: Vec<Key>,
+}
+
+/// A change that is to be announced.
+#[derive(Clone, Copy)]
+struct Dirty {
+    first_at: UnixMillis,
+    last_at: UnixMillis,
+    cause: Cause,
+    /// The gateway's `n` when it became dirty.
+    n: u32,
+}
+
+impl Touch {
+    pub(crate) fn take_waiting(&mut self) -> Vec<Key> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Takes the connectors that are not referenced any longer: nobody waits for them.
+    pub(crate) fn take_unreferenced(&mut self, referenced: &[Key]) -> Vec<Key> {
+        self.waiting.extract_if(.., |key| !referenced.contains(key)).collect()
+    }
+}
+
+/// The gateways of one class, for scope `gatewayClass`.
+#[derive(Default)]
+pub(crate) struct Class {
+    sum: u64,
+    /// Gateways with connectors: those that carry the trigger first, then by namespace and name.
+    members: BTreeSet<(bool, Box<str>, Box<str>, Key)>,
+    pub(crate) touch: Touch,
+}
+
+impl Class {
+    pub(crate) fn update(&mut self, key: Key, (ns, name): (&str, &str), carries: bool, old: u64, new: u64) {
+        self.sum = self.sum.wrapping_sub(old).wrapping_add(new);
+        for first in [false, true] {
+            self.members.remove(&(first, ns.into(), name.into(), key));
+        }
+        if new != 0 {
+            self.members.insert((!carries, ns.into(), name.into(), key));
+        }
+    }
+
+    pub(crate) fn representative(&self) -> Option<Key> {
+        self.members.first().map(|(.., key)| *key)
+    }
+
+    pub(crate) fn digest(&self) -> Option<u64> {
+        (!self.members.is_empty()).then(|| digest([self.sum]))
+    }
+
+    pub(crate) fn members(&self) -> impl Iterator<Item = Key> + '_ {
+        self.members.iter().map(|(.., key)| *key)
+    }
+}
+
+impl Machine {
+    /// Something about a gateway changed that has to be announced. `connector`: whose change.
+    pub(crate) fn mark(&mut self, id: ClusterId, gateway: Key, cause: Cause, connector: Option<Key>) {
+        let now = self.desk.now;
+        let Some(edge) = self.edges.get_mut(&id) else { return };
+        let Some(target) = edge.target_of(gateway) else { return };
+        let n = edge.object_of(target).and_then(|g| edge.gateways.get(&g)?.value).map_or(0, |v| v.n);
+        let has_connectors = !edge.connectors_of(gateway).is_empty();
+        let Some(touch) = edge.touch(target) else { return };
+        // Until the target was looked at once, `acquaint` decides; a change since then counts.
+        if touch.known && (has_connectors || cause == Cause::Referenced) {
+            let dirty = touch.dirty.get_or_insert(Dirty { first_at: now, last_at: now, cause, n });
+            (dirty.last_at, dirty.cause, dirty.n) = (now, cause, n);
+            touch.flight.wish_changed();
+        }
+        if let Some(connector) = connector
+            && touch.known
+            && !touch.waiting.contains(&connector)
+        {
+            touch.waiting.push(connector);
+            if let Some(found) = edge.connectors.get_mut(&connector) {
+                found.unannounced += 1;
+                let at = now.plus(self.desk.settings.stall.touched_ms);
+                self.desk.timers.clear(Due::Announce(id, connector));
+                self.desk.timers.no_later(Due::Announce(id, connector), at);
+            }
+        }
+        self.evaluate_target(id, target);
+    }
+
+    /// What stands under the trigger's key changed.
+    pub(crate) fn value_changed(&mut self, id: ClusterId, gateway: Key, value: Option<Trigger>) {
+        let now = self.desk.now;
+        let Some(cluster) = self.cluster(id).map(|c| c.name.clone()) else { return };
+        let Some(edge) = self.edges.get_mut(&id) else { return };
+        let Some(target) = edge.target_of(gateway) else { return };
+        if edge.object_of(target) != Some(gateway) {
+            return;
+        }
+        let wish = edge.digest_of(&self.desk.names, target);
+        let Some(touch) = edge.touch(target) else { return };
+        touch.flight.seen();
+        let Some(wish) = wish.filter(|_| touch.known) else { return };
+        if value.is_some() && value == touch.writing {
+            return;
+        }
+        if let Some(value) = value.filter(|v| v.digest == wish) {
+            // Another replica announced the same, after the change that is still to be announced.
+            let newer = touch.dirty.is_some_and(|d| value.n > d.n) && value.c == 0;
+            if newer {
+                touch.dirty = None;
+            }
+            if value.n > touch.highest_n && value.c == 0 {
+                touch.announced_at = now;
+                touch.last_touch_at = now;
+            }
+            touch.highest_n = touch.highest_n.max(value.n);
+            if newer {
+                let waiting = touch.take_waiting();
+                self.announced(id, waiting);
+            }
+            return;
+        }
+        touch.highest_n = touch.highest_n.max(value.map_or(0, |v| v.n));
+        let settings = &self.desk.settings;
+        if now.since(touch.spoiled_at) > settings.mirror.contention_quiet_ms {
+            touch.spoils = 0;
+        }
+        touch.spoils += 1;
+        touch.spoiled_at = now;
+        let spoils = touch.spoils;
+        let times = spoils.saturating_sub(1);
+        let max_ms = settings.mirror.contention_backoff_max_ms;
+        let pause_ms = doubled(settings.touch.min_interval_ms, times, max_ms);
+        touch.flight.pause_until(now.plus(pause_ms));
+        let dirty = Dirty { first_at: now, last_at: now, cause: Cause::Spoiled, n: 0 };
+        touch.dirty.get_or_insert(dirty);
+        if spoils >= settings.mirror.contention_count && spoils.is_power_of_two() {
+            let detail = format!(
+                "another writer keeps changing {} ({spoils} times by now); it is written again \
+                 after a pause of {pause_ms} ms",
+                settings.touch.key
+            );
+            self.desk.anomaly(AnomalyKind::Contention, &cluster, Some(gateway), detail);
+        }
+    }
+
+    pub(crate) fn evaluate_gateway(&mut self, id: ClusterId, gateway: Key) {
+        if let Some(target) = self.edges.get(&id).and_then(|e| e.target_of(gateway)) {
+            self.evaluate_target(id, target);
+        }
+    }
+
+    /// Compares what a target announces with what it should, and schedules the difference.
+    pub(crate) fn evaluate_target(&mut self, id: ClusterId, target: TargetKey) {
+        let at = self.due_at(id, target);
+        let Some(edge) = self.edges.get_mut(&id) else { return };
+        let scheduled = edge.touch(target).map(|touch| std::mem::replace(&mut touch.scheduled, at));
+        if let Some(Some(old)) = scheduled {
+            edge.bundle.remove(&(old, target));
+        }
+        if let Some(at) = at {
+            edge.bundle.insert((at, target));
+        }
+        self.schedule_bundle(id);
+    }
+
+    fn schedule_bundle(&mut self, id: ClusterId) {
+        self.desk.timers.clear(Due::Bundle(id));
+        if let Some(edge) = self.edges.get(&id)
+            && let Some(&(at, _)) = edge.bundle.first()
+        {
+            let window_ms = self.desk.settings.touch.window_ms;
+            let at = at.max(edge.last_bundle_at.plus(window_ms));
+            self.desk.timers.no_later(Due::Bundle(id), at);
+        }
+    }
+
+    /// When a target is to be written, if it is.
+    fn due_at(&mut self, id: ClusterId, target: TargetKey) -> Option<UnixMillis> {
+        let now = self.desk.now;
+        let replica_ns = |key: Key| self.cluster(id).and_then(|c| c.is_replica_namespace(key.ns));
+        let edge = self.edges.get(&id)?;
+        let gateway = edge.object_of(target)?;
+        let placed = replica_ns(gateway) == Some(true);
+        (edge.ready && placed && self.desk.settings.touch.enabled).then_some(())?;
+        let wish = edge.digest_of(&self.desk.names, target)?;
+        let edge = self.edges.get_mut(&id)?;
+        if edge.touch(target).is_some_and(|t| !t.known) {
+            self.acquaint(id, target, gateway, wish);
+        }
+        let settings = &self.desk.settings.touch;
+        let edge = self.edges.get_mut(&id)?;
+        let value = edge.gateways.get(&gateway)?.value;
+        let touch = edge.touch(target)?;
+        if touch.flight.in_flight.is_some() {
+            return None;
+        }
+        let no_sooner = touch.flight.not_before.max(
+            // Two writes of one object are apart; the first ever need not wait.
+            if touch.last_touch_at > UnixMillis(0) {
+                touch.last_touch_at.plus(settings.min_interval_ms)
+            } else {
+                UnixMillis(0)
+            },
+        );
+        let announced = value.map(|v| v.digest).or(touch.adopted) == Some(wish);
+        if !announced {
+            let dirty = Dirty { first_at: now, last_at: now, cause: Cause::Created, n: 0 };
+            touch.dirty.get_or_insert(dirty);
+        }
+        if let Some(dirty) = touch.dirty {
+            let settled = dirty.last_at.plus(settings.window_ms);
+            // A connector that never stops changing is announced all the same.
+            let at_most = dirty.first_at.plus(settings.window_ms.max(settings.min_interval_ms));
+            return Some(settled.min(at_most).max(no_sooner));
+        }
+        let value = value?;
+        if touch.extra {
+            return Some(now.max(no_sooner));
+        }
+        let after_ms = *settings.confirm_after_ms.get(value.c as usize)?;
+        Some(touch.announced_at.plus(after_ms).max(no_sooner))
+    }
+
+    /// First sight of a target: is what it carries to be trusted?
+    fn acquaint(&mut self, id: ClusterId, target: TargetKey, gateway: Key, wish: u64) {
+        let now = self.desk.now;
+        let settings = &self.desk.settings.touch;
+        let Some(edge) = self.edges.get_mut(&id) else { return };
+        let Some(found) = edge.gateways.get(&gateway) else { return };
+        let (value, we_wrote_at) = (found.value, found.we_wrote_at);
+        // Nothing in a status tells away-and-back from never-away; the times of the writes do.
+        let others = edge.others_wrote_at(target);
+        let distrusted = matches!((we_wrote_at, others), (Some(we), Some(they)) if they > we);
+        let by_platform = settings.platform_key == PlatformKeyMode::Observe
+            && matches!(target, TargetKey::Gateway(_))
+            && edge.is_stamped(gateway);
+        let confirm_after = |c: u32| settings.confirm_after_ms.get(c as usize).copied();
+        let Some(touch) = edge.touch(target) else { return };
+        touch.known = true;
+        let dirty = |cause| Some(Dirty { first_at: now, last_at: now, cause, n: 0 });
+        match value {
+            Some(value) if value.digest == wish => {
+                touch.highest_n = value.n;
+                // Confirmations go on from where they were, counted from the last write.
+                let since = match value.c.checked_sub(1).and_then(confirm_after) {
+                    Some(done_ms) => UnixMillis(we_wrote_at.unwrap_or(now).0.saturating_sub(done_ms)),
+                    None => we_wrote_at.unwrap_or(now),
+                };
+                touch.announced_at = since;
+                touch.dirty = if distrusted { dirty(Cause::Distrusted) } else { None };
+            }
+            Some(value) => {
+                touch.highest_n = value.n;
+                touch.dirty = dirty(Cause::Changed);
+            }
+            None if by_platform => touch.adopted = Some(wish),
+            None => touch.dirty = dirty(Cause::Created),
+        }
+    }
+
+    /// The window closed: writes everything of the edge that is due, in one bundle.
+    pub(crate) fn emit_bundle(&mut self, id: ClusterId) {
+        let now = self.desk.now;
+        let mut due = Vec::new();
+        if let Some(edge) = self.edges.get_mut(&id) {
+            while edge.bundle.first().is_some_and(|(at, _)| *at <= now) {
+                due.extend(edge.bundle.pop_first());
+            }
+            if !due.is_empty() {
+                edge.last_bundle_at = now;
+            }
+        }
+        for (_, target) in due {
+            if let Some(touch) = self.edges.get_mut(&id).and_then(|e| e.touch(target)) {
+                touch.scheduled = None;
+            }
+            // What was scheduled is decided by what is now.
+            match self.due_at(id, target) {
+                Some(at) if at <= now => self.emit_touch(id, target),
+                _ => self.evaluate_target(id, target),
+            }
+        }
+        self.schedule_bundle(id);
+    }
+
+    fn emit_touch(&mut self, id: ClusterId, target: TargetKey) {
+        let now = self.desk.now;
+        let Some(cluster) = self.cluster(id).map(|c| c.name.clone()) else { return };
+        let Some(edge) = self.edges.get_mut(&id) else { return };
+        let (Some(gateway), Some(wish)) = (edge.object_of(target), edge.digest_of(&self.desk.names, target))
+        else {
+            return;
+        };
+        let stamp = edge.stamp(gateway);
+        let behind = match target {
+            TargetKey::Gateway(_) => edge.connectors_behind(target),
+            TargetKey::Class(_) => Vec::new(),
+        };
+        let Some(found) = edge.gateways.get(&gateway) else { return };
+        let (uid, value) = (found.uid.text(), found.value);
+        let Some(touch) = edge.touch(target) else { return };
+        let announced = value.filter(|v| v.digest == wish && touch.dirty.is_none());
+        touch.highest_n = touch.highest_n.max(value.map_or(0, |v| v.n)) + 1;
+        let trigger =
+            Trigger { digest: wish, n: touch.highest_n, c: announced.map_or(0, |v| v.c + 1) };
+        let because = because(touch, target, announced.is_some());
+        if announced.is_none() {
+            touch.announced_at = now;
+        }
+        touch.writing = Some(trigger);
+        touch.dirty = None;
+        touch.extra = false;
+        touch.last_touch_at = now;
+        let waiting = if behind.is_empty() { touch.waiting.clone() } else { behind };
+        let settings = &self.desk.settings.touch;
+        let mut annotations = vec![(settings.key.clone(), Some(trigger.to_string()))];
+        if settings.platform_key == PlatformKeyMode::Write {
+            annotations.push((PLATFORM_KEY.to_owned(), stamp));
+        }
+        let keys = waiting.into_iter().take(Action::CONNECTORS_MAX);
+        let connectors = keys.map(|key| self.desk.names.object_key(key)).collect();
+        let aim = Aim {
+            target: Target::Touch(id, target),
+            cluster,
+            kind: Kind::Gateway,
+            object: self.desk.names.object_key(gateway),
+            precondition: Precondition { uid, ..Precondition::default() },
+            connectors,
+        };
+        let action = self.desk.submit(aim, Verb::Touch, annotations, because);
+        if let Some(touch) = self.edges.get_mut(&id).and_then(|e| e.touch(target)) {
+            touch.flight.launch(action);
+        }
+    }
+
+    pub(crate) fn target_touched(&mut self, id: ClusterId, target: TargetKey, action: ActionId, outcome: &Outcome) {
+        let now = self.desk.now;
+        let retry = self.desk.settings.retry;
+        let Some(edge) = self.edges.get_mut(&id) else { return };
+        let gateway = edge.object_of(target);
+        let Some(touch) = edge.touch(target) else { return };
+        if touch.flight.in_flight != Some(action) {
+            return;
+        }
+        let landed = touch.flight.land(now, outcome, &retry);
+        let error = touch.flight.error.clone().unwrap_or_default();
+        let writing = touch.writing.take();
+        match landed {
+            Landed::Yes => {
+                touch.adopted = None;
+                let clean = touch.dirty.is_none();
+                let waiting = if clean { touch.take_waiting() } else { Vec::new() };
+                if let Some(found) = gateway.and_then(|g| edge.gateways.get_mut(&g))
+                    && found.value.is_none_or(|v| writing.is_some_and(|w| w.n > v.n))
+                {
+                    found.value = writing;
+                }
+                if let Some(gateway) = gateway {
+                    // A gateway that carries the trigger comes first in its class.
+                    edge.update_class(&self.desk.names, gateway);
+                }
+                self.announced(id, waiting);
+            }
+            Landed::No | Landed::Refused => {
+                // It may have landed all the same; the next value differs in any case.
+                if writing.is_some_and(|w| w.c == 0) {
+                    let dirty = Dirty { first_at: now, last_at: now, cause: Cause::Changed, n: 0 };
+                    touch.dirty.get_or_insert(dirty);
+                }
+            }
+        }
+        if landed == Landed::Refused
+            && let Some(cluster) = self.cluster(id).map(|c| c.name.clone())
+        {
+            let detail = format!(
+                "the API server refuses the touch: {error}; it is tried again in {} s, or when a \
+                 connector changes",
+                retry.refused_ms / 1000
+            );
+            self.desk.anomaly(AnomalyKind::Refused, &cluster, gateway, detail);
+        }
+        self.evaluate_target(id, target);
+    }
+
+    /// Targets have announced the latest change of these connectors.
+    pub(crate) fn announced(&mut self, id: ClusterId, connectors: Vec<Key>) {
+        let Some(name) = self.cluster(id).map(|c| c.name.clone()) else { return };
+        for key in connectors {
+            let Some(edge) = self.edges.get_mut(&id) else { return };
+            let Some(connector) = edge.connectors.get_mut(&key) else { continue };
+            connector.unannounced = connector.unannounced.saturating_sub(1);
+            if connector.unannounced > 0 {
+                continue;
+            }
+            let online = connector.liveness.online;
+            let stall = connector.touch_stall.take();
+            self.desk.timers.clear(Due::Announce(id, key));
+            if let Some(stall) = stall {
+                self.desk.note(Noted::StallEnded(*stall));
+            }
+            self.note_hop(&name, key, Hop::Touched, online);
+        }
+    }
+
+    /// An edge's outage is over for a while: what was announced around it is confirmed once more.
+    pub(crate) fn confirm_after_outage(&mut self, id: ClusterId) {
+        let window = self.desk.settings.touch.confirm_after_ms.last().copied().unwrap_or(0);
+        let Some(edge) = self.edges.get_mut(&id) else { return };
+        let since = edge.outage_since;
+        for target in edge.targets() {
+            let Some(touch) = self.edges.get_mut(&id).and_then(|e| e.touch(target)) else { continue };
+            if touch.announced_at.plus(window) >= since && touch.last_touch_at > UnixMillis(0) {
+                touch.extra = true;
+                self.evaluate_target(id, target);
+            }
+        }
+    }
+}
+
+fn because(touch: &Touch, target: TargetKey, confirms: bool) -> String {
+    let whose = match target {
+        TargetKey::Gateway(_) => "its proxy's connectors",
+        TargetKey::Class(_) => "the class's connectors",
+    };
+    if touch.extra && confirms {
+        return "confirmed once more after the edge's outage, for caches that were late".to_owned();
+    }
+    if confirms {
+        return "confirmed with a new value, for caches that were late".to_owned();
+    }
+    let why = match touch.dirty.map_or(Cause::Changed, |d| d.cause) {
+        Cause::Changed => "liveness changed at the edge",
+        Cause::Unseen => "a connector was written while its watch was lost",
+        Cause::Referenced => "the proxy references other connectors",
+        Cause::Created => "nothing was announced on it yet",
+        Cause::Sign => "the extension server has stamped it: its cache has the change now",
+        Cause::Spoiled => "another writer changed the trigger",
+        Cause::Distrusted => "a connector was written after the last announcement",
+    };
+    format!("{why}; announces {whose}")
+}

@@ -1,0 +1,221 @@
+//! The reader: each line is parsed once, straight from its bytes into its members.
+
+use std::io::{self, BufRead, Read};
+use std::sync::Arc;
+
+use super::input::{self, Progress};
+use super::parse::{Parser, content, read_header};
+use super::{Header, LINE_BYTES_MAX, Line, LogError, Problem, Warning};
+
+/// Reads an event log line by line, in memory bounded by its longest line.
+///
+/// After an error, and after the end, there is nothing more to read.
+pub struct Reader<R> {
+    name: Arc<str>,
+    input: R,
+    progress: Option<Progress>,
+    buffer: Vec<u8>,
+    line_number: u64,
+    bytes_read: u64,
+    /// The input has no more lines.
+    is_exhausted: bool,
+    is_done: bool,
+    header: Header,
+    parser: Parser,
+}
+
+/// How a line ended.
+enum Ending {
+    Newline,
+    EndOfInput,
+    /// A compressed stream without its end; the input ends there, too.
+    BrokenOff(io::Error),
+}
+
+impl Reader<Box<dyn BufRead>> {
+    /// Opens the log at `path`, `-` for stdin, and reads its header. Gzip and zstd are recognised
+    /// by their first bytes, whatever the name.
+    pub fn open(path: &str) -> Result<Self, LogError> {
+        let (name, opened) = if path == "-" {
+            ("stdin", input::decompressing(io::stdin()).map(|input| (input, None)))
+        } else {
+            (path, input::open(path))
+        };
+        let (input, progress) =
+            opened.map_err(|source| LogError::Open { file: name.into(), source })?;
+        Reader { progress, ..Reader::headless(name, input) }.with_header()
+    }
+
+    /// Reads a log, plain or compressed, from anywhere; `name` stands for it in messages.
+    pub fn decompressing(name: &str, input: impl Read + 'static) -> Result<Self, LogError> {
+        let input = input::decompressing(input)
+            .map_err(|source| LogError::Open { file: name.into(), source })?;
+        Reader::new(name, input)
+    }
+}
+
+impl<R: BufRead> Reader<R> {
+    /// Reads a log that is not compressed, its header at once; `name` stands for it in messages.
+    pub fn new(name: &str, input: R) -> Result<Self, LogError> {
+        Self::headless(name, input).with_header()
+    }
+
+    /// The header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The next line that matters; `None` at the end of the log.
+    pub fn next_line(&mut self) -> Result<Option<Line>, LogError> {
+        if self.is_done {
+            return Ok(None);
+        }
+        let line = self.read_line();
+        if !matches!(line, Ok(Some(_))) {
+            self.is_done = true;
+        }
+        line
+    }
+
+    /// The number of the line that was read last, counted from 1; the header is one of them.
+    pub fn line_number(&self) -> u64 {
+        self.line_number
+    }
+
+    /// How many bytes the lines read so far have, decompressed.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read
+    }
+
+    /// How much of a regular file was read, from 0 to 1, a buffer ahead of the lines; `None` for
+    /// other inputs, whose size is not known.
+    pub fn progress(&self) -> Option<f64> {
+        self.progress.as_ref().map(Progress::fraction)
+    }
+
+    /// The warnings since the last call. There are few: one a kind or a cause, not one a line.
+    /// Those about the log as a whole come with its end.
+    pub fn warnings(&mut self) -> Vec<Warning> {
+        let warning = |(line, text)| Warning { file: self.name.clone(), line, text };
+        self.parser.take_warnings().into_iter().map(warning).collect()
+    }
+
+    fn headless(name: &str, input: R) -> Self {
+        Self {
+            name: name.into(),
+            input,
+            progress: None,
+            buffer: Vec::new(),
+            line_number: 0,
+            bytes_read: 0,
+            is_exhausted: false,
+            is_done: false,
+            header: Header { clusters: Vec::new(), settings: None },
+            parser: Parser::default(),
+        }
+    }
+
+    fn with_header(mut self) -> Result<Self, LogError> {
+        loop {
+            let ending = self.fill()?;
+            let line = content(&self.buffer, self.line_number);
+            match (line.is_empty(), ending) {
+                (false, Some(ending)) => {
+                    self.header = match (read_header(line), ending) {
+                        (Ok(header), _) => header,
+                        (Err(_), Ending::BrokenOff(source)) => return Err(self.unreadable(source)),
+                        (Err(problem), _) => return Err(self.refused(problem)),
+                    };
+                    for cluster in &self.header.clusters {
+                        self.parser.add_cluster(&cluster.name);
+                    }
+                    return Ok(self);
+                }
+                (true, Some(Ending::BrokenOff(source))) => return Err(self.unreadable(source)),
+                (true, Some(_)) => {}
+                (_, None) => {
+                    self.line_number = 1;
+                    return Err(self.refused(Problem::Empty));
+                }
+            }
+        }
+    }
+
+    fn read_line(&mut self) -> Result<Option<Line>, LogError> {
+        loop {
+            let Some(ending) = self.fill()? else {
+                self.parser.sum_up(self.line_number);
+                return Ok(None);
+            };
+            let line = content(&self.buffer, self.line_number);
+            if line.is_empty() {
+                continue;
+            }
+            match (self.parser.parse(line, self.line_number), ending) {
+                (Ok(Some(line)), _) => return Ok(Some(line)),
+                (Ok(None), _) => {}
+                (Err(problem), Ending::EndOfInput) if problem.is_torn() => {
+                    self.parser.warn(
+                        self.line_number,
+                        format!(
+                            "the last line breaks off after {} bytes, as after a crash; it is \
+                             left out",
+                            self.buffer.len()
+                        ),
+                    );
+                }
+                (Err(problem), Ending::BrokenOff(_)) if problem.is_torn() => {}
+                (Err(problem), _) => return Err(self.refused(problem)),
+            }
+        }
+    }
+
+    /// Reads a line into the buffer; `None` at the end.
+    fn fill(&mut self) -> Result<Option<Ending>, LogError> {
+        self.buffer.clear();
+        if self.is_exhausted {
+            return Ok(None);
+        }
+        // Room for CR and LF, which do not count.
+        let bytes_max = LINE_BYTES_MAX as u64 + 2;
+        let read = self.input.by_ref().take(bytes_max).read_until(b'\n', &mut self.buffer);
+        self.bytes_read += self.buffer.len() as u64;
+        if self.buffer.is_empty() && read.is_ok() {
+            return Ok(None);
+        }
+        self.line_number += 1;
+        match read {
+            Ok(_) if self.buffer.ends_with(b"\n") => Ok(Some(Ending::Newline)),
+            Ok(_) if self.buffer.len() > LINE_BYTES_MAX => Err(self.refused(Problem::TooLong)),
+            Ok(_) => {
+                self.is_exhausted = true;
+                Ok(Some(Ending::EndOfInput))
+            }
+            Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
+                self.is_exhausted = true;
+                let text = "the compressed stream breaks off in this line, as after a crash; what \
+                            comes before it is read";
+                self.parser.warn(self.line_number, text.to_owned());
+                Ok(Some(Ending::BrokenOff(source)))
+            }
+            Err(source) => Err(self.unreadable(source)),
+        }
+    }
+
+    fn refused(&self, problem: Problem) -> LogError {
+        let problem = Box::new(problem);
+        LogError::Refused { file: self.name.clone(), line: self.line_number, problem }
+    }
+
+    fn unreadable(&self, source: io::Error) -> LogError {
+        LogError::Read { file: self.name.clone(), line: self.line_number, source }
+    }
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Line, LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_line().transpose()
+    }
+}

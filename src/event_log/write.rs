@@ -1,0 +1,62 @@
+//! The writer: one line at a time, in one call to the sink each.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::Header;
+use super::line::{DecisionOut, EventOut, HeaderOut};
+use crate::core::action::Decision;
+use crate::core::event::Event;
+
+/// Writes an event log. Each line, its `\n` included, reaches the sink in a single `write_all`,
+/// so a crash tears at most the last line. Nothing is flushed but by [`Writer::flush`].
+#[derive(Debug)]
+pub struct Writer<W: Write> {
+    sink: W,
+    line: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    /// Starts a log: writes the header line.
+    pub fn new(sink: W, header: &Header) -> io::Result<Self> {
+        let mut writer = Self { sink, line: Vec::new() };
+        writer.write(&HeaderOut::from(header))?;
+        Ok(writer)
+    }
+
+    /// Writes what entered the machine.
+    pub fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.write(&EventOut::new(event.at, &event.what))
+    }
+
+    /// Writes what left the machine.
+    pub fn action(&mut self, decision: &Decision) -> io::Result<()> {
+        let Decision { at, action, because } = decision;
+        self.write(&DecisionOut { at_ms: *at, action, because })
+    }
+
+    /// Flushes the sink.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+
+    /// Gives back the sink, e.g. to finish a compressed stream.
+    pub fn into_inner(self) -> W {
+        self.sink
+    }
+
+    fn write(&mut self, line: &impl Serialize) -> io::Result<()> {
+        self.line.clear();
+        serde_json::to_writer(&mut self.line, line)?;
+        // A Connector's status stands here as its source spelled it. Inside a JSON string a line
+        // break is always escaped; one that is not is mere layout, and would break the line.
+        if self.line.contains(&b'\n') || self.line.contains(&b'\r') {
+            for byte in self.line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+                *byte = b' ';
+            }
+        }
+        self.line.push(b'\n');
+        self.sink.write_all(&self.line)
+    }
+}
