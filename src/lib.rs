@@ -13,3 +13,5 @@ pub mod core;
 pub mod event_log;
 pub mod outage;
 pub mod replay;
+pub mod report;
+pub mod world;

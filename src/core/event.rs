@@ -1,5 +1,7 @@
 //! What enters the machine: one closed enum. Past tense: an event tells what happened.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::ids::{ActionId, ClusterName, Kind, Role};
@@ -42,7 +44,7 @@ pub enum Happened {
         /// Where.
         cluster: ClusterName,
         /// The object.
-        object: Box<Object>,
+        object: Arc<Object>,
     },
     /// The list is complete, and the watch that follows it is live.
     ListFinished {
@@ -56,14 +58,14 @@ pub enum Happened {
         /// Where.
         cluster: ClusterName,
         /// The object as it is now.
-        object: Box<Object>,
+        object: Arc<Object>,
     },
     /// An object is gone.
     Deleted {
         /// Where.
         cluster: ClusterName,
         /// The object as it last was.
-        object: Box<Object>,
+        object: Arc<Object>,
     },
     /// A watch broke. What it showed is now unknown, not empty.
     WatchLost {

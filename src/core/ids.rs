@@ -268,11 +268,6 @@ impl Names {
         Key { ns: self.intern(namespace), name: self.intern(name) }
     }
 
-    /// The symbol of a name that was seen before.
-    pub(crate) fn find(&self, text: &str) -> Option<Sym> {
-        self.by_text.get(text).copied()
-    }
-
     pub(crate) fn text(&self, sym: Sym) -> &str {
         self.texts.get(sym.0 as usize).map_or("", |text| text)
     }
@@ -354,6 +349,5 @@ mod tests {
         assert_eq!(a, names.key("ns", "x"));
         assert_ne!(a, names.key("x", "ns"));
         assert_eq!(names.object_key(a).to_string(), "ns/x");
-        assert_eq!(names.find("none"), None);
     }
 }

@@ -275,5 +275,7 @@ mod tests {
         assert_eq!(spell(&nested(128)), Some(nested(128)));
         assert_eq!(spell(&nested(129)), None);
         assert_eq!(spell(&nested(100_000)), None);
+        let side_by_side = format!("[{}[]]", "[{}],".repeat(500));
+        assert_eq!(spell(&side_by_side).as_ref(), Some(&side_by_side));
     }
 }

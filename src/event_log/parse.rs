@@ -233,10 +233,10 @@ impl Parser {
         event: &EventName,
         object: Option<Wire>,
         line_number: u64,
-    ) -> Result<Option<Box<Object>>, Problem> {
+    ) -> Result<Option<std::sync::Arc<Object>>, Problem> {
         let object = object.ok_or_else(|| Problem::missing(event, "object"))?;
         match Object::try_from(object) {
-            Ok(object) => Ok(Some(Box::new(object))),
+            Ok(object) => Ok(Some(std::sync::Arc::new(object))),
             Err(ObjectError::UnknownKind(kind)) => {
                 // Without an apiVersion it is the kind alone.
                 let name = kind.rsplit(' ').next().unwrap_or_default().to_owned();

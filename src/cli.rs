@@ -1,0 +1,287 @@
+//! The command line's words, and what each does.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use throughline::core::ids::ObjectKey;
+use throughline::core::settings::{OrphanMode, PlatformKeyMode, Settings, TouchScope};
+use throughline::event_log::Reader;
+use throughline::replay::{self, Mode, Options, Replay};
+use throughline::report;
+
+/// The replay did not converge, or did not verify.
+const NOT_CONVERGED: u8 = 1;
+/// Bad usage, or input that can't be used.
+pub(crate) const BAD_INPUT: u8 = 2;
+
+/// Carries tunnel-connector liveness from project control planes to the edge, and says where it
+/// got lost.
+#[derive(Debug, Parser)]
+#[command(name = "throughline", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Replay an event log: where liveness got lost, and what throughline would have done.
+    ///
+    /// Exit codes: 0 converged (or verified), 1 not, 2 bad usage or input.
+    Replay(ReplayArgs),
+}
+
+#[derive(Debug, Args)]
+struct ReplayArgs {
+    /// Event logs; `-` is standard input; .gz and .zst are read, too
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<String>,
+    /// Carry actions out on top of the recording, or compare with the recorded ones [default:
+    /// verify when the log holds actions or outcomes, else what-if]
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// Tell of this connector only, by its name upstream or at the hub and edges
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_key)]
+    connector: Option<ObjectKey>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// After the last line, virtual time goes on until nothing is due, for at most this long
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "15m")]
+    run_on: u64,
+    /// How long the carrier takes from hub to edge in a what-if
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "50ms")]
+    carrier_delay: u64,
+    /// Write what entered and left the machine to this file, as an event log that verifies
+    #[arg(long, value_name = "FILE")]
+    event_log: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Settings that change decisions")]
+    settings: SettingArgs,
+}
+
+/// Settings given here go before those in the log's header, which go before the defaults.
+#[derive(Debug, Args)]
+struct SettingArgs {
+    /// What one touch covers; `gateway-class` for mergeGateways: true only
+    #[arg(long, value_enum)]
+    scope: Option<ScopeArg>,
+    /// What the platform's own key on a Gateway is good for
+    #[arg(long, value_enum)]
+    platform_key: Option<PlatformKeyArg>,
+    /// What becomes of orphaned routes
+    #[arg(long, value_enum)]
+    orphans: Option<OrphansArg>,
+    /// How long a change settles at the edge before the touch
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
+    window: Option<u64>,
+    /// Any setting, by its path in the header: touch.minIntervalMs=2000
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    set: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    /// A story for people.
+    Text,
+    /// Everything, for programs.
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ScopeArg {
+    Gateway,
+    GatewayClass,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PlatformKeyArg {
+    Observe,
+    Write,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OrphansArg {
+    Off,
+    Report,
+    Delete,
+}
+
+fn object_key(text: &str) -> Result<ObjectKey, String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(ObjectKey::new(namespace, name))
+        }
+        _ => Err("expected NAMESPACE/NAME, for example default/home-lab".to_owned()),
+    }
+}
+
+fn duration_ms(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err("expected a number and a unit of ms, s, m or h, for example 100ms".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "expected a number before the unit".to_owned())?;
+    number.checked_mul(factor).ok_or_else(|| "that is too long".to_owned())
+}
+
+impl SettingArgs {
+    fn apply(&self, settings: &mut Settings) -> anyhow::Result<()> {
+        if let Some(scope) = self.scope {
+            settings.touch.scope = match scope {
+                ScopeArg::Gateway => TouchScope::Gateway,
+                ScopeArg::GatewayClass => TouchScope::GatewayClass,
+            };
+        }
+        if let Some(mode) = self.platform_key {
+            settings.touch.platform_key = match mode {
+                PlatformKeyArg::Observe => PlatformKeyMode::Observe,
+                PlatformKeyArg::Write => PlatformKeyMode::Write,
+                PlatformKeyArg::Off => PlatformKeyMode::Off,
+            };
+        }
+        if let Some(mode) = self.orphans {
+            settings.orphans.mode = match mode {
+                OrphansArg::Off => OrphanMode::Off,
+                OrphansArg::Report => OrphanMode::Report,
+                OrphansArg::Delete => OrphanMode::Delete,
+            };
+        }
+        if let Some(ms) = self.window {
+            settings.touch.window_ms = ms;
+        }
+        for set in &self.set {
+            *settings = changed(settings, set)?;
+        }
+        Ok(())
+    }
+}
+
+/// One `path=value` laid over the settings; an unknown path says which there are.
+fn changed(settings: &Settings, set: &str) -> anyhow::Result<Settings> {
+    let (path, value) = set.split_once('=').with_context(|| {
+        format!("--set {set}: expected PATH=VALUE, for example touch.windowMs=200")
+    })?;
+    let mut tree = serde_json::to_value(settings).context("settings as JSON")?;
+    let mut place = &mut tree;
+    for step in path.split('.') {
+        let known: Vec<_> = place.as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
+        place = match place.get_mut(step) {
+            Some(next) => next,
+            None => bail!("--set {set}: there is no {step:?} here; there are: {}", known.join(", ")),
+        };
+    }
+    *place = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+    serde_json::from_value(tree).with_context(|| format!("--set {set}: {value:?} does not fit there"))
+}
+
+/// Does what the command line says.
+pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Replay(args) => replay_files(&args),
+    }
+}
+
+fn replay_files(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+    if args.files.len() > 1 && args.event_log.is_some() {
+        bail!("--event-log takes one FILE to replay, and {} were given", args.files.len());
+    }
+    let stdout = io::stdout();
+    let options = report::Options {
+        color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+        width: terminal_width(),
+        connector: args.connector.clone(),
+    };
+    let mut good = true;
+    for file in &args.files {
+        let replay = replay_file(args, file)?;
+        for warning in &replay.warnings {
+            eprintln!("{warning}");
+        }
+        good &= replay.verdict.good;
+        let mut out = BufWriter::new(stdout.lock());
+        let written = match args.output {
+            Output::Text => report::text(&replay, &options, &mut out),
+            Output::Json => report::json(&replay, &options, &mut out),
+        };
+        match written.and_then(|()| out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            written => written.context("writing the report to standard output")?,
+        }
+    }
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(NOT_CONVERGED) })
+}
+
+fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
+    let mut reader = Reader::open(file)?;
+    let options = Options {
+        mode: args.mode,
+        run_on_ms: args.run_on,
+        carrier_delay_ms: args.carrier_delay,
+        ..Options::default()
+    };
+    let log = args.event_log.as_deref().map(|path| create(path, file)).transpose()?;
+    let mut progress = Progress::new(file);
+    let settings = |settings: &mut Settings| args.settings.apply(settings);
+    let replay = replay::replay(&mut reader, file, settings, &options, log, |r| {
+        progress.tick(r.line_number(), || r.progress());
+    });
+    progress.clear();
+    replay
+}
+
+fn create(path: &Path, input: &str) -> anyhow::Result<BufWriter<File>> {
+    let same = |input: &Path| Some(input.canonicalize().ok()? == path.canonicalize().ok()?);
+    if same(Path::new(input)) == Some(true) {
+        bail!("--event-log {}: that is the file to replay", path.display());
+    }
+    let file = File::create(path).with_context(|| format!("--event-log {}", path.display()))?;
+    Ok(BufWriter::new(file))
+}
+
+/// Columns of the terminal, as the shell tells them; 100 where it does not.
+fn terminal_width() -> usize {
+    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    columns.filter(|c| *c >= 40).unwrap_or(100)
+}
+
+/// A line on standard error, where that is a terminal and it takes long.
+struct Progress<'a> {
+    file: &'a str,
+    shown: bool,
+    next: Instant,
+    is_terminal: bool,
+}
+
+impl<'a> Progress<'a> {
+    fn new(file: &'a str) -> Self {
+        let next = Instant::now() + Duration::from_millis(500);
+        Self { file, shown: false, next, is_terminal: io::stderr().is_terminal() }
+    }
+
+    fn tick(&mut self, line: u64, share: impl FnOnce() -> Option<f64>) {
+        if !self.is_terminal || !line.is_multiple_of(1024) || Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + Duration::from_millis(200);
+        self.shown = true;
+        let share = share().map_or(String::new(), |s| format!(" ({:.0} %)", s * 100.0));
+        eprint!("\r{}: line {line}{share} ", self.file);
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! A recorded log, driven through the machine.
+//!
+//! Two ways: *verify* feeds the recorded lines alone and compares the machine's actions with the
+//! recorded ones; *what-if* carries the machine's actions out in a [`World`](crate::world::World)
+//! on top of the recorded changes, and goes on after the last line until nothing is due.
+
+mod audit;
+mod verify;
+mod what_if;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, Write};
+
+use crate::core::action::{Decision, Note, Noted, Stall};
+use crate::core::event::{Event, Happened, Outcome};
+use crate::core::ids::{ActionId, ObjectKey};
+use crate::core::objects::{
+    Body, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, upstream_cluster_name,
+};
+use crate::core::settings::Settings;
+use crate::core::time::UnixMillis;
+use crate::event_log::{ClusterSpec, Header, Line, LogError, Reader, Writer};
+use crate::outage::{Outage, Outages};
+
+/// How a log is replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Actions are carried out in memory on top of the recorded changes.
+    WhatIf,
+    /// The recorded lines alone; the actions must equal the recorded ones.
+    Verify,
+}
+
+/// An action and its fate.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// What was decided, when, and why.
+    pub decision: Decision,
+    /// When its outcome came, and which.
+    pub finished: Option<(UnixMillis, Outcome)>,
+}
+
+/// Whether all ended well.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// What-if: everything is as it should be at the end, and nothing is under way.
+    /// Verify: every action equals the recorded one.
+    pub good: bool,
+    /// What is not, in words; empty when `good`.
+    pub problems: Vec<String>,
+}
+
+/// Everything there is to tell of one replay.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The file's name as it was given.
+    pub file: String,
+    /// How it was replayed.
+    pub mode: Mode,
+    /// The clusters of the log.
+    pub clusters: Vec<ClusterSpec>,
+    /// The settings that were decided by.
+    pub settings: Settings,
+    /// Lines that were events.
+    pub events: u64,
+    /// The time of the first line.
+    pub first_at: UnixMillis,
+    /// The time of the last line.
+    pub last_at: UnixMillis,
+    /// When virtual time ended.
+    pub ended_at: UnixMillis,
+    /// Every action, in order.
+    pub actions: Vec<Done>,
+    /// Everything that was told, in order.
+    pub notes: Vec<Note>,
+    /// The reader's warnings.
+    pub warnings: Vec<String>,
+    /// Which upstream connectors are which replicas, for every replica seen.
+    pub ways: Vec<Way>,
+    /// When users saw the wrong thing, as recorded.
+    pub recorded: Vec<Outage>,
+    /// When they would have with throughline; what-if only.
+    pub replayed: Vec<Outage>,
+    /// Whether all ended well.
+    pub verdict: Verdict,
+}
+
+/// One connector: what it is called upstream, and at hub and edges.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Way {
+    /// The upstream cluster and connector, as the replica's labels say; `None` where no replica
+    /// with labels was seen (an edge alone).
+    pub upstream: Option<(String, ObjectKey)>,
+    /// Its name at hub and edges.
+    pub replica: ObjectKey,
+}
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `None`: verify when the log holds outcomes, else what-if.
+    pub mode: Option<Mode>,
+    /// After the last line, virtual time goes on for at most this long.
+    pub run_on_ms: u64,
+    /// From a hub's change to the edge's, in what-if.
+    pub carrier_delay_ms: u64,
+    /// From a decision to its landing, in what-if.
+    pub write_ms: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { mode: None, run_on_ms: 900_000, carrier_delay_ms: 50, write_ms: 10 }
+    }
+}
+
+/// Replays a log. `settings` change what the header says (or the defaults); `progress` hears of
+/// every line; everything that enters and leaves the machine is written to `log`.
+///
+/// # Errors
+/// The log can't be read, or the new one can't be written.
+pub fn replay<R: BufRead, W: Write>(
+    reader: &mut Reader<R>,
+    file: &str,
+    settings: impl FnOnce(&mut Settings) -> anyhow::Result<()>,
+    options: &Options,
+    log: Option<W>,
+    mut progress: impl FnMut(&Reader<R>),
+) -> anyhow::Result<Replay> {
+    let mut header = reader.header().clone();
+    let mut changed = header.settings.take().unwrap_or_default();
+    settings(&mut changed)?;
+    let mut ahead = Vec::new();
+    let mode = match options.mode {
+        Some(mode) => mode,
+        None => detect(reader, &mut ahead)?,
+    };
+    let mut ahead = ahead.into_iter();
+    let mut story = Story::new(file, mode, header.clusters.clone(), changed.clone());
+    let header = Header { clusters: header.clusters, settings: Some(changed) };
+    let log = log.map(|sink| Writer::new(sink, &header)).transpose()?;
+    let next = || {
+        if let Some(line) = ahead.next() {
+            return Ok(Some(line));
+        }
+        let line = reader.next_line();
+        progress(reader);
+        line
+    };
+    match mode {
+        Mode::WhatIf => what_if::run(&mut story, options, next, log)?,
+        Mode::Verify => verify::run(&mut story, next, log)?,
+    }
+    let mut replay = story.finish();
+    replay.warnings = reader.warnings().iter().map(ToString::to_string).collect();
+    Ok(replay)
+}
+
+/// Whether the log holds outcomes. Reads at most [`DETECT_LINES_MAX`] lines ahead: a log of a
+/// process that acts has its first outcome soon.
+fn detect<R: BufRead>(reader: &mut Reader<R>, ahead: &mut Vec<Line>) -> Result<Mode, LogError> {
+    while ahead.len() < DETECT_LINES_MAX {
+        let Some(line) = reader.next_line()? else { break };
+        let acted = matches!(&line, Line::Action(_))
+            || matches!(&line, Line::Event(e) if matches!(e.what, Happened::ActionFinished { .. }));
+        ahead.push(line);
+        if acted {
+            return Ok(Mode::Verify);
+        }
+    }
+    Ok(Mode::WhatIf)
+}
+
+/// How many lines are looked at to tell whether throughline was acting.
+const DETECT_LINES_MAX: usize = 200_000;
+
+/// A replay in the making.
+struct Story {
+    replay: Replay,
+    done: BTreeMap<ActionId, usize>,
+    ways: BTreeSet<Way>,
+    known: std::collections::HashSet<ObjectKey>,
+    recorded: Outages,
+    replayed: Outages,
+}
+
+impl Story {
+    fn new(file: &str, mode: Mode, clusters: Vec<ClusterSpec>, settings: Settings) -> Self {
+        Self {
+            done: BTreeMap::new(),
+            ways: BTreeSet::new(),
+            known: std::collections::HashSet::new(),
+            recorded: Outages::new(&clusters, &settings, true),
+            replayed: Outages::new(&clusters, &settings, false),
+            replay: Replay {
+                file: file.to_owned(),
+                mode,
+                clusters,
+                settings,
+                events: 0,
+                first_at: UnixMillis(0),
+                last_at: UnixMillis(0),
+                ended_at: UnixMillis(0),
+                actions: Vec::new(),
+                notes: Vec::new(),
+                warnings: Vec::new(),
+                ways: Vec::new(),
+                recorded: Vec::new(),
+                replayed: Vec::new(),
+                verdict: Verdict::default(),
+            },
+        }
+    }
+
+    fn begin(&mut self, at: UnixMillis) {
+        self.replay.first_at = at;
+        self.replay.last_at = at;
+    }
+
+    fn end(&mut self, at: UnixMillis) {
+        self.replay.ended_at = at;
+    }
+
+    /// A line of the log.
+    fn recorded(&mut self, event: &Event) {
+        self.replay.events += 1;
+        self.recorded.observe(event);
+        let (Happened::Listed { object, .. } | Happened::Applied { object, .. }) = &event.what else {
+            return;
+        };
+        if !matches!(object.body, Body::Connector { .. }) {
+            return;
+        }
+        let replica = object.meta.key();
+        if self.known.contains(&replica) {
+            return;
+        }
+        let label = |k| object.meta.labels.get(k).filter(|v| !v.is_empty());
+        let upstream = || {
+            let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?)?;
+            Some((cluster, ObjectKey::new(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?)))
+        };
+        if let Some(upstream) = upstream() {
+            self.known.insert(replica.clone());
+            self.ways.insert(Way { upstream: Some(upstream), replica });
+        }
+    }
+
+    /// What the machine was told.
+    fn replayed(&mut self, event: &Event) {
+        self.replayed.observe(event);
+        if let Happened::ActionFinished { id, outcome } = &event.what
+            && let Some(done) = self.done.get(id).and_then(|&i| self.replay.actions.get_mut(i))
+        {
+            done.finished = Some((event.at, outcome.clone()));
+        }
+    }
+
+    /// What it decided.
+    fn acted(&mut self, decision: Decision) {
+        self.done.insert(decision.action.id, self.replay.actions.len());
+        self.replay.actions.push(what_if::undone(decision));
+    }
+
+    /// Gateways that no action was about.
+    fn untouched(&self) -> audit::Touched {
+        self.replay.actions.iter()
+            .map(|d| (d.decision.action.cluster.clone(), d.decision.action.object.clone()))
+            .collect()
+    }
+
+    fn problems(&mut self, problems: Vec<String>) {
+        self.replay.verdict.problems.extend(problems);
+    }
+
+    fn finish(mut self) -> Replay {
+        let mut replay = self.replay;
+        replay.recorded = self.recorded.finish();
+        if replay.mode == Mode::WhatIf {
+            replay.replayed = self.replayed.finish();
+            let open = open_stalls(&replay.notes);
+            let stuck = open.iter().map(|s| {
+                format!("{}: {} has not come: {}", s.connector, hop_name(s), s.reason)
+            });
+            replay.verdict.problems.extend(stuck);
+        }
+        replay.ways = std::mem::take(&mut self.ways).into_iter().collect();
+        replay.verdict.good = replay.verdict.problems.is_empty();
+        replay
+    }
+}
+
+fn hop_name(stall: &Stall) -> String {
+    format!("the hop `{}` at {}", format!("{:?}", stall.hop).to_lowercase(), stall.cluster)
+}
+
+/// The stalls that did not end.
+pub fn open_stalls(notes: &[Note]) -> Vec<Stall> {
+    let mut open = BTreeMap::new();
+    for note in notes {
+        match &note.what {
+            Noted::Stalled(s) => {
+                open.insert((s.cluster.clone(), s.connector.clone(), s.hop), s.clone());
+            }
+            Noted::StallEnded(s) => {
+                open.remove(&(s.cluster.clone(), s.connector.clone(), s.hop));
+            }
+            _ => {}
+        }
+    }
+    open.into_values().collect()
+}

@@ -1,0 +1,368 @@
+//! What-if: the machine's actions are carried out in memory, on top of the recorded changes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::Write;
+use std::sync::Arc;
+
+use super::{Done, Options, Story, audit};
+use crate::core::action::{Action, Decision, Verb};
+use crate::core::event::{Event, Happened, Outcome};
+use crate::core::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use crate::core::machine::Machine;
+use crate::core::objects::{Body, Object};
+use crate::core::time::UnixMillis;
+use crate::event_log::{ClusterSpec, Line, LogError, Writer};
+use crate::world::{ApiError, OURS, Preconditions, Tell, World};
+
+/// The recorded timeline, laid over a world that has moved on by our own writes.
+struct Overlay {
+    world: World,
+    combined: bool,
+    /// Objects as recorded, to see what a recorded change changed.
+    recorded: HashMap<(ClusterName, Kind, ObjectKey), Arc<Object>>,
+    /// Fingerprints of the values that recorded hubs ever had in an annotation: what an edge gets
+    /// of these was brought by the recorded carrier, whose place the world's takes.
+    hub_values: HashMap<ObjectKey, BTreeSet<u64>>,
+    listing: BTreeMap<(ClusterName, Kind), BTreeSet<ObjectKey>>,
+    /// How many watches of a cluster are lost.
+    lost: BTreeMap<ClusterName, BTreeSet<Kind>>,
+    roles: HashMap<ClusterName, Vec<Role>>,
+}
+
+fn fingerprint(key: &str, value: Option<&str>) -> u64 {
+    let value = value.map_or(0, |v| xxhash_rust::xxh3::xxh3_64(v.as_bytes()) | 1);
+    xxhash_rust::xxh3::xxh3_64(key.as_bytes()) ^ value
+}
+
+impl Overlay {
+    fn new(clusters: &[ClusterSpec], carrier_delay_ms: u64) -> Self {
+        let roles: HashMap<_, _> = clusters.iter().map(|c| (c.name.clone(), c.roles.clone())).collect();
+        let three_tiers = roles.values().any(|r| r.contains(&Role::Edge) && !r.contains(&Role::Downstream));
+        Self {
+            world: World::new(clusters, carrier_delay_ms),
+            combined: !three_tiers,
+            recorded: HashMap::new(),
+            hub_values: HashMap::new(),
+            listing: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            roles,
+        }
+    }
+
+    fn has(&self, cluster: &ClusterName, role: Role) -> bool {
+        self.roles.get(cluster).is_some_and(|r| r.contains(&role))
+    }
+
+    /// Lays one recorded event over the world; what the watches show of it comes out of the world.
+    fn lay(&mut self, event: Event) -> Option<Event> {
+        self.world.advance(event.at);
+        match event.what {
+            Happened::Listed { cluster, object } => {
+                let key = object.meta.key();
+                let list = self.listing.entry((cluster.clone(), object.kind())).or_default();
+                list.insert(key);
+                self.lay_object(cluster, object, Tell::Listed);
+                None
+            }
+            Happened::Applied { cluster, object } => {
+                self.lay_object(cluster, object, Tell::Applied);
+                None
+            }
+            Happened::Deleted { cluster, object } => {
+                let (kind, key) = (object.kind(), object.meta.key());
+                self.world.remove(&cluster, kind, &key);
+                self.recorded.remove(&(cluster, kind, key));
+                None
+            }
+            Happened::ListStarted { ref cluster, kind } => {
+                self.listing.insert((cluster.clone(), kind), BTreeSet::new());
+                Some(event)
+            }
+            Happened::ListFinished { ref cluster, kind } => {
+                let listed = self.listing.remove(&(cluster.clone(), kind)).unwrap_or_default();
+                self.recorded.retain(|(c, k, key), _| c != cluster || *k != kind || listed.contains(key));
+                let gone: Vec<_> = self.world.objects(cluster, kind).map(|o| o.meta.key())
+                    .filter(|key| !listed.contains(key)).collect();
+                for key in gone {
+                    self.world.remove(cluster, kind, &key);
+                }
+                if let Some(lost) = self.lost.get_mut(cluster) {
+                    lost.remove(&kind);
+                    let back = lost.is_empty();
+                    self.world.set_reachable(cluster, back);
+                }
+                Some(event)
+            }
+            Happened::WatchLost { ref cluster, kind, .. } => {
+                // In a recording a lost watch is all there is to see of an outage.
+                self.lost.entry(cluster.clone()).or_default().insert(kind);
+                self.world.set_reachable(cluster, false);
+                Some(event)
+            }
+            Happened::ActionFinished { .. } | Happened::TimedOut => None,
+            _ => Some(event),
+        }
+    }
+
+    fn lay_object(&mut self, cluster: ClusterName, object: Arc<Object>, tell: Tell) {
+        let (kind, key) = (object.kind(), object.meta.key());
+        let place = (cluster, kind, key);
+        let before = self.recorded.get(&place);
+        let (cluster, _, key) = &place;
+        let is_hub = kind == Kind::Connector && !self.combined && self.has(cluster, Role::Downstream);
+        let is_member = kind == Kind::Connector && !self.combined && self.has(cluster, Role::Edge);
+        if is_hub {
+            let values = self.hub_values.entry(key.clone()).or_default();
+            for (k, v) in object.meta.annotations.iter() {
+                values.insert(fingerprint(k, Some(v)));
+            }
+            let gone = before.iter().flat_map(|b| b.meta.annotations.iter());
+            for (k, _) in gone.filter(|(k, _)| object.meta.annotations.get(k).is_none()) {
+                values.insert(fingerprint(k, None));
+            }
+        }
+        let ours = self.world.get(cluster, kind, key);
+        let diverged = match (ours, before) {
+            (Some(ours), Some(before)) => !Arc::ptr_eq(ours, before),
+            _ => false,
+        };
+        let laid = if diverged || (is_member && ours.is_some()) {
+            self.merge(&place, before, &object, is_member)
+        } else {
+            Some(Object::clone(&object))
+        };
+        let quiet = laid.is_none();
+        let put = laid.and_then(|new| self.world.put(cluster, new, "recorded", tell));
+        if quiet && tell == Tell::Listed {
+            // A list brings the object whether it changed or not.
+            if let Some(ours) = self.world.get(cluster, kind, key).map(|o| Object::clone(o)) {
+                self.world.put(cluster, ours, "recorded", Tell::Listed);
+            }
+        }
+        // Kept as the world has it while both are the same, so that a look tells.
+        let undiverged = !diverged && !(is_member && quiet);
+        self.recorded.insert(place, put.filter(|_| undiverged && !is_member).unwrap_or(object));
+    }
+
+    /// The recorded change from `before` to `object`, made to the object as it is in this world;
+    /// `None` when nothing of it is left.
+    fn merge(
+        &self,
+        (cluster, kind, key): &(ClusterName, Kind, ObjectKey),
+        before: Option<&Arc<Object>>,
+        object: &Object,
+        is_member: bool,
+    ) -> Option<Object> {
+        let ours = self.world.get(cluster, *kind, key)?;
+        if ours.meta.uid != object.meta.uid {
+            return Some(object.clone());
+        }
+        let none = Default::default();
+        let old = before.map_or(&none, |b| &b.meta.annotations);
+        let carried = |k: &str, v: Option<&str>| {
+            is_member
+                && self.hub_values.get(key).is_some_and(|values| values.contains(&fingerprint(k, v)))
+        };
+        let mut annotations = ours.meta.annotations.clone();
+        let new = &object.meta.annotations;
+        for (k, v) in new.iter() {
+            if old.get(k) != Some(v) && !carried(k, Some(v)) {
+                annotations.set(k, Some(v));
+            }
+        }
+        for (k, _) in old.iter() {
+            if new.get(k).is_none() && !carried(k, None) {
+                annotations.set(k, None);
+            }
+        }
+        let same = annotations == ours.meta.annotations
+            && object.meta.labels == ours.meta.labels
+            && object.meta.deletion_timestamp == ours.meta.deletion_timestamp
+            && same_body(&object.body, &ours.body);
+        if same {
+            return None;
+        }
+        let mut merged = object.clone();
+        merged.meta.annotations = annotations;
+        Some(merged)
+    }
+}
+
+fn same_body(a: &Body, b: &Body) -> bool {
+    match (a, b) {
+        (Body::Connector { status: a }, Body::Connector { status: b }) => {
+            a.as_ref().map(|s| s.get()) == b.as_ref().map(|s| s.get())
+        }
+        (Body::HttpProxy { connectors: a }, Body::HttpProxy { connectors: b }) => a == b,
+        (Body::Gateway { class: a }, Body::Gateway { class: b }) => a == b,
+        (Body::HttpRoute { parents: a }, Body::HttpRoute { parents: b }) => a == b,
+        (Body::Namespace, Body::Namespace) => true,
+        _ => false,
+    }
+}
+
+/// Replays in what-if mode. Lines come from `next`; every event and action goes to `log`.
+pub(super) fn run<W: Write>(
+    story: &mut Story,
+    options: &Options,
+    mut next: impl FnMut() -> Result<Option<Line>, LogError>,
+    mut log: Option<Writer<W>>,
+) -> anyhow::Result<()> {
+    let mut overlay = Overlay::new(&story.replay.clusters, options.carrier_delay_ms);
+    let mut machine = Machine::new(story.replay.settings.clone());
+    let mut writes: BTreeMap<(UnixMillis, ActionId), Action> = BTreeMap::new();
+    let mut now = UnixMillis(0);
+    let mut line = next_event(&mut next)?;
+    if let Some(first) = &line {
+        now = first.at;
+        story.begin(now);
+        for cluster in story.replay.clusters.clone() {
+            let what = Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
+            machine.handle_event(&Event { at: now, what });
+        }
+        let lead = Event { at: now, what: Happened::LeadershipAcquired };
+        feed(&mut machine, story, &mut log, &lead, &mut writes, options)?;
+    }
+    let mut end = UnixMillis(u64::MAX);
+    loop {
+        let recorded_at = line.as_ref().map(|l| l.at);
+        let write_at = writes.keys().next().map(|(at, _)| *at);
+        let carrier_at = overlay.world.next_due();
+        let deadline = machine.poll_deadline().map(|(at, _)| at);
+        let Some(at) = [recorded_at, write_at, carrier_at, deadline].into_iter().flatten().min() else {
+            break;
+        };
+        if at > end {
+            break;
+        }
+        now = now.max(at);
+        if recorded_at == Some(at) {
+            let Some(event) = line.take() else { break };
+            story.recorded(&event);
+            if let Some(event) = overlay.lay(event) {
+                feed(&mut machine, story, &mut log, &event, &mut writes, options)?;
+            }
+            line = next_event(&mut next)?;
+            if line.is_none() {
+                story.replay.last_at = now;
+                end = now.plus(options.run_on_ms);
+            }
+        } else if write_at == Some(at) {
+            overlay.world.advance(now);
+            let Some(((_, id), action)) = writes.pop_first() else { break };
+            let outcome = carry_out(&mut overlay.world, &action);
+            drain(&mut overlay, &mut machine, story, &mut log, &mut writes, options)?;
+            let event = Event { at: now, what: Happened::ActionFinished { id, outcome } };
+            feed(&mut machine, story, &mut log, &event, &mut writes, options)?;
+        } else if carrier_at == Some(at) {
+            overlay.world.advance(now);
+        } else {
+            let event = Event { at: now, what: Happened::TimedOut };
+            feed(&mut machine, story, &mut log, &event, &mut writes, options)?;
+        }
+        drain(&mut overlay, &mut machine, story, &mut log, &mut writes, options)?;
+    }
+    if let Some(log) = &mut log {
+        log.flush()?;
+    }
+    story.end(now);
+    let (untouched, settings) = (story.untouched(), story.replay.settings.clone());
+    story.problems(audit::problems(&overlay.world, &settings, &untouched));
+    if machine.in_flight() > 0 {
+        story.problems(vec![format!("{} actions are still under way", machine.in_flight())]);
+    }
+    Ok(())
+}
+
+fn next_event(
+    next: &mut impl FnMut() -> Result<Option<Line>, LogError>,
+) -> Result<Option<Event>, LogError> {
+    loop {
+        match next()? {
+            Some(Line::Event(event)) => return Ok(Some(event)),
+            Some(Line::Action(_)) => {}
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Hands what the watches show to the machine.
+fn drain<W: Write>(
+    overlay: &mut Overlay,
+    machine: &mut Machine,
+    story: &mut Story,
+    log: &mut Option<Writer<W>>,
+    writes: &mut BTreeMap<(UnixMillis, ActionId), Action>,
+    options: &Options,
+) -> anyhow::Result<()> {
+    while let Some(event) = overlay.world.poll_event() {
+        feed(machine, story, log, &event, writes, options)?;
+    }
+    Ok(())
+}
+
+fn feed<W: Write>(
+    machine: &mut Machine,
+    story: &mut Story,
+    log: &mut Option<Writer<W>>,
+    event: &Event,
+    writes: &mut BTreeMap<(UnixMillis, ActionId), Action>,
+    options: &Options,
+) -> anyhow::Result<()> {
+    if let Some(log) = log {
+        log.event(event)?;
+    }
+    story.replayed(event);
+    machine.handle_event(event);
+    while let Some(decision) = machine.poll_action() {
+        if let Some(log) = log {
+            log.action(&decision)?;
+        }
+        let at = decision.at.plus(options.write_ms);
+        writes.insert((at, decision.action.id), decision.action.clone());
+        story.acted(decision);
+    }
+    while let Some(note) = machine.poll_note() {
+        story.replay.notes.push(note);
+    }
+    Ok(())
+}
+
+/// One action, as the executor and an API server would carry it out.
+fn carry_out(world: &mut World, action: &Action) -> Outcome {
+    let preconditions = Preconditions {
+        uid: action.precondition.uid.clone(),
+        resource_version: action.precondition.resource_version.clone(),
+    };
+    let result = if action.verb == Verb::Delete {
+        let absent = action.precondition.absent.as_ref();
+        let alive = absent.and_then(|a| {
+            let key = |name: &String| ObjectKey::new(&a.namespace, name);
+            a.names.iter().find(|name| world.get(&a.cluster, Kind::Gateway, &key(name)).is_some())
+        });
+        if let Some(name) = alive {
+            let error = format!("the parent {name} exists after all");
+            return Outcome::Conflict { error };
+        }
+        world.delete(&action.cluster, action.kind, &action.object, &preconditions).map(|()| None)
+    } else {
+        world
+            .patch(&action.cluster, action.kind, &action.object, &action.annotations, &preconditions, OURS)
+            .map(|(rv, changed)| changed.then_some(rv))
+    };
+    match result {
+        Ok(None) if action.verb != Verb::Delete => Outcome::Unchanged,
+        Ok(resource_version) => Outcome::Applied { resource_version },
+        Err(ApiError::NotFound) => Outcome::NotFound,
+        Err(ApiError::Conflict(error)) => Outcome::Conflict { error },
+        Err(ApiError::Invalid(error)) => Outcome::Refused { error },
+        Err(error @ ApiError::Unreachable) => {
+            Outcome::Failed { error: error.to_string(), retry_after_ms: None }
+        }
+    }
+}
+
+/// A decision and no fate yet.
+pub(super) fn undone(decision: Decision) -> Done {
+    Done { decision, finished: None }
+}

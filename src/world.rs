@@ -1,0 +1,371 @@
+//! Clusters in memory that behave as API servers do where it matters here: one resourceVersion a
+//! cluster that only grows, merge patches that change nothing when nothing changes, preconditions,
+//! the annotation limit, watch events in order. With the carrier, hub → edge, which takes
+//! annotations along and never status.
+//!
+//! What happens comes out as [`Event`]s, the same that watches of real clusters give.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::core::event::{Event, Happened};
+use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::objects::{FIELD_MANAGER, ManagedFields, Object, StringMap};
+use crate::core::time::UnixMillis;
+use crate::event_log::ClusterSpec;
+
+/// The API server's limit for all annotations of one object, keys and values together.
+pub const ANNOTATION_LIMIT_BYTES: usize = 256 * 1024;
+
+/// Why a request was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// 404.
+    #[error("404: the object does not exist")]
+    NotFound,
+    /// 409: a precondition does not hold.
+    #[error("409: {0}")]
+    Conflict(String),
+    /// 422: the object would not be valid.
+    #[error("422: {0}")]
+    Invalid(String),
+    /// The cluster can't be reached.
+    #[error("the cluster can't be reached")]
+    Unreachable,
+}
+
+/// What must hold of an object for a request to be carried out.
+#[derive(Clone, Debug, Default)]
+pub struct Preconditions {
+    /// Its uid.
+    pub uid: Option<String>,
+    /// Its resourceVersion.
+    pub resource_version: Option<String>,
+}
+
+/// One cluster.
+#[derive(Default)]
+struct Store {
+    roles: Vec<Role>,
+    version: u64,
+    objects: BTreeMap<Kind, BTreeMap<ObjectKey, Arc<Object>>>,
+    /// Watches that are broken: their events are not seen.
+    blind: BTreeSet<Kind>,
+    reachable: bool,
+}
+
+/// What the carrier has to take from the hub to an edge.
+#[derive(Default)]
+struct Load {
+    due_at: UnixMillis,
+    keys: BTreeSet<Box<str>>,
+    /// It does not move until the hub's object changes again (a carrier in backoff).
+    stuck: bool,
+}
+
+/// Several clusters and the carrier between them.
+pub struct World {
+    now: UnixMillis,
+    clusters: BTreeMap<ClusterName, Store>,
+    loads: BTreeMap<(ClusterName, ObjectKey), Load>,
+    carrier_delay_ms: u64,
+    /// Whether writers and times go into `managedFields`.
+    managed_fields: bool,
+    events: VecDeque<Event>,
+    uids: u64,
+}
+
+impl World {
+    /// Empty clusters. `carrier_delay_ms`: from a hub's change to the edge's.
+    pub fn new(clusters: &[ClusterSpec], carrier_delay_ms: u64) -> Self {
+        let store = |c: &ClusterSpec| Store { roles: c.roles.clone(), reachable: true, ..Store::default() };
+        Self {
+            now: UnixMillis(0),
+            clusters: clusters.iter().map(|c| (c.name.clone(), store(c))).collect(),
+            loads: BTreeMap::new(),
+            carrier_delay_ms,
+            managed_fields: false,
+            events: VecDeque::new(),
+            uids: 0,
+        }
+    }
+
+    /// Keeps `managedFields` from now on, as API servers do (recordings leave them out).
+    pub fn keep_managed_fields(&mut self) {
+        self.managed_fields = true;
+    }
+
+    /// The moment it is in the world.
+    pub fn now(&self) -> UnixMillis {
+        self.now
+    }
+
+    /// The next event that a watch would show, in order.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// An object as it is now.
+    pub fn get(&self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.clusters.get(cluster)?.objects.get(&kind)?.get(key)
+    }
+
+    /// All objects of a kind in a cluster, by namespace and name.
+    pub fn objects(&self, cluster: &ClusterName, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
+        let store = self.clusters.get(cluster).and_then(|s| s.objects.get(&kind));
+        store.into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The clusters that hold a role.
+    pub fn with_role(&self, role: Role) -> impl Iterator<Item = &ClusterName> {
+        self.clusters.iter().filter(move |(_, s)| s.roles.contains(&role)).map(|(name, _)| name)
+    }
+
+    /// When something is due by itself (the carrier), at the earliest.
+    pub fn next_due(&self) -> Option<UnixMillis> {
+        let moves = |(cluster, _): &&(ClusterName, ObjectKey)| {
+            self.clusters.get(cluster).is_some_and(|s| s.reachable)
+        };
+        let due = self.loads.iter().filter(|(k, l)| !l.stuck && moves(k)).map(|(_, l)| l.due_at);
+        due.min().map(|at| at.max(self.now))
+    }
+
+    /// Lets time pass, and the carrier do what falls due.
+    pub fn advance(&mut self, to: UnixMillis) {
+        self.now = self.now.max(to);
+        if self.next_due().is_none_or(|at| at > self.now) {
+            return;
+        }
+        let due: Vec<_> = self.loads.iter().filter(|(_, l)| l.due_at <= self.now && !l.stuck)
+            .map(|(key, _)| key.clone()).collect();
+        for (edge, key) in due {
+            if self.clusters.get(&edge).is_some_and(|s| s.reachable)
+                && let Some(load) = self.loads.remove(&(edge.clone(), key.clone()))
+            {
+                self.deliver(&edge, &key, load);
+            }
+        }
+    }
+
+    fn deliver(&mut self, edge: &ClusterName, key: &ObjectKey, load: Load) {
+        let hub = self.with_role(Role::Downstream).find(|hub| *hub != edge).cloned();
+        let Some(template) = hub.and_then(|hub| self.get(&hub, Kind::Connector, key)).cloned() else {
+            return;
+        };
+        let annotation = |k: Box<str>| {
+            let value = template.meta.annotations.get(&k).map(str::to_owned);
+            (k.into_string(), value)
+        };
+        let patch: Vec<_> = load.keys.into_iter().map(annotation).collect();
+        // The member's own API server may refuse nothing here: the hub's limit is the same.
+        let _ = self.patch(edge, Kind::Connector, key, &patch, &Preconditions::default(), "karmada");
+    }
+
+    /// Makes the carrier get stuck with what it has for `key` at `edge`, until the hub's object
+    /// changes again.
+    pub fn stick(&mut self, edge: &ClusterName, key: &ObjectKey) {
+        if let Some(load) = self.loads.get_mut(&(edge.clone(), key.clone())) {
+            load.stuck = true;
+        }
+    }
+
+    /// Cuts a cluster off, or brings it back: requests fail, the carrier waits. Watches are the
+    /// caller's to break ([`World::lose_watch`]) and to list again.
+    pub fn set_reachable(&mut self, cluster: &ClusterName, reachable: bool) {
+        if let Some(store) = self.clusters.get_mut(cluster) {
+            store.reachable = reachable;
+        }
+    }
+
+    /// A watch breaks; its events are not seen until it is listed again.
+    pub fn lose_watch(&mut self, cluster: &ClusterName, kind: Kind, error: &str) {
+        if let Some(store) = self.clusters.get_mut(cluster) {
+            store.blind.insert(kind);
+            let error = error.to_owned();
+            self.emit(Happened::WatchLost { cluster: cluster.clone(), kind, error });
+        }
+    }
+
+    /// A full list of a kind, and the watch from there on.
+    pub fn list(&mut self, cluster: &ClusterName, kind: Kind) {
+        let Some(store) = self.clusters.get_mut(cluster) else { return };
+        store.blind.remove(&kind);
+        let objects: Vec<_> = store.objects.get(&kind).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        self.emit(Happened::ListStarted { cluster: cluster.clone(), kind });
+        for object in objects {
+            self.emit(Happened::Listed { cluster: cluster.clone(), object });
+        }
+        self.emit(Happened::ListFinished { cluster: cluster.clone(), kind });
+    }
+
+    fn emit(&mut self, what: Happened) {
+        self.events.push_back(Event { at: self.now, what });
+    }
+
+    /// Creates or replaces an object, by whoever `manager` is; the world gives it a
+    /// resourceVersion, and a uid if it has none. Tells the watches by `tell`.
+    pub fn put(&mut self, cluster: &ClusterName, object: Object, manager: &str, tell: Tell) -> Option<Arc<Object>> {
+        let mut object = object;
+        let (kind, key) = (object.kind(), object.meta.key());
+        let store = self.clusters.get_mut(cluster)?;
+        store.version += 1;
+        object.meta.resource_version = store.version.to_string().into();
+        let old = store.objects.entry(kind).or_default().get(&key);
+        if object.meta.uid.is_empty() {
+            self.uids += 1;
+            object.meta.uid = match old {
+                Some(old) => old.meta.uid.clone(),
+                None => format!("00000000-0000-4000-8000-{:012x}", self.uids).into(),
+            };
+        }
+        if self.managed_fields {
+            if let Some(old) = old {
+                object.meta.managed_fields.clone_from(&old.meta.managed_fields);
+            }
+            sign(&mut object, manager, self.now);
+        }
+        let changed: BTreeSet<Box<str>> = if kind == Kind::Connector {
+            let none = StringMap::default();
+            let before = old.map_or(&none, |o| &o.meta.annotations);
+            let after = &object.meta.annotations;
+            let differs = |(k, _): &(&str, &str)| before.get(k) != after.get(k);
+            before.iter().filter(differs).chain(after.iter().filter(differs)).map(|(k, _)| k.into()).collect()
+        } else {
+            BTreeSet::new()
+        };
+        let object = Arc::new(object);
+        store.objects.entry(kind).or_default().insert(key.clone(), object.clone());
+        let blind = store.blind.contains(&kind);
+        let is_hub = store.roles.contains(&Role::Downstream);
+        match tell {
+            Tell::Applied if !blind => {
+                self.emit(Happened::Applied { cluster: cluster.clone(), object: object.clone() });
+            }
+            Tell::Listed => self.emit(Happened::Listed { cluster: cluster.clone(), object: object.clone() }),
+            Tell::Applied | Tell::Nothing => {}
+        }
+        if is_hub && kind == Kind::Connector && !changed.is_empty() && tell != Tell::Listed {
+            self.load(cluster, &key, &changed);
+        }
+        Some(object)
+    }
+
+    /// The hub's annotations changed: the carrier takes them to every other edge.
+    fn load(&mut self, hub: &ClusterName, key: &ObjectKey, changed: &BTreeSet<Box<str>>) {
+        let edges: Vec<_> = self.with_role(Role::Edge).filter(|e| *e != hub).cloned().collect();
+        for edge in edges {
+            let due_at = self.now.plus(self.carrier_delay_ms);
+            let load = self.loads.entry((edge, key.clone())).or_insert(Load { due_at, ..Load::default() });
+            load.keys.extend(changed.iter().cloned());
+            if std::mem::take(&mut load.stuck) {
+                load.due_at = due_at;
+            }
+        }
+    }
+
+    /// A merge patch of annotations; `None` removes the key. Gives the object's resourceVersion
+    /// and whether anything changed.
+    ///
+    /// # Errors
+    /// As an API server: the cluster is cut off, the object is missing, a precondition does not
+    /// hold, or the annotations would be too large.
+    pub fn patch(
+        &mut self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        annotations: &[(String, Option<String>)],
+        preconditions: &Preconditions,
+        manager: &str,
+    ) -> Result<(String, bool), ApiError> {
+        let old = self.precondition(cluster, kind, key, preconditions)?;
+        let changes = annotations.iter().any(|(k, v)| old.meta.annotations.get(k) != v.as_deref());
+        if !changes {
+            return Ok((old.meta.resource_version.to_string(), false));
+        }
+        let mut new = Object::clone(&old);
+        for (k, v) in annotations {
+            new.meta.annotations.set(k, v.as_deref());
+        }
+        if new.meta.annotations.bytes() > ANNOTATION_LIMIT_BYTES {
+            return Err(ApiError::Invalid(format!(
+                "metadata.annotations: too long: may not be more than {ANNOTATION_LIMIT_BYTES} bytes"
+            )));
+        }
+        let new = self.put(cluster, new, manager, Tell::Applied).ok_or(ApiError::Unreachable)?;
+        Ok((new.meta.resource_version.to_string(), true))
+    }
+
+    fn precondition(
+        &self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        preconditions: &Preconditions,
+    ) -> Result<Arc<Object>, ApiError> {
+        let store = self.clusters.get(cluster).filter(|s| s.reachable).ok_or(ApiError::Unreachable)?;
+        let object = store.objects.get(&kind).and_then(|o| o.get(key)).ok_or(ApiError::NotFound)?;
+        let meta = &object.meta;
+        for (what, want, is) in [
+            ("uid", &preconditions.uid, &meta.uid),
+            ("resourceVersion", &preconditions.resource_version, &meta.resource_version),
+        ] {
+            if want.as_ref().is_some_and(|want| **want != **is) {
+                return Err(ApiError::Conflict(format!("{what} is {is}, not the one given")));
+            }
+        }
+        Ok(object.clone())
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// As [`World::patch`].
+    pub fn delete(
+        &mut self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        preconditions: &Preconditions,
+    ) -> Result<(), ApiError> {
+        self.precondition(cluster, kind, key, preconditions)?;
+        self.remove(cluster, kind, key);
+        Ok(())
+    }
+
+    /// Takes an object away, whoever did it.
+    pub fn remove(&mut self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) {
+        let Some(store) = self.clusters.get_mut(cluster) else { return };
+        let Some(mut object) = store.objects.get_mut(&kind).and_then(|o| o.remove(key)) else { return };
+        store.version += 1;
+        Arc::make_mut(&mut object).meta.resource_version = store.version.to_string().into();
+        if !store.blind.contains(&kind) {
+            self.emit(Happened::Deleted { cluster: cluster.clone(), object });
+        }
+        self.loads.remove(&(cluster.clone(), key.clone()));
+    }
+}
+
+/// How the watches hear of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tell {
+    /// As a change, where the watch is not broken.
+    Applied,
+    /// As part of a list that runs.
+    Listed,
+    /// Not at all.
+    Nothing,
+}
+
+/// Puts a writer and its time, in whole seconds, into `managedFields`.
+fn sign(object: &mut Object, manager: &str, now: UnixMillis) {
+    let time = Some(UnixMillis(now.0 / 1000 * 1000));
+    let fields = &mut object.meta.managed_fields;
+    match fields.iter_mut().find(|f| f.manager == manager) {
+        Some(entry) => entry.time = time,
+        None => fields.push(ManagedFields { manager: manager.to_owned(), time }),
+    }
+}
+
+/// The manager of throughline's own writes in the world.
+pub const OURS: &str = FIELD_MANAGER;
