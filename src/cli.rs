@@ -114,7 +114,9 @@ enum OrphansArg {
 
 fn object_key(text: &str) -> Result<ObjectKey, String> {
     match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+        Some((namespace, name))
+            if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>
+        {
             Ok(ObjectKey::new(namespace, name))
         }
         _ => Err("expected NAMESPACE/NAME, for example default/home-lab".to_owned()),
@@ -129,7 +131,11 @@ fn duration_ms(text: &str) -> Result<u64, String> {
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
-        _ => return Err("expected a number and a unit of ms, s, m or h, for example 100ms".to_owned()),
+        _ => {
+            return Err(
+                "expected a number and a unit of ms, s, m or h, for example 100ms".to_owned()
+            );
+        }
     };
     let number: u64 = number.parse().map_err(|_| "expected a number before the unit".to_owned())?;
     number.checked_mul(factor).ok_or_else(|| "that is too long".to_owned())
@@ -175,14 +181,18 @@ fn changed(settings: &Settings, set: &str) -> anyhow::Result<Settings> {
     let mut tree = serde_json::to_value(settings).context("settings as JSON")?;
     let mut place = &mut tree;
     for step in path.split('.') {
-        let known: Vec<_> = place.as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
+        let known: Vec<_> =
+            place.as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
         place = match place.get_mut(step) {
             Some(next) => next,
-            None => bail!("--set {set}: there is no {step:?} here; there are: {}", known.join(", ")),
+            None => {
+                bail!("--set {set}: there is no {step:?} here; there are: {}", known.join(", "))
+            }
         };
     }
     *place = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-    serde_json::from_value(tree).with_context(|| format!("--set {set}: {value:?} does not fit there"))
+    serde_json::from_value(tree)
+        .with_context(|| format!("--set {set}: {value:?} does not fit there"))
 }
 
 /// Does what the command line says.

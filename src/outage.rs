@@ -199,7 +199,14 @@ impl Outages {
         }
     }
 
-    fn gateway_seen(&mut self, at: UnixMillis, cluster: &ClusterName, key: ObjectKey, class: &str, object: &Object) {
+    fn gateway_seen(
+        &mut self,
+        at: UnixMillis,
+        cluster: &ClusterName,
+        key: ObjectKey,
+        class: &str,
+        object: &Object,
+    ) {
         let Some(edge) = self.edges.get_mut(cluster) else { return };
         let is_new = !edge.gateways.contains_key(&key);
         let gateway = edge.gateways.entry(key.clone()).or_default();
@@ -243,7 +250,13 @@ impl Outages {
         true
     }
 
-    fn truth_is(&mut self, at: UnixMillis, cluster: &ClusterName, key: &ObjectKey, liveness: Liveness) {
+    fn truth_is(
+        &mut self,
+        at: UnixMillis,
+        cluster: &ClusterName,
+        key: &ObjectKey,
+        liveness: Liveness,
+    ) {
         let source = (cluster.clone(), key.clone());
         if self.truth.get(&source) == Some(&liveness) {
             return;
@@ -281,7 +294,9 @@ impl Outages {
                 self.compare(at, cluster, &key, false);
             }
             Kind::Gateway => {
-                if let Some(gateway) = self.edges.get_mut(cluster).and_then(|e| e.gateways.get_mut(&key)) {
+                if let Some(gateway) =
+                    self.edges.get_mut(cluster).and_then(|e| e.gateways.get_mut(&key))
+                {
                     gateway.programmed.clear();
                     self.compare(at, cluster, &key, false);
                     if let Some(edge) = self.edges.get_mut(cluster) {
@@ -301,7 +316,13 @@ impl Outages {
     }
 
     /// Opens and closes the spans of one gateway.
-    fn compare(&mut self, at: UnixMillis, cluster: &ClusterName, key: &ObjectKey, by_platform_key: bool) {
+    fn compare(
+        &mut self,
+        at: UnixMillis,
+        cluster: &ClusterName,
+        key: &ObjectKey,
+        by_platform_key: bool,
+    ) {
         let Some(edge) = self.edges.get_mut(cluster).filter(|e| e.is_ready()) else { return };
         let Some(gateway) = edge.gateways.get_mut(key) else { return };
         let mut wrong = BTreeMap::new();
@@ -313,7 +334,9 @@ impl Outages {
             };
             let kind = match truth {
                 Some(truth) if truth.online && !programmed.online => OutageKind::Offline,
-                Some(truth) if truth.online && truth.node_id != programmed.node_id => OutageKind::OtherNode,
+                Some(truth) if truth.online && truth.node_id != programmed.node_id => {
+                    OutageKind::OtherNode
+                }
                 Some(truth) if !truth.online && programmed.online => OutageKind::StaleOnline,
                 None if programmed.online => OutageKind::StaleOnline,
                 _ => continue,
@@ -328,7 +351,14 @@ impl Outages {
             }
             let connector = ObjectKey::new(&*key.namespace, &*name);
             let until = Some(at);
-            self.ended.push(Span { edge: cluster.clone(), connector, kind, from, until, by_platform_key });
+            self.ended.push(Span {
+                edge: cluster.clone(),
+                connector,
+                kind,
+                from,
+                until,
+                by_platform_key,
+            });
         }
         for (name, kind) in wrong {
             gateway.open.entry(name).or_insert((kind, at));
@@ -363,7 +393,11 @@ impl Outages {
             kind,
             from,
             first_right: spans.iter().filter_map(|s| s.until).min(),
-            until: spans.iter().map(|s| s.until).collect::<Option<Vec<_>>>().and_then(|u| u.into_iter().max()),
+            until: spans
+                .iter()
+                .map(|s| s.until)
+                .collect::<Option<Vec<_>>>()
+                .and_then(|u| u.into_iter().max()),
             gateways: spans.len(),
             by_platform_key: spans.iter().any(|s| s.by_platform_key),
         };

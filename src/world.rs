@@ -78,7 +78,8 @@ pub struct World {
 impl World {
     /// Empty clusters. `carrier_delay_ms`: from a hub's change to the edge's.
     pub fn new(clusters: &[ClusterSpec], carrier_delay_ms: u64) -> Self {
-        let store = |c: &ClusterSpec| Store { roles: c.roles.clone(), reachable: true, ..Store::default() };
+        let store =
+            |c: &ClusterSpec| Store { roles: c.roles.clone(), reachable: true, ..Store::default() };
         Self {
             now: UnixMillis(0),
             clusters: clusters.iter().map(|c| (c.name.clone(), store(c))).collect(),
@@ -136,8 +137,12 @@ impl World {
         if self.next_due().is_none_or(|at| at > self.now) {
             return;
         }
-        let due: Vec<_> = self.loads.iter().filter(|(_, l)| l.due_at <= self.now && !l.stuck)
-            .map(|(key, _)| key.clone()).collect();
+        let due: Vec<_> = self
+            .loads
+            .iter()
+            .filter(|(_, l)| l.due_at <= self.now && !l.stuck)
+            .map(|(key, _)| key.clone())
+            .collect();
         for (edge, key) in due {
             if self.clusters.get(&edge).is_some_and(|s| s.reachable)
                 && let Some(load) = self.loads.remove(&(edge.clone(), key.clone()))
@@ -149,7 +154,8 @@ impl World {
 
     fn deliver(&mut self, edge: &ClusterName, key: &ObjectKey, load: Load) {
         let hub = self.with_role(Role::Downstream).find(|hub| *hub != edge).cloned();
-        let Some(template) = hub.and_then(|hub| self.get(&hub, Kind::Connector, key)).cloned() else {
+        let Some(template) = hub.and_then(|hub| self.get(&hub, Kind::Connector, key)).cloned()
+        else {
             return;
         };
         let annotation = |k: Box<str>| {
@@ -158,7 +164,8 @@ impl World {
         };
         let patch: Vec<_> = load.keys.into_iter().map(annotation).collect();
         // The member's own API server may refuse nothing here: the hub's limit is the same.
-        let _ = self.patch(edge, Kind::Connector, key, &patch, &Preconditions::default(), "karmada");
+        let _ =
+            self.patch(edge, Kind::Connector, key, &patch, &Preconditions::default(), "karmada");
     }
 
     /// Makes the carrier get stuck with what it has for `key` at `edge`, until the hub's object
@@ -190,7 +197,8 @@ impl World {
     pub fn list(&mut self, cluster: &ClusterName, kind: Kind) {
         let Some(store) = self.clusters.get_mut(cluster) else { return };
         store.blind.remove(&kind);
-        let objects: Vec<_> = store.objects.get(&kind).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        let objects: Vec<_> =
+            store.objects.get(&kind).into_iter().flat_map(BTreeMap::values).cloned().collect();
         self.emit(Happened::ListStarted { cluster: cluster.clone(), kind });
         for object in objects {
             self.emit(Happened::Listed { cluster: cluster.clone(), object });
@@ -204,7 +212,13 @@ impl World {
 
     /// Creates or replaces an object, by whoever `manager` is; the world gives it a
     /// resourceVersion, and a uid if it has none. Tells the watches by `tell`.
-    pub fn put(&mut self, cluster: &ClusterName, object: Object, manager: &str, tell: Tell) -> Option<Arc<Object>> {
+    pub fn put(
+        &mut self,
+        cluster: &ClusterName,
+        object: Object,
+        manager: &str,
+        tell: Tell,
+    ) -> Option<Arc<Object>> {
         let mut object = object;
         let (kind, key) = (object.kind(), object.meta.key());
         let store = self.clusters.get_mut(cluster)?;
@@ -229,7 +243,12 @@ impl World {
             let before = old.map_or(&none, |o| &o.meta.annotations);
             let after = &object.meta.annotations;
             let differs = |(k, _): &(&str, &str)| before.get(k) != after.get(k);
-            before.iter().filter(differs).chain(after.iter().filter(differs)).map(|(k, _)| k.into()).collect()
+            before
+                .iter()
+                .filter(differs)
+                .chain(after.iter().filter(differs))
+                .map(|(k, _)| k.into())
+                .collect()
         } else {
             BTreeSet::new()
         };
@@ -241,7 +260,9 @@ impl World {
             Tell::Applied if !blind => {
                 self.emit(Happened::Applied { cluster: cluster.clone(), object: object.clone() });
             }
-            Tell::Listed => self.emit(Happened::Listed { cluster: cluster.clone(), object: object.clone() }),
+            Tell::Listed => {
+                self.emit(Happened::Listed { cluster: cluster.clone(), object: object.clone() })
+            }
             Tell::Applied | Tell::Nothing => {}
         }
         if is_hub && kind == Kind::Connector && !changed.is_empty() && tell != Tell::Listed {
@@ -255,7 +276,8 @@ impl World {
         let edges: Vec<_> = self.with_role(Role::Edge).filter(|e| *e != hub).cloned().collect();
         for edge in edges {
             let due_at = self.now.plus(self.carrier_delay_ms);
-            let load = self.loads.entry((edge, key.clone())).or_insert(Load { due_at, ..Load::default() });
+            let load =
+                self.loads.entry((edge, key.clone())).or_insert(Load { due_at, ..Load::default() });
             load.keys.extend(changed.iter().cloned());
             if std::mem::take(&mut load.stuck) {
                 load.due_at = due_at;
@@ -303,7 +325,8 @@ impl World {
         key: &ObjectKey,
         preconditions: &Preconditions,
     ) -> Result<Arc<Object>, ApiError> {
-        let store = self.clusters.get(cluster).filter(|s| s.reachable).ok_or(ApiError::Unreachable)?;
+        let store =
+            self.clusters.get(cluster).filter(|s| s.reachable).ok_or(ApiError::Unreachable)?;
         let object = store.objects.get(&kind).and_then(|o| o.get(key)).ok_or(ApiError::NotFound)?;
         let meta = &object.meta;
         for (what, want, is) in [
@@ -336,7 +359,9 @@ impl World {
     /// Takes an object away, whoever did it.
     pub fn remove(&mut self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) {
         let Some(store) = self.clusters.get_mut(cluster) else { return };
-        let Some(mut object) = store.objects.get_mut(&kind).and_then(|o| o.remove(key)) else { return };
+        let Some(mut object) = store.objects.get_mut(&kind).and_then(|o| o.remove(key)) else {
+            return;
+        };
         store.version += 1;
         Arc::make_mut(&mut object).meta.resource_version = store.version.to_string().into();
         if !store.blind.contains(&kind) {

@@ -79,8 +79,11 @@ impl Cluster {
 
     /// Since when [`Cluster::is_live`] holds.
     pub(crate) fn live_since(&self, kind: Kind) -> UnixMillis {
-        let namespaces =
-            if self.is_combined() { self.live_since[Kind::Namespace.index()] } else { UnixMillis(0) };
+        let namespaces = if self.is_combined() {
+            self.live_since[Kind::Namespace.index()]
+        } else {
+            UnixMillis(0)
+        };
         self.live_since[kind.index()].max(namespaces)
     }
 

@@ -59,12 +59,18 @@ impl Machine {
 
     /// The edges whose copy does not say what the hub says; with since when their watch is live,
     /// if it is. Tells of the edges where it has just arrived.
-    fn edges_missing(&mut self, hub: ClusterId, key: Key, right: Right) -> Vec<(ClusterId, Option<UnixMillis>)> {
+    fn edges_missing(
+        &mut self,
+        hub: ClusterId,
+        key: Key,
+        right: Right,
+    ) -> Vec<(ClusterId, Option<UnixMillis>)> {
         let mut missing = Vec::new();
         let mut arrived = Vec::new();
         for (&id, edge) in self.edges.iter_mut().filter(|(id, _)| **id != hub) {
             let Some(connector) = edge.connectors.get_mut(&key) else { continue };
-            let Some(cluster) = self.clusters.get(usize::from(id.0)).and_then(Option::as_ref) else {
+            let Some(cluster) = self.clusters.get(usize::from(id.0)).and_then(Option::as_ref)
+            else {
                 continue;
             };
             let live = cluster.is_live(Kind::Connector);
@@ -143,9 +149,17 @@ impl Machine {
     }
 
     /// A hop of a replica is waited for since a moment; past its time it is a stall.
-    pub(crate) fn expect(&mut self, id: ClusterId, key: Key, hop: Hop, since: UnixMillis, place: ClusterId) {
+    pub(crate) fn expect(
+        &mut self,
+        id: ClusterId,
+        key: Key,
+        hop: Hop,
+        since: UnixMillis,
+        place: ClusterId,
+    ) {
         let stall = &self.desk.settings.stall;
-        let at = since.plus(if hop == Hop::Mirrored { stall.mirrored_ms } else { stall.arrived_ms });
+        let at =
+            since.plus(if hop == Hop::Mirrored { stall.mirrored_ms } else { stall.arrived_ms });
         if self.desk.now < at {
             self.desk.timers.no_later(Due::Replica(id, key), at);
             self.end_stall_of_other_hop(id, key, hop);
@@ -172,7 +186,10 @@ impl Machine {
                 "another writer keeps changing the hub's annotation".to_owned()
             }
             (_, Hop::Mirrored) => "the hub's annotation is not what upstream says".to_owned(),
-            _ => format!("the copy at {cluster} is not what the hub says; nudged {} times", trouble.nudges),
+            _ => format!(
+                "the copy at {cluster} is not what the hub says; nudged {} times",
+                trouble.nudges
+            ),
         };
         let connector = self.desk.names.object_key(key);
         let stall = Stall { cluster, connector, hop, since, reason };

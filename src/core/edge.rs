@@ -13,7 +13,7 @@ use super::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use super::settings::{PlatformKeyMode, TouchScope};
 use super::time::UnixMillis;
 use super::timers::Due;
-use super::touch::{Cause, Class, TargetKey, Touch};
+use super::touch::{AtRest, Cause, Class, TargetKey, Touch};
 use super::trigger::{Trigger, connector_part, digest, gateway_part};
 
 /// A Connector at an edge.
@@ -25,7 +25,13 @@ pub(crate) struct EdgeConnector {
     pub(crate) meaning: Digest,
     /// The hub says something else, as far as is known.
     pub(crate) missing: bool,
-    pub(crate) liveness: Liveness,
+    pub(crate) online: bool,
+    /// Its part of a gateway's digest: name, online, node id.
+    part: u64,
+    /// How the platform's extension server would stamp it, hashed.
+    stamp: u64,
+    /// Only kept where the platform's key is written.
+    node_id: Option<Box<str>>,
     pub(crate) changed_at: UnixMillis,
     /// When others last wrote it, by the API server's clock.
     others_wrote_at: Option<UnixMillis>,
@@ -50,8 +56,8 @@ pub(crate) struct EdgeGateway {
     pub(crate) we_wrote_at: Option<UnixMillis>,
     /// Its part of the class's digest.
     part: u64,
-    /// For scope `gateway`.
-    touch: Touch,
+    /// For scope `gateway`: its announcements; at rest only what has to be remembered of them.
+    touch: Result<Box<Touch>, AtRest>,
 }
 
 /// An edge cluster.
@@ -63,7 +69,7 @@ pub(crate) struct Edge {
     /// By proxy, which is by gateway too: both have one name.
     proxies: Map<Key, Proxy>,
     /// Which proxies reference a connector.
-    referrers: Map<Key, BTreeSet<Sym>>,
+    referrers: Map<Key, Vec<Sym>>,
     pub(crate) gateways: Map<Key, EdgeGateway>,
     classes: BTreeMap<Sym, Class>,
     /// What falls due, and when.
@@ -73,6 +79,7 @@ pub(crate) struct Edge {
     pub(crate) blind_since: Option<UnixMillis>,
     /// The latest outage that is over, until its extra confirmation.
     pub(crate) outage_since: UnixMillis,
+    pub(crate) outage_pending: bool,
 }
 
 struct Proxy {
@@ -94,6 +101,7 @@ impl Edge {
             last_bundle_at: UnixMillis(0),
             blind_since: None,
             outage_since: UnixMillis(0),
+            outage_pending: false,
         }
     }
 
@@ -123,9 +131,7 @@ impl Edge {
         (!connectors.is_empty()).then_some(())?;
         Some(digest(connectors.iter().map(|&name| {
             let connector = self.connectors.get(&Key { ns: gateway.ns, name });
-            let offline = Liveness::default();
-            let liveness = connector.map_or(&offline, |c| &c.liveness);
-            connector_part(names.text(name), liveness.online, &liveness.node_id)
+            connector.map_or_else(|| connector_part(names.text(name), false, ""), |c| c.part)
         })))
     }
 
@@ -148,8 +154,25 @@ impl Edge {
 
     pub(crate) fn touch(&mut self, target: TargetKey) -> Option<&mut Touch> {
         match target {
-            TargetKey::Gateway(key) => self.gateways.get_mut(&key).map(|g| &mut g.touch),
+            TargetKey::Gateway(key) => self.gateways.get_mut(&key).and_then(|gateway| {
+                if let Err(rest) = &gateway.touch {
+                    gateway.touch = Ok(Box::new(rest.wake(gateway.value)));
+                }
+                gateway.touch.as_deref_mut().ok()
+            }),
             TargetKey::Class(class) => self.classes.get_mut(&class).map(|c| &mut c.touch),
+        }
+    }
+
+    /// Keeps of a gateway whose announcements are all done only what has to be remembered.
+    pub(crate) fn rest(&mut self, target: TargetKey) {
+        if let TargetKey::Gateway(key) = target
+            && self.ready
+            && !self.outage_pending
+            && let Some(gateway) = self.gateways.get_mut(&key)
+            && let Some(rest) = gateway.touch.as_ref().ok().and_then(|touch| touch.at_rest())
+        {
+            gateway.touch = Err(rest);
         }
     }
 
@@ -197,8 +220,7 @@ impl Edge {
         let Some(found) = self.gateways.get(&gateway) else { return false };
         let Some(&last) = self.connectors_of(gateway).last() else { return false };
         let connector = self.connectors.get(&Key { ns: gateway.ns, name: last });
-        let stamp = stamp_of(connector.map(|c| &c.liveness));
-        found.sign == hash_sign(Some(&stamp))
+        found.sign == connector.map_or_else(|| hash_sign(Some(OFFLINE)), |c| c.stamp)
             && self.others_wrote_at(TargetKey::Gateway(gateway)).is_none()
     }
 
@@ -206,7 +228,11 @@ impl Edge {
     pub(crate) fn stamp(&self, gateway: Key) -> Option<String> {
         let &last = self.connectors_of(gateway).last()?;
         let connector = self.connectors.get(&Key { ns: gateway.ns, name: last });
-        Some(stamp_of(connector.map(|c| &c.liveness)))
+        let online = connector.filter(|c| c.online);
+        Some(
+            online
+                .map_or(OFFLINE.to_owned(), |c| stamp_of(c.node_id.as_deref().unwrap_or_default())),
+        )
     }
 
     /// Why a connector's gateways are late, where a write failed.
@@ -228,12 +254,24 @@ impl Edge {
         let (ns, name) = (names.text(gateway.ns), names.text(gateway.name));
         let part = should.map_or(0, |digest| gateway_part(ns, name, digest));
         let class = self.classes.entry(found.class).or_default();
-        class.update(gateway, (ns, name), found.value.is_some(), std::mem::replace(&mut found.part, part), part);
+        class.update(
+            gateway,
+            (ns, name),
+            found.value.is_some(),
+            std::mem::replace(&mut found.part, part),
+            part,
+        );
     }
 
     fn leave_class(&mut self, names: &super::ids::Names, gateway: Key, found: &EdgeGateway) {
         if let Some(class) = self.classes.get_mut(&found.class) {
-            class.update(gateway, (names.text(gateway.ns), names.text(gateway.name)), false, found.part, 0);
+            class.update(
+                gateway,
+                (names.text(gateway.ns), names.text(gateway.name)),
+                false,
+                found.part,
+                0,
+            );
         }
     }
 }
@@ -242,12 +280,12 @@ fn old<T>(table: &Map<Key, T>, is_old: impl Fn(&T) -> bool) -> impl Iterator<Ite
     table.iter().filter(move |(_, t)| is_old(t)).map(|(k, _)| *k)
 }
 
-/// As the platform's extension server stamps it.
-fn stamp_of(liveness: Option<&Liveness>) -> String {
-    match liveness {
-        Some(l) if l.online => format!("true/{}", l.node_id),
-        _ => "false/".to_owned(),
-    }
+/// As the platform's extension server stamps a gateway whose connector is offline.
+const OFFLINE: &str = "false/";
+
+/// And one whose connector is online.
+fn stamp_of(node_id: &str) -> String {
+    format!("true/{node_id}")
 }
 
 fn hash_sign(value: Option<&str>) -> u64 {
@@ -255,7 +293,13 @@ fn hash_sign(value: Option<&str>) -> u64 {
 }
 
 impl Machine {
-    pub(crate) fn edge_connector_seen(&mut self, id: ClusterId, key: Key, object: &Object, listed: bool) {
+    pub(crate) fn edge_connector_seen(
+        &mut self,
+        id: ClusterId,
+        key: Key,
+        object: &Object,
+        listed: bool,
+    ) {
         let likely = self.hub_meaning(key);
         let Some(cluster) = self.clusters.get(usize::from(id.0)).and_then(Option::as_ref) else {
             return;
@@ -278,15 +322,25 @@ impl Machine {
             let likely = [before, likely.unwrap_or_default()];
             connector.meaning = annotation.map_or(Digest::ABSENT, |text| Digest::of(text, likely));
         }
-        let liveness = liveness::read(annotation, object.status());
-        let changed = liveness != connector.liveness;
+        let Liveness { online, node_id } = liveness::read(annotation, object.status());
+        let part = connector_part(&object.meta.name, online, &node_id);
+        // A connector that does not exist counts as offline.
+        let before =
+            if is_new { connector_part(&object.meta.name, false, "") } else { connector.part };
+        let changed = part != before;
         // What changed while nobody looked may have changed and changed back.
         let unseen = listed && edge.blind_since.is_some() && !same_version && !is_new;
-        connector.liveness = liveness;
+        (connector.online, connector.part) = (online, part);
+        if changed || is_new {
+            let stamp = if online { stamp_of(&node_id) } else { OFFLINE.to_owned() };
+            connector.stamp = hash_sign(Some(&stamp));
+            let writes = self.desk.settings.touch.platform_key == PlatformKeyMode::Write;
+            connector.node_id = (writes && online).then_some(node_id);
+        }
         if changed || unseen {
             connector.changed_at = self.desk.now;
         }
-        let (online, ready) = (connector.liveness.online, edge.ready);
+        let ready = edge.ready;
         if changed {
             if !has_hub && ready {
                 self.note_hop(&name, key, Hop::Arrived, online);
@@ -306,7 +360,8 @@ impl Machine {
     }
 
     fn evaluate_replicas_at_other_hubs(&mut self, edge: ClusterId, key: Key) {
-        let others = self.hubs.iter().filter(|(id, hub)| **id != edge && hub.replicas.contains_key(&key));
+        let others =
+            self.hubs.iter().filter(|(id, hub)| **id != edge && hub.replicas.contains_key(&key));
         if let Some((&hub, _)) = others.min_by_key(|(id, _)| **id) {
             self.evaluate_replica(hub, key);
         }
@@ -319,7 +374,7 @@ impl Machine {
         if let Some(stall) = connector.touch_stall {
             self.desk.note(Noted::StallEnded(*stall));
         }
-        if connector.liveness.online {
+        if connector.online {
             self.connector_changed(id, key, Cause::Changed);
         }
         self.evaluate_replicas_at_other_hubs(id, key);
@@ -362,14 +417,19 @@ impl Machine {
         for &name in &old {
             let connector = Key { ns: key.ns, name };
             if let Some(proxies) = edge.referrers.get_mut(&connector) {
-                proxies.remove(&key.name);
+                proxies.retain(|name| *name != key.name);
                 if proxies.is_empty() {
                     edge.referrers.remove(&connector);
                 }
             }
         }
         for &name in &new {
-            edge.referrers.entry(Key { ns: key.ns, name }).or_default().insert(key.name);
+            let proxies = edge.referrers.entry(Key { ns: key.ns, name }).or_default();
+            if proxies.is_empty() {
+                // Most connectors have one proxy: room for one, not for four.
+                proxies.reserve_exact(1);
+            }
+            proxies.push(key.name);
         }
         edge.update_class(&self.desk.names, key);
         if let Some(target) = edge.target_of(key) {
@@ -389,7 +449,8 @@ impl Machine {
         let value = text.and_then(Trigger::parse);
         let sign = hash_sign(object.meta.annotations.get(PLATFORM_KEY));
         let observe = settings.platform_key == PlatformKeyMode::Observe;
-        let (uid, rv) = (Uid::new(&object.meta.uid), ResourceVersion::new(&object.meta.resource_version));
+        let (uid, rv) =
+            (Uid::new(&object.meta.uid), ResourceVersion::new(&object.meta.resource_version));
         let Some(edge) = self.edges.get_mut(&id) else { return };
         if edge.gateways.get(&key).is_some_and(|old| old.uid != uid) {
             // The same name, another object: nothing was ever announced on it.
@@ -406,7 +467,7 @@ impl Machine {
             sign,
             we_wrote_at: None,
             part: 0,
-            touch: Touch::default(),
+            touch: Ok(Box::default()),
         };
         let is_new = !edge.gateways.contains_key(&key);
         let gateway = edge.gateways.entry(key).or_insert_with(new);
@@ -446,7 +507,8 @@ impl Machine {
         let Some(mut gateway) = edge.gateways.remove(&key) else { return };
         edge.leave_class(&self.desk.names, key, &gateway);
         edge.bundle.retain(|(_, target)| *target != TargetKey::Gateway(key));
-        self.announced(id, gateway.touch.take_waiting());
+        let waiting = gateway.touch.as_mut().map(|touch| touch.take_waiting()).unwrap_or_default();
+        self.announced(id, waiting);
         if let TouchScope::GatewayClass = self.scope(id) {
             self.evaluate_target(id, TargetKey::Class(gateway.class));
         }
@@ -467,6 +529,7 @@ impl Machine {
         edge.ready = ready;
         if ready && let Some(since) = edge.blind_since.take() {
             edge.outage_since = since;
+            edge.outage_pending = true;
             let at = self.desk.now.plus(self.desk.settings.touch.confirm_after_outage_ms);
             self.desk.timers.clear(Due::Outage(id));
             self.desk.timers.no_later(Due::Outage(id), at);
@@ -478,7 +541,8 @@ impl Machine {
         }
         if kind == Kind::Connector {
             let edge = self.edges.get(&id);
-            let mut keys: Vec<_> = edge.map(|e| e.connectors.keys().copied().collect()).unwrap_or_default();
+            let mut keys: Vec<_> =
+                edge.map(|e| e.connectors.keys().copied().collect()).unwrap_or_default();
             keys.sort_unstable();
             for key in keys {
                 self.evaluate_replicas_at_other_hubs(id, key);
@@ -488,9 +552,9 @@ impl Machine {
 
     /// A watch of the edge broke: its view is unknown until it is listed again.
     pub(crate) fn edge_watch_lost(&mut self, id: ClusterId, kind: Kind) {
-        let was_listed = self.cluster(id).is_some_and(|c| {
-            c.live_since(kind) > UnixMillis(0) && c.watch(kind) == Watch::Lost
-        });
+        let was_listed = self
+            .cluster(id)
+            .is_some_and(|c| c.live_since(kind) > UnixMillis(0) && c.watch(kind) == Watch::Lost);
         let Some(edge) = self.edges.get_mut(&id) else { return };
         if matches!(kind, Kind::Connector | Kind::HttpProxy | Kind::Gateway | Kind::Namespace) {
             edge.ready = false;

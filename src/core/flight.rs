@@ -38,6 +38,11 @@ impl Flight {
         self.in_flight.is_none() && self.not_before <= now
     }
 
+    /// Nothing under way, and nothing to remember.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_none() && self.failures == 0 && self.not_before == UnixMillis(0)
+    }
+
     /// The object was seen in a new version: what waited for just that may go on.
     pub(crate) fn seen(&mut self) {
         if std::mem::take(&mut self.until_seen) {
@@ -59,7 +64,12 @@ impl Flight {
     }
 
     /// Takes the outcome of the action in flight.
-    pub(crate) fn land(&mut self, now: UnixMillis, outcome: &Outcome, retry: &RetrySettings) -> Landed {
+    pub(crate) fn land(
+        &mut self,
+        now: UnixMillis,
+        outcome: &Outcome,
+        retry: &RetrySettings,
+    ) -> Landed {
         self.in_flight = None;
         let backoff_ms = doubled(retry.first_ms, self.failures, retry.max_ms);
         let mut fail = |pause_ms: u64, until_seen: bool, error: &str| {

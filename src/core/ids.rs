@@ -202,7 +202,8 @@ pub(crate) enum ResourceVersion {
     #[default]
     Absent,
     Number(u64),
-    Text(Box<str>),
+    /// Not a number; rare, so that it may cost a second pointer.
+    Text(Box<String>),
 }
 
 impl ResourceVersion {
@@ -212,7 +213,7 @@ impl ResourceVersion {
         }
         match text.parse::<u64>() {
             Ok(number) if !text.starts_with(['0', '+']) => Self::Number(number),
-            _ => Self::Text(text.into()),
+            _ => Self::Text(Box::new(text.to_owned())),
         }
     }
 
@@ -248,19 +249,26 @@ pub(crate) struct ClusterId(pub(crate) u16);
 /// Strings once each. Fleets name the same things in every tier; here that costs four bytes.
 #[derive(Default)]
 pub(crate) struct Names {
-    by_text: HashMap<Arc<str>, Sym, FixedState>,
-    texts: Vec<Arc<str>>,
+    /// By hash; a name whose hash is taken by another stands at the next free one.
+    by_hash: Map<u64, Sym>,
+    /// All names, one after another, and where each ends.
+    texts: String,
+    ends: Vec<u32>,
 }
 
 impl Names {
     pub(crate) fn intern(&mut self, text: &str) -> Sym {
-        if let Some(sym) = self.by_text.get(text) {
-            return *sym;
+        let mut hash = xxh3_64(text.as_bytes());
+        while let Some(&sym) = self.by_hash.get(&hash) {
+            if self.text(sym) == text {
+                return sym;
+            }
+            hash = hash.wrapping_add(1);
         }
-        let sym = Sym(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
-        let text: Arc<str> = text.into();
-        self.texts.push(text.clone());
-        self.by_text.insert(text, sym);
+        let sym = Sym(u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
+        self.texts.push_str(text);
+        self.ends.push(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
+        self.by_hash.insert(hash, sym);
         sym
     }
 
@@ -269,7 +277,11 @@ impl Names {
     }
 
     pub(crate) fn text(&self, sym: Sym) -> &str {
-        self.texts.get(sym.0 as usize).map_or("", |text| text)
+        let at = sym.0 as usize;
+        let start =
+            at.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |e| *e as usize);
+        let end = self.ends.get(at).map_or(start, |e| *e as usize);
+        self.texts.get(start..end).unwrap_or_default()
     }
 
     pub(crate) fn object_key(&self, key: Key) -> ObjectKey {

@@ -22,8 +22,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::action::{Action, Anomaly, AnomalyKind, Decision, Note, Noted, Precondition, Verb};
-use super::edge::Edge;
 use super::cluster::{Cluster, Namespace, Watch};
+use super::edge::Edge;
 use super::event::{Event, Happened, Outcome};
 use super::ids::{
     ActionId, ClusterId, ClusterName, Key, Kind, Map, Names, ObjectKey, Role, Sym, Uid,
@@ -81,7 +81,8 @@ impl Desk {
         self.last_id += 1;
         let id = ActionId(self.last_id);
         self.in_flight.insert(id, aim.target);
-        self.timers.no_later(Due::Flight(id), self.now.plus(self.settings.retry.outcome_timeout_ms));
+        self.timers
+            .no_later(Due::Flight(id), self.now.plus(self.settings.retry.outcome_timeout_ms));
         let Aim { cluster, kind, object, precondition, connectors, .. } = aim;
         let action =
             Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
@@ -384,7 +385,8 @@ impl Machine {
     /// A namespace became known, or is not what it was: what stands on it is looked at again.
     fn namespace_changed(&mut self, id: ClusterId, ns: Sym) {
         self.look_again_at_sources_of(id, ns);
-        let members = self.cluster(id).and_then(|c| c.members.get(&ns).cloned()).unwrap_or_default();
+        let members =
+            self.cluster(id).and_then(|c| c.members.get(&ns).cloned()).unwrap_or_default();
         for (kind, name) in members {
             let key = Key { ns, name };
             match kind {
@@ -468,7 +470,8 @@ impl Machine {
             None if id.0 <= self.desk.last_id => {}
             None => {
                 let cluster = ClusterName::from("");
-                let detail = format!("an outcome came for action {}, which was never decided", id.0);
+                let detail =
+                    format!("an outcome came for action {}, which was never decided", id.0);
                 self.desk.anomaly(AnomalyKind::UnknownAction, &cluster, None, detail);
             }
         }

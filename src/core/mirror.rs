@@ -16,6 +16,7 @@ use super::objects::{
     upstream_cluster_name,
 };
 use super::orphan::Route;
+use super::packed::Packed;
 use super::settings::MirrorSettings;
 use super::spelling;
 use super::time::UnixMillis;
@@ -52,8 +53,10 @@ pub(crate) struct Source {
     pub(crate) online: bool,
     seen: u32,
     /// The status as the mirror spells it; `None` when upstream has none.
-    text: Option<Box<str>>,
+    text: Option<Packed>,
     meaning: Digest,
+    /// How long the spelled status is.
+    bytes: u32,
     /// The status as upstream spelled it, to see at once that nothing changed.
     raw: Digest,
     rv: ResourceVersion,
@@ -89,7 +92,9 @@ impl Upstream {
 
     pub(crate) fn not_in_the_list(&self, kind: Kind, list: u32, gone: &mut BTreeSet<Key>) {
         if kind == Kind::Connector {
-            gone.extend(self.sources.iter().filter(|(_, s)| s.exists && s.seen != list).map(|(k, _)| *k));
+            gone.extend(
+                self.sources.iter().filter(|(_, s)| s.exists && s.seen != list).map(|(k, _)| *k),
+            );
         } else if kind == Kind::Gateway {
             gone.extend(self.gateways.iter().filter(|(_, seen)| **seen != list).map(|(k, _)| *k));
         }
@@ -207,7 +212,8 @@ impl Machine {
         }
         source.meaning = meaning;
         source.online = text.as_deref().is_some_and(|t| liveness::read(None, Some(t)).online);
-        source.text = text.map(String::into_boxed_str);
+        source.text = text.as_deref().map(Packed::new);
+        source.bytes = text.map_or(0, |t| u32::try_from(t.len()).unwrap_or(u32::MAX));
         source.changed_at = self.desk.now;
         let online = source.online;
         if cluster.is_source_namespace(key.ns) == Some(true) && cluster.is_live(Kind::Connector) {
@@ -302,10 +308,11 @@ impl Machine {
     pub(crate) fn replica_seen(&mut self, id: ClusterId, key: Key, object: &Object, listed: bool) {
         let meta = &object.meta;
         let label = |key| meta.labels.get(key).filter(|v| !v.is_empty());
-        let source = label(UPSTREAM_CLUSTER_NAME).and_then(upstream_cluster_name).and_then(|name| {
-            let key = self.desk.names.key(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?);
-            Some((self.desk.names.intern(&name), key))
-        });
+        let source =
+            label(UPSTREAM_CLUSTER_NAME).and_then(upstream_cluster_name).and_then(|name| {
+                let key = self.desk.names.key(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?);
+                Some((self.desk.names.intern(&name), key))
+            });
         let wished = source.and_then(|(cluster, key)| {
             self.upstreams.get(&cluster)?.sources.get(&key).map(|s| s.meaning)
         });
@@ -331,11 +338,13 @@ impl Machine {
         let meaning = annotation.map_or(Digest::ABSENT, |text| Digest::of(text, likely));
         let own_bytes = annotation.map_or(0, |text| UPSTREAM_STATUS.len() + text.len());
         let nudge = meta.annotations.get(&self.desk.settings.mirror.nudge_key);
-        let spoiled = was_settled && uid == replica.uid && meaning != before && Some(before) == wished;
+        let spoiled =
+            was_settled && uid == replica.uid && meaning != before && Some(before) == wished;
         replica.uid = uid;
         replica.rv = rv;
         replica.meaning = meaning;
-        replica.other_bytes = u32::try_from(meta.annotations.bytes() - own_bytes).unwrap_or(u32::MAX);
+        replica.other_bytes =
+            u32::try_from(meta.annotations.bytes() - own_bytes).unwrap_or(u32::MAX);
         replica.nudge = nudge.and_then(|n| n.parse().ok()).unwrap_or(0);
         let old_source = std::mem::replace(&mut replica.source, source);
         if let Some(trouble) = &mut replica.trouble {
@@ -352,7 +361,13 @@ impl Machine {
     }
 
     /// Keeps the way from a source to its replicas.
-    fn relink_replica(&mut self, id: ClusterId, key: Key, old: Option<(Sym, Key)>, new: Option<(Sym, Key)>) {
+    fn relink_replica(
+        &mut self,
+        id: ClusterId,
+        key: Key,
+        old: Option<(Sym, Key)>,
+        new: Option<(Sym, Key)>,
+    ) {
         if let Some((cluster, source_key)) = old
             && let Some(upstream) = self.upstreams.get_mut(&cluster)
         {
@@ -461,7 +476,8 @@ impl Machine {
             return Wish::Unknown;
         }
         if !source.exists {
-            let at = since.max(cluster.live_since(Kind::Connector))
+            let at = since
+                .max(cluster.live_since(Kind::Connector))
                 .plus(self.desk.settings.mirror.absent_grace_ms);
             return if at > self.desk.now && replica.meaning != Digest::ABSENT {
                 Wish::Later(at)
@@ -473,7 +489,12 @@ impl Machine {
     }
 
     /// Whether `ns` at the hub is the replica of `source_ns`: `ns-<uid of the namespace>`.
-    pub(crate) fn identity(&self, upstream: &super::cluster::Cluster, ns: Sym, source_ns: Sym) -> Identity {
+    pub(crate) fn identity(
+        &self,
+        upstream: &super::cluster::Cluster,
+        ns: Sym,
+        source_ns: Sym,
+    ) -> Identity {
         let Some(namespace) = upstream.namespaces.get(&source_ns) else { return Identity::Unknown };
         let Some(uid) = namespace.uid.text() else { return Identity::Unknown };
         match self.desk.names.text(ns).strip_prefix("ns-") {
@@ -539,21 +560,26 @@ impl Machine {
     fn source_text(&self, id: ClusterId, key: Key) -> Option<String> {
         let (cluster, source) = self.hubs.get(&id)?.replicas.get(&key)?.source?;
         let text = &self.upstreams.get(&cluster)?.sources.get(&source)?.text;
-        text.as_deref().map(str::to_owned)
+        text.as_ref().map(Packed::text)
     }
 
     /// A status that would break the annotation limit is reduced to what routing needs; one that
     /// breaks it even so is removed, because a stale value is worse than none.
-    fn within_the_limit(&mut self, id: ClusterId, key: Key, full: Digest) -> (Digest, Option<String>) {
+    fn within_the_limit(
+        &mut self,
+        id: ClusterId,
+        key: Key,
+        full: Digest,
+    ) -> (Digest, Option<String>) {
         let limit = self.desk.settings.mirror.annotation_limit_bytes;
         let Some(replica) = self.hubs.get(&id).and_then(|h| h.replicas.get(&key)) else {
             return (full, None);
         };
         let room = limit.saturating_sub(replica.other_bytes as usize + UPSTREAM_STATUS.len());
         let source = replica.source.and_then(|(c, s)| self.upstreams.get(&c)?.sources.get(&s));
-        let text = source.and_then(|s| s.text.as_deref()).unwrap_or_default();
+        let bytes = source.map_or(0, |s| s.bytes as usize);
         let told = replica.flags.oversized;
-        let fits = full == Digest::ABSENT || text.len() <= room;
+        let fits = full == Digest::ABSENT || bytes <= room;
         if let Some(replica) = self.hubs.get_mut(&id).and_then(|h| h.replicas.get_mut(&key)) {
             replica.flags.oversized = !fits;
         }
@@ -635,7 +661,13 @@ impl Machine {
         trouble.flight.launch(self.desk.submit(aim, verb, annotations, because));
     }
 
-    pub(crate) fn replica_written(&mut self, id: ClusterId, key: Key, action: ActionId, outcome: &Outcome) {
+    pub(crate) fn replica_written(
+        &mut self,
+        id: ClusterId,
+        key: Key,
+        action: ActionId,
+        outcome: &Outcome,
+    ) {
         let now = self.desk.now;
         let retry = self.desk.settings.retry;
         let Some(replica) = self.hubs.get_mut(&id).and_then(|h| h.replicas.get_mut(&key)) else {
@@ -659,7 +691,9 @@ impl Machine {
                     replica.meaning = writing.unwrap_or(replica.meaning);
                 } else if rv == ResourceVersion::Absent && !seen_since {
                     replica.meaning = writing.unwrap_or(replica.meaning);
-                } else if rv == ResourceVersion::Absent && writing.is_some_and(|w| w != replica.meaning) {
+                } else if rv == ResourceVersion::Absent
+                    && writing.is_some_and(|w| w != replica.meaning)
+                {
                     // Which of the two came first is not known: let the watch catch up.
                     trouble.flight.pause_until(now.plus(retry.first_ms));
                 }

@@ -15,6 +15,7 @@ pub mod machine;
 pub(crate) mod mirror;
 pub mod objects;
 pub(crate) mod orphan;
+mod packed;
 pub mod settings;
 pub mod spelling;
 pub mod time;

@@ -89,7 +89,8 @@ fn parents_of(names: &mut super::ids::Names, object: &Object) -> Result<Parents,
     let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?).ok_or(Kept::NoReplica)?;
     let namespace = label(UPSTREAM_NAMESPACE)?;
     label(UPSTREAM_NAME)?;
-    if label(UPSTREAM_KIND)? != Kind::HttpRoute.as_str() || label(UPSTREAM_GROUP)? != GATEWAY_GROUP {
+    if label(UPSTREAM_KIND)? != Kind::HttpRoute.as_str() || label(UPSTREAM_GROUP)? != GATEWAY_GROUP
+    {
         return Err(Kept::NoReplica);
     }
     if object.meta.deletion_timestamp.is_some() {
@@ -102,7 +103,8 @@ fn parents_of(names: &mut super::ids::Names, object: &Object) -> Result<Parents,
         return Err(Kept::NoParents);
     }
     let is_local = |parent: &ParentRef| {
-        let or = |value: &Option<String>, default: &str| value.as_deref().unwrap_or(default).to_owned();
+        let or =
+            |value: &Option<String>, default: &str| value.as_deref().unwrap_or(default).to_owned();
         let ns = parent.namespace.as_deref().unwrap_or(namespace);
         or(&parent.group, GATEWAY_GROUP) == GATEWAY_GROUP
             && or(&parent.kind, Kind::Gateway.as_str()) == Kind::Gateway.as_str()
@@ -236,7 +238,9 @@ impl Machine {
         };
         let now = self.desk.now;
         let hub = self.cluster(id);
-        let Some(upstream) = self.upstreams.get(&parents.cluster) else { return Kept::ClusterUnknown };
+        let Some(upstream) = self.upstreams.get(&parents.cluster) else {
+            return Kept::ClusterUnknown;
+        };
         let Some(cluster) = upstream.id.and_then(|id| self.cluster(id)) else {
             return Kept::ClusterUnknown;
         };
@@ -309,7 +313,9 @@ impl Machine {
         }
         match verdict {
             Kept::Young(at) | Kept::Settling(at) => self.desk.timers.no_later(due, at),
-            Kept::Orphan if self.desk.settings.orphans.mode == OrphanMode::Delete && self.desk.leader => {
+            Kept::Orphan
+                if self.desk.settings.orphans.mode == OrphanMode::Delete && self.desk.leader =>
+            {
                 if is_free {
                     self.delete_route(id, key);
                 } else if !in_flight {
@@ -349,7 +355,11 @@ impl Machine {
             precondition: Precondition {
                 uid: route.uid.text(),
                 resource_version: route.rv.text(),
-                absent: Some(AbsentGateways { cluster: upstream.as_str().into(), namespace, names }),
+                absent: Some(AbsentGateways {
+                    cluster: upstream.as_str().into(),
+                    namespace,
+                    names,
+                }),
             },
             connectors: Vec::new(),
         };
@@ -359,7 +369,13 @@ impl Machine {
         }
     }
 
-    pub(crate) fn route_deleted(&mut self, id: ClusterId, key: Key, action: ActionId, outcome: &Outcome) {
+    pub(crate) fn route_deleted(
+        &mut self,
+        id: ClusterId,
+        key: Key,
+        action: ActionId,
+        outcome: &Outcome,
+    ) {
         let now = self.desk.now;
         let retry = self.desk.settings.retry;
         let Some(route) = self.route_mut(id, key) else { return };

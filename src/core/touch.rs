@@ -66,6 +66,25 @@ pub(crate) struct Touch {
     waiting: Vec<Key>,
 }
 
+/// What has to be remembered of a target whose announcements are all done and confirmed.
+pub(crate) struct AtRest {
+    adopted: Option<u64>,
+    highest_n: u32,
+    last_touch_at: UnixMillis,
+}
+
+impl AtRest {
+    pub(crate) fn wake(&self, value: Option<Trigger>) -> Touch {
+        Touch {
+            known: true,
+            adopted: self.adopted,
+            highest_n: self.highest_n.max(value.map_or(0, |v| v.n)),
+            last_touch_at: self.last_touch_at,
+            ..Touch::default()
+        }
+    }
+}
+
 /// A change that is to be announced.
 #[derive(Clone, Copy)]
 struct Dirty {
@@ -77,6 +96,19 @@ struct Dirty {
 }
 
 impl Touch {
+    /// What is left of it when nothing is open.
+    pub(crate) fn at_rest(&self) -> Option<AtRest> {
+        let open = !self.known
+            || self.dirty.is_some()
+            || self.scheduled.is_some()
+            || self.extra
+            || self.spoils > 0
+            || !self.waiting.is_empty()
+            || !self.flight.is_idle();
+        let (adopted, highest_n) = (self.adopted, self.highest_n);
+        (!open).then_some(AtRest { adopted, highest_n, last_touch_at: self.last_touch_at })
+    }
+
     pub(crate) fn take_waiting(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.waiting)
     }
@@ -97,7 +129,14 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    pub(crate) fn update(&mut self, key: Key, (ns, name): (&str, &str), carries: bool, old: u64, new: u64) {
+    pub(crate) fn update(
+        &mut self,
+        key: Key,
+        (ns, name): (&str, &str),
+        carries: bool,
+        old: u64,
+        new: u64,
+    ) {
         self.sum = self.sum.wrapping_sub(old).wrapping_add(new);
         for first in [false, true] {
             self.members.remove(&(first, ns.into(), name.into(), key));
@@ -122,11 +161,18 @@ impl Class {
 
 impl Machine {
     /// Something about a gateway changed that has to be announced. `connector`: whose change.
-    pub(crate) fn mark(&mut self, id: ClusterId, gateway: Key, cause: Cause, connector: Option<Key>) {
+    pub(crate) fn mark(
+        &mut self,
+        id: ClusterId,
+        gateway: Key,
+        cause: Cause,
+        connector: Option<Key>,
+    ) {
         let now = self.desk.now;
         let Some(edge) = self.edges.get_mut(&id) else { return };
         let Some(target) = edge.target_of(gateway) else { return };
-        let n = edge.object_of(target).and_then(|g| edge.gateways.get(&g)?.value).map_or(0, |v| v.n);
+        let n =
+            edge.object_of(target).and_then(|g| edge.gateways.get(&g)?.value).map_or(0, |v| v.n);
         let has_connectors = !edge.connectors_of(gateway).is_empty();
         let Some(touch) = edge.touch(target) else { return };
         // Until the target was looked at once, `acquaint` decides; a change since then counts.
@@ -224,6 +270,7 @@ impl Machine {
         if let Some(at) = at {
             edge.bundle.insert((at, target));
         }
+        edge.rest(target);
         self.schedule_bundle(id);
     }
 
@@ -307,7 +354,9 @@ impl Machine {
                 touch.highest_n = value.n;
                 // Confirmations go on from where they were, counted from the last write.
                 let since = match value.c.checked_sub(1).and_then(confirm_after) {
-                    Some(done_ms) => UnixMillis(we_wrote_at.unwrap_or(now).0.saturating_sub(done_ms)),
+                    Some(done_ms) => {
+                        UnixMillis(we_wrote_at.unwrap_or(now).0.saturating_sub(done_ms))
+                    }
                     None => we_wrote_at.unwrap_or(now),
                 };
                 touch.announced_at = since;
@@ -351,7 +400,8 @@ impl Machine {
         let now = self.desk.now;
         let Some(cluster) = self.cluster(id).map(|c| c.name.clone()) else { return };
         let Some(edge) = self.edges.get_mut(&id) else { return };
-        let (Some(gateway), Some(wish)) = (edge.object_of(target), edge.digest_of(&self.desk.names, target))
+        let (Some(gateway), Some(wish)) =
+            (edge.object_of(target), edge.digest_of(&self.desk.names, target))
         else {
             return;
         };
@@ -397,7 +447,13 @@ impl Machine {
         }
     }
 
-    pub(crate) fn target_touched(&mut self, id: ClusterId, target: TargetKey, action: ActionId, outcome: &Outcome) {
+    pub(crate) fn target_touched(
+        &mut self,
+        id: ClusterId,
+        target: TargetKey,
+        action: ActionId,
+        outcome: &Outcome,
+    ) {
         let now = self.desk.now;
         let retry = self.desk.settings.retry;
         let Some(edge) = self.edges.get_mut(&id) else { return };
@@ -456,7 +512,7 @@ impl Machine {
             if connector.unannounced > 0 {
                 continue;
             }
-            let online = connector.liveness.online;
+            let online = connector.online;
             let stall = connector.touch_stall.take();
             self.desk.timers.clear(Due::Announce(id, key));
             if let Some(stall) = stall {
@@ -471,8 +527,11 @@ impl Machine {
         let window = self.desk.settings.touch.confirm_after_ms.last().copied().unwrap_or(0);
         let Some(edge) = self.edges.get_mut(&id) else { return };
         let since = edge.outage_since;
+        edge.outage_pending = false;
         for target in edge.targets() {
-            let Some(touch) = self.edges.get_mut(&id).and_then(|e| e.touch(target)) else { continue };
+            let Some(touch) = self.edges.get_mut(&id).and_then(|e| e.touch(target)) else {
+                continue;
+            };
             if touch.announced_at.plus(window) >= since && touch.last_touch_at > UnixMillis(0) {
                 touch.extra = true;
                 self.evaluate_target(id, target);

@@ -43,7 +43,8 @@ pub(super) fn problems(world: &World, settings: &Settings, touched: &Touched) ->
 
 fn replica_problem(world: &World, hub: &ClusterName, replica: &Object) -> Option<String> {
     let labels = &replica.meta.labels;
-    let upstream = ClusterName::from(upstream_cluster_name(labels.get(UPSTREAM_CLUSTER_NAME)?)?.as_str());
+    let upstream =
+        ClusterName::from(upstream_cluster_name(labels.get(UPSTREAM_CLUSTER_NAME)?)?.as_str());
     let key = ObjectKey::new(labels.get(UPSTREAM_NAMESPACE)?, labels.get(UPSTREAM_NAME)?);
     world.with_role(Role::Upstream).find(|c| **c == upstream)?;
     let source = world.get(&upstream, Kind::Connector, &key);
@@ -65,7 +66,9 @@ fn replica_problem(world: &World, hub: &ClusterName, replica: &Object) -> Option
     };
     (!means_the_same).then(|| {
         let name = replica.meta.key();
-        format!("{hub}: the annotation of Connector {name} does not mean what {key} in {upstream} says")
+        format!(
+            "{hub}: the annotation of Connector {name} does not mean what {key} in {upstream} says"
+        )
     })
 }
 
@@ -82,9 +85,11 @@ fn gateway_digest(world: &World, edge: &ClusterName, key: &ObjectKey) -> Option<
     let mut parts = Vec::new();
     for name in connectors {
         let connector = world.get(edge, Kind::Connector, &ObjectKey::new(&*key.namespace, &**name));
-        let liveness = connector.map(|c| liveness::read(c.meta.annotations.get(UPSTREAM_STATUS), c.status()));
+        let liveness =
+            connector.map(|c| liveness::read(c.meta.annotations.get(UPSTREAM_STATUS), c.status()));
         let liveness = liveness.unwrap_or_default();
-        stamp = if liveness.online { format!("true/{}", liveness.node_id) } else { "false/".into() };
+        stamp =
+            if liveness.online { format!("true/{}", liveness.node_id) } else { "false/".into() };
         parts.push(connector_part(name, liveness.online, &liveness.node_id));
     }
     (!parts.is_empty()).then(|| (digest(parts), stamp))
@@ -105,9 +110,10 @@ fn gateway_problem(
         Some(value) if value.digest != should => {
             Some(format!("{edge}: Gateway {key} announces something else than its edge says"))
         }
-        Some(value) if (value.c as usize) < confirmations => {
-            Some(format!("{edge}: Gateway {key} was confirmed {} times of {confirmations}", value.c))
-        }
+        Some(value) if (value.c as usize) < confirmations => Some(format!(
+            "{edge}: Gateway {key} was confirmed {} times of {confirmations}",
+            value.c
+        )),
         Some(_) => None,
         // Settled before throughline came, and stamped so by the platform.
         None if !touched.contains(&(edge.clone(), key.clone()))
@@ -132,5 +138,9 @@ fn class_problems(world: &World, settings: &Settings, edge: &ClusterName) -> Vec
         values.extend(value.map(|v| v.digest));
     }
     let wrong = sums.into_iter().filter(|(_, (sum, values))| !values.contains(&digest([*sum])));
-    wrong.map(|(class, _)| format!("{edge}: no Gateway of class {class} announces what the edge says")).collect()
+    wrong
+        .map(|(class, _)| {
+            format!("{edge}: no Gateway of class {class} announces what the edge says")
+        })
+        .collect()
 }

@@ -226,7 +226,8 @@ impl Story {
     fn recorded(&mut self, event: &Event) {
         self.replay.events += 1;
         self.recorded.observe(event);
-        let (Happened::Listed { object, .. } | Happened::Applied { object, .. }) = &event.what else {
+        let (Happened::Listed { object, .. } | Happened::Applied { object, .. }) = &event.what
+        else {
             return;
         };
         if !matches!(object.body, Body::Connector { .. }) {
@@ -265,7 +266,9 @@ impl Story {
 
     /// Gateways that no action was about.
     fn untouched(&self) -> audit::Touched {
-        self.replay.actions.iter()
+        self.replay
+            .actions
+            .iter()
             .map(|d| (d.decision.action.cluster.clone(), d.decision.action.object.clone()))
             .collect()
     }
@@ -280,9 +283,9 @@ impl Story {
         if replay.mode == Mode::WhatIf {
             replay.replayed = self.replayed.finish();
             let open = open_stalls(&replay.notes);
-            let stuck = open.iter().map(|s| {
-                format!("{}: {} has not come: {}", s.connector, hop_name(s), s.reason)
-            });
+            let stuck = open
+                .iter()
+                .map(|s| format!("{}: {} has not come: {}", s.connector, hop_name(s), s.reason));
             replay.verdict.problems.extend(stuck);
         }
         replay.ways = std::mem::take(&mut self.ways).into_iter().collect();

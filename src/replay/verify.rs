@@ -28,7 +28,8 @@ pub(super) fn run<W: Write>(
                 if compared == 0 && story.replay.events == 0 {
                     story.begin(event.at);
                     for cluster in story.replay.clusters.clone() {
-                        let what = Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
+                        let what =
+                            Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
                         machine.handle_event(&Event { at: event.at, what });
                     }
                 }
@@ -61,7 +62,10 @@ pub(super) fn run<W: Write>(
     }
     for decision in decided {
         compared += 1;
-        differences.push(format!("action {compared}: the log has none, the machine decides to {}", told(&decision)));
+        differences.push(format!(
+            "action {compared}: the log has none, the machine decides to {}",
+            told(&decision)
+        ));
     }
     if let Some(log) = &mut log {
         log.flush()?;
@@ -78,8 +82,11 @@ pub(super) fn run<W: Write>(
 
 fn told(decision: &Decision) -> String {
     let action = &decision.action;
-    let annotations: Vec<_> =
-        action.annotations.iter().map(|(k, v)| format!("{k}={}", v.as_deref().unwrap_or("(removed)"))).collect();
+    let annotations: Vec<_> = action
+        .annotations
+        .iter()
+        .map(|(k, v)| format!("{k}={}", v.as_deref().unwrap_or("(removed)")))
+        .collect();
     format!(
         "{} {} {} in {} at {} {}",
         action.verb.as_str(),
@@ -100,8 +107,12 @@ fn difference(number: usize, recorded: &Decision, ours: Option<&Decision>) -> St
         }
         Some(ours) => format!(
             "action {number}: {log}: id, precondition or reason differ: the log has {:?} {:?} {:?}, the machine {:?} {:?} {:?}",
-            recorded.action.id.0, recorded.action.precondition, recorded.because,
-            ours.action.id.0, ours.action.precondition, ours.because
+            recorded.action.id.0,
+            recorded.action.precondition,
+            recorded.because,
+            ours.action.id.0,
+            ours.action.precondition,
+            ours.because
         ),
     }
 }

@@ -36,8 +36,10 @@ fn fingerprint(key: &str, value: Option<&str>) -> u64 {
 
 impl Overlay {
     fn new(clusters: &[ClusterSpec], carrier_delay_ms: u64) -> Self {
-        let roles: HashMap<_, _> = clusters.iter().map(|c| (c.name.clone(), c.roles.clone())).collect();
-        let three_tiers = roles.values().any(|r| r.contains(&Role::Edge) && !r.contains(&Role::Downstream));
+        let roles: HashMap<_, _> =
+            clusters.iter().map(|c| (c.name.clone(), c.roles.clone())).collect();
+        let three_tiers =
+            roles.values().any(|r| r.contains(&Role::Edge) && !r.contains(&Role::Downstream));
         Self {
             world: World::new(clusters, carrier_delay_ms),
             combined: !three_tiers,
@@ -80,9 +82,14 @@ impl Overlay {
             }
             Happened::ListFinished { ref cluster, kind } => {
                 let listed = self.listing.remove(&(cluster.clone(), kind)).unwrap_or_default();
-                self.recorded.retain(|(c, k, key), _| c != cluster || *k != kind || listed.contains(key));
-                let gone: Vec<_> = self.world.objects(cluster, kind).map(|o| o.meta.key())
-                    .filter(|key| !listed.contains(key)).collect();
+                self.recorded
+                    .retain(|(c, k, key), _| c != cluster || *k != kind || listed.contains(key));
+                let gone: Vec<_> = self
+                    .world
+                    .objects(cluster, kind)
+                    .map(|o| o.meta.key())
+                    .filter(|key| !listed.contains(key))
+                    .collect();
                 for key in gone {
                     self.world.remove(cluster, kind, &key);
                 }
@@ -109,7 +116,8 @@ impl Overlay {
         let place = (cluster, kind, key);
         let before = self.recorded.get(&place);
         let (cluster, _, key) = &place;
-        let is_hub = kind == Kind::Connector && !self.combined && self.has(cluster, Role::Downstream);
+        let is_hub =
+            kind == Kind::Connector && !self.combined && self.has(cluster, Role::Downstream);
         let is_member = kind == Kind::Connector && !self.combined && self.has(cluster, Role::Edge);
         if is_hub {
             let values = self.hub_values.entry(key.clone()).or_default();
@@ -161,7 +169,10 @@ impl Overlay {
         let old = before.map_or(&none, |b| &b.meta.annotations);
         let carried = |k: &str, v: Option<&str>| {
             is_member
-                && self.hub_values.get(key).is_some_and(|values| values.contains(&fingerprint(k, v)))
+                && self
+                    .hub_values
+                    .get(key)
+                    .is_some_and(|values| values.contains(&fingerprint(k, v)))
         };
         let mut annotations = ours.meta.annotations.clone();
         let new = &object.meta.annotations;
@@ -229,7 +240,8 @@ pub(super) fn run<W: Write>(
         let write_at = writes.keys().next().map(|(at, _)| *at);
         let carrier_at = overlay.world.next_due();
         let deadline = machine.poll_deadline().map(|(at, _)| at);
-        let Some(at) = [recorded_at, write_at, carrier_at, deadline].into_iter().flatten().min() else {
+        let Some(at) = [recorded_at, write_at, carrier_at, deadline].into_iter().flatten().min()
+        else {
             break;
         };
         if at > end {
@@ -347,7 +359,14 @@ fn carry_out(world: &mut World, action: &Action) -> Outcome {
         world.delete(&action.cluster, action.kind, &action.object, &preconditions).map(|()| None)
     } else {
         world
-            .patch(&action.cluster, action.kind, &action.object, &action.annotations, &preconditions, OURS)
+            .patch(
+                &action.cluster,
+                action.kind,
+                &action.object,
+                &action.annotations,
+                &preconditions,
+                OURS,
+            )
             .map(|(rv, changed)| changed.then_some(rv))
     };
     match result {

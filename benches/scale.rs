@@ -1,0 +1,135 @@
+//! What an event costs, and what a connector takes in memory, from 1,000 to 100,000 connectors.
+//!
+//! `cargo bench --bench scale`. Each size runs in a process of its own, so that memory is its own.
+
+#![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Cursor;
+use std::time::Instant;
+
+use throughline::core::event::{Event, Happened, Outcome};
+use throughline::core::machine::Machine;
+use throughline::core::settings::Settings;
+use throughline::core::time::UnixMillis;
+use throughline::event_log::{Line, Reader};
+
+const START_MS: u64 = 1_795_252_772_000;
+const EVENTS: usize = 30_000;
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
+}
+
+/// Drives the machine and answers its actions at once; gives how many there were.
+fn drive(machine: &mut Machine, event: &Event) -> usize {
+    machine.handle_event(event);
+    let mut actions = 0;
+    while let Some(decision) = machine.poll_action() {
+        actions += 1;
+        let id = decision.action.id;
+        let outcome = Outcome::Applied { resource_version: None };
+        let what = Happened::ActionFinished { id, outcome };
+        machine.handle_event(&Event { at: event.at, what });
+    }
+    while machine.poll_note().is_some() {}
+    actions
+}
+
+fn measure(connectors: usize) {
+    let mut machine = Machine::new(Settings::default());
+    let at = UnixMillis(START_MS);
+    let before = resident_bytes();
+    let mut listed_ns = 0;
+    let mut listed = 0;
+    let reader =
+        Reader::new("fleet", Cursor::new(format!("{}\n", support::HEADER))).expect("a header");
+    for cluster in reader.header().clusters.clone() {
+        let what = Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
+        machine.handle_event(&Event { at, what });
+    }
+    machine.handle_event(&Event { at, what: Happened::LeadershipAcquired });
+    for line in support::settled(connectors, START_MS) {
+        for event in parse(&line) {
+            let started = Instant::now();
+            machine.handle_event(&event);
+            listed_ns += started.elapsed().as_nanos();
+            listed += 1;
+        }
+    }
+    let state = resident_bytes().saturating_sub(before);
+    assert!(machine.poll_action().is_none(), "a settled fleet asks for nothing");
+    while machine.poll_note().is_some() {}
+    // The machine's own writes never show in this log, so every change is mirrored by the
+    // platform and announced by throughline.
+    let mut rounds: Vec<f64> = Vec::new();
+    let mut actions = 0;
+    let chunk = EVENTS / 10;
+    let mut i = 0;
+    for _ in 0..10 {
+        let mut events = Vec::new();
+        for _ in 0..chunk / 3 {
+            for line in support::change(connectors, i, START_MS + 60_000 + i as u64 * 20) {
+                events.extend(parse(&line));
+            }
+            i += 1;
+        }
+        events.sort_by_key(|e| e.at);
+        let started = Instant::now();
+        for event in &events {
+            actions += drive(&mut machine, event);
+        }
+        rounds.push(started.elapsed().as_nanos() as f64 / events.len() as f64);
+    }
+    rounds.sort_by(f64::total_cmp);
+    println!(
+        "{connectors} {:.0} {:.0} {:.0} {:.1} {actions}",
+        rounds[rounds.len() / 2],
+        rounds[0],
+        listed_ns as f64 / f64::from(listed),
+        state as f64 / 1e6
+    );
+}
+
+fn parse(line: &str) -> Vec<Event> {
+    let text = format!("{}\n{line}\n", support::HEADER);
+    let mut reader = Reader::new("fleet", Cursor::new(text)).expect("a header");
+    let mut events = Vec::new();
+    while let Some(line) = reader.next_line().expect("a line") {
+        if let Line::Event(event) = line {
+            events.push(event);
+        }
+    }
+    events
+}
+
+fn main() {
+    if let Ok(connectors) = std::env::var("THROUGHLINE_BENCH_CONNECTORS") {
+        measure(connectors.parse().expect("a number"));
+        return;
+    }
+    println!(
+        "connectors  ns/event (median, best of 10 rounds)  ns/listed object  state MB  against 1,000"
+    );
+    let mut first = None;
+    for connectors in [1_000_usize, 10_000, 100_000] {
+        let out = std::process::Command::new(std::env::current_exe().expect("this program"))
+            .env("THROUGHLINE_BENCH_CONNECTORS", connectors.to_string())
+            .output()
+            .expect("a run");
+        let text = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let numbers: Vec<f64> = text.split(' ').filter_map(|n| n.parse().ok()).collect();
+        let base = *first.get_or_insert(numbers[1]);
+        println!(
+            "{connectors:>10}  {:>12.0} {:>8.0} {:>34.0} {:>9.1}  {:>12.2}x",
+            numbers[1],
+            numbers[2],
+            numbers[3],
+            numbers[4],
+            numbers[1] / base
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! The page: colours, indents, line breaks; and times and numbers as people say them.
+
+use std::io::{self, BufWriter, Write};
+
+use super::Options;
+use crate::core::time::UnixMillis;
+
+/// How a run of text looks; without colour all look the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Bold,
+    Dim,
+    Red,
+    Green,
+    Yellow,
+}
+
+impl Style {
+    const RESET: &str = "\x1b[0m";
+
+    fn code(self) -> &'static str {
+        match self {
+            Style::Plain => "",
+            Style::Bold => "\x1b[1m",
+            Style::Dim => "\x1b[2m",
+            Style::Red => "\x1b[31m",
+            Style::Green => "\x1b[32m",
+            Style::Yellow => "\x1b[33m",
+        }
+    }
+}
+
+/// Where the text goes.
+pub(super) struct Page<'w> {
+    out: BufWriter<&'w mut dyn Write>,
+    color: bool,
+    width: usize,
+}
+
+impl<'w> Page<'w> {
+    pub(super) fn new(out: &'w mut dyn Write, options: &Options) -> Self {
+        Self { out: BufWriter::new(out), color: options.color, width: options.width.max(40) }
+    }
+
+    /// An empty line.
+    pub(super) fn gap(&mut self) -> io::Result<()> {
+        writeln!(self.out)
+    }
+
+    /// One paragraph, broken between words; its first line is indented by `indent`, the others
+    /// by `hang`.
+    pub(super) fn put(
+        &mut self,
+        indent: usize,
+        hang: usize,
+        parts: &[(Style, &str)],
+    ) -> io::Result<()> {
+        write!(self.out, "{:indent$}", "")?;
+        let mut column = indent;
+        let mut spaces = 0;
+        let mut at_start = true;
+        for &(style, text) in parts {
+            let code = if self.color { style.code() } else { "" };
+            self.out.write_all(code.as_bytes())?;
+            for (i, word) in text.split(' ').enumerate() {
+                spaces += usize::from(i > 0);
+                if word.is_empty() {
+                    continue;
+                }
+                let len = word.chars().count();
+                if column + spaces + len > self.width && !at_start {
+                    // The break takes the place of the spaces.
+                    write!(self.out, "\n{:hang$}", "")?;
+                    column = hang;
+                } else {
+                    write!(self.out, "{:spaces$}", "")?;
+                    column += spaces;
+                }
+                (spaces, at_start) = (0, false);
+                self.word(word)?;
+                column += len;
+            }
+            if !code.is_empty() {
+                self.out.write_all(Style::RESET.as_bytes())?;
+            }
+        }
+        writeln!(self.out)
+    }
+
+    /// Names and errors come from the log: what they hold must not steer a terminal.
+    fn word(&mut self, word: &str) -> io::Result<()> {
+        let shown = |c: char| match c {
+            NBSP => ' ',
+            _ if c.is_control() => char::REPLACEMENT_CHARACTER,
+            _ => c,
+        };
+        if word.chars().any(|c| shown(c) != c) {
+            let word: String = word.chars().map(shown).collect();
+            return self.out.write_all(word.as_bytes());
+        }
+        self.out.write_all(word.as_bytes())
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Keeps a number and its unit on one line; printed as a blank.
+const NBSP: char = '\u{a0}';
+
+/// `85 ms`, `2.06 s`, `52.2 s`, `1 min 15 s`, `2 h 5 min`, `3 d 4 h`.
+pub(super) fn duration(ms: u64) -> String {
+    let two = |n: u64, unit: &str, rest: u64, rest_unit: &str| match rest {
+        0 => format!("{n}{NBSP}{unit}"),
+        _ => format!("{n}{NBSP}{unit}{NBSP}{rest}{NBSP}{rest_unit}"),
+    };
+    let (hundredths, tenths) = (ms.saturating_add(5) / 10, ms.saturating_add(50) / 100);
+    let (seconds, minutes) = (ms.saturating_add(500) / 1000, ms.saturating_add(30_000) / 60_000);
+    let hours = ms.saturating_add(1_800_000) / 3_600_000;
+    match () {
+        () if ms < 1000 => format!("{ms}{NBSP}ms"),
+        () if hundredths < 1000 => format!("{}.{:02}{NBSP}s", hundredths / 100, hundredths % 100),
+        () if tenths < 600 => format!("{}.{}{NBSP}s", tenths / 10, tenths % 10),
+        () if seconds < 3600 => two(seconds / 60, "min", seconds % 60, "s"),
+        () if minutes < 1440 => two(minutes / 60, "h", minutes % 60, "min"),
+        () => two(hours / 24, "d", hours % 24, "h"),
+    }
+}
+
+/// `09:20:13.042`, UTC.
+pub(super) fn clock(at: UnixMillis) -> String {
+    let ms = at.0 % 86_400_000;
+    let (h, min, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
+    format!("{h:02}:{min:02}:{s:02}.{:03}", ms % 1000)
+}
+
+/// `2026-11-21 09:20:13.042`, UTC.
+pub(super) fn moment(at: UnixMillis) -> String {
+    at.to_string().replace('T', " ").trim_end_matches('Z').to_owned()
+}
+
+/// `+2.061 s`.
+pub(super) fn offset(ms: u64) -> String {
+    format!("+{}.{:03} s", ms / 1000, ms % 1000)
+}
+
+/// `1 gateway`, `26 gateways`, `no actions`, `12,345 events`.
+pub(super) fn count(n: usize, one: &str) -> String {
+    let plural = match one {
+        "nudge" | "gateway" => format!("{one}s"),
+        _ if one.ends_with(['s', 'x']) || one.ends_with("ch") => format!("{one}es"),
+        _ => format!("{one}s"),
+    };
+    match n {
+        0 => format!("no {plural}"),
+        1 => format!("1 {one}"),
+        _ => format!("{} {plural}", grouped(n)),
+    }
+}
+
+/// Digits in groups of three.
+pub(super) fn grouped(n: usize) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_kindly() {
+        for (ms, text) in [
+            (0, "0 ms"),
+            (85, "85 ms"),
+            (999, "999 ms"),
+            (1_000, "1.00 s"),
+            (2_061, "2.06 s"),
+            (9_994, "9.99 s"),
+            (9_996, "10.0 s"),
+            (52_240, "52.2 s"),
+            (59_960, "1 min"),
+            (75_000, "1 min 15 s"),
+            (3_599_600, "1 h"),
+            (7_500_000, "2 h 5 min"),
+            (277_200_000, "3 d 5 h"),
+        ] {
+            assert_eq!(duration(ms).replace(NBSP, " "), text, "{ms}");
+        }
+        assert!(duration(u64::MAX).ends_with('h'));
+    }
+
+    #[test]
+    fn numbers_and_their_nouns_agree() {
+        let (mirrors, touches) = (count(1, "mirror"), count(2, "touch"));
+        assert_eq!((mirrors.as_str(), touches.as_str()), ("1 mirror", "2 touches"));
+        assert_eq!(count(0, "event"), "no events");
+        assert_eq!(count(1_234_567, "event"), "1,234,567 events");
+        assert_eq!(grouped(100), "100");
+    }
+
+    #[test]
+    fn breaks_between_words_and_never_leads_with_a_blank() {
+        let mut out = Vec::new();
+        let options = Options { width: 40, ..Options::default() };
+        let mut page = Page::new(&mut out, &options);
+        let text = "one two three four five six seven eight\x1b[2J nine";
+        page.put(2, 6, &[(Style::Red, text), (Style::Plain, ", ten")]).unwrap();
+        page.finish().unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "  one two three four five six seven\n      eight\u{fffd}[2J nine, ten\n");
+    }
+}
