@@ -1,10 +1,10 @@
 //! What users saw: spans of time in which a gateway's Envoy was programmed with something else
 //! than what upstream said of a connector.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::event::{Event, Happened};
-use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::ids::{ClusterName, Key, Kind, Map, Names, ObjectKey, Role, Sym};
 use crate::core::liveness::{self, Liveness};
 use crate::core::objects::{
     Body, Object, PLATFORM_KEY, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE,
@@ -51,45 +51,79 @@ pub enum OutageKind {
 ///
 /// Envoy is taken to be programmed with what the edge's Connector says at the moment when its
 /// gateway is translated: when the gateway or its proxy appears or changes, and when its trigger
-/// is written. That is the model of DOMAIN section 7, without the extension server's delay.
+/// is written. The extension server's own delay is not modelled.
 pub struct Outages {
+    names: Names,
     edges: BTreeMap<ClusterName, EdgeView>,
-    upstreams: BTreeSet<ClusterName>,
-    /// What upstream says, by the name at the edge.
-    truth: HashMap<(ClusterName, ObjectKey), Liveness>,
-    replicas: HashMap<(ClusterName, ObjectKey), ObjectKey>,
-    sources: HashMap<ObjectKey, (ClusterName, ObjectKey)>,
+    /// What upstream says of each of its connectors, by cluster.
+    upstreams: BTreeMap<ClusterName, Map<Key, Said>>,
+    /// Which upstream connector a replica is, and the other way round.
+    sources: Map<Key, (ClusterName, Key)>,
+    replicas: BTreeMap<ClusterName, Map<Key, Key>>,
     trigger_key: String,
     platform_key_heals: bool,
     ended: Vec<Span>,
+}
+
+/// What a document says of a connector, and the document's fingerprint.
+#[derive(Clone, Copy, Default)]
+struct Said {
+    document: u64,
+    shown: Shown,
+}
+
+/// A liveness, without its text.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Shown {
+    online: bool,
+    node: u64,
 }
 
 #[derive(Default)]
 struct EdgeView {
     merged: bool,
     listed: BTreeSet<Kind>,
-    connectors: HashMap<ObjectKey, Liveness>,
-    proxies: HashMap<ObjectKey, Vec<Box<str>>>,
-    referrers: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
-    gateways: BTreeMap<ObjectKey, GatewayView>,
+    connectors: Map<Key, Said>,
+    proxies: Map<Key, Vec<Sym>>,
+    referrers: Map<Key, Vec<Sym>>,
+    gateways: Map<Key, GatewayView>,
 }
 
 #[derive(Default)]
 struct GatewayView {
     class: Box<str>,
-    trigger: Option<Box<str>>,
-    platform: Option<Box<str>>,
-    programmed: BTreeMap<Box<str>, Liveness>,
-    open: BTreeMap<Box<str>, (OutageKind, UnixMillis)>,
+    trigger: u64,
+    platform: u64,
+    programmed: Vec<(Sym, Shown)>,
+    open: Vec<(Sym, OutageKind, UnixMillis)>,
 }
 
 struct Span {
     edge: ClusterName,
-    connector: ObjectKey,
+    connector: Key,
     kind: OutageKind,
     from: UnixMillis,
     until: Option<UnixMillis>,
     by_platform_key: bool,
+}
+
+fn hash(text: Option<&str>) -> u64 {
+    text.map_or(0, |t| xxhash_rust::xxh3::xxh3_64(t.as_bytes()) | 1)
+}
+
+impl Said {
+    /// What these documents say; `before` when they are the same ones.
+    fn read(before: Option<Said>, annotation: Option<&str>, live: Option<&str>) -> Said {
+        let document = hash(annotation).wrapping_mul(31).wrapping_add(hash(live));
+        match before {
+            Some(before) if before.document == document => before,
+            _ => {
+                let Liveness { online, node_id } = liveness::read(annotation, live);
+                let node = if online { hash(Some(&node_id)) } else { 0 };
+                Said { document, shown: Shown { online, node } }
+            }
+        }
+    }
 }
 
 impl EdgeView {
@@ -97,18 +131,27 @@ impl EdgeView {
         self.listed.len() == 3
     }
 
-    fn is_translated(&mut self, key: &ObjectKey) {
+    fn is_translated(&mut self, key: Key) {
         if !self.is_ready() {
             return;
         }
-        let Some(gateway) = self.gateways.get_mut(key) else { return };
-        let names = self.proxies.get(key).into_iter().flatten();
-        gateway.programmed = names
-            .map(|name| {
-                let connector = ObjectKey::new(&*key.namespace, &**name);
-                (name.clone(), self.connectors.get(&connector).cloned().unwrap_or_default())
-            })
-            .collect();
+        let Some(gateway) = self.gateways.get_mut(&key) else { return };
+        let connectors = &self.connectors;
+        let shown = |name| connectors.get(&Key { ns: key.ns, name }).map_or(Shown::default(), |c| c.shown);
+        let names = self.proxies.get(&key).into_iter().flatten();
+        gateway.programmed = names.map(|&name| (name, shown(name))).collect();
+    }
+
+    fn set_proxy(&mut self, key: Key, connectors: Vec<Sym>) {
+        for &name in self.proxies.get(&key).into_iter().flatten() {
+            if let Some(proxies) = self.referrers.get_mut(&Key { ns: key.ns, name }) {
+                proxies.retain(|proxy| *proxy != key.name);
+            }
+        }
+        for &name in &connectors {
+            self.referrers.entry(Key { ns: key.ns, name }).or_default().push(key.name);
+        }
+        self.proxies.insert(key, connectors);
     }
 }
 
@@ -122,11 +165,11 @@ impl Outages {
             (c.name.clone(), EdgeView { merged, ..EdgeView::default() })
         };
         Self {
+            names: Names::default(),
             edges: with(Role::Edge).map(view).collect(),
-            upstreams: with(Role::Upstream).map(|c| c.name.clone()).collect(),
-            truth: HashMap::new(),
-            replicas: HashMap::new(),
-            sources: HashMap::new(),
+            upstreams: with(Role::Upstream).map(|c| (c.name.clone(), Map::default())).collect(),
+            sources: Map::default(),
+            replicas: BTreeMap::new(),
             trigger_key: settings.touch.key.clone(),
             platform_key_heals,
             ended: Vec::new(),
@@ -147,12 +190,12 @@ impl Outages {
                     && edge.listed.insert(*kind)
                     && edge.is_ready()
                 {
-                    let keys: Vec<_> = edge.gateways.keys().cloned().collect();
-                    for key in &keys {
+                    let keys: Vec<_> = edge.gateways.keys().copied().collect();
+                    for &key in &keys {
                         edge.is_translated(key);
                     }
                     for key in keys {
-                        self.compare(at, cluster, &key, false);
+                        self.compare(at, cluster, key, false);
                     }
                 }
             }
@@ -161,58 +204,52 @@ impl Outages {
     }
 
     fn seen(&mut self, at: UnixMillis, cluster: &ClusterName, object: &Object) {
-        let key = object.meta.key();
+        let key = self.names.key(&object.meta.namespace, &object.meta.name);
         match &object.body {
             Body::Connector { .. } => {
-                let is_replica = self.link(&key, object);
-                if self.upstreams.contains(cluster) && !is_replica {
-                    let liveness = liveness::read(None, object.status());
-                    self.truth_is(at, cluster, &key, liveness);
+                let is_replica = self.link(key, object);
+                if !is_replica && let Some(upstream) = self.upstreams.get_mut(cluster) {
+                    let before = upstream.get(&key).copied();
+                    let said = Said::read(before, None, object.status());
+                    upstream.insert(key, said);
+                    if before.is_none_or(|b| b.shown != said.shown) {
+                        self.truth_changed(at, cluster, key);
+                    }
                 }
                 if let Some(edge) = self.edges.get_mut(cluster) {
                     let annotation = object.meta.annotations.get(UPSTREAM_STATUS);
-                    let liveness = liveness::read(annotation, object.status());
-                    edge.connectors.insert(key.clone(), liveness);
-                    self.compare_connector(at, cluster, &key);
+                    let before = edge.connectors.get(&key).copied();
+                    let said = Said::read(before, annotation, object.status());
+                    edge.connectors.insert(key, said);
+                    if before.is_none_or(|b| b.shown != said.shown) {
+                        self.compare_connector(at, cluster, key);
+                    }
                 }
             }
             Body::HttpProxy { connectors } => {
+                let connectors: Vec<_> = connectors.iter().map(|c| self.names.intern(c)).collect();
                 let Some(edge) = self.edges.get_mut(cluster) else { return };
-                let old = edge.proxies.insert(key.clone(), connectors.clone()).unwrap_or_default();
-                if old == *connectors {
+                if edge.proxies.get(&key) == Some(&connectors) {
                     return;
                 }
-                let name = |n: &Box<str>| ObjectKey::new(&*key.namespace, &**n);
-                for connector in old.iter().map(name) {
-                    if let Some(proxies) = edge.referrers.get_mut(&connector) {
-                        proxies.remove(&key);
-                    }
-                }
-                for connector in connectors.iter().map(name) {
-                    edge.referrers.entry(connector).or_default().insert(key.clone());
-                }
-                edge.is_translated(&key);
-                self.compare(at, cluster, &key, false);
+                edge.set_proxy(key, connectors);
+                edge.is_translated(key);
+                self.compare(at, cluster, key, false);
             }
             Body::Gateway { class } => self.gateway_seen(at, cluster, key, class, object),
             Body::HttpRoute { .. } | Body::Namespace => {}
         }
     }
 
-    fn gateway_seen(
-        &mut self,
-        at: UnixMillis,
-        cluster: &ClusterName,
-        key: ObjectKey,
-        class: &str,
-        object: &Object,
-    ) {
+    fn gateway_seen(&mut self, at: UnixMillis, cluster: &ClusterName, key: Key, class: &str, object: &Object) {
         let Some(edge) = self.edges.get_mut(cluster) else { return };
         let is_new = !edge.gateways.contains_key(&key);
-        let gateway = edge.gateways.entry(key.clone()).or_default();
-        gateway.class = class.into();
-        let annotation = |k: &str| object.meta.annotations.get(k).map(Box::from);
-        let (trigger, platform) = (annotation(&self.trigger_key), annotation(PLATFORM_KEY));
+        let gateway = edge.gateways.entry(key).or_default();
+        if *gateway.class != *class {
+            gateway.class = class.into();
+        }
+        let trigger = hash(object.meta.annotations.get(&self.trigger_key));
+        let platform = hash(object.meta.annotations.get(PLATFORM_KEY));
         let triggered = trigger != gateway.trigger;
         let stamped = platform != gateway.platform && self.platform_key_heals;
         (gateway.trigger, gateway.platform) = (trigger, platform);
@@ -220,148 +257,126 @@ impl Outages {
             return;
         }
         let merged = edge.merged && triggered && !is_new;
-        let class = gateway.class.clone();
         let healed: Vec<_> = if merged {
-            edge.gateways.iter().filter(|(_, g)| g.class == class).map(|(k, _)| k.clone()).collect()
+            let of_class = edge.gateways.iter().filter(|(_, g)| *g.class == *class);
+            of_class.map(|(k, _)| *k).collect()
         } else {
             vec![key]
         };
         for key in healed {
             if let Some(edge) = self.edges.get_mut(cluster) {
-                edge.is_translated(&key);
+                edge.is_translated(key);
             }
-            self.compare(at, cluster, &key, stamped && !triggered);
+            self.compare(at, cluster, key, stamped && !triggered);
         }
     }
 
-    /// Learns from a replica's labels which upstream connector it is.
-    fn link(&mut self, key: &ObjectKey, object: &Object) -> bool {
-        let label = |k| object.meta.labels.get(k).filter(|v| !v.is_empty());
-        let names = || {
-            let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?)?;
-            let source = ObjectKey::new(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?);
-            Some((ClusterName::from(cluster.as_str()), source))
-        };
-        let Some(source) = names() else { return false };
-        if self.sources.get(key) != Some(&source) {
-            self.replicas.insert(source.clone(), key.clone());
-            self.sources.insert(key.clone(), source);
+    /// Learns from a replica's labels, once, which upstream connector it is.
+    fn link(&mut self, key: Key, object: &Object) -> bool {
+        if self.sources.contains_key(&key) {
+            return object.meta.labels.get(UPSTREAM_CLUSTER_NAME).is_some();
         }
+        let label = |k| object.meta.labels.get(k).filter(|v| !v.is_empty());
+        let Some(cluster) = label(UPSTREAM_CLUSTER_NAME).and_then(upstream_cluster_name) else {
+            return false;
+        };
+        let (Some(namespace), Some(name)) = (label(UPSTREAM_NAMESPACE), label(UPSTREAM_NAME)) else {
+            return false;
+        };
+        let (cluster, source) = (ClusterName::from(cluster.as_str()), self.names.key(namespace, name));
+        self.replicas.entry(cluster.clone()).or_default().insert(source, key);
+        self.sources.insert(key, (cluster, source));
         true
     }
 
-    fn truth_is(
-        &mut self,
-        at: UnixMillis,
-        cluster: &ClusterName,
-        key: &ObjectKey,
-        liveness: Liveness,
-    ) {
-        let source = (cluster.clone(), key.clone());
-        if self.truth.get(&source) == Some(&liveness) {
-            return;
-        }
-        let replica = self.replicas.get(&source).cloned();
-        self.truth.insert(source, liveness);
+    /// Which upstream connectors are which replicas: cluster and name there, name here.
+    pub fn ways(&self) -> Vec<(String, ObjectKey, ObjectKey)> {
+        let name = |key: Key| self.names.object_key(key);
+        let way = |(&replica, (cluster, source)): (&Key, &(ClusterName, Key))| {
+            (cluster.to_string(), name(*source), name(replica))
+        };
+        let mut ways: Vec<_> = self.sources.iter().map(way).collect();
+        ways.sort_unstable();
+        ways
+    }
+
+    fn truth_changed(&mut self, at: UnixMillis, cluster: &ClusterName, key: Key) {
+        let replica = self.replicas.get(cluster).and_then(|r| r.get(&key)).copied();
         let Some(replica) = replica else { return };
         let edges: Vec<_> = self.edges.keys().cloned().collect();
         for edge in edges {
-            self.compare_connector(at, &edge, &replica);
+            self.compare_connector(at, &edge, replica);
         }
     }
 
     fn gone(&mut self, at: UnixMillis, cluster: &ClusterName, object: &Object) {
-        let key = object.meta.key();
+        let key = self.names.key(&object.meta.namespace, &object.meta.name);
         match object.kind() {
             Kind::Connector => {
-                if self.upstreams.contains(cluster) {
-                    self.truth_is(at, cluster, &key, Liveness::default());
+                let upstream = self.upstreams.get_mut(cluster);
+                if upstream.and_then(|u| u.insert(key, Said::default())).is_some_and(|s| s.shown.online) {
+                    self.truth_changed(at, cluster, key);
                 }
                 if let Some(edge) = self.edges.get_mut(cluster) {
                     edge.connectors.remove(&key);
-                    self.compare_connector(at, cluster, &key);
+                    self.compare_connector(at, cluster, key);
                 }
             }
             Kind::HttpProxy => {
                 let Some(edge) = self.edges.get_mut(cluster) else { return };
-                for name in edge.proxies.remove(&key).unwrap_or_default() {
-                    let connector = ObjectKey::new(&*key.namespace, name);
-                    if let Some(proxies) = edge.referrers.get_mut(&connector) {
-                        proxies.remove(&key);
-                    }
-                }
-                edge.is_translated(&key);
-                self.compare(at, cluster, &key, false);
+                edge.set_proxy(key, Vec::new());
+                edge.is_translated(key);
+                self.compare(at, cluster, key, false);
             }
             Kind::Gateway => {
-                if let Some(gateway) =
-                    self.edges.get_mut(cluster).and_then(|e| e.gateways.get_mut(&key))
-                {
-                    gateway.programmed.clear();
-                    self.compare(at, cluster, &key, false);
-                    if let Some(edge) = self.edges.get_mut(cluster) {
-                        edge.gateways.remove(&key);
-                    }
+                let Some(edge) = self.edges.get_mut(cluster) else { return };
+                let Some(gateway) = edge.gateways.get_mut(&key) else { return };
+                gateway.programmed.clear();
+                self.compare(at, cluster, key, false);
+                if let Some(edge) = self.edges.get_mut(cluster) {
+                    edge.gateways.remove(&key);
                 }
             }
             Kind::HttpRoute | Kind::Namespace => {}
         }
     }
 
-    fn compare_connector(&mut self, at: UnixMillis, cluster: &ClusterName, connector: &ObjectKey) {
-        let gateways = self.edges.get(cluster).and_then(|e| e.referrers.get(connector));
-        for gateway in gateways.cloned().unwrap_or_default() {
-            self.compare(at, cluster, &gateway, false);
+    fn compare_connector(&mut self, at: UnixMillis, cluster: &ClusterName, connector: Key) {
+        let gateways = self.edges.get(cluster).and_then(|e| e.referrers.get(&connector));
+        for name in gateways.cloned().unwrap_or_default() {
+            self.compare(at, cluster, Key { ns: connector.ns, name }, false);
         }
     }
 
     /// Opens and closes the spans of one gateway.
-    fn compare(
-        &mut self,
-        at: UnixMillis,
-        cluster: &ClusterName,
-        key: &ObjectKey,
-        by_platform_key: bool,
-    ) {
+    fn compare(&mut self, at: UnixMillis, cluster: &ClusterName, key: Key, by_platform_key: bool) {
         let Some(edge) = self.edges.get_mut(cluster).filter(|e| e.is_ready()) else { return };
-        let Some(gateway) = edge.gateways.get_mut(key) else { return };
-        let mut wrong = BTreeMap::new();
-        for (name, programmed) in &gateway.programmed {
-            let connector = ObjectKey::new(&*key.namespace, &**name);
+        let Some(gateway) = edge.gateways.get_mut(&key) else { return };
+        let mut open = Vec::new();
+        for &(name, programmed) in &gateway.programmed {
+            let connector = Key { ns: key.ns, name };
             let truth = match self.sources.get(&connector) {
-                Some(source) if self.upstreams.contains(&source.0) => self.truth.get(source),
+                Some((upstream, source)) if self.upstreams.contains_key(upstream) => {
+                    self.upstreams.get(upstream).and_then(|u| u.get(source))
+                }
                 _ => edge.connectors.get(&connector),
             };
-            let kind = match truth {
-                Some(truth) if truth.online && !programmed.online => OutageKind::Offline,
-                Some(truth) if truth.online && truth.node_id != programmed.node_id => {
-                    OutageKind::OtherNode
-                }
-                Some(truth) if !truth.online && programmed.online => OutageKind::StaleOnline,
-                None if programmed.online => OutageKind::StaleOnline,
+            let truth = truth.map_or(Shown::default(), |t| t.shown);
+            let kind = match (truth.online, programmed.online) {
+                (true, false) => OutageKind::Offline,
+                (true, true) if truth.node != programmed.node => OutageKind::OtherNode,
+                (false, true) => OutageKind::StaleOnline,
                 _ => continue,
             };
-            wrong.insert(name.clone(), kind);
+            let since = gateway.open.iter().find(|(n, k, _)| *n == name && *k == kind);
+            open.push((name, kind, since.map_or(at, |(.., from)| *from)));
         }
-        let open = std::mem::take(&mut gateway.open);
-        for (name, (kind, from)) in open {
-            if wrong.get(&name) == Some(&kind) {
-                gateway.open.insert(name, (kind, from));
-                continue;
+        for (name, kind, from) in std::mem::replace(&mut gateway.open, open) {
+            if !gateway.open.iter().any(|(n, k, _)| *n == name && *k == kind) {
+                let connector = Key { ns: key.ns, name };
+                let (edge, until) = (cluster.clone(), Some(at));
+                self.ended.push(Span { edge, connector, kind, from, until, by_platform_key });
             }
-            let connector = ObjectKey::new(&*key.namespace, &*name);
-            let until = Some(at);
-            self.ended.push(Span {
-                edge: cluster.clone(),
-                connector,
-                kind,
-                from,
-                until,
-                by_platform_key,
-            });
-        }
-        for (name, kind) in wrong {
-            gateway.open.entry(name).or_insert((kind, at));
         }
     }
 
@@ -369,22 +384,17 @@ impl Outages {
     pub fn finish(mut self) -> Vec<Outage> {
         for (cluster, edge) in &self.edges {
             for (key, gateway) in &edge.gateways {
-                for (name, (kind, from)) in &gateway.open {
-                    let connector = ObjectKey::new(&*key.namespace, &**name);
-                    self.ended.push(Span {
-                        edge: cluster.clone(),
-                        connector,
-                        kind: *kind,
-                        from: *from,
-                        until: None,
-                        by_platform_key: false,
-                    });
+                for &(name, kind, from) in &gateway.open {
+                    let (edge, connector) = (cluster.clone(), Key { ns: key.ns, name });
+                    let span = Span { edge, connector, kind, from, until: None, by_platform_key: false };
+                    self.ended.push(span);
                 }
             }
         }
         let mut grouped: BTreeMap<_, Vec<Span>> = BTreeMap::new();
         for span in self.ended {
-            let key = (span.from, span.edge.clone(), span.connector.clone(), span.kind);
+            let connector = self.names.object_key(span.connector);
+            let key = (span.from, span.edge.clone(), connector, span.kind);
             grouped.entry(key).or_default().push(span);
         }
         let outage = |((from, edge, connector, kind), spans): (_, Vec<Span>)| Outage {
@@ -393,11 +403,8 @@ impl Outages {
             kind,
             from,
             first_right: spans.iter().filter_map(|s| s.until).min(),
-            until: spans
-                .iter()
-                .map(|s| s.until)
-                .collect::<Option<Vec<_>>>()
-                .and_then(|u| u.into_iter().max()),
+            // None is less than any moment: one that never was right makes it so.
+            until: spans.iter().map(|s| s.until).min().flatten().and(spans.iter().filter_map(|s| s.until).max()),
             gateways: spans.len(),
             by_platform_key: spans.iter().any(|s| s.by_platform_key),
         };

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::core::event::{Event, Happened};
-use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::ids::{ClusterName, Key, Kind, Map, Names, ObjectKey, Role};
 use crate::core::objects::{FIELD_MANAGER, ManagedFields, Object, StringMap};
 use crate::core::time::UnixMillis;
 use crate::event_log::ClusterSpec;
@@ -48,7 +48,7 @@ pub struct Preconditions {
 struct Store {
     roles: Vec<Role>,
     version: u64,
-    objects: BTreeMap<Kind, BTreeMap<ObjectKey, Arc<Object>>>,
+    objects: [Map<Key, Arc<Object>>; 5],
     /// Watches that are broken: their events are not seen.
     blind: BTreeSet<Kind>,
     reachable: bool,
@@ -67,7 +67,10 @@ struct Load {
 pub struct World {
     now: UnixMillis,
     clusters: BTreeMap<ClusterName, Store>,
-    loads: BTreeMap<(ClusterName, ObjectKey), Load>,
+    names: Names,
+    loads: BTreeMap<(ClusterName, Key), Load>,
+    /// The loads that are not stuck, by when they are due.
+    queue: BTreeSet<(UnixMillis, ClusterName, Key)>,
     carrier_delay_ms: u64,
     /// Whether writers and times go into `managedFields`.
     managed_fields: bool,
@@ -83,7 +86,9 @@ impl World {
         Self {
             now: UnixMillis(0),
             clusters: clusters.iter().map(|c| (c.name.clone(), store(c))).collect(),
+            names: Names::default(),
             loads: BTreeMap::new(),
+            queue: BTreeSet::new(),
             carrier_delay_ms,
             managed_fields: false,
             events: VecDeque::new(),
@@ -108,13 +113,25 @@ impl World {
 
     /// An object as it is now.
     pub fn get(&self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) -> Option<&Arc<Object>> {
-        self.clusters.get(cluster)?.objects.get(&kind)?.get(key)
+        self.at(cluster, kind, self.names.find(&key.namespace, &key.name)?)
+    }
+
+    /// The same, by its interned name.
+    pub(crate) fn at(&self, cluster: &ClusterName, kind: Kind, key: Key) -> Option<&Arc<Object>> {
+        self.clusters.get(cluster)?.objects[kind.index()].get(&key)
+    }
+
+    /// An object's interned name.
+    pub(crate) fn key_of(&mut self, object: &Object) -> Key {
+        self.names.key(&object.meta.namespace, &object.meta.name)
     }
 
     /// All objects of a kind in a cluster, by namespace and name.
     pub fn objects(&self, cluster: &ClusterName, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
-        let store = self.clusters.get(cluster).and_then(|s| s.objects.get(&kind));
-        store.into_iter().flat_map(BTreeMap::values)
+        let store = self.clusters.get(cluster);
+        let mut all: Vec<_> = store.into_iter().flat_map(|s| s.objects[kind.index()].values()).collect();
+        all.sort_unstable_by_key(|o| (&o.meta.namespace, &o.meta.name));
+        all.into_iter()
     }
 
     /// The clusters that hold a role.
@@ -124,37 +141,28 @@ impl World {
 
     /// When something is due by itself (the carrier), at the earliest.
     pub fn next_due(&self) -> Option<UnixMillis> {
-        let moves = |(cluster, _): &&(ClusterName, ObjectKey)| {
-            self.clusters.get(cluster).is_some_and(|s| s.reachable)
-        };
-        let due = self.loads.iter().filter(|(k, l)| !l.stuck && moves(k)).map(|(_, l)| l.due_at);
-        due.min().map(|at| at.max(self.now))
+        let reachable = |name| self.clusters.get(name).is_some_and(|s: &Store| s.reachable);
+        let (at, ..) = self.queue.iter().find(|(_, cluster, _)| reachable(cluster))?;
+        Some((*at).max(self.now))
     }
 
     /// Lets time pass, and the carrier do what falls due.
     pub fn advance(&mut self, to: UnixMillis) {
         self.now = self.now.max(to);
-        if self.next_due().is_none_or(|at| at > self.now) {
-            return;
-        }
-        let due: Vec<_> = self
-            .loads
-            .iter()
-            .filter(|(_, l)| l.due_at <= self.now && !l.stuck)
-            .map(|(key, _)| key.clone())
-            .collect();
-        for (edge, key) in due {
-            if self.clusters.get(&edge).is_some_and(|s| s.reachable)
-                && let Some(load) = self.loads.remove(&(edge.clone(), key.clone()))
-            {
-                self.deliver(&edge, &key, load);
+        while self.next_due().is_some_and(|at| at <= self.now) {
+            let reachable = |name| self.clusters.get(name).is_some_and(|s: &Store| s.reachable);
+            let Some(first) = self.queue.iter().find(|(_, c, _)| reachable(c)).cloned() else { return };
+            self.queue.remove(&first);
+            let (_, edge, key) = first;
+            if let Some(load) = self.loads.remove(&(edge.clone(), key)) {
+                self.deliver(&edge, key, load);
             }
         }
     }
 
-    fn deliver(&mut self, edge: &ClusterName, key: &ObjectKey, load: Load) {
+    fn deliver(&mut self, edge: &ClusterName, key: Key, load: Load) {
         let hub = self.with_role(Role::Downstream).find(|hub| *hub != edge).cloned();
-        let Some(template) = hub.and_then(|hub| self.get(&hub, Kind::Connector, key)).cloned()
+        let Some(template) = hub.and_then(|hub| self.at(&hub, Kind::Connector, key)).cloned()
         else {
             return;
         };
@@ -164,15 +172,18 @@ impl World {
         };
         let patch: Vec<_> = load.keys.into_iter().map(annotation).collect();
         // The member's own API server may refuse nothing here: the hub's limit is the same.
+        let key = self.names.object_key(key);
         let _ =
-            self.patch(edge, Kind::Connector, key, &patch, &Preconditions::default(), "karmada");
+            self.patch(edge, Kind::Connector, &key, &patch, &Preconditions::default(), "karmada");
     }
 
     /// Makes the carrier get stuck with what it has for `key` at `edge`, until the hub's object
     /// changes again.
     pub fn stick(&mut self, edge: &ClusterName, key: &ObjectKey) {
-        if let Some(load) = self.loads.get_mut(&(edge.clone(), key.clone())) {
+        let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
+        if let Some(load) = self.loads.get_mut(&(edge.clone(), key)) {
             load.stuck = true;
+            self.queue.remove(&(load.due_at, edge.clone(), key));
         }
     }
 
@@ -197,8 +208,7 @@ impl World {
     pub fn list(&mut self, cluster: &ClusterName, kind: Kind) {
         let Some(store) = self.clusters.get_mut(cluster) else { return };
         store.blind.remove(&kind);
-        let objects: Vec<_> =
-            store.objects.get(&kind).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        let objects: Vec<_> = self.objects(cluster, kind).cloned().collect();
         self.emit(Happened::ListStarted { cluster: cluster.clone(), kind });
         for object in objects {
             self.emit(Happened::Listed { cluster: cluster.clone(), object });
@@ -220,11 +230,13 @@ impl World {
         tell: Tell,
     ) -> Option<Arc<Object>> {
         let mut object = object;
-        let (kind, key) = (object.kind(), object.meta.key());
+        let kind = object.kind();
+        let key = self.key_of(&object);
         let store = self.clusters.get_mut(cluster)?;
+        let is_hub = store.roles.contains(&Role::Downstream) && kind == Kind::Connector;
         store.version += 1;
         object.meta.resource_version = store.version.to_string().into();
-        let old = store.objects.entry(kind).or_default().get(&key);
+        let old = store.objects[kind.index()].get(&key);
         if object.meta.uid.is_empty() {
             self.uids += 1;
             object.meta.uid = match old {
@@ -238,7 +250,7 @@ impl World {
             }
             sign(&mut object, manager, self.now);
         }
-        let changed: BTreeSet<Box<str>> = if kind == Kind::Connector {
+        let changed: BTreeSet<Box<str>> = if is_hub && tell != Tell::Listed {
             let none = StringMap::default();
             let before = old.map_or(&none, |o| &o.meta.annotations);
             let after = &object.meta.annotations;
@@ -253,9 +265,8 @@ impl World {
             BTreeSet::new()
         };
         let object = Arc::new(object);
-        store.objects.entry(kind).or_default().insert(key.clone(), object.clone());
+        store.objects[kind.index()].insert(key, object.clone());
         let blind = store.blind.contains(&kind);
-        let is_hub = store.roles.contains(&Role::Downstream);
         match tell {
             Tell::Applied if !blind => {
                 self.emit(Happened::Applied { cluster: cluster.clone(), object: object.clone() });
@@ -265,23 +276,24 @@ impl World {
             }
             Tell::Applied | Tell::Nothing => {}
         }
-        if is_hub && kind == Kind::Connector && !changed.is_empty() && tell != Tell::Listed {
-            self.load(cluster, &key, &changed);
+        if !changed.is_empty() {
+            self.load(cluster, key, &changed);
         }
         Some(object)
     }
 
     /// The hub's annotations changed: the carrier takes them to every other edge.
-    fn load(&mut self, hub: &ClusterName, key: &ObjectKey, changed: &BTreeSet<Box<str>>) {
+    fn load(&mut self, hub: &ClusterName, key: Key, changed: &BTreeSet<Box<str>>) {
         let edges: Vec<_> = self.with_role(Role::Edge).filter(|e| *e != hub).cloned().collect();
         for edge in edges {
             let due_at = self.now.plus(self.carrier_delay_ms);
-            let load =
-                self.loads.entry((edge, key.clone())).or_insert(Load { due_at, ..Load::default() });
+            let new = Load { due_at, ..Load::default() };
+            let load = self.loads.entry((edge.clone(), key)).or_insert(new);
             load.keys.extend(changed.iter().cloned());
             if std::mem::take(&mut load.stuck) {
                 load.due_at = due_at;
             }
+            self.queue.insert((load.due_at, edge, key));
         }
     }
 
@@ -327,7 +339,8 @@ impl World {
     ) -> Result<Arc<Object>, ApiError> {
         let store =
             self.clusters.get(cluster).filter(|s| s.reachable).ok_or(ApiError::Unreachable)?;
-        let object = store.objects.get(&kind).and_then(|o| o.get(key)).ok_or(ApiError::NotFound)?;
+        let key = self.names.find(&key.namespace, &key.name).ok_or(ApiError::NotFound)?;
+        let object = store.objects[kind.index()].get(&key).ok_or(ApiError::NotFound)?;
         let meta = &object.meta;
         for (what, want, is) in [
             ("uid", &preconditions.uid, &meta.uid),
@@ -358,16 +371,17 @@ impl World {
 
     /// Takes an object away, whoever did it.
     pub fn remove(&mut self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) {
+        let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
         let Some(store) = self.clusters.get_mut(cluster) else { return };
-        let Some(mut object) = store.objects.get_mut(&kind).and_then(|o| o.remove(key)) else {
-            return;
-        };
+        let Some(mut object) = store.objects[kind.index()].remove(&key) else { return };
         store.version += 1;
         Arc::make_mut(&mut object).meta.resource_version = store.version.to_string().into();
         if !store.blind.contains(&kind) {
             self.emit(Happened::Deleted { cluster: cluster.clone(), object });
         }
-        self.loads.remove(&(cluster.clone(), key.clone()));
+        if let Some(load) = self.loads.remove(&(cluster.clone(), key)) {
+            self.queue.remove(&(load.due_at, cluster.clone(), key));
+        }
     }
 }
 

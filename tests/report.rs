@@ -337,10 +337,7 @@ fn of_many_connectors_the_worst_are_told() {
         "503 as recorded: at least 54.2 s added up over 3 spans of 2 connectors, 2 not over at the end\n",
     );
     has(&text, "dead tunnel as recorded: 1 min 18 s added up over 40 spans of 40 connectors\n");
-    has(
-        &text,
-        "dead tunnel with throughline: none\n    c-39 at edge: dead tunnel as recorded: 3.90 s",
-    );
+    has(&text, "dead tunnel with throughline: none\n    c-39 at edge: as recorded: 3.90 s");
     has(&text, "… 35 shorter\n");
     has(&text, "1 span of the recorded: ended by the platform's own key");
 }
@@ -428,7 +425,7 @@ fn one_bundle_is_one_passage_and_two_are_two() {
     has(&text, "is online upstream\n");
     has(&text, "changes upstream, still online\n");
     has(&text, "goes offline upstream\n");
-    has(&text, "+0.100 s  2 gateways touched at edge (a, b): liveness");
+    has(&text, "+0.100 s  2 gateways touched at edge (a, b) within 400 ms: liveness");
     has(&text, "+1.500 s  gateway a touched at edge: liveness");
     has(&text, "+1.600 s  gateway c touched at edge: the proxy");
     has(&text, "+1.700 s  gateway c touched again at edge: the proxy");

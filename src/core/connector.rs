@@ -31,9 +31,10 @@ impl Machine {
         }
         let settled_at = replica.settled_at;
         if newly && waited {
-            self.note_hop(&name, key, Hop::Mirrored, right.online);
+            let online = self.is_online_upstream(id, key);
+            self.note_hop(&name, key, Hop::Mirrored, online);
             if self.edges.get(&id).is_some_and(|e| e.connectors.contains_key(&key)) {
-                self.note_hop(&name, key, Hop::Arrived, right.online);
+                self.note_hop(&name, key, Hop::Arrived, online);
             }
         }
         let missing = self.edges_missing(id, key, right);
@@ -84,7 +85,8 @@ impl Machine {
             }
         }
         for cluster in arrived {
-            self.note_hop(&cluster, key, Hop::Arrived, right.online);
+            let online = self.is_online_upstream(hub, key);
+            self.note_hop(&cluster, key, Hop::Arrived, online);
         }
         missing
     }

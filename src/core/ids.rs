@@ -258,13 +258,10 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn intern(&mut self, text: &str) -> Sym {
-        let mut hash = xxh3_64(text.as_bytes());
-        while let Some(&sym) = self.by_hash.get(&hash) {
-            if self.text(sym) == text {
-                return sym;
-            }
-            hash = hash.wrapping_add(1);
-        }
+        let hash = match self.place(text) {
+            Ok(sym) => return sym,
+            Err(free) => free,
+        };
         let sym = Sym(u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
         self.texts.push_str(text);
         self.ends.push(u32::try_from(self.texts.len()).unwrap_or(u32::MAX));
@@ -272,8 +269,26 @@ impl Names {
         sym
     }
 
+    /// The symbol of a name, or the hash under which it would stand.
+    fn place(&self, text: &str) -> Result<Sym, u64> {
+        let mut hash = xxh3_64(text.as_bytes());
+        while let Some(&sym) = self.by_hash.get(&hash) {
+            if self.text(sym) == text {
+                return Ok(sym);
+            }
+            hash = hash.wrapping_add(1);
+        }
+        Err(hash)
+    }
+
     pub(crate) fn key(&mut self, namespace: &str, name: &str) -> Key {
         Key { ns: self.intern(namespace), name: self.intern(name) }
+    }
+
+    /// The key of names that were interned before.
+    pub(crate) fn find(&self, namespace: &str, name: &str) -> Option<Key> {
+        let find = |text| self.place(text).ok();
+        Some(Key { ns: find(namespace)?, name: find(name)? })
     }
 
     pub(crate) fn text(&self, sym: Sym) -> &str {

@@ -50,7 +50,6 @@ impl Digest {
 #[derive(Default)]
 pub(crate) struct Source {
     exists: bool,
-    pub(crate) online: bool,
     seen: u32,
     /// The status as the mirror spells it; `None` when upstream has none.
     text: Option<Packed>,
@@ -63,6 +62,13 @@ pub(crate) struct Source {
     /// When `meaning` or `exists` last changed.
     changed_at: UnixMillis,
     replicas: Vec<(ClusterId, Key)>,
+}
+
+impl Source {
+    /// Read when it is asked for: rarely, and only to tell people.
+    fn is_online(&self) -> bool {
+        self.text.as_ref().is_some_and(|t| liveness::read(None, Some(&t.text())).online)
+    }
 }
 
 /// What is known of one upstream cluster, configured or only named by replicas.
@@ -179,7 +185,6 @@ enum Wish {
 #[derive(Clone, Copy)]
 pub(crate) struct Right {
     pub(crate) meaning: Digest,
-    pub(crate) online: bool,
     /// When upstream came to say so.
     pub(crate) since: UnixMillis,
 }
@@ -211,13 +216,11 @@ impl Machine {
             return;
         }
         source.meaning = meaning;
-        source.online = text.as_deref().is_some_and(|t| liveness::read(None, Some(t)).online);
         source.text = text.as_deref().map(Packed::new);
         source.bytes = text.map_or(0, |t| u32::try_from(t.len()).unwrap_or(u32::MAX));
         source.changed_at = self.desk.now;
-        let online = source.online;
         if cluster.is_source_namespace(key.ns) == Some(true) && cluster.is_live(Kind::Connector) {
-            let cluster = cluster.name.clone();
+            let (cluster, online) = (cluster.name.clone(), source.is_online());
             self.note_hop(&cluster, key, Hop::Upstream, online);
         }
         self.wishes_changed(id, key);
@@ -230,7 +233,7 @@ impl Machine {
         let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
         let Some(source) = upstream.sources.get_mut(&key) else { return };
         let replicas = std::mem::take(&mut source.replicas);
-        let was_online = source.online;
+        let was_online = source.is_online();
         if replicas.is_empty() {
             upstream.sources.remove(&key);
         } else {
@@ -482,10 +485,10 @@ impl Machine {
             return if at > self.desk.now && replica.meaning != Digest::ABSENT {
                 Wish::Later(at)
             } else {
-                Wish::This(Right { meaning: Digest::ABSENT, since, online: false })
+                Wish::This(Right { meaning: Digest::ABSENT, since })
             };
         }
-        Wish::This(Right { meaning: source.meaning, since, online: source.online })
+        Wish::This(Right { meaning: source.meaning, since })
     }
 
     /// Whether `ns` at the hub is the replica of `source_ns`: `ns-<uid of the namespace>`.
@@ -551,10 +554,20 @@ impl Machine {
             return;
         }
         let spoiled = trouble.spoiled_at > right.since;
-        let because = because(replica.meaning, right, spoiled);
+        let is = replica.meaning;
+        let because = because(is, right.meaning, self.is_online_upstream(id, key), spoiled);
         let text = text.or_else(|| self.source_text(id, key));
         let annotations = vec![(UPSTREAM_STATUS.to_owned(), text)];
         self.write_replica(id, key, Verb::Mirror, annotations, because, Some(meaning));
+    }
+
+    /// Whether upstream says that a replica's connector is online.
+    pub(crate) fn is_online_upstream(&self, id: ClusterId, key: Key) -> bool {
+        let source = || {
+            let (cluster, source) = self.hubs.get(&id)?.replicas.get(&key)?.source?;
+            self.upstreams.get(&cluster)?.sources.get(&source)
+        };
+        source().is_some_and(Source::is_online)
     }
 
     fn source_text(&self, id: ClusterId, key: Key) -> Option<String> {
@@ -732,9 +745,9 @@ fn contention_pause(settings: &MirrorSettings, spoils: u32) -> u64 {
     doubled(settings.contention_backoff_ms, times, settings.contention_backoff_max_ms)
 }
 
-fn because(is: Digest, right: Right, spoiled: bool) -> String {
-    let said = if right.online { "online" } else { "offline" };
-    match (is == Digest::ABSENT, right.meaning == Digest::ABSENT) {
+fn because(is: Digest, should: Digest, online: bool, spoiled: bool) -> String {
+    let said = if online { "online" } else { "offline" };
+    match (is == Digest::ABSENT, should == Digest::ABSENT) {
         (_, true) => "upstream has no status, so the hub may not claim one".to_owned(),
         _ if spoiled => {
             format!("another writer changed the hub's annotation; upstream says {said}")

@@ -37,7 +37,7 @@ impl<R: Read> Read for Counting<R> {
 }
 
 /// Opens a file, and says how far it was read where its length is known (not of a pipe).
-pub(super) fn open(path: &str) -> io::Result<(Box<dyn BufRead>, Option<Progress>)> {
+pub(super) fn open(path: &str) -> io::Result<(Box<dyn BufRead + Send>, Option<Progress>)> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     let read_bytes = Arc::new(AtomicU64::new(0));
@@ -49,14 +49,14 @@ pub(super) fn open(path: &str) -> io::Result<(Box<dyn BufRead>, Option<Progress>
 
 /// Reads on, decompressed where the first bytes say gzip (RFC 1952) or zstd (RFC 8878); both may
 /// hold several members or frames, as logs that were appended to do.
-pub(super) fn decompressing(mut input: impl Read + 'static) -> io::Result<Box<dyn BufRead>> {
+pub(super) fn decompressing(mut input: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
     let mut magic = Vec::with_capacity(4);
     input.by_ref().take(4).read_to_end(&mut magic)?;
     let is_gzip = magic.starts_with(&[0x1f, 0x8b]);
     // A frame, or a skippable frame, with which parallel compressors start.
     let is_zstd = matches!(magic[..], [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18]);
     let input = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(magic).chain(input));
-    let buffered = |input: Box<dyn Read>| BufReader::with_capacity(BUFFER_BYTES, input);
+    let buffered = |input: Box<dyn Read + Send>| BufReader::with_capacity(BUFFER_BYTES, input);
     Ok(if is_gzip {
         Box::new(buffered(Box::new(flate2::bufread::MultiGzDecoder::new(input))))
     } else if is_zstd {

@@ -32,7 +32,7 @@ enum Ending {
     BrokenOff(io::Error),
 }
 
-impl Reader<Box<dyn BufRead>> {
+impl Reader<Box<dyn BufRead + Send>> {
     /// Opens the log at `path`, `-` for stdin, and reads its header. Gzip and zstd are recognised
     /// by their first bytes, whatever the name.
     pub fn open(path: &str) -> Result<Self, LogError> {
@@ -47,7 +47,7 @@ impl Reader<Box<dyn BufRead>> {
     }
 
     /// Reads a log, plain or compressed, from anywhere; `name` stands for it in messages.
-    pub fn decompressing(name: &str, input: impl Read + 'static) -> Result<Self, LogError> {
+    pub fn decompressing(name: &str, input: impl Read + Send + 'static) -> Result<Self, LogError> {
         let input = input::decompressing(input)
             .map_err(|source| LogError::Open { file: name.into(), source })?;
         Reader::new(name, input)

@@ -8,15 +8,14 @@ mod audit;
 mod verify;
 mod what_if;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::thread::{Scope, ScopedJoinHandle};
 
 use crate::core::action::{Decision, Note, Noted, Stall};
 use crate::core::event::{Event, Happened, Outcome};
 use crate::core::ids::{ActionId, ObjectKey};
-use crate::core::objects::{
-    Body, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, upstream_cluster_name,
-};
 use crate::core::settings::Settings;
 use crate::core::time::UnixMillis;
 use crate::event_log::{ClusterSpec, Header, Line, LogError, Reader, Writer};
@@ -120,13 +119,13 @@ impl Default for Options {
 ///
 /// # Errors
 /// The log can't be read, or the new one can't be written.
-pub fn replay<R: BufRead, W: Write>(
+pub fn replay<R: BufRead + Send, W: Write>(
     reader: &mut Reader<R>,
     file: &str,
     settings: impl FnOnce(&mut Settings) -> anyhow::Result<()>,
     options: &Options,
     log: Option<W>,
-    mut progress: impl FnMut(&Reader<R>),
+    mut progress: impl FnMut(&Reader<R>) + Send,
 ) -> anyhow::Result<Replay> {
     let mut header = reader.header().clone();
     let mut changed = header.settings.take().unwrap_or_default();
@@ -136,25 +135,114 @@ pub fn replay<R: BufRead, W: Write>(
         Some(mode) => mode,
         None => detect(reader, &mut ahead)?,
     };
-    let mut ahead = ahead.into_iter();
     let mut story = Story::new(file, mode, header.clusters.clone(), changed.clone());
     let header = Header { clusters: header.clusters, settings: Some(changed) };
     let log = log.map(|sink| Writer::new(sink, &header)).transpose()?;
-    let next = || {
-        if let Some(line) = ahead.next() {
-            return Ok(Some(line));
-        }
-        let line = reader.next_line();
-        progress(reader);
-        line
-    };
-    match mode {
-        Mode::WhatIf => what_if::run(&mut story, options, next, log)?,
-        Mode::Verify => verify::run(&mut story, next, log)?,
-    }
+    let reading = &mut *reader;
+    // Reading is about half of the work, and looking for outages a quarter: each is a thread.
+    let done = std::thread::scope(|scope| {
+        let (batches, lines) = sync_channel(BATCHES);
+        scope.spawn(move || read_batches(reading, ahead, &batches, &mut progress));
+        let mut batch = Vec::new().into_iter();
+        let next = || loop {
+            if let Some(line) = batch.next() {
+                return Ok(Some(line));
+            }
+            match lines.recv() {
+                Ok(Ok(lines)) => batch = Vec::into_iter(lines),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => return Ok(None),
+            }
+        };
+        let outages = OutageThread::new(scope, &story);
+        story.outages = Some(outages.send);
+        let done = match mode {
+            Mode::WhatIf => what_if::run(&mut story, options, next, log),
+            Mode::Verify => verify::run(&mut story, next, log),
+        };
+        drop(story.outages.take());
+        let found = outages.thread.join();
+        // The reader must not wait for somebody who has stopped listening.
+        drop(lines);
+        done.map(|()| found)
+    })?;
+    let Ok((ways, recorded, replayed)) = done else { anyhow::bail!("the search for outages broke off") };
+    story.replay.ways = ways;
+    story.replay.recorded = recorded;
+    story.replay.replayed = if mode == Mode::WhatIf { replayed } else { Vec::new() };
     let mut replay = story.finish();
     replay.warnings = reader.warnings().iter().map(ToString::to_string).collect();
     Ok(replay)
+}
+
+/// Lines and events are handed on so many at a time, and so many batches may wait.
+const BATCH: usize = 256;
+const BATCHES: usize = 16;
+
+type Lines = Result<Vec<Line>, LogError>;
+
+fn read_batches<R: BufRead>(
+    reader: &mut Reader<R>,
+    ahead: Vec<Line>,
+    batches: &SyncSender<Lines>,
+    progress: &mut impl FnMut(&Reader<R>),
+) {
+    let mut batch = ahead;
+    loop {
+        match reader.next_line() {
+            Ok(Some(line)) => batch.push(line),
+            Ok(None) => {
+                let _ = batches.send(Ok(batch));
+                return;
+            }
+            Err(error) => {
+                let _ = batches.send(Ok(batch));
+                let _ = batches.send(Err(error));
+                return;
+            }
+        }
+        progress(reader);
+        if batch.len() >= BATCH && batches.send(Ok(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))).is_err() {
+            return;
+        }
+    }
+}
+
+/// Which of the two timelines an event belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Timeline {
+    Recorded,
+    Replayed,
+}
+
+type Observed = (Timeline, Vec<Event>);
+type Found = (Vec<Way>, Vec<Outage>, Vec<Outage>);
+
+/// Follows both timelines beside the machine.
+struct OutageThread<'scope> {
+    send: Sender<Observed>,
+    thread: ScopedJoinHandle<'scope, Found>,
+}
+
+impl<'scope> OutageThread<'scope> {
+    fn new(scope: &'scope Scope<'scope, '_>, story: &Story) -> Self {
+        let (send, receive) = channel::<Observed>();
+        let (clusters, settings) = (&story.replay.clusters, &story.replay.settings);
+        let mut recorded = Outages::new(clusters, settings, true);
+        let mut replayed = Outages::new(clusters, settings, false);
+        let thread = scope.spawn(move || {
+            for (timeline, events) in receive {
+                let outages = if timeline == Timeline::Recorded { &mut recorded } else { &mut replayed };
+                for event in &events {
+                    outages.observe(event);
+                }
+            }
+            let way = |(cluster, source, replica)| Way { upstream: Some((cluster, source)), replica };
+            let ways = recorded.ways().into_iter().map(way).collect();
+            (ways, recorded.finish(), replayed.finish())
+        });
+        Self { send, thread }
+    }
 }
 
 /// Whether the log holds outcomes. Reads at most [`DETECT_LINES_MAX`] lines ahead: a log of a
@@ -179,20 +267,16 @@ const DETECT_LINES_MAX: usize = 200_000;
 struct Story {
     replay: Replay,
     done: BTreeMap<ActionId, usize>,
-    ways: BTreeSet<Way>,
-    known: std::collections::HashSet<ObjectKey>,
-    recorded: Outages,
-    replayed: Outages,
+    outages: Option<Sender<Observed>>,
+    observed: [Vec<Event>; 2],
 }
 
 impl Story {
     fn new(file: &str, mode: Mode, clusters: Vec<ClusterSpec>, settings: Settings) -> Self {
         Self {
             done: BTreeMap::new(),
-            ways: BTreeSet::new(),
-            known: std::collections::HashSet::new(),
-            recorded: Outages::new(&clusters, &settings, true),
-            replayed: Outages::new(&clusters, &settings, false),
+            outages: None,
+            observed: Default::default(),
             replay: Replay {
                 file: file.to_owned(),
                 mode,
@@ -220,37 +304,47 @@ impl Story {
 
     fn end(&mut self, at: UnixMillis) {
         self.replay.ended_at = at;
+        self.hand_over(Timeline::Recorded);
+        self.hand_over(Timeline::Replayed);
+    }
+
+    /// Shows an event to the search for outages.
+    fn observe(&mut self, timeline: Timeline, event: &Event) {
+        let matters = matches!(
+            event.what,
+            Happened::Listed { .. }
+                | Happened::Applied { .. }
+                | Happened::Deleted { .. }
+                | Happened::ListFinished { .. }
+        );
+        if matters {
+            let observed = &mut self.observed[timeline as usize];
+            observed.push(event.clone());
+            if observed.len() >= BATCH {
+                self.hand_over(timeline);
+            }
+        }
+    }
+
+    fn hand_over(&mut self, timeline: Timeline) {
+        let events = std::mem::take(&mut self.observed[timeline as usize]);
+        if let Some(outages) = &self.outages {
+            // Its end is noticed when it is joined.
+            let _ = outages.send((timeline, events));
+        }
     }
 
     /// A line of the log.
     fn recorded(&mut self, event: &Event) {
         self.replay.events += 1;
-        self.recorded.observe(event);
-        let (Happened::Listed { object, .. } | Happened::Applied { object, .. }) = &event.what
-        else {
-            return;
-        };
-        if !matches!(object.body, Body::Connector { .. }) {
-            return;
-        }
-        let replica = object.meta.key();
-        if self.known.contains(&replica) {
-            return;
-        }
-        let label = |k| object.meta.labels.get(k).filter(|v| !v.is_empty());
-        let upstream = || {
-            let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?)?;
-            Some((cluster, ObjectKey::new(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?)))
-        };
-        if let Some(upstream) = upstream() {
-            self.known.insert(replica.clone());
-            self.ways.insert(Way { upstream: Some(upstream), replica });
-        }
+        self.observe(Timeline::Recorded, event);
     }
 
     /// What the machine was told.
     fn replayed(&mut self, event: &Event) {
-        self.replayed.observe(event);
+        if self.replay.mode == Mode::WhatIf {
+            self.observe(Timeline::Replayed, event);
+        }
         if let Happened::ActionFinished { id, outcome } = &event.what
             && let Some(done) = self.done.get(id).and_then(|&i| self.replay.actions.get_mut(i))
         {
@@ -277,18 +371,15 @@ impl Story {
         self.replay.verdict.problems.extend(problems);
     }
 
-    fn finish(mut self) -> Replay {
+    fn finish(self) -> Replay {
         let mut replay = self.replay;
-        replay.recorded = self.recorded.finish();
         if replay.mode == Mode::WhatIf {
-            replay.replayed = self.replayed.finish();
             let open = open_stalls(&replay.notes);
             let stuck = open
                 .iter()
                 .map(|s| format!("{}: {} has not come: {}", s.connector, hop_name(s), s.reason));
             replay.verdict.problems.extend(stuck);
         }
-        replay.ways = std::mem::take(&mut self.ways).into_iter().collect();
         replay.verdict.good = replay.verdict.problems.is_empty();
         replay
     }

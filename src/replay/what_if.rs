@@ -1,13 +1,13 @@
 //! What-if: the machine's actions are carried out in memory, on top of the recorded changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
 
 use super::{Done, Options, Story, audit};
 use crate::core::action::{Action, Decision, Verb};
 use crate::core::event::{Event, Happened, Outcome};
-use crate::core::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use crate::core::ids::{ActionId, ClusterName, Key, Kind, Map, ObjectKey, Role};
 use crate::core::machine::Machine;
 use crate::core::objects::{Body, Object};
 use crate::core::time::UnixMillis;
@@ -19,11 +19,11 @@ struct Overlay {
     world: World,
     combined: bool,
     /// Objects as recorded, to see what a recorded change changed.
-    recorded: HashMap<(ClusterName, Kind, ObjectKey), Arc<Object>>,
+    recorded: Map<(Kind, Key), BTreeMap<ClusterName, Arc<Object>>>,
     /// Fingerprints of the values that recorded hubs ever had in an annotation: what an edge gets
     /// of these was brought by the recorded carrier, whose place the world's takes.
-    hub_values: HashMap<ObjectKey, BTreeSet<u64>>,
-    listing: BTreeMap<(ClusterName, Kind), BTreeSet<ObjectKey>>,
+    hub_values: Map<Key, Vec<u64>>,
+    listing: BTreeMap<(ClusterName, Kind), HashSet<Key>>,
     /// How many watches of a cluster are lost.
     lost: BTreeMap<ClusterName, BTreeSet<Kind>>,
     roles: HashMap<ClusterName, Vec<Role>>,
@@ -43,8 +43,8 @@ impl Overlay {
         Self {
             world: World::new(clusters, carrier_delay_ms),
             combined: !three_tiers,
-            recorded: HashMap::new(),
-            hub_values: HashMap::new(),
+            recorded: Map::default(),
+            hub_values: Map::default(),
             listing: BTreeMap::new(),
             lost: BTreeMap::new(),
             roles,
@@ -60,9 +60,10 @@ impl Overlay {
         self.world.advance(event.at);
         match event.what {
             Happened::Listed { cluster, object } => {
-                let key = object.meta.key();
-                let list = self.listing.entry((cluster.clone(), object.kind())).or_default();
-                list.insert(key);
+                let key = self.world.key_of(&object);
+                if let Some(list) = self.listing.get_mut(&(cluster.clone(), object.kind())) {
+                    list.insert(key);
+                }
                 self.lay_object(cluster, object, Tell::Listed);
                 None
             }
@@ -71,27 +72,24 @@ impl Overlay {
                 None
             }
             Happened::Deleted { cluster, object } => {
-                let (kind, key) = (object.kind(), object.meta.key());
-                self.world.remove(&cluster, kind, &key);
-                self.recorded.remove(&(cluster, kind, key));
+                let place = (object.kind(), self.world.key_of(&object));
+                self.world.remove(&cluster, place.0, &object.meta.key());
+                self.forget(&cluster, place);
                 None
             }
             Happened::ListStarted { ref cluster, kind } => {
-                self.listing.insert((cluster.clone(), kind), BTreeSet::new());
+                self.listing.insert((cluster.clone(), kind), HashSet::new());
                 Some(event)
             }
             Happened::ListFinished { ref cluster, kind } => {
                 let listed = self.listing.remove(&(cluster.clone(), kind)).unwrap_or_default();
-                self.recorded
-                    .retain(|(c, k, key), _| c != cluster || *k != kind || listed.contains(key));
-                let gone: Vec<_> = self
-                    .world
-                    .objects(cluster, kind)
-                    .map(|o| o.meta.key())
-                    .filter(|key| !listed.contains(key))
-                    .collect();
-                for key in gone {
-                    self.world.remove(cluster, kind, &key);
+                let all: Vec<_> = self.world.objects(cluster, kind).cloned().collect();
+                for object in all {
+                    let key = self.world.key_of(&object);
+                    if !listed.contains(&key) {
+                        self.world.remove(cluster, kind, &object.meta.key());
+                        self.forget(cluster, (kind, key));
+                    }
                 }
                 if let Some(lost) = self.lost.get_mut(cluster) {
                     lost.remove(&kind);
@@ -111,57 +109,72 @@ impl Overlay {
         }
     }
 
+    fn forget(&mut self, cluster: &ClusterName, place: (Kind, Key)) {
+        if let Some(recorded) = self.recorded.get_mut(&place) {
+            recorded.remove(cluster);
+        }
+    }
+
     fn lay_object(&mut self, cluster: ClusterName, object: Arc<Object>, tell: Tell) {
-        let (kind, key) = (object.kind(), object.meta.key());
-        let place = (cluster, kind, key);
-        let before = self.recorded.get(&place);
-        let (cluster, _, key) = &place;
-        let is_hub =
-            kind == Kind::Connector && !self.combined && self.has(cluster, Role::Downstream);
-        let is_member = kind == Kind::Connector && !self.combined && self.has(cluster, Role::Edge);
-        if is_hub {
-            let values = self.hub_values.entry(key.clone()).or_default();
-            for (k, v) in object.meta.annotations.iter() {
-                values.insert(fingerprint(k, Some(v)));
-            }
-            let gone = before.iter().flat_map(|b| b.meta.annotations.iter());
-            for (k, _) in gone.filter(|(k, _)| object.meta.annotations.get(k).is_none()) {
-                values.insert(fingerprint(k, None));
-            }
+        let kind = object.kind();
+        let place = (kind, self.world.key_of(&object));
+        let key = place.1;
+        let before = self.recorded.get(&place).and_then(|r| r.get(&cluster)).cloned();
+        let tiers = kind == Kind::Connector && !self.combined;
+        let is_member = tiers && self.has(&cluster, Role::Edge);
+        if tiers && self.has(&cluster, Role::Downstream) {
+            self.remember_hub(key, before.as_deref(), &object);
         }
-        let ours = self.world.get(cluster, kind, key);
-        let diverged = match (ours, before) {
-            (Some(ours), Some(before)) => !Arc::ptr_eq(ours, before),
-            _ => false,
+        let ours = self.world.at(&cluster, kind, key);
+        let diverged = match (ours, &before) {
+            (Some(ours), Some(before)) => is_member || !Arc::ptr_eq(ours, before),
+            (Some(_), None) => is_member,
+            (None, _) => false,
         };
-        let laid = if diverged || (is_member && ours.is_some()) {
-            self.merge(&place, before, &object, is_member)
+        let recorded = if diverged {
+            match self.merge(&cluster, place, before.as_deref(), &object, is_member) {
+                Some(merged) => {
+                    self.world.put(&cluster, merged, "recorded", tell);
+                }
+                // A list brings the object whether it changed or not.
+                None if tell == Tell::Listed => {
+                    if let Some(ours) = self.world.at(&cluster, kind, key).cloned() {
+                        self.world.put(&cluster, Object::clone(&ours), "recorded", Tell::Listed);
+                    }
+                }
+                None => {}
+            }
+            Some(object)
         } else {
-            Some(Object::clone(&object))
+            // Kept as the world has it while both are the same: then one look tells.
+            self.world.put(&cluster, Arc::unwrap_or_clone(object), "recorded", tell)
         };
-        let quiet = laid.is_none();
-        let put = laid.and_then(|new| self.world.put(cluster, new, "recorded", tell));
-        if quiet && tell == Tell::Listed {
-            // A list brings the object whether it changed or not.
-            if let Some(ours) = self.world.get(cluster, kind, key).map(|o| Object::clone(o)) {
-                self.world.put(cluster, ours, "recorded", Tell::Listed);
-            }
+        if let Some(recorded) = recorded {
+            self.recorded.entry(place).or_default().insert(cluster, recorded);
         }
-        // Kept as the world has it while both are the same, so that a look tells.
-        let undiverged = !diverged && !(is_member && quiet);
-        self.recorded.insert(place, put.filter(|_| undiverged && !is_member).unwrap_or(object));
+    }
+
+    fn remember_hub(&mut self, key: Key, before: Option<&Object>, object: &Object) {
+        let values = self.hub_values.entry(key).or_default();
+        let new = &object.meta.annotations;
+        let old = before.map(|b| &b.meta.annotations);
+        let changed = new.iter().filter(|(k, v)| old.and_then(|o| o.get(k)) != Some(v));
+        values.extend(changed.map(|(k, v)| fingerprint(k, Some(v))));
+        let gone = old.into_iter().flat_map(|o| o.iter()).filter(|(k, _)| new.get(k).is_none());
+        values.extend(gone.map(|(k, _)| fingerprint(k, None)));
     }
 
     /// The recorded change from `before` to `object`, made to the object as it is in this world;
     /// `None` when nothing of it is left.
     fn merge(
         &self,
-        (cluster, kind, key): &(ClusterName, Kind, ObjectKey),
-        before: Option<&Arc<Object>>,
+        cluster: &ClusterName,
+        (kind, key): (Kind, Key),
+        before: Option<&Object>,
         object: &Object,
         is_member: bool,
     ) -> Option<Object> {
-        let ours = self.world.get(cluster, *kind, key)?;
+        let ours = self.world.at(cluster, kind, key)?;
         if ours.meta.uid != object.meta.uid {
             return Some(object.clone());
         }
@@ -171,7 +184,7 @@ impl Overlay {
             is_member
                 && self
                     .hub_values
-                    .get(key)
+                    .get(&key)
                     .is_some_and(|values| values.contains(&fingerprint(k, v)))
         };
         let mut annotations = ours.meta.annotations.clone();

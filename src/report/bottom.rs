@@ -149,10 +149,9 @@ struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    fn words(&self, pain: Pain, what_if: bool) -> Vec<(Style, String)> {
+    fn words(&self, recorded: &str, what_if: bool) -> Vec<(Style, String)> {
         let style = if self.recorded.all.is_empty() { Plain } else { Red };
-        let mut words =
-            vec![(style, format!("{} as recorded: {}", pain.name(), self.recorded.words()))];
+        let mut words = vec![(style, format!("{recorded}: {}", self.recorded.words()))];
         if what_if {
             let better = self.replayed.total_ms < self.recorded.total_ms;
             let good = better || self.replayed.total_ms == 0 && !self.replayed.open;
@@ -180,10 +179,13 @@ fn suffered(replay: &Replay, index: &Index<'_>, page: &mut Page<'_>) -> io::Resu
     if sides.len() > SINGLY {
         return totals(&sides, index, what_if, page);
     }
-    for ((pain, edge, connector), sides) in &sides {
-        let label = index.label(connector);
-        page.put(2, 4, &[(Bold, &label), (Plain, &format!(" at {edge}"))])?;
-        let mut words = sides.words(*pain, what_if);
+    let mut headed = None;
+    for ((edge, connector, pain), sides) in &sides {
+        if headed.replace((edge, connector)) != Some((edge, connector)) {
+            let label = index.label(connector);
+            page.put(2, 4, &[(Bold, &label), (Plain, &format!(" at {edge}"))])?;
+        }
+        let mut words = sides.words(&format!("{} as recorded", pain.name()), what_if);
         let gateways = sides.recorded.gateways.max(sides.replayed.gateways);
         words.push((Plain, format!(" ({})", count(gateways, "gateway"))));
         page.put(4, 6, &super::passage::parts(&words))?;
@@ -195,17 +197,17 @@ fn suffered(replay: &Replay, index: &Index<'_>, page: &mut Page<'_>) -> io::Resu
     Ok(())
 }
 
-type ByConnector<'a> = BTreeMap<(Pain, &'a ClusterName, &'a ObjectKey), Sides<'a>>;
+type ByConnector<'a> = BTreeMap<(&'a ClusterName, &'a ObjectKey, Pain), Sides<'a>>;
 
 fn sides<'a>(replay: &'a Replay, index: &Index<'_>) -> ByConnector<'a> {
     let mut sides = ByConnector::new();
     let wanted = |outage: &&Outage| index.has(&outage.connector);
     for outage in replay.recorded.iter().filter(wanted) {
-        let key = (Pain::of(outage.kind), &outage.edge, &outage.connector);
+        let key = (&outage.edge, &outage.connector, Pain::of(outage.kind));
         sides.entry(key).or_default().recorded.add(outage, replay.last_at);
     }
     for outage in replay.replayed.iter().filter(wanted) {
-        let key = (Pain::of(outage.kind), &outage.edge, &outage.connector);
+        let key = (&outage.edge, &outage.connector, Pain::of(outage.kind));
         sides.entry(key).or_default().replayed.add(outage, replay.ended_at);
     }
     sides
@@ -260,12 +262,12 @@ fn totals(
     page: &mut Page<'_>,
 ) -> io::Result<()> {
     for pain in [Pain::Refused, Pain::DeadTunnel] {
-        let mut of_pain: Vec<_> = sides.iter().filter(|((p, ..), _)| *p == pain).collect();
+        let mut of_pain: Vec<_> = sides.iter().filter(|((.., p), _)| *p == pain).collect();
         if of_pain.is_empty() {
             continue;
         }
         let sides_of = |side: for<'s> fn(&'s Sides<'_>) -> &'s Spans<'s>| {
-            sum(of_pain.iter().map(|((.., connector), sides)| (*connector, side(sides))))
+            sum(of_pain.iter().map(|((_, connector, _), sides)| (*connector, side(sides))))
         };
         let (recorded, none, _) = sides_of(|sides| &sides.recorded);
         let style = if none { Plain } else { Red };
@@ -278,9 +280,9 @@ fn totals(
         of_pain.sort_by_key(|(_, s)| {
             std::cmp::Reverse((s.replayed.open, s.recorded.total_ms, s.replayed.total_ms))
         });
-        for ((_, edge, connector), sides) in of_pain.iter().take(WORST) {
+        for ((edge, connector, _), sides) in of_pain.iter().take(WORST) {
             let mut words = vec![(Plain, format!("{} at {edge}: ", index.label(connector)))];
-            words.extend(sides.words(pain, what_if));
+            words.extend(sides.words("as recorded", what_if));
             page.put(4, 6, &super::passage::parts(&words))?;
         }
         if let more @ 1.. = of_pain.len().saturating_sub(WORST) {

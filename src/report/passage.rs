@@ -1,19 +1,21 @@
 //! A connector's notes and actions, told as passages: what belongs together is one of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::index::Chapter;
 use super::style::{Style, clock, count, duration};
 use crate::core::action::{Hop, Noted, Stall, Verb};
 use crate::core::event::Outcome;
-use crate::core::ids::ClusterName;
+use crate::core::ids::{ClusterName, ObjectKey};
 use crate::core::settings::Settings;
 use crate::core::time::UnixMillis;
 use crate::core::trigger::Trigger;
 use crate::replay::Done;
 
-/// Touches this close to each other, and for the same reason, are one bundle to a reader.
-const BUNDLE_MS: u64 = 999;
+/// Touches of different gateways this close to each other, and for the same reason, are one
+/// bundle to a reader: an edge writes one bundle a window, and somebody who goes through the
+/// gateways one by one makes many.
+const BUNDLE_MS: u64 = 1_500;
 
 /// A write that took longer is said to have.
 const SLOW_MS: u64 = 1_000;
@@ -39,6 +41,7 @@ enum What<'a> {
     /// The same write to one object or many.
     Written {
         dones: Vec<&'a Done>,
+        objects: HashSet<&'a ObjectKey>,
         confirms: bool,
     },
     Stalled(&'a Stall),
@@ -69,7 +72,9 @@ pub(super) fn passages<'a>(chapter: &Chapter<'a>, settings: &Settings) -> Vec<Pa
         all.push(Passage { at: note.at, what });
     }
     for done in &chapter.actions {
-        let what = What::Written { dones: vec![done], confirms: confirms(done, settings) };
+        let objects = HashSet::from([&done.decision.action.object]);
+        let confirms = confirms(done, settings);
+        let what = What::Written { dones: vec![done], objects, confirms };
         all.push(Passage { at: done.decision.at, what });
     }
     all.sort_by_key(|passage| (passage.at, passage.what.rank()));
@@ -128,13 +133,14 @@ impl<'a> Passage<'a> {
     fn absorb(&mut self, next: Self) -> Option<Self> {
         match (&mut self.what, next.what) {
             (
-                What::Written { dones, confirms },
-                What::Written { dones: more, confirms: the_same },
+                What::Written { dones, objects, confirms },
+                What::Written { dones: more, objects: others, confirms: the_same },
             ) if *confirms == the_same
-                && next.at.since(self.at) <= BUNDLE_MS
-                && is_one_bundle(dones, &more) =>
+                && is_one_bundle(dones, &more)
+                && others.is_disjoint(objects) =>
             {
                 dones.extend(more);
+                objects.extend(others);
                 None
             }
             (What::Passed { hops, online, .. }, What::Passed { hops: more, online: now, .. })
@@ -154,7 +160,7 @@ impl<'a> Passage<'a> {
         match &self.what {
             What::Upstream { online, was } => vec![upstream(*online, *was)],
             What::Passed { hops, online, lag_ms } => passed(hops, *online, *lag_ms),
-            What::Written { dones, confirms } => written(dones, *confirms),
+            What::Written { dones, confirms, .. } => written(dones, *confirms),
             What::Stalled(stall) => vec![
                 (Style::Red, format!("STALLED {}", missing(stall))),
                 (
@@ -171,12 +177,13 @@ impl<'a> Passage<'a> {
 }
 
 fn is_one_bundle(dones: &[&Done], more: &[&Done]) -> bool {
-    let (Some(first), Some(next)) = (dones.first(), more.first()) else { return false };
-    let (first, next) = (&first.decision, &next.decision);
-    first.action.verb == Verb::Touch
+    let (Some(last), Some(next)) = (dones.last(), more.first()) else { return false };
+    let (last, next) = (&last.decision, &next.decision);
+    last.action.verb == Verb::Touch
         && next.action.verb == Verb::Touch
-        && first.action.cluster == next.action.cluster
-        && first.because == next.because
+        && next.at.since(last.at) <= BUNDLE_MS
+        && last.action.cluster == next.action.cluster
+        && last.because == next.because
 }
 
 fn say(online: bool) -> &'static str {
@@ -250,7 +257,9 @@ fn written(dones: &[&Done], confirms: bool) -> Vec<(Style, String)> {
             let gateways = count(names.len(), "gateway");
             match names.as_slice() {
                 [name] => format!("gateway {name} {touched} at {cluster}"),
-                [first, last] => format!("{gateways} {touched} at {cluster} ({first}, {last})"),
+                [_, _] | [_, _, _] => {
+                    format!("{gateways} {touched} at {cluster} ({})", names.join(", "))
+                }
                 [first, .., last] => {
                     format!("{gateways} {touched} at {cluster} ({first} … {last})")
                 }
@@ -259,7 +268,12 @@ fn written(dones: &[&Done], confirms: bool) -> Vec<(Style, String)> {
         }
     };
     let style = if confirms { Style::Plain } else { Style::Bold };
-    let mut words = vec![(style, what), (Style::Dim, format!(": {because}"))];
+    let took_ms = dones.last().map_or(0, |last| last.decision.at.since(first.decision.at));
+    let within = match took_ms {
+        0 => String::new(),
+        ms => format!(" within {}", duration(ms)),
+    };
+    let mut words = vec![(style, what + &within), (Style::Dim, format!(": {because}"))];
     words.extend(fates(dones).map(|fates| (Style::Yellow, fates)));
     let slowest = dones
         .iter()

@@ -1,0 +1,285 @@
+//! The command line, as a caller meets it: exit codes, errors, inputs, outputs.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const FIXTURE: &str = "two-clusters-ready-flips";
+
+fn fixture(name: &str) -> String {
+    format!("{}/fixtures/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A file of this test alone.
+fn file(name: &str, content: &[u8]) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, content).unwrap();
+    path
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
+    command.args(args).env_remove("NO_COLOR").env_remove("COLUMNS").stdin(Stdio::null());
+    command
+}
+
+#[track_caller]
+fn run(args: &[&str], code: i32) -> (String, String) {
+    came(command(args).output().unwrap(), code)
+}
+
+#[track_caller]
+fn came(output: Output, code: i32) -> (String, String) {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(code), "stdout: {out}\nstderr: {err}");
+    (out, err)
+}
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in: {text}");
+    }
+}
+
+fn json(out: &str) -> Value {
+    serde_json::from_str(out).unwrap_or_else(|e| panic!("{e}: {out}"))
+}
+
+#[test]
+fn converged_is_0_and_tells_its_story_without_colour() {
+    let (out, err) = run(&["replay", &fixture(FIXTURE)], 0);
+    says(&out, &["home-lab", "app"]);
+    assert!(!out.contains('\x1b'), "a colour in a pipe: {out}");
+    assert_eq!(err, "");
+}
+
+#[test]
+fn not_converged_is_1_and_says_what_is_not() {
+    let args = ["replay", &fixture(FIXTURE), "--run-on", "1s", "--output", "json"];
+    let (out, _) = run(&args, 1);
+    let report = json(&out);
+    assert_eq!(report["verdict"]["converged"], false);
+    says(&report["verdict"]["problems"].to_string(), &["app", "confirmed"]);
+}
+
+#[test]
+fn one_of_several_files_that_does_not_converge_is_1() {
+    let settled = fixture("settled-world-restart-writes-nothing");
+    run(&["replay", &settled, &fixture("orphan-is-reported")], 0);
+    run(&["replay", &fixture("orphan-is-reported"), &settled, "--run-on", "1s"], 1);
+}
+
+#[test]
+fn bad_usage_is_2_and_says_what_is_accepted() {
+    let fixture = fixture(FIXTURE);
+    let (_, err) = run(&[], 2);
+    says(&err, &["Usage", "replay"]);
+    let (_, err) = run(&["replay"], 2);
+    says(&err, &["FILE"]);
+    let (_, err) = run(&["replay", &fixture, "--output", "yaml"], 2);
+    says(&err, &["yaml", "text", "json"]);
+    let (_, err) = run(&["replay", &fixture, "--mode", "maybe"], 2);
+    says(&err, &["maybe", "what-if", "verify"]);
+    let (_, err) = run(&["replay", &fixture, "--window", "100"], 2);
+    says(&err, &["100ms"]);
+    for bad in ["home-lab", "/home-lab", "default/", "a/b/c"] {
+        let (_, err) = run(&["replay", &fixture, "--connector", bad], 2);
+        says(&err, &[bad, "NAMESPACE/NAME", "default/home-lab"]);
+    }
+}
+
+#[test]
+fn a_setting_that_does_not_exist_lists_those_that_do() {
+    let fixture = fixture(FIXTURE);
+    let (_, err) = run(&["replay", &fixture, "--set", "touch.windowMS=5"], 2);
+    says(&err, &["windowMS", "windowMs", "minIntervalMs", "platformKey"]);
+    let (_, err) = run(&["replay", &fixture, "--set", "tuch.windowMs=5"], 2);
+    says(&err, &["tuch", "mirror", "touch", "orphans"]);
+    let (_, err) = run(&["replay", &fixture, "--set", "touch.windowMs"], 2);
+    says(&err, &["PATH=VALUE"]);
+    let (_, err) = run(&["replay", &fixture, "--set", "touch.windowMs=soon"], 2);
+    says(&err, &["touch.windowMs", "soon"]);
+}
+
+#[test]
+fn settings_change_what_is_decided() {
+    let touches = |extra: &[&str]| {
+        let fixture = fixture(FIXTURE);
+        let args = [&["replay", &fixture, "--output", "json"], extra].concat();
+        let (out, _) = run(&args, 0);
+        let actions = json(&out)["actions"].as_array().unwrap().clone();
+        actions.iter().filter(|a| a["type"] == "touch").count()
+    };
+    assert_eq!(touches(&[]), 5);
+    // Without confirmations two are left.
+    assert_eq!(touches(&["--set", "touch.confirmAfterMs=[]"]), 2);
+    assert_eq!(touches(&["--set", "touch.confirmAfterMs=[]", "--window", "9s"]), 1);
+}
+
+#[test]
+fn input_that_cannot_be_used_is_2_with_file_and_line() {
+    let (_, err) = run(&["replay", "/nowhere/at-all.jsonl"], 2);
+    says(&err, &["/nowhere/at-all.jsonl", "No such file"]);
+    let good = fs::read_to_string(fixture(FIXTURE)).unwrap();
+    let mut lines: Vec<_> = good.lines().collect();
+    lines[4] = r#"{"at_ms":1763715600000,"event":"listed","cluster":"#;
+    let broken = file("broken.jsonl", lines.join("\n").as_bytes());
+    let (_, err) = run(&["replay", broken.to_str().unwrap()], 2);
+    says(&err, &["broken.jsonl:5:", "JSON"]);
+    let unknown = good.replacen(r#""event":"list_started""#, r#""event":"list_begun""#, 1);
+    let unknown = file("unknown-event.jsonl", unknown.as_bytes());
+    let (_, err) = run(&["replay", unknown.to_str().unwrap()], 2);
+    says(&err, &["unknown-event.jsonl:2:", "list_begun", "list_started"]);
+    let newer = file("newer.jsonl", good.replacen("\"version\":1", "\"version\":2", 1).as_bytes());
+    let (_, err) = run(&["replay", newer.to_str().unwrap()], 2);
+    says(&err, &["newer.jsonl:1:", "version 2", "version 1"]);
+    let empty = file("empty.jsonl", b"");
+    run(&["replay", empty.to_str().unwrap()], 2);
+}
+
+#[test]
+fn a_torn_last_line_is_a_warning_and_no_failure() {
+    let mut torn = fs::read(fixture(FIXTURE)).unwrap();
+    torn.extend_from_slice(br#"{"at_ms":1795334500000,"event":"app"#);
+    let torn = file("torn.jsonl", &torn);
+    let (_, err) = run(&["replay", torn.to_str().unwrap()], 0);
+    says(&err, &["torn.jsonl:", "warning"]);
+}
+
+/// The JSON report of a replay, with the file's name taken out.
+fn report_of(args: &[&str], input: Option<&[u8]>) -> Value {
+    let mut child = command(&[&["replay", "--output", "json"], args].concat())
+        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    if let Some(input) = input {
+        child.stdin.take().unwrap().write_all(input).unwrap();
+    }
+    let (out, _) = came(child.wait_with_output().unwrap(), 0);
+    let mut report = json(&out);
+    report.as_object_mut().unwrap().remove("file");
+    report
+}
+
+#[test]
+fn standard_input_and_compressed_files_say_the_same_as_the_file() {
+    let path = fixture(FIXTURE);
+    let plain = fs::read(&path).unwrap();
+    let expected = report_of(&[&path], None);
+    assert_eq!(report_of(&["-"], Some(&plain)), expected);
+
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gz.write_all(&plain).unwrap();
+    let gz = file("log.jsonl.gz", &gz.finish().unwrap());
+    assert_eq!(report_of(&[gz.to_str().unwrap()], None), expected);
+
+    let zst = file("log.jsonl.zst", &zstd::encode_all(plain.as_slice(), 3).unwrap());
+    assert_eq!(report_of(&[zst.to_str().unwrap()], None), expected);
+}
+
+#[test]
+fn the_json_report_has_what_programs_judge_by() {
+    let report = report_of(&[&fixture("status-removed-upstream")], None);
+    assert_eq!(report["mode"], "what-if");
+    assert_eq!(report["verdict"]["converged"], true);
+    for list in ["connectors", "stalls", "anomalies"] {
+        assert!(report[list].is_array(), "{list}");
+    }
+    let actions = report["actions"].as_array().unwrap();
+    assert_eq!(actions.len(), 4, "one mirror, one touch, two confirmations");
+    for action in actions {
+        assert!(action["id"].is_u64() && action["at_ms"].is_u64(), "{action}");
+        for text in ["type", "cluster", "kind", "namespace", "name", "because"] {
+            assert!(action[text].as_str().is_some_and(|t| !t.is_empty()), "{text} of {action}");
+        }
+        assert_eq!(action["outcome"], "applied");
+    }
+    let mirror = &actions[0];
+    assert_eq!((&mirror["type"], &mirror["kind"]), (&"mirror".into(), &"Connector".into()));
+    let key = "networking.datumapis.com/upstream-status";
+    let written = mirror["annotations"].as_object().unwrap();
+    assert_eq!(written.get(key), Some(&Value::Null), "a removed key is null");
+    assert_eq!(written.len(), 1, "only this key");
+    let touch = &actions[1];
+    assert_eq!((&touch["type"], &touch["name"]), (&"touch".into(), &"app".into()));
+    let value = touch["annotations"]["gateway.envoyproxy.io/connector-liveness"].as_str().unwrap();
+    assert!(value.ends_with("-8-0"), "{value}");
+}
+
+#[test]
+fn a_delete_has_no_annotations_in_the_json_report() {
+    let report = report_of(&[&fixture("orphan-is-deleted")], None);
+    let actions = report["actions"].as_array().unwrap();
+    assert_eq!(actions.len(), 1);
+    assert_eq!((&actions[0]["type"], &actions[0]["name"]), (&"delete".into(), &"orphan".into()));
+    assert!(actions[0].get("annotations").is_none(), "{}", actions[0]);
+    let kept = report_of(&[&fixture("orphan-is-deleted"), "--orphans", "report"], None);
+    assert_eq!(kept["actions"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn one_connector_alone_can_be_told_of_by_either_name() {
+    let log = fixture("incident-503");
+    let all = report_of(&[&log], None);
+    let replica = "ns-c8119df3-eb49-4c75-b215-c2d097ca4f43/home-lab";
+    for name in ["default/home-lab", replica] {
+        let one = report_of(&[&log, "--connector", name], None);
+        assert_eq!(one["connectors"].as_array().unwrap().len(), 1, "{name}");
+        assert_eq!(one["actions"], all["actions"], "all are about home-lab");
+    }
+    let office = report_of(&[&log, "--connector", "default/office"], None);
+    assert_eq!(office["actions"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_written_event_log_verifies_and_a_tampered_one_does_not() {
+    let log = file("written.jsonl", b"");
+    let log = log.to_str().unwrap();
+    run(&["replay", &fixture(FIXTURE), "--event-log", log], 0);
+    let (out, _) = run(&["replay", log, "--output", "json"], 0);
+    let report = json(&out);
+    assert_eq!(report["mode"], "verify", "a log that holds outcomes is verified by itself");
+    assert_eq!(report["actions"].as_array().unwrap().len(), 7);
+    // What-if on top of it is still to be had.
+    run(&["replay", log, "--mode", "what-if"], 0);
+
+    let text = fs::read_to_string(log).unwrap();
+    let tampered = |change: fn(&str) -> String| {
+        let mut done = false;
+        let lines = text.lines().map(|line| {
+            let is_touch =
+                line.contains(r#""type":"touch""#) && !std::mem::replace(&mut done, true);
+            if is_touch { change(line) } else { format!("{line}\n") }
+        });
+        lines.collect::<String>()
+    };
+    let value = file("value.jsonl", tampered(|l| l.replace("-8-0", "-9-0") + "\n").as_bytes());
+    let gone = file("gone.jsonl", tampered(|_| String::new()).as_bytes());
+    let twice = file("twice.jsonl", tampered(|l| format!("{l}\n{l}\n")).as_bytes());
+    for (path, part) in [(value, "-9-0"), (gone, "action 2"), (twice, "action 3")] {
+        let (out, _) = run(&["replay", path.to_str().unwrap(), "--output", "json"], 1);
+        says(&json(&out)["verdict"]["problems"].to_string(), &[part]);
+    }
+    // Other settings decide otherwise, and that is no verification either.
+    run(&["replay", log, "--window", "200ms"], 1);
+}
+
+#[test]
+fn an_event_log_never_overwrites_its_own_input() {
+    let log = file("own.jsonl", &fs::read(fixture(FIXTURE)).unwrap());
+    let before = fs::read(&log).unwrap();
+    let path = log.to_str().unwrap();
+    let (_, err) = run(&["replay", path, "--event-log", path], 2);
+    says(&err, &["own.jsonl", "replay"]);
+    assert_eq!(fs::read(&log).unwrap(), before);
+    run(&["replay", path, &fixture(FIXTURE), "--event-log", "other.jsonl"], 2);
+}
