@@ -79,7 +79,10 @@ fn breakdown(path: &std::path::Path) {
     let mut machine = Machine::new(Settings::default());
     let mut reader = open();
     for c in reader.header().clusters.clone() {
-        machine.handle_event(&Event { at: UnixMillis(0), what: Happened::ClusterAdded { cluster: c.name, roles: c.roles } });
+        machine.handle_event(&Event {
+            at: UnixMillis(0),
+            what: Happened::ClusterAdded { cluster: c.name, roles: c.roles },
+        });
     }
     let started = Instant::now();
     while let Some(line) = reader.next_line().expect("a line") {

@@ -137,7 +137,8 @@ impl EdgeView {
         }
         let Some(gateway) = self.gateways.get_mut(&key) else { return };
         let connectors = &self.connectors;
-        let shown = |name| connectors.get(&Key { ns: key.ns, name }).map_or(Shown::default(), |c| c.shown);
+        let shown =
+            |name| connectors.get(&Key { ns: key.ns, name }).map_or(Shown::default(), |c| c.shown);
         let names = self.proxies.get(&key).into_iter().flatten();
         gateway.programmed = names.map(|&name| (name, shown(name))).collect();
     }
@@ -241,7 +242,14 @@ impl Outages {
         }
     }
 
-    fn gateway_seen(&mut self, at: UnixMillis, cluster: &ClusterName, key: Key, class: &str, object: &Object) {
+    fn gateway_seen(
+        &mut self,
+        at: UnixMillis,
+        cluster: &ClusterName,
+        key: Key,
+        class: &str,
+        object: &Object,
+    ) {
         let Some(edge) = self.edges.get_mut(cluster) else { return };
         let is_new = !edge.gateways.contains_key(&key);
         let gateway = edge.gateways.entry(key).or_default();
@@ -280,10 +288,12 @@ impl Outages {
         let Some(cluster) = label(UPSTREAM_CLUSTER_NAME).and_then(upstream_cluster_name) else {
             return false;
         };
-        let (Some(namespace), Some(name)) = (label(UPSTREAM_NAMESPACE), label(UPSTREAM_NAME)) else {
+        let (Some(namespace), Some(name)) = (label(UPSTREAM_NAMESPACE), label(UPSTREAM_NAME))
+        else {
             return false;
         };
-        let (cluster, source) = (ClusterName::from(cluster.as_str()), self.names.key(namespace, name));
+        let (cluster, source) =
+            (ClusterName::from(cluster.as_str()), self.names.key(namespace, name));
         self.replicas.entry(cluster.clone()).or_default().insert(source, key);
         self.sources.insert(key, (cluster, source));
         true
@@ -314,7 +324,10 @@ impl Outages {
         match object.kind() {
             Kind::Connector => {
                 let upstream = self.upstreams.get_mut(cluster);
-                if upstream.and_then(|u| u.insert(key, Said::default())).is_some_and(|s| s.shown.online) {
+                if upstream
+                    .and_then(|u| u.insert(key, Said::default()))
+                    .is_some_and(|s| s.shown.online)
+                {
                     self.truth_changed(at, cluster, key);
                 }
                 if let Some(edge) = self.edges.get_mut(cluster) {
@@ -386,7 +399,8 @@ impl Outages {
             for (key, gateway) in &edge.gateways {
                 for &(name, kind, from) in &gateway.open {
                     let (edge, connector) = (cluster.clone(), Key { ns: key.ns, name });
-                    let span = Span { edge, connector, kind, from, until: None, by_platform_key: false };
+                    let span =
+                        Span { edge, connector, kind, from, until: None, by_platform_key: false };
                     self.ended.push(span);
                 }
             }
@@ -404,7 +418,12 @@ impl Outages {
             from,
             first_right: spans.iter().filter_map(|s| s.until).min(),
             // None is less than any moment: one that never was right makes it so.
-            until: spans.iter().map(|s| s.until).min().flatten().and(spans.iter().filter_map(|s| s.until).max()),
+            until: spans
+                .iter()
+                .map(|s| s.until)
+                .min()
+                .flatten()
+                .and(spans.iter().filter_map(|s| s.until).max()),
             gateways: spans.len(),
             by_platform_key: spans.iter().any(|s| s.by_platform_key),
         };

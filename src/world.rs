@@ -129,7 +129,8 @@ impl World {
     /// All objects of a kind in a cluster, by namespace and name.
     pub fn objects(&self, cluster: &ClusterName, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
         let store = self.clusters.get(cluster);
-        let mut all: Vec<_> = store.into_iter().flat_map(|s| s.objects[kind.index()].values()).collect();
+        let mut all: Vec<_> =
+            store.into_iter().flat_map(|s| s.objects[kind.index()].values()).collect();
         all.sort_unstable_by_key(|o| (&o.meta.namespace, &o.meta.name));
         all.into_iter()
     }
@@ -151,7 +152,9 @@ impl World {
         self.now = self.now.max(to);
         while self.next_due().is_some_and(|at| at <= self.now) {
             let reachable = |name| self.clusters.get(name).is_some_and(|s: &Store| s.reachable);
-            let Some(first) = self.queue.iter().find(|(_, c, _)| reachable(c)).cloned() else { return };
+            let Some(first) = self.queue.iter().find(|(_, c, _)| reachable(c)).cloned() else {
+                return;
+            };
             self.queue.remove(&first);
             let (_, edge, key) = first;
             if let Some(load) = self.loads.remove(&(edge.clone(), key)) {
@@ -170,7 +173,10 @@ impl World {
             let value = template.meta.annotations.get(&k).map(str::to_owned);
             (k.into_string(), value)
         };
-        let patch: Vec<_> = load.keys.into_iter().map(annotation).collect();
+        // Whatever changed at the hub, the whole template goes; what only the member has stays.
+        let mut keys = load.keys;
+        keys.extend(template.meta.annotations.iter().map(|(k, _)| Box::from(k)));
+        let patch: Vec<_> = keys.into_iter().map(annotation).collect();
         // The member's own API server may refuse nothing here: the hub's limit is the same.
         let key = self.names.object_key(key);
         let _ =

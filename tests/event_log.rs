@@ -459,7 +459,7 @@ fn a_status_with_line_breaks_stays_one_line() {
     ));
     check_silent(&reader, 1);
     let wire: throughline::core::objects::Wire = serde_json::from_str(object).unwrap();
-    let object = Box::new(wire.try_into().unwrap());
+    let object = std::sync::Arc::new(wire.try_into().unwrap());
     let what = Happened::Applied { cluster: "hub".into(), object };
     let at = throughline::core::time::UnixMillis(1);
     let header = Reader::new("x", HEADER.as_bytes()).unwrap().header().clone();

@@ -5,7 +5,7 @@ use super::action::{Hop, Noted, Stall, Verb};
 use super::flight::doubled;
 use super::ids::{ClusterId, ClusterName, Key, Kind};
 use super::machine::Machine;
-use super::mirror::Right;
+use super::mirror::{Digest, Right};
 use super::time::UnixMillis;
 use super::timers::Due;
 
@@ -31,7 +31,7 @@ impl Machine {
         }
         let settled_at = replica.settled_at;
         if newly && waited {
-            let online = self.is_online_upstream(id, key);
+            let online = right.meaning != Digest::ABSENT && self.is_online_upstream(id, key);
             self.note_hop(&name, key, Hop::Mirrored, online);
             if self.edges.get(&id).is_some_and(|e| e.connectors.contains_key(&key)) {
                 self.note_hop(&name, key, Hop::Arrived, online);
@@ -45,11 +45,11 @@ impl Machine {
         if let Some(hub) = self.hubs.get_mut(&id) {
             hub.waiting.insert(key);
         }
-        let (first, _) = missing[0];
-        self.expect(id, key, Hop::Arrived, settled_at, first);
+        let (first, missing_since, _) = missing[0];
+        self.expect(id, key, Hop::Arrived, settled_at.max(missing_since), first);
         // An edge whose watch is lost says nothing, and a change made during its outage only
         // lengthens it: the nudge is for those that can be seen to be wrong.
-        let live: Vec<_> = missing.into_iter().filter_map(|(_, since)| since).collect();
+        let live: Vec<_> = missing.into_iter().filter_map(|(.., since)| since).collect();
         let Some(seen_wrong_since) = live.into_iter().min().map(|s| s.max(settled_at)) else {
             return;
         };
@@ -65,7 +65,7 @@ impl Machine {
         hub: ClusterId,
         key: Key,
         right: Right,
-    ) -> Vec<(ClusterId, Option<UnixMillis>)> {
+    ) -> Vec<(ClusterId, UnixMillis, Option<UnixMillis>)> {
         let mut missing = Vec::new();
         let mut arrived = Vec::new();
         for (&id, edge) in self.edges.iter_mut().filter(|(id, _)| **id != hub) {
@@ -76,16 +76,20 @@ impl Machine {
             };
             let live = cluster.is_live(Kind::Connector);
             if connector.meaning == right.meaning {
-                if std::mem::take(&mut connector.missing) {
+                if std::mem::take(&mut connector.missing_since) > UnixMillis(0) {
                     arrived.push(cluster.name.clone());
                 }
             } else if live || cluster.live_since(Kind::Connector) > UnixMillis(0) {
-                connector.missing = true;
-                missing.push((id, live.then(|| cluster.live_since(Kind::Connector))));
+                if connector.missing_since == UnixMillis(0) {
+                    connector.missing_since = self.desk.now;
+                }
+                let since = connector.missing_since;
+                let seen = live.then(|| since.max(cluster.live_since(Kind::Connector)));
+                missing.push((id, since, seen));
             }
         }
         for cluster in arrived {
-            let online = self.is_online_upstream(hub, key);
+            let online = right.meaning != Digest::ABSENT && self.is_online_upstream(hub, key);
             self.note_hop(&cluster, key, Hop::Arrived, online);
         }
         missing
@@ -98,12 +102,16 @@ impl Machine {
         hub.waiting.remove(&key);
         let Some(replica) = hub.replicas.get_mut(&key) else { return };
         let Some(trouble) = &mut replica.trouble else { return };
-        trouble.nudges = 0;
+        // Somebody at the edge may undo it again: the pauses go on growing until that is over.
+        let nudges_matter = trouble.nudges_matter(now, quiet_ms);
+        if !nudges_matter {
+            trouble.nudges = 0;
+        }
         if let Some(stall) = trouble.stall.take() {
             self.desk.note(Noted::StallEnded(stall));
         }
         let spoils_matter = trouble.spoils > 0 && now.since(trouble.spoiled_at) <= quiet_ms;
-        if trouble.flight.in_flight.is_none() && !spoils_matter {
+        if trouble.flight.in_flight.is_none() && !spoils_matter && !nudges_matter {
             replica.trouble = None;
         }
     }
@@ -115,6 +123,9 @@ impl Machine {
             return;
         };
         let trouble = replica.trouble.get_or_insert_default();
+        if !trouble.nudges_matter(now, settings.contention_quiet_ms) {
+            trouble.nudges = 0;
+        }
         let mut at = wrong_since.plus(settings.nudge_after_ms);
         if trouble.nudges > 0 {
             at = at.max(trouble.next_nudge_at);

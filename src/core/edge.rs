@@ -24,7 +24,7 @@ pub(crate) struct EdgeConnector {
     /// What the annotation means; only kept where the hub is seen, too.
     pub(crate) meaning: Digest,
     /// The hub says something else, as far as is known.
-    pub(crate) missing: bool,
+    pub(crate) missing_since: UnixMillis,
     pub(crate) online: bool,
     /// Its part of a gateway's digest: name, online, node id.
     part: u64,
@@ -305,6 +305,7 @@ impl Machine {
             return;
         };
         let (name, has_hub) = (cluster.name.clone(), likely.is_some());
+        let placed = cluster.is_replica_namespace(key.ns) == Some(true);
         let Some(edge) = self.edges.get_mut(&id) else { return };
         let is_new = !edge.connectors.contains_key(&key);
         let connector = edge.connectors.entry(key).or_default();
@@ -342,7 +343,7 @@ impl Machine {
         }
         let ready = edge.ready;
         if changed {
-            if !has_hub && ready {
+            if !has_hub && ready && placed {
                 self.note_hop(&name, key, Hop::Arrived, online);
             }
             self.connector_changed(id, key, Cause::Changed);

@@ -203,6 +203,7 @@ pub(crate) enum ResourceVersion {
     Absent,
     Number(u64),
     /// Not a number; rare, so that it may cost a second pointer.
+    #[allow(clippy::box_collection)]
     Text(Box<String>),
 }
 

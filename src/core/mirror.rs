@@ -150,6 +150,13 @@ pub(crate) struct Trouble {
     pub(crate) next_nudge_at: UnixMillis,
 }
 
+impl Trouble {
+    /// The last nudges are so recent that the pauses go on growing from there.
+    pub(crate) fn nudges_matter(&self, now: UnixMillis, quiet_ms: u64) -> bool {
+        self.nudges > 0 && now <= self.next_nudge_at.plus(quiet_ms)
+    }
+}
+
 /// The downstream side of one cluster.
 #[derive(Default)]
 pub(crate) struct Hub {
@@ -474,18 +481,17 @@ impl Machine {
         let known = is_replica == Some(true)
             && cluster.is_live(Kind::Connector)
             && self.identity(cluster, key.ns, source_key.ns) != Identity::Disagrees;
-        let since = source.changed_at;
+        // What could not be known could not be waited for.
+        let since = source.changed_at.max(cluster.live_since(Kind::Connector));
         if !known || (source.exists && cluster.is_source_namespace(source_key.ns) != Some(true)) {
             return Wish::Unknown;
         }
         if !source.exists {
-            let at = since
-                .max(cluster.live_since(Kind::Connector))
-                .plus(self.desk.settings.mirror.absent_grace_ms);
+            let at = since.plus(self.desk.settings.mirror.absent_grace_ms);
             return if at > self.desk.now && replica.meaning != Digest::ABSENT {
                 Wish::Later(at)
             } else {
-                Wish::This(Right { meaning: Digest::ABSENT, since })
+                Wish::This(Right { meaning: Digest::ABSENT, since: at })
             };
         }
         Wish::This(Right { meaning: source.meaning, since })
@@ -527,7 +533,8 @@ impl Machine {
             }
             Wish::This(right) => right,
         };
-        let (meaning, text) = self.within_the_limit(id, key, right.meaning);
+        let wished = right.meaning;
+        let (meaning, text) = self.within_the_limit(id, key, wished);
         right.meaning = meaning;
         let Some(hub) = self.hubs.get_mut(&id) else { return };
         let Some(replica) = hub.replicas.get_mut(&key) else { return };
@@ -538,7 +545,8 @@ impl Machine {
         replica.settled_at = UnixMillis(0);
         hub.waiting.insert(key);
         let live_since = self.cluster(id).map_or(now, |c| c.live_since(Kind::Connector));
-        let since = right.since.max(live_since);
+        let spoiled_at = self.trouble(id, key).map_or(UnixMillis(0), |t| t.spoiled_at);
+        let since = right.since.max(live_since).max(spoiled_at);
         self.expect(id, key, Hop::Mirrored, since, id);
         if !self.desk.leader {
             return;
@@ -555,8 +563,16 @@ impl Machine {
         }
         let spoiled = trouble.spoiled_at > right.since;
         let is = replica.meaning;
-        let because = because(is, right.meaning, self.is_online_upstream(id, key), spoiled);
-        let text = text.or_else(|| self.source_text(id, key));
+        let because = if meaning == Digest::ABSENT && wished != Digest::ABSENT {
+            "nothing of upstream's status fits, and a stale one may not stay".to_owned()
+        } else {
+            because(is, meaning, self.is_online_upstream(id, key), spoiled)
+        };
+        // Nothing to claim, or nothing that fits: the key goes.
+        let text = match meaning {
+            Digest::ABSENT => None,
+            _ => text.or_else(|| self.source_text(id, key)),
+        };
         let annotations = vec![(UPSTREAM_STATUS.to_owned(), text)];
         self.write_replica(id, key, Verb::Mirror, annotations, because, Some(meaning));
     }
@@ -725,6 +741,8 @@ impl Machine {
                     self.desk.anomaly(AnomalyKind::Refused, &cluster, Some(key), detail);
                 }
             }
+            // What it conflicts with was seen before its outcome: nothing to wait for.
+            (Landed::No, _) if seen_since => trouble.flight.seen(),
             (Landed::No, _) => {}
         }
         self.evaluate_replica(id, key);

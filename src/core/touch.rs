@@ -541,17 +541,9 @@ impl Machine {
 }
 
 fn because(touch: &Touch, target: TargetKey, confirms: bool) -> String {
-    let whose = match target {
-        TargetKey::Gateway(_) => "its proxy's connectors",
-        TargetKey::Class(_) => "the class's connectors",
-    };
-    if touch.extra && confirms {
-        return "confirmed once more after the edge's outage, for caches that were late".to_owned();
-    }
-    if confirms {
-        return "confirmed with a new value, for caches that were late".to_owned();
-    }
     let why = match touch.dirty.map_or(Cause::Changed, |d| d.cause) {
+        _ if confirms && touch.extra => "confirmed once more after the edge's outage",
+        _ if confirms => "confirmed with a new value, for caches that were late",
         Cause::Changed => "liveness changed at the edge",
         Cause::Unseen => "a connector was written while its watch was lost",
         Cause::Referenced => "the proxy references other connectors",
@@ -560,5 +552,8 @@ fn because(touch: &Touch, target: TargetKey, confirms: bool) -> String {
         Cause::Spoiled => "another writer changed the trigger",
         Cause::Distrusted => "a connector was written after the last announcement",
     };
-    format!("{why}; announces {whose}")
+    match target {
+        TargetKey::Gateway(_) => why.to_owned(),
+        TargetKey::Class(_) => format!("{why}; for all gateways of the class"),
+    }
 }

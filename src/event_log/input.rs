@@ -49,7 +49,9 @@ pub(super) fn open(path: &str) -> io::Result<(Box<dyn BufRead + Send>, Option<Pr
 
 /// Reads on, decompressed where the first bytes say gzip (RFC 1952) or zstd (RFC 8878); both may
 /// hold several members or frames, as logs that were appended to do.
-pub(super) fn decompressing(mut input: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
+pub(super) fn decompressing(
+    mut input: impl Read + Send + 'static,
+) -> io::Result<Box<dyn BufRead + Send>> {
     let mut magic = Vec::with_capacity(4);
     input.by_ref().take(4).read_to_end(&mut magic)?;
     let is_gzip = magic.starts_with(&[0x1f, 0x8b]);

@@ -166,7 +166,9 @@ pub fn replay<R: BufRead + Send, W: Write>(
         drop(lines);
         done.map(|()| found)
     })?;
-    let Ok((ways, recorded, replayed)) = done else { anyhow::bail!("the search for outages broke off") };
+    let Ok((ways, recorded, replayed)) = done else {
+        anyhow::bail!("the search for outages broke off")
+    };
     story.replay.ways = ways;
     story.replay.recorded = recorded;
     story.replay.replayed = if mode == Mode::WhatIf { replayed } else { Vec::new() };
@@ -202,7 +204,9 @@ fn read_batches<R: BufRead>(
             }
         }
         progress(reader);
-        if batch.len() >= BATCH && batches.send(Ok(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))).is_err() {
+        if batch.len() >= BATCH
+            && batches.send(Ok(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))).is_err()
+        {
             return;
         }
     }
@@ -232,12 +236,14 @@ impl<'scope> OutageThread<'scope> {
         let mut replayed = Outages::new(clusters, settings, false);
         let thread = scope.spawn(move || {
             for (timeline, events) in receive {
-                let outages = if timeline == Timeline::Recorded { &mut recorded } else { &mut replayed };
+                let outages =
+                    if timeline == Timeline::Recorded { &mut recorded } else { &mut replayed };
                 for event in &events {
                     outages.observe(event);
                 }
             }
-            let way = |(cluster, source, replica)| Way { upstream: Some((cluster, source)), replica };
+            let way =
+                |(cluster, source, replica)| Way { upstream: Some((cluster, source)), replica };
             let ways = recorded.ways().into_iter().map(way).collect();
             (ways, recorded.finish(), replayed.finish())
         });
