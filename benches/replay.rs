@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use throughline::core::objects::{Object, Wire};
-use throughline::event_log::Reader;
-use throughline::replay::{self, Options};
+use throughline::event_log::{Reader, holds_outcomes};
+use throughline::replay::{self, Mode, Options};
 use throughline::report;
 
 const START_MS: u64 = 1_795_252_772_000;
@@ -48,8 +48,10 @@ fn parse_only(path: &std::path::Path) -> usize {
 
 fn replay(path: &std::path::Path, json: bool) -> usize {
     let name = path.to_str().expect("a path");
+    let outcomes = holds_outcomes(name).expect("the log").expect("a file");
+    let mode = if outcomes { Mode::Verify } else { Mode::WhatIf };
     let mut reader = Reader::open(name).expect("the log");
-    let options = Options::default();
+    let options = Options { mode: Some(mode), ..Options::default() };
     let log: Option<Vec<u8>> = None;
     let replay =
         replay::replay(&mut reader, name, |_| Ok(()), &options, log, |_| {}).expect("a replay");
@@ -146,6 +148,9 @@ fn main() {
             timed(&mut json, &mut || actions = replay(&path, true));
         }
         breakdown(&path);
+        if std::env::var_os("KEEP").is_some() {
+            std::fs::copy(&path, format!("/tmp/bench-{connectors}.jsonl")).expect("copied");
+        }
         let _ = std::fs::remove_file(&path);
         let (alone, text, json) = (median(alone), median(text), median(json));
         println!(

@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use throughline::core::ids::ObjectKey;
 use throughline::core::settings::{OrphanMode, PlatformKeyMode, Settings, TouchScope};
-use throughline::event_log::Reader;
+use throughline::event_log::{Reader, holds_outcomes};
 use throughline::replay::{self, Mode, Options, Replay};
 use throughline::report;
 
@@ -234,8 +234,16 @@ fn replay_files(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 
 fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
     let mut reader = Reader::open(file)?;
+    let mode = match args.mode {
+        Some(mode) => Some(mode),
+        // A file that can't be opened is the reader's to tell.
+        None => holds_outcomes(file)
+            .ok()
+            .flatten()
+            .map(|outcomes| if outcomes { Mode::Verify } else { Mode::WhatIf }),
+    };
     let options = Options {
-        mode: args.mode,
+        mode,
         run_on_ms: args.run_on,
         carrier_delay_ms: args.carrier_delay,
         ..Options::default()

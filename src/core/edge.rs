@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::action::{Hop, Noted, Stall};
 use super::cluster::Watch;
+use super::few::Few;
 use super::ids::{ClusterId, Key, Kind, Map, ResourceVersion, Sym, Uid};
 use super::liveness::{self, Liveness};
 use super::machine::Machine;
@@ -69,7 +70,7 @@ pub(crate) struct Edge {
     /// By proxy, which is by gateway too: both have one name.
     proxies: Map<Key, Proxy>,
     /// Which proxies reference a connector.
-    referrers: Map<Key, Vec<Sym>>,
+    referrers: Map<Key, Few<Sym>>,
     pub(crate) gateways: Map<Key, EdgeGateway>,
     classes: BTreeMap<Sym, Class>,
     /// What falls due, and when.
@@ -84,7 +85,7 @@ pub(crate) struct Edge {
 
 struct Proxy {
     seen: u32,
-    connectors: Box<[Sym]>,
+    connectors: Few<Sym>,
 }
 
 impl Edge {
@@ -116,12 +117,12 @@ impl Edge {
 
     /// The connectors that a gateway's proxy references.
     pub(crate) fn connectors_of(&self, gateway: Key) -> &[Sym] {
-        self.proxies.get(&gateway).map_or(&[], |p| &p.connectors)
+        self.proxies.get(&gateway).map_or(&[], |p| p.connectors.as_slice())
     }
 
     /// The gateways that a connector is referenced from, whether they exist or not.
     fn gateways_of(&self, connector: Key) -> impl Iterator<Item = Key> + '_ {
-        let proxies = self.referrers.get(&connector).into_iter().flatten();
+        let proxies = self.referrers.get(&connector).into_iter().flat_map(|p| p.as_slice());
         proxies.map(move |&name| Key { ns: connector.ns, name })
     }
 
@@ -395,9 +396,9 @@ impl Machine {
 
     pub(crate) fn proxy_seen(&mut self, id: ClusterId, key: Key, object: &Object) {
         let Body::HttpProxy { connectors } = &object.body else { return };
-        let connectors: Vec<_> = connectors.iter().map(|c| self.desk.names.intern(c)).collect();
+        let connectors = connectors.iter().map(|c| self.desk.names.intern(c)).collect();
         let list = self.cluster(id).map_or(0, |c| c.list(Kind::HttpProxy));
-        self.set_proxy(id, key, Some(Proxy { seen: list, connectors: connectors.into() }));
+        self.set_proxy(id, key, Some(Proxy { seen: list, connectors }));
     }
 
     pub(crate) fn proxy_gone(&mut self, id: ClusterId, key: Key) {
@@ -415,7 +416,7 @@ impl Machine {
         if old == new {
             return;
         }
-        for &name in &old {
+        for &name in old.as_slice() {
             let connector = Key { ns: key.ns, name };
             if let Some(proxies) = edge.referrers.get_mut(&connector) {
                 proxies.retain(|name| *name != key.name);
@@ -424,12 +425,8 @@ impl Machine {
                 }
             }
         }
-        for &name in &new {
+        for &name in new.as_slice() {
             let proxies = edge.referrers.entry(Key { ns: key.ns, name }).or_default();
-            if proxies.is_empty() {
-                // Most connectors have one proxy: room for one, not for four.
-                proxies.reserve_exact(1);
-            }
             proxies.push(key.name);
         }
         edge.update_class(&self.desk.names, key);

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::action::{AnomalyKind, Hop, Noted, Precondition, Stall, Verb};
 use super::event::Outcome;
+use super::few::Few;
 use super::flight::{Flight, Landed, doubled};
 use super::ids::{ActionId, ClusterId, Key, Kind, Map, ResourceVersion, Sym, Uid, fingerprint};
 use super::liveness;
@@ -61,7 +62,7 @@ pub(crate) struct Source {
     rv: ResourceVersion,
     /// When `meaning` or `exists` last changed.
     changed_at: UnixMillis,
-    replicas: Vec<(ClusterId, Key)>,
+    replicas: Few<(ClusterId, Key)>,
 }
 
 impl Source {
@@ -268,7 +269,7 @@ impl Machine {
             .cluster(id)
             .and_then(|c| self.upstreams.get(&c.sym))
             .and_then(|upstream| upstream.sources.get(&key));
-        source.map(|s| s.replicas.clone()).unwrap_or_default()
+        source.map(|s| s.replicas.as_slice().to_vec()).unwrap_or_default()
     }
 
     pub(crate) fn evaluate_replicas_of(&mut self, id: ClusterId, key: Key) {
@@ -283,7 +284,9 @@ impl Machine {
         let Some(upstream) = self.upstreams.get(&sym) else { return };
         let mut replicas = BTreeSet::new();
         if connectors {
-            replicas.extend(upstream.sources.values().flat_map(|s| s.replicas.iter().copied()));
+            replicas.extend(
+                upstream.sources.values().flat_map(|s| s.replicas.as_slice().iter().copied()),
+            );
         } else {
             replicas.extend(upstream.replicas_by_ns.values().flatten().copied());
         }
@@ -399,7 +402,7 @@ impl Machine {
             let upstream = self.upstreams.entry(cluster).or_default();
             let place = || Source { changed_at: now, ..Source::default() };
             let source = upstream.sources.entry(source_key).or_insert_with(place);
-            if !source.replicas.contains(&(id, key)) {
+            if !source.replicas.as_slice().contains(&(id, key)) {
                 source.replicas.push((id, key));
             }
             upstream.replicas_by_ns.entry(source_key.ns).or_default().insert((id, key));

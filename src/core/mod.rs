@@ -8,6 +8,7 @@ mod cluster;
 mod connector;
 mod edge;
 pub mod event;
+mod few;
 mod flight;
 pub mod ids;
 pub mod liveness;

@@ -67,3 +67,61 @@ pub(super) fn decompressing(
         Box::new(input)
     })
 }
+
+/// The name of the event that brings an outcome, as a JSON string. Inside another string its
+/// quotes would be escaped, so these bytes are found nowhere else.
+const OUTCOME: &[u8] = b"\"action_finished\"";
+
+/// Whether the log at `path` holds outcomes: throughline was acting when it was written. `None`
+/// where only reading it in full can tell (standard input, a pipe).
+///
+/// # Errors
+/// It can't be opened. What can't be read on counts as ended, and is the reader's to tell.
+pub fn holds_outcomes(path: &str) -> io::Result<Option<bool>> {
+    if path == "-" || !std::fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let (mut input, _) = open(path)?;
+    let finder = memchr::memmem::Finder::new(OUTCOME);
+    let mut block = Vec::with_capacity(2 * BLOCK_BYTES);
+    loop {
+        // What the blocks' border cuts apart is looked at again with the next one.
+        let kept = block.len().saturating_sub(OUTCOME.len());
+        block.drain(..kept);
+        let read = input.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut block);
+        if finder.find(&block).is_some() {
+            return Ok(Some(true));
+        }
+        if read.map_or(true, |n| n == 0) {
+            return Ok(Some(false));
+        }
+    }
+}
+
+/// How much is searched at once.
+const BLOCK_BYTES: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_found_wherever_they_stand() {
+        let path = std::env::temp_dir().join(format!("throughline-input-{}", std::process::id()));
+        let name = path.to_str().unwrap();
+        for before in [0, 10, BLOCK_BYTES - 8, BLOCK_BYTES - 17, BLOCK_BYTES, 3 * BLOCK_BYTES + 5] {
+            let mut log = vec![b' '; before];
+            log.extend(OUTCOME);
+            std::fs::write(&path, &log).unwrap();
+            assert_eq!(holds_outcomes(name).unwrap(), Some(true), "{before}");
+            log[before + 1] = b'x';
+            std::fs::write(&path, &log).unwrap();
+            assert_eq!(holds_outcomes(name).unwrap(), Some(false), "{before}");
+        }
+        std::fs::write(&path, br#"{"m":"\"action_finished\""}"#).unwrap();
+        assert_eq!(holds_outcomes(name).unwrap(), Some(false));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(holds_outcomes("-").unwrap(), None);
+        assert!(holds_outcomes(name).is_err());
+    }
+}

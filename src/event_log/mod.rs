@@ -41,6 +41,7 @@ use crate::core::ids::{ClusterName, Role};
 use crate::core::objects::ObjectError;
 use crate::core::settings::Settings;
 
+pub use input::holds_outcomes;
 pub use read::Reader;
 pub use write::Writer;
 

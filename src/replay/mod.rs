@@ -98,7 +98,9 @@ pub struct Way {
 /// How to replay.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `None`: verify when the log holds outcomes, else what-if.
+    /// `None`: verify when the log holds outcomes, else what-if. Telling that apart costs memory
+    /// for lines read ahead; for a file, [`holds_outcomes`](crate::event_log::holds_outcomes) tells
+    /// without.
     pub mode: Option<Mode>,
     /// After the last line, virtual time goes on for at most this long.
     pub run_on_ms: u64,
@@ -251,22 +253,22 @@ impl<'scope> OutageThread<'scope> {
     }
 }
 
-/// Whether the log holds outcomes. Reads at most [`DETECT_LINES_MAX`] lines ahead: a log of a
-/// process that acts has its first outcome soon.
+/// Whether the log holds outcomes, where it can't be searched beforehand: reads at most
+/// [`DETECT_LINES_MAX`] lines ahead.
 fn detect<R: BufRead>(reader: &mut Reader<R>, ahead: &mut Vec<Line>) -> Result<Mode, LogError> {
     while ahead.len() < DETECT_LINES_MAX {
         let Some(line) = reader.next_line()? else { break };
-        let acted = matches!(&line, Line::Action(_))
-            || matches!(&line, Line::Event(e) if matches!(e.what, Happened::ActionFinished { .. }));
+        let outcome =
+            matches!(&line, Line::Event(e) if matches!(e.what, Happened::ActionFinished { .. }));
         ahead.push(line);
-        if acted {
+        if outcome {
             return Ok(Mode::Verify);
         }
     }
     Ok(Mode::WhatIf)
 }
 
-/// How many lines are looked at to tell whether throughline was acting.
+/// How many lines of standard input are kept in memory to tell whether throughline was acting.
 const DETECT_LINES_MAX: usize = 200_000;
 
 /// A replay in the making.

@@ -1,0 +1,300 @@
+//! The promises of the machine, over generated worlds and schedules.
+//!
+//! Each test names a promise. `PROPTEST_CASES` sets how many cases each runs; failures print
+//! their seed and are kept in `properties.proptest-regressions`.
+
+#![allow(missing_docs, unreachable_pub, reason = "a test crate has no callers")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
+
+#[path = "properties/carry.rs"]
+mod carry;
+#[path = "properties/generate.rs"]
+mod generate;
+#[path = "properties/leading.rs"]
+mod leading;
+#[path = "properties/model.rs"]
+mod model;
+#[path = "properties/oracle.rs"]
+mod oracle;
+#[path = "properties/orphans.rs"]
+mod orphans;
+#[path = "properties/sim.rs"]
+mod sim;
+#[path = "properties/touching.rs"]
+mod touching;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+
+use throughline::core::action::{Noted, Verb};
+use throughline::core::event::{Event, Happened};
+use throughline::core::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::objects::{Body, Object, UPSTREAM_STATUS};
+use throughline::event_log::Reader;
+use throughline::replay::{Mode, Options, replay};
+
+use generate::{change, fates, fault, schedule, setup, spoiler};
+use model::{Op, play};
+use sim::{HOUR, SECOND, Sim};
+
+fn config(cases: u32) -> ProptestConfig {
+    let asked = std::env::var_os("PROPTEST_CASES").is_some();
+    let regressions = "tests/properties.proptest-regressions";
+    ProptestConfig {
+        cases: if asked { ProptestConfig::default().cases } else { cases },
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(regressions))),
+        max_shrink_iters: 3_000,
+        ..ProptestConfig::default()
+    }
+}
+
+/// Faults are over: all converges, and then is silent for ever.
+fn converges(sim: &mut Sim, t: model::Topology) -> Result<(), TestCaseError> {
+    sim.heal();
+    sim.pass(4 * HOUR);
+    let wrongs = oracle::wrongs(sim, t);
+    let before = sim.actions.len();
+    prop_assert!(wrongs.is_empty(), "{wrongs:#?}\n{}", sim.story(before.saturating_sub(25)));
+    sim.pass(2 * HOUR);
+    prop_assert!(sim.actions.len() == before, "not silent:\n{}", sim.story(before));
+    prop_assert_eq!(sim.machine.poll_deadline(), None);
+    Ok(())
+}
+
+/// What the world says in the end: mirrored texts, announced digests.
+fn said(sim: &Sim, t: model::Topology) -> BTreeMap<String, String> {
+    let mut said = BTreeMap::new();
+    for replica in sim.world.objects(&t.hub(), Kind::Connector) {
+        let text = replica.meta.annotations.get(UPSTREAM_STATUS);
+        said.insert(format!("hub {}", replica.meta.key()), format!("{text:?}"));
+    }
+    for edge in t.edges() {
+        for gateway in sim.world.objects(&edge, Kind::Gateway) {
+            let digest = oracle::trigger_of(sim, gateway).map(|trigger| trigger.digest);
+            said.insert(format!("{edge} {}", gateway.meta.key()), format!("{digest:x?}"));
+        }
+    }
+    said
+}
+
+/// Every value that was mirrored.
+fn mirrored(sim: &Sim) -> BTreeSet<String> {
+    let actions = sim.actions.iter().map(|a| &a.decision.action);
+    let mirrors = actions.filter(|a| a.verb == Verb::Mirror);
+    mirrors.map(|a| format!("{} {:?}", a.object, a.annotations)).collect()
+}
+
+/// An earlier version of an object, which said something else.
+fn stale(object: &Object) -> Option<Object> {
+    let version: u64 = object.meta.resource_version.parse().unwrap();
+    let mut old = object.clone();
+    old.meta.resource_version = (version - 1).to_string().into();
+    match &mut old.body {
+        Body::Connector { status } => {
+            *status =
+                model::status(3).map(|s| serde_json::value::RawValue::from_string(s).unwrap());
+            old.meta.annotations.set(UPSTREAM_STATUS, model::status(3).as_deref());
+        }
+        Body::HttpProxy { connectors } => *connectors = vec!["c0".into(), "c2".into()],
+        Body::Gateway { .. } => {
+            let key = "gateway.envoyproxy.io/connector-liveness";
+            old.meta.annotations.set(key, Some("0123456789abcdef-3-0"));
+        }
+        Body::HttpRoute { .. } | Body::Namespace => return None,
+    }
+    (version > 1).then_some(old)
+}
+
+/// How a fact comes again.
+#[derive(Clone, Debug)]
+enum Again {
+    Relist(u8),
+    Twice(u8, u8),
+    Stale(u8, u8),
+}
+
+fn again() -> impl Strategy<Value = Again> {
+    prop_oneof![
+        any::<u8>().prop_map(Again::Relist),
+        any::<(u8, u8)>().prop_map(|(w, o)| Again::Twice(w, o)),
+        any::<(u8, u8)>().prop_map(|(w, o)| Again::Stale(w, o)),
+    ]
+}
+
+fn tell_again(sim: &mut Sim, listed: &[(ClusterName, Kind)], again: &Again) {
+    let (Again::Relist(which) | Again::Twice(which, _) | Again::Stale(which, _)) = *again;
+    let (cluster, kind) = listed[usize::from(which) % listed.len()].clone();
+    let objects: Vec<_> = sim.world.objects(&cluster, kind).cloned().collect();
+    let pick =
+        |o: u8| (!objects.is_empty()).then(|| objects[usize::from(o) % objects.len()].clone());
+    let object = match again {
+        Again::Relist(_) => {
+            sim.list(&cluster, kind);
+            None
+        }
+        Again::Twice(_, o) => pick(*o),
+        Again::Stale(_, o) => pick(*o).and_then(|o| stale(&o)).map(Arc::new),
+    };
+    // Only what the watch has shown before can come again.
+    let known = |o: &Arc<Object>| {
+        sim.seen.iter().any(|e| match &e.what {
+            Happened::Listed { object, .. } | Happened::Applied { object, .. } => {
+                object.meta.uid == o.meta.uid
+            }
+            _ => false,
+        })
+    };
+    if let Some(object) = object.filter(known) {
+        sim.feed(Event { at: sim.now, what: Happened::Applied { cluster, object } });
+    }
+}
+
+/// Gateways that a fresh process may not trust: somebody wrote one of the connectors behind after
+/// throughline wrote the gateway, by the API server's clock.
+fn distrusted(sim: &Sim, t: model::Topology) -> BTreeSet<(ClusterName, ObjectKey)> {
+    let mut distrusted = BTreeSet::new();
+    for edge in t.edges() {
+        let wrote = |o: &Object, ours: bool| {
+            let fields = o.meta.managed_fields.iter();
+            fields.filter(|f| (f.manager == "throughline") == ours).filter_map(|f| f.time).max()
+        };
+        let class_wide = sim.settings.touch.scope_of(&edge)
+            == throughline::core::settings::TouchScope::GatewayClass;
+        for gateway in sim.world.objects(&edge, Kind::Gateway) {
+            let ours = wrote(gateway, true);
+            let newer = sim.world.objects(&edge, Kind::Connector).any(|c| {
+                let referenced = || {
+                    let proxy = sim.world.get(&edge, Kind::HttpProxy, &gateway.meta.key());
+                    proxy.is_some_and(|p| match &p.body {
+                        Body::HttpProxy { connectors } => connectors.contains(&c.meta.name),
+                        _ => false,
+                    }) && c.meta.namespace == gateway.meta.namespace
+                };
+                (class_wide || referenced()) && ours.is_some() && wrote(c, false) > ours
+            });
+            if newer {
+                distrusted.insert((edge.clone(), gateway.meta.key()));
+            }
+        }
+    }
+    distrusted
+}
+
+proptest! {
+    #![proptest_config(config(200))]
+
+    #[test]
+    fn whatever_the_outcomes_everything_converges_once_they_stop_failing_and_then_is_silent(
+        setup in setup(),
+        fates in fates(),
+        schedule in schedule(prop_oneof![4 => change(), 2 => spoiler(), 2 => fault()], 25),
+    ) {
+        let mut sim = setup.begin();
+        sim.fates = fates;
+        play(&mut sim, setup.topology, &schedule);
+        converges(&mut sim, setup.topology)?;
+    }
+
+    #[test]
+    fn a_settled_world_gives_no_action_after_a_restart(
+        setup in setup(),
+        schedule in schedule(change(), 12),
+    ) {
+        let t = setup.topology;
+        let mut sim = setup.begin();
+        play(&mut sim, t, &schedule);
+        converges(&mut sim, t)?;
+        let distrusted = distrusted(&sim, t);
+        for times in 0..2 {
+            let before = sim.actions.len();
+            sim.restart();
+            sim.pass(HOUR);
+            let stalls = sim.notes.iter().filter(|n| matches!(n.what, Noted::Stalled(_))).count();
+            prop_assert_eq!(stalls, 0);
+            for acted in &sim.actions[before..] {
+                let action = &acted.decision.action;
+                let place = (action.cluster.clone(), action.object.clone());
+                let may = times == 0 && action.verb == Verb::Touch && distrusted.contains(&place);
+                prop_assert!(may, "restart {times}:\n{}", sim.story(before));
+            }
+            prop_assert!(sim.actions.len() - before <= 3 * distrusted.len());
+            prop_assert!(oracle::wrongs(&sim, t).is_empty());
+        }
+    }
+
+    #[test]
+    fn any_order_duplication_or_relist_of_the_same_facts_ends_in_the_same_wishes(
+        setup in setup(),
+        order in prop::collection::vec(any::<u16>(), 20),
+        again in prop::collection::vec((0..3_000_u64, again()), 0..20),
+    ) {
+        let t = setup.topology;
+        let mut straight = setup.begin();
+        straight.pass(600 * SECOND);
+
+        let mut sim = setup.build();
+        sim.add_clusters();
+        let names: Vec<_> = sim.clusters.iter().map(|c| c.name.clone()).collect();
+        let mut lists: Vec<(u16, ClusterName, Kind)> = Vec::new();
+        for name in &names {
+            for kind in sim.kinds(name) {
+                lists.push((order[lists.len() % order.len()], name.clone(), kind));
+            }
+        }
+        lists.sort();
+        let (mut listed, mut again) = (Vec::new(), again.iter());
+        let leader_after = usize::from(order[0]) % lists.len();
+        for (i, (_, cluster, kind)) in lists.into_iter().enumerate() {
+            sim.list(&cluster, kind);
+            listed.push((cluster, kind));
+            if i == leader_after {
+                sim.lead(true);
+            }
+            if let Some((pause_ms, fact)) = again.next() {
+                sim.pass(*pause_ms);
+                tell_again(&mut sim, &listed, fact);
+            }
+        }
+        for (pause_ms, fact) in again {
+            sim.pass(*pause_ms);
+            tell_again(&mut sim, &listed, fact);
+        }
+        sim.pass(600 * SECOND);
+        prop_assert_eq!(said(&sim, t), said(&straight, t), "{}", sim.story(0));
+        prop_assert_eq!(mirrored(&sim), mirrored(&straight));
+        let wrongs = oracle::wrongs(&sim, t);
+        prop_assert!(wrongs.is_empty(), "{wrongs:#?}");
+    }
+
+    #[test]
+    fn the_same_log_gives_the_same_bytes(
+        setup in setup(),
+        fates in fates(),
+        schedule in schedule(prop_oneof![4 => change(), 2 => spoiler(), 2 => fault()], 20),
+    ) {
+        let t = setup.topology;
+        let mut sim = setup.build();
+        sim.keep_log();
+        sim.add_clusters();
+        sim.lead(true);
+        sim.list_everything();
+        sim.fates = fates;
+        let one_run = schedule.iter().filter(|(_, op)| !matches!(op, Op::Restart));
+        play(&mut sim, t, &one_run.cloned().collect::<Vec<_>>());
+        sim.heal();
+        sim.pass(1_000 * SECOND);
+        let log = sim.log.take().unwrap().into_inner();
+        let mut reader = Reader::new("log", log.as_slice()).unwrap();
+        let options = Options { mode: Some(Mode::Verify), ..Options::default() };
+        let mut again = Vec::new();
+        let replayed =
+            replay(&mut reader, "log", |_| Ok(()), &options, Some(&mut again), |_| ()).unwrap();
+        prop_assert!(replayed.verdict.good, "{:#?}", replayed.verdict.problems);
+        prop_assert_eq!(replayed.actions.len(), sim.actions.len());
+        prop_assert_eq!(replayed.notes, sim.notes);
+        prop_assert!(again == log, "the log written again differs");
+    }
+}

@@ -1,0 +1,201 @@
+//! Generators: setups, schedules, fates.
+
+use proptest::prelude::*;
+
+use serde_json::json;
+use throughline::core::settings::{Settings, TouchScope};
+use throughline::core::time::UnixMillis;
+
+use crate::carry::Fate;
+use crate::model::{CONNECTORS, GATEWAYS, Op, PROJECTS, Topology, Where, Who, apply, put};
+use crate::sim::Sim;
+
+/// How a world begins: statuses, proxies, classes, delays.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub topology: Topology,
+    pub statuses: Vec<u8>,
+    pub proxies: Vec<u8>,
+    pub watch_delays_ms: Vec<u8>,
+    pub carrier_delay_ms: u64,
+    pub managed_fields: bool,
+    pub scope: TouchScope,
+}
+
+impl Setup {
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings::default();
+        settings.touch.scope = self.scope;
+        settings
+    }
+
+    /// The world with all that stands in it; nothing is listed yet.
+    pub fn build(&self) -> Sim {
+        let clusters = self.topology.clusters();
+        let mut sim = Sim::new(&clusters, &self.settings(), self.carrier_delay_ms);
+        sim.watch_delays_ms.clone_from(&self.watch_delays_ms);
+        if self.managed_fields {
+            sim.world.keep_managed_fields();
+        }
+        for cluster in &clusters {
+            for kind in sim.kinds(&cluster.name) {
+                // Nothing is watched before the first list.
+                sim.world.lose_watch(&cluster.name, kind, "not listed yet");
+            }
+        }
+        let t = self.topology;
+        for project in 0..PROJECTS {
+            let (cluster, namespace, uid) = t.project(project);
+            put(
+                &mut sim,
+                &cluster,
+                &json!({"kind": "Namespace", "metadata": {"name": namespace, "uid": uid}}),
+            );
+            let replica = json!({"kind": "Namespace", "metadata": {
+                "name": t.replica_namespace(project),
+                "labels": {"meta.datumapis.com/upstream-namespace": namespace}}});
+            let mut places = t.edges();
+            places.push(t.hub());
+            places.dedup();
+            for place in places {
+                put(&mut sim, &place, &replica);
+            }
+            for c in 0..CONNECTORS {
+                let status = self.statuses[usize::from(project * CONNECTORS + c)];
+                apply(&mut sim, t, &Op::CreateSource(Who(project, c), status));
+            }
+            for (e, _) in t.edges().iter().enumerate() {
+                for g in 0..GATEWAYS {
+                    let at = Where(e as u8, project, g);
+                    let i = (e as u8 * PROJECTS + project) * GATEWAYS + g;
+                    apply(&mut sim, t, &Op::Proxy(at, self.proxies[usize::from(i)]));
+                    apply(&mut sim, t, &Op::CreateGateway(at, g % 2));
+                }
+            }
+        }
+        sim.world.advance(UnixMillis(sim.now.0 + 1_000));
+        while sim.world.poll_event().is_some() {}
+        sim
+    }
+
+    /// The world, and a leader that has listed everything.
+    pub fn begin(&self) -> Sim {
+        let mut sim = self.build();
+        sim.add_clusters();
+        sim.lead(true);
+        sim.list_everything();
+        sim
+    }
+}
+
+pub fn topology() -> impl Strategy<Value = Topology> {
+    prop_oneof![Just(Topology::One), Just(Topology::Two), Just(Topology::Three)]
+}
+
+fn who() -> impl Strategy<Value = Who> {
+    (0..PROJECTS, 0..CONNECTORS).prop_map(|(p, c)| Who(p, c))
+}
+
+fn place() -> impl Strategy<Value = Where> {
+    (0..2_u8, 0..PROJECTS, 0..GATEWAYS).prop_map(|(e, p, g)| Where(e, p, g))
+}
+
+/// What users and the platform do: nothing of it is a fault.
+pub fn change() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        8 => (who(), 0..7_u8).prop_map(|(w, s)| Op::Status(w, s)),
+        1 => (who(), any::<bool>()).prop_map(|(w, r)| Op::DeleteSource(w, r)),
+        2 => (who(), 0..7_u8).prop_map(|(w, s)| Op::CreateSource(w, s)),
+        2 => (place(), 0..8_u8).prop_map(|(p, m)| Op::Proxy(p, m)),
+        1 => place().prop_map(Op::DeleteGateway),
+        2 => (place(), 0..2_u8).prop_map(|(p, c)| Op::CreateGateway(p, c)),
+        1 => place().prop_map(Op::Stamp),
+    ]
+}
+
+/// Other writers that spoil what throughline wrote.
+pub fn spoiler() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        2 => (who(), 0..6_u8).prop_map(|(w, v)| Op::SpoilHub(w, v)),
+        2 => (who(), 0..2_u8, 0..6_u8).prop_map(|(w, e, v)| Op::SpoilEdge(w, e, v)),
+        2 => (place(), 0..6_u8).prop_map(|(p, v)| Op::SpoilTrigger(p, v)),
+    ]
+}
+
+/// What breaks between the machine and its world.
+pub fn fault() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => any::<bool>().prop_map(Op::Lead),
+        3 => (0..5_u8, 0..5_u8).prop_map(|(c, k)| Op::Lose(c, k)),
+        4 => (0..5_u8, 0..5_u8).prop_map(|(c, k)| Op::List(c, k)),
+        1 => (0..5_u8).prop_map(Op::CutOff),
+        2 => (0..5_u8).prop_map(Op::Reach),
+        2 => (who(), 0..2_u8).prop_map(|(w, e)| Op::Stick(w, e)),
+        1 => (0..5_u8).prop_map(Op::Rejoin),
+        1 => Just(Op::Restart),
+    ]
+}
+
+/// A pause in milliseconds: mostly short, so that things meet.
+pub fn pause() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0..30_u64,
+        4 => 30..1_500_u64,
+        3 => 1_500..12_000_u64,
+        1 => 12_000..200_000_u64,
+    ]
+}
+
+pub fn schedule(
+    op: impl Strategy<Value = Op>,
+    most: usize,
+) -> impl Strategy<Value = Vec<(u64, Op)>> {
+    prop::collection::vec((pause(), op), 1..most)
+}
+
+pub fn fates() -> impl Strategy<Value = Vec<Fate>> {
+    let fate = prop_oneof![
+        6 => Just(Fate::Fair),
+        1 => Just(Fate::AnsweredTwice),
+        2 => Just(Fate::Failed),
+        2 => Just(Fate::FailedYetLanded),
+        1 => Just(Fate::Throttled),
+        2 => Just(Fate::Conflict),
+        1 => Just(Fate::Refused),
+        1 => Just(Fate::NotFound),
+        1 => Just(Fate::Superseded),
+        1 => Just(Fate::Lost),
+        1 => Just(Fate::LostYetLanded),
+        1 => Just(Fate::AnsweredLate),
+        1 => Just(Fate::LandedLate),
+    ];
+    prop::collection::vec(fate, 1..20)
+}
+
+pub fn setup() -> impl Strategy<Value = Setup> {
+    let statuses = prop::collection::vec(0..7_u8, 6);
+    let proxies = prop::collection::vec(0..8_u8, 12);
+    let delays = prop::collection::vec(0..40_u8, 1..8);
+    let scope = prop_oneof![3 => Just(TouchScope::Gateway), 1 => Just(TouchScope::GatewayClass)];
+    (topology(), statuses, proxies, delays, 0..300_u64, any::<bool>(), scope).prop_map(
+        |(
+            topology,
+            statuses,
+            proxies,
+            watch_delays_ms,
+            carrier_delay_ms,
+            managed_fields,
+            scope,
+        )| {
+            Setup {
+                topology,
+                statuses,
+                proxies,
+                watch_delays_ms,
+                carrier_delay_ms,
+                managed_fields,
+                scope,
+            }
+        },
+    )
+}

@@ -1,0 +1,398 @@
+//! A machine in a world: virtual time, watches with delays, writes with a latency and a fate.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use throughline::core::action::{Action, Decision, Note};
+use throughline::core::event::{Event, Happened, Outcome};
+use throughline::core::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::machine::Machine;
+use throughline::core::settings::Settings;
+use throughline::core::time::UnixMillis;
+use throughline::event_log::{ClusterSpec, Header, Writer};
+use throughline::world::World;
+
+use crate::carry::Fate;
+
+pub const SECOND: u64 = 1_000;
+pub const HOUR: u64 = 3_600 * SECOND;
+pub const START: u64 = 1_763_715_600_000;
+
+/// An action and what was known when it was decided.
+pub struct Acted {
+    pub decision: Decision,
+
+    pub led: bool,
+}
+
+enum Due {
+    Land(Box<Action>, u32, u64, Option<(u64, Option<Outcome>)>),
+    Answer(u64, u32, Outcome),
+}
+
+type Place = (ClusterName, Kind, ObjectKey, Option<String>);
+
+pub struct Sim {
+    pub world: World,
+    pub machine: Machine,
+    pub settings: Settings,
+    pub clusters: Vec<ClusterSpec>,
+    pub now: UnixMillis,
+    pub run: u32,
+    pub leads: bool,
+    pub actions: Vec<Acted>,
+    pub notes: Vec<Note>,
+    /// Every event as it was delivered to the machine.
+    pub seen: Vec<Event>,
+    /// Watches that are listed and followed, as the machine was told.
+    pub live: BTreeSet<(ClusterName, Kind)>,
+    /// Watches that are broken in the world.
+    pub lost: BTreeSet<(ClusterName, Kind)>,
+    pub unreachable: BTreeSet<ClusterName>,
+    pub fates: Vec<Fate>,
+    pub watch_delays_ms: Vec<u8>,
+    pub write_ms: u64,
+    /// Gateways that a touch of this machine landed on: cluster and uid.
+    pub touched: BTreeSet<(ClusterName, Option<String>)>,
+    pub log: Option<Writer<Vec<u8>>>,
+    watches: BTreeMap<(UnixMillis, u64), Event>,
+    writes: BTreeMap<(UnixMillis, u64), Due>,
+    /// By object and uid: the action's number, and since when.
+    in_flight: BTreeMap<Place, (u64, UnixMillis)>,
+    sequence: u64,
+    next_fate: usize,
+}
+
+impl Sim {
+    pub fn new(clusters: &[ClusterSpec], settings: &Settings, carrier_delay_ms: u64) -> Self {
+        let mut world = World::new(clusters, carrier_delay_ms);
+        world.advance(UnixMillis(START));
+        Self {
+            world,
+            machine: Machine::new(settings.clone()),
+            settings: settings.clone(),
+            clusters: clusters.to_vec(),
+            now: UnixMillis(START),
+            run: 0,
+            leads: false,
+            actions: Vec::new(),
+            notes: Vec::new(),
+            seen: Vec::new(),
+            live: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            unreachable: BTreeSet::new(),
+            fates: Vec::new(),
+            watch_delays_ms: vec![0],
+            write_ms: 10,
+            touched: BTreeSet::new(),
+            log: None,
+            watches: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            sequence: 0,
+            next_fate: 0,
+        }
+    }
+
+    /// Keeps an event log from now on.
+    pub fn keep_log(&mut self) {
+        let header =
+            Header { clusters: self.clusters.clone(), settings: Some(self.settings.clone()) };
+        self.log = Some(Writer::new(Vec::new(), &header).unwrap());
+    }
+
+    /// Configures every cluster; nothing is listed yet. Not part of the log: its header says so.
+    pub fn add_clusters(&mut self) {
+        for c in self.clusters.clone() {
+            let what = Happened::ClusterAdded { cluster: c.name, roles: c.roles };
+            self.machine.handle_event(&Event { at: self.now, what });
+        }
+    }
+
+    /// The kinds that are watched in a cluster.
+    pub fn kinds(&self, cluster: &ClusterName) -> Vec<Kind> {
+        let roles = &self.clusters.iter().find(|c| c.name == *cluster).unwrap().roles;
+        let mut kinds = BTreeSet::new();
+        for role in roles {
+            kinds.extend(match role {
+                Role::Upstream => [Kind::Connector, Kind::Gateway, Kind::Namespace],
+                Role::Downstream => [Kind::Connector, Kind::HttpRoute, Kind::Namespace],
+                Role::Edge => [Kind::Connector, Kind::HttpProxy, Kind::Gateway],
+            });
+        }
+        kinds.into_iter().collect()
+    }
+
+    pub fn list_everything(&mut self) {
+        for c in self.clusters.clone() {
+            self.list_cluster(&c.name);
+        }
+    }
+
+    pub fn list_cluster(&mut self, cluster: &ClusterName) {
+        for kind in self.kinds(cluster) {
+            self.list(cluster, kind);
+        }
+    }
+
+    pub fn list(&mut self, cluster: &ClusterName, kind: Kind) {
+        if !self.unreachable.contains(cluster) {
+            self.lost.remove(&(cluster.clone(), kind));
+            self.world.list(cluster, kind);
+            self.collect();
+        }
+    }
+
+    pub fn lose(&mut self, cluster: &ClusterName, kind: Kind) {
+        if self.lost.insert((cluster.clone(), kind)) {
+            self.world.lose_watch(cluster, kind, "connection reset");
+            self.collect();
+        }
+    }
+
+    pub fn lead(&mut self, leads: bool) {
+        if self.leads != leads {
+            self.leads = leads;
+            let what = if leads { Happened::LeadershipAcquired } else { Happened::LeadershipLost };
+            self.feed(Event { at: self.now, what });
+        }
+    }
+
+    /// The process dies and another takes its place: it knows nothing, and lists everything.
+    /// Writes that are on the wire land all the same.
+    pub fn restart(&mut self) {
+        self.run += 1;
+        self.machine = Machine::new(self.settings.clone());
+        self.leads = false;
+        self.live.clear();
+        self.touched.clear();
+        self.watches.clear();
+        self.in_flight.clear();
+        self.notes.clear();
+        self.add_clusters();
+        self.lead(true);
+        self.list_everything();
+    }
+
+    /// A cluster leaves the configuration and comes back.
+    pub fn rejoin(&mut self, cluster: &ClusterName) {
+        let of = |what: &Happened| match what {
+            Happened::Listed { cluster, .. }
+            | Happened::Applied { cluster, .. }
+            | Happened::Deleted { cluster, .. }
+            | Happened::ListStarted { cluster, .. }
+            | Happened::ListFinished { cluster, .. }
+            | Happened::WatchLost { cluster, .. } => Some(cluster.clone()),
+            _ => None,
+        };
+        self.watches.retain(|_, event| of(&event.what).as_ref() != Some(cluster));
+        let roles = self.clusters.iter().find(|c| c.name == *cluster).unwrap().roles.clone();
+        let cluster = cluster.clone();
+        self.touched.retain(|(c, _)| *c != cluster);
+        self.in_flight.retain(|(c, ..), _| *c != cluster);
+        self.feed(Event {
+            at: self.now,
+            what: Happened::ClusterRemoved { cluster: cluster.clone() },
+        });
+        let what = Happened::ClusterAdded { cluster: cluster.clone(), roles };
+        self.feed(Event { at: self.now, what });
+        self.list_cluster(&cluster);
+    }
+
+    /// Takes what the world's watches show; it reaches the machine after the watch's delay.
+    pub fn collect(&mut self) {
+        while let Some(event) = self.world.poll_event() {
+            let delay = self.delay_ms(&event.what);
+            self.sequence += 1;
+            self.watches.insert((self.now.plus(delay), self.sequence), event);
+        }
+    }
+
+    /// The same for one watch at all times, so that its events stay in order.
+    fn delay_ms(&self, what: &Happened) -> u64 {
+        let (cluster, kind) = match what {
+            Happened::ListStarted { cluster, kind }
+            | Happened::ListFinished { cluster, kind }
+            | Happened::WatchLost { cluster, kind, .. } => (cluster, *kind),
+            Happened::Listed { cluster, object }
+            | Happened::Applied { cluster, object }
+            | Happened::Deleted { cluster, object } => (cluster, object.kind()),
+            _ => return 0,
+        };
+        let place = self.clusters.iter().position(|c| c.name == *cluster).unwrap();
+        let index = place * Kind::ALL.len() + kind as usize;
+        u64::from(self.watch_delays_ms[index % self.watch_delays_ms.len()])
+    }
+
+    /// Hands an event to the machine, now, and takes what it decides.
+    pub fn feed(&mut self, event: Event) {
+        let event = Event { at: self.now, what: event.what };
+        match &event.what {
+            Happened::ListFinished { cluster, kind } => {
+                self.live.insert((cluster.clone(), *kind));
+            }
+            Happened::ListStarted { cluster, kind } | Happened::WatchLost { cluster, kind, .. } => {
+                self.live.remove(&(cluster.clone(), *kind));
+            }
+            Happened::ClusterRemoved { cluster } => self.live.retain(|(c, _)| c != cluster),
+            _ => {}
+        }
+        if let Some(log) = &mut self.log {
+            log.event(&event).unwrap();
+        }
+        self.machine.handle_event(&event);
+        self.seen.push(event);
+        self.polled();
+    }
+
+    fn polled(&mut self) {
+        while let Some(decision) = self.machine.poll_action() {
+            if let Some(log) = &mut self.log {
+                log.action(&decision).unwrap();
+            }
+            self.send(&decision.action);
+            self.actions.push(Acted { decision, led: self.leads });
+        }
+        while let Some(note) = self.machine.poll_note() {
+            self.notes.push(note);
+        }
+    }
+
+    fn send(&mut self, action: &Action) {
+        let key = (
+            action.cluster.clone(),
+            action.kind,
+            action.object.clone(),
+            action.precondition.uid.clone(),
+        );
+        let given_up = self.settings.retry.outcome_timeout_ms;
+        let before = self.in_flight.insert(key, (action.id.0, self.now));
+        if let Some((id, at)) = before {
+            panic!("{} has action {id} in flight since {at} already", action.object);
+        }
+        let fate = match self.fates.as_slice() {
+            [] => Fate::Fair,
+            fates => fates[self.next_fate % fates.len()],
+        };
+        self.next_fate += 1;
+        let (soon, late) = (self.write_ms, given_up + 10 * SECOND);
+        let error = "as fate would have it".to_owned();
+        let failed = |retry_after_ms| Outcome::Failed { error: error.clone(), retry_after_ms };
+        let (land_ms, answer) = match fate {
+            Fate::Fair | Fate::AnsweredTwice => (Some(soon), Some((1, None))),
+            Fate::Failed => (None, Some((soon, Some(failed(None))))),
+            Fate::Throttled => (None, Some((soon, Some(failed(Some(3 * SECOND)))))),
+            Fate::FailedYetLanded => (Some(soon), Some((1, Some(failed(None))))),
+            Fate::Conflict => (None, Some((soon, Some(Outcome::Conflict { error })))),
+            Fate::Refused => (None, Some((soon, Some(Outcome::Refused { error })))),
+            Fate::NotFound => (None, Some((soon, Some(Outcome::NotFound)))),
+            Fate::Superseded => (None, Some((soon, Some(Outcome::Superseded)))),
+            Fate::Lost => (None, None),
+            Fate::LostYetLanded => (Some(soon), None),
+            Fate::AnsweredLate => (Some(soon), Some((late, None))),
+            Fate::LandedLate => (Some(late), Some((1, None))),
+        };
+        let action = Box::new(action.clone());
+        let times = if fate == Fate::AnsweredTwice { 2 } else { 1 };
+        match (land_ms, answer) {
+            (Some(ms), answer) => self.due(ms, Due::Land(action, self.run, times, answer)),
+            (None, Some((ms, Some(outcome)))) => {
+                self.due(ms, Due::Answer(action.id.0, self.run, outcome));
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn due(&mut self, ms: u64, due: Due) {
+        self.sequence += 1;
+        self.writes.insert((self.now.plus(ms), self.sequence), due);
+    }
+
+    fn landed_or_answered(&mut self, due: Due) {
+        match due {
+            Due::Land(action, run, times, answer) => {
+                let gated = action.is_leader_only() && !self.leads && run == self.run;
+                let outcome = if gated {
+                    Outcome::Dropped
+                } else {
+                    crate::carry::carry_out(&mut self.world, &action)
+                };
+                if matches!(outcome, Outcome::Applied { .. }) && run == self.run {
+                    let uid = action.precondition.uid.clone();
+                    self.touched.insert((action.cluster.clone(), uid));
+                }
+                self.collect();
+                if let Some((ms, forged)) = answer {
+                    let outcome = forged.unwrap_or(outcome);
+                    for time in 0..times {
+                        let answer = Due::Answer(action.id.0, run, outcome.clone());
+                        self.due(ms + 7 * time, answer);
+                    }
+                }
+            }
+            Due::Answer(id, run, outcome) if run == self.run => {
+                self.in_flight.retain(|_, (flying, _)| *flying != id);
+                let what =
+                    Happened::ActionFinished { id: throughline::core::ids::ActionId(id), outcome };
+                self.feed(Event { at: self.now, what });
+            }
+            Due::Answer(..) => {}
+        }
+    }
+
+    /// How long to pass until the next thing happens, at most until `end`.
+    pub fn step_ms(&self, end: UnixMillis) -> u64 {
+        let watch = self.watches.keys().next().map(|(at, _)| *at);
+        let write = self.writes.keys().next().map(|(at, _)| *at);
+        let deadline = self.machine.poll_deadline().map(|(at, _)| at);
+        let next = [watch, write, self.world.next_due(), deadline].into_iter().flatten().min();
+        next.unwrap_or(end).min(end).since(self.now)
+    }
+
+    /// Lets `ms` of virtual time pass.
+    pub fn pass(&mut self, ms: u64) {
+        let end = self.now.plus(ms);
+        let mut at_once = 0;
+        loop {
+            let watch = self.watches.keys().next().map(|(at, _)| *at);
+            let write = self.writes.keys().next().map(|(at, _)| *at);
+            let carrier = self.world.next_due();
+            let deadline = self.machine.poll_deadline().map(|(at, _)| at);
+            let next = [watch, write, carrier, deadline].into_iter().flatten().min();
+            let Some(at) = next.filter(|at| *at <= end) else { break };
+            at_once = if at <= self.now { at_once + 1 } else { 0 };
+            assert!(at_once < 20_000, "time stands still at {}", self.now);
+            self.now = self.now.max(at);
+            self.world.advance(self.now);
+            self.collect();
+            let timeout = self.settings.retry.outcome_timeout_ms;
+            let now = self.now;
+            if watch == Some(at) {
+                let (_, event) = self.watches.pop_first().unwrap();
+                self.in_flight.retain(|_, (_, since)| now < since.plus(timeout));
+                self.feed(event);
+            } else if write == Some(at) {
+                let (_, due) = self.writes.pop_first().unwrap();
+                self.in_flight.retain(|_, (_, since)| now < since.plus(timeout));
+                self.landed_or_answered(due);
+            } else if deadline == Some(at) {
+                self.in_flight.retain(|_, (_, since)| now < since.plus(timeout));
+                self.feed(Event { at: self.now, what: Happened::TimedOut });
+            }
+        }
+        self.now = end;
+        self.world.advance(end);
+        self.collect();
+    }
+
+    /// Whatever was broken is whole again.
+    pub fn heal(&mut self) {
+        self.fates.clear();
+        for cluster in std::mem::take(&mut self.unreachable) {
+            self.world.set_reachable(&cluster, true);
+        }
+        self.lead(true);
+        for (cluster, kind) in self.lost.clone() {
+            self.list(&cluster, kind);
+        }
+    }
+}
