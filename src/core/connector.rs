@@ -5,7 +5,8 @@ use super::action::{Hop, Noted, Stall, Verb};
 use super::flight::doubled;
 use super::ids::{ClusterId, ClusterName, Key, Kind};
 use super::machine::Machine;
-use super::mirror::{Digest, Right};
+use super::mirror::Right;
+use super::source::Digest;
 use super::time::UnixMillis;
 use super::timers::Due;
 
@@ -175,7 +176,7 @@ impl Machine {
             since.plus(if hop == Hop::Mirrored { stall.mirrored_ms } else { stall.arrived_ms });
         if self.desk.now < at {
             self.desk.timers.no_later(Due::Replica(id, key), at);
-            self.end_stall_of_other_hop(id, key, hop);
+            self.end_stall_unless(id, key, Some(hop));
             return;
         }
         let Some(cluster) = self.cluster(place).map(|c| c.name.clone()) else { return };
@@ -213,9 +214,10 @@ impl Machine {
         self.desk.note(Noted::Stalled(stall));
     }
 
-    fn end_stall_of_other_hop(&mut self, id: ClusterId, key: Key, hop: Hop) {
+    /// Ends a replica's stall, unless it is about `hop`.
+    pub(crate) fn end_stall_unless(&mut self, id: ClusterId, key: Key, hop: Option<Hop>) {
         let Some(trouble) = self.trouble(id, key) else { return };
-        if let Some(stall) = trouble.stall.take_if(|s| s.hop != hop) {
+        if let Some(stall) = trouble.stall.take_if(|s| Some(s.hop) != hop) {
             self.desk.note(Noted::StallEnded(stall));
         }
     }

@@ -21,90 +21,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::action::{Action, Anomaly, AnomalyKind, Decision, Note, Noted, Precondition, Verb};
+use super::action::{AnomalyKind, Decision, Note};
 use super::cluster::{Cluster, Namespace, Watch};
+use super::desk::{Desk, Target};
 use super::edge::Edge;
 use super::event::{Event, Happened, Outcome};
-use super::ids::{
-    ActionId, ClusterId, ClusterName, Key, Kind, Map, Names, ObjectKey, Role, Sym, Uid,
-};
-use super::mirror::{Hub, Upstream};
+use super::ids::{ActionId, ClusterId, ClusterName, Key, Kind, Map, Names, Role, Sym, Uid};
 use super::objects::{Object, UPSTREAM_NAMESPACE};
+use super::replica::Hub;
 use super::settings::{OrphanMode, Settings};
+use super::source::Upstream;
 use super::time::UnixMillis;
 use super::timers::{Due, Timers};
-use super::touch::TargetKey;
-
-/// What an action in flight was for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// A replica, mirrored or nudged.
-    Replica(ClusterId, Key),
-    /// A gateway, or a class of gateways.
-    Touch(ClusterId, TargetKey),
-    /// A route.
-    Route(ClusterId, Key),
-}
-
-/// What every rule needs beside its own tables.
-pub(crate) struct Desk {
-    pub(crate) settings: Settings,
-    pub(crate) now: UnixMillis,
-    pub(crate) names: Names,
-    pub(crate) leader: bool,
-    pub(crate) timers: Timers,
-    actions: VecDeque<Decision>,
-    notes: VecDeque<Note>,
-    last_id: u64,
-    in_flight: Map<ActionId, Target>,
-}
-
-/// The object of an action: where it is, and what must still hold.
-pub(crate) struct Aim {
-    pub(crate) target: Target,
-    pub(crate) cluster: ClusterName,
-    pub(crate) kind: Kind,
-    pub(crate) object: ObjectKey,
-    pub(crate) precondition: Precondition,
-    pub(crate) connectors: Vec<ObjectKey>,
-}
-
-impl Desk {
-    /// Emits an action; it is in flight from now on.
-    pub(crate) fn submit(
-        &mut self,
-        aim: Aim,
-        verb: Verb,
-        annotations: Vec<(String, Option<String>)>,
-        because: String,
-    ) -> ActionId {
-        self.last_id += 1;
-        let id = ActionId(self.last_id);
-        self.in_flight.insert(id, aim.target);
-        self.timers
-            .no_later(Due::Flight(id), self.now.plus(self.settings.retry.outcome_timeout_ms));
-        let Aim { cluster, kind, object, precondition, connectors, .. } = aim;
-        let action =
-            Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
-        self.actions.push_back(Decision { at: self.now, action, because });
-        id
-    }
-
-    pub(crate) fn note(&mut self, what: Noted) {
-        self.notes.push_back(Note { at: self.now, what });
-    }
-
-    pub(crate) fn anomaly(
-        &mut self,
-        anomaly: AnomalyKind,
-        cluster: &ClusterName,
-        object: Option<Key>,
-        detail: String,
-    ) {
-        let object = object.map(|key| self.names.object_key(key));
-        self.note(Noted::Anomaly(Anomaly { anomaly, cluster: cluster.clone(), object, detail }));
-    }
-}
 
 /// The connector-liveness state machine. Pure: the same events give the same actions.
 pub struct Machine {
@@ -277,11 +205,15 @@ impl Machine {
         let Some(cluster) = self.clusters.get_mut(usize::from(id.0)).and_then(Option::take) else {
             return;
         };
+        self.forget_hub(id);
+        self.forget_edge(id);
         if let Some(upstream) = self.upstreams.get_mut(&cluster.sym) {
             upstream.forget();
+            // What waited for something that nobody can tell any longer waits no more.
+            for (hub, key) in upstream.replicas() {
+                self.evaluate_replica(hub, key);
+            }
         }
-        self.forget_hub(id);
-        self.edges.remove(&id);
     }
 
     fn set_watch(&mut self, id: ClusterId, kind: Kind, watch: Watch) {
@@ -311,7 +243,7 @@ impl Machine {
         match kind {
             Kind::Connector => {
                 if self.has(id, Role::Upstream) {
-                    self.source_seen(id, key, object);
+                    self.source_seen(id, key, object, listed);
                 }
                 if self.has(id, Role::Downstream) {
                     self.replica_seen(id, key, object, listed);
@@ -331,7 +263,9 @@ impl Machine {
             Kind::HttpRoute if orphans && self.has(id, Role::Downstream) => {
                 self.route_seen(id, key, object, listed);
             }
-            Kind::HttpProxy if self.has(id, Role::Edge) => self.proxy_seen(id, key, object),
+            Kind::HttpProxy if self.has(id, Role::Edge) => {
+                self.proxy_seen(id, key, object, listed);
+            }
             Kind::HttpRoute | Kind::HttpProxy | Kind::Namespace => {}
         }
     }

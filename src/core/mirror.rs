@@ -3,181 +3,19 @@
 //! A [`Source`] is an upstream Connector, a [`Replica`] a downstream one. What should be is read
 //! from the source, what is from the replica; they are compared by meaning ([`Digest`]).
 
-use std::collections::BTreeSet;
-
-use super::action::{AnomalyKind, Hop, Noted, Precondition, Stall, Verb};
+use super::action::{AnomalyKind, Hop, Precondition, Verb};
+use super::desk::{Aim, Target};
 use super::event::Outcome;
-use super::few::Few;
-use super::flight::{Flight, Landed, doubled};
-use super::ids::{ActionId, ClusterId, Key, Kind, Map, ResourceVersion, Sym, Uid, fingerprint};
-use super::liveness;
-use super::machine::{Aim, Machine, Target};
-use super::objects::{
-    Object, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
-    upstream_cluster_name,
-};
-use super::orphan::Route;
+use super::flight::{Landed, doubled};
+use super::ids::{ActionId, ClusterId, Key, Kind, ResourceVersion, Sym};
+use super::machine::Machine;
+use super::objects::UPSTREAM_STATUS;
 use super::packed::Packed;
 use super::settings::MirrorSettings;
+use super::source::{Digest, Source};
 use super::spelling;
 use super::time::UnixMillis;
 use super::timers::Due;
-
-/// What a JSON document means, whatever its spelling; `ABSENT` for none. Two halves of 128 bits,
-/// so that it needs no more than 8-byte alignment in the tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Digest([u64; 2]);
-
-impl Digest {
-    pub(crate) const ABSENT: Digest = Digest([0, 0]);
-
-    fn of_bytes(bytes: &str) -> Self {
-        let wide = fingerprint(bytes.as_bytes());
-        Self([wide as u64, (wide >> 64) as u64])
-    }
-
-    /// The meaning of `text`. `likely` are meanings it may have: when it is spelled as one of
-    /// them is, nothing is parsed. Text that is not JSON means only itself.
-    pub(crate) fn of(text: &str, likely: [Digest; 2]) -> Self {
-        let bytes = Self::of_bytes(text);
-        if likely.contains(&bytes) {
-            return bytes;
-        }
-        spelling::spell(text).map_or(Digest([!bytes.0[0], bytes.0[1]]), |s| Self::of_bytes(&s))
-    }
-}
-
-/// An upstream Connector, or the place of one that a replica names.
-#[derive(Default)]
-pub(crate) struct Source {
-    exists: bool,
-    seen: u32,
-    /// The status as the mirror spells it; `None` when upstream has none.
-    text: Option<Packed>,
-    meaning: Digest,
-    /// How long the spelled status is.
-    bytes: u32,
-    /// The status as upstream spelled it, to see at once that nothing changed.
-    raw: Digest,
-    rv: ResourceVersion,
-    /// When `meaning` or `exists` last changed.
-    changed_at: UnixMillis,
-    replicas: Few<(ClusterId, Key)>,
-}
-
-impl Source {
-    /// Read when it is asked for: rarely, and only to tell people.
-    fn is_online(&self) -> bool {
-        self.text.as_ref().is_some_and(|t| liveness::read(None, Some(&t.text())).online)
-    }
-}
-
-/// What is known of one upstream cluster, configured or only named by replicas.
-#[derive(Default)]
-pub(crate) struct Upstream {
-    pub(crate) id: Option<ClusterId>,
-    pub(crate) sources: Map<Key, Source>,
-    /// Gateways, with the list that last brought each.
-    pub(crate) gateways: Map<Key, u32>,
-    /// Routes of the hub by the Gateway they name, and by upstream namespace.
-    pub(crate) routes_by_parent: Map<Key, BTreeSet<(ClusterId, Key)>>,
-    pub(crate) routes_by_ns: Map<Sym, BTreeSet<(ClusterId, Key)>>,
-    replicas_by_ns: Map<Sym, BTreeSet<(ClusterId, Key)>>,
-}
-
-impl Upstream {
-    /// The cluster is not configured any longer; the replicas that name it stay.
-    pub(crate) fn forget(&mut self) {
-        self.id = None;
-        self.gateways.clear();
-        self.sources.retain(|_, source| {
-            let replicas = std::mem::take(&mut source.replicas);
-            *source = Source { replicas, ..Source::default() };
-            !source.replicas.is_empty()
-        });
-    }
-
-    pub(crate) fn not_in_the_list(&self, kind: Kind, list: u32, gone: &mut BTreeSet<Key>) {
-        if kind == Kind::Connector {
-            gone.extend(
-                self.sources.iter().filter(|(_, s)| s.exists && s.seen != list).map(|(k, _)| *k),
-            );
-        } else if kind == Kind::Gateway {
-            gone.extend(self.gateways.iter().filter(|(_, seen)| **seen != list).map(|(k, _)| *k));
-        }
-    }
-}
-
-/// A downstream Connector.
-#[derive(Default)]
-pub(crate) struct Replica {
-    pub(crate) uid: Uid,
-    pub(crate) rv: ResourceVersion,
-    seen: u32,
-    /// The upstream cluster and the Connector there, as the labels say.
-    pub(crate) source: Option<(Sym, Key)>,
-    /// What the annotation means.
-    pub(crate) meaning: Digest,
-    /// Bytes of all other annotations, for the limit.
-    other_bytes: u32,
-    /// The nudge annotation's counter.
-    pub(crate) nudge: u32,
-    flags: Flags,
-    /// When the annotation came to mean what upstream says; 0 while it does not.
-    pub(crate) settled_at: UnixMillis,
-    /// What is only needed while something is not as it should be.
-    pub(crate) trouble: Option<Box<Trouble>>,
-}
-
-/// What was told already, so that it is told once.
-#[derive(Default)]
-struct Flags {
-    identity: bool,
-    oversized: bool,
-}
-
-/// A replica's open business.
-#[derive(Default)]
-pub(crate) struct Trouble {
-    pub(crate) flight: Flight,
-    /// What the write in flight makes the annotation mean; `None` for a nudge.
-    writing: Option<Digest>,
-    /// The object was seen since the write was sent.
-    seen_since: bool,
-    pub(crate) spoils: u32,
-    pub(crate) spoiled_at: UnixMillis,
-    pub(crate) stall: Option<Stall>,
-    pub(crate) nudges: u32,
-    pub(crate) next_nudge_at: UnixMillis,
-}
-
-impl Trouble {
-    /// The last nudges are so recent that the pauses go on growing from there.
-    pub(crate) fn nudges_matter(&self, now: UnixMillis, quiet_ms: u64) -> bool {
-        self.nudges > 0 && now <= self.next_nudge_at.plus(quiet_ms)
-    }
-}
-
-/// The downstream side of one cluster.
-#[derive(Default)]
-pub(crate) struct Hub {
-    pub(crate) replicas: Map<Key, Replica>,
-    /// Replicas that are not as they should be, here or at an edge.
-    pub(crate) waiting: BTreeSet<Key>,
-    pub(crate) routes: Map<Key, Route>,
-    /// Routes that are orphans by all evidence.
-    pub(crate) orphans: BTreeSet<Key>,
-}
-
-impl Hub {
-    pub(crate) fn not_in_the_list(&self, kind: Kind, list: u32, gone: &mut BTreeSet<Key>) {
-        if kind == Kind::Connector {
-            gone.extend(self.replicas.iter().filter(|(_, r)| r.seen != list).map(|(k, _)| *k));
-        } else if kind == Kind::HttpRoute {
-            gone.extend(self.routes.iter().filter(|(_, r)| r.seen != list).map(|(k, _)| *k));
-        }
-    }
-}
 
 /// What should stand in a replica's annotation.
 enum Wish {
@@ -198,250 +36,8 @@ pub(crate) struct Right {
 }
 
 impl Machine {
-    pub(crate) fn source_seen(&mut self, id: ClusterId, key: Key, object: &Object) {
-        let Some(cluster) = self.clusters.get(usize::from(id.0)).and_then(Option::as_ref) else {
-            return;
-        };
-        let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
-        let source = upstream.sources.entry(key).or_default();
-        source.seen = cluster.list(Kind::Connector);
-        let rv = ResourceVersion::new(&object.meta.resource_version);
-        if source.exists && rv.is_older_than(&source.rv) {
-            return;
-        }
-        source.rv = rv;
-        let status = object.status();
-        let raw = status.map_or(Digest::ABSENT, Digest::of_bytes);
-        if source.exists && raw == source.raw {
-            return;
-        }
-        let text = status.and_then(spelling::spell);
-        let meaning = text.as_deref().map_or(Digest::ABSENT, Digest::of_bytes);
-        let changed = !source.exists || meaning != source.meaning;
-        source.exists = true;
-        source.raw = raw;
-        if !changed {
-            return;
-        }
-        source.meaning = meaning;
-        source.text = text.as_deref().map(Packed::new);
-        source.bytes = text.map_or(0, |t| u32::try_from(t.len()).unwrap_or(u32::MAX));
-        source.changed_at = self.desk.now;
-        if cluster.is_source_namespace(key.ns) == Some(true) && cluster.is_live(Kind::Connector) {
-            let (cluster, online) = (cluster.name.clone(), source.is_online());
-            self.note_hop(&cluster, key, Hop::Upstream, online);
-        }
-        self.wishes_changed(id, key);
-    }
-
-    pub(crate) fn source_gone(&mut self, id: ClusterId, key: Key) {
-        let Some(cluster) = self.clusters.get(usize::from(id.0)).and_then(Option::as_ref) else {
-            return;
-        };
-        let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
-        let Some(source) = upstream.sources.get_mut(&key) else { return };
-        let replicas = std::mem::take(&mut source.replicas);
-        let was_online = source.is_online();
-        if replicas.is_empty() {
-            upstream.sources.remove(&key);
-        } else {
-            *source = Source { replicas, changed_at: self.desk.now, ..Source::default() };
-        }
-        if was_online {
-            let cluster = cluster.name.clone();
-            self.note_hop(&cluster, key, Hop::Upstream, false);
-        }
-        self.wishes_changed(id, key);
-    }
-
-    /// What upstream says changed: a pause that was about the old value is over.
-    fn wishes_changed(&mut self, id: ClusterId, key: Key) {
-        for (hub, replica) in self.replicas_of(id, key) {
-            if let Some(trouble) = self.trouble(hub, replica) {
-                trouble.flight.wish_changed();
-            }
-            self.evaluate_replica(hub, replica);
-        }
-    }
-
-    fn replicas_of(&self, id: ClusterId, key: Key) -> Vec<(ClusterId, Key)> {
-        let source = self
-            .cluster(id)
-            .and_then(|c| self.upstreams.get(&c.sym))
-            .and_then(|upstream| upstream.sources.get(&key));
-        source.map(|s| s.replicas.as_slice().to_vec()).unwrap_or_default()
-    }
-
-    pub(crate) fn evaluate_replicas_of(&mut self, id: ClusterId, key: Key) {
-        for (hub, replica) in self.replicas_of(id, key) {
-            self.evaluate_replica(hub, replica);
-        }
-    }
-
-    /// An upstream list is complete: absence counts from now on.
-    pub(crate) fn upstream_listed(&mut self, id: ClusterId, connectors: bool) {
-        let Some(sym) = self.cluster(id).map(|c| c.sym) else { return };
-        let Some(upstream) = self.upstreams.get(&sym) else { return };
-        let mut replicas = BTreeSet::new();
-        if connectors {
-            replicas.extend(
-                upstream.sources.values().flat_map(|s| s.replicas.as_slice().iter().copied()),
-            );
-        } else {
-            replicas.extend(upstream.replicas_by_ns.values().flatten().copied());
-        }
-        let routes: BTreeSet<_> = upstream.routes_by_ns.values().flatten().copied().collect();
-        for (hub, key) in replicas {
-            self.evaluate_replica(hub, key);
-        }
-        for (hub, key) in routes {
-            self.evaluate_route(hub, key);
-        }
-    }
-
-    /// An upstream namespace changed: replicas and routes that name it are looked at again.
-    pub(crate) fn look_again_at_sources_of(&mut self, id: ClusterId, ns: Sym) {
-        let Some(upstream) = self.cluster(id).and_then(|c| self.upstreams.get(&c.sym)) else {
-            return;
-        };
-        let replicas = upstream.replicas_by_ns.get(&ns).cloned().unwrap_or_default();
-        let routes = upstream.routes_by_ns.get(&ns).cloned().unwrap_or_default();
-        for (hub, key) in replicas {
-            self.evaluate_replica(hub, key);
-        }
-        for (hub, key) in routes {
-            self.evaluate_route(hub, key);
-        }
-    }
-
-    pub(crate) fn trouble(&mut self, hub: ClusterId, key: Key) -> Option<&mut Trouble> {
-        self.hubs.get_mut(&hub)?.replicas.get_mut(&key)?.trouble.as_deref_mut()
-    }
-
-    pub(crate) fn replica_seen(&mut self, id: ClusterId, key: Key, object: &Object, listed: bool) {
-        let meta = &object.meta;
-        let label = |key| meta.labels.get(key).filter(|v| !v.is_empty());
-        let source =
-            label(UPSTREAM_CLUSTER_NAME).and_then(upstream_cluster_name).and_then(|name| {
-                let key = self.desk.names.key(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?);
-                Some((self.desk.names.intern(&name), key))
-            });
-        let wished = source.and_then(|(cluster, key)| {
-            self.upstreams.get(&cluster)?.sources.get(&key).map(|s| s.meaning)
-        });
-        let Some(cluster) = self.clusters.get(usize::from(id.0)).and_then(Option::as_ref) else {
-            return;
-        };
-        let Some(hub) = self.hubs.get_mut(&id) else { return };
-        let replica = hub.replicas.entry(key).or_default();
-        replica.seen = cluster.list(Kind::Connector);
-        let (uid, rv) = (Uid::new(&meta.uid), ResourceVersion::new(&meta.resource_version));
-        if !listed && uid == replica.uid && rv.is_older_than(&replica.rv) {
-            return;
-        }
-        if uid != replica.uid {
-            // Another object under the same name: what was under way is about the old one.
-            replica.trouble = None;
-            replica.flags = Flags::default();
-        }
-        let was_settled = replica.settled_at > UnixMillis(0);
-        let before = replica.meaning;
-        let annotation = meta.annotations.get(UPSTREAM_STATUS);
-        let likely = [before, wished.unwrap_or_default()];
-        let meaning = annotation.map_or(Digest::ABSENT, |text| Digest::of(text, likely));
-        let own_bytes = annotation.map_or(0, |text| UPSTREAM_STATUS.len() + text.len());
-        let nudge = meta.annotations.get(&self.desk.settings.mirror.nudge_key);
-        let spoiled =
-            was_settled && uid == replica.uid && meaning != before && Some(before) == wished;
-        replica.uid = uid;
-        replica.rv = rv;
-        replica.meaning = meaning;
-        replica.other_bytes =
-            u32::try_from(meta.annotations.bytes() - own_bytes).unwrap_or(u32::MAX);
-        replica.nudge = nudge.and_then(|n| n.parse().ok()).unwrap_or(0);
-        let old_source = std::mem::replace(&mut replica.source, source);
-        if let Some(trouble) = &mut replica.trouble {
-            trouble.flight.seen();
-            trouble.seen_since = true;
-        }
-        if spoiled {
-            self.replica_spoiled(id, key);
-        }
-        if old_source != source {
-            self.relink_replica(id, key, old_source, source);
-        }
-        self.evaluate_replica(id, key);
-    }
-
-    /// Keeps the way from a source to its replicas.
-    fn relink_replica(
-        &mut self,
-        id: ClusterId,
-        key: Key,
-        old: Option<(Sym, Key)>,
-        new: Option<(Sym, Key)>,
-    ) {
-        if let Some((cluster, source_key)) = old
-            && let Some(upstream) = self.upstreams.get_mut(&cluster)
-        {
-            if let Some(source) = upstream.sources.get_mut(&source_key) {
-                source.replicas.retain(|r| *r != (id, key));
-                if source.replicas.is_empty() && !source.exists {
-                    upstream.sources.remove(&source_key);
-                }
-            }
-            if let Some(replicas) = upstream.replicas_by_ns.get_mut(&source_key.ns) {
-                replicas.remove(&(id, key));
-                if replicas.is_empty() {
-                    upstream.replicas_by_ns.remove(&source_key.ns);
-                }
-            }
-        }
-        if let Some((cluster, source_key)) = new {
-            let now = self.desk.now;
-            let upstream = self.upstreams.entry(cluster).or_default();
-            let place = || Source { changed_at: now, ..Source::default() };
-            let source = upstream.sources.entry(source_key).or_insert_with(place);
-            if !source.replicas.as_slice().contains(&(id, key)) {
-                source.replicas.push((id, key));
-            }
-            upstream.replicas_by_ns.entry(source_key.ns).or_default().insert((id, key));
-        }
-    }
-
-    pub(crate) fn replica_gone(&mut self, id: ClusterId, key: Key) {
-        let Some(hub) = self.hubs.get_mut(&id) else { return };
-        hub.waiting.remove(&key);
-        let Some(replica) = hub.replicas.remove(&key) else { return };
-        self.desk.timers.clear(Due::Replica(id, key));
-        if let Some(stall) = replica.trouble.and_then(|t| t.stall) {
-            self.desk.note(Noted::StallEnded(stall));
-        }
-        self.relink_replica(id, key, replica.source, None);
-    }
-
-    pub(crate) fn forget_hub(&mut self, id: ClusterId) {
-        let Some(hub) = self.hubs.remove(&id) else { return };
-        for (key, replica) in &hub.replicas {
-            self.relink_replica(id, *key, replica.source, None);
-            self.desk.timers.clear(Due::Replica(id, *key));
-        }
-        for (key, route) in &hub.routes {
-            self.unlink_route(id, *key, route);
-        }
-    }
-
-    pub(crate) fn hub_listed(&mut self, id: ClusterId) {
-        let Some(hub) = self.hubs.get(&id) else { return };
-        let mut keys: Vec<_> = hub.replicas.keys().copied().collect();
-        keys.sort_unstable();
-        for key in keys {
-            self.evaluate_replica(id, key);
-        }
-    }
-
     /// Another writer changed what was right.
-    fn replica_spoiled(&mut self, id: ClusterId, key: Key) {
+    pub(crate) fn replica_spoiled(&mut self, id: ClusterId, key: Key) {
         let now = self.desk.now;
         let Some(replica) = self.hubs.get_mut(&id).and_then(|h| h.replicas.get_mut(&key)) else {
             return;
@@ -527,6 +123,9 @@ impl Machine {
         }
         let mut right = match self.wish(id, key) {
             Wish::Unknown => {
+                if !self.is_out_of_sight(id, key) {
+                    self.end_stall_unless(id, key, None);
+                }
                 self.tell_identity(id, key);
                 return;
             }
@@ -587,6 +186,15 @@ impl Machine {
             self.upstreams.get(&cluster)?.sources.get(&source)
         };
         source().is_some_and(Source::is_online)
+    }
+
+    /// What a replica should say is not known for now: a watch of its upstream is not live.
+    fn is_out_of_sight(&self, id: ClusterId, key: Key) -> bool {
+        let source = self.hubs.get(&id).and_then(|h| h.replicas.get(&key)?.source);
+        let upstream = source.and_then(|(name, _)| self.upstreams.get(&name)?.id);
+        upstream
+            .and_then(|id| self.cluster(id))
+            .is_some_and(|c| !c.is_live(Kind::Connector) || !c.is_live(Kind::Namespace))
     }
 
     fn source_text(&self, id: ClusterId, key: Key) -> Option<String> {

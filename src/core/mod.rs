@@ -4,22 +4,27 @@
 //! file holds each rule: `mirror`, `touch`, `orphan`.
 
 pub mod action;
+mod announcement;
 mod cluster;
 mod connector;
+mod desk;
 mod edge;
+mod edge_events;
 pub mod event;
 mod few;
 mod flight;
 pub mod ids;
 pub mod liveness;
 pub mod machine;
-pub(crate) mod mirror;
+mod mirror;
 pub mod objects;
-pub(crate) mod orphan;
+mod orphan;
 mod packed;
+mod replica;
 pub mod settings;
+mod source;
 pub mod spelling;
 pub mod time;
 mod timers;
-pub(crate) mod touch;
+mod touch;
 pub mod trigger;

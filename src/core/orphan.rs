@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 
 use super::action::{AbsentGateways, AnomalyKind, Noted, Precondition, Verb};
+use super::desk::{Aim, Target};
 use super::event::Outcome;
 use super::flight::{Flight, Landed};
 use super::ids::{ActionId, ClusterId, Key, Kind, ResourceVersion, Sym, Uid};
-use super::machine::{Aim, Machine, Target};
+use super::machine::Machine;
 use super::mirror::Identity;
 use super::objects::{
     Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_CLUSTER_NAME,
@@ -269,7 +270,12 @@ impl Machine {
         if now < old_at {
             return Kept::Young(old_at);
         }
-        let settled_at = route.orphan_since.unwrap_or(now).plus(settings.settle_ms);
+        // What was not watched was not seen to be an orphan without a break.
+        let watched_since =
+            [cluster.live_since(Kind::Gateway), cluster.live_since(Kind::Namespace)];
+        let since =
+            watched_since.into_iter().fold(route.orphan_since.unwrap_or(now), UnixMillis::max);
+        let settled_at = since.plus(settings.settle_ms);
         if now < settled_at { Kept::Settling(settled_at) } else { Kept::Orphan }
     }
 

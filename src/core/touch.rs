@@ -1,163 +1,18 @@
 //! The touch: a gateway's trigger should announce what its connectors are at the edge, in a value
 //! that was never used before, after the edge's caches have settled, and be confirmed.
 
-use std::collections::BTreeSet;
-
 use super::action::{Action, AnomalyKind, Hop, Noted, Precondition, Verb};
+use super::announcement::{Cause, Dirty, TargetKey, Touch};
+use super::desk::{Aim, Target};
 use super::event::Outcome;
-use super::flight::{Flight, Landed, doubled};
-use super::ids::{ActionId, ClusterId, Key, Kind, Sym};
-use super::machine::{Aim, Machine, Target};
+use super::flight::{Landed, doubled};
+use super::ids::{ActionId, ClusterId, Key, Kind};
+use super::machine::Machine;
 use super::objects::PLATFORM_KEY;
 use super::settings::PlatformKeyMode;
 use super::time::UnixMillis;
 use super::timers::Due;
-use super::trigger::{Trigger, digest};
-
-/// What a touch covers: a gateway, or all gateways of a class through one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum TargetKey {
-    Gateway(Key),
-    Class(Sym),
-}
-
-/// Why a target has something to announce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// A connector's liveness changed at the edge.
-    Changed,
-    /// A connector was written while its watch was lost; it may have changed and changed back.
-    Unseen,
-    /// The proxy references other connectors.
-    Referenced,
-    /// The gateway is new.
-    Created,
-    /// The extension server stamped the gateway: its cache has the change now.
-    Sign,
-    /// Another writer changed the trigger.
-    Spoiled,
-    /// Found on starting: others wrote a connector after the gateway was last announced.
-    Distrusted,
-}
-
-/// The announcements of one target.
-#[derive(Default)]
-pub(crate) struct Touch {
-    pub(crate) flight: Flight,
-    /// The value in flight, and whether it is a confirmation.
-    writing: Option<Trigger>,
-    /// Something changed since the last announcement.
-    dirty: Option<Dirty>,
-    /// It was decided once whether what the gateway carries is to be trusted.
-    known: bool,
-    /// What the platform's key was taken for on first sight: announced, though not by us.
-    adopted: Option<u64>,
-    /// The highest `n` ever written or seen.
-    highest_n: u32,
-    last_touch_at: UnixMillis,
-    /// When the latest announcement (`c` = 0) was made; confirmations are counted from it.
-    announced_at: UnixMillis,
-    /// One more confirmation is due, after an outage.
-    extra: bool,
-    spoils: u32,
-    spoiled_at: UnixMillis,
-    scheduled: Option<UnixMillis>,
-    /// Connectors whose latest change waits for this target.
-    waiting: Vec<Key>,
-}
-
-/// What has to be remembered of a target whose announcements are all done and confirmed.
-pub(crate) struct AtRest {
-    adopted: Option<u64>,
-    highest_n: u32,
-    last_touch_at: UnixMillis,
-}
-
-impl AtRest {
-    pub(crate) fn wake(&self, value: Option<Trigger>) -> Touch {
-        Touch {
-            known: true,
-            adopted: self.adopted,
-            highest_n: self.highest_n.max(value.map_or(0, |v| v.n)),
-            last_touch_at: self.last_touch_at,
-            ..Touch::default()
-        }
-    }
-}
-
-/// A change that is to be announced.
-#[derive(Clone, Copy)]
-struct Dirty {
-    first_at: UnixMillis,
-    last_at: UnixMillis,
-    cause: Cause,
-    /// The gateway's `n` when it became dirty.
-    n: u32,
-}
-
-impl Touch {
-    /// What is left of it when nothing is open.
-    pub(crate) fn at_rest(&self) -> Option<AtRest> {
-        let open = !self.known
-            || self.dirty.is_some()
-            || self.scheduled.is_some()
-            || self.extra
-            || self.spoils > 0
-            || !self.waiting.is_empty()
-            || !self.flight.is_idle();
-        let (adopted, highest_n) = (self.adopted, self.highest_n);
-        (!open).then_some(AtRest { adopted, highest_n, last_touch_at: self.last_touch_at })
-    }
-
-    pub(crate) fn take_waiting(&mut self) -> Vec<Key> {
-        std::mem::take(&mut self.waiting)
-    }
-
-    /// Takes the connectors that are not referenced any longer: nobody waits for them.
-    pub(crate) fn take_unreferenced(&mut self, referenced: &[Key]) -> Vec<Key> {
-        self.waiting.extract_if(.., |key| !referenced.contains(key)).collect()
-    }
-}
-
-/// The gateways of one class, for scope `gatewayClass`.
-#[derive(Default)]
-pub(crate) struct Class {
-    sum: u64,
-    /// Gateways with connectors: those that carry the trigger first, then by namespace and name.
-    members: BTreeSet<(bool, Box<str>, Box<str>, Key)>,
-    pub(crate) touch: Touch,
-}
-
-impl Class {
-    pub(crate) fn update(
-        &mut self,
-        key: Key,
-        (ns, name): (&str, &str),
-        carries: bool,
-        old: u64,
-        new: u64,
-    ) {
-        self.sum = self.sum.wrapping_sub(old).wrapping_add(new);
-        for first in [false, true] {
-            self.members.remove(&(first, ns.into(), name.into(), key));
-        }
-        if new != 0 {
-            self.members.insert((!carries, ns.into(), name.into(), key));
-        }
-    }
-
-    pub(crate) fn representative(&self) -> Option<Key> {
-        self.members.first().map(|(.., key)| *key)
-    }
-
-    pub(crate) fn digest(&self) -> Option<u64> {
-        (!self.members.is_empty()).then(|| digest([self.sum]))
-    }
-
-    pub(crate) fn members(&self) -> impl Iterator<Item = Key> + '_ {
-        self.members.iter().map(|(.., key)| *key)
-    }
-}
+use super::trigger::Trigger;
 
 impl Machine {
     /// Something about a gateway changed that has to be announced. `connector`: whose change.
@@ -177,6 +32,8 @@ impl Machine {
         let Some(touch) = edge.touch(target) else { return };
         // Until the target was looked at once, `acquaint` decides; a change since then counts.
         if touch.known && (has_connectors || cause == Cause::Referenced) {
+            // A write that may yet turn up is from before this change, too.
+            let n = n.max(touch.highest_n);
             let dirty = touch.dirty.get_or_insert(Dirty { first_at: now, last_at: now, cause, n });
             (dirty.last_at, dirty.cause, dirty.n) = (now, cause, n);
             touch.flight.wish_changed();
@@ -209,7 +66,7 @@ impl Machine {
         let Some(touch) = edge.touch(target) else { return };
         touch.flight.seen();
         let Some(wish) = wish.filter(|_| touch.known) else { return };
-        if value.is_some() && value == touch.writing {
+        if value.is_some_and(|v| touch.writing == Some((gateway, v))) {
             return;
         }
         if let Some(value) = value.filter(|v| v.digest == wish) {
@@ -414,14 +271,15 @@ impl Machine {
         let (uid, value) = (found.uid.text(), found.value);
         let Some(touch) = edge.touch(target) else { return };
         let announced = value.filter(|v| v.digest == wish && touch.dirty.is_none());
-        touch.highest_n = touch.highest_n.max(value.map_or(0, |v| v.n)) + 1;
-        let trigger =
-            Trigger { digest: wish, n: touch.highest_n, c: announced.map_or(0, |v| v.c + 1) };
+        // Anybody can write a value with the highest number there is: the count begins anew.
+        touch.highest_n = touch.highest_n.max(value.map_or(0, |v| v.n)).wrapping_add(1);
+        let c = announced.map_or(0, |v| v.c.saturating_add(1));
+        let trigger = Trigger { digest: wish, n: touch.highest_n, c };
         let because = because(touch, target, announced.is_some());
         if announced.is_none() {
             touch.announced_at = now;
         }
-        touch.writing = Some(trigger);
+        touch.writing = Some((gateway, trigger));
         touch.dirty = None;
         touch.extra = false;
         touch.last_touch_at = now;
@@ -457,14 +315,13 @@ impl Machine {
         let now = self.desk.now;
         let retry = self.desk.settings.retry;
         let Some(edge) = self.edges.get_mut(&id) else { return };
-        let gateway = edge.object_of(target);
         let Some(touch) = edge.touch(target) else { return };
         if touch.flight.in_flight != Some(action) {
             return;
         }
         let landed = touch.flight.land(now, outcome, &retry);
         let error = touch.flight.error.clone().unwrap_or_default();
-        let writing = touch.writing.take();
+        let (gateway, writing) = touch.writing.take().unzip();
         match landed {
             Landed::Yes => {
                 touch.adopted = None;
