@@ -7,10 +7,13 @@
 
 mod support;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Deserialize;
+use throughline::core::action::Action;
 use throughline::core::objects::{Object, Wire};
 use throughline::event_log::{Reader, holds_outcomes};
 use throughline::replay::{self, Mode, Options};
@@ -23,146 +26,110 @@ const ROUNDS: usize = 5;
 #[derive(Deserialize)]
 struct Typed<'a> {
     at_ms: u64,
-    event: &'a str,
-    cluster: &'a str,
+    event: Option<&'a str>,
+    cluster: Option<&'a str>,
     object: Option<Wire>,
+    action: Option<Action>,
 }
 
-fn parse_only(path: &std::path::Path) -> usize {
-    let mut input =
-        BufReader::with_capacity(256 * 1024, std::fs::File::open(path).expect("the log"));
+/// Parses every line; gives how many there were.
+fn parse_only(path: &Path) -> usize {
+    let mut input = BufReader::with_capacity(256 * 1024, File::open(path).expect("the log"));
     let mut line = String::new();
-    let mut objects = 0;
     input.read_line(&mut line).expect("the header");
+    let mut lines = 0;
     loop {
         line.clear();
         if input.read_line(&mut line).expect("a line") == 0 {
-            return objects;
+            return lines;
         }
         let typed: Typed<'_> = serde_json::from_str(&line).expect("typed");
-        assert!(typed.at_ms > 0 && !typed.event.is_empty() && !typed.cluster.is_empty());
+        assert!(typed.at_ms > 0 && (typed.event.is_some() || typed.action.is_some()));
         let object = typed.object.map(|wire| Object::try_from(wire).expect("an object"));
-        objects += usize::from(std::hint::black_box(object).is_some());
+        std::hint::black_box((typed.cluster, object));
+        lines += 1;
     }
 }
 
-fn replay(path: &std::path::Path, json: bool) -> usize {
+/// Replays as the command does; gives how many actions there were.
+fn replay(path: &Path, to: Option<&Path>) -> usize {
     let name = path.to_str().expect("a path");
     let outcomes = holds_outcomes(name).expect("the log").expect("a file");
     let mode = if outcomes { Mode::Verify } else { Mode::WhatIf };
     let mut reader = Reader::open(name).expect("the log");
     let options = Options { mode: Some(mode), ..Options::default() };
-    let log: Option<Vec<u8>> = None;
+    let log = to.map(|path| BufWriter::new(File::create(path).expect("a log")));
     let replay =
         replay::replay(&mut reader, name, |_| Ok(()), &options, log, |_| {}).expect("a replay");
     assert!(replay.verdict.good, "{:?}", replay.verdict.problems);
-    let out = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("/dev/null");
-    let mut out = BufWriter::new(out);
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("/dev/null");
     let options = report::Options { color: false, width: 100, connector: None };
-    let write = if json { report::json } else { report::text };
-    write(&replay, &options, &mut out).expect("a report");
+    report::text(&replay, &options, &mut BufWriter::new(null)).expect("a report");
     replay.actions.len()
 }
 
-/// Where the time of a replay goes, for whoever wants to make it faster.
-fn breakdown(path: &std::path::Path) {
-    use throughline::core::event::{Event, Happened};
-    use throughline::core::machine::Machine;
-    use throughline::core::settings::Settings;
-    use throughline::core::time::UnixMillis;
-    use throughline::event_log::Line;
-    use throughline::outage::Outages;
-    let name = path.to_str().expect("a path");
-    let open = || Reader::open(name).expect("the log");
+fn seconds(run: impl FnOnce() -> usize) -> (f64, usize) {
     let started = Instant::now();
-    let mut reader = open();
-    while reader.next_line().expect("a line").is_some() {}
-    let read = started.elapsed();
-    let mut machine = Machine::new(Settings::default());
-    let mut reader = open();
-    for c in reader.header().clusters.clone() {
-        machine.handle_event(&Event {
-            at: UnixMillis(0),
-            what: Happened::ClusterAdded { cluster: c.name, roles: c.roles },
-        });
-    }
-    let started = Instant::now();
-    while let Some(line) = reader.next_line().expect("a line") {
-        if let Line::Event(event) = line {
-            machine.handle_event(&event);
-            while machine.poll_action().is_some() {}
-            while machine.poll_note().is_some() {}
-        }
-    }
-    let machine = started.elapsed();
-    let mut reader = open();
-    let mut outages = Outages::new(&reader.header().clusters.clone(), &Settings::default(), true);
-    let started = Instant::now();
-    while let Some(line) = reader.next_line().expect("a line") {
-        if let Line::Event(event) = line {
-            outages.observe(&event);
-        }
-    }
-    println!("  read {read:?}, read+machine {machine:?}, read+outages {:?}", started.elapsed());
+    let count = run();
+    (started.elapsed().as_secs_f64(), count)
 }
 
-fn median(mut seconds: Vec<f64>) -> f64 {
-    seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2]
+fn compare(name: &str, path: &Path) {
+    let (mut alone, mut whole) = (Vec::new(), Vec::new());
+    let (mut lines, mut actions) = (0, 0);
+    for _ in 0..ROUNDS {
+        let (parse, count) = seconds(|| parse_only(path));
+        let (run, acted) = seconds(|| replay(path, None));
+        (lines, actions) = (count, acted);
+        alone.push(parse);
+        whole.push(run);
+    }
+    alone.sort_by(f64::total_cmp);
+    whole.sort_by(f64::total_cmp);
+    let (alone, whole) = (alone[ROUNDS / 2], whole[ROUNDS / 2]);
+    let mb = std::fs::metadata(path).expect("the log").len() as f64 / 1e6;
+    println!(
+        "{name:<42} {lines:>7} {mb:>5.0} {actions:>8} {:>7.0} ms {:>7.0} ms {:>6.2}",
+        alone * 1e3,
+        whole * 1e3,
+        alone / whole
+    );
+}
+
+fn write_log(connectors: usize, changes: usize) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("throughline-bench-{}.jsonl", std::process::id()));
+    let at = |i: usize| START_MS + 60_000 + i as u64 * 50;
+    let mut lines: Vec<(u64, String)> = (0..changes)
+        .flat_map(|i| support::change(connectors, i, at(i)))
+        .map(|line| (line[9..22].parse().expect("at_ms"), line))
+        .collect();
+    lines.sort_by_key(|(at, _)| *at);
+    let mut file = BufWriter::new(File::create(&path).expect("a file"));
+    writeln!(file, "{}", support::HEADER).expect("written");
+    for line in support::settled(connectors, START_MS).chain(lines.into_iter().map(|(_, l)| l)) {
+        writeln!(file, "{line}").expect("written");
+    }
+    file.flush().expect("written");
+    path
 }
 
 fn main() {
     println!(
-        "log                              lines   MB   parse only   replay+text  ratio   replay+json  ratio"
+        "{:<42} {:>7} {:>5} {:>8} {:>10} {:>10} {:>6}",
+        "log", "lines", "MB", "actions", "parse only", "replay", "ratio"
     );
-    for (name, connectors, changes) in [
-        ("500 connectors, 30,000 changes", 500, 30_000),
-        ("20,000 connectors at rest", 20_000, 100),
-    ] {
-        let path =
-            std::env::temp_dir().join(format!("throughline-bench-{}.jsonl", std::process::id()));
-        let mut lines: Vec<String> = Vec::new();
-        for i in 0..changes {
-            lines.extend(support::change(connectors, i, START_MS + 60_000 + i as u64 * 50));
+    for (connectors, changes) in [(500, 30_000), (20_000, 100)] {
+        let path = write_log(connectors, changes);
+        let name = format!("{connectors} connectors, {changes} changes");
+        compare(&format!("{name}: what-if"), &path);
+        let acted = path.with_extension("acted.jsonl");
+        replay(&path, Some(&acted));
+        compare(&format!("{name}: verify"), &acted);
+        for path in [path, acted] {
+            let _ = std::fs::remove_file(path);
         }
-        lines.sort_by_key(|l| l[9..22].parse::<u64>().expect("at_ms"));
-        {
-            let mut file = BufWriter::new(std::fs::File::create(&path).expect("a file"));
-            writeln!(file, "{}", support::HEADER).expect("written");
-            for line in support::settled(connectors, START_MS).chain(lines.iter().cloned()) {
-                writeln!(file, "{line}").expect("written");
-            }
-            file.flush().expect("written");
-        }
-        let mb = std::fs::metadata(&path).expect("the log").len() as f64 / 1e6;
-        let (mut alone, mut text, mut json) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut count, mut actions) = (0, 0);
-        for _ in 0..ROUNDS {
-            let mut timed = |into: &mut Vec<f64>, run: &mut dyn FnMut()| {
-                let started = Instant::now();
-                run();
-                into.push(started.elapsed().as_secs_f64());
-            };
-            timed(&mut alone, &mut || count = parse_only(&path));
-            timed(&mut text, &mut || actions = replay(&path, false));
-            timed(&mut json, &mut || actions = replay(&path, true));
-        }
-        breakdown(&path);
-        if std::env::var_os("KEEP").is_some() {
-            std::fs::copy(&path, format!("/tmp/bench-{connectors}.jsonl")).expect("copied");
-        }
-        let _ = std::fs::remove_file(&path);
-        let (alone, text, json) = (median(alone), median(text), median(json));
-        println!(
-            "{name:<32}{count:>6} {mb:>5.0} {:>9.0} ms {:>10.0} ms  {:>4.2} {:>10.0} ms  {:>4.2}   ({actions} actions)",
-            alone * 1e3,
-            text * 1e3,
-            alone / text,
-            json * 1e3,
-            alone / json
-        );
     }
     println!(
-        "ratio: speed of the replay (read, run in memory, report) against parsing alone; medians of {ROUNDS}"
+        "ratio: the speed of reading, running and reporting against parsing alone (medians of {ROUNDS})"
     );
 }

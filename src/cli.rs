@@ -42,7 +42,7 @@ struct ReplayArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// Carry actions out on top of the recording, or compare with the recorded ones [default:
-    /// verify when the log holds actions or outcomes, else what-if]
+    /// verify when the log holds outcomes, else what-if]
     #[arg(long, value_enum)]
     mode: Option<Mode>,
     /// Tell of this connector only, by its name upstream or at the hub and edges

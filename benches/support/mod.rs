@@ -4,12 +4,12 @@
 use std::fmt::Write;
 
 /// `ns-<uid>` of the n-th upstream namespace.
-pub fn uid(n: usize) -> String {
+pub(crate) fn uid(n: usize) -> String {
     format!("{n:08x}-9e1f-4d55-8b57-3a0f5c1d2e4b")
 }
 
 /// A status of about 1 KB.
-pub fn status(connector: usize, online: bool, version: usize) -> String {
+pub(crate) fn status(connector: usize, online: bool, version: usize) -> String {
     let ready = if online {
         r#""lastTransitionTime":"2026-11-21T09:19:30Z","message":"The connector is ready to tunnel traffic.","observedGeneration":1,"reason":"ConnectorReady","status":"True","type":"Ready""#
     } else {
@@ -41,12 +41,12 @@ fn object_uid(tier: usize, n: usize) -> String {
 }
 
 /// One line of a log.
-pub fn line(at_ms: u64, event: &str, cluster: &str, object: &str) -> String {
+pub(crate) fn line(at_ms: u64, event: &str, cluster: &str, object: &str) -> String {
     format!(r#"{{"at_ms":{at_ms},"event":"{event}","cluster":"{cluster}","object":{object}}}"#)
 }
 
 /// An upstream Connector.
-pub fn source(n: usize, online: bool, version: usize) -> String {
+pub(crate) fn source(n: usize, online: bool, version: usize) -> String {
     let meta = meta(
         &format!("project-{}", n / 10),
         &format!("connector-{n}"),
@@ -61,7 +61,7 @@ pub fn source(n: usize, online: bool, version: usize) -> String {
 }
 
 /// Its replica, at the hub (`tier` 2) or at an edge (3).
-pub fn replica(
+pub(crate) fn replica(
     tier: usize,
     n: usize,
     online: bool,
@@ -111,10 +111,10 @@ fn namespace(n: usize) -> String {
 }
 
 /// The first line of every log here.
-pub const HEADER: &str = r#"{"log":"throughline","version":1,"clusters":[{"name":"project-a","roles":["upstream"]},{"name":"hub","roles":["downstream"]},{"name":"edge-1","roles":["edge"]}]}"#;
+pub(crate) const HEADER: &str = r#"{"log":"throughline","version":1,"clusters":[{"name":"project-a","roles":["upstream"]},{"name":"hub","roles":["downstream"]},{"name":"edge-1","roles":["edge"]}]}"#;
 
 /// The first lists of a settled fleet, line by line.
-pub fn settled(connectors: usize, at_ms: u64) -> impl Iterator<Item = String> {
+pub(crate) fn settled(connectors: usize, at_ms: u64) -> impl Iterator<Item = String> {
     type Make = fn(usize) -> String;
     let namespaces = connectors.div_ceil(10);
     let lists: [(&str, &str, usize, Make); 8] = [
@@ -141,7 +141,7 @@ pub fn settled(connectors: usize, at_ms: u64) -> impl Iterator<Item = String> {
 
 /// The `i`-th of many changes, as it comes by in the three tiers: a flip or, every third time, a
 /// new address. Times are 100 ms and 600 ms apart, as platforms are.
-pub fn change(connectors: usize, i: usize, at_ms: u64) -> [String; 3] {
+pub(crate) fn change(connectors: usize, i: usize, at_ms: u64) -> [String; 3] {
     let (n, round) = (i.wrapping_mul(7919) % connectors, i / connectors);
     let (version, online) = (round + 2, !(round + n).is_multiple_of(3));
     let v = i + 2;

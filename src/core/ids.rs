@@ -63,7 +63,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of [`Kind::index`].
+    /// Every kind, in the order of its index.
     pub const ALL: [Kind; 5] =
         [Kind::Connector, Kind::HttpProxy, Kind::Gateway, Kind::HttpRoute, Kind::Namespace];
 

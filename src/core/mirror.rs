@@ -1,6 +1,6 @@
 //! The mirror: what upstream says of a connector should stand in the hub's annotation.
 //!
-//! A [`Source`] is an upstream Connector, a [`Replica`] a downstream one. What should be is read
+//! A [`Source`] is an upstream Connector, a [`Replica`](super::replica::Replica) a downstream one. What should be is read
 //! from the source, what is from the replica; they are compared by meaning ([`Digest`]).
 
 use super::action::{AnomalyKind, Hop, Precondition, Verb};
@@ -54,9 +54,9 @@ impl Machine {
         }
         let pause_ms = contention_pause(settings, trouble.spoils);
         trouble.flight.pause_until(now.plus(pause_ms));
-        let (spoils, first) = (trouble.spoils, trouble.spoils == settings.contention_count);
+        let (spoils, told) = (trouble.spoils, settings.contention_is_told(trouble.spoils));
         if let Some(cluster) = self.cluster(id).map(|c| c.name.clone())
-            && (first || spoils.is_power_of_two())
+            && told
         {
             let detail = format!(
                 "another writer keeps changing {UPSTREAM_STATUS} ({spoils} times by now); \

@@ -200,6 +200,14 @@ impl Default for RetrySettings {
     }
 }
 
+impl MirrorSettings {
+    /// A contention is told when it becomes one, and then ever more rarely while it goes on.
+    pub(crate) fn contention_is_told(&self, spoils: u32) -> bool {
+        spoils == self.contention_count
+            || (spoils > self.contention_count && spoils.is_power_of_two())
+    }
+}
+
 impl TouchSettings {
     /// The scope at one edge.
     pub fn scope_of(&self, edge: &ClusterName) -> TouchScope {

@@ -100,7 +100,7 @@ impl Machine {
         touch.flight.pause_until(now.plus(pause_ms));
         let dirty = Dirty { first_at: now, last_at: now, cause: Cause::Spoiled, n: 0 };
         touch.dirty.get_or_insert(dirty);
-        if spoils >= settings.mirror.contention_count && spoils.is_power_of_two() {
+        if settings.mirror.contention_is_told(spoils) {
             let detail = format!(
                 "another writer keeps changing {} ({spoils} times by now); it is written again \
                  after a pause of {pause_ms} ms",

@@ -1,0 +1,100 @@
+//! Corners of the rules, to the millisecond: what the fixtures show in the large.
+
+#[path = "support/stage.rs"]
+mod stage;
+
+use stage::{Stage, status};
+use throughline::core::action::{Anomaly, AnomalyKind, Hop, Noted, Verb};
+use throughline::core::event::{Happened, Outcome};
+use throughline::core::settings::Settings;
+
+fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    settings
+}
+
+fn is_contention(note: &Noted) -> bool {
+    matches!(note, Noted::Anomaly(Anomaly { anomaly: AnomalyKind::Contention, .. }))
+}
+
+/// Mirrored and settled: upstream and hub say the same.
+fn settled(settings: Settings) -> (Stage, String) {
+    let mut stage = Stage::new(settings);
+    let online = status(Some("n1"));
+    stage.upstream(Some(&online));
+    stage.hub(Some(&online));
+    stage.nothing();
+    stage.notes();
+    (stage, online)
+}
+
+#[test]
+fn spoils_count_as_one_contention_up_to_the_quiet_time_and_not_beyond() {
+    for (apart_ms, contention) in [(119_999, true), (120_000, true), (120_001, false)] {
+        let (mut stage, online) = settled(settings(|s| s.mirror.contention_count = 2));
+        for n in 1..=2 {
+            stage.pass_to(n * apart_ms);
+            stage.hub(Some("{}"));
+            stage.pass_to(n * apart_ms + 1_000);
+            let mirror = stage.one();
+            assert!(mirror.because.starts_with("another writer"), "{}", mirror.because);
+            stage.hub(Some(&online));
+            stage.land(&mirror);
+            stage.now -= 1_000;
+        }
+        let told = stage.troubles().iter().filter(|n| is_contention(n)).count();
+        assert_eq!(told, usize::from(contention), "{apart_ms} ms apart");
+    }
+}
+
+#[test]
+fn nothing_is_mirrored_where_the_mirror_is_off_or_the_hub_is_not_seen() {
+    let mut stage = Stage::new(settings(|s| s.mirror.enabled = false));
+    stage.upstream(Some(&status(Some("n1"))));
+    stage.hub(None);
+    stage.pass_to(60_000);
+    stage.nothing();
+    assert_eq!(stage.troubles(), []);
+    let (mut stage, _) = settled(Settings::default());
+    stage.lost("hub", "Connector");
+    stage.upstream(Some(&status(None)));
+    stage.pass_to(60_000);
+    stage.nothing();
+}
+
+#[test]
+fn a_stall_outlives_a_lost_watch_and_not_a_cluster_that_is_removed() {
+    let (mut stage, _) = settled(Settings::default());
+    stage.upstream(Some(&status(None)));
+    let mirror = stage.one();
+    stage.pass_to(5_000);
+    let is = |note: &Noted, over: bool| match note {
+        Noted::Stalled(s) => !over && s.hop == Hop::Mirrored,
+        Noted::StallEnded(s) => over && s.hop == Hop::Mirrored,
+        _ => false,
+    };
+    assert!(matches!(&stage.troubles()[..], [stall] if is(stall, false)));
+    for kind in ["Connector", "Namespace"] {
+        stage.lost("up", kind);
+        stage.fail(mirror.action.id);
+        stage.hub(Some("{}"));
+        assert_eq!(stage.troubles(), [], "{kind}");
+    }
+    stage.tell(Happened::ClusterRemoved { cluster: "up".into() });
+    assert!(matches!(&stage.troubles()[..], [stall] if is(stall, true)));
+}
+
+#[test]
+fn a_write_is_about_the_version_that_was_seen_last() {
+    let (mut stage, _) = settled(Settings::default());
+    stage.upstream(Some(&status(None)));
+    let mirror = stage.one();
+    assert_eq!(mirror.action.verb, Verb::Mirror);
+    assert_eq!(mirror.action.precondition.uid.as_deref(), Some("u-hub"));
+    assert_eq!(mirror.action.precondition.resource_version.as_deref(), Some("2"));
+    // The outcome brings the version that the next write is about, before any watch tells.
+    stage.finish(&mirror, Outcome::Applied { resource_version: Some("9".into()) });
+    stage.upstream(Some(&status(Some("n2"))));
+    assert_eq!(stage.one().action.precondition.resource_version.as_deref(), Some("9"));
+}

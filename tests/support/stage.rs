@@ -1,0 +1,233 @@
+//! A machine on a stage: one connector, one proxy, one gateway, one route in three tiers, each put
+//! there by one line; time and outcomes are the test's to give.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::Cursor;
+
+use throughline::core::action::{Decision, Note, Noted};
+use throughline::core::event::{Event, Happened, Outcome};
+use throughline::core::ids::ActionId;
+use throughline::core::machine::Machine;
+use throughline::core::settings::Settings;
+use throughline::core::time::UnixMillis;
+use throughline::event_log::{Line, Reader};
+
+pub(crate) const START: u64 = 1_795_252_772_000;
+pub(crate) const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
+const HEADER: &str = r#"{"log":"throughline","version":1,"clusters":[{"name":"up","roles":["upstream"]},{"name":"hub","roles":["downstream"]},{"name":"edge","roles":["edge"]}]}"#;
+const LABELS: &str = r#""meta.datumapis.com/upstream-cluster-name":"cluster-up","meta.datumapis.com/upstream-namespace":"default","meta.datumapis.com/upstream-name":"lab""#;
+
+pub(crate) struct Stage {
+    pub(crate) machine: Machine,
+    pub(crate) now: u64,
+    version: u64,
+}
+
+/// A status: online on a node, or offline.
+pub(crate) fn status(node: Option<&str>) -> String {
+    let ready = if node.is_some() { "True" } else { "False" };
+    let id = node.unwrap_or("none");
+    format!(
+        r#"{{"conditions":[{{"status":"{ready}","type":"Ready"}}],"connectionDetails":{{"publicKey":{{"id":"{id}"}},"type":"PublicKey"}}}}"#
+    )
+}
+
+impl Stage {
+    /// Three tiers, all listed and empty but for the namespaces; leading.
+    pub(crate) fn new(settings: Settings) -> Self {
+        let mut stage = Self { machine: Machine::new(settings), now: START, version: 0 };
+        let reader = Reader::new("stage", Cursor::new(format!("{HEADER}\n"))).unwrap();
+        for cluster in reader.header().clusters.clone() {
+            stage.tell(Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles });
+        }
+        stage.tell(Happened::LeadershipAcquired);
+        stage.list("up", "Namespace", &[&namespace(UID)]);
+        for (cluster, kind) in [
+            ("up", "Connector"),
+            ("up", "Gateway"),
+            ("hub", "Connector"),
+            ("hub", "HTTPRoute"),
+            ("edge", "Connector"),
+            ("edge", "HTTPProxy"),
+            ("edge", "Gateway"),
+        ] {
+            stage.list(cluster, kind, &[]);
+        }
+        stage
+    }
+
+    pub(crate) fn tell(&mut self, what: Happened) {
+        self.machine.handle_event(&Event { at: UnixMillis(self.now), what });
+    }
+
+    /// One line of an event log, without its time.
+    pub(crate) fn line(&mut self, line: &str) {
+        let text = format!("{HEADER}\n{{\"at_ms\":{},{line}}}\n", self.now);
+        let mut reader = Reader::new("stage", Cursor::new(text)).unwrap();
+        while let Some(Line::Event(event)) = reader.next_line().unwrap() {
+            self.machine.handle_event(&event);
+        }
+    }
+
+    pub(crate) fn applied(&mut self, cluster: &str, object: &str) {
+        self.line(&format!(r#""event":"applied","cluster":"{cluster}","object":{object}"#));
+    }
+
+    pub(crate) fn deleted(&mut self, cluster: &str, object: &str) {
+        self.line(&format!(r#""event":"deleted","cluster":"{cluster}","object":{object}"#));
+    }
+
+    pub(crate) fn list(&mut self, cluster: &str, kind: &str, objects: &[&str]) {
+        self.line(&format!(r#""event":"list_started","cluster":"{cluster}","kind":"{kind}""#));
+        for object in objects {
+            self.line(&format!(r#""event":"listed","cluster":"{cluster}","object":{object}"#));
+        }
+        self.line(&format!(r#""event":"list_finished","cluster":"{cluster}","kind":"{kind}""#));
+    }
+
+    pub(crate) fn lost(&mut self, cluster: &str, kind: &str) {
+        self.line(&format!(
+            r#""event":"watch_lost","cluster":"{cluster}","kind":"{kind}","error":"cut""#
+        ));
+    }
+
+    pub(crate) fn version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// The upstream Connector says this; `None` for no status.
+    pub(crate) fn upstream(&mut self, status: Option<&str>) {
+        let (v, status) = (self.version(), status.unwrap_or("null").to_owned());
+        self.applied("up", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"lab","uid":"u-up","resourceVersion":"{v}"}},"status":{status}}}"#));
+    }
+
+    /// The replica at the hub carries this annotation.
+    pub(crate) fn hub(&mut self, status: Option<&str>) {
+        let replica = self.replica("u-hub", status);
+        self.applied("hub", &replica);
+    }
+
+    /// The copy at the edge carries this annotation.
+    pub(crate) fn edge(&mut self, status: Option<&str>) {
+        let replica = self.replica("u-edge", status);
+        self.applied("edge", &replica);
+    }
+
+    pub(crate) fn replica(&mut self, uid: &str, status: Option<&str>) -> String {
+        let v = self.version();
+        let annotations = status.map_or(String::new(), |s| {
+            let text = serde_json::to_string(s).unwrap();
+            format!(r#","annotations":{{"networking.datumapis.com/upstream-status":{text}}}"#)
+        });
+        format!(
+            r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"{uid}","resourceVersion":"{v}","labels":{{{LABELS}}}{annotations}}}}}"#
+        )
+    }
+
+    pub(crate) fn proxy(&mut self, connectors: &[&str]) {
+        let v = self.version();
+        let backends: Vec<_> =
+            connectors.iter().map(|c| format!(r#"{{"connector":{{"name":"{c}"}}}}"#)).collect();
+        self.applied("edge", &format!(r#"{{"kind":"HTTPProxy","metadata":{{"namespace":"ns-{UID}","name":"app","uid":"u-p","resourceVersion":"{v}"}},"spec":{{"rules":[{{"backends":[{}]}}]}}}}"#, backends.join(",")));
+    }
+
+    pub(crate) fn gateway(&mut self, annotations: &str) -> String {
+        let v = self.version();
+        let gateway = format!(
+            r#"{{"kind":"Gateway","metadata":{{"namespace":"ns-{UID}","name":"app","uid":"u-g","resourceVersion":"{v}","annotations":{{{annotations}}}}},"spec":{{"gatewayClassName":"edge"}}}}"#
+        );
+        self.applied("edge", &gateway);
+        gateway
+    }
+
+    /// A route at the hub, `age_ms` old, whose parents are these Gateways.
+    pub(crate) fn route(&mut self, age_ms: u64, parents: &[&str]) {
+        let v = self.version();
+        let created = UnixMillis(self.now - age_ms);
+        let parents: Vec<_> = parents.iter().map(|p| format!(r#"{{"name":"{p}"}}"#)).collect();
+        self.applied("hub", &format!(r#"{{"kind":"HTTPRoute","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"u-r","resourceVersion":"{v}","creationTimestamp":"{created}","labels":{{{LABELS},"meta.datumapis.com/upstream-group":"gateway.networking.k8s.io","meta.datumapis.com/upstream-kind":"HTTPRoute"}}}},"spec":{{"parentRefs":[{}]}}}}"#, parents.join(",")));
+    }
+
+    pub(crate) fn upstream_gateway(&mut self, name: &str) -> String {
+        let v = self.version();
+        format!(
+            r#"{{"kind":"Gateway","metadata":{{"namespace":"default","name":"{name}","uid":"u-ug","resourceVersion":"{v}"}}}}"#
+        )
+    }
+
+    /// What was decided since the last look.
+    pub(crate) fn decided(&mut self) -> Vec<Decision> {
+        std::iter::from_fn(|| self.machine.poll_action()).collect()
+    }
+
+    /// The one decision since the last look.
+    pub(crate) fn one(&mut self) -> Decision {
+        let mut decided = self.decided();
+        assert_eq!(decided.len(), 1, "{decided:#?}");
+        decided.remove(0)
+    }
+
+    pub(crate) fn nothing(&mut self) {
+        assert_eq!(self.decided(), [], "at {} ms", self.now - START);
+    }
+
+    pub(crate) fn notes(&mut self) -> Vec<Note> {
+        std::iter::from_fn(|| self.machine.poll_note()).collect()
+    }
+
+    /// The notes that tell of something wrong, or of its end.
+    pub(crate) fn troubles(&mut self) -> Vec<Noted> {
+        let told = self.notes().into_iter().map(|n| n.what);
+        told.filter(|n| !matches!(n, Noted::HopPassed { .. } | Noted::Orphan { .. })).collect()
+    }
+
+    pub(crate) fn finish(&mut self, decision: &Decision, outcome: Outcome) {
+        self.tell(Happened::ActionFinished { id: decision.action.id, outcome });
+    }
+
+    pub(crate) fn land(&mut self, decision: &Decision) {
+        self.finish(decision, Outcome::Applied { resource_version: None });
+    }
+
+    pub(crate) fn fail(&mut self, id: ActionId) {
+        let outcome = Outcome::Failed { error: "503".into(), retry_after_ms: None };
+        self.tell(Happened::ActionFinished { id, outcome });
+    }
+
+    /// Lets time pass likewise, and every write land at once; gives what was decided.
+    pub(crate) fn settle_to(&mut self, ms: u64) -> Vec<Decision> {
+        let mut all = Vec::new();
+        loop {
+            let decided = self.decided();
+            decided.iter().for_each(|d| self.land(d));
+            let landed = !decided.is_empty();
+            all.extend(decided);
+            match self.machine.poll_deadline() {
+                Some((at, _)) if at.0 <= START + ms => self.pass_to(at.0.max(self.now) - START),
+                _ if !landed => break,
+                _ => {}
+            }
+        }
+        self.pass_to(ms);
+        all
+    }
+
+    /// Lets time pass to `ms` after the start, waking the machine at each of its deadlines.
+    pub(crate) fn pass_to(&mut self, ms: u64) {
+        let end = START + ms;
+        while let Some((at, _)) = self.machine.poll_deadline().filter(|(at, _)| at.0 <= end) {
+            self.now = self.now.max(at.0);
+            self.machine.handle_timeout(UnixMillis(self.now));
+        }
+        self.now = end;
+        self.machine.handle_timeout(UnixMillis(end));
+    }
+}
+
+pub(crate) fn namespace(uid: &str) -> String {
+    format!(
+        r#"{{"kind":"Namespace","metadata":{{"name":"default","uid":"{uid}","resourceVersion":"1"}}}}"#
+    )
+}
