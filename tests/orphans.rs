@@ -3,7 +3,7 @@
 #[path = "support/stage.rs"]
 mod stage;
 
-use stage::{Stage, UID, namespace};
+use stage::{Stage, UID, namespace, route_object};
 use throughline::core::action::{Noted, Verb};
 use throughline::core::event::{Happened, Outcome};
 use throughline::core::settings::{OrphanMode, Settings};
@@ -161,4 +161,52 @@ fn it_is_told_once_each_time_its_fate_changes() {
     stage.deleted("up", &site);
     stage.pass_to(200_000);
     assert_eq!(told(&mut stage), [Some("it is an orphan for too short a time".to_owned()), None]);
+}
+
+#[test]
+fn an_older_version_of_a_route_is_not_believed_but_in_a_list() {
+    // The newest version names a parent that lives; the older one a parent that does not.
+    for (event, uid, gone) in
+        [("applied", "u-r", false), ("applied", "u-other", true), ("listed", "u-r", true)]
+    {
+        let (mut stage, _) = orphan_to_be();
+        let now = stage.now;
+        stage.applied("hub", &route_object(now, "u-r", "70", "site"));
+        let older = route_object(now, uid, "60", "blog");
+        if event == "listed" {
+            stage.list("hub", "HTTPRoute", &[&older]);
+        } else {
+            stage.applied("hub", &older);
+        }
+        stage.pass_to(HOUR_MS);
+        assert_eq!(!stage.decided().is_empty(), gone, "{event} {uid}");
+    }
+}
+
+#[test]
+fn a_change_of_the_route_keeps_its_settling_and_another_route_does_not() {
+    for (uid, at_ms) in [("u-r", 130_000), ("u-other", 150_000)] {
+        let (mut stage, _) = orphan_to_be();
+        let now = stage.now;
+        stage.applied("hub", &route_object(now, "u-r", "70", "blog"));
+        stage.pass_to(120_000);
+        stage.applied("hub", &route_object(now, uid, "71", "blog"));
+        stage.pass_to(at_ms - 1);
+        stage.nothing();
+        stage.pass_to(at_ms);
+        let delete = stage.one();
+        assert_eq!(delete.action.precondition.uid.as_deref(), Some(uid));
+        assert_eq!(delete.action.precondition.resource_version.as_deref(), Some("71"));
+    }
+}
+
+#[test]
+fn a_route_that_can_not_be_named_exactly_is_kept() {
+    for (uid, version) in [("", "70"), ("u-r", "")] {
+        let (mut stage, _) = orphan_to_be();
+        let now = stage.now;
+        stage.applied("hub", &route_object(now, uid, version, "blog"));
+        stage.pass_to(HOUR_MS);
+        stage.nothing();
+    }
 }

@@ -98,3 +98,86 @@ fn a_write_is_about_the_version_that_was_seen_last() {
     stage.upstream(Some(&status(Some("n2"))));
     assert_eq!(stage.one().action.precondition.resource_version.as_deref(), Some("9"));
 }
+
+/// Upstream went offline and the mirror of that is in flight.
+fn under_way() -> (Stage, throughline::core::action::Decision) {
+    let (mut stage, _) = settled(Settings::default());
+    stage.pass_to(10_000);
+    stage.upstream(Some(&status(None)));
+    let mirror = stage.one();
+    (stage, mirror)
+}
+
+fn applied(version: Option<&str>) -> Outcome {
+    Outcome::Applied { resource_version: version.map(str::to_owned) }
+}
+
+#[test]
+fn what_the_watch_showed_after_a_write_counts_more_than_the_writes_outcome() {
+    let (mut stage, mirror) = under_way();
+    stage.hub(Some(&status(None))); // version 4: the write itself
+    stage.hub(Some("{}")); // version 5: somebody else's
+    stage.finish(&mirror, applied(Some("4")));
+    let again = stage.one();
+    assert_eq!(again.at.0, stage::START + 10_000);
+    assert_eq!(again.action.precondition.resource_version.as_deref(), Some("5"));
+}
+
+#[test]
+fn where_the_order_is_not_known_the_watch_gets_a_moment_to_catch_up() {
+    let (mut stage, mirror) = under_way();
+    stage.hub(Some("{}"));
+    stage.finish(&mirror, applied(None));
+    stage.pass_to(10_999);
+    stage.nothing();
+    stage.pass_to(11_000);
+    assert_eq!(stage.one().action.verb, Verb::Mirror);
+}
+
+#[test]
+fn a_write_that_the_watch_has_shown_is_done() {
+    for version in [None, Some("4"), Some("3")] {
+        let (mut stage, mirror) = under_way();
+        stage.hub(Some(&status(None)));
+        stage.finish(&mirror, applied(version));
+        stage.nothing();
+        // What comes next is not held up.
+        stage.upstream(Some(&status(Some("n2"))));
+        assert_eq!(stage.one().action.verb, Verb::Mirror, "{version:?}");
+    }
+}
+
+#[test]
+fn a_write_that_no_watch_has_shown_yet_is_believed() {
+    for version in [None, Some("9")] {
+        let (mut stage, mirror) = under_way();
+        stage.finish(&mirror, applied(version));
+        stage.pass_to(1_000_000);
+        stage.nothing();
+        // An older version that turns up late is not a spoiled one.
+        stage.line(&format!(
+            r#""event":"applied","cluster":"hub","object":{}"#,
+            stage::hub_object(2, &status(Some("n1")))
+        ));
+        assert_eq!(stage.decided().is_empty(), version.is_some());
+    }
+}
+
+#[test]
+fn a_conflict_waits_for_the_version_that_it_conflicts_with() {
+    let conflict = || Outcome::Conflict { error: "409".into() };
+    let (mut stage, mirror) = under_way();
+    stage.finish(&mirror, conflict());
+    stage.pass_to(10_999);
+    stage.nothing();
+    stage.pass_to(11_000);
+    assert_eq!(stage.one().action.verb, Verb::Mirror, "nothing was seen, so it looks again");
+    let (mut stage, mirror) = under_way();
+    stage.finish(&mirror, conflict());
+    stage.hub(Some("{}"));
+    assert_eq!(stage.one().at.0, stage::START + 10_000, "seen after the outcome");
+    let (mut stage, mirror) = under_way();
+    stage.hub(Some("{}"));
+    stage.finish(&mirror, conflict());
+    assert_eq!(stage.one().at.0, stage::START + 10_000, "seen before the outcome");
+}

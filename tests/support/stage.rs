@@ -231,3 +231,19 @@ pub(crate) fn namespace(uid: &str) -> String {
         r#"{{"kind":"Namespace","metadata":{{"name":"default","uid":"{uid}","resourceVersion":"1"}}}}"#
     )
 }
+
+/// The replica at the hub in a version of the test's choosing.
+pub(crate) fn hub_object(version: u64, status: &str) -> String {
+    let text = serde_json::to_string(status).unwrap();
+    format!(
+        r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"u-hub","resourceVersion":"{version}","labels":{{{LABELS}}},"annotations":{{"networking.datumapis.com/upstream-status":{text}}}}}}}"#
+    )
+}
+
+/// A route in a version, with a uid and parents, of the test's choosing; an hour old.
+pub(crate) fn route_object(now: u64, uid: &str, version: &str, parent: &str) -> String {
+    let created = UnixMillis(now - 3_600_000);
+    format!(
+        r#"{{"kind":"HTTPRoute","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"{uid}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{{{LABELS},"meta.datumapis.com/upstream-group":"gateway.networking.k8s.io","meta.datumapis.com/upstream-kind":"HTTPRoute"}}}},"spec":{{"parentRefs":[{{"name":"{parent}"}}]}}}}"#
+    )
+}
