@@ -6,17 +6,12 @@
 mod build;
 
 use serde_json::Value;
-use throughline::core::action::{
-    Action, Anomaly, AnomalyKind, Decision, Hop, Note, Noted, Precondition, Stall, Verb,
-};
+use throughline::core::action::{Anomaly, AnomalyKind, Hop, Note, Noted, Stall, Verb};
 use throughline::core::event::Outcome;
-use throughline::core::ids::{ActionId, Kind, ObjectKey, Role};
-use throughline::core::settings::Settings;
-use throughline::core::time::UnixMillis;
-use throughline::event_log::ClusterSpec;
+use throughline::core::ids::{ObjectKey, Role};
 use throughline::outage::{Outage, OutageKind};
-use throughline::replay::{Done, Mode, Replay, Verdict, Way};
-use throughline::report::{self, Options};
+use throughline::replay::{Mode, Verdict, Way};
+use throughline::report::Options;
 
 use build::*;
 

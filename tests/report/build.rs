@@ -1,9 +1,7 @@
 //! Replays by hand, and the reports of them.
 
 use serde_json::Value;
-use throughline::core::action::{
-    Action, Anomaly, AnomalyKind, Decision, Hop, Note, Noted, Precondition, Stall, Verb,
-};
+use throughline::core::action::{Action, Decision, Hop, Note, Noted, Precondition, Verb};
 use throughline::core::event::Outcome;
 use throughline::core::ids::{ActionId, Kind, ObjectKey, Role};
 use throughline::core::settings::Settings;
@@ -74,7 +72,14 @@ pub(crate) fn applied() -> Outcome {
 }
 
 impl Script {
-    fn act(&mut self, ms: u64, verb: Verb, name: &str, value: &str, because: &str) -> &mut Done {
+    pub(crate) fn act(
+        &mut self,
+        ms: u64,
+        verb: Verb,
+        name: &str,
+        value: &str,
+        because: &str,
+    ) -> &mut Done {
         let (kind, key) = match verb {
             Verb::Touch => (Kind::Gateway, TRIGGER),
             Verb::Delete => (Kind::HttpRoute, ""),
@@ -105,7 +110,7 @@ impl Script {
     }
 
     /// One change of `home-lab`, carried through: mirrored, touched, confirmed.
-    fn flip(&mut self, ms: u64, online: bool, n: u32) {
+    pub(crate) fn flip(&mut self, ms: u64, online: bool, n: u32) {
         let said = if online { "online" } else { "offline" };
         self.0.notes.push(hop(ms, Hop::Upstream, "home-lab", online));
         let because = format!("upstream says {said}, the hub's annotation says something else");
@@ -122,7 +127,7 @@ impl Script {
     }
 }
 
-pub(crate) struct Script(Replay);
+pub(crate) struct Script(pub(crate) Replay);
 
 pub(crate) fn outage(
     name: &str,
