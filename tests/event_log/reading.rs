@@ -1,0 +1,105 @@
+//! Reads a log and keeps what came of it.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{self, Cursor, Write};
+
+use throughline::event_log::{Line, LogError, Reader, Writer};
+
+pub(crate) const HEADER: &str = r#"{"log":"throughline","version":1,"clusters":[{"name":"org/team-1","roles":["upstream"]},{"name":"hub","roles":["downstream","edge"]}]}"#;
+
+/// One line of each sort, as the writer spells them.
+pub(crate) const LINES: &[&str] = &[
+    r#"{"at_ms":1000,"event":"list_started","cluster":"hub","kind":"Namespace"}"#,
+    r#"{"at_ms":1001,"event":"listed","cluster":"hub","object":{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns-1","uid":"1bd25ce7-9471-4bb4-a47a-641621928b1a","resourceVersion":"265","creationTimestamp":"2026-11-21T09:21:58.000Z","labels":{"meta.datumapis.com/upstream-cluster-name":"cluster-org_team-1"}}}}"#,
+    r#"{"at_ms":1002,"event":"list_finished","cluster":"hub","kind":"Namespace"}"#,
+    r#"{"at_ms":1003,"event":"applied","cluster":"org/team-1","object":{"apiVersion":"networking.datumapis.com/v1alpha1","kind":"Connector","metadata":{"namespace":"shop","name":"home-lab","uid":"u1","resourceVersion":"267","managedFields":[{"manager":"agent","time":"2026-11-21T09:22:00.000Z"}]},"status":{"conditions":[{"type":"Ready","status":"True","message":"größer \"als\" sonst"}],"n":1.50}}}"#,
+    r#"{"at_ms":1004,"event":"applied","cluster":"hub","object":{"apiVersion":"networking.datumapis.com/v1alpha","kind":"HTTPProxy","metadata":{"namespace":"ns-1","name":"p"},"spec":{"rules":[{"backends":[{"connector":{"name":"home-lab"}}]}]}}}"#,
+    r#"{"at_ms":1005,"event":"applied","cluster":"hub","object":{"apiVersion":"gateway.networking.k8s.io/v1","kind":"Gateway","metadata":{"namespace":"ns-1","name":"g","annotations":{"a/b":"c"}},"spec":{"gatewayClassName":"eg"}}}"#,
+    r#"{"at_ms":1006,"event":"deleted","cluster":"hub","object":{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","metadata":{"namespace":"ns-1","name":"r","deletionTimestamp":"2026-11-21T09:22:00.000Z"},"spec":{"parentRefs":[{"name":"g"}]}}}"#,
+    r#"{"at_ms":1007,"event":"watch_lost","cluster":"hub","kind":"HTTPProxy","error":"410 Gone\n\"too old\""}"#,
+    r#"{"at_ms":1008,"event":"leadership_acquired"}"#,
+    r#"{"at_ms":1008,"action":{"id":7,"type":"mirror","cluster":"hub","kind":"Connector","namespace":"ns-1","name":"home-lab","annotations":{"a":"{\"x\":1}","b":null},"precondition":{"uid":"u1","resourceVersion":"12","absent":{"cluster":"org/team-1","namespace":"shop","names":["g"]}},"connectors":[{"namespace":"shop","name":"home-lab"}]},"because":"the status changed"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":7,"outcome":"applied","resourceVersion":"13"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":8,"outcome":"applied"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":9,"outcome":"unchanged"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":10,"outcome":"superseded"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":11,"outcome":"refused","error":"403"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":12,"outcome":"failed","error":"429","retry_after_ms":2000}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":13,"outcome":"failed","error":"timed out"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":14,"outcome":"conflict","error":"409"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":15,"outcome":"not_found"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":16,"outcome":"dropped"}"#,
+    r#"{"at_ms":1010,"event":"leadership_lost"}"#,
+    r#"{"at_ms":1011,"event":"cluster_added","cluster":"org/team-2","roles":["upstream"]}"#,
+    r#"{"at_ms":1012,"event":"list_started","cluster":"org/team-2","kind":"Connector"}"#,
+    r#"{"at_ms":1013,"event":"cluster_removed","cluster":"org/team-2"}"#,
+    r#"{"at_ms":1014,"event":"timed_out"}"#,
+];
+
+pub(crate) fn sample() -> String {
+    format!("{HEADER}\n{}\n", LINES.join("\n"))
+}
+
+/// What reading came to: what was read, written again; the warnings; and the error that ended it.
+#[derive(Debug, Default)]
+pub(crate) struct Came {
+    pub(crate) lines: usize,
+    pub(crate) written: String,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) error: Option<String>,
+}
+
+pub(crate) fn drain<R: io::BufRead>(reader: Result<Reader<R>, LogError>) -> Came {
+    let mut came = Came::default();
+    let mut reader = match reader {
+        Ok(reader) => reader,
+        Err(error) => return Came { error: Some(error.to_string()), ..came },
+    };
+    let mut writer = Writer::new(Vec::new(), reader.header()).unwrap();
+    loop {
+        match reader.next_line() {
+            Ok(Some(Line::Event(event))) => writer.event(&event).unwrap(),
+            Ok(Some(Line::Action(decision))) => writer.action(&decision).unwrap(),
+            Ok(None) => break,
+            Err(error) => {
+                came.error = Some(error.to_string());
+                break;
+            }
+        }
+        came.lines += 1;
+    }
+    assert!(reader.next_line().unwrap().is_none(), "nothing comes after the end or an error");
+    came.warnings = reader.warnings().iter().map(ToString::to_string).collect();
+    assert!(reader.warnings().is_empty(), "warnings are drained");
+    came.written = String::from_utf8(writer.into_inner()).unwrap();
+    came
+}
+
+pub(crate) fn read(bytes: impl AsRef<[u8]>) -> Came {
+    drain(Reader::new("x.jsonl", Cursor::new(bytes.as_ref())))
+}
+
+pub(crate) fn read_any(bytes: impl Into<Vec<u8>>) -> Came {
+    drain(Reader::decompressing("x.jsonl", Cursor::new(bytes.into())))
+}
+
+/// Lines after the sample header.
+pub(crate) fn read_lines(lines: &str) -> Came {
+    read(format!("{HEADER}\n{lines}"))
+}
+
+#[track_caller]
+pub(crate) fn check_silent(came: &Came, lines: usize) {
+    assert_eq!((came.lines, &came.error, &came.warnings), (lines, &None, &vec![]));
+}
+
+pub(crate) fn gzip(data: &str) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(data.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(crate) fn zstd(data: &str) -> Vec<u8> {
+    zstd::stream::encode_all(data.as_bytes(), 3).unwrap()
+}

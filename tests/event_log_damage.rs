@@ -1,0 +1,229 @@
+//! The event log, compressed, cut short, from files, or damaged: never a panic, nothing lost.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+#[path = "event_log/reading.rs"]
+mod reading;
+
+use std::io::{self, Cursor, Write};
+
+use proptest::prelude::*;
+use throughline::event_log::{Line, LogError, Problem, Reader, Writer};
+
+use reading::*;
+
+#[test]
+fn compressed_logs_read_as_plain_ones() {
+    let whole = sample();
+    let (first, second) = whole.split_at(700);
+    let skippable =
+        [&[0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4][..], &zstd(&sample())].concat();
+    for bytes in [
+        sample().into_bytes(),
+        gzip(&sample()),
+        zstd(&sample()),
+        [gzip(first), gzip(second)].concat(),
+        [zstd(first), zstd(second)].concat(),
+        skippable,
+    ] {
+        let came = read_any(bytes);
+        check_silent(&came, LINES.len());
+        assert_eq!(came.written, sample());
+    }
+}
+
+#[test]
+fn a_compressed_log_without_its_end_is_read_as_far_as_it_goes() {
+    for (bytes, empty) in [(gzip(&sample()), gzip("")), (zstd(&sample()), zstd(""))] {
+        for cut in 5..bytes.len() {
+            let came = read_any(&bytes[..cut]);
+            match came.error {
+                // It breaks off in the header.
+                Some(error) => assert!(error.starts_with("x.jsonl:1: can't read on: "), "{error}"),
+                None => {
+                    assert_eq!(came.warnings.len(), 1, "{came:?}");
+                    let n = came.lines + 1;
+                    let about = |line| {
+                        format!(
+                            "x.jsonl:{line}: warning: the compressed stream breaks off in this line"
+                        )
+                    };
+                    let at = [about(n), about(n + 1)];
+                    assert!(at.iter().any(|at| came.warnings[0].starts_with(at)), "{came:?}");
+                    assert!(sample().starts_with(&came.written));
+                }
+            }
+        }
+        assert!(read_any(empty).error.unwrap().starts_with("x.jsonl:1: the log is empty"));
+    }
+    // All lines were flushed, and only the stream's own end is missing.
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+    for line in sample().lines() {
+        writeln!(encoder, "{line}").unwrap();
+        encoder.flush().unwrap();
+    }
+    let gzip_without_length = gzip(&sample());
+    let gzip_without_length = gzip_without_length[..gzip_without_length.len() - 4].to_vec();
+    for bytes in [encoder.get_ref().clone(), gzip_without_length] {
+        let came = read_any(bytes);
+        assert_eq!((came.lines, came.error, came.warnings.len()), (LINES.len(), None, 1));
+        assert_eq!(came.written, sample());
+    }
+    // Members that follow each other: the first is whole.
+    let second = gzip(LINES[0]);
+    let bytes = [gzip(&sample()), second[..second.len() / 2].to_vec()].concat();
+    let came = read_any(bytes);
+    assert_eq!((came.lines >= LINES.len(), came.error, came.warnings.len()), (true, None, 1));
+}
+
+#[test]
+fn a_damaged_compressed_log_is_an_error_with_its_place() {
+    let mut bytes = gzip(&sample());
+    let n = bytes.len();
+    bytes[n - 6] ^= 1; // the checksum
+    let came = read_any(bytes);
+    assert_eq!(came.lines, LINES.len());
+    let error = came.error.unwrap();
+    assert!(error.starts_with(&format!("x.jsonl:{}: can't read on: ", LINES.len() + 2)), "{error}");
+}
+
+#[test]
+fn files_are_opened_by_path_and_their_progress_is_known() {
+    let base = std::env::temp_dir().join(format!("throughline-event-log-{}", std::process::id()));
+    std::fs::create_dir_all(&base).unwrap();
+    for (name, bytes) in
+        [("a.jsonl", sample().into_bytes()), ("b.jsonl", gzip(&sample())), ("c", zstd(&sample()))]
+    {
+        let path = base.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let mut reader = Reader::open(path.to_str().unwrap()).unwrap();
+        assert_eq!(reader.line_number(), 1);
+        assert_eq!(reader.bytes_read(), HEADER.len() as u64 + 1);
+        assert!(reader.progress().is_some_and(|p| (0.0..=1.0).contains(&p)));
+        while reader.next_line().unwrap().is_some() {}
+        assert_eq!(reader.line_number(), LINES.len() as u64 + 1);
+        assert_eq!((reader.bytes_read(), reader.progress()), (sample().len() as u64, Some(1.0)));
+    }
+    let none = base.join("none").to_str().unwrap().to_owned();
+    for path in [none.as_str(), base.to_str().unwrap()] {
+        let error = Reader::open(path).map(|_| ()).unwrap_err();
+        assert!(matches!(&error, LogError::Open { .. }) && error.problem().is_none());
+        assert!(error.to_string().starts_with(&format!("{path}: can't open the event log: ")));
+    }
+    std::fs::remove_dir_all(&base).unwrap();
+    assert_eq!(Reader::new("x", HEADER.as_bytes()).unwrap().progress(), None);
+}
+
+#[test]
+fn a_caller_can_tell_problems_apart() {
+    let error = Reader::new("x", &b""[..]).map(|_| ()).unwrap_err();
+    assert_eq!(error.problem(), Some(&Problem::Empty));
+}
+
+#[test]
+fn the_writer_returns_the_errors_of_its_sink() {
+    struct Full(usize);
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            assert!(bytes.ends_with(b"\n"), "a line at a time");
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::Other.into())
+        }
+    }
+    let mut reader = Reader::new("x", Cursor::new(sample())).unwrap();
+    assert!(Writer::new(Full(10), reader.header()).is_err());
+    let mut writer = Writer::new(Full(HEADER.len() + 1), reader.header()).unwrap();
+    let Some(Line::Event(event)) = reader.next_line().unwrap() else { panic!() };
+    assert_eq!(writer.event(&event).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert!(writer.flush().is_err());
+}
+
+/// A change to a log's bytes.
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(prop::sample::Index, u8),
+    Truncate(prop::sample::Index),
+    Insert(prop::sample::Index, Vec<u8>),
+    Repeat(prop::sample::Index, prop::sample::Index),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let at = any::<prop::sample::Index>;
+    let bytes = prop_oneof![
+        prop::collection::vec(any::<u8>(), 1..8),
+        prop::sample::select(vec!["\n", "{", "}", "[", "null", "\"", "\\u", "0", "-", "\0", "é"])
+            .prop_map(|text| text.as_bytes().to_vec()),
+    ];
+    prop_oneof![
+        4 => (at(), 1..=255u8).prop_map(|(at, mask)| Damage::Flip(at, mask)),
+        1 => at().prop_map(Damage::Truncate),
+        4 => (at(), bytes).prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
+        1 => (at(), at()).prop_map(|(from, to)| Damage::Repeat(from, to)),
+    ]
+}
+
+fn damaged(mut log: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
+    for damage in damages {
+        if log.is_empty() {
+            break;
+        }
+        match damage {
+            Damage::Flip(at, mask) => {
+                let at = at.index(log.len());
+                log[at] ^= mask;
+            }
+            Damage::Truncate(at) => log.truncate(at.index(log.len())),
+            Damage::Insert(at, bytes) => {
+                let at = at.index(log.len());
+                log.splice(at..at, bytes.iter().copied());
+            }
+            Damage::Repeat(from, to) => {
+                let (from, to) = (from.index(log.len()), to.index(log.len()));
+                let part = log[from.min(to)..from.max(to)].to_vec();
+                log.splice(to..to, part);
+            }
+        }
+    }
+    log
+}
+
+/// What could be read of a log, however damaged, reads again and says the same.
+fn check_damaged(came: &Came) -> Result<(), TestCaseError> {
+    if let Some(error) = &came.error {
+        prop_assert!(error.starts_with("x.jsonl:"), "{}", error);
+    }
+    if !came.written.is_empty() {
+        let again = read(&came.written);
+        prop_assert_eq!((&again.error, &again.warnings), (&None, &vec![]));
+        prop_assert_eq!(&again.written, &came.written);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(damages in prop::collection::vec(damage(), 0..6)) {
+        check_damaged(&read(damaged(sample().into_bytes(), &damages)))?;
+    }
+
+    #[test]
+    fn no_damage_to_one_line_makes_it_panic(
+        line in prop::sample::select(LINES),
+        damages in prop::collection::vec(damage(), 1..4),
+    ) {
+        let line = damaged(line.as_bytes().to_vec(), &damages);
+        check_damaged(&read([format!("{HEADER}\n").as_bytes(), &line, b"\n"].concat()))?;
+    }
+
+    #[test]
+    fn no_compressed_bytes_make_it_panic(
+        is_gzip in any::<bool>(),
+        damages in prop::collection::vec(damage(), 0..4),
+    ) {
+        let bytes = if is_gzip { gzip(&sample()) } else { zstd(&sample()) };
+        check_damaged(&read_any(damaged(bytes, &damages)))?;
+    }
+}
