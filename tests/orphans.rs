@@ -1,5 +1,7 @@
 //! Orphaned routes, to the millisecond: what has to hold, and from when on.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 #[path = "support/stage.rs"]
 mod stage;
 

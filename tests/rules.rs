@@ -1,5 +1,7 @@
 //! Corners of the rules, to the millisecond: what the fixtures show in the large.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 #[path = "support/stage.rs"]
 mod stage;
 

@@ -1,5 +1,7 @@
 //! The house rules that a program can check.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

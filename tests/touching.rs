@@ -1,5 +1,7 @@
 //! The touch, to the millisecond, and what it makes of outcomes and of other writers.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 #[path = "support/stage.rs"]
 mod stage;
 

@@ -1,5 +1,6 @@
 //! Reads a log and keeps what came of it.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{self, Cursor, Write};

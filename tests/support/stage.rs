@@ -1,6 +1,7 @@
 //! A machine on a stage: one connector, one proxy, one gateway, one route in three tiers, each put
 //! there by one line; time and outcomes are the test's to give.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::Cursor;
