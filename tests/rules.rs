@@ -85,6 +85,13 @@ fn a_stall_outlives_a_lost_watch_and_not_a_cluster_that_is_removed() {
     }
     stage.tell(Happened::ClusterRemoved { cluster: "up".into() });
     assert!(matches!(&stage.troubles()[..], [stall] if is(stall, true)));
+    // Nor one whose upstream namespace turns out to be another, all watches being live.
+    let (mut stage, _) = settled(Settings::default());
+    stage.upstream(Some(&status(None)));
+    stage.pass_to(5_000);
+    assert!(matches!(&stage.troubles()[..], [stall] if is(stall, false)));
+    stage.applied("up", &stage::namespace("6bcb0b35-0000-4000-8000-00000000000f"));
+    assert!(stage.troubles().iter().any(|note| is(note, true)));
 }
 
 #[test]

@@ -137,7 +137,8 @@ fn a_failed_touch_is_tried_again_with_a_value_never_used() {
     assert_eq!(value(&confirmation).c, 1);
     stage.fail(confirmation.action.id);
     stage.pass_to(408_600);
-    assert_eq!((value(&stage.one()).n, confirmation.action.verb), (9, Verb::Touch));
+    let again = value(&stage.one());
+    assert_eq!((again.n, again.c), (9, 1));
 }
 
 #[test]
@@ -297,5 +298,45 @@ fn a_class_is_announced_by_one_gateway_for_all() {
     stage.land(&touch);
     stage.proxy(&[]);
     stage.pass_to(10_000_000);
+    stage.nothing();
+}
+
+#[test]
+fn another_replicas_confirmation_does_not_move_the_next_one() {
+    let (mut stage, touch) = went_offline();
+    stage.gateway(&carrying(value(&touch)));
+    stage.land(&touch);
+    stage.pass_to(105_000);
+    stage.gateway(&carrying(Trigger { digest: announces(false, ""), n: 6, c: 1 }));
+    stage.pass_to(160_099);
+    stage.nothing();
+    stage.pass_to(160_100);
+    assert_eq!((value(&stage.one()).n, stage.now), (7, stage::START + 160_100));
+}
+
+#[test]
+fn spoils_of_a_trigger_add_up_until_it_was_left_alone_for_long() {
+    for (apart_ms, pause_ms) in [(120_000, 2_000), (120_001, 1_000)] {
+        let mut stage = settled(Settings::default());
+        stage.gateway(&format!(r#""{KEY}":"spoiled""#));
+        stage.settle_to(100_000 + apart_ms);
+        stage.gateway(&format!(r#""{KEY}":"spoiled again""#));
+        stage.pass_to(100_000 + apart_ms + pause_ms - 1);
+        stage.nothing();
+        stage.pass_to(100_000 + apart_ms + pause_ms);
+        assert_eq!(stage.decided().len(), 1, "{apart_ms} ms apart");
+    }
+}
+
+#[test]
+fn an_outage_is_no_reason_to_write_what_was_found_settled() {
+    let mut stage = Stage::new(Settings::default());
+    stage.edge(Some(&status(Some("n1"))));
+    stage.proxy(&["lab"]);
+    let gateway = stage.gateway(&carrying(Trigger { digest: announces(true, "n1"), n: 4, c: 2 }));
+    stage.pass_to(1_000);
+    stage.lost("edge", "Gateway");
+    stage.list("edge", "Gateway", &[&gateway]);
+    stage.pass_to(1_000_000);
     stage.nothing();
 }

@@ -31,7 +31,7 @@ impl Machine {
         let has_connectors = !edge.connectors_of(gateway).is_empty();
         let Some(touch) = edge.touch(target) else { return };
         // Until the target was looked at once, `acquaint` decides; a change since then counts.
-        if touch.known && (has_connectors || cause == Cause::Referenced) {
+        if touch.known && has_connectors {
             // A write that may yet turn up is from before this change, too.
             let n = n.max(touch.highest_n);
             let dirty = touch.dirty.get_or_insert(Dirty { first_at: now, last_at: now, cause, n });
@@ -162,14 +162,9 @@ impl Machine {
         if touch.flight.in_flight.is_some() {
             return None;
         }
-        let no_sooner = touch.flight.not_before.max(
-            // Two writes of one object are apart; the first ever need not wait.
-            if touch.last_touch_at > UnixMillis(0) {
-                touch.last_touch_at.plus(settings.min_interval_ms)
-            } else {
-                UnixMillis(0)
-            },
-        );
+        // Two writes of one object are apart.
+        let apart = touch.last_touch_at.plus(settings.min_interval_ms);
+        let no_sooner = touch.flight.not_before.max(apart);
         let announced = value.map(|v| v.digest).or(touch.adopted) == Some(wish);
         if !announced {
             let dirty = Dirty { first_at: now, last_at: now, cause: Cause::Created, n: 0 };
