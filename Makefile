@@ -14,7 +14,7 @@ test: ## All tests
 	cargo test --locked
 
 bench: ## The numbers in the README: cost per event, memory, replay speed
-	cargo bench --locked
+	cargo bench --locked --bench scale --bench replay
 
 lint: ## Format, clippy, docs, dependencies: nothing may warn
 	cargo fmt --check
