@@ -5,13 +5,13 @@
 //! on top of the recorded changes, and goes on after the last line until nothing is due.
 
 mod audit;
+mod threads;
 mod verify;
 mod what_if;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
-use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
-use std::thread::{Scope, ScopedJoinHandle};
+use std::sync::mpsc::{Sender, sync_channel};
 
 use crate::core::action::{Decision, Note, Noted, Stall};
 use crate::core::event::{Event, Happened, Outcome};
@@ -19,7 +19,8 @@ use crate::core::ids::{ActionId, ObjectKey};
 use crate::core::settings::Settings;
 use crate::core::time::UnixMillis;
 use crate::event_log::{ClusterSpec, Header, Line, LogError, Reader, Writer};
-use crate::outage::{Outage, Outages};
+use crate::outage::Outage;
+use threads::{BATCH, BATCHES, Observed, OutageThread, Timeline, read_batches};
 
 /// How a log is replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
@@ -179,80 +180,6 @@ pub fn replay<R: BufRead + Send, W: Write>(
     Ok(replay)
 }
 
-/// Lines and events are handed on so many at a time, and so many batches may wait.
-const BATCH: usize = 256;
-const BATCHES: usize = 16;
-
-type Lines = Result<Vec<Line>, LogError>;
-
-fn read_batches<R: BufRead>(
-    reader: &mut Reader<R>,
-    ahead: Vec<Line>,
-    batches: &SyncSender<Lines>,
-    progress: &mut impl FnMut(&Reader<R>),
-) {
-    let mut batch = ahead;
-    loop {
-        match reader.next_line() {
-            Ok(Some(line)) => batch.push(line),
-            Ok(None) => {
-                let _ = batches.send(Ok(batch));
-                return;
-            }
-            Err(error) => {
-                let _ = batches.send(Ok(batch));
-                let _ = batches.send(Err(error));
-                return;
-            }
-        }
-        progress(reader);
-        if batch.len() >= BATCH
-            && batches.send(Ok(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))).is_err()
-        {
-            return;
-        }
-    }
-}
-
-/// Which of the two timelines an event belongs to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Timeline {
-    Recorded,
-    Replayed,
-}
-
-type Observed = (Timeline, Vec<Event>);
-type Found = (Vec<Way>, Vec<Outage>, Vec<Outage>);
-
-/// Follows both timelines beside the machine.
-struct OutageThread<'scope> {
-    send: Sender<Observed>,
-    thread: ScopedJoinHandle<'scope, Found>,
-}
-
-impl<'scope> OutageThread<'scope> {
-    fn new(scope: &'scope Scope<'scope, '_>, story: &Story) -> Self {
-        let (send, receive) = channel::<Observed>();
-        let (clusters, settings) = (&story.replay.clusters, &story.replay.settings);
-        let mut recorded = Outages::new(clusters, settings, true);
-        let mut replayed = Outages::new(clusters, settings, false);
-        let thread = scope.spawn(move || {
-            for (timeline, events) in receive {
-                let outages =
-                    if timeline == Timeline::Recorded { &mut recorded } else { &mut replayed };
-                for event in &events {
-                    outages.observe(event);
-                }
-            }
-            let way =
-                |(cluster, source, replica)| Way { upstream: Some((cluster, source)), replica };
-            let ways = recorded.ways().into_iter().map(way).collect();
-            (ways, recorded.finish(), replayed.finish())
-        });
-        Self { send, thread }
-    }
-}
-
 /// Whether the log holds outcomes, where it can't be searched beforehand: reads at most
 /// [`DETECT_LINES_MAX`] lines ahead.
 fn detect<R: BufRead>(reader: &mut Reader<R>, ahead: &mut Vec<Line>) -> Result<Mode, LogError> {
@@ -363,11 +290,11 @@ impl Story {
     /// What it decided.
     fn acted(&mut self, decision: Decision) {
         self.done.insert(decision.action.id, self.replay.actions.len());
-        self.replay.actions.push(what_if::undone(decision));
+        self.replay.actions.push(Done { decision, finished: None });
     }
 
-    /// Gateways that no action was about.
-    fn untouched(&self) -> audit::Touched {
+    /// Objects that some action was about.
+    fn written(&self) -> audit::Touched {
         self.replay
             .actions
             .iter()

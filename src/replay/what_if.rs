@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
 
-use super::{Done, Options, Story, audit};
-use crate::core::action::{Action, Decision, Verb};
+use super::{Options, Story, audit};
+use crate::core::action::{Action, Verb};
 use crate::core::event::{Event, Happened, Outcome};
 use crate::core::ids::{ActionId, ClusterName, Key, Kind, Map, ObjectKey, Role};
 use crate::core::machine::Machine;
@@ -17,7 +17,8 @@ use crate::world::{ApiError, OURS, Preconditions, Tell, World};
 /// The recorded timeline, laid over a world that has moved on by our own writes.
 struct Overlay {
     world: World,
-    combined: bool,
+    /// Hub and edge are one cluster: there is no carrier between them.
+    hub_is_edge: bool,
     /// Objects as recorded, to see what a recorded change changed.
     recorded: Map<(Kind, Key), BTreeMap<ClusterName, Arc<Object>>>,
     /// Fingerprints of the values that recorded hubs ever had in an annotation: what an edge gets
@@ -42,7 +43,7 @@ impl Overlay {
             roles.values().any(|r| r.contains(&Role::Edge) && !r.contains(&Role::Downstream));
         Self {
             world: World::new(clusters, carrier_delay_ms),
-            combined: !three_tiers,
+            hub_is_edge: !three_tiers,
             recorded: Map::default(),
             hub_values: Map::default(),
             listing: BTreeMap::new(),
@@ -120,7 +121,7 @@ impl Overlay {
         let place = (kind, self.world.key_of(&object));
         let key = place.1;
         let before = self.recorded.get(&place).and_then(|r| r.get(&cluster)).cloned();
-        let tiers = kind == Kind::Connector && !self.combined;
+        let tiers = kind == Kind::Connector && !self.hub_is_edge;
         let is_member = tiers && self.has(&cluster, Role::Edge);
         if tiers && self.has(&cluster, Role::Downstream) {
             self.remember_hub(key, before.as_deref(), &object);
@@ -291,8 +292,8 @@ pub(super) fn run<W: Write>(
         log.flush()?;
     }
     story.end(now);
-    let (untouched, settings) = (story.untouched(), story.replay.settings.clone());
-    story.problems(audit::problems(&overlay.world, &settings, &untouched));
+    let (written, settings) = (story.written(), story.replay.settings.clone());
+    story.problems(audit::problems(&overlay.world, &settings, &written));
     if machine.in_flight() > 0 {
         story.problems(vec![format!("{} actions are still under way", machine.in_flight())]);
     }
@@ -392,9 +393,4 @@ fn carry_out(world: &mut World, action: &Action) -> Outcome {
             Outcome::Failed { error: error.to_string(), retry_after_ms: None }
         }
     }
-}
-
-/// A decision and no fate yet.
-pub(super) fn undone(decision: Decision) -> Done {
-    Done { decision, finished: None }
 }
