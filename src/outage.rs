@@ -6,10 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::core::event::{Event, Happened};
 use crate::core::ids::{ClusterName, Key, Kind, Map, Names, ObjectKey, Role, Sym};
 use crate::core::liveness::{self, Liveness};
-use crate::core::objects::{
-    Body, Object, PLATFORM_KEY, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE,
-    UPSTREAM_STATUS, upstream_cluster_name,
-};
+use crate::core::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS};
 use crate::core::settings::{Settings, TouchScope};
 use crate::core::time::UnixMillis;
 use crate::event_log::ClusterSpec;
@@ -284,16 +281,9 @@ impl Outages {
         if self.sources.contains_key(&key) {
             return object.meta.labels.get(UPSTREAM_CLUSTER_NAME).is_some();
         }
-        let label = |k| object.meta.labels.get(k).filter(|v| !v.is_empty());
-        let Some(cluster) = label(UPSTREAM_CLUSTER_NAME).and_then(upstream_cluster_name) else {
-            return false;
-        };
-        let (Some(namespace), Some(name)) = (label(UPSTREAM_NAMESPACE), label(UPSTREAM_NAME))
-        else {
-            return false;
-        };
-        let (cluster, source) =
-            (ClusterName::from(cluster.as_str()), self.names.key(namespace, name));
+        let Some((cluster, namespace, name)) = object.meta.upstream() else { return false };
+        let cluster = ClusterName::from(cluster.as_str());
+        let source = self.names.key(namespace, name);
         self.replicas.entry(cluster.clone()).or_default().insert(source, key);
         self.sources.insert(key, (cluster, source));
         true

@@ -166,6 +166,14 @@ impl Meta {
         ObjectKey::new(&*self.namespace, &*self.name)
     }
 
+    /// What a replica's labels say of its upstream object: cluster, namespace, name. `None` when
+    /// one of the three is missing or empty.
+    pub fn upstream(&self) -> Option<(String, &str, &str)> {
+        let label = |key| self.labels.get(key).filter(|value| !value.is_empty());
+        let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?)?;
+        Some((cluster, label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?))
+    }
+
     /// When anybody but throughline last wrote the object.
     pub fn others_wrote_at(&self) -> Option<UnixMillis> {
         self.managed_fields

@@ -13,8 +13,7 @@ use super::ids::{ActionId, ClusterId, Key, Kind, ResourceVersion, Sym, Uid};
 use super::machine::Machine;
 use super::mirror::Identity;
 use super::objects::{
-    Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_CLUSTER_NAME,
-    UPSTREAM_GROUP, UPSTREAM_KIND, UPSTREAM_NAME, UPSTREAM_NAMESPACE, upstream_cluster_name,
+    Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_GROUP, UPSTREAM_KIND,
 };
 use super::settings::OrphanMode;
 use super::time::UnixMillis;
@@ -87,9 +86,7 @@ fn parents_of(names: &mut super::ids::Names, object: &Object) -> Result<Parents,
     let Body::HttpRoute { parents } = &object.body else { return Err(Kept::NoReplica) };
     let labels = &object.meta.labels;
     let label = |key| labels.get(key).filter(|v| !v.is_empty()).ok_or(Kept::NoReplica);
-    let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?).ok_or(Kept::NoReplica)?;
-    let namespace = label(UPSTREAM_NAMESPACE)?;
-    label(UPSTREAM_NAME)?;
+    let (cluster, namespace, _) = object.meta.upstream().ok_or(Kept::NoReplica)?;
     if label(UPSTREAM_KIND)? != Kind::HttpRoute.as_str() || label(UPSTREAM_GROUP)? != GATEWAY_GROUP
     {
         return Err(Kept::NoReplica);

@@ -6,10 +6,7 @@ use super::action::{Noted, Stall};
 use super::flight::Flight;
 use super::ids::{ClusterId, Key, Kind, Map, ResourceVersion, Sym, Uid};
 use super::machine::Machine;
-use super::objects::{
-    Object, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
-    upstream_cluster_name,
-};
+use super::objects::{Object, UPSTREAM_STATUS};
 use super::orphan::Route;
 use super::source::{Digest, Source};
 use super::time::UnixMillis;
@@ -93,12 +90,11 @@ impl Machine {
 
     pub(crate) fn replica_seen(&mut self, id: ClusterId, key: Key, object: &Object, listed: bool) {
         let meta = &object.meta;
-        let label = |key| meta.labels.get(key).filter(|v| !v.is_empty());
-        let source =
-            label(UPSTREAM_CLUSTER_NAME).and_then(upstream_cluster_name).and_then(|name| {
-                let key = self.desk.names.key(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?);
-                Some((self.desk.names.intern(&name), key))
-            });
+        let names = &mut self.desk.names;
+        let source = meta.upstream().map(|(cluster, namespace, name)| {
+            let key = names.key(namespace, name);
+            (names.intern(&cluster), key)
+        });
         let wished = source.and_then(|(cluster, key)| {
             self.upstreams.get(&cluster)?.sources.get(&key).map(|s| s.meaning)
         });

@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::liveness;
-use crate::core::objects::{
-    Body, Object, PLATFORM_KEY, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE,
-    UPSTREAM_STATUS, upstream_cluster_name,
-};
+use crate::core::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_NAMESPACE, UPSTREAM_STATUS};
 use crate::core::settings::{PlatformKeyMode, Settings, TouchScope};
 use crate::core::spelling;
 use crate::core::trigger::{Trigger, connector_part, digest, gateway_part};
@@ -42,10 +39,9 @@ pub(super) fn problems(world: &World, settings: &Settings, touched: &Touched) ->
 }
 
 fn replica_problem(world: &World, hub: &ClusterName, replica: &Object) -> Option<String> {
-    let labels = &replica.meta.labels;
-    let upstream =
-        ClusterName::from(upstream_cluster_name(labels.get(UPSTREAM_CLUSTER_NAME)?)?.as_str());
-    let key = ObjectKey::new(labels.get(UPSTREAM_NAMESPACE)?, labels.get(UPSTREAM_NAME)?);
+    let (cluster, namespace, name) = replica.meta.upstream()?;
+    let upstream = ClusterName::from(cluster.as_str());
+    let key = ObjectKey::new(namespace, name);
     world.with_role(Role::Upstream).find(|c| **c == upstream)?;
     let source = world.get(&upstream, Kind::Connector, &key);
     let namespace = world.get(&upstream, Kind::Namespace, &ObjectKey::new("", &*key.namespace));
