@@ -13,6 +13,7 @@ use kube::Client;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Status;
+use tokio::sync::OnceCell;
 
 use crate::config::ClusterConfig;
 use crate::core::ids::{ClusterName, Kind, Role};
@@ -27,8 +28,8 @@ const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// A configured cluster and the way to it.
 pub struct Cluster {
     config: ClusterConfig,
-    /// `None` until it is asked for, and again after the credentials were refused.
-    client: RwLock<Option<Client>>,
+    /// Made when it is asked for, and made anew after the credentials were refused.
+    client: RwLock<Arc<OnceCell<Client>>>,
     metrics: Arc<Metrics>,
 }
 
@@ -158,7 +159,7 @@ impl CallError {
 impl Cluster {
     /// A cluster; nothing is connected or read yet.
     pub fn new(config: ClusterConfig, metrics: Arc<Metrics>) -> Self {
-        Self { config, client: RwLock::new(None), metrics }
+        Self { config, client: RwLock::default(), metrics }
     }
 
     /// Its name.
@@ -172,17 +173,14 @@ impl Cluster {
     }
 
     async fn client(&self) -> Result<Client, CallError> {
-        if let Some(client) = &*self.client.read().unwrap_or_else(PoisonError::into_inner) {
-            return Ok(client.clone());
-        }
-        let error = |error: &dyn std::error::Error| CallError::NoClient(root_cause(error));
-        let mut config = self.kube_config().await?;
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
-        config.default_retry = false;
-        let client = Client::try_from(config).map_err(|e| error(&e))?;
-        let mut place = self.client.write().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(client.clone());
-        Ok(client)
+        let place = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let made = async {
+            let mut config = self.kube_config().await?;
+            config.connect_timeout = Some(CONNECT_TIMEOUT);
+            config.default_retry = false;
+            Client::try_from(config).map_err(|e| CallError::NoClient(root_cause(&e)))
+        };
+        place.get_or_try_init(|| made).await.cloned()
     }
 
     async fn kube_config(&self) -> Result<kube::Config, CallError> {
@@ -238,7 +236,7 @@ impl Cluster {
         let code = answer.status().as_u16();
         if code == 401 {
             // The credentials may have been renewed where they came from.
-            *self.client.write().unwrap_or_else(PoisonError::into_inner) = None;
+            *self.client.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
         }
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok());
         let retry_after = retry_after.and_then(|v| v.parse().ok()).map(Duration::from_secs);
