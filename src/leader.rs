@@ -1,0 +1,3 @@
+//! Who mirrors and deletes: election on a Lease.
+
+pub mod election;
