@@ -3,6 +3,7 @@
 //! The code map, in the order data flows:
 //!
 //! - [`config`]: what a live run is told: clusters, roles, timings
+//! - [`logging`]: the log for people, as text or JSON
 //! - [`live_log`]: the event log of a live run, written beside the loop
 //! - [`metrics`]: what is counted, for Prometheus and the probes
 //! - [`admin`]: probes, metrics and state over HTTP
@@ -31,6 +32,7 @@ pub mod event_log;
 pub mod executor;
 pub mod gate;
 pub mod live_log;
+pub mod logging;
 pub mod metrics;
 pub mod narrate;
 pub mod outage;
