@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use throughline::config::Config;
 use throughline::logging;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -37,7 +36,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         .context("starting the runtime")?;
     let ended = runtime.block_on(async {
         let stop = stop_on_signals()?;
-        live(loaded.config, stop).await
+        throughline::run::run(loaded.config, stop).await
     });
     // What is still under way was given its time; threads that hang are not waited for.
     runtime.shutdown_background();
@@ -48,15 +47,6 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::from(FAILED))
         }
     }
-}
-
-/// The loop.
-async fn live(config: Config, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
-    for cluster in &config.clusters {
-        tracing::info!(cluster = %cluster.name, roles = ?cluster.roles, "configured");
-    }
-    drop(stop);
-    anyhow::bail!("the live run is not built yet")
 }
 
 /// Becomes true at the first SIGTERM or SIGINT. The second ends the process at once.

@@ -1,3 +1,0 @@
-//! Who mirrors and deletes: election on a Lease.
-
-pub mod election;
