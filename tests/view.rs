@@ -69,6 +69,25 @@ fn a_flip_goes_through_the_phases_in_their_order() {
 }
 
 #[test]
+fn a_change_that_changed_back_is_not_announced_by_the_same_words() {
+    let mut stage = settled();
+    stage.edge(Some(&status(None)));
+    stage.edge(Some(&status(Some("n1"))));
+    let pending = |stage: &Stage| {
+        let seen = json(&stage.machine);
+        let gateway = &seen["connectors"][0]["edges"][0]["gateways"][0];
+        (phase(stage), gateway["announcement"].clone(), gateway["dueAtMs"].clone())
+    };
+    let due = json!(START + 600_100);
+    assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), due));
+    stage.pass_to(600_100);
+    let touch = stage.one();
+    assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), Value::Null));
+    stage.land(&touch);
+    assert_eq!(phase(&stage), Phase::Settled);
+}
+
+#[test]
 fn a_gateway_that_comes_late_is_touched_though_no_connector_changed() {
     let mut stage = Stage::new(Settings::default());
     let online = status(Some("n1"));

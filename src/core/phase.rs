@@ -198,9 +198,6 @@ impl Machine {
         }
         for (id, edge, copy) in self.copies_at(key) {
             edges = Some(copy.online && edges.unwrap_or(true));
-            if copy.unannounced > 0 {
-                return Phase::Touching;
-            }
             for gateway in edge.gateways_of(key) {
                 match self.announcement(id, edge, gateway) {
                     Announcement::Pending => return Phase::Touching,
