@@ -203,7 +203,8 @@ impl Run {
         // Whoever asked may have gone.
         match query {
             Query::Ping(reply) => drop(reply.send(())),
-            Query::State(reply) => drop(reply.send(bytes::Bytes::new())),
+            Query::Phases(reply) => drop(reply.send(self.machine.phases())),
+            Query::State(reply) => drop(reply.send(Box::new(self.machine.view()))),
         }
     }
 
