@@ -91,22 +91,22 @@ impl Listen for Narrator {
 
     fn noted(&mut self, note: &Note) {
         match &note.what {
-            Noted::HopPassed { cluster, connector, hop, online } => {
-                debug!(%cluster, %connector, hop = ?hop, online, "hop passed");
+            Noted::HopPassed { cluster, connector, hop, online, after_ms } => {
+                debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
             }
             Noted::Stalled(stall) => {
                 let since_ms = note.at.since(stall.since);
-                warn!(cluster = %stall.cluster, connector = %stall.connector, hop = ?stall.hop,
+                warn!(cluster = %stall.cluster, connector = %stall.connector, hop = stall.hop.as_str(),
                     since_ms, reason = stall.reason, "stalled");
             }
             Noted::StallEnded(stall) => {
                 let after_ms = note.at.since(stall.since);
-                info!(cluster = %stall.cluster, connector = %stall.connector, hop = ?stall.hop,
+                info!(cluster = %stall.cluster, connector = %stall.connector, hop = stall.hop.as_str(),
                     after_ms, "no longer stalled");
             }
             Noted::Anomaly(anomaly) => {
                 let object = anomaly.object.as_ref().map(ToString::to_string);
-                warn!(anomaly = ?anomaly.anomaly, cluster = %anomaly.cluster, object,
+                warn!(anomaly = anomaly.anomaly.as_str(), cluster = %anomaly.cluster, object,
                     detail = anomaly.detail, "anomaly");
             }
             Noted::Orphan { cluster, route, kept_because } => {

@@ -98,7 +98,7 @@ impl Metrics {
             Outcome::Conflict { .. } => Some("requeue"),
             Outcome::Refused { .. } | Outcome::Failed { .. } => Some("error"),
             // Never reached the wire.
-            Outcome::Superseded | Outcome::Dropped => None,
+            Outcome::Superseded | Outcome::Dropped | Outcome::DryRun => None,
         };
         if let Some(result) = result {
             self.counts.reconciles.get_or_create(&[by(verb), ("result", result)]).inc();
