@@ -3,7 +3,7 @@
 //! The code map, in the order data flows:
 //!
 //! - [`config`]: what a live run is told: clusters, roles, timings
-//! - [`live_log`]: the event log of a live run, written beside the loop
+//! - [`live_log`]: the event log of a live run, written beside the loop: rotated, redacted
 //! - [`metrics`]: what is counted, for Prometheus and the probes
 //! - [`admin`]: probes, metrics and state over HTTP
 //! - [`event_log`]: events from, and to, a file: the versioned JSON-lines format
