@@ -4,19 +4,19 @@
 //!
 //! - [`config`]: what a live run is told: clusters, roles, timings
 //! - [`logging`]: the log for people, as text or JSON
-//! - [`live_log`]: the event log of a live run, written beside the loop
-//! - [`metrics`]: what is counted, for Prometheus and the probes
-//! - [`admin`]: probes, metrics and state over HTTP
-//! - [`client`]: clusters as they are reached: requests with time-outs, errors sorted
-//! - [`clock`]: the shell's clock, which only goes forward
-//! - [`watch`]: one watch of one kind in one cluster → events
 //! - [`run`]: the whole program, live: the loop, start-up, shutdown
+//! - [`client`]: clusters as they are reached: requests with time-outs, errors sorted
+//! - [`watch`]: one watch of one kind in one cluster → events
+//! - [`clock`]: the shell's clock, which only goes forward
+//! - [`core`]: the pure machine: events in, actions out; no clock, no I/O
 //! - [`executor`]: the only writer: queue, per-object order, retries, fates
 //! - [`gate`]: asked before leader-only work
 //! - [`apply`]: one action → one API request; what came back → one outcome
 //! - [`narrate`]: the log lines that people read
+//! - [`live_log`]: the event log of a live run, written beside the loop: rotated, redacted
+//! - [`metrics`]: what is counted, for Prometheus and the probes
+//! - [`admin`]: probes, metrics and state over HTTP
 //! - [`event_log`]: events from, and to, a file: the versioned JSON-lines format
-//! - [`core`]: the pure machine: events in, actions out; no clock, no I/O
 //! - [`world`]: clusters in memory that behave as API servers do where it matters
 //! - [`replay`]: a recorded log, driven through the machine: verify or what-if
 //! - [`outage`]: what users saw: when an edge answered 503 for a connector that was up

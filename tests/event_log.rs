@@ -24,7 +24,8 @@ fn what_is_written_reads_back_to_the_same_bytes() {
 
 #[test]
 fn the_sample_has_every_event_and_every_outcome() {
-    for name in EVENT_NAMES {
+    // A gap is no line: the reader warns of it.
+    for name in EVENT_NAMES.into_iter().filter(|name| *name != "log_gap") {
         assert!(sample().contains(&format!(r#""event":"{name}""#)), "{name}");
     }
     for name in OUTCOME_NAMES {
