@@ -3,9 +3,18 @@
 //! The code map, in the order data flows:
 //!
 //! - [`config`]: what a live run is told: clusters, roles, timings
+//! - [`logging`]: the log for people, as text or JSON
 //! - [`live_log`]: the event log of a live run, written beside the loop
 //! - [`metrics`]: what is counted, for Prometheus and the probes
 //! - [`admin`]: probes, metrics and state over HTTP
+//! - [`client`]: clusters as they are reached: requests with time-outs, errors sorted
+//! - [`clock`]: the shell's clock, which only goes forward
+//! - [`watch`]: one watch of one kind in one cluster → events
+//! - [`run`]: the whole program, live: the loop, start-up, shutdown
+//! - [`executor`]: the only writer: queue, per-object order, retries, fates
+//! - [`gate`]: asked before leader-only work
+//! - [`apply`]: one action → one API request; what came back → one outcome
+//! - [`narrate`]: the log lines that people read
 //! - [`event_log`]: events from, and to, a file: the versioned JSON-lines format
 //! - [`core`]: the pure machine: events in, actions out; no clock, no I/O
 //! - [`world`]: clusters in memory that behave as API servers do where it matters
@@ -14,12 +23,21 @@
 //! - [`report`]: text and JSON pictures of a replay
 
 pub mod admin;
+pub mod apply;
+pub mod client;
+pub mod clock;
 pub mod config;
 pub mod core;
 pub mod event_log;
+pub mod executor;
+pub mod gate;
 pub mod live_log;
+pub mod logging;
 pub mod metrics;
+pub mod narrate;
 pub mod outage;
 pub mod replay;
 pub mod report;
+pub mod run;
+pub mod watch;
 pub mod world;

@@ -228,21 +228,12 @@ fn object(key: &ObjectKey) -> String {
     format!("{}/{}", ns(key), key.name)
 }
 
-fn hop(hop: Hop) -> &'static str {
-    match hop {
-        Hop::Upstream => "upstream",
-        Hop::Mirrored => "mirrored",
-        Hop::Arrived => "arrived",
-        Hop::Touched => "touched",
-    }
-}
-
 fn note(note: &Note) -> String {
-    let stall = |s: &Stall| format!("{} {} {}", hop(s.hop), s.cluster, object(&s.connector));
+    let stall = |s: &Stall| format!("{} {} {}", s.hop.as_str(), s.cluster, object(&s.connector));
     match &note.what {
-        Noted::HopPassed { cluster, connector, hop: passed, online } => {
+        Noted::HopPassed { cluster, connector, hop, online, .. } => {
             let online = if *online { "online" } else { "offline" };
-            format!("· {} {cluster} {} {online}", hop(*passed), object(connector))
+            format!("· {} {cluster} {} {online}", hop.as_str(), object(connector))
         }
         Noted::Stalled(s) => format!("STALL {}: {}", stall(s), s.reason),
         Noted::StallEnded(s) => format!("stall over: {}", stall(s)),

@@ -56,6 +56,9 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// Every verb.
+    pub const ALL: [Verb; 4] = [Verb::Mirror, Verb::Nudge, Verb::Touch, Verb::Delete];
+
     /// The verb as the event log spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -118,6 +121,21 @@ pub enum Hop {
     Touched,
 }
 
+impl Hop {
+    /// The hops in their order.
+    pub const ALL: [Hop; 4] = [Hop::Upstream, Hop::Mirrored, Hop::Arrived, Hop::Touched];
+
+    /// The hop as reports spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Hop::Upstream => "upstream",
+            Hop::Mirrored => "mirrored",
+            Hop::Arrived => "arrived",
+            Hop::Touched => "touched",
+        }
+    }
+}
+
 /// Something to tell, which asks for no write. Notes are in the order in which they came about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Note {
@@ -143,6 +161,12 @@ pub enum Noted {
         hop: Hop,
         /// The liveness that passed.
         online: bool,
+        /// How long the hop took, as this machine saw it: `Mirrored` since upstream's status
+        /// changed, `Arrived` since the hub's annotation was right, `Touched` since it arrived.
+        /// `None` where the beginning was not seen: it came with a list, or it was not a change
+        /// of upstream's but another writer's.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        after_ms: Option<u64>,
     },
     /// A hop did not come in time.
     Stalled(Stall),
@@ -209,6 +233,21 @@ pub enum AnomalyKind {
     Refused,
     /// An outcome for an action that is not in flight.
     UnknownAction,
+}
+
+impl AnomalyKind {
+    /// The kind as reports spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            AnomalyKind::Contention => "contention",
+            AnomalyKind::OversizedStatus => "oversized_status",
+            AnomalyKind::Undecodable => "undecodable",
+            AnomalyKind::Identity => "identity",
+            AnomalyKind::UnknownCluster => "unknown_cluster",
+            AnomalyKind::Refused => "refused",
+            AnomalyKind::UnknownAction => "unknown_action",
+        }
+    }
 }
 
 /// `{"key": "value" | null}` in the order given.

@@ -1,11 +1,14 @@
 //! What is known of a cluster itself: its roles, which of its watches are live, its namespaces.
 
+use serde::Serialize;
+
 use super::ids::{ClusterName, Kind, Map, Role, Sym, Uid};
 use super::time::UnixMillis;
 
 /// Whether what a watch showed can be believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) enum Watch {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Watch {
     /// Nothing was ever listed.
     #[default]
     Never,

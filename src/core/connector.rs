@@ -11,15 +11,23 @@ use super::time::UnixMillis;
 use super::timers::Due;
 
 impl Machine {
-    pub(crate) fn note_hop(&mut self, cluster: &ClusterName, key: Key, hop: Hop, online: bool) {
-        let connector = self.desk.names.object_key(key);
-        self.desk.note(Noted::HopPassed { cluster: cluster.clone(), connector, hop, online });
+    pub(crate) fn note_hop(
+        &mut self,
+        cluster: &ClusterName,
+        key: Key,
+        hop: Hop,
+        online: bool,
+        after_ms: Option<u64>,
+    ) {
+        let (cluster, connector) = (cluster.clone(), self.desk.names.object_key(key));
+        self.desk.note(Noted::HopPassed { cluster, connector, hop, online, after_ms });
     }
 
     /// The hub says what upstream says. Now every edge's copy should come to say so, too.
     pub(crate) fn replica_is_right(&mut self, id: ClusterId, key: Key, right: Right) {
         let now = self.desk.now;
-        let Some(name) = self.cluster(id).map(|c| c.name.clone()) else { return };
+        let Some(cluster) = self.cluster(id) else { return };
+        let (name, live_since) = (cluster.name.clone(), cluster.live_since(Kind::Connector));
         let Some(hub) = self.hubs.get_mut(&id) else { return };
         let waited = hub.waiting.contains(&key);
         let Some(replica) = hub.replicas.get_mut(&key) else { return };
@@ -31,14 +39,18 @@ impl Machine {
             }
         }
         let settled_at = replica.settled_at;
+        // What a list shows happened at some time before.
+        let seen = replica.flags.upstream_changed && now > live_since;
         if newly && waited {
             let online = right.meaning != Digest::ABSENT && self.is_online_upstream(id, key);
-            self.note_hop(&name, key, Hop::Mirrored, online);
+            let after_ms = seen.then(|| now.since(right.changed_at));
+            self.note_hop(&name, key, Hop::Mirrored, online, after_ms);
             if self.edges.get(&id).is_some_and(|e| e.connectors.contains_key(&key)) {
-                self.note_hop(&name, key, Hop::Arrived, online);
+                self.note_hop(&name, key, Hop::Arrived, online, seen.then_some(0));
             }
         }
-        let missing = self.edges_missing(id, key, right);
+        let seen_since = (settled_at > live_since).then_some(settled_at);
+        let missing = self.edges_missing(id, key, right, seen_since);
         if missing.is_empty() {
             self.replica_has_arrived(id, key);
             return;
@@ -60,12 +72,14 @@ impl Machine {
     }
 
     /// The edges whose copy does not say what the hub says; with since when their watch is live,
-    /// if it is. Tells of the edges where it has just arrived.
+    /// if it is. Tells of the edges where it has just arrived. `settled_at`: when the hub was seen
+    /// to become right.
     fn edges_missing(
         &mut self,
         hub: ClusterId,
         key: Key,
         right: Right,
+        settled_at: Option<UnixMillis>,
     ) -> Vec<(ClusterId, UnixMillis, Option<UnixMillis>)> {
         let mut missing = Vec::new();
         let mut arrived = Vec::new();
@@ -77,8 +91,12 @@ impl Machine {
             };
             let live = cluster.is_live(Kind::Connector);
             if connector.meaning == right.meaning {
-                if std::mem::take(&mut connector.missing_since) > UnixMillis(0) {
-                    arrived.push(cluster.name.clone());
+                let missing_since = std::mem::take(&mut connector.missing_since);
+                if missing_since > UnixMillis(0) {
+                    // A copy that went wrong later was somebody else's doing.
+                    let carried = settled_at.filter(|at| live && *at >= missing_since);
+                    let after_ms = carried.map(|at| self.desk.now.since(at));
+                    arrived.push((cluster.name.clone(), after_ms));
                 }
             } else if live || cluster.live_since(Kind::Connector) > UnixMillis(0) {
                 if connector.missing_since == UnixMillis(0) {
@@ -89,9 +107,9 @@ impl Machine {
                 missing.push((id, since, seen));
             }
         }
-        for cluster in arrived {
+        for (cluster, after_ms) in arrived {
             let online = right.meaning != Digest::ABSENT && self.is_online_upstream(hub, key);
-            self.note_hop(&cluster, key, Hop::Arrived, online);
+            self.note_hop(&cluster, key, Hop::Arrived, online, after_ms);
         }
         missing
     }

@@ -161,6 +161,16 @@ impl Edge {
         }
     }
 
+    /// What is remembered of the announcements of a target, as it is.
+    pub(super) fn remembered(&self, target: TargetKey) -> Option<Result<&Touch, &AtRest>> {
+        match target {
+            TargetKey::Gateway(key) => {
+                Some(self.gateways.get(&key)?.touch.as_ref().map(|touch| &**touch))
+            }
+            TargetKey::Class(class) => Some(Ok(&self.classes.get(&class)?.touch)),
+        }
+    }
+
     /// Keeps of a gateway whose announcements are all done only what has to be remembered.
     pub(crate) fn rest(&mut self, target: TargetKey) {
         if let TargetKey::Gateway(key) = target

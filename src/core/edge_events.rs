@@ -66,7 +66,7 @@ impl Machine {
         let ready = edge.ready;
         if changed {
             if !has_hub && ready && placed {
-                self.note_hop(&name, key, Hop::Arrived, online);
+                self.note_hop(&name, key, Hop::Arrived, online, None);
             }
             self.connector_changed(id, key, Cause::Changed);
         } else if unseen {

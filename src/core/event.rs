@@ -76,6 +76,14 @@ pub enum Happened {
         /// What came back, for a person.
         error: String,
     },
+    /// A watch that broke goes on where it was: nothing was missed, what happened meanwhile
+    /// follows in order.
+    WatchResumed {
+        /// Where.
+        cluster: ClusterName,
+        /// Of which kind.
+        kind: Kind,
+    },
     /// This process may mirror, nudge and delete.
     LeadershipAcquired,
     /// It may not any longer.
@@ -130,6 +138,8 @@ pub enum Outcome {
     NotFound,
     /// Not tried: leadership was lost first.
     Dropped,
+    /// Not tried: nothing is written in a dry run. The machine goes on as if it had been.
+    DryRun,
 }
 
 impl Outcome {
@@ -144,6 +154,7 @@ impl Outcome {
             Outcome::Conflict { .. } => "conflict",
             Outcome::NotFound => "not_found",
             Outcome::Dropped => "dropped",
+            Outcome::DryRun => "dry_run",
         }
     }
 }

@@ -79,7 +79,7 @@ impl Flight {
             self.error = Some(error.into());
         };
         match outcome {
-            Outcome::Applied { .. } | Outcome::Unchanged => {
+            Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => {
                 *self = Flight::default();
                 Landed::Yes
             }

@@ -93,6 +93,14 @@ impl Machine {
                     self.edge_watch_lost(id, *kind);
                 }
             }
+            Happened::WatchResumed { cluster, kind } => {
+                if let Some(id) = self.cluster_id(cluster)
+                    && self.cluster(id).is_some_and(|c| c.watch(*kind) == Watch::Lost)
+                {
+                    self.set_watch(id, *kind, Watch::Live);
+                    self.view_is_whole(id, *kind);
+                }
+            }
             Happened::Listed { cluster, object } | Happened::Applied { cluster, object } => {
                 if let Some(id) = self.cluster_id(cluster) {
                     let listed = matches!(event.what, Happened::Listed { .. });
@@ -339,6 +347,11 @@ impl Machine {
         for key in self.not_in_the_list(id, kind) {
             self.object_gone(id, kind, key);
         }
+        self.view_is_whole(id, kind);
+    }
+
+    /// What is known of a kind in a cluster is all there is of it.
+    fn view_is_whole(&mut self, id: ClusterId, kind: Kind) {
         let Some(cluster) = self.cluster(id) else { return };
         let (upstream, combined) = (cluster.has(Role::Upstream), cluster.is_combined());
         let all = combined && kind == Kind::Namespace;

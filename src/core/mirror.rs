@@ -1,7 +1,8 @@
 //! The mirror: what upstream says of a connector should stand in the hub's annotation.
 //!
-//! A [`Source`] is an upstream Connector, a [`Replica`](super::replica::Replica) a downstream one. What should be is read
-//! from the source, what is from the replica; they are compared by meaning ([`Digest`]).
+//! A [`Source`](super::source::Source) is an upstream Connector, a
+//! [`Replica`](super::replica::Replica) a downstream one. What should be is read from the source, what
+//! is from the replica; they are compared by meaning ([`Digest`]).
 
 use super::action::{AnomalyKind, Hop, Precondition, Verb};
 use super::desk::{Aim, Target};
@@ -12,13 +13,13 @@ use super::machine::Machine;
 use super::objects::UPSTREAM_STATUS;
 use super::packed::Packed;
 use super::settings::MirrorSettings;
-use super::source::{Digest, Source};
+use super::source::Digest;
 use super::spelling;
 use super::time::UnixMillis;
 use super::timers::Due;
 
 /// What should stand in a replica's annotation.
-enum Wish {
+pub(crate) enum Wish {
     /// Not known: hold still.
     Unknown,
     /// Known from this moment on, but not before.
@@ -31,8 +32,12 @@ enum Wish {
 #[derive(Clone, Copy)]
 pub(crate) struct Right {
     pub(crate) meaning: Digest,
-    /// When upstream came to say so.
+    /// Since when it is wanted: upstream said so, and was to be believed.
     pub(crate) since: UnixMillis,
+    /// When upstream came to say so.
+    pub(crate) changed_at: UnixMillis,
+    /// That was seen to happen, and not found in a list.
+    pub(crate) seen_to_change: bool,
 }
 
 impl Machine {
@@ -66,7 +71,7 @@ impl Machine {
         }
     }
 
-    fn wish(&self, id: ClusterId, key: Key) -> Wish {
+    pub(crate) fn wish(&self, id: ClusterId, key: Key) -> Wish {
         let Some(replica) = self.hubs.get(&id).and_then(|h| h.replicas.get(&key)) else {
             return Wish::Unknown;
         };
@@ -81,7 +86,16 @@ impl Machine {
             && cluster.is_live(Kind::Connector)
             && self.identity(cluster, key.ns, source_key.ns) != Identity::Disagrees;
         // What could not be known could not be waited for.
-        let since = source.changed_at.max(cluster.live_since(Kind::Connector));
+        let (changed_at, live_since) = (source.changed_at, cluster.live_since(Kind::Connector));
+        let since = changed_at.max(live_since);
+        let right = |meaning, since| {
+            Wish::This(Right {
+                meaning,
+                since,
+                changed_at,
+                seen_to_change: changed_at > live_since,
+            })
+        };
         if !known || (source.exists && cluster.is_source_namespace(source_key.ns) != Some(true)) {
             return Wish::Unknown;
         }
@@ -90,10 +104,10 @@ impl Machine {
             return if at > self.desk.now && replica.meaning != Digest::ABSENT {
                 Wish::Later(at)
             } else {
-                Wish::This(Right { meaning: Digest::ABSENT, since: at })
+                right(Digest::ABSENT, at)
             };
         }
-        Wish::This(Right { meaning: source.meaning, since })
+        right(source.meaning, since)
     }
 
     /// Whether `ns` at the hub is the replica of `source_ns`: `ns-<uid of the namespace>`.
@@ -144,7 +158,12 @@ impl Machine {
             self.replica_is_right(id, key, right);
             return;
         }
-        replica.settled_at = UnixMillis(0);
+        let settled_at = std::mem::take(&mut replica.settled_at);
+        let (was_right, just) = (settled_at > UnixMillis(0), right.changed_at == now);
+        if was_right || just {
+            let since_then = right.changed_at > settled_at || just;
+            replica.flags.upstream_changed = right.seen_to_change && since_then;
+        }
         hub.waiting.insert(key);
         let live_since = self.cluster(id).map_or(now, |c| c.live_since(Kind::Connector));
         let spoiled_at = self.trouble(id, key).map_or(UnixMillis(0), |t| t.spoiled_at);
@@ -185,7 +204,7 @@ impl Machine {
             let (cluster, source) = self.hubs.get(&id)?.replicas.get(&key)?.source?;
             self.upstreams.get(&cluster)?.sources.get(&source)
         };
-        source().is_some_and(Source::is_online)
+        source().is_some_and(|s| s.online)
     }
 
     /// What a replica should say is not known for now: a watch of its upstream is not live.

@@ -324,6 +324,18 @@ struct ConnectorRef {
     name: Box<str>,
 }
 
+impl Wire {
+    /// The object, whose kind is known from where it was asked for: items of the lists of
+    /// built-in kinds do not name theirs.
+    ///
+    /// # Errors
+    /// It has no name.
+    pub fn into_object_of(mut self, kind: Kind) -> Result<Object, ObjectError> {
+        (self.kind, self.api_version) = (kind.as_str().into(), None);
+        self.try_into()
+    }
+}
+
 impl TryFrom<Wire> for Object {
     type Error = ObjectError;
 

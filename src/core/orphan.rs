@@ -28,8 +28,8 @@ pub(crate) struct Route {
     /// The upstream cluster and namespace, and the Gateways named there; or why there are none.
     parents: Result<Parents, Kept>,
     /// Since when it is an orphan without a break.
-    orphan_since: Option<UnixMillis>,
-    flight: Flight,
+    pub(super) orphan_since: Option<UnixMillis>,
+    pub(super) flight: Flight,
     told: Option<Kept>,
 }
 

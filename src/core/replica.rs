@@ -33,11 +33,13 @@ pub(crate) struct Replica {
     pub(crate) trouble: Option<Box<Trouble>>,
 }
 
-/// What was told already, so that it is told once.
+/// What was told already, so that it is told once; and one more bit.
 #[derive(Default)]
 pub(super) struct Flags {
     pub(super) identity: bool,
     pub(super) oversized: bool,
+    /// It is not right because upstream was seen to change, not another writer.
+    pub(super) upstream_changed: bool,
 }
 
 /// A replica's open business.

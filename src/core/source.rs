@@ -51,14 +51,9 @@ pub(crate) struct Source {
     pub(super) rv: ResourceVersion,
     /// When `meaning` or `exists` last changed.
     pub(super) changed_at: UnixMillis,
+    /// What `text` says; only told, never decided by.
+    pub(super) online: bool,
     pub(super) replicas: Few<(ClusterId, Key)>,
-}
-
-impl Source {
-    /// Read when it is asked for: rarely, and only to tell people.
-    pub(super) fn is_online(&self) -> bool {
-        self.text.as_ref().is_some_and(|t| liveness::read(None, Some(&t.text())).online)
-    }
 }
 
 /// What is known of one upstream cluster, configured or only named by replicas.
@@ -129,12 +124,13 @@ impl Machine {
             return;
         }
         source.meaning = meaning;
+        source.online = liveness::read(None, text.as_deref()).online;
         source.text = text.as_deref().map(Packed::new);
         source.bytes = text.map_or(0, |t| u32::try_from(t.len()).unwrap_or(u32::MAX));
         source.changed_at = self.desk.now;
         if cluster.is_source_namespace(key.ns) == Some(true) && cluster.is_live(Kind::Connector) {
-            let (cluster, online) = (cluster.name.clone(), source.is_online());
-            self.note_hop(&cluster, key, Hop::Upstream, online);
+            let (cluster, online) = (cluster.name.clone(), source.online);
+            self.note_hop(&cluster, key, Hop::Upstream, online, None);
         }
         self.wishes_changed(id, key);
     }
@@ -146,7 +142,7 @@ impl Machine {
         let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
         let Some(source) = upstream.sources.get_mut(&key) else { return };
         let replicas = std::mem::take(&mut source.replicas);
-        let was_online = source.is_online();
+        let was_online = source.online;
         if replicas.is_empty() {
             upstream.sources.remove(&key);
         } else {
@@ -154,7 +150,7 @@ impl Machine {
         }
         if was_online {
             let cluster = cluster.name.clone();
-            self.note_hop(&cluster, key, Hop::Upstream, false);
+            self.note_hop(&cluster, key, Hop::Upstream, false, None);
         }
         self.wishes_changed(id, key);
     }

@@ -356,7 +356,8 @@ impl Machine {
 
     /// Targets have announced the latest change of these connectors.
     pub(crate) fn announced(&mut self, id: ClusterId, connectors: Vec<Key>) {
-        let Some(name) = self.cluster(id).map(|c| c.name.clone()) else { return };
+        let Some(cluster) = self.cluster(id) else { return };
+        let (name, live_since) = (cluster.name.clone(), cluster.live_since(Kind::Connector));
         for key in connectors {
             let Some(edge) = self.edges.get_mut(&id) else { return };
             let Some(connector) = edge.connectors.get_mut(&key) else { continue };
@@ -364,13 +365,14 @@ impl Machine {
             if connector.unannounced > 0 {
                 continue;
             }
-            let online = connector.online;
+            let (online, arrived_at) = (connector.online, connector.changed_at);
             let stall = connector.touch_stall.take();
             self.desk.timers.clear(Due::Announce(id, key));
             if let Some(stall) = stall {
                 self.desk.note(Noted::StallEnded(*stall));
             }
-            self.note_hop(&name, key, Hop::Touched, online);
+            let after_ms = (arrived_at > live_since).then(|| self.desk.now.since(arrived_at));
+            self.note_hop(&name, key, Hop::Touched, online, after_ms);
         }
     }
 

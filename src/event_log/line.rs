@@ -32,6 +32,7 @@ pub(super) enum EventName {
     Applied,
     Deleted,
     WatchLost,
+    WatchResumed,
     LeadershipAcquired,
     LeadershipLost,
     ActionFinished,
@@ -50,6 +51,7 @@ impl EventName {
             "applied" => Self::Applied,
             "deleted" => Self::Deleted,
             "watch_lost" => Self::WatchLost,
+            "watch_resumed" => Self::WatchResumed,
             "leadership_acquired" => Self::LeadershipAcquired,
             "leadership_lost" => Self::LeadershipLost,
             "action_finished" => Self::ActionFinished,
@@ -69,6 +71,7 @@ impl EventName {
             Self::Applied => "applied",
             Self::Deleted => "deleted",
             Self::WatchLost => "watch_lost",
+            Self::WatchResumed => "watch_resumed",
             Self::LeadershipAcquired => "leadership_acquired",
             Self::LeadershipLost => "leadership_lost",
             Self::ActionFinished => "action_finished",
@@ -265,6 +268,7 @@ impl<'a> EventOut<'a> {
             Happened::WatchLost { cluster, kind, error } => {
                 EventOut { error: Some(error), ..of_kind("watch_lost", cluster, *kind) }
             }
+            Happened::WatchResumed { cluster, kind } => of_kind("watch_resumed", cluster, *kind),
             Happened::LeadershipAcquired => bare("leadership_acquired"),
             Happened::LeadershipLost => bare("leadership_lost"),
             Happened::ActionFinished { id, outcome } => {
@@ -286,7 +290,8 @@ impl<'a> EventOut<'a> {
                     Outcome::Unchanged
                     | Outcome::Superseded
                     | Outcome::NotFound
-                    | Outcome::Dropped => line,
+                    | Outcome::Dropped
+                    | Outcome::DryRun => line,
                 }
             }
             Happened::TimedOut => bare("timed_out"),

@@ -268,7 +268,7 @@ pub enum Problem {
 }
 
 /// The events of version 1.
-pub const EVENT_NAMES: [&str; 12] = [
+pub const EVENT_NAMES: [&str; 13] = [
     "cluster_added",
     "cluster_removed",
     "list_started",
@@ -277,6 +277,7 @@ pub const EVENT_NAMES: [&str; 12] = [
     "applied",
     "deleted",
     "watch_lost",
+    "watch_resumed",
     "leadership_acquired",
     "leadership_lost",
     "action_finished",
@@ -284,5 +285,14 @@ pub const EVENT_NAMES: [&str; 12] = [
 ];
 
 /// The outcomes of an `action_finished` line.
-pub const OUTCOME_NAMES: [&str; 8] =
-    ["applied", "unchanged", "superseded", "refused", "failed", "conflict", "not_found", "dropped"];
+pub const OUTCOME_NAMES: [&str; 9] = [
+    "applied",
+    "unchanged",
+    "superseded",
+    "refused",
+    "failed",
+    "conflict",
+    "not_found",
+    "dropped",
+    "dry_run",
+];

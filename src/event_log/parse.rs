@@ -127,7 +127,10 @@ impl Parser {
                     _ => Happened::Deleted { cluster, object },
                 }
             }
-            EventName::ListStarted | EventName::ListFinished | EventName::WatchLost => {
+            EventName::ListStarted
+            | EventName::ListFinished
+            | EventName::WatchLost
+            | EventName::WatchResumed => {
                 let cluster = self.cluster(&event, raw.cluster)?;
                 let Text(kind) = raw.kind.ok_or_else(|| Problem::missing(&event, "kind"))?;
                 let Some(kind) = Kind::parse(&kind) else {
@@ -138,6 +141,7 @@ impl Parser {
                 match event {
                     EventName::ListStarted => Happened::ListStarted { cluster, kind },
                     EventName::ListFinished => Happened::ListFinished { cluster, kind },
+                    EventName::WatchResumed => Happened::WatchResumed { cluster, kind },
                     _ => {
                         let error = raw.error.map_or_else(String::new, |e| e.0.into_owned());
                         Happened::WatchLost { cluster, kind, error }
@@ -177,6 +181,7 @@ impl Parser {
                     "conflict" => Outcome::Conflict { error: error() },
                     "not_found" => Outcome::NotFound,
                     "dropped" => Outcome::Dropped,
+                    "dry_run" => Outcome::DryRun,
                     _ => return Err(Problem::UnknownOutcome { name: name.into_owned() }),
                 };
                 Happened::ActionFinished { id, outcome }

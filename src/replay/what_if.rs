@@ -92,11 +92,11 @@ impl Overlay {
                         self.forget(cluster, (kind, key));
                     }
                 }
-                if let Some(lost) = self.lost.get_mut(cluster) {
-                    lost.remove(&kind);
-                    let back = lost.is_empty();
-                    self.world.set_reachable(cluster, back);
-                }
+                self.is_back(cluster, kind);
+                Some(event)
+            }
+            Happened::WatchResumed { ref cluster, kind } => {
+                self.is_back(cluster, kind);
                 Some(event)
             }
             Happened::WatchLost { ref cluster, kind, .. } => {
@@ -107,6 +107,14 @@ impl Overlay {
             }
             Happened::ActionFinished { .. } | Happened::TimedOut => None,
             _ => Some(event),
+        }
+    }
+
+    fn is_back(&mut self, cluster: &ClusterName, kind: Kind) {
+        if let Some(lost) = self.lost.get_mut(cluster) {
+            lost.remove(&kind);
+            let back = lost.is_empty();
+            self.world.set_reachable(cluster, back);
         }
     }
 

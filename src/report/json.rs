@@ -31,7 +31,8 @@ use crate::replay::{Done, Mode, Replay};
 ///   unknown; `error`: what came back, where something did
 /// - `connectors`: one for each replica, by upstream: `upstream`: `{cluster, namespace, name}` or
 ///   `null`; `namespace`, `name` at hub and edges, `null` where no replica was seen; `hops`:
-///   `[{at_ms, hop, cluster, online}]`, `hop` being `upstream`, `mirrored`, `arrived` or `touched`;
+///   `[{at_ms, hop, cluster, online, after_ms}]`, `hop` being `upstream`, `mirrored`, `arrived` or
+///   `touched`, `after_ms` how long the hop took, absent where its beginning was not seen;
 ///   `actions`: the ids of those about it
 /// - `stalls`: `cluster`, `connector` (`"namespace/name"`), `hop`, `since_ms`, `reported_at_ms`,
 ///   `ended_at_ms` (`null` when it was not over at the end), `reason`
@@ -179,6 +180,8 @@ struct HopRow<'a> {
     hop: Hop,
     cluster: &'a ClusterName,
     online: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -193,8 +196,9 @@ struct ConnectorRow<'a> {
 impl<'a> ConnectorRow<'a> {
     fn new(chapter: &Chapter<'a>) -> Self {
         let hop = |note: &'a Note| match &note.what {
-            Noted::HopPassed { cluster, hop, online, .. } => {
-                Some(HopRow { at_ms: note.at, hop: *hop, cluster, online: *online })
+            Noted::HopPassed { cluster, hop, online, after_ms, .. } => {
+                let (at_ms, hop, online, after_ms) = (note.at, *hop, *online, *after_ms);
+                Some(HopRow { at_ms, hop, cluster, online, after_ms })
             }
             _ => None,
         };

@@ -64,7 +64,8 @@ pub(crate) fn hop(ms: u64, hop: Hop, name: &str, online: bool) -> Note {
         Hop::Upstream => ("project-a", ObjectKey::new("default", name)),
         _ => ("edge", replica(name)),
     };
-    Note { at: at(ms), what: Noted::HopPassed { cluster: cluster.into(), connector, hop, online } }
+    let cluster = cluster.into();
+    Note { at: at(ms), what: Noted::HopPassed { cluster, connector, hop, online, after_ms: None } }
 }
 
 pub(crate) fn applied() -> Outcome {

@@ -1,6 +1,13 @@
 //! What a live run is told: clusters, roles, timings, what is enabled. Read from a YAML file and
 //! flags; every error names the key, the value and what is accepted.
 
+mod bounds;
+mod check;
+mod layers;
+mod load;
+mod problem;
+mod reach;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -10,6 +17,9 @@ use crate::core::ids::{ClusterName, Role};
 use crate::core::settings::{
     MirrorSettings, OrphanSettings, RetrySettings, Settings, StallSettings, TouchSettings,
 };
+
+pub use load::{Given, LOCAL_CLUSTER, Loaded, Overrides, change_settings, load};
+pub use problem::{ConfigErrors, Problem};
 
 /// The whole configuration. Durations are in milliseconds, sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! The command line's words, and what each does.
+//! `throughline replay`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -7,37 +7,21 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
+use throughline::config::change_settings;
 use throughline::core::ids::ObjectKey;
-use throughline::core::settings::{OrphanMode, PlatformKeyMode, Settings, TouchScope};
+use throughline::core::settings::Settings;
 use throughline::event_log::{Reader, holds_outcomes};
 use throughline::replay::{self, Mode, Options, Replay};
 use throughline::report;
 
+use super::settings::{SettingArgs, duration_ms};
+
 /// The replay did not converge, or did not verify.
 const NOT_CONVERGED: u8 = 1;
-/// Bad usage, or input that can't be used.
-pub(crate) const BAD_INPUT: u8 = 2;
-
-/// Carries tunnel-connector liveness from project control planes to the edge, and says where it
-/// got lost.
-#[derive(Debug, Parser)]
-#[command(name = "throughline", version, max_term_width = 100)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Replay an event log: where liveness got lost, and what throughline would have done.
-    ///
-    /// Exit codes: 0 converged (or verified), 1 not, 2 bad usage or input.
-    Replay(ReplayArgs),
-}
 
 #[derive(Debug, Args)]
-struct ReplayArgs {
+pub(super) struct ReplayArgs {
     /// Event logs; `-` is standard input; .gz and .zst are read, too
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
@@ -64,52 +48,12 @@ struct ReplayArgs {
     settings: SettingArgs,
 }
 
-/// Settings given here go before those in the log's header, which go before the defaults.
-#[derive(Debug, Args)]
-struct SettingArgs {
-    /// What one touch covers; `gateway-class` for mergeGateways: true only
-    #[arg(long, value_enum)]
-    scope: Option<ScopeArg>,
-    /// What the platform's own key on a Gateway is good for
-    #[arg(long, value_enum)]
-    platform_key: Option<PlatformKeyArg>,
-    /// What becomes of orphaned routes
-    #[arg(long, value_enum)]
-    orphans: Option<OrphansArg>,
-    /// How long a change settles at the edge before the touch
-    #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
-    window: Option<u64>,
-    /// Any setting, by its path in the header: touch.minIntervalMs=2000
-    #[arg(long = "set", value_name = "PATH=VALUE")]
-    set: Vec<String>,
-}
-
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Output {
     /// A story for people.
     Text,
     /// Everything, for programs.
     Json,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ScopeArg {
-    Gateway,
-    GatewayClass,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PlatformKeyArg {
-    Observe,
-    Write,
-    Off,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OrphansArg {
-    Off,
-    Report,
-    Delete,
 }
 
 fn object_key(text: &str) -> Result<ObjectKey, String> {
@@ -123,86 +67,8 @@ fn object_key(text: &str) -> Result<ObjectKey, String> {
     }
 }
 
-fn duration_ms(text: &str) -> Result<u64, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => {
-            return Err(
-                "expected a number and a unit of ms, s, m or h, for example 100ms".to_owned()
-            );
-        }
-    };
-    let number: u64 = number.parse().map_err(|_| "expected a number before the unit".to_owned())?;
-    number.checked_mul(factor).ok_or_else(|| "that is too long".to_owned())
-}
-
-impl SettingArgs {
-    fn apply(&self, settings: &mut Settings) -> anyhow::Result<()> {
-        if let Some(scope) = self.scope {
-            settings.touch.scope = match scope {
-                ScopeArg::Gateway => TouchScope::Gateway,
-                ScopeArg::GatewayClass => TouchScope::GatewayClass,
-            };
-        }
-        if let Some(mode) = self.platform_key {
-            settings.touch.platform_key = match mode {
-                PlatformKeyArg::Observe => PlatformKeyMode::Observe,
-                PlatformKeyArg::Write => PlatformKeyMode::Write,
-                PlatformKeyArg::Off => PlatformKeyMode::Off,
-            };
-        }
-        if let Some(mode) = self.orphans {
-            settings.orphans.mode = match mode {
-                OrphansArg::Off => OrphanMode::Off,
-                OrphansArg::Report => OrphanMode::Report,
-                OrphansArg::Delete => OrphanMode::Delete,
-            };
-        }
-        if let Some(ms) = self.window {
-            settings.touch.window_ms = ms;
-        }
-        for set in &self.set {
-            *settings = changed(settings, set)?;
-        }
-        Ok(())
-    }
-}
-
-/// One `path=value` laid over the settings; an unknown path says which there are.
-fn changed(settings: &Settings, set: &str) -> anyhow::Result<Settings> {
-    let (path, value) = set.split_once('=').with_context(|| {
-        format!("--set {set}: expected PATH=VALUE, for example touch.windowMs=200")
-    })?;
-    let mut tree = serde_json::to_value(settings).context("settings as JSON")?;
-    let mut place = &mut tree;
-    for step in path.split('.') {
-        let known: Vec<_> =
-            place.as_object().into_iter().flatten().map(|(k, _)| k.clone()).collect();
-        place = match place.get_mut(step) {
-            Some(next) => next,
-            None => {
-                bail!("--set {set}: there is no {step:?} here; there are: {}", known.join(", "))
-            }
-        };
-    }
-    *place = serde_json::from_str(value).unwrap_or_else(|_| value.into());
-    serde_json::from_value(tree)
-        .with_context(|| format!("--set {set}: {value:?} does not fit there"))
-}
-
-/// Does what the command line says.
-pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    match cli.command {
-        Command::Replay(args) => replay_files(&args),
-    }
-}
-
-fn replay_files(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
+/// Replays each file and tells of it.
+pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     if args.files.len() > 1 && args.event_log.is_some() {
         bail!("--event-log takes one FILE to replay, and {} were given", args.files.len());
     }
@@ -250,7 +116,7 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
     };
     let log = args.event_log.as_deref().map(|path| create(path, file)).transpose()?;
     let mut progress = Progress::new(file);
-    let settings = |settings: &mut Settings| args.settings.apply(settings);
+    let settings = |settings: &mut Settings| Ok(change_settings(settings, &args.settings.given())?);
     let replay = replay::replay(&mut reader, file, settings, &options, log, |r| {
         progress.tick(r.line_number(), || r.progress());
     });

@@ -1,0 +1,170 @@
+//! One action → one request: a merge patch of annotations, or a delete, with preconditions. And
+//! what came back → one outcome.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::client::{CallError, Class, Cluster, path};
+use crate::core::action::{AbsentGateways, Action, Verb};
+use crate::core::event::Outcome;
+use crate::core::ids::{ClusterName, Kind};
+use crate::core::objects::FIELD_MANAGER;
+
+/// Only metadata is read of an answer, so only metadata is asked for.
+const METADATA_ONLY: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// The way to the clusters that are written to.
+#[derive(Clone, Debug, Default)]
+pub struct Apply {
+    clusters: BTreeMap<ClusterName, Arc<Cluster>>,
+    timeout: Duration,
+}
+
+impl Apply {
+    /// Writes to `clusters`; each try of each request takes at most `timeout`.
+    pub fn new(clusters: BTreeMap<ClusterName, Arc<Cluster>>, timeout: Duration) -> Self {
+        Self { clusters, timeout }
+    }
+
+    /// Carries an action out, in one try.
+    ///
+    /// # Errors
+    /// [`CallError`], sorted by its [`Class`].
+    pub async fn carry_out(&self, action: &Action) -> Result<Outcome, CallError> {
+        let cluster = self.cluster(&action.cluster)?;
+        let request = match action.verb {
+            Verb::Mirror | Verb::Nudge | Verb::Touch => patch(action)?,
+            Verb::Delete => {
+                if let Some(parents) = &action.precondition.absent
+                    && let Some(error) = self.first_that_exists(parents).await?
+                {
+                    return Ok(Outcome::Conflict { error });
+                }
+                delete(action)?
+            }
+        };
+        let answer = cluster.call(request, self.timeout).await?;
+        let resource_version = version(&answer);
+        if action.verb != Verb::Delete
+            && resource_version.is_some()
+            && resource_version == action.precondition.resource_version
+        {
+            return Ok(Outcome::Unchanged);
+        }
+        Ok(Outcome::Applied { resource_version })
+    }
+
+    fn cluster(&self, name: &ClusterName) -> Result<&Arc<Cluster>, CallError> {
+        self.clusters
+            .get(name)
+            .ok_or_else(|| CallError::NoClient(format!("cluster {name} is not configured")))
+    }
+
+    /// Asks live for each Gateway that must not exist. A 404 counts only when it is about that
+    /// very Gateway: that of an API group that is not served proves nothing.
+    async fn first_that_exists(
+        &self,
+        absent: &AbsentGateways,
+    ) -> Result<Option<String>, CallError> {
+        let cluster = self.cluster(&absent.cluster)?;
+        for name in &absent.names {
+            let uri = format!("{}/{name}", path(Kind::Gateway, Some(&absent.namespace)));
+            let at = format!("Gateway {}/{name} in {}", absent.namespace, absent.cluster);
+            match cluster.call(get(uri)?, self.timeout).await {
+                Ok(_) => return Ok(Some(format!("{at} exists"))),
+                Err(CallError::Status { code: 404, reason, message, .. })
+                    if reason == "NotFound" && message.contains(&format!("{name:?}")) => {}
+                Err(error @ CallError::Status { .. }) => {
+                    return Ok(Some(format!("whether {at} exists can't be told: {error}")));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The outcome that an error is, once it is not tried again.
+pub fn outcome(error: &CallError) -> Outcome {
+    let text = error.to_string();
+    match error.class() {
+        Class::Never => Outcome::Refused { error: text },
+        Class::Refetch if error.code() == 404 => Outcome::NotFound,
+        Class::Refetch => Outcome::Conflict { error: text },
+        Class::Backoff => {
+            let ms = |after: Duration| u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+            Outcome::Failed { error: text, retry_after_ms: error.retry_after().map(ms) }
+        }
+    }
+}
+
+fn object_path(action: &Action) -> String {
+    format!("{}/{}", path(action.kind, Some(&action.object.namespace)), action.object.name)
+}
+
+fn build(
+    request: http::request::Builder,
+    body: &serde_json::Value,
+) -> Result<Request<Vec<u8>>, CallError> {
+    let error = |e: &dyn std::error::Error| CallError::Unreadable(format!("no request: {e}"));
+    let body = serde_json::to_vec(body).map_err(|e| error(&e))?;
+    request.body(body).map_err(|e| error(&e))
+}
+
+fn get(uri: String) -> Result<Request<Vec<u8>>, CallError> {
+    let request = Request::get(uri).header("accept", METADATA_ONLY);
+    request.body(Vec::new()).map_err(|e| CallError::Unreadable(format!("no request: {e}")))
+}
+
+fn patch(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
+    let annotations: serde_json::Map<_, _> =
+        action.annotations.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+    let mut metadata = json!({ "annotations": annotations });
+    if let Some(uid) = &action.precondition.uid {
+        metadata["uid"] = json!(uid);
+    }
+    if let Some(version) = &action.precondition.resource_version {
+        metadata["resourceVersion"] = json!(version);
+    }
+    let uri = format!("{}?fieldManager={FIELD_MANAGER}", object_path(action));
+    let request = Request::patch(uri)
+        .header("content-type", "application/merge-patch+json")
+        .header("accept", METADATA_ONLY);
+    build(request, &json!({ "metadata": metadata }))
+}
+
+fn delete(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
+    let mut preconditions = json!({});
+    if let Some(uid) = &action.precondition.uid {
+        preconditions["uid"] = json!(uid);
+    }
+    if let Some(version) = &action.precondition.resource_version {
+        preconditions["resourceVersion"] = json!(version);
+    }
+    let request = Request::delete(object_path(action))
+        .header("content-type", "application/json")
+        .header("accept", METADATA_ONLY);
+    let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+    build(request, &body)
+}
+
+/// The resourceVersion that an answer tells, where it tells one.
+fn version(answer: &Bytes) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Answer {
+        metadata: Meta,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Meta {
+        resource_version: Option<String>,
+    }
+    serde_json::from_slice::<Answer>(answer).ok()?.metadata.resource_version
+}

@@ -1,0 +1,109 @@
+//! `throughline config`, and the flags that it shares with `throughline run`.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use throughline::config::{self, ConfigErrors, Given, Loaded, Overrides};
+
+use super::settings::{SettingArgs, given};
+
+/// Where the configuration comes from. Flags go before the file, which goes before the defaults.
+#[derive(Debug, Args)]
+pub(super) struct ConfigArgs {
+    /// The configuration file, in YAML
+    #[arg(long, value_name = "FILE", env = "THROUGHLINE_CONFIG")]
+    config: Option<PathBuf>,
+    /// A cluster, instead of the file's; may be repeated. Roles: upstream, downstream, edge
+    #[arg(long, value_name = "NAME=ROLE[+ROLE…][,kubeconfig=FILE][,context=CTX][,in-cluster]")]
+    cluster: Vec<String>,
+    /// The kubeconfig file, where there is one cluster
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context, where there is one cluster
+    #[arg(long, value_name = "CTX")]
+    context: Option<String>,
+    /// Decide and log, and write nothing to any cluster
+    #[arg(long)]
+    dry_run: bool,
+    /// Write the run's event log to this file
+    #[arg(long, value_name = "FILE")]
+    event_log: Option<String>,
+    /// Where probes and metrics are served; port 0 takes any free one
+    #[arg(long, value_name = "IP:PORT")]
+    admin_address: Option<String>,
+    /// off, error, warn, info, debug, trace, or target=level,…; RUST_LOG goes before it
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Text on a terminal and JSON otherwise, or always one of them
+    #[arg(long, value_name = "FORMAT", value_parser = ["auto", "text", "json"])]
+    log_format: Option<String>,
+    #[command(flatten, next_help_heading = "Settings (--set reaches every key of the file)")]
+    settings: SettingArgs,
+}
+
+impl ConfigArgs {
+    /// Reads the file and lays the flags over it.
+    pub(super) fn load(&self) -> Result<Loaded, ConfigErrors> {
+        let words = [
+            ("--event-log", "eventLog.file", &self.event_log),
+            ("--admin-address", "admin.address", &self.admin_address),
+            ("--log-level", "log.level", &self.log_level),
+            ("--log-format", "log.format", &self.log_format),
+        ];
+        let words = words
+            .into_iter()
+            .filter_map(|(flag, key, word)| Some(given(flag, key, word.as_deref()?)));
+        let dry_run = self.dry_run.then(|| Given::Flag {
+            flag: "--dry-run".to_owned(),
+            key: "dryRun",
+            value: true.into(),
+        });
+        let overrides = Overrides {
+            clusters: self.cluster.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            values: dry_run.into_iter().chain(words).chain(self.settings.given()).collect(),
+        };
+        config::load(self.config.as_deref(), &overrides)
+    }
+}
+
+/// `throughline config`.
+#[derive(Debug, Args)]
+pub(super) struct PrintArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t = Output::Yaml)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    /// As the file would have it.
+    Yaml,
+    /// The same, as JSON.
+    Json,
+}
+
+/// Prints the configuration in effect; warnings go to standard error.
+pub(super) fn print(args: &PrintArgs) -> anyhow::Result<ExitCode> {
+    let loaded = args.config.load()?;
+    for warning in &loaded.warnings {
+        eprintln!("warning: {warning}");
+    }
+    let text = match args.output {
+        Output::Yaml => serde_saphyr::to_string(&loaded.config).context("printing as YAML")?,
+        Output::Json => {
+            serde_json::to_string_pretty(&loaded.config).context("printing as JSON")? + "\n"
+        }
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written.context("writing to standard output")?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,49 @@
+//! The command line's words, and what each does.
+
+mod config;
+mod replay;
+mod run;
+mod settings;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Bad usage, or input that can't be used.
+pub(crate) const BAD_INPUT: u8 = 2;
+
+/// Carries tunnel-connector liveness from project control planes to the edge, and says where it
+/// got lost.
+#[derive(Debug, Parser)]
+#[command(name = "throughline", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Watch clusters and carry liveness from hop to hop, until told to stop.
+    ///
+    /// With no clusters configured it is the one that kubectl would use, or the own one in a pod,
+    /// with every role. SIGTERM and SIGINT stop it; a second one ends it at once. Exit codes: 0
+    /// stopped, 1 failed, 2 bad usage or configuration.
+    Run(run::RunArgs),
+    /// Print the configuration in effect, checked; the same flags as `run`.
+    ///
+    /// Exit codes: 0 it can be used, 2 it can't.
+    Config(config::PrintArgs),
+    /// Replay an event log: where liveness got lost, and what throughline would have done.
+    ///
+    /// Exit codes: 0 converged (or verified), 1 not, 2 bad usage or input.
+    Replay(replay::ReplayArgs),
+}
+
+/// Does what the command line says.
+pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Config(args) => config::print(&args),
+        Command::Replay(args) => replay::run(&args),
+    }
+}

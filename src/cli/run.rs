@@ -1,0 +1,74 @@
+//! `throughline run`: from the command line to the loop, and signals.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use throughline::logging;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use super::config::ConfigArgs;
+
+/// The run ended by itself.
+const FAILED: u8 = 1;
+/// Enough: the machine is one thread's work, and the rest waits for the network.
+const THREADS: usize = 2;
+
+/// `throughline run`.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Runs until a signal.
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let loaded = args.config.load()?;
+    logging::init(&loaded.config.log)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    let ended = runtime.block_on(async {
+        let stop = stop_on_signals()?;
+        throughline::run::run(loaded.config, stop).await
+    });
+    // What is still under way was given its time; threads that hang are not waited for.
+    runtime.shutdown_background();
+    match ended {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            tracing::error!("{error:#}");
+            Ok(ExitCode::from(FAILED))
+        }
+    }
+}
+
+/// Becomes true at the first SIGTERM or SIGINT. The second ends the process at once.
+fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
+    let listen = |kind| signal(kind).context("listening for signals");
+    let (term, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let (stop, stopping) = watch::channel(false);
+    tokio::spawn(heed(term, interrupt, stop));
+    Ok(stopping)
+}
+
+async fn heed(mut term: Signal, mut interrupt: Signal, stop: watch::Sender<bool>) {
+    let mut next = async || {
+        tokio::select! {
+            _ = term.recv() => ("SIGTERM", 143),
+            _ = interrupt.recv() => ("SIGINT", 130),
+        }
+    };
+    let (name, _) = next().await;
+    tracing::info!("{name}: stopping; a second one ends it at once");
+    stop.send_replace(true);
+    let (name, code) = next().await;
+    tracing::warn!("{name} again: ending at once");
+    std::process::exit(code);
+}

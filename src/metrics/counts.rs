@@ -1,0 +1,209 @@
+//! What is counted by whoever does it: names, labels, buckets.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry};
+
+use crate::core::action::{Hop, Verb};
+
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+type Counters<const N: usize> = Family<Labels<N>, Counter>;
+type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
+type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
+
+/// The one queue, as `name` in the metrics of client-go's work queues.
+pub(super) const QUEUE: (&str, &str) = ("name", "actions");
+/// The one lock, as `name` in the metrics of leader elections.
+pub(super) const LEADER: (&str, &str) = ("name", "throughline");
+/// A hop takes milliseconds, or is stuck.
+const HOP_BUCKETS: [f64; 14] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+/// A request, with its tries.
+const REQUEST_BUCKETS: [f64; 13] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// An event in the machine takes microseconds.
+const EVENT_BUCKETS: [f64; 11] =
+    [2e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 1e-3, 5e-3, 2.5e-2, 1e-1];
+
+/// Every metric that is more than a look at something else.
+#[derive(Debug)]
+pub(super) struct Counts {
+    pub(super) reconciles: Counters<2>,
+    pub(super) reconcile_errors: Counters<1>,
+    pub(super) reconcile_time: Histograms<1>,
+    pub(super) queue_depth: Gauges<1>,
+    pub(super) queue_adds: Counters<2>,
+    pub(super) queue_waited: Histograms<2>,
+    pub(super) queue_worked: Histograms<2>,
+    pub(super) queue_retries: Counters<2>,
+    pub(super) under_way: Gauge,
+    pub(super) leader: Gauges<1>,
+    pub(super) hops: Histograms<1>,
+    pub(super) phases: Gauges<1>,
+    pub(super) stalls_open: Gauges<1>,
+    pub(super) stalls: Counters<1>,
+    pub(super) anomalies: Counters<1>,
+    pub(super) actions: Counters<2>,
+    pub(super) events: Histogram,
+    pub(super) log_lines_lost: Counter,
+}
+
+/// Registers a metric and gives it back.
+fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn request_times<const N: usize>() -> Histograms<N> {
+    Family::new_with_constructor(|| Histogram::new(REQUEST_BUCKETS))
+}
+
+fn hop_times() -> Histograms<1> {
+    Family::new_with_constructor(|| Histogram::new(HOP_BUCKETS))
+}
+
+pub(super) const fn by(verb: Verb) -> (&'static str, &'static str) {
+    ("controller", verb.as_str())
+}
+
+impl Counts {
+    /// Nothing counted yet.
+    pub(super) fn new(r: &mut Registry) -> Self {
+        let build: Gauges<1> = Family::default();
+        build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+        add(r, "throughline_build_info", "What is running", build);
+        let counts = Self {
+            reconciles: add(
+                r,
+                "controller_runtime_reconcile",
+                "Tries of actions, by verb and result; requeue: failed, and tried again",
+                Counters::default(),
+            ),
+            reconcile_errors: add(
+                r,
+                "controller_runtime_reconcile_errors",
+                "Actions that failed or were refused in the end, by verb",
+                Counters::default(),
+            ),
+            reconcile_time: add(
+                r,
+                "controller_runtime_reconcile_time_seconds",
+                "From an action's first try to its fate, by verb",
+                request_times(),
+            ),
+            queue_depth: add(
+                r,
+                "workqueue_depth",
+                "Actions that wait for their turn",
+                Gauges::default(),
+            ),
+            queue_adds: add(
+                r,
+                "workqueue_adds",
+                "Actions put into the queue, by verb",
+                Counters::default(),
+            ),
+            queue_waited: add(
+                r,
+                "workqueue_queue_duration_seconds",
+                "How long an action waited for its first try, by verb",
+                request_times(),
+            ),
+            queue_worked: add(
+                r,
+                "workqueue_work_duration_seconds",
+                "How long an action took, with all its tries, by verb",
+                request_times(),
+            ),
+            queue_retries: add(
+                r,
+                "workqueue_retries",
+                "Tries after the first, by verb",
+                Counters::default(),
+            ),
+            under_way: add(
+                r,
+                "throughline_actions_under_way",
+                "Actions that are being carried out",
+                Gauge::default(),
+            ),
+            leader: add(
+                r,
+                "leader_election_master_status",
+                "1 while this process may mirror, nudge and delete",
+                Gauges::default(),
+            ),
+            hops: add(
+                r,
+                "throughline_hop_seconds",
+                "How long a connector's change took from one hop to the next, where both were seen",
+                hop_times(),
+            ),
+            phases: add(
+                r,
+                "throughline_connectors",
+                "Connectors, by the first hop that is not done",
+                Gauges::default(),
+            ),
+            stalls_open: add(
+                r,
+                "throughline_stalls_open",
+                "Hops that have not come in time and are still missing",
+                Gauges::default(),
+            ),
+            stalls: add(
+                r,
+                "throughline_stalls",
+                "Hops that did not come in time",
+                Counters::default(),
+            ),
+            anomalies: add(
+                r,
+                "throughline_anomalies",
+                "What a person should look at; the log says more",
+                Counters::default(),
+            ),
+            actions: add(
+                r,
+                "throughline_actions",
+                "Fates of actions, by verb and outcome",
+                Counters::default(),
+            ),
+            events: add(
+                r,
+                "throughline_event_seconds",
+                "How long the machine took for an event",
+                Histogram::new(EVENT_BUCKETS),
+            ),
+            log_lines_lost: add(
+                r,
+                "throughline_event_log_lines_lost",
+                "Lines that the event log could not take",
+                Counter::default(),
+            ),
+        };
+        counts.begin();
+        counts
+    }
+
+    /// A rate over a counter needs its zero.
+    fn begin(&self) {
+        for verb in Verb::ALL {
+            for result in ["success", "error", "requeue"] {
+                let _ = self.reconciles.get_or_create(&[by(verb), ("result", result)]);
+            }
+            let _ = self.reconcile_errors.get_or_create(&[by(verb)]);
+            let _ = self.queue_adds.get_or_create(&[QUEUE, by(verb)]);
+            let _ = self.queue_retries.get_or_create(&[QUEUE, by(verb)]);
+        }
+        for hop in [Hop::Mirrored, Hop::Arrived, Hop::Touched] {
+            let _ = self.hops.get_or_create(&[("hop", hop.as_str())]);
+            let _ = self.stalls.get_or_create(&[("hop", hop.as_str())]);
+            let _ = self.stalls_open.get_or_create(&[("hop", hop.as_str())]);
+        }
+        let _ = self.queue_depth.get_or_create(&[QUEUE]);
+        let _ = self.leader.get_or_create(&[LEADER]);
+    }
+}

@@ -1,0 +1,96 @@
+//! The process itself, as Linux tells it at the time of a scrape; nothing is told elsewhere.
+
+use std::fmt;
+use std::fs;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// Ticks a second in `/proc`: `USER_HZ` is 100 on every architecture that throughline is built for.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Reads `/proc/self` at each scrape.
+#[derive(Debug)]
+pub(super) struct Process {
+    started_at: Option<f64>,
+}
+
+impl Process {
+    pub(super) fn new() -> Self {
+        Self { started_at: started_at() }
+    }
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        if let Some(seconds) = cpu_seconds() {
+            let metric = ConstCounter::new(seconds);
+            let help = "CPU time, user and system.";
+            metric.encode(encoder.encode_descriptor(
+                "process_cpu_seconds",
+                help,
+                None,
+                metric.metric_type(),
+            )?)?;
+        }
+        let mut gauge = |name: &str, help: &str, value: Option<f64>| match value {
+            Some(value) => {
+                let metric = ConstGauge::new(value);
+                metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+            }
+            None => Ok(()),
+        };
+        gauge("process_start_time_seconds", "Start, in seconds since 1970.", self.started_at)?;
+        let (resident, all) = memory();
+        gauge("process_resident_memory_bytes", "Resident memory.", resident)?;
+        gauge("process_virtual_memory_bytes", "Virtual memory.", all)?;
+        gauge("process_open_fds", "Open file descriptors.", open_fds())?;
+        gauge("process_max_fds", "Most file descriptors that may be open.", max_fds())
+    }
+}
+
+/// The fields of `/proc/self/stat` after the command, which may hold anything. The first is the
+/// state, field 3 of proc(5).
+fn stat() -> Option<Vec<u64>> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    Some(fields.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect())
+}
+
+fn cpu_seconds() -> Option<f64> {
+    let stat = stat()?;
+    let (user, system) = (*stat.get(14 - 3)?, *stat.get(15 - 3)?);
+    Some((user + system) as f64 / TICKS_PER_SECOND)
+}
+
+fn started_at() -> Option<f64> {
+    let ticks = *stat()?.get(22 - 3)?;
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let booted_at: f64 =
+        stat.lines().find_map(|l| l.strip_prefix("btime "))?.trim().parse().ok()?;
+    Some(booted_at + ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// Resident and virtual memory in bytes.
+fn memory() -> (Option<f64>, Option<f64>) {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let bytes = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kib * 1024.0)
+    };
+    (bytes("VmRSS:"), bytes("VmSize:"))
+}
+
+fn open_fds() -> Option<f64> {
+    // The folder itself is open while it is read.
+    Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
+}
+
+fn max_fds() -> Option<f64> {
+    let limits = fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

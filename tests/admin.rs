@@ -1,0 +1,332 @@
+//! The admin port over TCP: probes, metrics, state, and what becomes of them when the loop is gone.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "admin/http.rs"]
+mod http;
+#[path = "admin/scrape.rs"]
+mod scrape;
+#[path = "support/stage.rs"]
+mod stage;
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use http::{Server, get};
+use stage::{Stage, status};
+use throughline::config::StateAccess;
+use throughline::core::action::{Action, Anomaly, AnomalyKind, Hop, Note, Noted, Stall, Verb};
+use throughline::core::event::Outcome;
+use throughline::core::ids::{ActionId, Kind, ObjectKey};
+use throughline::core::settings::Settings;
+use throughline::core::time::UnixMillis;
+use throughline::metrics::Metrics;
+
+const OPEN: &str =
+    "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+
+fn stage() -> Stage {
+    let mut stage = Stage::new(Settings::default());
+    stage.upstream(Some(&status(Some("n1"))));
+    stage
+}
+
+fn action(verb: Verb) -> Action {
+    Action {
+        id: ActionId(1),
+        verb,
+        cluster: "hub".into(),
+        kind: Kind::Connector,
+        object: ObjectKey::new("ns", "lab"),
+        annotations: Vec::new(),
+        precondition: throughline::core::action::Precondition::default(),
+        connectors: Vec::new(),
+    }
+}
+
+fn note(what: Noted) -> Note {
+    Note { at: UnixMillis(1), what }
+}
+
+fn passed(hop: Hop, after_ms: Option<u64>) -> Note {
+    let (cluster, connector) = ("hub".into(), ObjectKey::new("ns", "lab"));
+    note(Noted::HopPassed { cluster, connector, hop, online: true, after_ms })
+}
+
+fn stall(hop: Hop) -> Stall {
+    let connector = ObjectKey::new("ns", "lab");
+    Stall { cluster: "hub".into(), connector, hop, since: UnixMillis(1), reason: "r".into() }
+}
+
+/// Something of everything.
+fn count(metrics: &Metrics) {
+    let up = "org/team \"a\"".into();
+    let watch = metrics.watch(&up, Kind::Connector);
+    watch.listing();
+    watch.live(7);
+    watch.heard(true);
+    watch.heard(false);
+    watch.lost("dial 10.0.0.1: refused");
+    watch.resumed();
+    watch.listing();
+    metrics.watch(&up, Kind::Gateway);
+    for verb in [Verb::Mirror, Verb::Touch] {
+        metrics.action_queued(verb);
+        metrics.action_started(verb, Duration::from_millis(3));
+    }
+    metrics.action_retried(Verb::Mirror);
+    metrics.request(&up, "PATCH", 200);
+    metrics.request(&up, "PATCH", 200);
+    metrics.request(&up, "PATCH", 0);
+    let took = Duration::from_millis(20);
+    metrics.action_finished(&action(Verb::Mirror), &Outcome::Unchanged, took);
+    metrics.action_finished(&action(Verb::Touch), &Outcome::Refused { error: String::new() }, took);
+    metrics.action_finished(&action(Verb::Touch), &Outcome::Superseded, Duration::ZERO);
+    metrics.queue(4, 2);
+    metrics.note(&passed(Hop::Upstream, None));
+    metrics.note(&passed(Hop::Mirrored, Some(40)));
+    metrics.note(&passed(Hop::Mirrored, None));
+    metrics.note(&note(Noted::Stalled(stall(Hop::Arrived))));
+    metrics.note(&note(Noted::Stalled(stall(Hop::Arrived))));
+    metrics.note(&note(Noted::StallEnded(stall(Hop::Arrived))));
+    let (cluster, detail) = ("hub".into(), String::new());
+    let anomaly = AnomalyKind::OversizedStatus;
+    metrics.note(&note(Noted::Anomaly(Anomaly { anomaly, cluster, object: None, detail })));
+    metrics.event_handled(Duration::from_micros(6));
+    metrics.leader(true);
+    metrics.log_lines_lost(5);
+}
+
+#[tokio::test]
+async fn the_loop_turns_or_it_does_not() {
+    let server = Server::with_loop(stage().machine).await;
+    let answer = server.get("/livez").await;
+    assert_eq!((answer.status, &*answer.body), (200, "ok\n"));
+    server.stop().await;
+
+    let (server, asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
+    let answer = server.get("/livez").await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.body.contains("did not answer within 2 s"), "{}", answer.body);
+    drop(asked);
+    for path in ["/livez", "/state"] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.status, 503, "{path}");
+        assert!(answer.body.contains("the loop has ended"), "{}", answer.body);
+    }
+    // What needs no loop is there all the same.
+    let answer = server.get("/metrics").await;
+    assert_eq!(answer.status, 200);
+    let scraped = scrape::read(&answer.body, false);
+    assert!(!scraped.has("throughline_connectors") && scraped.has("throughline_actions_under_way"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_scrape_is_well_formed_in_both_formats_and_says_what_was_counted() {
+    let server = Server::with_loop(stage().machine).await;
+    count(&server.metrics);
+    for (accept, open, content_type) in [
+        (OPEN, true, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        ("*/*", false, "text/plain; version=0.0.4; charset=utf-8"),
+    ] {
+        let answer = get(server.address, "/metrics", accept).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.headers["content-type"], content_type);
+        let scraped = scrape::read(&answer.body, open);
+        for (series, value) in [
+            (r#"controller_runtime_reconcile_total{controller="mirror",result="success"}"#, 1.0),
+            (r#"controller_runtime_reconcile_total{controller="mirror",result="requeue"}"#, 1.0),
+            (r#"controller_runtime_reconcile_total{controller="touch",result="error"}"#, 1.0),
+            (r#"controller_runtime_reconcile_total{controller="delete",result="error"}"#, 0.0),
+            (r#"controller_runtime_reconcile_errors_total{controller="touch"}"#, 1.0),
+            (r#"controller_runtime_reconcile_time_seconds_count{controller="touch"}"#, 1.0),
+            (r#"workqueue_depth{name="actions"}"#, 4.0),
+            (r#"workqueue_adds_total{name="actions",controller="mirror"}"#, 1.0),
+            (r#"workqueue_queue_duration_seconds_sum{name="actions",controller="touch"}"#, 0.003),
+            (r#"workqueue_work_duration_seconds_sum{name="actions",controller="mirror"}"#, 0.02),
+            (r#"workqueue_retries_total{name="actions",controller="mirror"}"#, 1.0),
+            (r#"rest_client_requests_total{code="200",method="PATCH",host="org/team \"a\""}"#, 2.0),
+            (
+                r#"rest_client_requests_total{code="<error>",method="PATCH",host="org/team \"a\""}"#,
+                1.0,
+            ),
+            (r#"leader_election_master_status{name="throughline"}"#, 1.0),
+            (r#"throughline_build_info{version="0.1.0"}"#, 1.0),
+            (r#"throughline_hop_seconds_count{hop="mirrored"}"#, 1.0),
+            (r#"throughline_hop_seconds_bucket{le="0.025",hop="mirrored"}"#, 0.0),
+            (r#"throughline_hop_seconds_bucket{le="0.05",hop="mirrored"}"#, 1.0),
+            (r#"throughline_hop_seconds_bucket{le="120.0",hop="touched"}"#, 0.0),
+            (r#"throughline_connectors{phase="unreplicated"}"#, 1.0),
+            (r#"throughline_connectors{phase="settled"}"#, 0.0),
+            (r#"throughline_stalls_open{hop="arrived"}"#, 1.0),
+            (r#"throughline_stalls_total{hop="arrived"}"#, 2.0),
+            (r#"throughline_anomalies_total{anomaly="oversized_status"}"#, 1.0),
+            (r#"throughline_actions_total{verb="touch",outcome="superseded"}"#, 1.0),
+            ("throughline_actions_under_way", 2.0),
+            ("throughline_event_seconds_count", 1.0),
+            ("throughline_event_log_lines_lost_total", 5.0),
+            (r#"throughline_watch_state{cluster="org/team \"a\"",kind="Connector"}"#, 1.0),
+            (r#"throughline_watch_state{cluster="org/team \"a\"",kind="Gateway"}"#, 0.0),
+            (r#"throughline_watch_objects{cluster="org/team \"a\"",kind="Connector"}"#, 7.0),
+            (r#"throughline_watch_events_total{cluster="org/team \"a\"",kind="Connector"}"#, 1.0),
+            (
+                r#"throughline_watch_restarts_total{cluster="org/team \"a\"",kind="Connector",by="list"}"#,
+                1.0,
+            ),
+            (
+                r#"throughline_watch_restarts_total{cluster="org/team \"a\"",kind="Connector",by="resume"}"#,
+                1.0,
+            ),
+        ] {
+            assert_eq!(scraped.value(series), value, "{series}");
+        }
+        assert!(!answer.body.contains("10.0.0.1"), "no address reaches a metric");
+        let age = r#"throughline_watch_age_seconds{cluster="org/team \"a\"",kind="#;
+        assert!(scraped.value(&format!("{age}\"Connector\"}}")) < 60.0);
+        assert!(!scraped.series.contains_key(&format!("{age}\"Gateway\"}}")), "never heard");
+        if cfg!(target_os = "linux") {
+            assert!(scraped.value("process_resident_memory_bytes") > 1e6);
+            assert!(scraped.value("process_open_fds") >= 3.0);
+            assert!(scraped.value("process_start_time_seconds") > 1.7e9);
+            assert!(scraped.has("process_cpu_seconds_total"));
+        }
+    }
+    server.metrics.forget_cluster(&"org/team \"a\"".into());
+    let answer = server.get("/metrics").await;
+    assert!(!answer.body.contains("org/team"), "{}", answer.body);
+    server.stop().await;
+}
+
+/// A dashboard is made from the README.
+#[tokio::test]
+async fn the_readme_has_every_metric_and_no_other() {
+    let server = Server::with_loop(stage().machine).await;
+    count(&server.metrics);
+    let scraped = scrape::read(&server.get("/metrics").await.body, false);
+    let readme = include_str!("../README.md");
+    let (_, section) = readme.split_once("\n### Metrics\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let mut told: Vec<_> = rows.map(|row| row.split(['`', '{']).next().unwrap()).collect();
+    told.sort_unstable();
+    let families: Vec<_> = scraped.families.keys().map(String::as_str).collect();
+    assert_eq!(told, families);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn ready_is_who_has_tried_every_watch_and_sees_one_cluster_whole() {
+    let server = Server::with_loop(stage().machine).await;
+    let not_ready = async |expected: &str| {
+        let answer = server.get("/readyz").await;
+        assert_eq!(answer.status, 503);
+        assert!(answer.body.starts_with(expected), "{}", answer.body);
+        assert!(answer.body.contains("not ready: "), "{}", answer.body);
+    };
+    not_ready("not ready: no watch").await;
+    let (a, b) = ("project-a".into(), "project-b".into());
+    let connectors = server.metrics.watch(&a, Kind::Connector);
+    let gateways = server.metrics.watch(&a, Kind::Gateway);
+    let broken = server.metrics.watch(&b, Kind::Connector);
+    connectors.listing();
+    broken.listing();
+    not_ready("[-]project-a/Connector being listed\n[-]project-a/Gateway not begun\n").await;
+    connectors.live(1);
+    gateways.live(0);
+    not_ready("[+]project-a/Connector ok\n[+]project-a/Gateway ok\n[-]project-b/Connector being")
+        .await;
+    broken.lost("401 Unauthorized");
+    let answer = server.get("/readyz").await;
+    assert_eq!(answer.status, 200, "one broken cluster holds up nobody");
+    assert_eq!(answer.body, "[-]project-b/Connector lost: 401 Unauthorized\nok\n");
+    let answer = server.get("/readyz?verbose").await;
+    assert_eq!(
+        answer.body,
+        "[+]project-a/Connector ok\n[+]project-a/Gateway ok\n\
+         [-]project-b/Connector lost: 401 Unauthorized\nreadyz check passed\n"
+    );
+    // Once ready, always ready: a process that is restarted sees no more than this one.
+    broken.listing();
+    connectors.lost("cut");
+    gateways.lost("cut");
+    connectors.listing();
+    server.metrics.watch(&"project-c".into(), Kind::Connector);
+    let answer = server.get("/readyz").await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.contains("[-]project-a/Connector being listed again\n"), "{}", answer.body);
+    broken.live(3);
+    assert_eq!(server.get("/readyz?verbose").await.body.matches("[+]").count(), 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_sees_no_cluster_whole_is_not_ready() {
+    let server = Server::with_loop(stage().machine).await;
+    for cluster in ["a", "b"] {
+        server.metrics.watch(&cluster.into(), Kind::Connector).live(1);
+        server.metrics.watch(&cluster.into(), Kind::Gateway).lost("404: no such CRD");
+    }
+    assert_eq!(server.get("/readyz").await.status, 503);
+    server.metrics.watch(&"b".into(), Kind::Gateway).live(0);
+    assert_eq!(server.get("/readyz").await.status, 200);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_state_is_json_for_people_and_for_programs() {
+    let stage = stage();
+    let expected = serde_json::to_value(stage.machine.view()).unwrap();
+    let server = Server::with_loop(stage.machine).await;
+    let people = get(server.address, "/state", "*/*").await;
+    assert_eq!(people.status, 200);
+    assert_eq!(people.headers["content-type"], "application/json");
+    assert!(people.body.lines().count() > 20);
+    let program = get(server.address, "/state", "application/json").await;
+    assert_eq!(program.body.lines().count(), 1);
+    for answer in [people, program] {
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&answer.body).unwrap(), expected);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_state_is_for_this_host_unless_configured_otherwise() {
+    let (server, asked) = Server::start("127.0.0.1", StateAccess::Off).await;
+    tokio::spawn(http::answer(asked, stage().machine));
+    assert_eq!(server.get("/state").await.status, 404);
+    server.stop().await;
+
+    // A peer that comes by another address of this host, where it has one; no packet is sent.
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let outside = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
+    let Some(outside) = outside.ok().filter(|a| !a.ip().is_loopback()) else { return };
+    for (access, expected) in [(StateAccess::Loopback, 403), (StateAccess::Everyone, 200)] {
+        let (server, asked) = Server::start("0.0.0.0", access).await;
+        tokio::spawn(http::answer(asked, stage().machine));
+        let broken = server.metrics.watch(&"a".into(), Kind::Connector);
+        broken.lost("dial 10.0.0.1: refused");
+        let address = (outside.ip(), server.address.port()).into();
+        let answer = get(address, "/state", "*/*").await;
+        assert_eq!(answer.status, expected, "{}", answer.body);
+        assert_eq!(answer.body.contains("admin.state"), expected == 403);
+        // Nor does an address in an error reach everybody.
+        let answer = get(address, "/readyz", "*/*").await;
+        assert_eq!(answer.body.contains("10.0.0.1"), expected == 200, "{}", answer.body);
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn who_asks_for_something_else_is_told_what_there_is() {
+    let server = Server::with_loop(stage().machine).await;
+    let index = server.get("/").await;
+    assert_eq!(index.status, 200);
+    let answer = server.get("/healthz").await;
+    assert_eq!(answer.status, 404);
+    for path in ["/livez", "/readyz", "/metrics", "/state"] {
+        assert!(index.body.contains(path) && answer.body.contains(path), "{}", answer.body);
+    }
+    assert!(answer.body.starts_with("there is no /healthz here"), "{}", answer.body);
+    server.stop().await;
+}

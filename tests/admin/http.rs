@@ -1,0 +1,93 @@
+//! A plain HTTP client of one request, and the server under test with a loop of the test's making.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use throughline::admin::{self, Query};
+use throughline::config::StateAccess;
+use throughline::core::machine::Machine;
+use throughline::metrics::Metrics;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// By name in lower case.
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
+}
+
+/// The server under test.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) metrics: Arc<Metrics>,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<std::io::Result<()>>,
+}
+
+impl Server {
+    /// Listens on any port of `ip`; whoever holds the receiver is the loop.
+    pub(crate) async fn start(ip: &str, access: StateAccess) -> (Self, mpsc::Receiver<Query>) {
+        let listener = TcpListener::bind((ip, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let metrics = Arc::new(Metrics::new());
+        let (queries, asked) = mpsc::channel(4);
+        let (stop, stopped) = oneshot::channel();
+        let until = async { drop(stopped.await) };
+        let served =
+            tokio::spawn(admin::serve(listener, access, Arc::clone(&metrics), queries, until));
+        (Self { address, metrics, stop, served }, asked)
+    }
+
+    /// With a loop that answers from this machine.
+    pub(crate) async fn with_loop(machine: Machine) -> Self {
+        let (server, asked) = Self::start("127.0.0.1", StateAccess::Loopback).await;
+        tokio::spawn(answer(asked, machine));
+        server
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        get(self.address, path, "*/*").await
+    }
+
+    /// Stops it, and waits until it has.
+    pub(crate) async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.served.await.unwrap().unwrap();
+    }
+}
+
+/// A loop that turns: it answers whatever it is asked.
+pub(crate) async fn answer(mut asked: mpsc::Receiver<Query>, machine: Machine) {
+    while let Some(query) = asked.recv().await {
+        match query {
+            Query::Ping(answer) => drop(answer.send(())),
+            Query::Phases(answer) => drop(answer.send(machine.phases())),
+            Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
+        }
+    }
+}
+
+/// `GET path`, with this `Accept`.
+pub(crate) async fn get(address: SocketAddr, path: &str, accept: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: test\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let mut lines = head.lines();
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let header = |line: &str| {
+        let (name, value) = line.split_once(": ").unwrap();
+        (name.to_lowercase(), value.to_owned())
+    };
+    Answer { status, headers: lines.map(header).collect(), body: body.to_owned() }
+}

@@ -1,0 +1,79 @@
+//! A scrape, read line by line and strictly: every sample belongs to a family that was described
+//! once, and no series comes twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A family: what it is, and its samples by their whole name with labels.
+#[derive(Debug, Default)]
+pub(crate) struct Scraped {
+    /// Kind by family name.
+    pub(crate) families: BTreeMap<String, String>,
+    /// Value by series; labels in their order.
+    pub(crate) series: BTreeMap<String, f64>,
+}
+
+impl Scraped {
+    /// The value of a series, spelled as in the scrape.
+    pub(crate) fn value(&self, series: &str) -> f64 {
+        let name = series.split('{').next().unwrap();
+        let near: Vec<_> = self.series.keys().filter(|s| s.starts_with(name)).collect();
+        *self.series.get(series).unwrap_or_else(|| panic!("no {series}, but {near:#?}"))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.series.keys().any(|s| s.split('{').next() == Some(name))
+    }
+}
+
+/// Reads a scrape. `open`: as OpenMetrics, where a counter's samples have a suffix that its family
+/// has not.
+pub(crate) fn read(text: &str, open: bool) -> Scraped {
+    assert!(text.ends_with('\n'));
+    assert_eq!(open, text.ends_with("\n# EOF\n"), "only OpenMetrics marks its end");
+    assert_eq!(usize::from(open), text.matches("# EOF").count());
+    let mut scraped = Scraped::default();
+    let (mut helped, mut family, mut kind) = (BTreeSet::new(), String::new(), String::new());
+    let mut last_le = f64::INFINITY;
+    for line in text.lines().filter(|l| *l != "# EOF") {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, about) = help.split_once(' ').unwrap();
+            assert!(helped.insert(name.to_owned()), "{name} is described twice");
+            assert!(about.ends_with('.') && !about.ends_with(".."), "{line}");
+            name.clone_into(&mut family);
+        } else if let Some(described) = line.strip_prefix("# TYPE ") {
+            let (name, of) = described.split_once(' ').unwrap();
+            assert_eq!(name, family, "TYPE follows HELP");
+            assert!(["counter", "gauge", "histogram"].contains(&of), "{line}");
+            of.clone_into(&mut kind);
+            let old = scraped.families.insert(name.to_owned(), of.to_owned());
+            assert_eq!(old, None, "{name} is described twice");
+            let total = name.ends_with("_total");
+            assert_eq!(total, !open && of == "counter", "{line}");
+        } else {
+            assert!(!line.starts_with('#'), "{line}");
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let value: f64 = value.parse().unwrap();
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let suffix = name.strip_prefix(&*family).unwrap_or_else(|| panic!("{line}: {family}"));
+            let suffixes: &[&str] = match &*kind {
+                "counter" if open => &["_total"],
+                "histogram" => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            assert!(suffixes.contains(&suffix), "{line} is no sample of a {kind}");
+            if let Some((_, le)) = labels.split_once("le=\"") {
+                let le: f64 = le.split('"').next().unwrap().replace("+Inf", "inf").parse().unwrap();
+                assert!(last_le.is_infinite() || le > last_le, "{line}: buckets rise");
+                last_le = le;
+            }
+            assert!(value >= 0.0 || kind == "gauge", "{line}");
+            let old = scraped.series.insert(series.to_owned(), value);
+            assert_eq!(old, None, "{series} comes twice");
+        }
+    }
+    for family in scraped.families.keys() {
+        let mut samples = scraped.series.keys().filter(|s| s.starts_with(&**family));
+        assert!(samples.next().is_some(), "{family} has no sample");
+    }
+    scraped
+}

@@ -1,0 +1,166 @@
+//! `throughline config` and `throughline run`, as a caller meets them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+/// A file of this test alone.
+fn file(name: &str, content: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-live");
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join(name);
+    fs::write(&path, content).unwrap();
+    path
+}
+
+fn kubeconfig(name: &str) -> String {
+    let context = json!({ "name": "one", "context": { "cluster": "c", "user": "u" } });
+    let content = json!({ "contexts": [context], "current-context": "one" });
+    file(name, &content.to_string()).display().to_string()
+}
+
+/// Standard output and standard error. No kubeconfig is to be found, and this is no pod.
+#[track_caller]
+fn run(args: &[&str], env: &[(&str, &str)], code: i32) -> (String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
+    for name in ["RUST_LOG", "THROUGHLINE_CONFIG", "KUBERNETES_SERVICE_HOST", "NO_COLOR"] {
+        command.env_remove(name);
+    }
+    command.env("KUBECONFIG", "/nowhere/kubeconfig").envs(env.iter().copied());
+    let output = command.args(args).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(code), "stdout: {out}\nstderr: {err}");
+    (out, err)
+}
+
+#[track_caller]
+fn printed(args: &[&str]) -> Value {
+    let kube = kubeconfig("printed.kubeconfig");
+    let args = [&["config", "--output", "json", "--kubeconfig", &kube], args].concat();
+    let (out, err) = run(&args, &[], 0);
+    assert_eq!(err, "");
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn config_prints_what_is_in_effect_and_that_loads_again_to_the_same() {
+    let kube = kubeconfig("again.kubeconfig");
+    let flags = ["config", "--kubeconfig", &kube, "--platform-key", "off", "--window", "7s"];
+    let (yaml, err) = run(&flags, &[], 0);
+    assert_eq!(err, "");
+    let again = file("again.yaml", &yaml);
+    let (second, _) = run(&["config", "--config", again.to_str().unwrap()], &[], 0);
+    assert_eq!(second, yaml);
+    let (json, _) =
+        run(&["config", "--output", "json"], &[("THROUGHLINE_CONFIG", again.to_str().unwrap())], 0);
+    let again = file("again.json", &json);
+    let (third, _) = run(&["config", "--config", again.to_str().unwrap()], &[], 0);
+    assert_eq!(third, yaml, "JSON is YAML, too");
+    let config: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(config["touch"]["platformKey"], "off");
+    assert_eq!(config["touch"]["windowMs"], 7000);
+}
+
+#[test]
+fn every_flag_reaches_its_key() {
+    let log = file("flags.jsonl", "").display().to_string();
+    let cases: [(&[&str], &str, Value); 14] = [
+        (&["--dry-run"], "/dryRun", json!(true)),
+        (&["--event-log", &log], "/eventLog/file", json!(log)),
+        (&["--admin-address", "[::1]:9090"], "/admin/address", json!("[::1]:9090")),
+        (&["--log-level", "throughline=debug"], "/log/level", json!("throughline=debug")),
+        (&["--log-format", "json"], "/log/format", json!("json")),
+        (&["--scope", "gateway-class"], "/touch/scope", json!("gatewayClass")),
+        (&["--platform-key", "write"], "/touch/platformKey", json!("write")),
+        (&["--orphans", "delete"], "/orphans/mode", json!("delete")),
+        (&["--window", "2s"], "/touch/windowMs", json!(2000)),
+        (&["--set", "watch.pageSize=50"], "/watch/pageSize", json!(50)),
+        (&["--set", "admin.state=off"], "/admin/state", json!("off")),
+        (
+            &["--set", "touch.edgeScopes.local=gatewayClass"],
+            "/touch/edgeScopes/local",
+            json!("gatewayClass"),
+        ),
+        (&["--set", "clusters[0].name=7"], "/clusters/0/name", json!("7")),
+        (&["--context", "one"], "/clusters/0/context", json!("one")),
+    ];
+    let defaults = printed(&[]);
+    for (flags, place, value) in cases {
+        assert_ne!(defaults.pointer(place), Some(&value), "{place} says nothing");
+        assert_eq!(printed(flags).pointer(place), Some(&value), "{flags:?}");
+    }
+    let kube = kubeconfig("flag.kubeconfig");
+    let one = format!("up/a=upstream,kubeconfig={kube},context=one");
+    let (out, err) = run(
+        &[
+            "config",
+            "--output",
+            "json",
+            "--cluster",
+            &one,
+            "--cluster",
+            "hub=downstream+edge,in-cluster",
+        ],
+        &[("KUBERNETES_SERVICE_HOST", "10.0.0.1")],
+        0,
+    );
+    assert_eq!(err, "");
+    let config: Value = serde_json::from_str(&out).unwrap();
+    let expected = json!([
+        { "name": "up/a", "roles": ["upstream"], "kubeconfig": kube, "context": "one" },
+        { "name": "hub", "roles": ["downstream", "edge"], "inCluster": true },
+    ]);
+    assert_eq!(config["clusters"], expected);
+}
+
+#[test]
+fn errors_are_all_printed_and_exit_with_2_for_config_and_run() {
+    let bad = file("bad.yaml", "touch: {window: 5}\nwatch: {queue: 0}\n");
+    let bad = bad.to_str().unwrap();
+    let (out, config) = run(&["config", "--config", bad, "--log-level", "loud"], &[], 2);
+    assert_eq!(out, "", "nothing is in effect");
+    let lines: Vec<_> = config.lines().collect();
+    assert_eq!(lines.len(), 4, "{config}");
+    assert_eq!(lines[0], "throughline: 3 errors in the configuration:");
+    let starts = [
+        format!("  {bad}: touch.window: unknown key (did you mean windowMs?)"),
+        format!("  {bad}: watch.queue: found 0; accepted: 1 or more"),
+        "  --log-level loud: log.level: found \"loud\"; accepted: off, error,".to_owned(),
+    ];
+    for (line, start) in lines[1..].iter().zip(starts) {
+        assert!(line.starts_with(&start), "{line}");
+    }
+    let (_, err) = run(&["run", "--config", bad, "--log-level", "loud"], &[], 2);
+    assert_eq!(err, config);
+}
+
+#[test]
+fn warnings_go_to_standard_error_and_stop_nothing() {
+    let (out, err) = run(&["config"], &[], 0);
+    assert!(out.starts_with("clusters:\n- name: local\n"), "{out}");
+    let expected = "warning: defaults: clusters[0]: no way to it: kubectl's kubeconfig can't be \
+                    read (No such file or directory (os error 2)), and this is no pod; say which \
+                    by kubeconfig and context (--kubeconfig, --context)\n";
+    assert_eq!(err, expected);
+    let (_, err) = run(&["config"], &[("KUBERNETES_SERVICE_HOST", "10.0.0.1")], 0);
+    assert_eq!(err, "", "in a pod it is the pod's own");
+}
+
+#[test]
+fn a_rust_log_that_cannot_be_used_is_told() {
+    let (_, err) = run(&["run"], &[("RUST_LOG", "throughline=loud")], 2);
+    assert!(err.starts_with("throughline: RUST_LOG=throughline=loud: "), "{err}");
+}
+
+#[test]
+fn words_that_do_not_exist_are_answered_with_those_that_do() {
+    let (_, err) = run(&["run", "--log-format", "xml"], &[], 2);
+    assert!(err.contains("xml") && err.contains("auto, text, json"), "{err}");
+    let (_, err) = run(&["config", "--output", "toml"], &[], 2);
+    assert!(err.contains("toml") && err.contains("yaml, json"), "{err}");
+}

@@ -1,0 +1,368 @@
+//! What a live run is told: files and flags in, a configuration or everything that is wrong out.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "config/rules.rs"]
+mod rules;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use throughline::config::{
+    Config, ConfigErrors, Given, LOCAL_CLUSTER, Loaded, Overrides, Problem, load,
+};
+use throughline::core::ids::Role;
+use throughline::core::settings::TouchScope;
+
+/// A folder of one test alone.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("config").join(name);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// A kubeconfig with these contexts; the first is the current one.
+fn kubeconfig(folder: &Path, contexts: &[&str]) -> String {
+    let path = folder.join("kubeconfig");
+    let named: Vec<_> = contexts
+        .iter()
+        .map(|name| json!({ "name": name, "context": { "cluster": "c", "user": "u" } }))
+        .collect();
+    let content = json!({ "apiVersion": "v1", "kind": "Config", "contexts": named,
+        "current-context": contexts.first() });
+    fs::write(&path, content.to_string()).unwrap();
+    path.display().to_string()
+}
+
+/// Loads a YAML text in which `KUBE` stands for a kubeconfig with the contexts `one` and `two`, and
+/// `FOLDER` for a folder.
+fn load_text(name: &str, yaml: &str, flags: &Overrides) -> Result<Loaded, ConfigErrors> {
+    let folder = folder(name);
+    let kube = kubeconfig(&folder, &["one", "two"]);
+    let file = folder.join("live.yaml");
+    let yaml = yaml.replace("KUBE", &kube).replace("FOLDER", &folder.display().to_string());
+    fs::write(&file, yaml).unwrap();
+    load(Some(&file), flags)
+}
+
+/// Problems as they are told, with paths by the names that [`load_text`] gives them.
+fn told(name: &str, problems: &[Problem]) -> Vec<String> {
+    let folder = folder(name);
+    let short = |text: String| {
+        text.replace(&folder.join("live.yaml").display().to_string(), "FILE")
+            .replace(&folder.join("kubeconfig").display().to_string(), "KUBE")
+            .replace(&folder.display().to_string(), "FOLDER")
+    };
+    problems.iter().map(|problem| short(problem.to_string())).collect()
+}
+
+#[track_caller]
+fn refused(name: &str, yaml: &str, flags: &Overrides, expected: &[&str]) {
+    match load_text(name, yaml, flags) {
+        Ok(loaded) => panic!("accepted: {:?}", loaded.config),
+        Err(errors) => assert_eq!(told(name, &errors.0), expected),
+    }
+}
+
+#[track_caller]
+fn warned(name: &str, yaml: &str, expected: &[&str]) {
+    let loaded = load_text(name, yaml, &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(told(name, &loaded.warnings), expected);
+}
+
+fn sets(values: &[&str]) -> Overrides {
+    let values = values.iter().map(|text| Given::Set((*text).to_owned())).collect();
+    Overrides { values, ..Overrides::default() }
+}
+
+fn clusters(values: &[&str]) -> Overrides {
+    let clusters = values.iter().map(|text| (*text).to_owned()).collect();
+    Overrides { clusters, ..Overrides::default() }
+}
+
+const ONE: &str = "clusters: [{name: one, roles: [upstream, downstream, edge], kubeconfig: KUBE}]";
+
+/// One file for all kinds of errors, so that none of them hides another.
+#[test]
+fn all_errors_come_in_one_go_with_file_key_value_and_what_is_accepted() {
+    let yaml = fs::read_to_string("tests/config/wrong.yaml").unwrap();
+    let errors = load_text("wrong", &yaml, &Overrides::default()).unwrap_err();
+    let out = told("wrong", &errors.0).join("\n") + "\n";
+    let golden = Path::new("tests/config/wrong.expected");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(golden, &out).unwrap();
+    }
+    assert_eq!(out, fs::read_to_string(golden).unwrap(), "UPDATE_EXPECT=1 writes it anew");
+    assert!(errors.to_string().starts_with(&format!("{} errors in the", errors.0.len())));
+    assert_eq!(errors.to_string().lines().count(), errors.0.len() + 1);
+}
+
+#[test]
+fn what_cannot_be_read_at_all_is_one_error() {
+    let none = Overrides::default();
+    let is_no = "FILE: is no YAML that can be read:";
+    let cases = [
+        ("clusters: [", format!("{is_no} unclosed bracket '[' at line 1, column 11")),
+        (
+            "log: {level: info}\nlog: {level: warn}",
+            format!("{is_no} duplicate mapping key `log` is not allowed here at line 2, column 1"),
+        ),
+    ];
+    for (i, (yaml, expected)) in cases.iter().enumerate() {
+        refused(&format!("unreadable-{i}"), yaml, &none, &[expected]);
+    }
+    let missing = load(Some(Path::new("/nowhere/live.yaml")), &none).unwrap_err();
+    let expected = "/nowhere/live.yaml: can't be read: No such file or directory (os error 2)";
+    assert_eq!(missing.to_string(), expected);
+    // Flags are checked all the same, and nothing is said of keys that the file may hold.
+    let flags = sets(&["log.level=loud", "touch.edgeScopes.edge-9=gateway"]);
+    let errors = load(Some(Path::new("/nowhere/live.yaml")), &flags).unwrap_err();
+    let lines = told("none", &errors.0);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines[1].starts_with("--set log.level=loud: log.level: found \"loud\"; "), "{lines:?}");
+}
+
+#[test]
+fn a_value_that_was_refused_is_complained_of_once() {
+    let yaml = "clusters: [{name: one, roles: [upsteam], kubeconfig: KUBE}]\n\
+                touch: {edgeScopes: {two: gateway}}";
+    let expected = "FILE: clusters[0].roles[0]: found \"upsteam\"; accepted: one of upstream, \
+                    downstream, edge";
+    refused("once", yaml, &Overrides::default(), &[expected]);
+}
+
+#[test]
+fn flags_are_told_by_their_own_words() {
+    let mut flags =
+        clusters(&["a=edge,context=x,colour=red", "b=edge+hub,kubeconfig=/nowhere/k", "c"]);
+    flags.context = Some("one".into());
+    flags.values = sets(&[
+        "touch.windowMS=5",
+        "windowMs=5",
+        "touch.windowMs",
+        "clusters[9].name=x",
+        "touch.windowMs.x=1",
+        "executor.tries=0",
+        "eventLog.keep=-1",
+    ])
+    .values;
+    let usage = "accepted: NAME=ROLE[+ROLE…][,kubeconfig=FILE][,context=CTX][,in-cluster]";
+    let keys = "confirmAfterMs, confirmAfterOutageMs, edgeScopes, enabled, key, minIntervalMs, \
+                platformKey, scope, windowMs";
+    let sections = "admin, clusters, dryRun, eventLog, executor, leaderElection, log, mirror, \
+                    orphans, retry, shutdown, stall, touch, watch";
+    let expected = [
+        format!("--cluster a=edge,context=x,colour=red: clusters[0]: found \"colour=red\"; {usage}"),
+        "--cluster b=edge+hub,kubeconfig=/nowhere/k: clusters[1].roles[1]: found \"hub\"; accepted: one of upstream, downstream, edge".to_owned(),
+        format!("--cluster c: clusters[2]: {usage}"),
+        "--context one: which of the 3 clusters is meant? accepted: --cluster NAME=ROLE,context=one, or context in the file".to_owned(),
+        format!("--set touch.windowMS=5: touch.windowMS: unknown key (did you mean windowMs?); accepted here: {keys}"),
+        format!("--set windowMs=5: windowMs: unknown key (did you mean touch.windowMs?); accepted here: {sections}"),
+        "--set touch.windowMs: expected PATH=VALUE, for example touch.windowMs=200".to_owned(),
+        "--set clusters[9].name=x: clusters[9]: there is no such item here".to_owned(),
+        "--set touch.windowMs.x=1: touch.windowMs: \"x\" is looked for, and there are no keys here".to_owned(),
+        "--set eventLog.keep=-1: eventLog.keep: found -1; accepted: a whole number up to 4294967295".to_owned(),
+        "--cluster b=edge+hub,kubeconfig=/nowhere/k: clusters[1].kubeconfig: found \"/nowhere/k\", which can't be read (No such file or directory (os error 2)); accepted: a kubeconfig file".to_owned(),
+        "--set executor.tries=0: executor.tries: found 0; accepted: 1 or more".to_owned(),
+    ];
+    let expected: Vec<_> = expected.iter().map(String::as_str).collect();
+    refused("flags", ONE, &flags, &expected);
+}
+
+#[test]
+fn with_nothing_said_there_is_one_cluster_with_every_role_and_the_defaults() {
+    for file in [None, Some("")] {
+        let loaded = match file {
+            None => load(None, &Overrides::default()).unwrap(),
+            Some(text) => load_text("empty", text, &Overrides::default()).unwrap(),
+        };
+        let mut config = loaded.config;
+        let [cluster] = config.clusters.as_slice() else { panic!("{:?}", config.clusters) };
+        assert_eq!(cluster.name.as_str(), LOCAL_CLUSTER);
+        assert_eq!(cluster.roles, [Role::Upstream, Role::Downstream, Role::Edge]);
+        assert_eq!((&cluster.kubeconfig, &cluster.context), (&None, &None));
+        assert!(!cluster.in_cluster);
+        config.clusters.clear();
+        assert_eq!(config, Config::default());
+    }
+}
+
+#[test]
+fn sections_with_everything_commented_out_say_nothing() {
+    let yaml = format!("{ONE}\ntouch:\nlog:\n  # level: debug\nwatch: {{}}\n");
+    let config = load_text("commented", &yaml, &Overrides::default()).unwrap().config;
+    assert_eq!(Config { clusters: Vec::new(), ..config }, Config::default());
+}
+
+#[test]
+fn flags_go_before_the_file_and_the_last_one_counts() {
+    let yaml = format!("{ONE}\ntouch: {{windowMs: 7, minIntervalMs: 8}}\nlog: {{level: warn}}\n");
+    let mut flags = sets(&[
+        "touch.windowMs=9",
+        "log.level=debug",
+        "touch.windowMs=10",
+        "touch.edgeScopes.one=gatewayClass",
+        "clusters[0].context=two",
+        "eventLog.file=7",
+        "touch.confirmAfterMs=[1,2]",
+    ]);
+    flags.values.push(Given::Flag { flag: "--dry-run".into(), key: "dryRun", value: true.into() });
+    let config = load_text("order", &yaml, &flags).unwrap().config;
+    assert_eq!((config.touch.window_ms, config.touch.min_interval_ms), (10, 8));
+    assert_eq!(config.touch.confirm_after_ms, [1, 2]);
+    assert_eq!(config.touch.scope_of(&"one".into()), TouchScope::GatewayClass);
+    assert_eq!((config.log.level.as_str(), config.dry_run), ("debug", true));
+    assert_eq!(config.clusters[0].context.as_deref(), Some("two"));
+    assert_eq!(config.event_log.file.as_deref(), Some(Path::new("7")), "a text like a number");
+}
+
+#[test]
+fn clusters_of_flags_replace_those_of_the_file() {
+    let kube = kubeconfig(&folder("replaced"), &["one", "two"]);
+    let specs = [
+        format!("up/a=upstream,kubeconfig={kube},context=two"),
+        format!("hub=downstream+edge,kubeconfig={kube}"),
+    ];
+    let flags = clusters(&[&specs[0], &specs[1]]);
+    let config = load_text("replaced", ONE, &flags).unwrap().config;
+    let found: Vec<_> = config
+        .clusters
+        .iter()
+        .map(|c| (c.name.as_str(), c.roles.as_slice(), c.context.as_deref()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("up/a", [Role::Upstream].as_slice(), Some("two")),
+            ("hub", [Role::Downstream, Role::Edge].as_slice(), None)
+        ]
+    );
+    assert!(config.clusters.iter().all(|c| c.kubeconfig.as_deref() == Some(Path::new(&kube))));
+
+    // The one cluster's way can be said without naming it.
+    let flags = Overrides {
+        kubeconfig: Some(kube.clone().into()),
+        context: Some("two".into()),
+        ..Overrides::default()
+    };
+    let [cluster] = &load(None, &flags).unwrap().config.clusters[..] else { panic!() };
+    assert_eq!((cluster.name.as_str(), cluster.context.as_deref()), (LOCAL_CLUSTER, Some("two")));
+    assert_eq!(cluster.kubeconfig.as_deref(), Some(Path::new(&kube)));
+}
+
+/// What `throughline config` prints loads again to the same, however odd the names.
+#[test]
+fn a_configuration_survives_being_printed_and_read() {
+    let names = [
+        "off",
+        "7",
+        "null",
+        "~",
+        "yes",
+        "1e3",
+        "0x1f",
+        "a: b",
+        "#x",
+        "- a",
+        "line\nbreak",
+        "tab\there",
+        " blank ",
+        "'",
+        "\"",
+        "org/team",
+        "é",
+        "{a}",
+        "*",
+        "&a",
+        "!a",
+        "2026-11-21",
+    ];
+    let folder = folder("round-trip");
+    let kube = kubeconfig(&folder, &names);
+    let clusters: Vec<_> = names
+        .iter()
+        .map(|name| {
+            json!({
+        "name": name, "roles": ["edge"], "kubeconfig": kube, "context": name })
+        })
+        .collect();
+    let scopes: serde_json::Map<String, Value> =
+        names.iter().map(|name| ((*name).to_owned(), "gatewayClass".into())).collect();
+    let first = folder.join("first.yaml");
+    let all = json!({ "clusters": clusters, "touch": { "edgeScopes": scopes, "platformKey": "off",
+            "confirmAfterMs": [] },
+        "eventLog": { "file": folder.join("a #b: c.jsonl"), "redact": false },
+        "admin": { "address": "[::1]:0", "state": "off" }, "orphans": { "mode": "off" },
+        "log": { "level": "off", "format": "text" }, "retry": { "outcomeTimeoutMs": u64::MAX } });
+    fs::write(&first, all.to_string()).unwrap();
+    let loaded = load(Some(&first), &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(loaded.config.clusters.len(), names.len());
+    assert_eq!(loaded.config.touch.edge_scopes.len(), names.len());
+
+    let again = folder.join("again.yaml");
+    let printed = [
+        serde_saphyr::to_string(&loaded.config).unwrap(),
+        serde_json::to_string_pretty(&loaded.config).unwrap(),
+    ];
+    for text in printed {
+        fs::write(&again, text).unwrap();
+        let read = load(Some(&again), &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(read.config, loaded.config);
+    }
+}
+
+/// Every key with its default, as `(key, default)`.
+fn keys(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) {
+    match value {
+        Value::Object(keys_below) if !keys_below.is_empty() => {
+            for (key, value) in keys_below {
+                let dot = if prefix.is_empty() { "" } else { "." };
+                keys(&format!("{prefix}{dot}{key}"), value, out);
+            }
+        }
+        value => out.push((prefix.to_owned(), value.clone())),
+    }
+}
+
+fn defaults() -> Vec<(String, Value)> {
+    let mut out = Vec::new();
+    keys("", &serde_json::to_value(Config::default()).unwrap(), &mut out);
+    out.retain(|(key, _)| key != "clusters");
+    assert!(out.len() > 40, "{}", out.len());
+    out
+}
+
+#[test]
+fn the_readme_lists_every_key_of_the_live_run_with_its_default() {
+    let readme = fs::read_to_string("README.md").unwrap();
+    let decisions = ["mirror", "touch", "orphans", "stall", "retry"];
+    for (key, default) in defaults() {
+        if decisions.contains(&key.split('.').next().unwrap()) {
+            continue;
+        }
+        let default = default.as_str().map_or(default.to_string(), ToOwned::to_owned);
+        let row = readme.lines().find(|line| line.starts_with(&format!("| `{key}` ")));
+        let row = row.unwrap_or_else(|| panic!("{key} has no row"));
+        assert!(row.contains(&format!("| `{default}` |")), "{key} is {default}, not: {row}");
+    }
+}
+
+#[test]
+fn the_example_loads_and_shows_every_key_with_its_default() {
+    let text = fs::read_to_string("deploy/throughline.example.yaml").unwrap();
+    let kube = kubeconfig(&folder("example"), &["project-a", "project-b", "edge-1"]);
+    let text = text.replace("/etc/throughline/kubeconfig", &kube);
+    let loaded = load_text("example-file", &text, &Overrides::default());
+    let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
+    let in_cluster = |warning: &&Problem| !warning.message.starts_with("this is no pod");
+    assert_eq!(loaded.warnings.iter().find(in_cluster), None);
+    assert_eq!(loaded.config.clusters.len(), 4);
+    assert_eq!(Config { clusters: Vec::new(), ..loaded.config }, Config::default());
+
+    let shown: Value = serde_saphyr::from_str(&text).unwrap();
+    for (key, _) in defaults() {
+        let there = key.split('.').try_fold(&shown, |here, step| here.get(step));
+        assert!(there.is_some(), "{key} is not in the example");
+    }
+}

@@ -1,0 +1,304 @@
+//! What the machine says that it believes: one word for each connector, and the whole of it as JSON.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "support/stage.rs"]
+mod stage;
+
+use serde_json::{Value, json};
+use stage::{START, Stage, UID, status};
+use throughline::core::event::{Happened, Outcome};
+use throughline::core::machine::Machine;
+use throughline::core::phase::Phase;
+use throughline::core::settings::{OrphanMode, Settings, TouchScope};
+use throughline::core::time::UnixMillis;
+
+/// The one connector's phase, by the view and by the count alike.
+fn phase(stage: &Stage) -> Phase {
+    let view = stage.machine.view();
+    assert_eq!(view.phases, stage.machine.phases());
+    assert_eq!(view.connectors.len(), 1, "{:#?}", view.connectors);
+    assert_eq!(view.phases[&view.connectors[0].phase], 1);
+    assert_eq!(view.phases.values().sum::<u64>(), 1);
+    view.connectors[0].phase
+}
+
+fn json(machine: &Machine) -> Value {
+    serde_json::to_value(machine.view()).unwrap()
+}
+
+fn settled_in(settings: Settings) -> Stage {
+    let mut stage = Stage::new(settings);
+    let online = status(Some("n1"));
+    stage.pass_to(1);
+    stage.upstream(Some(&online));
+    stage.hub(Some(&online));
+    stage.edge(Some(&online));
+    stage.proxy(&["lab"]);
+    stage.gateway("");
+    stage.settle_to(600_000);
+    stage
+}
+
+fn settled() -> Stage {
+    settled_in(Settings::default())
+}
+
+#[test]
+fn a_flip_goes_through_the_phases_in_their_order() {
+    let mut stage = settled();
+    assert_eq!(phase(&stage), Phase::Settled);
+    let offline = status(None);
+    stage.upstream(Some(&offline));
+    assert_eq!(phase(&stage), Phase::Mirroring);
+    let mirror = stage.one();
+    stage.hub(Some(&offline));
+    stage.land(&mirror);
+    assert_eq!(phase(&stage), Phase::Carrying);
+    stage.edge(Some(&offline));
+    assert_eq!(phase(&stage), Phase::Touching);
+    stage.pass_to(600_100);
+    let touch = stage.one();
+    assert_eq!(phase(&stage), Phase::Touching, "a write under way is not done");
+    stage.land(&touch);
+    assert_eq!(phase(&stage), Phase::Offline);
+    stage.pass_to(605_100);
+    let confirmation = stage.one();
+    assert_eq!(phase(&stage), Phase::Offline, "to confirm is not to announce");
+    stage.land(&confirmation);
+}
+
+#[test]
+fn a_change_that_changed_back_is_not_announced_by_the_same_words() {
+    let mut stage = settled();
+    stage.edge(Some(&status(None)));
+    stage.edge(Some(&status(Some("n1"))));
+    let pending = |stage: &Stage| {
+        let seen = json(&stage.machine);
+        let gateway = &seen["connectors"][0]["edges"][0]["gateways"][0];
+        (phase(stage), gateway["announcement"].clone(), gateway["dueAtMs"].clone())
+    };
+    let due = json!(START + 600_100);
+    assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), due));
+    stage.pass_to(600_100);
+    let touch = stage.one();
+    assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), Value::Null));
+    stage.land(&touch);
+    assert_eq!(phase(&stage), Phase::Settled);
+}
+
+#[test]
+fn a_gateway_that_comes_late_is_touched_though_no_connector_changed() {
+    let mut stage = Stage::new(Settings::default());
+    let online = status(Some("n1"));
+    stage.upstream(Some(&online));
+    assert_eq!(phase(&stage), Phase::Unreplicated);
+    stage.hub(Some(&online));
+    assert_eq!(phase(&stage), Phase::Settled, "no edge has it, so nothing is missing");
+    stage.edge(Some(&online));
+    stage.proxy(&["lab"]);
+    assert_eq!(phase(&stage), Phase::Settled, "a proxy without a Gateway is no error");
+    let gateway = &json(&stage.machine)["connectors"][0]["edges"][0]["gateways"][0];
+    assert_eq!(gateway["announcement"], "noGateway");
+    stage.gateway("");
+    assert_eq!(phase(&stage), Phase::Touching);
+    stage.settle_to(1_000);
+    assert_eq!(phase(&stage), Phase::Settled);
+}
+
+#[test]
+fn a_stall_says_which_hop_and_why() {
+    let mut stage = settled();
+    stage.upstream(Some(&status(None)));
+    let mirror = stage.one();
+    stage.finish(&mirror, Outcome::Refused { error: "403 Forbidden".into() });
+    stage.pass_to(605_000);
+    assert_eq!(phase(&stage), Phase::Stalled);
+    let connector = &json(&stage.machine)["connectors"][0];
+    assert_eq!(
+        connector["stalls"],
+        json!([{
+            "hop": "mirrored", "cluster": "hub", "sinceMs": START + 600_000,
+            "reason": "writes to the hub fail: 403 Forbidden",
+        }])
+    );
+    let hub = &connector["hubs"][0];
+    assert_eq!(hub["annotation"], "wrong");
+    assert_eq!(hub["rightSinceMs"], Value::Null);
+    assert_eq!(hub["error"], "403 Forbidden");
+    assert_eq!(hub["notBeforeMs"], START + 900_000);
+}
+
+#[test]
+fn what_is_not_seen_is_unknown_and_not_settled() {
+    for (cluster, kind) in [("up", "Connector"), ("hub", "Connector"), ("edge", "Gateway")] {
+        let mut stage = settled();
+        stage.lost(cluster, kind);
+        assert_eq!(phase(&stage), Phase::Unknown, "{cluster} {kind}");
+        let clusters = json(&stage.machine)["clusters"].clone();
+        let lost = clusters.as_array().unwrap().iter().find(|c| c["name"] == cluster).unwrap();
+        assert_eq!(lost["watches"][kind], "lost");
+    }
+    let mut stage = settled();
+    stage.upstream_gateway("x");
+    stage.lost("up", "HTTPRoute");
+    assert_eq!(phase(&stage), Phase::Settled, "nothing depends on that watch");
+    // An upstream that is not configured.
+    let mut stage = settled();
+    stage.tell(Happened::ClusterRemoved { cluster: "up".into() });
+    assert_eq!(phase(&stage), Phase::Unknown);
+    let upstream = &json(&stage.machine)["connectors"][0]["upstream"];
+    assert_eq!((&upstream["name"], &upstream["exists"]), (&json!("lab"), &json!(false)));
+    // A source whose hub is out of sight may well have a replica there.
+    let mut stage = Stage::new(Settings::default());
+    stage.upstream(Some(&status(None)));
+    assert_eq!(phase(&stage), Phase::Unreplicated);
+    stage.lost("hub", "Connector");
+    assert_eq!(phase(&stage), Phase::Unknown);
+}
+
+#[test]
+fn an_edge_by_itself_has_phases_of_its_own() {
+    let mut stage = settled();
+    for cluster in ["up", "hub"] {
+        stage.tell(Happened::ClusterRemoved { cluster: cluster.into() });
+    }
+    assert_eq!(phase(&stage), Phase::Settled);
+    stage.edge(Some(&status(None)));
+    assert_eq!(phase(&stage), Phase::Touching);
+    stage.pass_to(605_100);
+    stage.decided();
+    assert_eq!(phase(&stage), Phase::Stalled);
+    let connector = &json(&stage.machine)["connectors"][0];
+    assert_eq!(connector["stalls"][0]["hop"], "touched");
+    assert_eq!((&connector["upstream"], &connector["hubs"]), (&Value::Null, &json!([])));
+    assert_eq!(connector["replica"], json!({"namespace": format!("ns-{UID}"), "name": "lab"}));
+}
+
+#[test]
+fn the_whole_of_it_is_as_documented_and_the_node_id_is_not_in_it() {
+    let stage = settled();
+    let seen = json(&stage.machine);
+    let node = seen["connectors"][0]["upstream"]["node"].clone();
+    assert_eq!(node.as_str().unwrap().len(), 8);
+    let trigger = &seen["connectors"][0]["edges"][0]["gateways"][0]["trigger"];
+    assert!(trigger.as_str().unwrap().ends_with("-3-2"), "two confirmations: {trigger}");
+    let watches = |live: &[&str]| {
+        let kinds = ["Connector", "HTTPProxy", "Gateway", "HTTPRoute", "Namespace"];
+        let watch = |kind: &str| if live.contains(&kind) { "live" } else { "never" };
+        kinds.into_iter().map(|kind| (kind.to_owned(), json!(watch(kind)))).collect::<Value>()
+    };
+    assert_eq!(
+        seen,
+        json!({
+            "atMs": START + 600_000, "leads": true, "inFlight": 0,
+            "clusters": [
+                {"name": "edge", "roles": ["edge"],
+                 "watches": watches(&["Connector", "HTTPProxy", "Gateway"])},
+                {"name": "hub", "roles": ["downstream"],
+                 "watches": watches(&["Connector", "HTTPRoute"])},
+                {"name": "up", "roles": ["upstream"],
+                 "watches": watches(&["Connector", "Gateway", "Namespace"])},
+            ],
+            "phases": {"settled": 1, "offline": 0, "unreplicated": 0, "mirroring": 0,
+                "carrying": 0, "touching": 0, "stalled": 0, "unknown": 0},
+            "connectors": [{
+                "upstream": {"cluster": "up", "namespace": "default", "name": "lab",
+                    "exists": true, "online": true, "node": node, "changedAtMs": START + 1},
+                "replica": {"namespace": format!("ns-{UID}"), "name": "lab"},
+                "phase": "settled", "stalls": [],
+                "hubs": [{"cluster": "hub", "annotation": "right", "rightSinceMs": START + 1,
+                    "spoiled": 0, "nudged": 0}],
+                "edges": [{"cluster": "edge", "online": true, "node": node,
+                    "changedAtMs": START + 1, "behindSinceMs": null,
+                    "gateways": [
+                        {"name": "app", "announcement": "announced", "trigger": trigger}]}],
+            }],
+            "orphans": [],
+        })
+    );
+    assert!(!seen.to_string().contains("n1"), "{seen}");
+}
+
+#[test]
+fn connectors_are_sorted_by_name_and_not_by_when_they_came() {
+    let mut stage = Stage::new(Settings::default());
+    for name in ["zeta", "alpha", "mid"] {
+        let v = stage.version();
+        stage.applied("up", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"{name}","resourceVersion":"{v}"}}}}"#));
+    }
+    let view = stage.machine.view();
+    let names: Vec<_> =
+        view.connectors.iter().map(|c| &*c.upstream.as_ref().unwrap().object.name).collect();
+    assert_eq!(names, ["alpha", "mid", "zeta"]);
+    assert_eq!(view.phases[&Phase::Unreplicated], 3);
+}
+
+#[test]
+fn a_class_is_announced_on_one_gateway_for_all() {
+    let mut settings = Settings::default();
+    settings.touch.scope = TouchScope::GatewayClass;
+    let mut stage = settled_in(settings);
+    let v = stage.version();
+    for (kind, spec) in [
+        ("HTTPProxy", r#"{"rules":[{"backends":[{"connector":{"name":"lab"}}]}]}"#),
+        ("Gateway", r#"{"gatewayClassName":"edge"}"#),
+    ] {
+        stage.applied("edge", &format!(r#"{{"kind":"{kind}","metadata":{{"namespace":"ns-{UID}","name":"zz","uid":"u-zz","resourceVersion":"{v}"}},"spec":{spec}}}"#));
+    }
+    assert_eq!(phase(&stage), Phase::Touching);
+    stage.settle_to(700_000);
+    assert_eq!(phase(&stage), Phase::Settled);
+    let edges = json(&stage.machine)["connectors"][0]["edges"].clone();
+    let gateways = edges[0]["gateways"].as_array().unwrap();
+    assert_eq!(gateways[0]["announcedOn"], Value::Null);
+    assert_eq!(gateways[1]["announcedOn"]["name"], "app");
+    assert_eq!(gateways[0]["trigger"], gateways[1]["trigger"]);
+}
+
+#[test]
+fn orphans_are_listed_with_their_age() {
+    let mut settings = Settings::default();
+    settings.orphans.mode = OrphanMode::Report;
+    let mut stage = Stage::new(settings);
+    stage.route(3_600_000, &["gone"]);
+    assert_eq!(json(&stage.machine)["orphans"], json!([]), "not for long enough");
+    stage.pass_to(30_000);
+    assert_eq!(
+        json(&stage.machine)["orphans"],
+        json!([{"cluster": "hub", "namespace": format!("ns-{UID}"), "name": "lab",
+            "sinceMs": START, "inFlight": null, "error": null}])
+    );
+}
+
+/// One cluster with every role: sources and replicas are told apart by their namespaces.
+#[test]
+fn in_one_cluster_a_source_is_no_replica() {
+    let mut stage = Stage::new(Settings::default());
+    for cluster in ["up", "hub", "edge"] {
+        stage.tell(Happened::ClusterRemoved { cluster: cluster.into() });
+    }
+    stage.now += 1;
+    use throughline::core::ids::Role::{Downstream, Edge, Upstream};
+    stage.tell(Happened::ClusterAdded {
+        cluster: "up".into(),
+        roles: vec![Upstream, Downstream, Edge],
+    });
+    let replica_ns = format!(
+        r#"{{"kind":"Namespace","metadata":{{"name":"ns-{UID}","uid":"u-ns","resourceVersion":"1","labels":{{"meta.datumapis.com/upstream-namespace":"default"}}}}}}"#
+    );
+    stage.list("up", "Namespace", &[&stage::namespace(UID), &replica_ns]);
+    for kind in ["Connector", "Gateway", "HTTPRoute", "HTTPProxy"] {
+        stage.list("up", kind, &[]);
+    }
+    stage.upstream(Some(&status(Some("n1"))));
+    assert_eq!(phase(&stage), Phase::Unreplicated);
+    let replica = stage.replica("u-hub", None);
+    stage.applied("up", &replica);
+    assert_eq!(phase(&stage), Phase::Mirroring);
+    stage.pass_to(10);
+    let mirror = stage.one();
+    stage.land(&mirror);
+    assert_eq!(phase(&stage), Phase::Settled);
+    assert_eq!(stage.machine.view().at_ms, UnixMillis(START + 10));
+}
