@@ -1,17 +1,25 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run test bench lint ci
+.PHONY: help run test e2e bench lint ci
 .DEFAULT_GOAL := help
 
 LOG ?= fixtures/incident-503.jsonl
 
 help: ## This list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 run: ## Build, and replay the recorded incident (LOG=FILE replays another log)
 	cargo run --release --locked -- replay $(LOG)
 
 test: ## All tests
 	cargo test --locked
+
+# Each test has up to three API servers of its own: more at a time than cores only makes them slow.
+E2E_THREADS ?= 2
+E2E ?=
+
+e2e: ## Live tests on real API servers, built first if need be (E2E=NAME runs some)
+	tests/apiserver/build >/dev/null
+	cargo test --locked --test e2e -- --include-ignored --test-threads=$(E2E_THREADS) $(E2E)
 
 bench: ## The numbers in the README: cost per event, memory, replay speed
 	cargo bench --locked --bench scale --bench replay

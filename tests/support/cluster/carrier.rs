@@ -1,0 +1,186 @@
+//! What Karmada does between hub and edge, as far as it matters here: spec, labels and annotations
+//! travel a little later, in order, values in between may vanish; the status never travels.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::follow::{Seen, Task, follow};
+use super::objects::key;
+use super::rest::{CONNECTORS, NAMESPACES, Rest};
+
+type Key = (String, String);
+
+/// Carries Connectors until it is dropped.
+pub(crate) struct Carrier {
+    state: Arc<State>,
+    _tasks: [Task; 2],
+}
+
+#[derive(Default)]
+struct State {
+    inner: Mutex<Inner>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The hub's templates.
+    templates: BTreeMap<Key, Value>,
+    /// Annotations that were carried: those that vanish at the hub vanish at the edge.
+    carried: BTreeMap<Key, BTreeSet<String>>,
+    /// To be carried.
+    due: BTreeSet<Key>,
+    stopped: bool,
+    /// Changes are forgotten instead of carried.
+    stuck: bool,
+    delay: Duration,
+    done: u64,
+}
+
+impl Carrier {
+    pub(crate) fn start(hub: Rest, edge: Rest) -> Self {
+        let state = Arc::new(State::default());
+        state.inner.lock().unwrap().delay = Duration::from_millis(20);
+        let seen = state.clone();
+        let watching = follow(hub, CONNECTORS, move |event| seen.see(event));
+        let carrying = Task::spawn(carry(state.clone(), edge));
+        Self { state, _tasks: [watching, carrying] }
+    }
+
+    /// Carries nothing until `go_on`; then everything that changed meanwhile.
+    pub(crate) fn stop(&self) {
+        self.state.inner.lock().unwrap().stopped = true;
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.state.inner.lock().unwrap().stopped = false;
+        self.state.changed.notify_one();
+    }
+
+    /// While stuck, changes at the hub are lost on it, as after an outage of the member; a further
+    /// change, after this is over, carries the object as it is then.
+    pub(crate) fn stuck(&self, stuck: bool) {
+        self.state.inner.lock().unwrap().stuck = stuck;
+    }
+
+    /// Between a change at the hub and the write at the edge.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.state.inner.lock().unwrap().delay = delay;
+    }
+
+    /// Objects written to the edge so far.
+    pub(crate) fn done(&self) -> u64 {
+        self.state.inner.lock().unwrap().done
+    }
+}
+
+impl State {
+    fn see(&self, event: Seen) {
+        let mut inner = self.inner.lock().unwrap();
+        match event {
+            Seen::Listed(objects) => {
+                let listed: BTreeMap<_, _> = objects.into_iter().map(|o| (key(&o), o)).collect();
+                let gone: Vec<_> = inner.templates.keys().cloned().collect();
+                for key in gone.into_iter().filter(|key| !listed.contains_key(key)) {
+                    inner.take(key, None);
+                }
+                for (key, object) in listed {
+                    inner.take(key, Some(object));
+                }
+            }
+            Seen::Applied(object) => inner.take(key(&object), Some(object)),
+            Seen::Deleted(object) => inner.take(key(&object), None),
+        }
+        drop(inner);
+        self.changed.notify_one();
+    }
+}
+
+impl Inner {
+    fn take(&mut self, key: Key, object: Option<Value>) {
+        let carried = |object: &Value| {
+            let meta = &object["metadata"];
+            [&object["spec"], &meta["labels"], &meta["annotations"], &meta["uid"]].map(Clone::clone)
+        };
+        let before = self.templates.get(&key).map(carried);
+        if before == object.as_ref().map(carried) {
+            return;
+        }
+        match object {
+            Some(object) => self.templates.insert(key.clone(), object),
+            None => self.templates.remove(&key),
+        };
+        if !self.stuck {
+            self.due.insert(key);
+        }
+    }
+}
+
+async fn carry(state: Arc<State>, edge: Rest) {
+    loop {
+        state.changed.notified().await;
+        let delay = state.inner.lock().unwrap().delay;
+        tokio::time::sleep(delay).await;
+        let due = {
+            let mut inner = state.inner.lock().unwrap();
+            if inner.stopped { BTreeSet::new() } else { std::mem::take(&mut inner.due) }
+        };
+        futures::stream::iter(due)
+            .for_each_concurrent(32, |key| async {
+                if carry_one(&state, &edge, &key).await.is_err() {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    state.inner.lock().unwrap().due.insert(key);
+                    state.changed.notify_one();
+                }
+            })
+            .await;
+    }
+}
+
+async fn carry_one(state: &State, edge: &Rest, key: &Key) -> Result<(), super::rest::Refused> {
+    let (template, before) = {
+        let inner = state.inner.lock().unwrap();
+        (inner.templates.get(key).cloned(), inner.carried.get(key).cloned().unwrap_or_default())
+    };
+    let place = (key.0.as_str(), key.1.as_str());
+    let Some(template) = template else {
+        state.inner.lock().unwrap().carried.remove(key);
+        return match edge.delete(CONNECTORS, place.0, place.1).await {
+            Err(refused) if refused.code != 404 => Err(refused),
+            _ => Ok(()),
+        };
+    };
+    let meta = &template["metadata"];
+    let mut annotations = meta["annotations"].as_object().cloned().unwrap_or_default();
+    let now: BTreeSet<String> = annotations.keys().cloned().collect();
+    for vanished in before.difference(&now) {
+        annotations.insert(vanished.clone(), Value::Null);
+    }
+    let spec = &template["spec"];
+    let change = json!({ "metadata": { "labels": meta["labels"], "annotations": annotations }, "spec": spec });
+    let mut written = edge.merge(CONNECTORS, place, &change).await.map(drop);
+    if written.as_ref().is_err_and(|refused| refused.code == 404) {
+        let namespace = json!({ "metadata": { "name": place.0 } });
+        match edge.create(NAMESPACES, namespace).await {
+            Err(refused) if refused.code != 409 => return Err(refused),
+            _ => {}
+        }
+        annotations.retain(|_, value| !value.is_null());
+        let object = json!({
+            "metadata": { "namespace": place.0, "name": place.1, "labels": meta["labels"],
+                          "annotations": annotations },
+            "spec": spec,
+        });
+        written = edge.create(CONNECTORS, object).await.map(drop);
+    }
+    written?;
+    let mut inner = state.inner.lock().unwrap();
+    inner.carried.insert(key.clone(), now);
+    inner.done += 1;
+    Ok(())
+}

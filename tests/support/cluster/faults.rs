@@ -1,0 +1,245 @@
+//! Rules of the proxy: which requests, how often, and what happens to them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// What happens to a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// Answered by the proxy, with a `Status` as body; it never reaches the API server.
+    Status { code: u16, reason: &'static str, retry_after_s: Option<u32> },
+    /// Reaches the API server so much later.
+    Delay(Duration),
+    /// Waits until released.
+    Hold(Arc<Gate>),
+    /// The connection is closed instead of an answer; the request never reaches the API server.
+    Cut,
+    /// The API server does it, and its answer is lost with the connection.
+    LoseAnswer,
+    /// Never answered; the connection stays.
+    Freeze,
+    /// A watch that is taken, and then says in its stream that its version is too old (410).
+    Expire,
+}
+
+/// Where held requests wait.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    open: watch::Sender<bool>,
+    waiting: AtomicUsize,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { open: watch::Sender::new(false), waiting: AtomicUsize::new(0) })
+    }
+
+    /// How many wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Lets all go on, also those still to come.
+    pub(crate) fn release(&self) {
+        self.open.send_replace(true);
+    }
+
+    pub(super) async fn pass(&self) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a request is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Target {
+    pub(crate) method: String,
+    /// The plural, `connectors`; the path itself when it is no resource.
+    pub(crate) resource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) is_watch: bool,
+}
+
+impl Target {
+    pub(super) fn of(method: &str, path: &str, query: &str) -> Self {
+        let is_watch = query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1");
+        let mut target = Self {
+            method: method.to_owned(),
+            resource: path.to_owned(),
+            namespace: String::new(),
+            name: String::new(),
+            is_watch,
+        };
+        let mut parts = path.trim_start_matches('/').split('/');
+        let skipped = match parts.next() {
+            Some("api") => parts.next(),
+            Some("apis") => parts.next().and_then(|_| parts.next()),
+            _ => None,
+        };
+        let mut rest: Vec<_> = parts.collect();
+        if skipped.is_none() || rest.is_empty() {
+            return target;
+        }
+        if rest[0] == "namespaces" && rest.len() > 2 {
+            target.namespace = rest[1].to_owned();
+            rest.drain(..2);
+        }
+        target.resource = rest[0].to_owned();
+        target.name = rest.get(1).copied().unwrap_or_default().to_owned();
+        target
+    }
+
+    /// Changes something, if it succeeds.
+    pub(crate) fn is_write(&self) -> bool {
+        self.method != "GET"
+    }
+}
+
+/// A fault, and the requests that it is for: all, unless narrowed down.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    fault: Fault,
+    method: Option<&'static str>,
+    resource: Option<&'static str>,
+    name: Option<String>,
+    is_watch: Option<bool>,
+    times: Option<usize>,
+}
+
+impl Rule {
+    pub(crate) fn new(fault: Fault) -> Self {
+        Self { fault, method: None, resource: None, name: None, is_watch: None, times: None }
+    }
+
+    /// An answer with this code.
+    pub(crate) fn status(code: u16) -> Self {
+        let reason = match code {
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "NotFound",
+            409 => "Conflict",
+            410 => "Expired",
+            422 => "Invalid",
+            429 => "TooManyRequests",
+            500 => "InternalError",
+            503 => "ServiceUnavailable",
+            504 => "Timeout",
+            _ => "Unknown",
+        };
+        Self::new(Fault::Status { code, reason, retry_after_s: None })
+    }
+
+    /// 429 with `Retry-After`.
+    pub(crate) fn too_many(retry_after_s: u32) -> Self {
+        let retry_after_s = Some(retry_after_s);
+        Self::new(Fault::Status { code: 429, reason: "TooManyRequests", retry_after_s })
+    }
+
+    pub(crate) fn method(mut self, method: &'static str) -> Self {
+        self.method = Some(method);
+        self
+    }
+
+    /// By its plural: `connectors`.
+    pub(crate) fn resource(mut self, resource: &'static str) -> Self {
+        self.resource = Some(resource);
+        self
+    }
+
+    pub(crate) fn name(mut self, name: &str) -> Self {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    pub(crate) fn watches(mut self, is_watch: bool) -> Self {
+        self.is_watch = Some(is_watch);
+        self
+    }
+
+    /// Only the next so many; then the rule is gone.
+    pub(crate) fn times(mut self, times: usize) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    fn matches(&self, target: &Target) -> bool {
+        self.times != Some(0)
+            && self.method.is_none_or(|method| method == target.method)
+            && self.resource.is_none_or(|resource| resource == target.resource)
+            && self.name.as_ref().is_none_or(|name| *name == target.name)
+            && self.is_watch.is_none_or(|is_watch| is_watch == target.is_watch)
+    }
+}
+
+/// Rules in their order; the first that matches is taken.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    rules: Vec<(usize, Rule)>,
+    next: usize,
+    /// Requests that each rule was applied to.
+    applied: std::collections::BTreeMap<usize, usize>,
+}
+
+impl Rules {
+    pub(super) fn add(&mut self, rule: Rule) -> usize {
+        self.next += 1;
+        self.rules.push((self.next, rule));
+        self.next
+    }
+
+    pub(super) fn remove(&mut self, id: usize) {
+        self.rules.retain(|(other, _)| *other != id);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.rules.clear();
+    }
+
+    pub(super) fn applied(&self, id: usize) -> usize {
+        self.applied.get(&id).copied().unwrap_or(0)
+    }
+
+    pub(super) fn take(&mut self, target: &Target) -> Option<Fault> {
+        let (id, rule) = self.rules.iter_mut().find(|(_, rule)| rule.matches(target))?;
+        if let Some(times) = &mut rule.times {
+            *times -= 1;
+        }
+        *self.applied.entry(*id).or_default() += 1;
+        Some(rule.fault.clone())
+    }
+}
+
+/// The body of an answer that the proxy makes up.
+pub(super) fn status_body(code: u16, reason: &str, retry_after_s: Option<u32>) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": format!("{reason}: made up by the test's proxy"),
+        "reason": reason, "code": code,
+        "details": { "retryAfterSeconds": retry_after_s.unwrap_or(0) },
+    })
+}
+
+#[test]
+fn a_path_is_read() {
+    let target = Target::of(
+        "PATCH",
+        "/apis/networking.datumapis.com/v1alpha1/namespaces/ns-1/connectors/lab",
+        "fieldManager=throughline",
+    );
+    assert_eq!(
+        (&*target.resource, &*target.namespace, &*target.name),
+        ("connectors", "ns-1", "lab")
+    );
+    let target = Target::of("GET", "/api/v1/namespaces", "watch=true&resourceVersion=3");
+    assert_eq!((&*target.resource, &*target.name, target.is_watch), ("namespaces", "", true));
+    let target = Target::of("GET", "/api/v1/namespaces/ns-1", "");
+    assert_eq!((&*target.resource, &*target.name), ("namespaces", "ns-1"));
+    assert_eq!(Target::of("GET", "/readyz", "").resource, "/readyz");
+    assert_eq!(Target::of("GET", "/apis/apps/v1", "").resource, "/apis/apps/v1");
+}

@@ -1,0 +1,78 @@
+//! A list and a watch after it, again and again, for the test's own eyes.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use http::Request;
+use kube::core::WatchEvent;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::rest::{Resource, Rest};
+
+/// What was seen.
+pub(crate) enum Seen {
+    /// The list; what is not in it is gone.
+    Listed(Vec<Value>),
+    Applied(Value),
+    Deleted(Value),
+}
+
+/// A task that ends when dropped.
+pub(crate) struct Task(JoinHandle<()>);
+
+impl Task {
+    pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(work))
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Follows all objects of a kind; lists anew when the watch ends.
+pub(crate) fn follow(
+    rest: Rest,
+    resource: Resource,
+    mut see: impl FnMut(Seen) + Send + 'static,
+) -> Task {
+    Task::spawn(async move {
+        loop {
+            if let Ok((items, version)) = rest.list(resource, "").await {
+                see(Seen::Listed(items));
+                let _ = watch(&rest, resource, &version, &mut see).await;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+}
+
+/// One watch from `version` on, until it ends; `Err` has the code that ended it, 0 for none.
+pub(crate) async fn watch(
+    rest: &Rest,
+    resource: Resource,
+    version: &str,
+    see: &mut (impl FnMut(Seen) + Send),
+) -> Result<(), u16> {
+    let path = format!("{}?watch=true&resourceVersion={version}", resource.path(""));
+    let request = Request::get(path).body(Vec::new()).unwrap();
+    let code = |error: kube::Error| match error {
+        kube::Error::Api(status) => status.code,
+        _ => 0,
+    };
+    let events = rest.0.request_events::<Value>(request).await.map_err(code)?;
+    let mut events = pin!(events);
+    while let Some(event) = events.next().await {
+        match event.map_err(code)? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => see(Seen::Applied(object)),
+            WatchEvent::Deleted(object) => see(Seen::Deleted(object)),
+            WatchEvent::Bookmark(_) => {}
+            WatchEvent::Error(status) => return Err(status.code),
+        }
+    }
+    Ok(())
+}

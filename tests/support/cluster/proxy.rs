@@ -1,0 +1,361 @@
+//! A proxy in front of an API server, that counts what passes and does what rules say.
+//!
+//! Plain HTTP towards its client, so that a kubeconfig needs nothing but the address; the client's
+//! token goes along. Nothing is buffered but the bodies of writes and their answers.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderMap, Request, Response, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::apiserver::{ApiServer, token, write_kubeconfig};
+use super::faults::{Fault, Rule, Rules, Target, status_body};
+use super::follow::Task;
+
+/// A write that came to the proxy.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub(crate) at: Instant,
+    pub(crate) target: Target,
+    pub(crate) query: String,
+    /// `Null` when there was none.
+    pub(crate) body: Value,
+    /// What its client was answered; 0 when the connection was cut instead.
+    pub(crate) code: u16,
+    /// The object's version after it; empty when there is none.
+    pub(crate) resource_version: String,
+}
+
+/// What is counted apart.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Count {
+    pub(crate) method: String,
+    pub(crate) resource: String,
+    pub(crate) is_watch: bool,
+    pub(crate) code: u16,
+}
+
+/// A proxy on loopback; its connections end when it is dropped.
+pub(crate) struct FaultProxy {
+    address: SocketAddr,
+    folder: PathBuf,
+    shared: Arc<Shared>,
+    _accepting: Task,
+}
+
+struct Shared {
+    backend: Client,
+    rules: Mutex<Rules>,
+    counts: Mutex<BTreeMap<Count, u64>>,
+    writes: Mutex<Vec<Write>>,
+    /// Counts up whenever all connections are to be closed.
+    cuts: watch::Sender<u64>,
+    frozen: watch::Sender<bool>,
+    down: watch::Sender<bool>,
+    open_watches: watch::Sender<usize>,
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+
+/// The connection is to be closed without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("cut")]
+struct CutOff;
+
+impl FaultProxy {
+    /// In front of `server`, which may be down.
+    pub(crate) async fn start(server: &ApiServer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // Without a token: the client's own is passed on.
+        let kubeconfig = server.folder().join("proxy.kubeconfig");
+        write_kubeconfig(&kubeconfig, &server.url(), Some(&server.ca()), "");
+        let shared = Arc::new(Shared {
+            backend: super::apiserver::client(&kubeconfig).await,
+            rules: Mutex::default(),
+            counts: Mutex::default(),
+            writes: Mutex::default(),
+            cuts: watch::Sender::new(0),
+            frozen: watch::Sender::new(false),
+            down: watch::Sender::new(false),
+            open_watches: watch::Sender::new(0),
+        });
+        let accepting = Task::spawn(accept(listener, shared.clone()));
+        Self { address, folder: server.folder().to_owned(), shared, _accepting: accepting }
+    }
+
+    /// A kubeconfig whose server is the proxy.
+    pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
+        let path = self.folder.join(format!("{user}-by-proxy.kubeconfig"));
+        self.write_kubeconfig(&path, user);
+        path
+    }
+
+    pub(crate) fn write_kubeconfig(&self, path: &Path, user: &str) {
+        write_kubeconfig(path, &format!("http://{}", self.address), None, &token(user));
+    }
+
+    /// Adds a rule, behind those there are; gives its id.
+    pub(crate) fn add(&self, rule: Rule) -> usize {
+        self.shared.rules.lock().unwrap().add(rule)
+    }
+
+    pub(crate) fn remove(&self, rule: usize) {
+        self.shared.rules.lock().unwrap().remove(rule);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.shared.rules.lock().unwrap().clear();
+    }
+
+    /// How many requests a rule was applied to; also when it is gone.
+    pub(crate) fn applied(&self, rule: usize) -> usize {
+        self.shared.rules.lock().unwrap().applied(rule)
+    }
+
+    /// Closes every connection, watches and all, at once.
+    pub(crate) fn cut(&self) {
+        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Connections stay and new ones are taken, but no byte comes back.
+    pub(crate) fn freeze(&self) {
+        self.shared.frozen.send_replace(true);
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.shared.frozen.send_replace(false);
+    }
+
+    /// Closes every connection, and every new one at once.
+    pub(crate) fn down(&self) {
+        self.shared.down.send_replace(true);
+        self.cut();
+    }
+
+    pub(crate) fn up(&self) {
+        self.shared.down.send_replace(false);
+    }
+
+    /// Watches that are being answered now.
+    pub(crate) fn open_watches(&self) -> usize {
+        *self.shared.open_watches.borrow()
+    }
+
+    /// Everything that was answered, or cut (code 0), since the start or `forget`.
+    pub(crate) fn counts(&self) -> BTreeMap<Count, u64> {
+        self.shared.counts.lock().unwrap().clone()
+    }
+
+    /// Requests of a method and resource with any code; empty stands for any.
+    pub(crate) fn count(&self, method: &str, resource: &str) -> u64 {
+        let counts = self.shared.counts.lock().unwrap();
+        let fits = |count: &Count| {
+            (method.is_empty() || count.method == method)
+                && (resource.is_empty() || count.resource == resource)
+        };
+        counts.iter().filter(|(count, _)| fits(count)).map(|(_, n)| n).sum()
+    }
+
+    /// Requests that are neither watches nor writes.
+    pub(crate) fn reads(&self) -> u64 {
+        let counts = self.shared.counts.lock().unwrap();
+        let reads = counts.iter().filter(|(count, _)| count.method == "GET" && !count.is_watch);
+        reads.map(|(_, n)| n).sum()
+    }
+
+    pub(crate) fn writes(&self) -> Vec<Write> {
+        self.shared.writes.lock().unwrap().clone()
+    }
+
+    /// Counts from zero again.
+    pub(crate) fn forget(&self) {
+        self.shared.counts.lock().unwrap().clear();
+        self.shared.writes.lock().unwrap().clear();
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok((stream, _)) = listener.accept().await else { return };
+        if *shared.down.borrow() {
+            continue;
+        }
+        connections.spawn(serve(stream, shared.clone()));
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    let _ = stream.set_nodelay(true);
+    let mut cuts = shared.cuts.subscribe();
+    let service = service_fn(|request| answer(request, shared.clone()));
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        // Dropping the connection closes it, wherever it is.
+        _ = cuts.changed() => {}
+        _ = connection => {}
+    }
+}
+
+async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answer, CutOff> {
+    let (parts, body) = request.into_parts();
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let target = Target::of(parts.method.as_str(), parts.uri.path(), &query);
+    let body = body.collect().await.map_err(|_| CutOff)?.to_bytes();
+    let sent = serde_json::from_slice(&body).unwrap_or_default();
+    let mut record = Record::new(&shared, &target, query, sent);
+    let _ = shared.frozen.subscribe().wait_for(|frozen| !frozen).await;
+    let fault = shared.rules.lock().unwrap().take(&target);
+    let version = &mut record.write.resource_version;
+    let answer = faulty(&parts, &target, body, fault, &shared, version).await;
+    record.write.code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+    answer
+}
+
+/// Counts a request when it is answered, or when its connection ends before (code 0).
+struct Record {
+    shared: Arc<Shared>,
+    write: Write,
+}
+
+impl Record {
+    fn new(shared: &Arc<Shared>, target: &Target, query: String, body: Value) -> Self {
+        let (at, target, resource_version) = (Instant::now(), target.clone(), String::new());
+        let write = Write { at, target, query, body, code: 0, resource_version };
+        Self { shared: shared.clone(), write }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        let Target { method, resource, is_watch, .. } = self.write.target.clone();
+        let count = Count { method, resource, is_watch, code: self.write.code };
+        *self.shared.counts.lock().unwrap().entry(count).or_default() += 1;
+        if self.write.target.is_write() {
+            self.shared.writes.lock().unwrap().push(self.write.clone());
+        }
+    }
+}
+
+async fn faulty(
+    parts: &http::request::Parts,
+    target: &Target,
+    body: Bytes,
+    fault: Option<Fault>,
+    shared: &Arc<Shared>,
+    version: &mut String,
+) -> Result<Answer, CutOff> {
+    match fault {
+        Some(Fault::Cut) => return Err(CutOff),
+        Some(Fault::Status { code, reason, retry_after_s }) => {
+            return Ok(made_up(code, reason, retry_after_s));
+        }
+        Some(Fault::Expire) => {
+            let status = status_body(410, "Expired", None);
+            let event = serde_json::json!({ "type": "ERROR", "object": status }).to_string();
+            let body = full(format!("{event}\n").into());
+            return Ok(Response::builder().header(header::CONTENT_TYPE, JSON).body(body).unwrap());
+        }
+        Some(Fault::Freeze) => std::future::pending::<()>().await,
+        Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
+        Some(Fault::Hold(ref gate)) => gate.pass().await,
+        Some(Fault::LoseAnswer) | None => {}
+    }
+    let answer = forward(parts, target, body, shared, version).await;
+    // Bytes of an answer are held back like those of a watch.
+    let _ = shared.frozen.subscribe().wait_for(|frozen| !frozen).await;
+    if matches!(fault, Some(Fault::LoseAnswer)) { Err(CutOff) } else { answer }
+}
+
+const JSON: &str = "application/json";
+
+fn made_up(code: u16, reason: &str, retry_after_s: Option<u32>) -> Answer {
+    let mut answer = Response::builder().status(code).header(header::CONTENT_TYPE, JSON);
+    if let Some(seconds) = retry_after_s {
+        answer = answer.header(header::RETRY_AFTER, seconds);
+    }
+    answer.body(full(status_body(code, reason, retry_after_s).to_string().into())).unwrap()
+}
+
+fn full(bytes: Bytes) -> UnsyncBoxBody<Bytes, std::io::Error> {
+    Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync()
+}
+
+/// Headers that are about one connection only.
+fn of_the_connection(headers: &mut HeaderMap) {
+    for name in
+        [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING]
+    {
+        headers.remove(name);
+    }
+}
+
+async fn forward(
+    parts: &http::request::Parts,
+    target: &Target,
+    body: Bytes,
+    shared: &Arc<Shared>,
+    version: &mut String,
+) -> Result<Answer, CutOff> {
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = Request::builder().method(&parts.method).uri(path);
+    let mut headers = parts.headers.clone();
+    of_the_connection(&mut headers);
+    *request.headers_mut().unwrap() = headers;
+    let answer = shared.backend.send(request.body(Body::from(body)).unwrap()).await;
+    let (mut parts, body) = answer.map_err(|_| CutOff)?.into_parts();
+    of_the_connection(&mut parts.headers);
+    if target.is_write() {
+        let bytes = body.collect().await.map_err(|_| CutOff)?.to_bytes();
+        let object: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let found = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        found.clone_into(version);
+        return Ok(Response::from_parts(parts, full(bytes)));
+    }
+    let open = target.is_watch.then(|| OpenWatch::new(shared));
+    let frozen = shared.frozen.subscribe();
+    let stream = stream::unfold(Some((body, frozen, open)), |state| async {
+        let (mut body, mut frozen, open) = state?;
+        let frame = body.frame().await?;
+        let _ = frozen.wait_for(|frozen| !frozen).await;
+        match frame {
+            Ok(frame) => Some((Ok::<Frame<Bytes>, _>(frame), Some((body, frozen, open)))),
+            Err(error) => Some((Err(std::io::Error::other(error.to_string())), None)),
+        }
+    });
+    Ok(Response::from_parts(parts, StreamBody::new(stream).boxed_unsync()))
+}
+
+struct OpenWatch(Arc<Shared>);
+
+impl OpenWatch {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.open_watches.send_modify(|open| *open += 1);
+        Self(shared.clone())
+    }
+}
+
+impl Drop for OpenWatch {
+    fn drop(&mut self) {
+        self.0.open_watches.send_modify(|open| *open -= 1);
+    }
+}

@@ -1,0 +1,191 @@
+//! Plain JSON requests to an API server, straight and without retries.
+
+use futures::StreamExt as _;
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+
+/// What the tests read and write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Resource {
+    pub(crate) group_version: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) kind: &'static str,
+}
+
+macro_rules! resources {
+    ($($name:ident = $group_version:literal $plural:literal $kind:literal;)*) => {
+        $(pub(crate) const $name: Resource =
+            Resource { group_version: $group_version, plural: $plural, kind: $kind };)*
+    };
+}
+
+resources! {
+    CONNECTORS = "networking.datumapis.com/v1alpha1" "connectors" "Connector";
+    PROXIES = "networking.datumapis.com/v1alpha" "httpproxies" "HTTPProxy";
+    GATEWAYS = "gateway.networking.k8s.io/v1" "gateways" "Gateway";
+    ROUTES = "gateway.networking.k8s.io/v1" "httproutes" "HTTPRoute";
+    NAMESPACES = "v1" "namespaces" "Namespace";
+    CRDS = "apiextensions.k8s.io/v1" "customresourcedefinitions" "CustomResourceDefinition";
+    CLUSTER_ROLES = "rbac.authorization.k8s.io/v1" "clusterroles" "ClusterRole";
+    BINDINGS = "rbac.authorization.k8s.io/v1" "clusterrolebindings" "ClusterRoleBinding";
+}
+
+impl Resource {
+    /// The path of the collection, of all namespaces when `namespace` is empty.
+    pub(crate) fn path(self, namespace: &str) -> String {
+        let api = if self.group_version.contains('/') { "apis" } else { "api" };
+        let scope =
+            if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
+        format!("/{api}/{}{scope}/{}", self.group_version, self.plural)
+    }
+
+    fn object_path(self, namespace: &str, name: &str) -> String {
+        format!("{}/{name}", self.path(namespace))
+    }
+}
+
+/// An answer that is no success.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    /// 0: there was no answer.
+    pub(crate) code: u16,
+    pub(crate) message: String,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
+    }
+}
+
+impl From<kube::Error> for Refused {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self { code: status.code, message: status.message },
+            error => Self { code: 0, message: format!("{error:?}") },
+        }
+    }
+}
+
+/// Requests as one user.
+#[derive(Clone)]
+pub(crate) struct Rest(pub(crate) Client);
+
+impl Rest {
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Result<Value, Refused> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(body)
+            .unwrap();
+        Ok(self.0.request::<Value>(request).await?)
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Refused> {
+        self.send("GET", path, "application/json", Vec::new()).await
+    }
+
+    pub(crate) async fn read(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, Refused> {
+        self.get(&resource.object_path(namespace, name)).await
+    }
+
+    /// The items, each with `kind` and `apiVersion`, and the list's resourceVersion.
+    pub(crate) async fn list(
+        &self,
+        resource: Resource,
+        namespace: &str,
+    ) -> Result<(Vec<Value>, String), Refused> {
+        let mut list = self.get(&resource.path(namespace)).await?;
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let Value::Array(items) = list["items"].take() else { return Ok((Vec::new(), version)) };
+        Ok((items, version))
+    }
+
+    pub(crate) async fn items(&self, resource: Resource) -> Result<Vec<Value>, Refused> {
+        Ok(self.list(resource, "").await?.0)
+    }
+
+    /// Creates an object; its namespace and name are its metadata's.
+    pub(crate) async fn create(
+        &self,
+        resource: Resource,
+        mut object: Value,
+    ) -> Result<Value, Refused> {
+        object["apiVersion"] = json!(resource.group_version);
+        object["kind"] = json!(resource.kind);
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        let path = resource.path(namespace);
+        self.send("POST", &path, "application/json", object.to_string().into()).await
+    }
+
+    pub(crate) async fn merge(
+        &self,
+        resource: Resource,
+        (namespace, name): (&str, &str),
+        patch: &Value,
+    ) -> Result<Value, Refused> {
+        let path = resource.object_path(namespace, name);
+        self.send("PATCH", &path, "application/merge-patch+json", patch.to_string().into()).await
+    }
+
+    /// Merges into the status subresource; `null` removes the status.
+    pub(crate) async fn merge_status(
+        &self,
+        resource: Resource,
+        (namespace, name): (&str, &str),
+        status: &Value,
+    ) -> Result<Value, Refused> {
+        let path = format!("{}/status", resource.object_path(namespace, name));
+        let patch = json!({ "status": status }).to_string();
+        self.send("PATCH", &path, "application/merge-patch+json", patch.into()).await
+    }
+
+    /// Sets one annotation, or removes it.
+    pub(crate) async fn annotate(
+        &self,
+        resource: Resource,
+        key: (&str, &str),
+        annotation: &str,
+        value: Option<&str>,
+    ) -> Result<Value, Refused> {
+        let patch = json!({ "metadata": { "annotations": { annotation: value } } });
+        self.merge(resource, key, &patch).await
+    }
+
+    pub(crate) async fn delete(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, Refused> {
+        let path = resource.object_path(namespace, name);
+        self.send("DELETE", &path, "application/json", Vec::new()).await
+    }
+}
+
+/// Does `work` for 0 to `count`, as many at a time as an API server takes well; gives the results
+/// in order.
+pub(crate) async fn each<T, F>(count: usize, work: impl Fn(usize) -> F) -> Result<Vec<T>, Refused>
+where
+    F: Future<Output = Result<T, Refused>>,
+{
+    const AT_A_TIME: usize = 48;
+    let results: Vec<_> = futures::stream::iter((0..count).map(work))
+        .buffered(AT_A_TIME)
+        .collect::<Vec<Result<T, Refused>>>()
+        .await;
+    results.into_iter().collect()
+}

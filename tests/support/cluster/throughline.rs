@@ -1,0 +1,261 @@
+//! The real binary, run against real clusters.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::process::{Folder, Process, Signal};
+use super::world::World;
+use super::{SOON, ensure, eventually};
+
+/// What throughline is told.
+pub(crate) struct Setup {
+    config: Value,
+    allowed: Vec<String>,
+}
+
+impl Setup {
+    /// All clusters of the world. No confirmations: a change is one touch, and at rest nothing comes
+    /// after it.
+    pub(crate) fn of(world: &World) -> Self {
+        let clusters: Vec<_> = world.clusters.iter().map(super::world::Cluster::config).collect();
+        Self::new(&json!({ "clusters": clusters }))
+            .set(&json!({ "touch": { "confirmAfterMs": [], "confirmAfterOutageMs": 1000 } }))
+    }
+
+    /// Nothing but this.
+    pub(crate) fn new(config: &Value) -> Self {
+        let base = json!({ "admin": { "address": "127.0.0.1:0" }, "log": { "format": "json" } });
+        Self { config: base, allowed: Vec::new() }.set(config)
+    }
+
+    /// Lays more over the configuration: objects member by member, all else as a whole.
+    pub(crate) fn set(mut self, more: &Value) -> Self {
+        lay_over(&mut self.config, more);
+        self
+    }
+
+    /// An ERROR line with this in it is no failure.
+    pub(crate) fn allow(mut self, text: &str) -> Self {
+        self.allowed.push(text.to_owned());
+        self
+    }
+
+    /// Starts the binary; does not wait for anything but its admin port.
+    pub(crate) async fn start(self) -> Throughline {
+        let folder = Folder::new("throughline");
+        let config = folder.path().join("config.yaml");
+        fs::write(&config, serde_json::to_vec_pretty(&self.config).unwrap()).unwrap();
+        let event_log = folder.path().join("events.jsonl");
+        let mut command = Command::new(binary());
+        command.arg("run").arg("--config").arg(&config).arg("--event-log").arg(&event_log);
+        command.env_remove("RUST_LOG").env_remove("KUBECONFIG");
+        let mut process = Process::start_piped("throughline", command, folder.path());
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (stderr, to) = (process.stderr(), lines.clone());
+        // Ends with the process: its end of the pipe is closed then.
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                to.lock().unwrap().push(line);
+            }
+        });
+        let mut started = Throughline {
+            process,
+            folder,
+            event_log,
+            lines,
+            admin: SocketAddr::from(([127, 0, 0, 1], 0)),
+            allowed: self.allowed,
+            finished: false,
+        };
+        started.find_admin().await;
+        started
+    }
+
+    /// Starts it and waits until it is ready.
+    pub(crate) async fn ready(self) -> Throughline {
+        let started = self.start().await;
+        started.wait_ready().await;
+        started
+    }
+}
+
+fn lay_over(below: &mut Value, above: &Value) {
+    match (below, above) {
+        (Value::Object(below), Value::Object(above)) => {
+            for (key, value) in above {
+                lay_over(below.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (below, above) => above.clone_into(below),
+    }
+}
+
+/// The binary that cargo built beside this test or bench; elsewhere `THROUGHLINE_BIN` names it.
+pub(crate) fn binary() -> PathBuf {
+    let built = option_env!("CARGO_BIN_EXE_throughline").map(PathBuf::from);
+    let named = std::env::var_os("THROUGHLINE_BIN").map(PathBuf::from);
+    named.or(built).expect("THROUGHLINE_BIN names the throughline binary")
+}
+
+/// A running throughline; killed when dropped.
+pub(crate) struct Throughline {
+    process: Process,
+    folder: Folder,
+    event_log: PathBuf,
+    lines: Arc<Mutex<Vec<String>>>,
+    admin: SocketAddr,
+    allowed: Vec<String>,
+    finished: bool,
+}
+
+impl Throughline {
+    async fn find_admin(&mut self) {
+        let mut found = None;
+        for _ in 0..1_500 {
+            let told = |line: &String| {
+                let line: Value = serde_json::from_str(line).ok()?;
+                (line["message"] == "admin port listening").then_some(())?;
+                line["address"].as_str()?.parse().ok()
+            };
+            found = self.lines.lock().unwrap().iter().find_map(told);
+            if found.is_some() || self.process.ended().is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.admin = found.unwrap_or_else(|| {
+            panic!("throughline told of no admin port; it said:\n{}", self.log().join("\n"))
+        });
+    }
+
+    /// Waits until `/readyz` says yes.
+    pub(crate) async fn wait_ready(&self) {
+        eventually("throughline is ready", SOON, async || {
+            let (code, body) = self.get("/readyz").await?;
+            ensure(code == 200, || format!("{code}: {body}"))
+        })
+        .await;
+    }
+
+    /// A request to its admin port: status code and body.
+    pub(crate) async fn get(&self, path: &str) -> Result<(u16, String), String> {
+        let (admin, path) = (self.admin, path.to_owned());
+        let asked = tokio::task::spawn_blocking(move || http_get(admin, &path));
+        asked.await.unwrap().map_err(|error| error.to_string())
+    }
+
+    /// Its metrics: name and labels as they are written, to value.
+    pub(crate) async fn metrics(&self) -> BTreeMap<String, f64> {
+        let (code, text) = self.get("/metrics").await.unwrap();
+        assert_eq!(code, 200, "{text}");
+        let sample = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
+    }
+
+    /// What it believes.
+    pub(crate) async fn state(&self) -> Value {
+        let (code, text) = self.get("/state").await.unwrap();
+        assert_eq!(code, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// What it has logged so far, a line each.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    pub(crate) fn logged(&self, text: &str) -> bool {
+        self.lines.lock().unwrap().iter().any(|line| line.contains(text))
+    }
+
+    pub(crate) fn event_log(&self) -> &Path {
+        &self.event_log
+    }
+
+    pub(crate) fn runs(&mut self) -> bool {
+        self.process.ended().is_none()
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn wait_exit(&mut self) -> ExitStatus {
+        let ended = self.process.wait(SOON).await;
+        ended.unwrap_or_else(|| panic!("throughline goes on:\n{}", self.log().join("\n")))
+    }
+
+    /// Stops it as a kubelet does; judges its exit code, its log, its event log.
+    pub(crate) async fn stop(mut self) {
+        self.signal(Signal::TERM);
+        let status = self.wait_exit().await;
+        assert!(status.success(), "throughline ended with {status}:\n{}", self.log().join("\n"));
+        self.judge();
+    }
+
+    /// SIGKILL; its log and event log are judged all the same.
+    pub(crate) fn kill(mut self) {
+        self.process.kill();
+        self.judge();
+    }
+
+    /// No ERROR line that was not asked for, and an event log that verifies, line for line.
+    pub(crate) fn judge(&mut self) {
+        self.finished = true;
+        let is_error = |line: &String| {
+            serde_json::from_str::<Value>(line).map_or(true, |line| line["level"] == "ERROR")
+        };
+        let errors: Vec<_> = self.log().into_iter().filter(is_error).collect();
+        let allowed = |line: &String| self.allowed.iter().any(|text| line.contains(text));
+        let unasked: Vec<_> = errors.iter().filter(|line| !allowed(line)).collect();
+        assert!(unasked.is_empty(), "errors that nobody asked for:\n{unasked:#?}");
+        let mut replay = Command::new(binary());
+        replay.args(["replay", "--mode", "verify"]).arg(&self.event_log);
+        let output = replay.output().unwrap();
+        let [said, complained] =
+            [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+        let said = said.get(said.len().saturating_sub(4_000)..).unwrap_or(&said);
+        let file = self.event_log.display();
+        assert!(output.status.success(), "{file} does not verify:\n{complained}{said}");
+    }
+}
+
+impl Drop for Throughline {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let lines = self.log();
+            let last = lines.iter().rev().take(40).rev().cloned().collect::<Vec<_>>();
+            eprintln!("throughline said last:\n{}", last.join("\n"));
+        } else if !self.finished {
+            eprintln!("throughline was neither stopped nor judged");
+        }
+    }
+}
+
+/// One GET over HTTP/1.0, so that the answer ends with the connection.
+fn http_get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    Ok((code, body.to_owned()))
+}
