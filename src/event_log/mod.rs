@@ -287,7 +287,7 @@ pub enum Problem {
 }
 
 /// The events of version 1.
-pub const EVENT_NAMES: [&str; 13] = [
+pub const EVENT_NAMES: [&str; 14] = [
     "cluster_added",
     "cluster_removed",
     "list_started",

@@ -97,6 +97,7 @@ impl Redactor {
             | Happened::ClusterRemoved { .. }
             | Happened::ListStarted { .. }
             | Happened::ListFinished { .. }
+            | Happened::WatchResumed { .. }
             | Happened::LeadershipAcquired
             | Happened::LeadershipLost
             | Happened::TimedOut => None,
@@ -184,7 +185,8 @@ impl Redactor {
             | Outcome::Unchanged
             | Outcome::Superseded
             | Outcome::NotFound
-            | Outcome::Dropped => None,
+            | Outcome::Dropped
+            | Outcome::DryRun => None,
         }
     }
 
