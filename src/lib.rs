@@ -9,6 +9,7 @@
 //! - [`event_log`]: events from, and to, a file: the versioned JSON-lines format
 //! - [`core`]: the pure machine: events in, actions out; no clock, no I/O
 //! - [`world`]: clusters in memory that behave as API servers do where it matters
+//! - [`front`]: the world's clusters over HTTP, by the API server's protocol
 //! - [`replay`]: a recorded log, driven through the machine: verify or what-if
 //! - [`outage`]: what users saw: when an edge answered 503 for a connector that was up
 //! - [`report`]: text and JSON pictures of a replay
@@ -17,6 +18,7 @@ pub mod admin;
 pub mod config;
 pub mod core;
 pub mod event_log;
+pub mod front;
 pub mod live_log;
 pub mod metrics;
 pub mod outage;
