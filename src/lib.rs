@@ -18,6 +18,7 @@
 //! - [`admin`]: probes, metrics and state over HTTP
 //! - [`event_log`]: events from, and to, a file: the versioned JSON-lines format
 //! - [`world`]: clusters in memory that behave as API servers do where it matters
+//! - [`front`]: the world's clusters over HTTP, by the API server's protocol
 //! - [`replay`]: a recorded log, driven through the machine: verify or what-if
 //! - [`outage`]: what users saw: when an edge answered 503 for a connector that was up
 //! - [`report`]: text and JSON pictures of a replay
@@ -30,6 +31,7 @@ pub mod config;
 pub mod core;
 pub mod event_log;
 pub mod executor;
+pub mod front;
 pub mod gate;
 pub mod live_log;
 pub mod logging;
