@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run test e2e bench lint ci
+.PHONY: help run test e2e bench bench-live lint ci
 .DEFAULT_GOAL := help
 
 LOG ?= fixtures/incident-503.jsonl
@@ -23,6 +23,10 @@ e2e: ## Live tests on real API servers, built first if need be (E2E=NAME runs so
 
 bench: ## The numbers in the README: cost per event, memory, replay speed
 	cargo bench --locked --bench scale --bench replay
+
+bench-live: ## The live run's numbers, on real API servers (about 20 minutes; QUICK=1 for a look)
+	tests/apiserver/build >/dev/null
+	cargo bench --locked --bench live
 
 lint: ## Format, clippy, docs, dependencies: nothing may warn
 	cargo fmt --check

@@ -72,7 +72,9 @@ pub(crate) async fn drive(fleet: &Fleet, rate: u32, seconds: u64) -> Driven {
         ticks.tick().await;
         under_way.push(fleet.move_node(i % fleet.spec.connectors));
         // What is done by now is taken out; the rest goes on while the next tick is waited for.
-        while let Some(Some(done)) = futures::FutureExt::now_or_never(futures::StreamExt::next(&mut under_way)) {
+        while let Some(Some(done)) =
+            futures::FutureExt::now_or_never(futures::StreamExt::next(&mut under_way))
+        {
             done.unwrap();
         }
     }
