@@ -4,20 +4,21 @@
 //!
 //! - [`config`]: what a live run is told: clusters, roles, timings
 //! - [`logging`]: the log for people, as text or JSON
-//! - [`live_log`]: the event log of a live run, written beside the loop
-//! - [`metrics`]: what is counted, for Prometheus and the probes
-//! - [`admin`]: probes, metrics and state over HTTP
-//! - [`client`]: clusters as they are reached: requests with time-outs, errors sorted
-//! - [`clock`]: the shell's clock, which only goes forward
-//! - [`watch`]: one watch of one kind in one cluster → events
 //! - [`run`]: the whole program, live: the loop, start-up, shutdown
+//! - [`client`]: clusters as they are reached: requests with time-outs, errors sorted
+//! - [`watch`]: one watch of one kind in one cluster → events
+//! - [`clock`]: the shell's clock, which only goes forward
+//! - [`core`]: the pure machine: events in, actions out; no clock, no I/O
 //! - [`executor`]: the only writer: queue, per-object order, retries, fates
 //! - [`gate`]: asked before leader-only work
 //! - [`apply`]: one action → one API request; what came back → one outcome
 //! - [`narrate`]: the log lines that people read
+//! - [`live_log`]: the event log of a live run, written beside the loop: rotated, redacted
+//! - [`metrics`]: what is counted, for Prometheus and the probes
+//! - [`admin`]: probes, metrics and state over HTTP
 //! - [`event_log`]: events from, and to, a file: the versioned JSON-lines format
-//! - [`core`]: the pure machine: events in, actions out; no clock, no I/O
 //! - [`world`]: clusters in memory that behave as API servers do where it matters
+//! - [`front`]: the world's clusters over HTTP, by the API server's protocol
 //! - [`replay`]: a recorded log, driven through the machine: verify or what-if
 //! - [`outage`]: what users saw: when an edge answered 503 for a connector that was up
 //! - [`report`]: text and JSON pictures of a replay
@@ -30,6 +31,7 @@ pub mod config;
 pub mod core;
 pub mod event_log;
 pub mod executor;
+pub mod front;
 pub mod gate;
 pub mod live_log;
 pub mod logging;

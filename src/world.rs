@@ -14,6 +14,11 @@ use crate::core::objects::{FIELD_MANAGER, ManagedFields, Object, StringMap};
 use crate::core::time::UnixMillis;
 use crate::event_log::ClusterSpec;
 
+mod history;
+
+pub(crate) use history::Ring;
+pub use history::{Change, Changed, TooOld};
+
 /// The API server's limit for all annotations of one object, keys and values together.
 pub const ANNOTATION_LIMIT_BYTES: usize = 256 * 1024;
 
@@ -52,6 +57,7 @@ struct Store {
     /// Watches that are broken: their events are not seen.
     blind: BTreeSet<Kind>,
     reachable: bool,
+    history: Option<Box<history::History>>,
 }
 
 /// What the carrier has to take from the hub to an edge.
@@ -75,6 +81,8 @@ pub struct World {
     /// Whether writers and times go into `managedFields`.
     managed_fields: bool,
     events: VecDeque<Event>,
+    /// No events: the changes go into histories.
+    silent: bool,
     uids: u64,
 }
 
@@ -92,6 +100,7 @@ impl World {
             carrier_delay_ms,
             managed_fields: false,
             events: VecDeque::new(),
+            silent: false,
             uids: 0,
         }
     }
@@ -223,7 +232,9 @@ impl World {
     }
 
     fn emit(&mut self, what: Happened) {
-        self.events.push_back(Event { at: self.now, what });
+        if !self.silent {
+            self.events.push_back(Event { at: self.now, what });
+        }
     }
 
     /// Creates or replaces an object, by whoever `manager` is; the world gives it a
@@ -271,7 +282,11 @@ impl World {
             BTreeSet::new()
         };
         let object = Arc::new(object);
-        store.objects[kind.index()].insert(key, object.clone());
+        let what = match store.objects[kind.index()].insert(key, object.clone()) {
+            Some(_) => Changed::Modified,
+            None => Changed::Added,
+        };
+        store.record(what, &object);
         let blind = store.blind.contains(&kind);
         match tell {
             Tell::Applied if !blind => {
@@ -382,6 +397,7 @@ impl World {
         let Some(mut object) = store.objects[kind.index()].remove(&key) else { return };
         store.version += 1;
         Arc::make_mut(&mut object).meta.resource_version = store.version.to_string().into();
+        store.record(Changed::Deleted, &object);
         if !store.blind.contains(&kind) {
             self.emit(Happened::Deleted { cluster: cluster.clone(), object });
         }

@@ -24,7 +24,8 @@ fn what_is_written_reads_back_to_the_same_bytes() {
 
 #[test]
 fn the_sample_has_every_event_and_every_outcome() {
-    for name in EVENT_NAMES {
+    // A gap is no line: the reader warns of it.
+    for name in EVENT_NAMES.into_iter().filter(|name| *name != "log_gap") {
         assert!(sample().contains(&format!(r#""event":"{name}""#)), "{name}");
     }
     for name in OUTCOME_NAMES {
@@ -138,7 +139,7 @@ fn refuses_lines_and_says_where_and_why() {
         ("12", "the line is not a JSON object but `12`"),
         (
             r#"{"at_ms":1,"event":"renamed"}"#,
-            r#"x.jsonl:3: event "renamed" is not known; version 1 has cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, watch_lost, leadership_acquired, leadership_lost, action_finished, timed_out"#,
+            r#"x.jsonl:3: event "renamed" is not known; version 1 has cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, watch_lost, watch_resumed, leadership_acquired, leadership_lost, action_finished, timed_out"#,
         ),
         (r#"{"event":"timed_out"}"#, r#"this "timed_out" line lacks "at_ms""#),
         (r#"{"at_ms":null,"event":"timed_out"}"#, r#"this "timed_out" line lacks "at_ms""#),

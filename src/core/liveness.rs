@@ -175,7 +175,7 @@ fn field(key: &str, fields: &[&'static str]) -> &'static str {
 
 /// `foldName` of `encoding/json/fold.go`: to the letters of a field's name fold their other case
 /// and, of all of Unicode, U+017F (ſ) and U+212A (the Kelvin sign).
-fn folds_to(key: &str, field: &str) -> bool {
+pub(crate) fn folds_to(key: &str, field: &str) -> bool {
     let folded = key.chars().map(|c| match c {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',

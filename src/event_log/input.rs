@@ -81,6 +81,18 @@ pub fn holds_outcomes(path: &str) -> io::Result<Option<bool>> {
     if path == "-" || !std::fs::metadata(path)?.is_file() {
         return Ok(None);
     }
+    if let Ok(reader) = super::Reader::open(path) {
+        for file in reader.files() {
+            if one_holds_outcomes(file)? {
+                return Ok(Some(true));
+            }
+        }
+        return Ok(Some(false));
+    }
+    one_holds_outcomes(path).map(Some)
+}
+
+fn one_holds_outcomes(path: &str) -> io::Result<bool> {
     let (mut input, _) = open(path)?;
     let finder = memchr::memmem::Finder::new(OUTCOME);
     let mut block = Vec::with_capacity(2 * BLOCK_BYTES);
@@ -90,10 +102,10 @@ pub fn holds_outcomes(path: &str) -> io::Result<Option<bool>> {
         block.drain(..kept);
         let read = input.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut block);
         if finder.find(&block).is_some() {
-            return Ok(Some(true));
+            return Ok(true);
         }
         if read.map_or(true, |n| n == 0) {
-            return Ok(Some(false));
+            return Ok(false);
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::de::{Error, IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::{ClusterSpec, VERSION};
+use super::{ClusterSpec, Part, VERSION};
 use crate::core::action::Action;
 use crate::core::event::{Happened, Outcome};
 use crate::core::ids::{ActionId, ClusterName, Kind, Role};
@@ -37,6 +37,7 @@ pub(super) enum EventName {
     LeadershipLost,
     ActionFinished,
     TimedOut,
+    LogGap,
     Unknown(String),
 }
 
@@ -56,6 +57,7 @@ impl EventName {
             "leadership_lost" => Self::LeadershipLost,
             "action_finished" => Self::ActionFinished,
             "timed_out" => Self::TimedOut,
+            "log_gap" => Self::LogGap,
             other => Self::Unknown(other.to_owned()),
         }
     }
@@ -76,6 +78,7 @@ impl EventName {
             Self::LeadershipLost => "leadership_lost",
             Self::ActionFinished => "action_finished",
             Self::TimedOut => "timed_out",
+            Self::LogGap => "log_gap",
             Self::Unknown(name) => name,
         }
     }
@@ -119,6 +122,8 @@ pub(super) struct RawLine<'a> {
     pub(super) resource_version: Option<Text<'a>>,
     pub(super) retry_after_ms: Option<u64>,
     pub(super) roles: Option<Vec<Role>>,
+    /// Of a gap: how many.
+    pub(super) lines: Option<u64>,
     /// Boxed, because most lines have none and every line is moved.
     pub(super) action: Option<Box<Action>>,
     #[serde(borrow)]
@@ -172,6 +177,8 @@ pub(super) struct HeaderSketch<'a> {
 pub(super) struct RawHeader {
     pub(super) clusters: Option<Vec<ClusterSpec>>,
     pub(super) settings: Option<Settings>,
+    pub(super) part: Option<u64>,
+    pub(super) started_ms: Option<UnixMillis>,
 }
 
 /// A header on its way out.
@@ -179,20 +186,31 @@ pub(super) struct RawHeader {
 pub(super) struct HeaderOut<'a> {
     log: &'static str,
     version: u64,
+    #[serde(flatten)]
+    part: Option<Part>,
     clusters: &'a [ClusterSpec],
     #[serde(skip_serializing_if = "Option::is_none")]
     settings: Option<&'a Settings>,
 }
 
-impl<'a> From<&'a super::Header> for HeaderOut<'a> {
-    fn from(header: &'a super::Header) -> Self {
+impl<'a> HeaderOut<'a> {
+    pub(super) fn new(header: &'a super::Header, part: Option<Part>) -> Self {
         Self {
             log: "throughline",
             version: VERSION,
+            part,
             clusters: &header.clusters,
             settings: header.settings.as_ref(),
         }
     }
+}
+
+/// A gap on its way out.
+#[derive(Serialize)]
+pub(super) struct GapOut {
+    pub(super) at_ms: UnixMillis,
+    pub(super) event: &'static str,
+    pub(super) lines: u64,
 }
 
 /// A decision on its way out.

@@ -13,6 +13,9 @@
 //! [`Reader`] reads plain, gzip and zstd files; [`Writer`] writes. `object` is the Kubernetes
 //! object itself, so that a saved watch stream becomes a log by wrapping each of its objects.
 //!
+//! A log that is rotated is a set of files: `FILE`, and before it `FILE.1`, `FILE.2` and so on. Each
+//! has a header, which says the how-manieth [`Part`] it is. Opening `FILE` reads all of them.
+//!
 //! What the reader makes of a log that is not quite as above:
 //!
 //! | it meets | it |
@@ -21,12 +24,15 @@
 //! | an unknown event, a wrong version, a missing member | refuses, see [`Problem`] |
 //! | a torn last line, a compressed stream that breaks off | warns, and ends there |
 //! | an object of a kind that means nothing here | warns once a kind, and skips it |
+//! | a `log_gap` line, a rotated log without its beginning | warns, and keeps it for [`Reader::gaps`] |
 //! | a time before that of an earlier line | warns, and takes the earlier line's time |
 
 mod input;
 mod line;
 mod parse;
+mod parts;
 mod read;
+pub mod redact;
 mod write;
 
 use std::fmt;
@@ -40,6 +46,7 @@ use crate::core::event::Event;
 use crate::core::ids::{ClusterName, Role};
 use crate::core::objects::ObjectError;
 use crate::core::settings::Settings;
+use crate::core::time::UnixMillis;
 
 pub use input::holds_outcomes;
 pub use read::Reader;
@@ -69,6 +76,18 @@ pub struct Header {
     /// The machine's settings while the log was written; `None` for a log that was recorded
     /// without throughline.
     pub settings: Option<Settings>,
+}
+
+/// Which file of a rotated log a file is; it stands in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// Counted from 1. The file with the log's latest part has the log's name, the one before it
+    /// that name and `.1`, and so on.
+    #[serde(rename = "part")]
+    pub number: u64,
+    /// When the log was started; the same in all of its parts.
+    #[serde(rename = "started_ms")]
+    pub started: UnixMillis,
 }
 
 /// A line after the header.
@@ -268,7 +287,7 @@ pub enum Problem {
 }
 
 /// The events of version 1.
-pub const EVENT_NAMES: [&str; 13] = [
+pub const EVENT_NAMES: [&str; 14] = [
     "cluster_added",
     "cluster_removed",
     "list_started",
@@ -282,6 +301,7 @@ pub const EVENT_NAMES: [&str; 13] = [
     "leadership_lost",
     "action_finished",
     "timed_out",
+    "log_gap",
 ];
 
 /// The outcomes of an `action_finished` line.

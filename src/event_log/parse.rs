@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
 use super::line::{EventName, HeaderSketch, RawHeader, RawLine, Sketch, Text};
-use super::{Header, Line, Problem, VERSION};
+use super::{Header, Line, Part, Problem, VERSION};
 use crate::core::action::Decision;
 use crate::core::event::{Event, Happened, Outcome};
 use crate::core::ids::{ClusterName, Kind, Map};
@@ -30,6 +30,9 @@ pub(super) struct Parser {
     skipped_kinds: BTreeSet<String>,
     /// With the line each is about.
     warnings: Vec<(u64, String)>,
+    /// Those of them that tell what is missing.
+    gaps: Vec<(u64, String)>,
+    has_gaps: bool,
 }
 
 impl Problem {
@@ -62,6 +65,17 @@ impl Parser {
 
     pub(super) fn take_warnings(&mut self) -> Vec<(u64, String)> {
         std::mem::take(&mut self.warnings)
+    }
+
+    pub(super) fn take_gaps(&mut self) -> Vec<(u64, String)> {
+        std::mem::take(&mut self.gaps)
+    }
+
+    /// Warns of lines that the log should have.
+    pub(super) fn gap(&mut self, line_number: u64, text: String) {
+        self.has_gaps = true;
+        self.gaps.push((line_number, text.clone()));
+        self.warn(line_number, text);
     }
 
     pub(super) fn add_cluster(&mut self, cluster: &ClusterName) {
@@ -189,6 +203,19 @@ impl Parser {
             EventName::LeadershipAcquired => Happened::LeadershipAcquired,
             EventName::LeadershipLost => Happened::LeadershipLost,
             EventName::TimedOut => Happened::TimedOut,
+            EventName::LogGap => {
+                let lines = raw.lines.ok_or_else(|| Problem::missing(&event, "lines"))?;
+                self.at(at_ms, number);
+                let lines = if lines == 1 { "a line".into() } else { format!("{lines} lines") };
+                self.gap(
+                    number,
+                    format!(
+                        "the log lacks {lines} here, which could not be written; what was decided \
+                         after it may have been decided on what is missing"
+                    ),
+                );
+                return Ok(None);
+            }
             EventName::Unknown(name) => return Err(Problem::UnknownEvent { name }),
         };
         Ok(Some(Line::Event(Event { at: self.at(at_ms, number), what })))
@@ -215,11 +242,15 @@ impl Parser {
     }
 
     fn cluster(
-        &self,
+        &mut self,
         event: &EventName,
         cluster: Option<Text<'_>>,
     ) -> Result<ClusterName, Problem> {
         let Text(cluster) = cluster.ok_or_else(|| Problem::missing(event, "cluster"))?;
+        if self.has_gaps && !cluster.is_empty() && !self.clusters.contains_key(&*cluster) {
+            // The line that named it may well be among those that are missing.
+            self.add_cluster(&ClusterName::from(&*cluster));
+        }
         self.clusters.get(&*cluster).cloned().ok_or_else(|| {
             let mut known: Vec<_> = self.clusters.values().map(|c| c.as_str()).collect();
             known.sort_unstable();
@@ -295,7 +326,7 @@ pub(super) fn content(line: &[u8], line_number: u64) -> &[u8] {
 
 /// Reads the first line. What it is comes before what is wrong with it: a file of another sort or
 /// of another version must not be told about its members.
-pub(super) fn read_header(line: &[u8]) -> Result<Header, Problem> {
+pub(super) fn read_header(line: &[u8]) -> Result<(Header, Option<Part>), Problem> {
     let line = text(line)?;
     let other = |hint| Problem::NotAHeader { excerpt: excerpt(line.as_bytes(), 1), hint };
     let sketch: HeaderSketch<'_> = match serde_json::from_str(line) {
@@ -343,7 +374,9 @@ pub(super) fn read_header(line: &[u8]) -> Result<Header, Problem> {
             ));
         }
     }
-    Ok(Header { clusters, settings: raw.settings })
+    let part = raw.part.zip(raw.started_ms);
+    let part = part.map(|(number, started)| Part { number, started });
+    Ok((Header { clusters, settings: raw.settings }, part))
 }
 
 fn text(line: &[u8]) -> Result<&str, Problem> {

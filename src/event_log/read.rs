@@ -1,11 +1,13 @@
 //! The reader: each line is parsed once, straight from its bytes into its members.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
 use super::input::{self, Progress};
 use super::parse::{Parser, content, read_header};
-use super::{Header, LINE_BYTES_MAX, Line, LogError, Problem, Warning};
+use super::parts;
+use super::{Header, LINE_BYTES_MAX, Line, LogError, Part, Problem, Warning};
 
 /// Reads an event log line by line, in memory bounded by its longest line.
 ///
@@ -21,7 +23,14 @@ pub struct Reader<R> {
     is_exhausted: bool,
     is_done: bool,
     header: Header,
+    part: Option<Part>,
     parser: Parser,
+    /// What earlier files gave cause to.
+    warnings: Vec<Warning>,
+    gaps: Vec<Warning>,
+    /// The later files of a rotated log, at their first line after the header.
+    later: VecDeque<Self>,
+    files_read: usize,
 }
 
 /// How a line ended.
@@ -35,7 +44,26 @@ enum Ending {
 impl Reader<Box<dyn BufRead + Send>> {
     /// Opens the log at `path`, `-` for stdin, and reads its header. Gzip and zstd are recognised
     /// by their first bytes, whatever the name.
+    ///
+    /// Of a log that was rotated, the files before `path` are read first: `path.1` and so on. Where
+    /// one of them is missing, reading begins after it, and [`Reader::gaps`] tells.
     pub fn open(path: &str) -> Result<Self, LogError> {
+        let mut reader = Self::open_one(path)?;
+        let mut name = path.to_owned();
+        while let Some(part) = reader.part.filter(|part| part.number > 1) {
+            name = parts::before(&name);
+            match Self::open_one(&name) {
+                Ok(before) if before.part == Some(part.before()) => reader = before.then(reader),
+                other => {
+                    reader.parser.gap(1, parts::missing(part, &name, other.err().as_ref()));
+                    break;
+                }
+            }
+        }
+        Ok(reader)
+    }
+
+    fn open_one(path: &str) -> Result<Self, LogError> {
         let (name, opened) = if path == "-" {
             ("stdin", input::decompressing(io::stdin()).map(|input| (input, None)))
         } else {
@@ -88,16 +116,61 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// How much of a regular file was read, from 0 to 1, a buffer ahead of the lines; `None` for
-    /// other inputs, whose size is not known.
+    /// other inputs, whose size is not known. Of a rotated log each file counts alike.
     pub fn progress(&self) -> Option<f64> {
-        self.progress.as_ref().map(Progress::fraction)
+        let files = self.files_read + 1 + self.later.len();
+        let read = self.files_read as f64 + self.progress.as_ref()?.fraction();
+        Some(read / files as f64)
+    }
+
+    /// The files that are read, the one at hand first.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.name).chain(self.later.iter().map(|reader| &*reader.name))
     }
 
     /// The warnings since the last call. There are few: one a kind or a cause, not one a line.
     /// Those about the log as a whole come with its end.
     pub fn warnings(&mut self) -> Vec<Warning> {
+        self.take_told();
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// The gaps since the last call, of which there were warnings as well: lines that could not be
+    /// written, and beginnings that were rotated away.
+    pub fn gaps(&mut self) -> Vec<Warning> {
+        self.take_told();
+        std::mem::take(&mut self.gaps)
+    }
+
+    fn take_told(&mut self) {
         let warning = |(line, text)| Warning { file: self.name.clone(), line, text };
-        self.parser.take_warnings().into_iter().map(warning).collect()
+        self.warnings.extend(self.parser.take_warnings().into_iter().map(warning));
+        self.gaps.extend(self.parser.take_gaps().into_iter().map(warning));
+    }
+
+    /// Reads `later` when this file is read.
+    fn then(mut self, mut later: Self) -> Self {
+        self.later.append(&mut later.later);
+        self.later.push_front(later);
+        self
+    }
+
+    /// Goes on with the next file, if there is one. Its clusters are known from the first header
+    /// and the lines since, but after a gap.
+    fn next_file(&mut self) -> bool {
+        let Some(next) = self.later.pop_front() else { return false };
+        self.take_told();
+        for cluster in &next.header.clusters {
+            self.parser.add_cluster(&cluster.name);
+        }
+        self.name = next.name;
+        self.input = next.input;
+        self.progress = next.progress;
+        self.line_number = next.line_number;
+        self.bytes_read += next.bytes_read;
+        self.is_exhausted = next.is_exhausted;
+        self.files_read += 1;
+        true
     }
 
     fn headless(name: &str, input: R) -> Self {
@@ -111,6 +184,11 @@ impl<R: BufRead> Reader<R> {
             is_exhausted: false,
             is_done: false,
             header: Header { clusters: Vec::new(), settings: None },
+            part: None,
+            warnings: Vec::new(),
+            gaps: Vec::new(),
+            later: VecDeque::new(),
+            files_read: 0,
             parser: Parser::default(),
         }
     }
@@ -121,7 +199,7 @@ impl<R: BufRead> Reader<R> {
             let line = content(&self.buffer, self.line_number);
             match (line.is_empty(), ending) {
                 (false, Some(ending)) => {
-                    self.header = match (read_header(line), ending) {
+                    (self.header, self.part) = match (read_header(line), ending) {
                         (Ok(header), _) => header,
                         (Err(_), Ending::BrokenOff(source)) => return Err(self.unreadable(source)),
                         (Err(problem), _) => return Err(self.refused(problem)),
@@ -144,6 +222,9 @@ impl<R: BufRead> Reader<R> {
     fn read_line(&mut self) -> Result<Option<Line>, LogError> {
         loop {
             let Some(ending) = self.fill()? else {
+                if self.next_file() {
+                    continue;
+                }
                 self.parser.sum_up(self.line_number);
                 return Ok(None);
             };

@@ -4,10 +4,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::Header;
-use super::line::{DecisionOut, EventOut, HeaderOut};
+use super::line::{DecisionOut, EventOut, GapOut, HeaderOut};
+use super::{Header, Part};
 use crate::core::action::Decision;
 use crate::core::event::Event;
+use crate::core::time::UnixMillis;
 
 /// Writes an event log. Each line, its `\n` included, reaches the sink in a single `write_all`,
 /// so a crash tears at most the last line. Nothing is flushed but by [`Writer::flush`].
@@ -20,9 +21,23 @@ pub struct Writer<W: Write> {
 impl<W: Write> Writer<W> {
     /// Starts a log: writes the header line.
     pub fn new(sink: W, header: &Header) -> io::Result<Self> {
+        Self::start(sink, header, None)
+    }
+
+    /// Starts one file of a log that is rotated.
+    pub fn part(sink: W, header: &Header, part: Part) -> io::Result<Self> {
+        Self::start(sink, header, Some(part))
+    }
+
+    fn start(sink: W, header: &Header, part: Option<Part>) -> io::Result<Self> {
         let mut writer = Self { sink, line: Vec::new() };
-        writer.write(&HeaderOut::from(header))?;
+        writer.write(&HeaderOut::new(header, part))?;
         Ok(writer)
+    }
+
+    /// Writes that so many lines are missing here.
+    pub fn gap(&mut self, at: UnixMillis, lines: u64) -> io::Result<()> {
+        self.write(&GapOut { at_ms: at, event: "log_gap", lines })
     }
 
     /// Writes what entered the machine.
@@ -39,6 +54,11 @@ impl<W: Write> Writer<W> {
     /// Flushes the sink.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
+    }
+
+    /// The sink. What is done to it must leave whole lines there.
+    pub fn sink_mut(&mut self) -> &mut W {
+        &mut self.sink
     }
 
     /// Gives back the sink, e.g. to finish a compressed stream.

@@ -175,6 +175,12 @@ pub fn replay<R: BufRead + Send, W: Write>(
     story.replay.ways = ways;
     story.replay.recorded = recorded;
     story.replay.replayed = if mode == Mode::WhatIf { replayed } else { Vec::new() };
+    if mode == Mode::Verify {
+        // First, because the differences that follow may come of them.
+        let gaps =
+            reader.gaps().into_iter().map(|gap| format!("{}:{}: {}", gap.file, gap.line, gap.text));
+        story.replay.verdict.problems.splice(0..0, gaps);
+    }
     let mut replay = story.finish();
     replay.warnings = reader.warnings().iter().map(ToString::to_string).collect();
     Ok(replay)

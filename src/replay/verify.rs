@@ -25,7 +25,7 @@ pub(super) fn run<W: Write>(
     while let Some(line) = next()? {
         match line {
             Line::Event(event) => {
-                if compared == 0 && story.replay.events == 0 {
+                if story.replay.events == 0 {
                     story.begin(event.at);
                     for cluster in story.replay.clusters.clone() {
                         let what =

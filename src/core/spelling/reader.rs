@@ -7,11 +7,11 @@
 use std::borrow::Cow;
 
 /// How deep Go's scanner follows (`maxNestingDepth` in `encoding/json/scanner.go`).
-pub(in crate::core) const GO_DEPTH_MAX: usize = 10_000;
+pub(crate) const GO_DEPTH_MAX: usize = 10_000;
 
 /// Reads one value after the other. Every method passes over white space first, and returns `None`
 /// for what is not JSON or not what was asked for; the reader is of no more use then.
-pub(in crate::core) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     text: &'a str,
     at: usize,
     /// How many more arrays and objects may be opened.
@@ -20,26 +20,31 @@ pub(in crate::core) struct Reader<'a> {
 
 /// A string as it stands in the text, without its quotes.
 #[derive(Clone, Copy)]
-pub(in crate::core) struct Text<'a> {
+pub(crate) struct Text<'a> {
     raw: &'a str,
     is_escaped: bool,
 }
 
 impl<'a> Text<'a> {
     /// What the string says.
-    pub(in crate::core) fn get(self) -> Cow<'a, str> {
+    pub(crate) fn get(self) -> Cow<'a, str> {
         if self.is_escaped { Cow::Owned(unescape(self.raw)) } else { Cow::Borrowed(self.raw) }
     }
 }
 
 impl<'a> Reader<'a> {
     /// At the beginning of `text`.
-    pub(in crate::core) fn new(text: &'a str, depth_max: usize) -> Self {
+    pub(crate) fn new(text: &'a str, depth_max: usize) -> Self {
         Self { text, at: 0, depth_left: depth_max }
     }
 
+    /// How many bytes of the text were passed over.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
     /// The next byte that is not white space.
-    pub(in crate::core) fn peek(&mut self) -> Option<u8> {
+    pub(crate) fn peek(&mut self) -> Option<u8> {
         loop {
             let byte = *self.text.as_bytes().get(self.at)?;
             if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
@@ -50,12 +55,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Nothing but white space is left.
-    pub(in crate::core) fn end(&mut self) -> Option<()> {
+    pub(crate) fn end(&mut self) -> Option<()> {
         self.peek().is_none().then_some(())
     }
 
     /// `true`, `false` or `null`.
-    pub(in crate::core) fn word(&mut self) -> Option<&'static str> {
+    pub(crate) fn word(&mut self) -> Option<&'static str> {
         self.peek()?;
         let rest = self.text.get(self.at..)?;
         let word = ["null", "true", "false"].into_iter().find(|word| rest.starts_with(word))?;
@@ -64,7 +69,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number, as it is written.
-    pub(in crate::core) fn number(&mut self) -> Option<&'a str> {
+    pub(crate) fn number(&mut self) -> Option<&'a str> {
         let is_negative = self.peek()? == b'-';
         let start = self.at;
         self.at += usize::from(is_negative);
@@ -85,7 +90,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A string.
-    pub(in crate::core) fn string(&mut self) -> Option<Text<'a>> {
+    pub(crate) fn string(&mut self) -> Option<Text<'a>> {
         self.expect(b'"')?;
         let start = self.at;
         let mut is_escaped = false;
@@ -108,7 +113,7 @@ impl<'a> Reader<'a> {
 
     /// An object: `each` is called with the key where the reader stands before the value, which it
     /// reads.
-    pub(in crate::core) fn object(
+    pub(crate) fn object(
         &mut self,
         mut each: impl FnMut(&mut Self, Cow<'a, str>) -> Option<()>,
     ) -> Option<()> {
@@ -120,15 +125,12 @@ impl<'a> Reader<'a> {
 
     /// An array: `each` is called with the index where the reader stands before the value, which it
     /// reads.
-    pub(in crate::core) fn array(
-        &mut self,
-        each: impl FnMut(&mut Self, usize) -> Option<()>,
-    ) -> Option<()> {
+    pub(crate) fn array(&mut self, each: impl FnMut(&mut Self, usize) -> Option<()>) -> Option<()> {
         self.container(b'[', b']', each)
     }
 
     /// Passes over a value of any kind, and returns it as it is written. Needs no stack.
-    pub(in crate::core) fn skip(&mut self) -> Option<&'a str> {
+    pub(crate) fn skip(&mut self) -> Option<&'a str> {
         self.peek()?;
         let start = self.at;
         // What will close the arrays and objects that are open.

@@ -1,0 +1,145 @@
+//! Lists: pages of one moment, and tokens for the next page.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::Response;
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::route::{Params, Target};
+use super::status::{Failure, json_response};
+use super::store::Item;
+
+/// Where the next page starts.
+#[derive(Debug, PartialEq, Eq)]
+struct Token {
+    /// The moment of the list; `None` goes on with what is there now.
+    version: Option<u64>,
+    /// The last key that was given.
+    after: String,
+}
+
+impl Token {
+    fn encode(&self) -> String {
+        let version = self.version.map_or_else(|| "now".to_owned(), |v| v.to_string());
+        let after: String = self.after.bytes().map(|b| format!("{b:02x}")).collect();
+        format!("{version}.{after}")
+    }
+
+    fn decode(token: &str) -> Result<Self, Failure> {
+        let read = || {
+            let (version, after) = token.split_once('.')?;
+            let version = match version {
+                "now" => None,
+                number => Some(number.parse().ok()?),
+            };
+            let byte = |i| u8::from_str_radix(after.get(i..i + 2)?, 16).ok();
+            let after: Option<Vec<u8>> = (0..after.len()).step_by(2).map(byte).collect();
+            Some(Self { version, after: String::from_utf8(after?).ok()? })
+        };
+        read().ok_or_else(|| {
+            Failure::bad_request("invalid continue token: continue key is not valid")
+        })
+    }
+}
+
+/// Answers a list.
+///
+/// # Errors
+/// A version or token that can't be read, is too old (410) or is not reached yet (504).
+pub(super) fn list(
+    shared: &Shared,
+    target: &Target,
+    params: &Params,
+) -> Result<Response<Body>, Failure> {
+    let resource = target.resource;
+    let namespace = target.namespace.as_deref();
+    let mut cluster = shared.lock();
+    let now = cluster.version();
+    let key = |version| (version, resource, target.namespace.clone());
+    let mut limit = params.limit()?;
+    let mut version = now;
+    let mut after = None;
+    if !params.continue_.is_empty() {
+        let token = Token::decode(&params.continue_)?;
+        version = token.version.unwrap_or(now);
+        after = Some(token.after);
+    } else if let Some(asked) = asked_version(&params.resource_version)? {
+        if asked > now {
+            return Err(Failure::too_new(asked, now));
+        }
+        if params.resource_version_match == "Exact" {
+            version = asked;
+        }
+    } else if params.resource_version == "0" {
+        // Whatever the watch cache has is given as a whole.
+        limit = 0;
+    }
+    let items: Arc<[Item]> = match cluster.local.kept(&key(version)) {
+        Some(items) => items,
+        None if version == now => cluster.all(resource, namespace).into(),
+        None => {
+            return Err(after.map_or_else(Failure::list_too_old, |after| {
+                Failure::continue_too_old(&Token { version: None, after }.encode())
+            }));
+        }
+    };
+    let name = |item: &Item| item.key().to_string();
+    let start = after.map_or(0, |after| items.partition_point(|i| name(i) <= after));
+    let end = if limit == 0 { items.len() } else { items.len().min(start.saturating_add(limit)) };
+    let mut metadata = json!({"resourceVersion": version.to_string()});
+    let last = items.get(end.wrapping_sub(1)).filter(|_| end < items.len());
+    if let Some(last) = last {
+        let token = Token { version: Some(version), after: name(last) };
+        metadata["continue"] = token.encode().into();
+        metadata["remainingItemCount"] = (items.len() - end).into();
+        cluster.local.keep(key(version), items.clone());
+    }
+    drop(cluster);
+    let page = items.get(start..end).unwrap_or_default();
+    let values: Vec<Value> = page.iter().map(|item| list_item(item, resource.built_in())).collect();
+    let list = json!({
+        "apiVersion": resource.api_version(),
+        "kind": format!("{}List", resource.kind()),
+        "metadata": metadata,
+        "items": values,
+    });
+    Ok(json_response(200, &list))
+}
+
+/// Items of built-in kinds stand in their list without `apiVersion` and `kind`.
+fn list_item(item: &Item, built_in: bool) -> Value {
+    let mut value = item.to_value();
+    if let Some(members) = value.as_object_mut().filter(|_| built_in) {
+        members.remove("apiVersion");
+        members.remove("kind");
+    }
+    value
+}
+
+/// The version a query asks for; `None` when it asks for none, or any.
+pub(super) fn asked_version(text: &str) -> Result<Option<u64>, Failure> {
+    match text {
+        "" | "0" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| Failure::no_version(text, true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_as_it_was_written() {
+        for token in [
+            Token { version: Some(12), after: "ns-a/x".into() },
+            Token { version: None, after: "/üb".into() },
+        ] {
+            assert_eq!(Token::decode(&token.encode()).unwrap(), token);
+        }
+        for broken in ["", "garbage", "1.zz", "x.00", "1.0", "1.ff", "1.ü"] {
+            assert!(Token::decode(broken).is_err(), "{broken}");
+        }
+    }
+}

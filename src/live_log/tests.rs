@@ -1,0 +1,194 @@
+//! A disk that fails now and then, as told: what it leaves is a log that can be read.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use super::files::{Create, LogFile};
+use super::*;
+use crate::core::ids::Kind;
+use crate::event_log::{ClusterSpec, Line, Reader, Writer};
+
+/// What becomes of the next writes: `None` succeeds, else so many bytes are written before the disk
+/// is full. After the last all succeed.
+type Script = Arc<Mutex<Vec<Option<usize>>>>;
+
+struct Flaky {
+    file: File,
+    script: Script,
+    can_cut: bool,
+}
+
+impl Write for Flaky {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut script = self.script.lock().unwrap();
+        match script.first().copied() {
+            None => self.file.write(bytes),
+            Some(None) => {
+                script.remove(0);
+                self.file.write_all(bytes).map(|()| bytes.len())
+            }
+            // First the part that fits, then the error, as `write_all` gets it from a disk.
+            Some(Some(0)) => {
+                script.remove(0);
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            Some(Some(room)) => {
+                script[0] = Some(0);
+                // Never a whole line but for its end, which would count as both there and lost.
+                let room = room.min(bytes.len() - 2);
+                self.file.write_all(&bytes[..room]).map(|()| room)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl LogFile for Flaky {
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        if self.can_cut { self.file.set_len(bytes) } else { Err(io::ErrorKind::Unsupported.into()) }
+    }
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder =
+        std::env::temp_dir().join(format!("throughline-live-log-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    folder
+}
+
+fn header() -> Header {
+    let roles = vec![crate::core::ids::Role::Edge];
+    Header { clusters: vec![ClusterSpec { name: "edge".into(), roles }], settings: None }
+}
+
+/// The `number`-th line, of 20 kB: three and a bit are written at once.
+fn event(number: u64) -> Event {
+    let error = format!("{number} {}", "x".repeat(20_000));
+    let what = Happened::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
+    Event { at: UnixMillis(1000 + number), what }
+}
+
+fn flaky(script: Script, can_cut: bool) -> Create {
+    Box::new(move |path: &Path| {
+        let file = File::options().append(true).create(true).open(path)?;
+        Ok(Box::new(Flaky { file, script: script.clone(), can_cut }) as Box<dyn LogFile>)
+    })
+}
+
+/// Runs the writer on so many lines, here and now.
+fn write(path: &Path, script: &[Option<usize>], can_cut: bool, lines: u64, max_bytes: u64) {
+    let script = Arc::new(Mutex::new(script.to_vec()));
+    let create = flaky(script.clone(), can_cut);
+    let part = Part { number: 1, started: UnixMillis(7) };
+    let files = Files::start(path, max_bytes, 50, part, create).unwrap();
+    let (metrics, waiting) = (Arc::new(Metrics::new()), Arc::new(AtomicUsize::new(0)));
+    let pauses = (Duration::ZERO, Duration::ZERO);
+    let worker = Worker::new(files, header(), None, metrics, waiting, pauses).unwrap();
+    let (send, receive) = channel();
+    for number in 0..lines {
+        send.send(Entry { bytes: 0, what: What::Event(event(number)) }).unwrap();
+    }
+    drop(send);
+    worker.run(&receive);
+    assert_eq!(script.lock().unwrap().first(), None, "the script was not played to its end");
+}
+
+/// The numbers of the lines that are there, and how many the gaps say are not.
+fn read(path: &Path) -> (Vec<u64>, u64) {
+    let mut reader = Reader::open(path.to_str().unwrap()).unwrap();
+    let mut numbers = Vec::new();
+    while let Some(line) = reader.next_line().unwrap() {
+        let Line::Event(Event { what: Happened::WatchLost { error, .. }, .. }) = line else {
+            panic!("a line that nobody wrote")
+        };
+        numbers.push(error.split_once(' ').unwrap().0.parse().unwrap());
+    }
+    let said = |text: &str| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
+    let gaps = reader.gaps();
+    let missing = gaps.iter().map(|gap| {
+        assert!(gap.text.starts_with("the log lacks "), "{gap}");
+        said(&gap.text).unwrap_or(1)
+    });
+    (numbers, missing.sum())
+}
+
+#[test]
+fn whatever_a_full_disk_tears_the_log_can_be_read_and_tells_what_it_lacks() {
+    let folder = folder("full");
+    let mut lost_at_most = 0;
+    for can_cut in [true, false] {
+        for max_bytes in [1 << 30, 100_000] {
+            for ok_before in 0..6 {
+                for torn in [&[0][..], &[1], &[50], &[20_100], &[20_050, 3, 0, 41_000]] {
+                    let path =
+                        folder.join(format!("log-{can_cut}-{max_bytes}-{ok_before}-{torn:?}"));
+                    let mut script = vec![None; ok_before];
+                    script.extend(torn.iter().copied().map(Some));
+                    write(&path, &script, can_cut, 30, max_bytes);
+                    let (numbers, missing) = read(&path);
+                    assert!(numbers.is_sorted_by(|a, b| a < b), "{path:?}: {numbers:?}");
+                    assert_eq!(numbers.len() as u64 + missing, 30, "{path:?}: {numbers:?}");
+                    lost_at_most = lost_at_most.max(missing);
+                }
+            }
+        }
+    }
+    assert!((4..20).contains(&lost_at_most), "{lost_at_most}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn who_makes_room_by_the_log_itself_loses_no_more_than_that() {
+    let folder = folder("room");
+    for how in ["deleted", "emptied", "replaced"] {
+        let path = folder.join(how);
+        let script: Script = Arc::new(Mutex::new(vec![None, Some(0)]));
+        let create = flaky(script, true);
+        let part = Part { number: 1, started: UnixMillis(7) };
+        let mut files = Files::start(&path, 1 << 30, 3, part, create).unwrap();
+        let line = |number| {
+            let mut writer = Writer::new(Vec::new(), &header()).unwrap();
+            writer.sink_mut().clear();
+            writer.event(&event(number)).unwrap();
+            writer.into_inner()
+        };
+        files.append(&header(), &line(1)).unwrap();
+        assert_eq!(files.append(&header(), &line(2)).unwrap_err().0, 0);
+        match how {
+            "deleted" => fs::remove_file(&path).unwrap(),
+            "emptied" => fs::write(&path, "").unwrap(),
+            _ => fs::write(&path, "something else\n").unwrap(),
+        }
+        files.append(&header(), &line(3)).unwrap();
+        let mut reader = Reader::open(path.to_str().unwrap()).unwrap();
+        let Line::Event(seen) = reader.next_line().unwrap().unwrap() else { panic!("no event") };
+        assert_eq!(seen.at, event(3).at, "{how}");
+        assert!(reader.gaps()[0].text.starts_with("this is part 2 of a log"), "{how}");
+    }
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_disk_that_stays_full_leaves_nothing_and_ends() {
+    let folder = folder("stays-full");
+    let path = folder.join("log");
+    let script: Script = Arc::new(Mutex::new(vec![Some(0); 200]));
+    let create = flaky(script, true);
+    let part = Part { number: 1, started: UnixMillis(7) };
+    let files = Files::start(&path, 1 << 30, 3, part, create).unwrap();
+    let metrics = Arc::new(Metrics::new());
+    let mut log =
+        LiveLog::start_on(files, None, &header(), metrics, 1 << 20, worker::PAUSES).unwrap();
+    for number in 0..100 {
+        log.event(&event(number));
+    }
+    log.finish(Duration::from_secs(60));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    fs::remove_dir_all(folder).unwrap();
+}

@@ -1,0 +1,383 @@
+//! The event log of a live run: rotated, restarted, replayed; on disks that are full or slow.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs::{self, File};
+use std::io::{Cursor, Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throughline::config::EventLogConfig;
+use throughline::core::event::{Event, Happened};
+use throughline::core::ids::{Kind, Role};
+use throughline::core::time::UnixMillis;
+use throughline::event_log::{ClusterSpec, Header, Line, Reader, Writer, holds_outcomes};
+use throughline::live_log::LiveLog;
+use throughline::metrics::Metrics;
+use throughline::replay::{Mode, Options, Replay, replay};
+
+const GRACE: Duration = Duration::from_secs(60);
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("live-log-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    folder
+}
+
+fn config(file: &Path, max_bytes: u64, keep: u32) -> EventLogConfig {
+    EventLogConfig { file: Some(file.to_owned()), max_bytes, keep, redact: true }
+}
+
+fn start(config: &EventLogConfig, header: &Header) -> LiveLog {
+    LiveLog::start(config, header, Arc::new(Metrics::new())).unwrap().unwrap()
+}
+
+fn header() -> Header {
+    let cluster = ClusterSpec { name: "edge".into(), roles: vec![Role::Edge] };
+    Header { clusters: vec![cluster], settings: None }
+}
+
+/// The `number`-th of some events, of about so many bytes.
+fn event(number: u64, bytes: usize) -> Event {
+    let error = format!("{number} {}", "x".repeat(bytes));
+    let what = Happened::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
+    Event { at: UnixMillis(number), what }
+}
+
+fn open(file: &Path) -> Reader<Box<dyn std::io::BufRead + Send>> {
+    Reader::open(file.to_str().unwrap()).unwrap()
+}
+
+fn times(file: &Path) -> Vec<u64> {
+    let at = |line| match line {
+        Line::Event(event) => event.at.0,
+        Line::Action(decision) => decision.at.0,
+    };
+    open(file).map(|line| at(line.unwrap())).collect()
+}
+
+fn numbered(file: &Path, number: u32) -> PathBuf {
+    PathBuf::from(format!("{}.{number}", file.display()))
+}
+
+fn verified(file: &Path) -> Replay {
+    let options = Options { mode: Some(Mode::Verify), ..Options::default() };
+    let none = None::<Vec<u8>>;
+    replay(&mut open(file), "log", |_| Ok(()), &options, none, |_| {}).unwrap()
+}
+
+/// Everything that came of the recorded incident, as a live run would log it.
+fn acted() -> (Header, Vec<Line>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/incident-503.jsonl");
+    let mut acted = Vec::new();
+    let options = Options { mode: Some(Mode::WhatIf), ..Options::default() };
+    replay(&mut open(&path), "log", |_| Ok(()), &options, Some(&mut acted), |_| {}).unwrap();
+    let reader = Reader::new("acted", Cursor::new(acted)).unwrap();
+    (reader.header().clone(), reader.map(Result::unwrap).collect())
+}
+
+fn log_all(log: &mut LiveLog, lines: &[Line]) {
+    for line in lines {
+        match line {
+            Line::Event(event) => log.event(event),
+            Line::Action(decision) => log.action(decision),
+        }
+    }
+}
+
+#[test]
+fn no_file_no_log() {
+    let log = LiveLog::start(&EventLogConfig::default(), &header(), Arc::new(Metrics::new()));
+    assert!(log.unwrap().is_none());
+}
+
+#[test]
+fn a_rotated_log_replays_as_one() {
+    let file = folder("replays").join("run.jsonl");
+    let (header, lines) = acted();
+    let mut log = start(&config(&file, 20_000, 100), &header);
+    log_all(&mut log, &lines);
+    log.finish(GRACE);
+
+    let mut parts = 1;
+    while numbered(&file, parts).exists() {
+        let bytes = fs::metadata(numbered(&file, parts)).unwrap().len();
+        assert!((1_000..=24_000).contains(&bytes), "part {parts} has {bytes} bytes");
+        parts += 1;
+    }
+    assert!(parts > 5, "{parts} parts");
+    let (mut reader, mut count) = (open(&file), 0);
+    assert_eq!(reader.header(), &header);
+    assert_eq!(reader.files().count(), parts as usize);
+    let mut progress = 0.0;
+    while reader.next_line().unwrap().is_some() {
+        count += 1;
+        let now = reader.progress().unwrap();
+        assert!(now >= progress, "{now} after {progress}");
+        progress = now;
+    }
+    assert_eq!((count, progress), (lines.len(), 1.0));
+    assert_eq!((reader.warnings(), reader.gaps()), (vec![], vec![]));
+    let bytes: u64 = (1..parts).map(|n| fs::metadata(numbered(&file, n)).unwrap().len()).sum();
+    assert_eq!(reader.bytes_read(), bytes + fs::metadata(&file).unwrap().len());
+    let whole = verified(&file);
+    assert_eq!(whole.verdict.problems, Vec::<String>::new());
+    let actions = lines.iter().filter(|line| matches!(line, Line::Action(_))).count();
+    assert_eq!(whole.actions.len(), actions);
+
+    // From an older part on, what comes later is not read.
+    assert_eq!(open(&numbered(&file, 2)).files().count(), parts as usize - 2);
+    // The latest part alone may hold no outcome.
+    fs::write(&file, fs::read_to_string(&file).unwrap().lines().next().unwrap()).unwrap();
+    assert_eq!(holds_outcomes(file.to_str().unwrap()).unwrap(), Some(true));
+
+    fs::remove_file(numbered(&file, 3)).unwrap();
+    let cut = verified(&file);
+    assert!(!cut.verdict.good);
+    let part = parts - 2;
+    let place = format!("{}:1: this is part {part} of a log", numbered(&file, 2).display());
+    assert!(cut.verdict.problems[0].starts_with(&place), "{}", cut.verdict.problems[0]);
+    assert!(cut.warnings[0].contains("run.jsonl.3"), "{}", cut.warnings[0]);
+    assert!(cut.first_at >= whole.first_at, "a part may begin with an action");
+    // A file of another run in its place is no part of it.
+    fs::copy(numbered(&file, 1), numbered(&file, 3)).unwrap();
+    assert!(verified(&file).verdict.problems[0].contains("is of another log"));
+}
+
+#[test]
+fn so_many_files_are_kept_and_nobody_else_reads_them() {
+    let file = folder("kept").join("log");
+    for keep in [0, 1, 3] {
+        let mut log = start(&config(&file, 5_000, keep), &header());
+        for number in 0..100 {
+            log.event(&event(number, 300));
+        }
+        log.finish(GRACE);
+        let files = (1..100).take_while(|n| numbered(&file, *n).exists()).count();
+        assert_eq!(files, keep as usize);
+        for number in 1..=keep {
+            let mode = fs::metadata(numbered(&file, number)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        // What is left is the end of it, without a hole.
+        let times = times(&file);
+        assert!((10..100).contains(&times.len()) || keep == 0, "{times:?}");
+        assert_eq!(times, (100 - times.len() as u64..100).collect::<Vec<_>>());
+        let mut reader = open(&file);
+        assert!(reader.gaps()[0].text.contains("reading starts in the middle"));
+    }
+    // Fewer are wanted now: the rest goes.
+    start(&config(&file, 5_000, 1), &header()).finish(GRACE);
+    assert!(numbered(&file, 1).exists() && !numbered(&file, 2).exists());
+}
+
+#[test]
+fn each_run_has_a_log_of_its_own() {
+    let file = folder("restart").join("log");
+    for run in 0..4 {
+        let mut log = start(&config(&file, 1 << 20, 2), &header());
+        log.event(&event(run, 0));
+        log.finish(GRACE);
+    }
+    assert_eq!(times(&file), [3]);
+    assert_eq!(times(&numbered(&file, 1)), [2]);
+    assert_eq!(times(&numbered(&file, 2)), [1]);
+    assert!(!numbered(&file, 3).exists());
+    assert_eq!(open(&file).gaps(), []);
+    // A run that never wrote leaves nothing to keep.
+    fs::write(&file, "").unwrap();
+    start(&config(&file, 1 << 20, 2), &header()).finish(GRACE);
+    assert_eq!(times(&numbered(&file, 1)), [2]);
+}
+
+#[test]
+fn clusters_that_came_later_stand_in_the_next_files_header() {
+    let file = folder("clusters").join("log");
+    let mut log = start(&config(&file, 2_000, 9), &header());
+    let added = Happened::ClusterAdded { cluster: "late".into(), roles: vec![Role::Upstream] };
+    log.event(&Event { at: UnixMillis(0), what: added });
+    for number in 0..20 {
+        log.event(&event(number, 500));
+    }
+    log.event(&Event {
+        at: UnixMillis(20),
+        what: Happened::ClusterRemoved { cluster: "edge".into() },
+    });
+    for number in 21..30 {
+        let cluster = "late".into();
+        let what = Happened::WatchLost { cluster, kind: Kind::Gateway, error: "x".repeat(500) };
+        log.event(&Event { at: UnixMillis(number), what });
+    }
+    log.finish(GRACE);
+    assert_eq!(open(&file).count(), 31);
+    let whole = fs::read_to_string(&file).unwrap();
+    let alone = Reader::new("alone", Cursor::new(whole)).unwrap();
+    let names: Vec<_> = alone.header().clusters.iter().map(|c| c.name.to_string()).collect();
+    assert_eq!(names, ["late"]);
+    assert!(alone.map(Result::unwrap).count() > 0);
+}
+
+#[test]
+fn who_follows_the_file_sees_a_line_without_another_one_coming() {
+    let file = folder("follow").join("log");
+    let mut log = start(&config(&file, 1 << 20, 2), &header());
+    log.event(&event(7, 0));
+    // Ends when it is seen; the test's own time limit is what a failure looks like.
+    while !fs::read_to_string(&file).unwrap_or_default().contains("\"at_ms\":7,") {
+        std::thread::yield_now();
+    }
+    log.finish(GRACE);
+}
+
+#[test]
+fn a_log_that_cannot_be_made_says_what_to_do() {
+    let folder = folder("refused");
+    for file in [folder.join("missing/log"), folder.clone()] {
+        let error = LiveLog::start(&config(&file, 1, 1), &header(), Arc::new(Metrics::new()));
+        let error = format!("{:#}", error.unwrap_err());
+        let place = format!("eventLog.file {}: can't start", file.display());
+        assert!(error.starts_with(&place) && error.contains("; give a file in"), "{error}");
+    }
+}
+
+#[test]
+fn redacted_unless_told_otherwise() {
+    let (header, lines) = acted();
+    for redact in [true, false] {
+        let file = folder(&format!("redact-{redact}")).join("log");
+        let mut log = start(&EventLogConfig { redact, ..config(&file, 1 << 30, 1) }, &header);
+        log_all(&mut log, &lines);
+        log.finish(GRACE);
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text.contains("redacted-"), redact);
+        assert_eq!(verified(&file).verdict.problems, Vec::<String>::new());
+    }
+}
+
+/// Keeps what is logged for people.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Told {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Told {
+    fn lines(&self, word: &str) -> usize {
+        let told = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        told.lines().filter(|line| line.contains(word)).count()
+    }
+}
+
+/// One test, because it listens to what the process tells.
+#[test]
+fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
+    let told = Told::default();
+    let writer = told.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
+
+    let full = Path::new("/dev/full");
+    let mut log = start(&config(full, 1_000, 3), &header());
+    for number in 0..10_000 {
+        log.event(&event(number, 100));
+    }
+    log.finish(GRACE);
+    assert!(fs::metadata(full).unwrap().file_type().is_char_device());
+    assert!(!Path::new("/dev/full.1").exists());
+    assert_eq!(told.lines("/dev/full"), 1);
+
+    // A pipe that nobody reads is a disk that takes 64 KiB and then nothing.
+    let pipe = folder("slow").join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let both_ends = File::options().read(true).write(true).open(&pipe).unwrap();
+    let plain = EventLogConfig { redact: false, ..config(&pipe, 1_000, 3) };
+    let mut log = start(&plain, &header());
+    for number in 0..1_000 {
+        log.event(&event(number, 64 * 1024));
+    }
+    assert_eq!((told.lines("too slow"), told.lines("it has caught up lines_lost")), (1, 0));
+    let mut reading = File::open(&pipe).unwrap();
+    drop(both_ends);
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        reading.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    log.finish(GRACE);
+    let mut reader = Reader::new("pipe", Cursor::new(reader.join().unwrap().unwrap())).unwrap();
+    let mut count = 0;
+    while reader.next_line().unwrap().is_some() {
+        count += 1;
+    }
+    let gaps = reader.gaps();
+    assert_eq!(gaps.len(), 1);
+    let lacks = format!("the log lacks {} lines here", 1_000 - count);
+    assert!(gaps[0].text.starts_with(&lacks), "{} and {count} lines", gaps[0].text);
+    assert!((100..900).contains(&count), "{count} lines");
+    assert_eq!((told.lines("too slow"), told.lines("it has caught up lines_lost")), (1, 1));
+}
+
+#[test]
+fn a_gap_is_told_before_the_differences_that_come_of_it() {
+    let (header, lines) = acted();
+    let mut writer = Writer::new(Vec::new(), &header).unwrap();
+    // The connector's coming back is lost, and with it the name of a cluster.
+    let is_lost = |line: &&Line| matches!(line, Line::Event(e) if e.at.0 == 1_795_252_787_091);
+    let lost = lines.iter().filter(is_lost).count();
+    assert!(lost > 0);
+    let mut is_told = false;
+    for line in &lines {
+        match line {
+            line if is_lost(&line) => {
+                if !is_told {
+                    writer.gap(UnixMillis(1_795_252_787_091), lost as u64).unwrap();
+                    let what = Happened::ClusterRemoved { cluster: "unnamed".into() };
+                    writer.event(&Event { at: UnixMillis(1_795_252_787_091), what }).unwrap();
+                }
+                is_told = true;
+            }
+            Line::Event(event) => writer.event(event).unwrap(),
+            Line::Action(decision) => writer.action(decision).unwrap(),
+        }
+    }
+    let log = String::from_utf8(writer.into_inner()).unwrap();
+    let file = folder("gap").join("log");
+    fs::write(&file, &log).unwrap();
+    let replay = verified(&file);
+    let lacks = if lost == 1 { "a line".to_owned() } else { format!("{lost} lines") };
+    assert!(replay.verdict.problems[0].contains(&format!("the log lacks {lacks} here")));
+    assert!(replay.verdict.problems[1].contains("action "), "{}", replay.verdict.problems[1]);
+    assert!(replay.warnings[0].contains("the log lacks"), "{}", replay.warnings[0]);
+
+    // Where nothing of it shows in the actions, it still is no proof.
+    let end = lines.iter().filter(|line| matches!(line, Line::Event(_))).count() as u64;
+    let text = format!("{{\"at_ms\":1795252900000,\"event\":\"log_gap\",\"lines\":{end}}}\n");
+    let (header, lines) = acted();
+    let mut whole = Writer::new(Vec::new(), &header).unwrap();
+    for line in &lines {
+        match line {
+            Line::Event(event) => whole.event(event).unwrap(),
+            Line::Action(decision) => whole.action(decision).unwrap(),
+        }
+    }
+    whole.sink_mut().extend_from_slice(text.as_bytes());
+    fs::write(&file, whole.into_inner()).unwrap();
+    let replay = verified(&file);
+    assert_eq!((replay.verdict.good, replay.verdict.problems.len()), (false, 1));
+
+    let text = "{\"at_ms\":1,\"event\":\"log_gap\"}\n";
+    let header = log.split_inclusive('\n').next().unwrap();
+    fs::write(&file, format!("{header}{text}")).unwrap();
+    let error = open(&file).next_line().unwrap_err().to_string();
+    assert!(error.ends_with("this \"log_gap\" line lacks \"lines\""), "{error}");
+}
