@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
+use throughline::core::trigger::Trigger;
+
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec, app};
+use crate::cluster::objects::{TRIGGER, annotation};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::world::{Topology, World};
 use crate::cluster::{oracle, quiet};
@@ -182,4 +185,39 @@ async fn a_dry_run_writes_nothing() {
     assert!(world.writes().is_empty(), "{:#?}", world.writes());
     assert!(throughline.logged("c-00000"), "{:#?}", throughline.log());
     throughline.stop().await;
+}
+
+/// With confirmations, every touch is followed by as many new values, also when the process that made
+/// it is not the one that confirms it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn a_touch_is_confirmed_also_after_a_restart() {
+    let world = World::start(Topology::Two).await;
+    let fleet = Fleet::seed(&world, Spec { mirrored: Mirrored::Fresh, ..Spec::of(1) }).await;
+    let confirmed = |after_ms: &[u64]| {
+        Setup::of(&world).set(&serde_json::json!({ "touch": { "confirmAfterMs": after_ms } }))
+    };
+    let throughline = confirmed(&[1_500]).ready().await;
+    oracle::converges(&world).await;
+    quiet(&world).await;
+    assert_eq!(triggers(&world), [(1, 0), (2, 1)]);
+    world.forget();
+    fleet.flip(0).await.unwrap();
+    oracle::converges(&world).await;
+    throughline.kill();
+    let throughline = confirmed(&[1_500]).ready().await;
+    quiet(&world).await;
+    assert_eq!(triggers(&world), [(3, 0), (4, 1)]);
+    oracle::no_needless_write(&world).unwrap();
+    throughline.stop().await;
+}
+
+/// The number and the confirmations of each trigger value written, in their order.
+fn triggers(world: &World) -> Vec<(u32, u32)> {
+    let writes = world.edge().proxy.writes();
+    let value = |write: &crate::cluster::proxy::Write| {
+        let value = annotation(&write.body, TRIGGER).and_then(Trigger::parse)?;
+        Some((value.n, value.c))
+    };
+    writes.iter().filter_map(value).collect()
 }

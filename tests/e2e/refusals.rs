@@ -19,7 +19,9 @@ fn soon_again() -> Value {
 async fn started() -> (World, Fleet, Throughline) {
     let world = World::start(Topology::Three).await;
     let fleet = Fleet::seed(&world, Spec::of(10)).await;
-    let throughline = Setup::of(&world).set(&soon_again()).ready().await;
+    // What is refused for good is somebody's to mend: an error, and the only one.
+    let setup = Setup::of(&world).set(&soon_again()).allow("refused: mend the permission");
+    let throughline = setup.ready().await;
     oracle::converges(&world).await;
     quiet(&world).await;
     world.forget();

@@ -240,7 +240,7 @@ impl Drop for Throughline {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let lines = self.log();
-            let last = lines.iter().rev().take(40).rev().cloned().collect::<Vec<_>>();
+            let last = lines.iter().rev().take(20).rev().cloned().collect::<Vec<_>>();
             eprintln!("throughline said last:\n{}", last.join("\n"));
         } else if !self.finished {
             eprintln!("throughline was neither stopped nor judged");
