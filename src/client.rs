@@ -118,10 +118,10 @@ impl CallError {
         }
     }
 
-    /// What a person can do about it; empty when waiting is all.
-    pub fn remedy(&self, verb: &str, kind: Kind) -> String {
+    /// What a person can do about it; `None` when waiting is all.
+    pub fn remedy(&self, verb: &str, kind: Kind) -> Option<String> {
         let resource = resource(kind);
-        match self {
+        Some(match self {
             CallError::Status { code: 401, .. } => "the credentials were refused: renew the token \
                  or certificate in the kubeconfig; it is read again at each try"
                 .to_owned(),
@@ -134,8 +134,8 @@ impl CallError {
             CallError::NoClient(_) => {
                 "mend the kubeconfig; it is read again at each try".to_owned()
             }
-            _ => String::new(),
-        }
+            _ => return None,
+        })
     }
 
     /// The error of a `metav1.Status`.
