@@ -12,8 +12,6 @@ use super::config::ConfigArgs;
 
 /// The run ended by itself.
 const FAILED: u8 = 1;
-/// Enough: the machine is one thread's work, and the rest waits for the network.
-const THREADS: usize = 2;
 
 /// `throughline run`.
 #[derive(Debug, Args)]
@@ -29,8 +27,8 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
+    // One thread: the machine is one thread's work, and the rest waits for the network.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting the runtime")?;
