@@ -187,7 +187,7 @@ impl Cluster {
         let failed = |error: &dyn std::error::Error| CallError::NoClient(root_cause(error));
         let ClusterConfig { kubeconfig, context, in_cluster, .. } = &self.config;
         let options = KubeConfigOptions { context: context.clone(), ..Default::default() };
-        if *in_cluster {
+        let config = if *in_cluster {
             kube::Config::incluster().map_err(|e| failed(&e))
         } else if let Some(path) = kubeconfig {
             let file = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
@@ -196,7 +196,15 @@ impl Cluster {
             kube::Config::from_kubeconfig(&options).await.map_err(|e| failed(&e))
         } else {
             kube::Config::infer().await.map_err(|e| failed(&e))
+        };
+        let mut config = config?;
+        // As Go's clients have it: a proxy is no way to this very host.
+        let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let is_loopback = |ip: std::net::IpAddr| ip.is_loopback();
+        if host == "localhost" || host.parse().is_ok_and(is_loopback) {
+            config.proxy_url = None;
         }
+        Ok(config)
     }
 
     /// Sends a request and waits for the answer's head, for `timeout` at most.

@@ -21,7 +21,8 @@
 //! - [`front`]: the world's clusters over HTTP, by the API server's protocol
 //! - [`replay`]: a recorded log, driven through the machine: verify or what-if
 //! - [`outage`]: what users saw: when an edge answered 503 for a connector that was up
-//! - [`report`]: text and JSON pictures of a replay
+//! - [`report`]: text and JSON pictures of a replay; the story of a live run
+//! - [`demo`]: a log played into served clusters, with the real run pointed at them
 
 pub mod admin;
 pub mod apply;
@@ -29,6 +30,7 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod core;
+pub mod demo;
 pub mod event_log;
 pub mod executor;
 pub mod front;

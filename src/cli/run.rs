@@ -48,7 +48,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Becomes true at the first SIGTERM or SIGINT. The second ends the process at once.
-fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
+pub(super) fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
     let listen = |kind| signal(kind).context("listening for signals");
     let (term, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let (stop, stopping) = watch::channel(false);
