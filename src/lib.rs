@@ -12,6 +12,7 @@
 //! - [`watch`]: one watch of one kind in one cluster → events
 //! - [`run`]: the whole program, live: the loop, start-up, shutdown
 //! - [`executor`]: the only writer: queue, per-object order, retries, fates
+//! - [`leader`]: who mirrors and deletes: election on a Lease
 //! - [`gate`]: asked before leader-only work
 //! - [`apply`]: one action → one API request; what came back → one outcome
 //! - [`narrate`]: the log lines that people read
@@ -31,6 +32,7 @@ pub mod core;
 pub mod event_log;
 pub mod executor;
 pub mod gate;
+pub mod leader;
 pub mod live_log;
 pub mod logging;
 pub mod metrics;

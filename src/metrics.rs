@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::core::action::{Action, Note, Verb};
 use crate::core::event::Outcome;
 use crate::core::ids::{ClusterName, Kind};
@@ -55,6 +57,10 @@ impl Metrics {
 
     /// Whether this process leads.
     pub fn leader(&self, _leads: bool) {}
+
+    /// When the Lease was last renewed, and until when leader-only work may start; told at every
+    /// renewal and every change.
+    pub fn lease(&self, _renewed: Option<Instant>, _until: Option<Instant>) {}
 
     /// Lines that the event log could not take.
     pub fn log_lines_lost(&self, _lines: u64) {}
