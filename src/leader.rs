@@ -227,7 +227,11 @@ impl Candidate {
         let stayed_open = was_open.is_some_and(|until| now < until) && gate.is_some();
         if was_open.is_some() && !stayed_open {
             let because = self.why_lost();
-            warn!(because, "no longer the leader: mirroring and deleting stop");
+            if self.election.is_leaving() {
+                info!(because, "no longer the leader: mirroring and deleting have stopped");
+            } else {
+                warn!(because, "no longer the leader: mirroring and deleting stop");
+            }
             self.untold.push("stopped leading");
             self.metrics.leader(false);
             drop(self.events.send(Happened::LeadershipLost));

@@ -124,7 +124,8 @@ async fn a_lease_is_read_and_written_as_client_go_spells_it_and_the_rest_of_it_i
     let (answer, _) = lease.ask(&Request::Update(mine.clone(), "7".to_owned())).await;
     assert_eq!(answer, Answer::Is(mine, "8".to_owned()));
     let (method, path, body) = requests.recv().await.unwrap();
-    assert_eq!((method, path), (Method::PUT, format!("{PATH}/throughline")));
+    assert_eq!(method, Method::PUT);
+    assert_eq!(path, format!("{PATH}/throughline?fieldManager=throughline"));
     // With its uid and its resourceVersion: without them, a PUT would create one that is gone.
     assert_eq!(body["metadata"], found["metadata"]);
     assert_eq!(body["spec"], written["spec"]);
@@ -141,7 +142,7 @@ async fn a_lease_is_created_and_changes_leave_an_event() {
     let (answer, _) = lease.ask(&Request::Create(mine.clone())).await;
     assert_eq!(answer, Answer::Is(mine, "1".to_owned()));
     let (method, path, body) = requests.recv().await.unwrap();
-    assert_eq!((method, path.as_str()), (Method::POST, PATH));
+    assert_eq!((method, path), (Method::POST, format!("{PATH}?fieldManager=throughline")));
     assert_eq!(body["metadata"], json!({"name": "throughline", "namespace": "ns"}));
     assert_eq!(body["spec"]["acquireTime"], "now");
 

@@ -10,6 +10,7 @@ use tracing::debug;
 
 use super::election::{Answer, Record, Request};
 use crate::client::{CallError, Cluster};
+use crate::core::objects::FIELD_MANAGER;
 use crate::core::time::UnixMillis;
 
 /// Carries the election's requests out.
@@ -56,6 +57,7 @@ impl Lease {
         };
         let all = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         let one = format!("{all}/{}", self.name);
+        let manager = format!("fieldManager={FIELD_MANAGER}");
         let request = match request {
             Request::Get => HttpRequest::get(one).body(Vec::new()),
             Request::Create(record) => {
@@ -65,7 +67,8 @@ impl Lease {
                     "metadata": {"name": self.name, "namespace": namespace},
                 });
                 fill(&mut object, record);
-                let post = HttpRequest::post(all).header("content-type", "application/json");
+                let post = HttpRequest::post(format!("{all}?{manager}"))
+                    .header("content-type", "application/json");
                 post.body(object.to_string().into_bytes())
             }
             Request::Update(record, version) => {
@@ -73,7 +76,8 @@ impl Lease {
                 let mut object = self.object.clone();
                 object["metadata"]["resourceVersion"] = json!(version);
                 fill(&mut object, record);
-                let put = HttpRequest::put(one).header("content-type", "application/json");
+                let put = HttpRequest::put(format!("{one}?{manager}"))
+                    .header("content-type", "application/json");
                 put.body(object.to_string().into_bytes())
             }
         };
