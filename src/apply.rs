@@ -33,22 +33,25 @@ impl Apply {
         Self { clusters, timeout }
     }
 
-    /// Carries an action out, in one try.
+    /// Asks live for what an action presupposes. The outcome, when it does not hold.
     ///
     /// # Errors
     /// [`CallError`], sorted by its [`Class`].
-    pub async fn carry_out(&self, action: &Action) -> Result<Outcome, CallError> {
+    pub async fn check(&self, action: &Action) -> Result<Option<Outcome>, CallError> {
+        let Some(parents) = &action.precondition.absent else { return Ok(None) };
+        let exists = self.first_that_exists(parents).await?;
+        Ok(exists.map(|error| Outcome::Conflict { error }))
+    }
+
+    /// Makes an action's write, in one try and one request.
+    ///
+    /// # Errors
+    /// [`CallError`], sorted by its [`Class`].
+    pub async fn write(&self, action: &Action) -> Result<Outcome, CallError> {
         let cluster = self.cluster(&action.cluster)?;
         let request = match action.verb {
-            Verb::Mirror | Verb::Nudge | Verb::Touch => patch(action)?,
-            Verb::Delete => {
-                if let Some(parents) = &action.precondition.absent
-                    && let Some(error) = self.first_that_exists(parents).await?
-                {
-                    return Ok(Outcome::Conflict { error });
-                }
-                delete(action)?
-            }
+            Verb::Mirror | Verb::Nudge | Verb::Touch => patch(action, self.timeout)?,
+            Verb::Delete => delete(action, self.timeout)?,
         };
         let answer = cluster.call(request, self.timeout).await?;
         let resource_version = version(&answer);
@@ -105,6 +108,12 @@ pub fn outcome(error: &CallError) -> Outcome {
     }
 }
 
+/// Asks the API server to give up a write when we do. Without it, one whose client vanished with the
+/// network may land up to a minute later.
+fn server_timeout(timeout: Duration) -> String {
+    format!("timeout={}ms", timeout.as_millis())
+}
+
 fn object_path(action: &Action) -> String {
     format!("{}/{}", path(action.kind, Some(&action.object.namespace)), action.object.name)
 }
@@ -123,7 +132,7 @@ fn get(uri: String) -> Result<Request<Vec<u8>>, CallError> {
     request.body(Vec::new()).map_err(|e| CallError::Unreadable(format!("no request: {e}")))
 }
 
-fn patch(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
+fn patch(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallError> {
     let annotations: serde_json::Map<_, _> =
         action.annotations.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
     let mut metadata = json!({ "annotations": annotations });
@@ -133,14 +142,15 @@ fn patch(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
     if let Some(version) = &action.precondition.resource_version {
         metadata["resourceVersion"] = json!(version);
     }
-    let uri = format!("{}?fieldManager={FIELD_MANAGER}", object_path(action));
+    let uri = object_path(action);
+    let uri = format!("{uri}?fieldManager={FIELD_MANAGER}&{}", server_timeout(timeout));
     let request = Request::patch(uri)
         .header("content-type", "application/merge-patch+json")
         .header("accept", METADATA_ONLY);
     build(request, &json!({ "metadata": metadata }))
 }
 
-fn delete(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
+fn delete(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallError> {
     let mut preconditions = json!({});
     if let Some(uid) = &action.precondition.uid {
         preconditions["uid"] = json!(uid);
@@ -148,7 +158,7 @@ fn delete(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
     if let Some(version) = &action.precondition.resource_version {
         preconditions["resourceVersion"] = json!(version);
     }
-    let request = Request::delete(object_path(action))
+    let request = Request::delete(format!("{}?{}", object_path(action), server_timeout(timeout)))
         .header("content-type", "application/json")
         .header("accept", METADATA_ONLY);
     let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});

@@ -172,6 +172,14 @@ impl Cluster {
         &self.config.roles
     }
 
+    /// The namespace that the way to it names: the own one in a pod, the context's, or `default`.
+    ///
+    /// # Errors
+    /// [`CallError::NoClient`].
+    pub async fn default_namespace(&self) -> Result<String, CallError> {
+        Ok(self.client().await?.default_namespace().to_owned())
+    }
+
     async fn client(&self) -> Result<Client, CallError> {
         let place = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
         let made = async {

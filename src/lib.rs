@@ -10,6 +10,7 @@
 //! - [`clock`]: the shell's clock, which only goes forward
 //! - [`core`]: the pure machine: events in, actions out; no clock, no I/O
 //! - [`executor`]: the only writer: queue, per-object order, retries, fates
+//! - [`leader`]: who mirrors and deletes: election on a Lease
 //! - [`gate`]: asked before leader-only work
 //! - [`apply`]: one action → one API request; what came back → one outcome
 //! - [`narrate`]: the log lines that people read
@@ -35,6 +36,7 @@ pub mod event_log;
 pub mod executor;
 pub mod front;
 pub mod gate;
+pub mod leader;
 pub mod live_log;
 pub mod logging;
 pub mod metrics;
