@@ -165,6 +165,8 @@ fn config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> Conf
         retry: settings.retry,
         ..Config::default()
     };
+    // Nobody else is there to lead.
+    config.leader_election.enabled = false;
     config.admin.address = SocketAddr::from(([127, 0, 0, 1], 0));
     config.shutdown.grace_ms = 2_000;
     config

@@ -23,12 +23,14 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// All clusters of the world. No confirmations: a change is one touch, and at rest nothing comes
+    /// All clusters of the world, led by this process alone. No confirmations: a change is one touch, and at rest nothing comes
     /// after it.
     pub(crate) fn of(world: &World) -> Self {
         let clusters: Vec<_> = world.clusters.iter().map(super::world::Cluster::config).collect();
-        Self::new(&json!({ "clusters": clusters }))
-            .set(&json!({ "touch": { "confirmAfterMs": [], "confirmAfterOutageMs": 1000 } }))
+        Self::new(&json!({ "clusters": clusters })).set(&json!({
+            "leaderElection": { "enabled": false },
+            "touch": { "confirmAfterMs": [], "confirmAfterOutageMs": 1000 },
+        }))
     }
 
     /// Nothing but this.
