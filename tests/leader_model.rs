@@ -106,10 +106,10 @@ fn farther() {
     }
     let kinds: &[Fault] = &[Fault::Hand, Fault::Process, Fault::Late];
     let slow = Setup { slow: true, faults: (1, kinds), ..two() };
-    is_right("slow answers and any one fault", &slow, ALL, 1_000_000);
-    is_right("any two faults", &Setup { faults: (2, kinds), ..two() }, 14, 1_000_000);
+    is_right("slow answers and any one fault", &slow, ALL, 780_000);
+    is_right("any two faults", &Setup { faults: (2, kinds), ..two() }, 12, 1_300_000);
     let three = Setup { led: true, faults: (1, kinds), ..setup(&[10, 11, 10]) };
-    is_right("three replicas and any one fault", &three, 12, 1_000_000);
+    is_right("three replicas and any one fault", &three, 7, 85_000);
 }
 
 #[test]
