@@ -223,7 +223,7 @@ async fn carry_out(
         if tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0 {
             metrics.action_retried(action.verb);
         }
-        apply.carry_out(action).await.map_err(Ended::Failed)
+        apply.carry_out(action, || gate.is_open()).await.map_err(Ended::Failed)
     };
     let pauses = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(config.backoff_first_ms))

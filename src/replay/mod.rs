@@ -5,6 +5,7 @@
 //! on top of the recorded changes, and goes on after the last line until nothing is due.
 
 mod audit;
+mod land;
 mod threads;
 mod verify;
 mod what_if;
@@ -131,6 +132,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
     mut progress: impl FnMut(&Reader<R>) + Send,
 ) -> anyhow::Result<Replay> {
     let mut header = reader.header().clone();
+    let foreign = header.settings.is_none();
     let mut changed = header.settings.take().unwrap_or_default();
     settings(&mut changed)?;
     let mut ahead = Vec::new();
@@ -160,7 +162,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
         let outages = OutageThread::new(scope, &story);
         story.outages = Some(outages.send);
         let done = match mode {
-            Mode::WhatIf => what_if::run(&mut story, options, next, log),
+            Mode::WhatIf => what_if::run(&mut story, options, foreign, next, log),
             Mode::Verify => verify::run(&mut story, next, log),
         };
         drop(story.outages.take());

@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
 
+use super::land::carry_out;
 use super::{Options, Story, audit};
-use crate::core::action::{Action, Verb};
-use crate::core::event::{Event, Happened, Outcome};
-use crate::core::ids::{ActionId, ClusterName, Key, Kind, Map, ObjectKey, Role};
+use crate::core::action::Action;
+use crate::core::event::{Event, Happened};
+use crate::core::ids::{ActionId, ClusterName, Key, Kind, Map, Role};
 use crate::core::machine::Machine;
 use crate::core::objects::{Body, Object};
 use crate::core::time::UnixMillis;
 use crate::event_log::{ClusterSpec, Line, LogError, Writer};
-use crate::world::{ApiError, OURS, Preconditions, Tell, World};
+use crate::world::{Tell, World};
 
 /// The recorded timeline, laid over a world that has moved on by our own writes.
 struct Overlay {
@@ -28,7 +29,12 @@ struct Overlay {
     /// How many watches of a cluster are lost.
     lost: BTreeMap<ClusterName, BTreeSet<Kind>>,
     roles: HashMap<ClusterName, Vec<Role>>,
+    /// When upstreams whose Gateways are followed were last heard of.
+    heard: BTreeMap<ClusterName, UnixMillis>,
 }
+
+/// From bookmark to bookmark, as API servers send them.
+const BOOKMARK_MS: u64 = 60_000;
 
 fn fingerprint(key: &str, value: Option<&str>) -> u64 {
     let value = value.map_or(0, |v| xxhash_rust::xxh3::xxh3_64(v.as_bytes()) | 1);
@@ -49,6 +55,31 @@ impl Overlay {
             listing: BTreeMap::new(),
             lost: BTreeMap::new(),
             roles,
+            heard: BTreeMap::new(),
+        }
+    }
+
+    /// When the next bookmark comes, and from where.
+    fn next_bookmark(&self) -> Option<(UnixMillis, ClusterName)> {
+        let due = self.heard.iter().map(|(cluster, at)| (at.plus(BOOKMARK_MS), cluster));
+        due.min().map(|(at, cluster)| (at, cluster.clone()))
+    }
+
+    fn hear(&mut self, event: &Event) {
+        match &event.what {
+            Happened::ListFinished { cluster, kind: Kind::Gateway }
+            | Happened::WatchResumed { cluster, kind: Kind::Gateway }
+            | Happened::WatchHeard { cluster, kind: Kind::Gateway }
+                if self.has(cluster, Role::Upstream) =>
+            {
+                self.heard.insert(cluster.clone(), event.at);
+            }
+            Happened::ListStarted { cluster, kind: Kind::Gateway }
+            | Happened::WatchLost { cluster, kind: Kind::Gateway, .. }
+            | Happened::ClusterRemoved { cluster } => {
+                self.heard.remove(cluster);
+            }
+            _ => {}
         }
     }
 
@@ -59,6 +90,7 @@ impl Overlay {
     /// Lays one recorded event over the world; what the watches show of it comes out of the world.
     fn lay(&mut self, event: Event) -> Option<Event> {
         self.world.advance(event.at);
+        self.hear(&event);
         match event.what {
             Happened::Listed { cluster, object } => {
                 let key = self.world.key_of(&object);
@@ -234,10 +266,11 @@ fn same_body(a: &Body, b: &Body) -> bool {
     }
 }
 
-/// Replays in what-if mode. Lines come from `next`; every event and action goes to `log`.
+/// Replays in what-if mode; `foreign`: throughline did not write the log. Lines come from `next`; every event and action goes to `log`.
 pub(super) fn run<W: Write>(
     story: &mut Story,
     options: &Options,
+    foreign: bool,
     mut next: impl FnMut() -> Result<Option<Line>, LogError>,
     mut log: Option<Writer<W>>,
 ) -> anyhow::Result<()> {
@@ -268,6 +301,19 @@ pub(super) fn run<W: Write>(
         };
         if at > end {
             break;
+        }
+        // A log of ours tells the bookmarks of its time; otherwise they are as they would be.
+        if (foreign || line.is_none())
+            && let Some((heard_at, cluster)) = overlay.next_bookmark()
+            && heard_at < at
+            && machine.orphan_counts().is_any()
+        {
+            now = now.max(heard_at);
+            let event =
+                Event { at: now, what: Happened::WatchHeard { cluster, kind: Kind::Gateway } };
+            overlay.lay(event.clone());
+            feed(&mut machine, story, &mut log, &event, &mut writes, options)?;
+            continue;
         }
         now = now.max(at);
         if recorded_at == Some(at) {
@@ -360,45 +406,4 @@ fn feed<W: Write>(
         story.replay.notes.push(note);
     }
     Ok(())
-}
-
-/// One action, as the executor and an API server would carry it out.
-fn carry_out(world: &mut World, action: &Action) -> Outcome {
-    let preconditions = Preconditions {
-        uid: action.precondition.uid.clone(),
-        resource_version: action.precondition.resource_version.clone(),
-    };
-    let result = if action.verb == Verb::Delete {
-        let absent = action.precondition.absent.as_ref();
-        let alive = absent.and_then(|a| {
-            let key = |name: &String| ObjectKey::new(&a.namespace, name);
-            a.names.iter().find(|name| world.get(&a.cluster, Kind::Gateway, &key(name)).is_some())
-        });
-        if let Some(name) = alive {
-            let error = format!("the parent {name} exists after all");
-            return Outcome::Conflict { error };
-        }
-        world.delete(&action.cluster, action.kind, &action.object, &preconditions).map(|()| None)
-    } else {
-        world
-            .patch(
-                &action.cluster,
-                action.kind,
-                &action.object,
-                &action.annotations,
-                &preconditions,
-                OURS,
-            )
-            .map(|(rv, changed)| changed.then_some(rv))
-    };
-    match result {
-        Ok(None) if action.verb != Verb::Delete => Outcome::Unchanged,
-        Ok(resource_version) => Outcome::Applied { resource_version },
-        Err(ApiError::NotFound) => Outcome::NotFound,
-        Err(ApiError::Conflict(error)) => Outcome::Conflict { error },
-        Err(ApiError::Invalid(error)) => Outcome::Refused { error },
-        Err(error @ ApiError::Unreachable) => {
-            Outcome::Failed { error: error.to_string(), retry_after_ms: None }
-        }
-    }
 }
