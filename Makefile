@@ -1,14 +1,19 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run test e2e bench bench-live lint ci
+.PHONY: help run demo test e2e bench bench-live lint ci
 .DEFAULT_GOAL := help
 
-LOG ?= fixtures/incident-503.jsonl
+LOG ?=
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-run: ## Build, and replay the recorded incident (LOG=FILE replays another log)
-	cargo run --release --locked -- replay $(LOG)
+run: ## Build, and show throughline at work on a recorded incident (LOG=FILE plays another log)
+	cargo run --locked -- demo $(LOG)
+
+demo: ## The same on three real API servers, built first if need be
+	tests/apiserver/build >/dev/null
+	cargo build --locked --bins
+	cargo run --locked --example live-demo
 
 test: ## All tests
 	cargo test --locked

@@ -49,7 +49,7 @@ impl Apply {
             return self.delete(action, may).await;
         }
         let cluster = self.cluster(&action.cluster)?;
-        let answer = cluster.call(patch(action)?, self.timeout).await?;
+        let answer = cluster.call(patch(action, self.timeout)?, self.timeout).await?;
         let resource_version = version(&answer);
         if resource_version.is_some() && resource_version == action.precondition.resource_version {
             return Ok(Outcome::Unchanged);
@@ -78,6 +78,12 @@ pub fn outcome(error: &CallError) -> Outcome {
     }
 }
 
+/// Asks the API server to give up a write when we do. Without it, one whose client vanished with the
+/// network may land up to a minute later.
+fn server_timeout(timeout: Duration) -> String {
+    format!("timeout={}ms", timeout.as_millis())
+}
+
 fn object_path(action: &Action) -> String {
     format!("{}/{}", path(action.kind, Some(&action.object.namespace)), action.object.name)
 }
@@ -96,7 +102,7 @@ fn get(uri: String, accept: &str) -> Result<Request<Vec<u8>>, CallError> {
     request.body(Vec::new()).map_err(|e| CallError::Unreadable(format!("no request: {e}")))
 }
 
-fn patch(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
+fn patch(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallError> {
     let annotations: serde_json::Map<_, _> =
         action.annotations.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
     let mut metadata = json!({ "annotations": annotations });
@@ -106,14 +112,15 @@ fn patch(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
     if let Some(version) = &action.precondition.resource_version {
         metadata["resourceVersion"] = json!(version);
     }
-    let uri = format!("{}?fieldManager={FIELD_MANAGER}", object_path(action));
+    let uri = object_path(action);
+    let uri = format!("{uri}?fieldManager={FIELD_MANAGER}&{}", server_timeout(timeout));
     let request = Request::patch(uri)
         .header("content-type", "application/merge-patch+json")
         .header("accept", METADATA_ONLY);
     build(request, &json!({ "metadata": metadata }))
 }
 
-fn delete(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
+fn delete(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallError> {
     let mut preconditions = json!({});
     if let Some(uid) = &action.precondition.uid {
         preconditions["uid"] = json!(uid);
@@ -121,7 +128,7 @@ fn delete(action: &Action) -> Result<Request<Vec<u8>>, CallError> {
     if let Some(version) = &action.precondition.resource_version {
         preconditions["resourceVersion"] = json!(version);
     }
-    let request = Request::delete(object_path(action))
+    let request = Request::delete(format!("{}?{}", object_path(action), server_timeout(timeout)))
         .header("content-type", "application/json")
         .header("accept", METADATA_ONLY);
     let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});

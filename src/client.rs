@@ -128,10 +128,10 @@ impl CallError {
         }
     }
 
-    /// What a person can do about it; empty when waiting is all.
-    pub fn remedy(&self, verb: &str, kind: Kind) -> String {
+    /// What a person can do about it; `None` when waiting is all.
+    pub fn remedy(&self, verb: &str, kind: Kind) -> Option<String> {
         let resource = resource(kind);
-        match self {
+        Some(match self {
             CallError::Status { code: 401, .. } => "the credentials were refused: renew the token \
                  or certificate in the kubeconfig; it is read again at each try"
                 .to_owned(),
@@ -144,8 +144,8 @@ impl CallError {
             CallError::NoClient(_) => {
                 "mend the kubeconfig; it is read again at each try".to_owned()
             }
-            _ => String::new(),
-        }
+            _ => return None,
+        })
     }
 
     /// The error of a `metav1.Status`.
@@ -189,6 +189,14 @@ impl Cluster {
         &self.config.roles
     }
 
+    /// The namespace that the way to it names: the own one in a pod, the context's, or `default`.
+    ///
+    /// # Errors
+    /// [`CallError::NoClient`].
+    pub async fn default_namespace(&self) -> Result<String, CallError> {
+        Ok(self.client().await?.default_namespace().to_owned())
+    }
+
     async fn client(&self) -> Result<Client, CallError> {
         let place = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
         let made = async {
@@ -204,7 +212,7 @@ impl Cluster {
         let failed = |error: &dyn std::error::Error| CallError::NoClient(root_cause(error));
         let ClusterConfig { kubeconfig, context, in_cluster, .. } = &self.config;
         let options = KubeConfigOptions { context: context.clone(), ..Default::default() };
-        if *in_cluster {
+        let config = if *in_cluster {
             kube::Config::incluster().map_err(|e| failed(&e))
         } else if let Some(path) = kubeconfig {
             let file = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
@@ -213,7 +221,15 @@ impl Cluster {
             kube::Config::from_kubeconfig(&options).await.map_err(|e| failed(&e))
         } else {
             kube::Config::infer().await.map_err(|e| failed(&e))
+        };
+        let mut config = config?;
+        // As Go's clients have it: a proxy is no way to this very host.
+        let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let is_loopback = |ip: std::net::IpAddr| ip.is_loopback();
+        if host == "localhost" || host.parse().is_ok_and(is_loopback) {
+            config.proxy_url = None;
         }
+        Ok(config)
     }
 
     /// Sends a request and waits for the answer's head, for `timeout` at most.

@@ -10,6 +10,7 @@
 //! - [`clock`]: the shell's clock, which only goes forward
 //! - [`core`]: the pure machine: events in, actions out; no clock, no I/O
 //! - [`executor`]: the only writer: queue, per-object order, retries, fates
+//! - [`leader`]: who mirrors and deletes: election on a Lease
 //! - [`gate`]: asked before leader-only work
 //! - [`apply`]: one action → one API request; what came back → one outcome
 //! - [`orphans`]: orphaned routes, looked for and deleted once by hand; and brought back
@@ -22,7 +23,8 @@
 //! - [`front`]: the world's clusters over HTTP, by the API server's protocol
 //! - [`replay`]: a recorded log, driven through the machine: verify or what-if
 //! - [`outage`]: what users saw: when an edge answered 503 for a connector that was up
-//! - [`report`]: text and JSON pictures of a replay
+//! - [`report`]: text and JSON pictures of a replay; the story of a live run
+//! - [`demo`]: a log played into served clusters, with the real run pointed at them
 
 pub mod admin;
 pub mod apply;
@@ -30,10 +32,12 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod core;
+pub mod demo;
 pub mod event_log;
 pub mod executor;
 pub mod front;
 pub mod gate;
+pub mod leader;
 pub mod live_log;
 pub mod logging;
 pub mod metrics;

@@ -54,6 +54,8 @@ pub struct Outages {
     edges: BTreeMap<ClusterName, EdgeView>,
     /// What upstream says of each of its connectors, by cluster.
     upstreams: BTreeMap<ClusterName, Map<Key, Said>>,
+    /// Upstreams whose connectors were listed: of others it is not known what they say.
+    heard: BTreeSet<ClusterName>,
     /// Which upstream connector a replica is, and the other way round.
     sources: Map<Key, (ClusterName, Key)>,
     replicas: BTreeMap<ClusterName, Map<Key, Key>>,
@@ -166,6 +168,7 @@ impl Outages {
             names: Names::default(),
             edges: with(Role::Edge).map(view).collect(),
             upstreams: with(Role::Upstream).map(|c| (c.name.clone(), Map::default())).collect(),
+            heard: BTreeSet::new(),
             sources: Map::default(),
             replicas: BTreeMap::new(),
             trigger_key: settings.touch.key.clone(),
@@ -183,18 +186,20 @@ impl Outages {
             }
             Happened::Deleted { cluster, object } => self.gone(at, cluster, object),
             Happened::ListFinished { cluster, kind } => {
+                if *kind == Kind::Connector
+                    && self.upstreams.contains_key(cluster)
+                    && self.heard.insert(cluster.clone())
+                {
+                    self.compare_all(at);
+                }
                 let Some(edge) = self.edges.get_mut(cluster) else { return };
                 if matches!(kind, Kind::Connector | Kind::HttpProxy | Kind::Gateway)
                     && edge.listed.insert(*kind)
                     && edge.is_ready()
                 {
                     let keys: Vec<_> = edge.gateways.keys().copied().collect();
-                    for &key in &keys {
-                        edge.is_translated(key);
-                    }
-                    for key in keys {
-                        self.compare(at, cluster, key, false);
-                    }
+                    keys.into_iter().for_each(|key| edge.is_translated(key));
+                    self.compare_all(at);
                 }
             }
             _ => {}
@@ -351,6 +356,16 @@ impl Outages {
         }
     }
 
+    fn compare_all(&mut self, at: UnixMillis) {
+        let keys = |(name, edge): (&ClusterName, &EdgeView)| {
+            edge.gateways.keys().map(|key| (name.clone(), *key)).collect::<Vec<_>>()
+        };
+        let gateways: Vec<_> = self.edges.iter().flat_map(keys).collect();
+        for (edge, key) in gateways {
+            self.compare(at, &edge, key, false);
+        }
+    }
+
     /// Opens and closes the spans of one gateway.
     fn compare(&mut self, at: UnixMillis, cluster: &ClusterName, key: Key, by_platform_key: bool) {
         let Some(edge) = self.edges.get_mut(cluster).filter(|e| e.is_ready()) else { return };
@@ -360,6 +375,9 @@ impl Outages {
             let connector = Key { ns: key.ns, name };
             let truth = match self.sources.get(&connector) {
                 Some((upstream, source)) if self.upstreams.contains_key(upstream) => {
+                    if !self.heard.contains(upstream) {
+                        continue;
+                    }
                     self.upstreams.get(upstream).and_then(|u| u.get(source))
                 }
                 _ => edge.connectors.get(&connector),

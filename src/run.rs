@@ -24,7 +24,8 @@ use crate::core::machine::Machine;
 use crate::core::settings::{OrphanMode, Settings};
 use crate::event_log::{ClusterSpec, Header};
 use crate::executor::{Executor, Finished};
-use crate::gate::Gate;
+use crate::gate::{Gate, GateKeeper};
+use crate::leader::{Leader, identity, lease::Lease};
 use crate::live_log::LiveLog;
 use crate::metrics::{Levels, Metrics};
 use crate::narrate::{Listen, Narrator};
@@ -32,6 +33,9 @@ use crate::watch::Watch;
 
 /// Questions that may wait for the loop.
 const QUERIES: usize = 16;
+
+/// The Lease is tried to be released for so long, also when the grace period is used up.
+const RELEASE: Duration = Duration::from_millis(500);
 
 /// A live run.
 pub struct Run {
@@ -41,6 +45,8 @@ pub struct Run {
     clock: Clock,
     machine: Machine,
     executor: Executor,
+    /// Opens the gate; absent when there is no election.
+    keeper: Option<GateKeeper>,
     log: Option<LiveLog>,
     listeners: Vec<Box<dyn Listen>>,
 }
@@ -75,9 +81,15 @@ impl Run {
         // Nothing arrives anywhere in a dry run: nothing to nudge for.
         settings.mirror.nudge &= !config.dry_run;
         let timeout = Duration::from_millis(config.executor.timeout_ms);
+        let (gate, keeper) = if config.election_cluster().is_some() {
+            let (gate, keeper) = Gate::closed();
+            (gate, Some(keeper))
+        } else {
+            (Gate::always_open(), None)
+        };
         let executor = Executor::new(
             Apply::new(clusters.clone(), timeout),
-            Gate::always_open(),
+            gate,
             config.executor.clone(),
             config.dry_run,
             metrics.clone(),
@@ -92,7 +104,8 @@ impl Run {
         listeners.push(Box::new(Narrator::default()));
         let machine = Machine::new(settings);
         let clock = Clock::start();
-        let mut run = Self { config, clusters, metrics, clock, machine, executor, log, listeners };
+        let mut run =
+            Self { config, clusters, metrics, clock, machine, executor, keeper, log, listeners };
         let at = run.clock.now();
         for ClusterSpec { name: cluster, roles } in header.clusters {
             // The header says so already.
@@ -123,8 +136,12 @@ impl Run {
         let admin = tokio::spawn(admin::serve(listener, access, metrics, ask, stopped));
         let mut watches = self.start_watches(&bus);
         drop(bus);
-        self.metrics.leader(true);
-        self.take(Happened::LeadershipAcquired);
+        let (tell, mut leadership) = mpsc::unbounded_channel();
+        let leader = self.start_election(&tell);
+        if leader.is_none() {
+            self.metrics.leader(true);
+            self.take(Happened::LeadershipAcquired);
+        }
 
         while !*stop.borrow() {
             let deadline = self.machine.poll_deadline().map(|(at, _)| self.clock.instant(at));
@@ -136,6 +153,7 @@ impl Run {
             };
             tokio::select! {
                 Some(what) = events.recv(), if self.executor.has_room() => self.take(what),
+                Some(what) = leadership.recv() => self.take(what),
                 finished = self.executor.finished() => self.finished(finished),
                 () = due => self.take(Happened::TimedOut),
                 Some(query) = queries.recv() => self.answer(query),
@@ -144,9 +162,23 @@ impl Run {
         }
 
         watches.shutdown().await;
-        self.finish().await;
+        self.finish(leader, leadership).await;
         admin.abort();
         Ok(())
+    }
+
+    /// Takes part in the election, where there is one.
+    fn start_election(&mut self, tell: &mpsc::UnboundedSender<Happened>) -> Option<Leader> {
+        let (keeper, cluster) = (self.keeper.take()?, self.config.election_cluster()?.clone());
+        let (rules, election) = (self.config.election_rules(), &self.config.leader_election);
+        let lease = Lease::new(
+            Arc::new(Cluster::new(cluster, self.metrics.clone())),
+            election.lease_namespace.clone(),
+            election.lease_name.clone(),
+            Duration::from_millis(rules.try_ms()),
+        );
+        let (tell, metrics) = (tell.clone(), self.metrics.clone());
+        Some(Leader::start(lease, identity(), rules, keeper, tell, metrics))
     }
 
     fn start_watches(&self, bus: &mpsc::Sender<Happened>) -> JoinSet<()> {
@@ -211,8 +243,12 @@ impl Run {
         }
     }
 
-    /// Ends what is under way, within the grace period.
-    async fn finish(mut self) {
+    /// Ends what is under way, within the grace period, and gives up the Lease after that.
+    async fn finish(
+        mut self,
+        leader: Option<Leader>,
+        mut leadership: mpsc::UnboundedReceiver<Happened>,
+    ) {
         let until = Instant::now() + Duration::from_millis(self.config.shutdown.grace_ms);
         let waiting = self.executor.clear();
         let (_, under_way) = self.executor.load();
@@ -224,6 +260,14 @@ impl Run {
                 break;
             };
             self.finished(finished);
+            self.executor.clear();
+        }
+        // A Lease whose holder still has writes on their way must run out.
+        if let Some(leader) = leader.filter(|_| self.executor.load().1 == 0) {
+            leader.release(until.saturating_duration_since(Instant::now()).max(RELEASE)).await;
+            while let Ok(what) = leadership.try_recv() {
+                self.take(what);
+            }
             self.executor.clear();
         }
         if let Some(log) = self.log.take() {

@@ -37,6 +37,10 @@ const WATCH_SECONDS: u64 = 290;
 /// What API servers say of a version that they have not come to yet.
 const TOO_LARGE: &str = "Too large resource version";
 
+/// A watch that is too old to go on is answered with 200 like any other, and then with an ERROR
+/// event at once. Only when none came in this time does a watch count as resumed.
+const TOO_OLD_WITHIN: Duration = Duration::from_secs(1);
+
 /// A watch that lived for so long was healthy: the next pause is the first again.
 const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
@@ -225,24 +229,22 @@ impl Watch {
         if self.lost.is_some() && self.proves_absence() {
             self.is_the_same_history(version).await?;
         }
-        if self.lost.take().is_some() {
-            // Nothing was missed: what happened meanwhile comes now, in order.
-            self.metrics.resumed();
-            let (cluster, kind) = (self.name(), self.kind);
-            self.bus.send(Happened::WatchResumed { cluster, kind }).await?;
-            info!(cluster = %self.cluster.name(), kind = %self.kind, "watch resumed");
-        }
         let mut frames = Frames::new(answer);
         let mut lines = Lines::default();
         let patience = Duration::from_millis(self.config.silent_after_ms);
         let mut heard = false;
         loop {
+            let patience = if self.lost.is_some() { TOO_OLD_WITHIN } else { patience };
             let frame = match frames.next(patience).await {
                 Ok(Some(frame)) => frame,
                 Ok(None) if heard || opened.elapsed() > HEALTHY_AFTER => return Ok(()),
                 Ok(None) => {
                     let error = "the watch ended at once, without an event".to_owned();
                     return Err(CallError::Unreadable(error).into());
+                }
+                Err(CallError::TimedOut(_)) if self.lost.is_some() => {
+                    self.resumed().await?;
+                    continue;
                 }
                 // Silent: whether it is dead is told by the attempt to take it up again.
                 Err(CallError::TimedOut(_)) => return Ok(()),
@@ -256,8 +258,21 @@ impl Watch {
         }
     }
 
+    /// The watch goes on. Nothing was missed: what happened meanwhile comes now, in order.
+    async fn resumed(&mut self) -> Result<(), End> {
+        self.lost = None;
+        self.metrics.resumed();
+        let (cluster, kind) = (self.name(), self.kind);
+        self.bus.send(Happened::WatchResumed { cluster, kind }).await?;
+        info!(cluster = %self.cluster.name(), kind = %self.kind, "watch resumed");
+        Ok(())
+    }
+
     async fn change(&mut self, line: &[u8], version: &mut String) -> Result<(), End> {
         let Change { what, object } = wire::change(line)?;
+        if self.lost.is_some() && what != "ERROR" {
+            self.resumed().await?;
+        }
         match &*what {
             "BOOKMARK" => {
                 self.metrics.heard(false);

@@ -65,6 +65,39 @@ fn nothing_is_mirrored_where_the_mirror_is_off_or_the_hub_is_not_seen() {
     stage.nothing();
 }
 
+/// What a resumed watch brings afterwards is in order and whole: what was known still counts.
+#[test]
+fn a_resumed_watch_takes_up_what_waited_and_forgets_nothing() {
+    let (mut stage, _) = settled(Settings::default());
+    stage.lost("hub", "Connector");
+    stage.upstream(Some(&status(None)));
+    stage.nothing();
+    stage.resumed("hub", "Connector");
+    let mirror = stage.one();
+    assert_eq!(mirror.action.verb, Verb::Mirror);
+    stage.land(&mirror);
+    // A watch that was never listed can't be resumed, and one that lives needs not to be.
+    let mut fresh = Stage::new(Settings::default());
+    fresh.upstream(Some(&status(None)));
+    fresh.hub(Some("{}"));
+    fresh.decided();
+    fresh.line(r#""event":"list_started","cluster":"hub","kind":"Connector""#);
+    fresh.resumed("hub", "Connector");
+    fresh.upstream(Some(&status(Some("n2"))));
+    fresh.nothing();
+}
+
+/// A dry run goes on as if the write had landed: it is told once, not again and again.
+#[test]
+fn a_dry_run_tells_each_decision_once() {
+    let (mut stage, _) = settled(Settings::default());
+    stage.upstream(Some(&status(None)));
+    let mirror = stage.one();
+    stage.finish(&mirror, Outcome::DryRun);
+    stage.pass_to(4_000);
+    stage.nothing();
+}
+
 #[test]
 fn a_stall_outlives_a_lost_watch_and_not_a_cluster_that_is_removed() {
     let (mut stage, _) = settled(Settings::default());

@@ -28,6 +28,9 @@ const RATES: [(u32, u64); 3] = [(20, 20), (50, 20), (100, 120)];
 
 fn main() {
     let quick = std::env::var_os("QUICK").is_some();
+    // What to bench, e.g. `-- 1000 starts`; all of it when nothing is said.
+    let args: Vec<_> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let asked = |what: &str| args.is_empty() || args.iter().any(|a| a == what);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let sizes: &[usize] = if quick { &[200] } else { &[1_000, 5_000] };
     runtime.block_on(async {
@@ -37,9 +40,13 @@ fn main() {
              behind  CPU    resident  requests"
         );
         for &connectors in sizes {
-            rates(connectors, quick).await;
+            if asked(&connectors.to_string()) {
+                rates(connectors, quick).await;
+            }
         }
-        starts::bench(if quick { 200 } else { 5_000 }).await;
+        if asked("starts") {
+            starts::bench(if quick { 200 } else { 5_000 }).await;
+        }
     });
 }
 

@@ -45,7 +45,7 @@ impl Apply {
         if !may() {
             return Ok(Outcome::Dropped);
         }
-        match cluster.call(delete(action)?, self.timeout).await {
+        match cluster.call(delete(action, self.timeout)?, self.timeout).await {
             Ok(_) => Ok(Outcome::Applied { resource_version: None, deleted: Some(route) }),
             // It did not reach the API server, or the API server says that it did not do it.
             Err(error @ CallError::NoClient(_)) => Err(error),

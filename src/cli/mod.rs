@@ -1,6 +1,7 @@
 //! The command line's words, and what each does.
 
 mod config;
+mod demo;
 mod orphans;
 mod replay;
 mod run;
@@ -30,6 +31,12 @@ enum Command {
     /// with every role. SIGTERM and SIGINT stop it; a second one ends it at once. Exit codes: 0
     /// stopped, 1 failed, 2 bad usage or configuration.
     Run(run::RunArgs),
+    /// Show a live run with no cluster at hand: an event log is played into clusters in memory.
+    ///
+    /// They are served on loopback by the API server's protocol, and the same program as `run` is
+    /// pointed at them. With no LOG it is the recorded incident. Exit codes: 0 converged, 1 not (or
+    /// stopped), 2 bad usage or input.
+    Demo(demo::DemoArgs),
     /// Print the configuration in effect, checked; the same flags as `run`.
     ///
     /// Exit codes: 0 it can be used, 2 it can't.
@@ -49,6 +56,7 @@ enum Command {
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Config(args) => config::print(&args),
         Command::Orphans(args) => orphans::run(&args),
         Command::Replay(args) => replay::run(&args),

@@ -73,11 +73,7 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         bail!("--event-log takes one FILE to replay, and {} were given", args.files.len());
     }
     let stdout = io::stdout();
-    let options = report::Options {
-        color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-        width: terminal_width(),
-        connector: args.connector.clone(),
-    };
+    let options = report::Options { connector: args.connector.clone(), ..look() };
     let mut good = true;
     for file in &args.files {
         let replay = replay_file(args, file)?;
@@ -124,19 +120,32 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
     replay
 }
 
-fn create(path: &Path, input: &str) -> anyhow::Result<BufWriter<File>> {
+/// The log that is read must not be written to.
+pub(super) fn refuse_same(path: &Path, input: &str) -> anyhow::Result<()> {
     let same = |input: &Path| Some(input.canonicalize().ok()? == path.canonicalize().ok()?);
     if same(Path::new(input)) == Some(true) {
         bail!("--event-log {}: that is the file to replay", path.display());
     }
+    Ok(())
+}
+
+fn create(path: &Path, input: &str) -> anyhow::Result<BufWriter<File>> {
+    refuse_same(path, input)?;
     let file = File::create(path).with_context(|| format!("--event-log {}", path.display()))?;
     Ok(BufWriter::new(file))
 }
 
-/// Columns of the terminal, as the shell tells them; 100 where it does not.
-fn terminal_width() -> usize {
+/// How a report on standard output looks: as wide as the shell or the terminal says, else 100
+/// columns.
+pub(super) fn look() -> report::Options {
+    let stdout = io::stdout();
     let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    columns.filter(|c| *c >= 40).unwrap_or(100)
+    let columns = columns.or_else(|| Some(terminal_size::terminal_size_of(&stdout)?.0.0.into()));
+    report::Options {
+        color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
+        width: columns.filter(|c| *c >= 40).unwrap_or(100),
+        connector: None,
+    }
 }
 
 /// A line on standard error, where that is a terminal and it takes long.

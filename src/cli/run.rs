@@ -12,8 +12,6 @@ use super::config::ConfigArgs;
 
 /// The run ended by itself.
 const FAILED: u8 = 1;
-/// Enough: the machine is one thread's work, and the rest waits for the network.
-const THREADS: usize = 2;
 
 /// `throughline run`.
 #[derive(Debug, Args)]
@@ -29,8 +27,8 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
+    // One thread: the machine is one thread's work, and the rest waits for the network.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("starting the runtime")?;
@@ -50,7 +48,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Becomes true at the first SIGTERM or SIGINT. The second ends the process at once.
-fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
+pub(super) fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
     let listen = |kind| signal(kind).context("listening for signals");
     let (term, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let (stop, stopping) = watch::channel(false);

@@ -245,14 +245,6 @@ impl Checker<'_> {
             self.warning("orphans.mode", message);
         }
     }
-
-    fn leader_election(&mut self) {
-        if self.config.leader_election.enabled {
-            let message = "found true, and elections are not built yet; accepted: false, with one \
-                           process that mirrors";
-            self.error("leaderElection.enabled", message);
-        }
-    }
 }
 
 fn word(role: Role) -> &'static str {

@@ -106,6 +106,8 @@ pub fn change_settings(settings: &mut Settings, values: &[Given]) -> Result<(), 
 fn example() -> Value {
     let mut config = Config { touch: any_edge_scope(), ..Config::default() };
     config.event_log.file = Some(PathBuf::new());
+    config.leader_election.cluster = Some("".into());
+    config.leader_election.lease_namespace = Some(String::new());
     config.clusters = vec![ClusterConfig {
         name: LOCAL_CLUSTER.into(),
         roles: vec![Role::Edge],

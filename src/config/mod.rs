@@ -3,6 +3,7 @@
 
 mod bounds;
 mod check;
+mod election;
 mod layers;
 mod load;
 mod problem;
@@ -17,6 +18,8 @@ use crate::core::ids::{ClusterName, Role};
 use crate::core::settings::{
     MirrorSettings, OrphanSettings, RetrySettings, Settings, StallSettings, TouchSettings,
 };
+
+use crate::leader::election::Rules;
 
 pub use load::{Given, LOCAL_CLUSTER, Loaded, Overrides, change_settings, load};
 pub use problem::{ConfigErrors, Problem};
@@ -57,6 +60,26 @@ pub struct Config {
 }
 
 impl Config {
+    /// The cluster that holds the Lease; `None` when there is no election.
+    pub fn election_cluster(&self) -> Option<&ClusterConfig> {
+        let hub = self.clusters.iter().find(|c| c.roles.contains(&Role::Downstream))?;
+        if !self.leader_election.enabled || self.dry_run {
+            return None;
+        }
+        let named = self.leader_election.cluster.as_ref();
+        named.map_or(Some(hub), |name| self.clusters.iter().find(|c| c.name == *name))
+    }
+
+    /// The election's timings.
+    pub fn election_rules(&self) -> Rules {
+        Rules {
+            lease_ms: self.leader_election.lease_duration_ms,
+            renew_deadline_ms: self.leader_election.renew_deadline_ms,
+            retry_ms: self.leader_election.retry_period_ms,
+            write_ms: self.executor.timeout_ms,
+        }
+    }
+
     /// The settings that the machine decides by.
     pub fn settings(&self) -> Settings {
         Settings {
@@ -89,12 +112,42 @@ pub struct ClusterConfig {
     pub in_cluster: bool,
 }
 
-/// Who may mirror and delete.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Who may mirror and delete: one replica at a time, elected on a Lease of the Kubernetes API.
+/// Only a process with a downstream cluster takes part, and none in a dry run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LeaderElectionConfig {
-    /// Elect a leader. Off means: this process leads.
+    /// Elect a leader. Off means: this process leads, and so does every other one.
     pub enabled: bool,
+    /// The cluster that holds the Lease; the downstream one when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterName>,
+    /// The Lease's namespace; when absent the one that the way to the cluster names: the own one in
+    /// a pod, the context's, or `default`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_namespace: Option<String>,
+    /// The Lease's name. Replicas that share it take turns.
+    pub lease_name: String,
+    /// A Lease that was not renewed for so long is free; whole seconds.
+    pub lease_duration_ms: u64,
+    /// A leader that could not renew for so long stops.
+    pub renew_deadline_ms: u64,
+    /// The pause between two attempts.
+    pub retry_period_ms: u64,
+}
+
+impl Default for LeaderElectionConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            cluster: None,
+            lease_namespace: None,
+            lease_name: "throughline".into(),
+            lease_duration_ms: 15_000,
+            renew_deadline_ms: 10_000,
+            retry_period_ms: 2_000,
+        }
+    }
 }
 
 /// The watches.

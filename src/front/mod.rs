@@ -40,6 +40,7 @@ use tokio::sync::watch::Sender;
 pub use hooks::{Fault, FrontHandle, Mode};
 pub use route::{Resource, Verb};
 
+use crate::clock::Clock;
 use crate::core::ids::ClusterName;
 use crate::world::World;
 use route::{Params, Target};
@@ -56,12 +57,15 @@ pub struct FrontSettings {
     pub bookmark_every: Duration,
     /// Changes kept for each kind, for watches that resume.
     pub history_changes: usize,
+    /// What the world's time follows: it is moved on before each request is answered. `None`: the
+    /// caller moves it.
+    pub clock: Option<Clock>,
 }
 
 impl Default for FrontSettings {
     /// A bookmark a minute, as API servers send them.
     fn default() -> Self {
-        Self { bookmark_every: Duration::from_secs(60), history_changes: 10_000 }
+        Self { bookmark_every: Duration::from_secs(60), history_changes: 10_000, clock: None }
     }
 }
 
@@ -82,7 +86,11 @@ type Handler = Arc<Shared>;
 impl Shared {
     /// The order of locks is the world's, then the front's own.
     fn lock(&self) -> Cluster<'_> {
-        Cluster::lock(&self.world, &self.local, &self.cluster)
+        let mut cluster = Cluster::lock(&self.world, &self.local, &self.cluster);
+        if let Some(clock) = self.settings.clock {
+            cluster.world.advance(clock.now());
+        }
+        cluster
     }
 }
 
@@ -92,7 +100,7 @@ pub struct Front;
 impl Front {
     /// Serves `cluster` on `listener` until the handle is dropped; needs a tokio runtime. The
     /// world keeps histories and managed fields from now on and gives no events any more; its
-    /// time and its recorded changes are the caller's to move on.
+    /// recorded changes, and without a clock its time, are the caller's to move on.
     ///
     /// # Errors
     /// The listener has no address.

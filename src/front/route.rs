@@ -112,6 +112,19 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// As RBAC has it, e.g. `patch`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+        }
+    }
+
     /// Whether it changes anything.
     pub const fn writes(self) -> bool {
         matches!(self, Verb::Create | Verb::Update | Verb::Patch | Verb::Delete)

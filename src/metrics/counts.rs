@@ -40,6 +40,7 @@ pub(super) struct Counts {
     pub(super) queue_retries: Counters<2>,
     pub(super) under_way: Gauge,
     pub(super) leader: Gauges<1>,
+    pub(super) leadership_changes: Counter,
     pub(super) hops: Histograms<1>,
     pub(super) phases: Gauges<1>,
     pub(super) orphans: Gauges<1>,
@@ -136,6 +137,12 @@ impl Counts {
                 "leader_election_master_status",
                 "1 while this process may mirror, nudge and delete",
                 Gauges::default(),
+            ),
+            leadership_changes: add(
+                r,
+                "throughline_leadership_changes",
+                "How often this process became leader or ceased to be",
+                Counter::default(),
             ),
             hops: add(
                 r,

@@ -4,6 +4,7 @@
 //! with `throughline_`. What is counted per event or per action costs an atomic or a short lock.
 
 mod counts;
+mod lease;
 mod process;
 mod text;
 mod watches;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 use crate::core::action::{Action, Note, Noted, Verb};
 use crate::core::event::Outcome;
@@ -20,6 +22,7 @@ use crate::core::ids::{ClusterName, Kind};
 use crate::core::keep::OrphanCounts;
 use crate::core::phase::Phases;
 use counts::{Counts, LEADER, QUEUE, by};
+use lease::LeaseTimes;
 use process::Process;
 pub use text::Format;
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
@@ -41,6 +44,7 @@ pub struct Metrics {
     counts: Counts,
     watches: Arc<Watches>,
     requests: Arc<Requests>,
+    lease: Arc<LeaseTimes>,
 }
 
 impl Default for Metrics {
@@ -57,8 +61,10 @@ impl Metrics {
         let (watches, requests) = (Arc::new(Watches::new()), Arc::new(Requests::default()));
         registry.register_collector(Box::new(Arc::clone(&watches)));
         registry.register_collector(Box::new(Arc::clone(&requests)));
+        let lease = Arc::new(LeaseTimes::default());
+        registry.register_collector(Box::new(Arc::clone(&lease)));
         registry.register_collector(Box::new(Process::new()));
-        Self { registry, counts, watches, requests }
+        Self { registry, counts, watches, requests, lease }
     }
 
     /// The place of one watch; made at the first call.
@@ -164,9 +170,18 @@ impl Metrics {
         self.counts.events.observe(took.as_secs_f64());
     }
 
-    /// Whether this process leads.
+    /// Whether this process leads; told at every change.
     pub fn leader(&self, leads: bool) {
-        self.counts.leader.get_or_create(&[LEADER]).set(i64::from(leads));
+        let was = self.counts.leader.get_or_create(&[LEADER]).set(i64::from(leads));
+        if was != i64::from(leads) {
+            self.counts.leadership_changes.inc();
+        }
+    }
+
+    /// When the Lease was last renewed, and until when leader-only work may start; told at every
+    /// renewal and every change.
+    pub fn lease(&self, renewed: Option<Instant>, until: Option<Instant>) {
+        self.lease.set(renewed, until);
     }
 
     /// Lines that the event log could not take.

@@ -11,10 +11,10 @@ use crate::core::trigger::{Trigger, connector_part, digest, gateway_part};
 use crate::world::World;
 
 /// Objects that some action was about.
-pub(super) type Touched = BTreeSet<(ClusterName, ObjectKey)>;
+pub(crate) type Touched = BTreeSet<(ClusterName, ObjectKey)>;
 
 /// What is not as it should be, in words.
-pub(super) fn problems(world: &World, settings: &Settings, touched: &Touched) -> Vec<String> {
+pub(crate) fn problems(world: &World, settings: &Settings, touched: &Touched) -> Vec<String> {
     let mut problems = Vec::new();
     if settings.mirror.enabled {
         for hub in world.with_role(Role::Downstream) {

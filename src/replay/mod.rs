@@ -4,8 +4,10 @@
 //! recorded ones; *what-if* carries the machine's actions out in a [`World`](crate::world::World)
 //! on top of the recorded changes, and goes on after the last line until nothing is due.
 
-mod audit;
+pub(crate) mod audit;
+mod bookmarks;
 mod land;
+pub(crate) mod overlay;
 mod threads;
 mod verify;
 mod what_if;
@@ -16,7 +18,7 @@ use std::sync::mpsc::{Sender, sync_channel};
 
 use crate::core::action::{Decision, Note, Noted, Stall};
 use crate::core::event::{Event, Happened, Outcome};
-use crate::core::ids::{ActionId, ObjectKey};
+use crate::core::ids::{ActionId, ClusterName, ObjectKey};
 use crate::core::settings::Settings;
 use crate::core::time::UnixMillis;
 use crate::event_log::{ClusterSpec, Header, Line, LogError, Reader, Writer};
@@ -31,6 +33,9 @@ pub enum Mode {
     WhatIf,
     /// The recorded lines alone; the actions must equal the recorded ones.
     Verify,
+    /// No replay: a real run acted on clusters in memory, into which the log was played.
+    #[value(skip)]
+    Live,
 }
 
 /// An action and its fate.
@@ -46,7 +51,7 @@ pub struct Done {
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// What-if: everything is as it should be at the end, and nothing is under way.
-    /// Verify: every action equals the recorded one.
+    /// Verify: every action equals the recorded one. Live: as what-if, and its own log verifies.
     pub good: bool,
     /// What is not, in words; empty when `good`.
     pub problems: Vec<String>,
@@ -65,11 +70,11 @@ pub struct Replay {
     pub settings: Settings,
     /// Lines that were events.
     pub events: u64,
-    /// The time of the first line.
+    /// The time of the first line; live, the recording's, as is the next.
     pub first_at: UnixMillis,
     /// The time of the last line.
     pub last_at: UnixMillis,
-    /// When virtual time ended.
+    /// When virtual time ended; live, when the run did, by the run's own clock.
     pub ended_at: UnixMillis,
     /// Every action, in order.
     pub actions: Vec<Done>,
@@ -81,10 +86,65 @@ pub struct Replay {
     pub ways: Vec<Way>,
     /// When users saw the wrong thing, as recorded.
     pub recorded: Vec<Outage>,
-    /// When they would have with throughline; what-if only.
+    /// When they would have with throughline, or did in a live run; none in a verify.
     pub replayed: Vec<Outage>,
+    /// What the API servers were asked; live only.
+    pub requests: Vec<Requests>,
     /// Whether all ended well.
     pub verdict: Verdict,
+}
+
+/// How often a cluster's API server was asked for something.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Requests {
+    /// The cluster.
+    pub cluster: ClusterName,
+    /// As RBAC has it: `list`, `watch`, `patch` …
+    pub verb: &'static str,
+    /// The resource's name in paths, e.g. `connectors`.
+    pub resource: &'static str,
+    /// Whether such a request changes anything.
+    pub writes: bool,
+    /// How often.
+    pub count: u64,
+}
+
+impl Replay {
+    /// Nothing happened yet.
+    pub(crate) fn new(
+        file: &str,
+        mode: Mode,
+        clusters: Vec<ClusterSpec>,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            file: file.to_owned(),
+            mode,
+            clusters,
+            settings,
+            events: 0,
+            first_at: UnixMillis(0),
+            last_at: UnixMillis(0),
+            ended_at: UnixMillis(0),
+            actions: Vec::new(),
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            ways: Vec::new(),
+            recorded: Vec::new(),
+            replayed: Vec::new(),
+            requests: Vec::new(),
+            verdict: Verdict::default(),
+        }
+    }
+
+    /// Writes that an API server took and that changed nothing there, or that it refused; live
+    /// only.
+    pub fn needless_writes(&self) -> u64 {
+        let sent: u64 = self.requests.iter().filter(|r| r.writes).map(|r| r.count).sum();
+        let applied = |done: &&Done| matches!(done.finished, Some((_, Outcome::Applied { .. })));
+        let changed = self.actions.iter().filter(applied).count();
+        sent.saturating_sub(u64::try_from(changed).unwrap_or(u64::MAX))
+    }
 }
 
 /// One connector: what it is called upstream, and at hub and edges.
@@ -162,7 +222,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
         let outages = OutageThread::new(scope, &story);
         story.outages = Some(outages.send);
         let done = match mode {
-            Mode::WhatIf => what_if::run(&mut story, options, foreign, next, log),
+            Mode::WhatIf | Mode::Live => what_if::run(&mut story, options, foreign, next, log),
             Mode::Verify => verify::run(&mut story, next, log),
         };
         drop(story.outages.take());
@@ -176,7 +236,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
     };
     story.replay.ways = ways;
     story.replay.recorded = recorded;
-    story.replay.replayed = if mode == Mode::WhatIf { replayed } else { Vec::new() };
+    story.replay.replayed = if mode != Mode::Verify { replayed } else { Vec::new() };
     if mode == Mode::Verify {
         // First, because the differences that follow may come of them.
         let gaps =
@@ -220,23 +280,7 @@ impl Story {
             done: BTreeMap::new(),
             outages: None,
             observed: Default::default(),
-            replay: Replay {
-                file: file.to_owned(),
-                mode,
-                clusters,
-                settings,
-                events: 0,
-                first_at: UnixMillis(0),
-                last_at: UnixMillis(0),
-                ended_at: UnixMillis(0),
-                actions: Vec::new(),
-                notes: Vec::new(),
-                warnings: Vec::new(),
-                ways: Vec::new(),
-                recorded: Vec::new(),
-                replayed: Vec::new(),
-                verdict: Verdict::default(),
-            },
+            replay: Replay::new(file, mode, clusters, settings),
         }
     }
 
@@ -285,7 +329,7 @@ impl Story {
 
     /// What the machine was told.
     fn replayed(&mut self, event: &Event) {
-        if self.replay.mode == Mode::WhatIf {
+        if self.replay.mode != Mode::Verify {
             self.observe(Timeline::Replayed, event);
         }
         if let Happened::ActionFinished { id, outcome } = &event.what
@@ -316,16 +360,18 @@ impl Story {
 
     fn finish(self) -> Replay {
         let mut replay = self.replay;
-        if replay.mode == Mode::WhatIf {
-            let open = open_stalls(&replay.notes);
-            let stuck = open
-                .iter()
-                .map(|s| format!("{}: {} has not come: {}", s.connector, hop_name(s), s.reason));
-            replay.verdict.problems.extend(stuck);
+        if replay.mode != Mode::Verify {
+            replay.verdict.problems.extend(stall_problems(&replay.notes));
         }
         replay.verdict.good = replay.verdict.problems.is_empty();
         replay
     }
+}
+
+/// The stalls that did not end, in words.
+pub(crate) fn stall_problems(notes: &[Note]) -> Vec<String> {
+    let words = |s: Stall| format!("{}: {} has not come: {}", s.connector, hop_name(&s), s.reason);
+    open_stalls(notes).into_iter().map(words).collect()
 }
 
 fn hop_name(stall: &Stall) -> String {

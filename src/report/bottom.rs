@@ -36,6 +36,7 @@ pub(super) fn line(
     page.put(0, 2, &[(Bold, "Bottom line")])?;
     written(replay, index, options, page)?;
     suffered(replay, index, page)?;
+    asked(replay, index, page)?;
     verdict(replay, page)
 }
 
@@ -165,7 +166,7 @@ impl Sides<'_> {
 
 fn suffered(replay: &Replay, index: &Index<'_>, page: &mut Page<'_>) -> io::Result<()> {
     let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
-    let what_if = replay.mode == Mode::WhatIf;
+    let what_if = replay.mode != Mode::Verify;
     let sides = sides(replay, index);
     if sides.is_empty() {
         let text = match (has(Role::Upstream), has(Role::Edge)) {
@@ -318,6 +319,40 @@ fn sum<'a>(parts: impl Iterator<Item = (&'a ObjectKey, &'a Spans<'a>)>) -> (Stri
     (words, false, open > 0)
 }
 
+/// What the API servers of a live run were asked.
+fn asked(replay: &Replay, index: &Index<'_>, page: &mut Page<'_>) -> io::Result<()> {
+    if replay.requests.is_empty() {
+        return Ok(());
+    }
+    let mut by_verb: BTreeMap<&str, u64> = BTreeMap::new();
+    for requests in &replay.requests {
+        *by_verb.entry(requests.verb).or_default() += requests.count;
+    }
+    let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let words: Vec<_> = by_verb.iter().map(|(verb, n)| count(number(*n), verb)).collect();
+    let (style, needless) = match replay.needless_writes() {
+        0 => (Plain, "no needless write".to_owned()),
+        n => (Yellow, count(number(n), "write") + " that changed nothing"),
+    };
+    let words = format!("the API servers were asked for {}; ", words.join(", "));
+    page.put(2, 4, &[(Plain, &words), (style, &needless)])?;
+    let labels: Vec<_> = index
+        .chapters
+        .iter()
+        .filter(|chapter| chapter.actions.is_empty())
+        .map(|chapter| chapter.label.as_str())
+        .collect();
+    let more = match labels.len().saturating_sub(SINGLY) {
+        0 => String::new(),
+        more => format!(" and {}", count(more, "more connector")),
+    };
+    let some = labels.get(..labels.len().min(SINGLY)).unwrap_or_default().join(", ");
+    match labels.is_empty() {
+        true => Ok(()),
+        false => page.put(2, 4, &[(Plain, &format!("never written: {some}{more}"))]),
+    }
+}
+
 fn verdict(replay: &Replay, page: &mut Page<'_>) -> io::Result<()> {
     let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
     let (word, why) = match replay.mode {
@@ -328,7 +363,7 @@ fn verdict(replay: &Replay, page: &mut Page<'_>) -> io::Result<()> {
             };
             ("verified", why)
         }
-        Mode::WhatIf => {
+        Mode::WhatIf | Mode::Live => {
             let hub = "every hub annotation means what upstream says";
             let edge = "every gateway announces what its edge says";
             let why = match (has(Role::Downstream), has(Role::Edge)) {

@@ -17,6 +17,8 @@ pub(super) struct Chapter<'a> {
     pub(super) actions: Vec<&'a Done>,
     /// As short as can be without being mistaken for another.
     pub(super) label: String,
+    /// What upstream said before the first note, and when, where that was told elsewhere.
+    pub(super) before: Option<(UnixMillis, bool)>,
 }
 
 impl<'a> Chapter<'a> {
@@ -117,6 +119,7 @@ impl<'a> Index<'a> {
             notes: Vec::new(),
             actions: Vec::new(),
             label: String::new(),
+            before: None,
         });
         at
     }

@@ -20,10 +20,11 @@ use crate::replay::{Done, Mode, Replay};
 ///
 /// Times (`…_ms`) are milliseconds since the Unix epoch. Members, in this order:
 ///
-/// - `mode`: `"what-if"` or `"verify"`; `file`; `events`: how many lines were events;
-///   `from_ms`, `to_ms`: the first and the last line; `ended_ms`: when virtual time ended
+/// - `mode`: `"what-if"`, `"verify"` or `"live"` (a demo); `file`; `events`: how many lines were events;
+///   `from_ms`, `to_ms`: the first and the last line; `ended_ms`: when virtual time, or
+///   the live run, ended
 /// - `clusters`: `[{name, roles}]`
-/// - `verdict`: `{converged}` of a what-if, `{verified}` of a verify, a boolean; and
+/// - `verdict`: `{converged}` of a what-if or a live run, `{verified}` of a verify, a boolean; and
 ///   `problems`: what is wrong, in words
 /// - `actions`: in the order decided: `id`, `at_ms`, `type` (`mirror`, `nudge`, `touch`, `delete`),
 ///   `cluster`, `kind`, `namespace`, `name`; `annotations`: exactly what was written, `null` for a
@@ -44,6 +45,8 @@ use crate::replay::{Done, Mode, Replay};
 ///   first_right_ms, until_ms, gateways, by_platform_key}]`; `kind` is `offline`, `other_node` or
 ///   `stale_online`, an end that never came `null`
 /// - `warnings`: the reader's, in words
+/// - of a live run alone, `requests`: what the API servers were asked, `[{cluster, verb, resource,
+///   writes, count}]`; and `needless_writes`: how many writes changed nothing
 ///
 /// `options.connector` narrows `actions`, `connectors`, `stalls` and `outages`; the rest is of
 /// the whole log.
@@ -75,6 +78,10 @@ pub fn json(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Resu
         Rows(|| replay.replayed.iter().filter(|o| index.has(&o.connector)).map(OutageRow::new));
     map.serialize_entry("outages", &Outages { recorded, replayed })?;
     map.serialize_entry("warnings", &replay.warnings)?;
+    if replay.mode == Mode::Live {
+        map.serialize_entry("requests", &replay.requests)?;
+        map.serialize_entry("needless_writes", &replay.needless_writes())?;
+    }
     map.end()?;
     out.write_all(b"\n")?;
     out.flush()
@@ -117,12 +124,8 @@ struct VerdictRow<'a> {
 }
 
 fn verdict(replay: &Replay) -> VerdictRow<'_> {
-    let good = |mode| (replay.mode == mode).then_some(replay.verdict.good);
-    VerdictRow {
-        converged: good(Mode::WhatIf),
-        verified: good(Mode::Verify),
-        problems: &replay.verdict.problems,
-    }
+    let good = |verify| ((replay.mode == Mode::Verify) == verify).then_some(replay.verdict.good);
+    VerdictRow { converged: good(false), verified: good(true), problems: &replay.verdict.problems }
 }
 
 #[derive(Serialize)]

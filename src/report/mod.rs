@@ -11,11 +11,13 @@ use crate::replay::Replay;
 mod bottom;
 mod index;
 mod json;
+mod live;
 mod passage;
 mod story;
 mod style;
 
 pub use json::json;
+pub use live::{Aside, Live};
 
 /// How a report is written.
 #[derive(Clone, Debug)]
@@ -33,6 +35,28 @@ impl Default for Options {
     fn default() -> Self {
         Self { color: false, width: 100, connector: None }
     }
+}
+
+/// Writes what was replayed, or is about to be.
+///
+/// # Errors
+/// Those of `out`.
+pub fn head(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = style::Page::new(out, options);
+    story::head(replay, &mut page)?;
+    page.finish()
+}
+
+/// Writes what needs a person, and the bottom line: what was written, what users saw, the verdict.
+///
+/// # Errors
+/// Those of `out`.
+pub fn bottom_line(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Result<()> {
+    let index = index::Index::new(replay, options.connector.as_ref());
+    let mut page = style::Page::new(out, options);
+    story::troubles(replay, &index, options, &mut page)?;
+    bottom::line(replay, &index, options, &mut page)?;
+    page.finish()
 }
 
 /// Writes the replay as a story: what was replayed, each connector's way through the hops with

@@ -51,7 +51,7 @@ enum What<'a> {
 /// Puts a chapter's notes and actions into one order, and together what belongs together.
 pub(super) fn passages<'a>(chapter: &Chapter<'a>, settings: &Settings) -> Vec<Passage<'a>> {
     let mut all = Vec::with_capacity(chapter.notes.len() + chapter.actions.len());
-    let mut upstream: Option<(UnixMillis, bool)> = None;
+    let mut upstream = chapter.before;
     for note in &chapter.notes {
         let what = match &note.what {
             Noted::HopPassed { hop: Hop::Upstream, online, .. } => {

@@ -29,6 +29,7 @@ pub(super) fn head(replay: &Replay, page: &mut Page<'_>) -> io::Result<()> {
     let how = match replay.mode {
         Mode::WhatIf => "what throughline would have done (what-if)",
         Mode::Verify => "what throughline did, decided again (verify)",
+        Mode::Live => "played into clusters in memory, with throughline running on them",
     };
     page.put(0, 2, &[(Bold, &replay.file), (Plain, ": "), (Plain, how)])?;
     let events = count(usize::try_from(replay.events).unwrap_or(usize::MAX), "event");
@@ -127,6 +128,7 @@ pub(super) fn connectors(
             notes: Vec::new(),
             actions: index.others.clone(),
             label: String::new(),
+            before: None,
         };
         tell(replay, &passages(&chapter, &replay.settings), None, false, page)?;
     }

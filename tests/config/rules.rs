@@ -31,7 +31,8 @@ retry: {outcomeTimeoutMs: 21000}";
     );
     let hub = "clusters: [{name: hub, roles: [downstream], kubeconfig: KUBE}]";
     warned("hub", hub, &["FILE: clusters: downstream and no upstream: there is nothing to mirror"]);
-    let edge = "clusters: [{name: edge/1, roles: [edge], kubeconfig: KUBE}]";
+    // Where nothing is mirrored nobody is elected, and no lease has to be long enough.
+    let edge = "executor: {timeoutMs: 14000}\nretry: {outcomeTimeoutMs: 90000}\nclusters: [{name: edge/1, roles: [edge], kubeconfig: KUBE}]";
     warned("sidecar", edge, &[]);
 }
 
@@ -58,6 +59,38 @@ fn rules_that_the_long_list_leaves_out() {
         (
             "touch: {edgeScopes: {on: gateway}}",
             "touch.edgeScopes.on: no edge has this name (did you mean one?); accepted here: one".to_owned(),
+        ),
+        (
+            "leaderElection: {renewDeadlineMs: 15000}",
+            "leaderElection.renewDeadlineMs: found 15000; accepted: less than leaderElection.leaseDurationMs, 15000".to_owned(),
+        ),
+        (
+            "leaderElection: {retryPeriodMs: 5000}",
+            "leaderElection.retryPeriodMs: found 5000; accepted: less than half of leaderElection.renewDeadlineMs, which is 10000, so that a renewal that fails can be tried again".to_owned(),
+        ),
+        (
+            "leaderElection: {retryPeriodMs: 99}",
+            "leaderElection.retryPeriodMs: found 99; accepted: 100 or more".to_owned(),
+        ),
+        (
+            "leaderElection: {leaseDurationMs: 601000}",
+            "leaderElection.leaseDurationMs: found 601000; accepted: 1000 to 600000, in thousands".to_owned(),
+        ),
+        (
+            "executor: {timeoutMs: 9637}",
+            "leaderElection.leaseDurationMs: found 15000; less a tenth for clocks that differ, and 9637 for a write that is under way (executor.timeoutMs), this leaves 3999 from one renewal to the next; accepted: a lease that leaves 4000 or more, twice leaderElection.retryPeriodMs".to_owned(),
+        ),
+        (
+            "leaderElection: {leaseName: Mine}",
+            "leaderElection.leaseName: found \"Mine\"; accepted: a DNS name, such as throughline".to_owned(),
+        ),
+        (
+            "leaderElection: {leaseNamespace: a.b}",
+            "leaderElection.leaseNamespace: found \"a.b\"; accepted: a namespace's name".to_owned(),
+        ),
+        (
+            "leaderElection: {cluster: on}",
+            "leaderElection.cluster: found \"on\", and no cluster has this name; accepted here: one".to_owned(),
         ),
     ];
     for (yaml, expected) in cases {

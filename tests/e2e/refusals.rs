@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::{grant, install, revoke};
@@ -158,6 +159,32 @@ async fn a_crd_that_comes_late_is_found() {
     revoke(world.edge().rest()).await.unwrap();
     install(world.edge().rest()).await;
     let fleet = Fleet::seed(&world, Spec::of(3)).await;
+    throughline.wait_ready().await;
+    oracle::converges(&world).await;
+    fleet.flip(0).await.unwrap();
+    oracle::converges(&world).await;
+    throughline.stop().await;
+}
+
+/// A token that is not known, renewed in the kubeconfig where it came from: no restart is needed,
+/// neither at the start nor in the middle.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn credentials_that_are_renewed_are_read_again() {
+    let world = World::start(Topology::Two).await;
+    let fleet = Fleet::seed(&world, Spec::of(3)).await;
+    let hub = world.hub();
+    let kubeconfig = hub.proxy.kubeconfig(THROUGHLINE);
+    let setup = Setup::of(&world).set(&soon_again());
+    hub.proxy.write_kubeconfig(&kubeconfig, "whoever");
+    let throughline = setup.start().await;
+    eventually("the 401 is told, and what to do", SOON, async || {
+        ensure(throughline.logged("401") && throughline.logged("renew the token"), || {
+            "not yet".to_owned()
+        })
+    })
+    .await;
+    hub.proxy.write_kubeconfig(&kubeconfig, THROUGHLINE);
     throughline.wait_ready().await;
     oracle::converges(&world).await;
     fleet.flip(0).await.unwrap();

@@ -55,6 +55,7 @@ pub(crate) fn empty() -> Replay {
         ways: vec![],
         recorded: vec![],
         replayed: vec![],
+        requests: vec![],
         verdict: Verdict { good: true, problems: vec![] },
     }
 }

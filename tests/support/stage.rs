@@ -95,6 +95,10 @@ impl Stage {
         ));
     }
 
+    pub(crate) fn resumed(&mut self, cluster: &str, kind: &str) {
+        self.line(&format!(r#""event":"watch_resumed","cluster":"{cluster}","kind":"{kind}""#));
+    }
+
     pub(crate) fn version(&mut self) -> u64 {
         self.version += 1;
         self.version

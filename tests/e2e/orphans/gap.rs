@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::reasons::remake_namespace;
 use super::{Site, came_to};
@@ -27,6 +27,10 @@ enum At {
 }
 
 async fn held(at: At, timeout_ms: u64) -> Held {
+    held_with(at, &json!({ "executor": { "timeoutMs": timeout_ms } })).await
+}
+
+async fn held_with(at: At, settings: &Value) -> Held {
     let site = Site::start().await;
     site.route("orphan", &["site"]).await;
     let (gate, up, hub) = (Gate::new(), site.world.upstream(), site.world.hub());
@@ -37,8 +41,7 @@ async fn held(at: At, timeout_ms: u64) -> Held {
         At::Parent => up.proxy.add(hold.method("GET").resource("gateways").name("site")),
         At::Delete => hub.proxy.add(hold.method("DELETE")),
     };
-    let throughline =
-        site.setup().set(&json!({ "executor": { "timeoutMs": timeout_ms } })).ready().await;
+    let throughline = site.setup().set(settings).ready().await;
     eventually("the delete is held", SOON, async || {
         ensure(gate.waiting() == 1, || "not yet".to_owned())
     })
@@ -124,6 +127,31 @@ async fn orphans_whose_namespace_is_made_anew_in_the_gap_stay() {
     super::kept(&throughline, "namespace_unproved", 1).await;
     assert!(site.stands("orphan").await);
     assert_eq!(site.deletes(), [""; 0]);
+    throughline.stop().await;
+}
+
+/// The Lease can't be renewed any longer while the last proof is waited for.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn orphans_stay_when_leadership_is_lost_in_the_gap() {
+    let election = json!({ "enabled": true, "leaseNamespace": "default", "retryPeriodMs": 500,
+        "renewDeadlineMs": 2_000, "leaseDurationMs": 4_000 });
+    let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": LONG } });
+    let Held { site, throughline, gate } = held_with(At::Parent, &settings).await;
+    let hub = &site.world.hub().proxy;
+    let refused = hub.add(Rule::status(503).resource("leases"));
+    eventually("leadership is lost", SOON, async || {
+        let metrics = throughline.metrics().await;
+        let leads = metrics.get(r#"leader_election_master_status{name="throughline"}"#);
+        ensure(leads == Some(&0.0), || format!("{leads:?}"))
+    })
+    .await;
+    gate.release();
+    came_to(&throughline, "dropped").await;
+    assert!(site.stands("orphan").await);
+    assert_eq!(site.deletes(), [""; 0]);
+    hub.remove(refused);
+    site.goes("orphan").await;
     throughline.stop().await;
 }
 

@@ -19,21 +19,24 @@ use super::{SOON, ensure, eventually};
 pub(crate) struct Setup {
     config: Value,
     allowed: Vec<String>,
+    shown: bool,
 }
 
 impl Setup {
-    /// All clusters of the world. No confirmations: a change is one touch, and at rest nothing comes
+    /// All clusters of the world, led by this process alone. No confirmations: a change is one touch, and at rest nothing comes
     /// after it.
     pub(crate) fn of(world: &World) -> Self {
         let clusters: Vec<_> = world.clusters.iter().map(super::world::Cluster::config).collect();
-        Self::new(&json!({ "clusters": clusters }))
-            .set(&json!({ "touch": { "confirmAfterMs": [], "confirmAfterOutageMs": 1000 } }))
+        Self::new(&json!({ "clusters": clusters })).set(&json!({
+            "leaderElection": { "enabled": false },
+            "touch": { "confirmAfterMs": [], "confirmAfterOutageMs": 1000 },
+        }))
     }
 
     /// Nothing but this.
     pub(crate) fn new(config: &Value) -> Self {
         let base = json!({ "admin": { "address": "127.0.0.1:0" }, "log": { "format": "json" } });
-        Self { config: base, allowed: Vec::new() }.set(config)
+        Self { config: base, allowed: Vec::new(), shown: false }.set(config)
     }
 
     /// Lays more over the configuration: objects member by member, all else as a whole.
@@ -48,6 +51,13 @@ impl Setup {
         self
     }
 
+    /// Its log is text, and is printed as it comes, with a line for each hop; for people.
+    pub(crate) fn shown(mut self) -> Self {
+        self.shown = true;
+        let level = "info,throughline::narrate=debug,kube_client=error";
+        self.set(&json!({ "log": { "format": "text", "level": level } }))
+    }
+
     /// Starts the binary; does not wait for anything but its admin port.
     pub(crate) async fn start(self) -> Throughline {
         let folder = Folder::new("throughline");
@@ -59,10 +69,13 @@ impl Setup {
         command.env_remove("RUST_LOG").env_remove("KUBECONFIG");
         let mut process = Process::start_piped("throughline", command, folder.path());
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let (stderr, to) = (process.stderr(), lines.clone());
+        let (stderr, to, shown) = (process.stderr(), lines.clone(), self.shown);
         // Ends with the process: its end of the pipe is closed then.
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                if shown {
+                    println!("  {line}");
+                }
                 to.lock().unwrap().push(line);
             }
         });
@@ -74,6 +87,7 @@ impl Setup {
             admin: SocketAddr::from(([127, 0, 0, 1], 0)),
             allowed: self.allowed,
             finished: false,
+            shown: self.shown,
         };
         started.find_admin().await;
         started
@@ -98,11 +112,18 @@ fn lay_over(below: &mut Value, above: &Value) {
     }
 }
 
-/// The binary that cargo built beside this test or bench; elsewhere `THROUGHLINE_BIN` names it.
+/// The binary that cargo built beside this test, bench or example; elsewhere `THROUGHLINE_BIN` names
+/// it.
 pub(crate) fn binary() -> PathBuf {
     let built = option_env!("CARGO_BIN_EXE_throughline").map(PathBuf::from);
     let named = std::env::var_os("THROUGHLINE_BIN").map(PathBuf::from);
-    named.or(built).expect("THROUGHLINE_BIN names the throughline binary")
+    // An example is in a folder beside it.
+    let beside = std::env::current_exe().ok();
+    let beside = beside.and_then(|exe| Some(exe.parent()?.parent()?.join("throughline")));
+    named
+        .or(built)
+        .or(beside.filter(|path| path.is_file()))
+        .expect("THROUGHLINE_BIN names the throughline binary")
 }
 
 /// A running throughline; killed when dropped.
@@ -114,6 +135,7 @@ pub(crate) struct Throughline {
     admin: SocketAddr,
     allowed: Vec<String>,
     finished: bool,
+    shown: bool,
 }
 
 impl Throughline {
@@ -121,6 +143,9 @@ impl Throughline {
         let mut found = None;
         for _ in 0..1_500 {
             let told = |line: &String| {
+                if let Some((_, address)) = line.split_once("admin port listening address=") {
+                    return address.trim().parse().ok();
+                }
                 let line: Value = serde_json::from_str(line).ok()?;
                 (line["message"] == "admin port listening").then_some(())?;
                 line["address"].as_str()?.parse().ok()
@@ -219,6 +244,9 @@ impl Throughline {
     pub(crate) fn judge(&mut self) {
         self.finished = true;
         let is_error = |line: &String| {
+            if self.shown {
+                return line.split(' ').nth(1) == Some("ERROR");
+            }
             serde_json::from_str::<Value>(line).map_or(true, |line| line["level"] == "ERROR")
         };
         let errors: Vec<_> = self.log().into_iter().filter(is_error).collect();
@@ -242,7 +270,7 @@ impl Drop for Throughline {
             let lines = self.log();
             let last = lines.iter().rev().take(20).rev().cloned().collect::<Vec<_>>();
             eprintln!("throughline said last:\n{}", last.join("\n"));
-        } else if !self.finished {
+        } else if !self.finished && !self.shown {
             eprintln!("throughline was neither stopped nor judged");
         }
     }
