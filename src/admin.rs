@@ -17,9 +17,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::config::StateAccess;
-use crate::core::phase::Phases;
 use crate::core::view::{View, Watch};
-use crate::metrics::{Format, Metrics, Readiness, WatchStatus};
+use crate::metrics::{Format, Levels, Metrics, Readiness, WatchStatus};
 
 /// So long the loop may take for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -36,9 +35,10 @@ const PATHS: &str = "\
 pub enum Query {
     /// Answered at once by a loop that turns.
     Ping(oneshot::Sender<()>),
-    /// How many connectors are in each phase:
-    /// [`Machine::phases`](crate::core::machine::Machine::phases).
-    Phases(oneshot::Sender<Phases>),
+    /// How many connectors are in each phase, and how many routes are orphans:
+    /// [`Machine::phases`](crate::core::machine::Machine::phases),
+    /// [`Machine::orphan_counts`](crate::core::machine::Machine::orphan_counts).
+    Levels(oneshot::Sender<Levels>),
     /// What the machine believes: [`Machine::view`](crate::core::machine::Machine::view). It is
     /// spelled as JSON by whoever asked, so that the loop goes on meanwhile.
     State(oneshot::Sender<Box<View>>),
@@ -160,8 +160,8 @@ async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept);
     // A loop that hangs is just when the other metrics are wanted.
-    let phases = admin.ask(Query::Phases).await.ok();
-    let text = admin.metrics.text(phases.as_ref(), format);
+    let levels = admin.ask(Query::Levels).await.ok();
+    let text = admin.metrics.text(levels.as_ref(), format);
     ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 

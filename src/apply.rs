@@ -1,6 +1,8 @@
 //! One action → one request: a merge patch of annotations, or a delete, with preconditions. And
 //! what came back → one outcome.
 
+mod orphan;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +13,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::client::{CallError, Class, Cluster, path};
-use crate::core::action::{AbsentGateways, Action, Verb};
+use crate::core::action::{Action, Verb};
 use crate::core::event::Outcome;
-use crate::core::ids::{ClusterName, Kind};
+use crate::core::ids::ClusterName;
 use crate::core::objects::FIELD_MANAGER;
 
 /// Only metadata is read of an answer, so only metadata is asked for.
@@ -33,64 +35,32 @@ impl Apply {
         Self { clusters, timeout }
     }
 
-    /// Asks live for what an action presupposes. The outcome, when it does not hold.
+    /// Carries an action out, in one try. `may` is asked once more right before a delete is sent,
+    /// since its proofs take a while.
     ///
     /// # Errors
     /// [`CallError`], sorted by its [`Class`].
-    pub async fn check(&self, action: &Action) -> Result<Option<Outcome>, CallError> {
-        let Some(parents) = &action.precondition.absent else { return Ok(None) };
-        let exists = self.first_that_exists(parents).await?;
-        Ok(exists.map(|error| Outcome::Conflict { error }))
-    }
-
-    /// Makes an action's write, in one try and one request.
-    ///
-    /// # Errors
-    /// [`CallError`], sorted by its [`Class`].
-    pub async fn write(&self, action: &Action) -> Result<Outcome, CallError> {
+    pub async fn carry_out(
+        &self,
+        action: &Action,
+        may: impl Fn() -> bool,
+    ) -> Result<Outcome, CallError> {
+        if action.verb == Verb::Delete {
+            return self.delete(action, may).await;
+        }
         let cluster = self.cluster(&action.cluster)?;
-        let request = match action.verb {
-            Verb::Mirror | Verb::Nudge | Verb::Touch => patch(action, self.timeout)?,
-            Verb::Delete => delete(action, self.timeout)?,
-        };
-        let answer = cluster.call(request, self.timeout).await?;
+        let answer = cluster.call(patch(action, self.timeout)?, self.timeout).await?;
         let resource_version = version(&answer);
-        if action.verb != Verb::Delete
-            && resource_version.is_some()
-            && resource_version == action.precondition.resource_version
-        {
+        if resource_version.is_some() && resource_version == action.precondition.resource_version {
             return Ok(Outcome::Unchanged);
         }
-        Ok(Outcome::Applied { resource_version })
+        Ok(Outcome::Applied { resource_version, deleted: None })
     }
 
     fn cluster(&self, name: &ClusterName) -> Result<&Arc<Cluster>, CallError> {
         self.clusters
             .get(name)
             .ok_or_else(|| CallError::NoClient(format!("cluster {name} is not configured")))
-    }
-
-    /// Asks live for each Gateway that must not exist. A 404 counts only when it is about that
-    /// very Gateway: that of an API group that is not served proves nothing.
-    async fn first_that_exists(
-        &self,
-        absent: &AbsentGateways,
-    ) -> Result<Option<String>, CallError> {
-        let cluster = self.cluster(&absent.cluster)?;
-        for name in &absent.names {
-            let uri = format!("{}/{name}", path(Kind::Gateway, Some(&absent.namespace)));
-            let at = format!("Gateway {}/{name} in {}", absent.namespace, absent.cluster);
-            match cluster.call(get(uri)?, self.timeout).await {
-                Ok(_) => return Ok(Some(format!("{at} exists"))),
-                Err(CallError::Status { code: 404, reason, message, .. })
-                    if reason == "NotFound" && message.contains(&format!("{name:?}")) => {}
-                Err(error @ CallError::Status { .. }) => {
-                    return Ok(Some(format!("whether {at} exists can't be told: {error}")));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(None)
     }
 }
 
@@ -127,8 +97,8 @@ fn build(
     request.body(body).map_err(|e| error(&e))
 }
 
-fn get(uri: String) -> Result<Request<Vec<u8>>, CallError> {
-    let request = Request::get(uri).header("accept", METADATA_ONLY);
+fn get(uri: String, accept: &str) -> Result<Request<Vec<u8>>, CallError> {
+    let request = Request::get(uri).header("accept", accept);
     request.body(Vec::new()).map_err(|e| CallError::Unreadable(format!("no request: {e}")))
 }
 

@@ -62,6 +62,9 @@ pub enum CallError {
         reason: String,
         /// What the API server says about it.
         message: String,
+        /// The object that the answer is about, as `gateways.gateway.networking.k8s.io/NAME`; empty
+        /// where it names none.
+        about: String,
         /// When it wants to be asked again.
         retry_after: Option<Duration>,
     },
@@ -110,6 +113,13 @@ impl CallError {
         }
     }
 
+    /// The API server says that this object, and not something that it is a part of, is not there.
+    pub fn is_absence_of(&self, kind: Kind, name: &str) -> bool {
+        let object = format!("{}/{name}", resource(kind));
+        matches!(self, CallError::Status { code: 404, reason, about, .. }
+            if reason == "NotFound" && *about == object)
+    }
+
     /// When the API server wants to be asked again.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -146,11 +156,18 @@ impl CallError {
         } else {
             status.reason
         };
-        let seconds = status.details.map(|d| d.retry_after_seconds).filter(|s| *s > 0);
+        let details = status.details.as_ref();
+        let about = details.map_or_else(String::new, |d| match (&*d.kind, &*d.group, &*d.name) {
+            ("", ..) | (.., "") => String::new(),
+            (kind, "", name) => format!("{kind}/{name}"),
+            (kind, group, name) => format!("{kind}.{group}/{name}"),
+        });
+        let seconds = details.map(|d| d.retry_after_seconds).filter(|s| *s > 0);
         CallError::Status {
             code: status.code,
             reason,
             message: status.message,
+            about,
             retry_after: retry_after.or(seconds.map(|s| Duration::from_secs(s.into()))),
         }
     }

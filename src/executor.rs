@@ -223,14 +223,7 @@ async fn carry_out(
         if tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0 {
             metrics.action_retried(action.verb);
         }
-        if let Some(outcome) = apply.check(action).await.map_err(Ended::Failed)? {
-            return Ok(outcome);
-        }
-        // The gate leaves room for one request; the check may have taken several.
-        if action.is_leader_only() && !gate.is_open() {
-            return Err(Ended::Gate);
-        }
-        apply.write(action).await.map_err(Ended::Failed)
+        apply.carry_out(action, || gate.is_open()).await.map_err(Ended::Failed)
     };
     let pauses = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(config.backoff_first_ms))

@@ -13,6 +13,7 @@
 //! - [`leader`]: who mirrors and deletes: election on a Lease
 //! - [`gate`]: asked before leader-only work
 //! - [`apply`]: one action → one API request; what came back → one outcome
+//! - [`orphans`]: orphaned routes, looked for and deleted once by hand; and brought back
 //! - [`narrate`]: the log lines that people read
 //! - [`live_log`]: the event log of a live run, written beside the loop: rotated, redacted
 //! - [`metrics`]: what is counted, for Prometheus and the probes
@@ -41,6 +42,7 @@ pub mod live_log;
 pub mod logging;
 pub mod metrics;
 pub mod narrate;
+pub mod orphans;
 pub mod outage;
 pub mod replay;
 pub mod report;

@@ -124,6 +124,13 @@ impl LiveLog {
                     | Outcome::Failed { error, .. },
                 ..
             } => error.len(),
+            Happened::ActionFinished {
+                outcome: Outcome::Applied { deleted: Some(text), .. },
+                ..
+            } => text.len(),
+            Happened::ActionFinished {
+                outcome: Outcome::Unanswered { error, deleted }, ..
+            } => error.len() + deleted.as_ref().map_or(0, |text| text.len()),
             _ => 0,
         };
         self.take(bytes, || What::Event(event.clone()));

@@ -3,9 +3,10 @@
 
 use tracing::{debug, error, info, warn};
 
-use crate::core::action::{Decision, Note, Noted, Verb};
+use crate::core::action::{AnomalyKind, Decision, Note, Noted, Verb};
 use crate::core::event::{Event, Outcome};
 use crate::core::ids::ObjectKey;
+use crate::core::keep::Keep;
 use crate::executor::Finished;
 
 /// Hears everything that enters and leaves the machine of a live run, in order. It is called in
@@ -77,6 +78,9 @@ impl Listen for Narrator {
             Outcome::Conflict { error } => {
                 action_line!(info, finished, Some(error), "conflict, decided anew");
             }
+            Outcome::Unanswered { error, .. } => {
+                action_line!(warn, finished, Some(error), "sent, and not answered");
+            }
             Outcome::Failed { error, .. } => {
                 action_line!(warn, finished, Some(error), "failed, tried again later");
             }
@@ -104,13 +108,22 @@ impl Listen for Narrator {
                 info!(cluster = %stall.cluster, connector = %stall.connector, hop = stall.hop.as_str(),
                     after_ms, "no longer stalled");
             }
+            Noted::Anomaly(anomaly) if anomaly.anomaly == AnomalyKind::TooManyOrphans => {
+                error!(cluster = %anomaly.cluster, detail = anomaly.detail,
+                    "too many orphans: nothing of this upstream cluster is deleted");
+            }
             Noted::Anomaly(anomaly) => {
                 let object = anomaly.object.as_ref().map(ToString::to_string);
                 warn!(anomaly = anomaly.anomaly.as_str(), cluster = %anomaly.cluster, object,
                     detail = anomaly.detail, "anomaly");
             }
-            Noted::Orphan { cluster, route, kept_because } => {
-                info!(%cluster, %route, kept_because, "orphaned route");
+            Noted::Orphan { cluster, route, kept } => {
+                let kept_because = kept.map(Keep::text);
+                info!(%cluster, %route, kept = kept.map(Keep::as_str), kept_because,
+                    "orphaned route");
+            }
+            Noted::DeletesHeld { cluster, held, orphans, routes } => {
+                info!(%cluster, held, orphans, routes, "orphans of an upstream cluster");
             }
         }
     }

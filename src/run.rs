@@ -27,7 +27,7 @@ use crate::executor::{Executor, Finished};
 use crate::gate::{Gate, GateKeeper};
 use crate::leader::{Leader, identity, lease::Lease};
 use crate::live_log::LiveLog;
-use crate::metrics::Metrics;
+use crate::metrics::{Levels, Metrics};
 use crate::narrate::{Listen, Narrator};
 use crate::watch::Watch;
 
@@ -235,7 +235,10 @@ impl Run {
         // Whoever asked may have gone.
         match query {
             Query::Ping(reply) => drop(reply.send(())),
-            Query::Phases(reply) => drop(reply.send(self.machine.phases())),
+            Query::Levels(reply) => {
+                let phases = self.machine.phases();
+                drop(reply.send(Levels { phases, orphans: self.machine.orphan_counts() }));
+            }
             Query::State(reply) => drop(reply.send(Box::new(self.machine.view()))),
         }
     }

@@ -26,13 +26,16 @@ use tracing::{info, warn};
 use crate::client::{CallError, Cluster, Frames, path};
 use crate::config::WatchConfig;
 use crate::core::event::Happened;
-use crate::core::ids::{ClusterName, Kind};
+use crate::core::ids::{ClusterName, Kind, Role};
 use crate::core::objects::Object;
 use crate::metrics::{Metrics, WatchMetrics};
 use wire::{Change, Lines, Page};
 
 /// API servers end a watch after this time; it is taken up again where it was, unnoticed.
 const WATCH_SECONDS: u64 = 290;
+
+/// What API servers say of a version that they have not come to yet.
+const TOO_LARGE: &str = "Too large resource version";
 
 /// A watch that is too old to go on is answered with 200 like any other, and then with an ERROR
 /// event at once. Only when none came in this time does a watch count as resumed.
@@ -52,6 +55,8 @@ pub struct Watch {
     pauses: ExponentialBackoff,
     /// What was told last of a watch that is lost; `None` while it is not.
     lost: Option<String>,
+    /// The last resourceVersion that was followed before a list.
+    highest: u64,
 }
 
 /// Why following came to an end.
@@ -68,6 +73,10 @@ impl From<CallError> for End {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Status { code: 410, .. } => End::TooOld,
+            // It was restored from an older state, and will not reach this version for long.
+            CallError::Status { code: 504, message, .. } if message.contains(TOO_LARGE) => {
+                End::TooOld
+            }
             error => End::Failed(error),
         }
     }
@@ -90,7 +99,7 @@ impl Watch {
     ) -> Self {
         let metrics = metrics.watch(cluster.name(), kind);
         let pauses = pauses(&config);
-        Self { cluster, kind, config, bus, metrics, pauses, lost: None }
+        Self { cluster, kind, config, bus, metrics, pauses, lost: None, highest: 0 }
     }
 
     /// Watches until the bus is closed.
@@ -106,10 +115,14 @@ impl Watch {
                     }
                     Err(end) => end,
                 },
-                Some(version) => match self.follow(version).await {
-                    Ok(()) => continue,
-                    Err(end) => end,
-                },
+                Some(version) => {
+                    let followed = self.follow(version).await;
+                    self.highest = self.highest.max(number(version));
+                    match followed {
+                        Ok(()) => continue,
+                        Err(end) => end,
+                    }
+                }
             };
             if pauses_since.elapsed() > HEALTHY_AFTER {
                 self.pauses = pauses(&self.config);
@@ -191,6 +204,7 @@ impl Watch {
             next = page.metadata.next.unwrap_or_default().into_owned();
             if next.is_empty() {
                 let version = page.metadata.resource_version.into_owned();
+                self.compare(&version).await?;
                 self.metrics.live(objects);
                 let (cluster, kind) = (self.name(), self.kind);
                 self.bus.send(Happened::ListFinished { cluster, kind }).await?;
@@ -212,6 +226,9 @@ impl Watch {
             wire::escape(version)
         );
         let answer = self.cluster.open(get(uri)?, self.timeout()).await?;
+        if self.lost.is_some() && self.proves_absence() {
+            self.is_the_same_history(version).await?;
+        }
         let mut frames = Frames::new(answer);
         let mut lines = Lines::default();
         let patience = Duration::from_millis(self.config.silent_after_ms);
@@ -259,7 +276,16 @@ impl Watch {
         match &*what {
             "BOOKMARK" => {
                 self.metrics.heard(false);
-                *version = wire::version(object.get())?;
+                let told = wire::version(object.get())?;
+                if number(&told) < number(version) {
+                    // Another state than the one that was followed: only a list can tell which.
+                    return Err(End::TooOld);
+                }
+                *version = told;
+                if self.proves_absence() {
+                    let (cluster, kind) = (self.name(), self.kind);
+                    self.bus.send(Happened::WatchHeard { cluster, kind }).await?;
+                }
             }
             "ERROR" => return Err(wire::status(object.get()).into()),
             "ADDED" | "MODIFIED" | "DELETED" => {
@@ -285,6 +311,41 @@ impl Watch {
         Ok(())
     }
 
+    /// That something is absent here may lead to a delete.
+    fn proves_absence(&self) -> bool {
+        self.kind == Kind::Gateway && self.cluster.roles().contains(&Role::Upstream)
+    }
+
+    /// An API server that was restored from an older state takes a watch from a version that it has
+    /// not come to, and says nothing until it has. So it is asked how far it is.
+    async fn is_the_same_history(&mut self, version: &str) -> Result<(), End> {
+        let uri = format!("{}?limit=1", path(self.kind, None));
+        let page = self.cluster.call(get(uri)?, self.timeout()).await?;
+        let page: Page<'_> = wire::page(&page)?;
+        if number(&page.metadata.resource_version) >= number(version) {
+            return Ok(());
+        }
+        self.highest = self.highest.max(number(version));
+        self.compare(&page.metadata.resource_version).await?;
+        Err(End::TooOld)
+    }
+
+    /// A list's version before the last one that was followed: the API server was restored from an
+    /// older state, and of an upstream the machine must know.
+    async fn compare(&mut self, version: &str) -> Result<(), End> {
+        let told = number(version);
+        let before = std::mem::replace(&mut self.highest, told);
+        if told < before {
+            warn!(cluster = %self.cluster.name(), kind = %self.kind, before, told,
+                "the API server went back to an older state");
+            if self.cluster.roles().contains(&Role::Upstream) {
+                let (cluster, kind) = (self.name(), self.kind);
+                self.bus.send(Happened::WentBack { cluster, kind }).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// An object that can't be read is told and passed over: it must not stop the others.
     fn object(&self, text: &str) -> Option<Object> {
         match wire::object(text, self.kind) {
@@ -296,6 +357,11 @@ impl Watch {
             }
         }
     }
+}
+
+/// API servers' versions are numbers that grow; one that is none is the least.
+fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
 }
 
 fn pauses(config: &WatchConfig) -> ExponentialBackoff {

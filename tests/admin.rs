@@ -83,6 +83,8 @@ fn count(metrics: &Metrics) {
     metrics.action_finished(&action(Verb::Touch), &Outcome::Refused { error: String::new() }, took);
     metrics.action_finished(&action(Verb::Touch), &Outcome::Superseded, Duration::ZERO);
     metrics.queue(4, 2);
+    let held = Noted::DeletesHeld { cluster: up.clone(), held: true, orphans: 4, routes: 12 };
+    metrics.note(&Note { at: UnixMillis(1), what: held });
     metrics.note(&passed(Hop::Upstream, None));
     metrics.note(&passed(Hop::Mirrored, Some(40)));
     metrics.note(&passed(Hop::Mirrored, None));

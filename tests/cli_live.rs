@@ -77,7 +77,7 @@ fn every_flag_reaches_its_key() {
         (&["--log-format", "json"], "/log/format", json!("json")),
         (&["--scope", "gateway-class"], "/touch/scope", json!("gatewayClass")),
         (&["--platform-key", "write"], "/touch/platformKey", json!("write")),
-        (&["--orphans", "delete"], "/orphans/mode", json!("delete")),
+        (&["--orphans", "delete", "--event-log", "events.jsonl"], "/orphans/mode", json!("delete")),
         (&["--window", "2s"], "/touch/windowMs", json!(2000)),
         (&["--set", "watch.pageSize=50"], "/watch/pageSize", json!(50)),
         (&["--set", "admin.state=off"], "/admin/state", json!("off")),

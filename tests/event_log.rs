@@ -139,7 +139,7 @@ fn refuses_lines_and_says_where_and_why() {
         ("12", "the line is not a JSON object but `12`"),
         (
             r#"{"at_ms":1,"event":"renamed"}"#,
-            r#"x.jsonl:3: event "renamed" is not known; version 1 has cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, watch_lost, watch_resumed, leadership_acquired, leadership_lost, action_finished, timed_out"#,
+            r#"x.jsonl:3: event "renamed" is not known; version 1 has cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, watch_lost, watch_resumed, watch_heard, went_back, leadership_acquired, leadership_lost, action_finished, timed_out"#,
         ),
         (r#"{"event":"timed_out"}"#, r#"this "timed_out" line lacks "at_ms""#),
         (r#"{"at_ms":null,"event":"timed_out"}"#, r#"this "timed_out" line lacks "at_ms""#),

@@ -15,7 +15,7 @@ use throughline::core::objects::{
     Body, Object, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
     upstream_cluster_name,
 };
-use throughline::core::settings::{OrphanMode, Settings};
+use throughline::core::settings::{OrphanMode, Settings, Share};
 use throughline::core::spelling::spell;
 use throughline::core::time::UnixMillis;
 use throughline::event_log::{Line, Reader};
@@ -209,7 +209,8 @@ fn outcome(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Refused { error }
         | Outcome::Conflict { error }
-        | Outcome::Failed { error, .. } => {
+        | Outcome::Failed { error, .. }
+        | Outcome::Unanswered { error, .. } => {
             format!("{}: {error}", outcome.name())
         }
         _ => outcome.name().to_owned(),
@@ -241,11 +242,15 @@ fn note(note: &Note) -> String {
             let about = a.object.as_ref().map(object).unwrap_or_default();
             format!("ANOMALY {:?} {} {about}: {}", a.anomaly, a.cluster, a.detail)
         }
-        Noted::Orphan { cluster, route, kept_because: None } => {
+        Noted::Orphan { cluster, route, kept: None } => {
             format!("orphan {cluster} {}", object(route))
         }
-        Noted::Orphan { cluster, route, kept_because: Some(why) } => {
+        Noted::Orphan { cluster, route, kept: Some(why) } => {
             format!("route kept {cluster} {}: {why}", object(route))
+        }
+        Noted::DeletesHeld { cluster, held, orphans, routes } => {
+            let held = if *held { "held" } else { "no longer held" };
+            format!("deletes {held} {cluster}: {orphans} orphans of {routes} routes")
         }
     }
 }
@@ -307,7 +312,13 @@ fn show(objects: &mut Objects, event: &Event) {
 
 #[test]
 fn the_careless_platform_converges_and_no_route_with_a_living_parent_is_deleted() {
-    let delete = |settings: &mut Settings| settings.orphans.mode = OrphanMode::Delete;
+    // More of its routes are orphans than may go unasked.
+    let replay = replayed("careless-platform", |s| s.orphans.mode = OrphanMode::Delete, None);
+    assert!(replay.actions.iter().all(|done| done.decision.action.verb != Verb::Delete));
+    let delete = |settings: &mut Settings| {
+        settings.orphans.mode = OrphanMode::Delete;
+        settings.orphans.max_share = Share::per_mille(1_000);
+    };
     let mut log = Vec::new();
     let replay = replayed("careless-platform", delete, Some(&mut log));
     assert!(replay.verdict.good, "{:?}", replay.verdict.problems);

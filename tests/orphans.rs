@@ -148,7 +148,7 @@ fn it_is_told_once_each_time_its_fate_changes() {
         let notes = stage.notes().into_iter();
         notes
             .filter_map(|n| match n.what {
-                Noted::Orphan { kept_because, .. } => Some(kept_because),
+                Noted::Orphan { kept, .. } => Some(kept.map(|k| k.to_string())),
                 _ => None,
             })
             .collect()

@@ -16,6 +16,8 @@ mod leading;
 mod model;
 #[path = "properties/oracle.rs"]
 mod oracle;
+#[path = "properties/orphan_fleet.rs"]
+mod orphan_fleet;
 #[path = "properties/orphans.rs"]
 mod orphans;
 #[path = "properties/sim.rs"]

@@ -9,6 +9,7 @@ use serde_json::Value;
 use throughline::core::action::{Anomaly, AnomalyKind, Hop, Note, Noted, Stall, Verb};
 use throughline::core::event::Outcome;
 use throughline::core::ids::{ObjectKey, Role};
+use throughline::core::keep::Keep;
 use throughline::outage::{Outage, OutageKind};
 use throughline::replay::{Mode, Verdict, Way};
 use throughline::report::Options;
@@ -269,9 +270,8 @@ fn not_converged_and_the_reasons() {
     let what = Noted::Anomaly(Anomaly { anomaly, cluster: "edge".into(), object, detail });
     replay.notes.push(Note { at: at(1_000), what });
     let route = replica("old");
-    let orphan =
-        |kept_because| Noted::Orphan { cluster: "edge".into(), route: route.clone(), kept_because };
-    replay.notes.push(Note { at: at(1_000), what: orphan(Some("it is young".into())) });
+    let orphan = |kept| Noted::Orphan { cluster: "edge".into(), route: route.clone(), kept };
+    replay.notes.push(Note { at: at(1_000), what: orphan(Some(Keep::Young)) });
     replay.notes.push(Note { at: at(2_000), what: orphan(None) });
     let text = text(&replay);
     has(&text, "  NOT converged: 1 problem\n    gateway app-03 is wrong\n");
@@ -287,9 +287,10 @@ fn not_converged_and_the_reasons() {
         &text,
         "Orphaned routes\n  09:19:34.865  ns-c8119df3/old at edge: an orphan, not deleted\n",
     );
-    has_not(&text, "it is young");
+    has_not(&text, "it is too young");
     assert_eq!(json(&replay, None)["verdict"]["converged"], false);
-    assert_eq!(json(&replay, None)["orphans"][0]["kept_because"], "it is young");
+    assert_eq!(json(&replay, None)["orphans"][0]["kept_because"], "it is too young");
+    assert_eq!(json(&replay, None)["orphans"][0]["kept"], "young");
     assert_eq!(json(&replay, None)["anomalies"][0]["anomaly"], "oversized_status");
 }
 

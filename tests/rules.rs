@@ -136,7 +136,7 @@ fn a_write_is_about_the_version_that_was_seen_last() {
     assert_eq!(mirror.action.precondition.uid.as_deref(), Some("u-hub"));
     assert_eq!(mirror.action.precondition.resource_version.as_deref(), Some("2"));
     // The outcome brings the version that the next write is about, before any watch tells.
-    stage.finish(&mirror, Outcome::Applied { resource_version: Some("9".into()) });
+    stage.finish(&mirror, Outcome::Applied { resource_version: Some("9".into()), deleted: None });
     stage.upstream(Some(&status(Some("n2"))));
     assert_eq!(stage.one().action.precondition.resource_version.as_deref(), Some("9"));
 }
@@ -151,7 +151,7 @@ fn under_way() -> (Stage, throughline::core::action::Decision) {
 }
 
 fn applied(version: Option<&str>) -> Outcome {
-    Outcome::Applied { resource_version: version.map(str::to_owned) }
+    Outcome::Applied { resource_version: version.map(str::to_owned), deleted: None }
 }
 
 #[test]

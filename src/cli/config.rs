@@ -45,6 +45,11 @@ pub(super) struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// The event log's file, if a flag names it.
+    pub(super) fn event_log(&self) -> Option<&str> {
+        self.event_log.as_deref()
+    }
+
     /// Reads the file and lays the flags over it.
     pub(super) fn load(&self) -> Result<Loaded, ConfigErrors> {
         let words = [

@@ -2,6 +2,7 @@
 
 mod config;
 mod demo;
+mod orphans;
 mod replay;
 mod run;
 mod settings;
@@ -40,6 +41,11 @@ enum Command {
     ///
     /// Exit codes: 0 it can be used, 2 it can't.
     Config(config::PrintArgs),
+    /// List routes that may be orphaned, with the evidence and their fate; delete them once.
+    ///
+    /// Exit codes: 0 none stands that should go, 1 one does, or it can't be told, 2 bad usage or
+    /// configuration.
+    Orphans(Box<orphans::OrphansArgs>),
     /// Replay an event log: where liveness got lost, and what throughline would have done.
     ///
     /// Exit codes: 0 converged (or verified), 1 not, 2 bad usage or input.
@@ -52,6 +58,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Config(args) => config::print(&args),
+        Command::Orphans(args) => orphans::run(&args),
         Command::Replay(args) => replay::run(&args),
     }
 }

@@ -3,11 +3,14 @@
 use super::check::Checker;
 use crate::core::settings::MirrorSettings;
 
+/// API servers send a bookmark about this often, and a watch is silent meanwhile.
+const BOOKMARK_MS: u64 = 90_000;
+
 impl Checker<'_> {
     pub(super) fn numbers(&mut self) {
         let c = self.config;
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        let least: [(&str, u64, u64); 24] = [
+        let least: [(&str, u64, u64); 25] = [
             ("watch.pageSize", c.watch.page_size.into(), 1),
             ("watch.timeoutMs", c.watch.timeout_ms, 1),
             ("watch.silentAfterMs", c.watch.silent_after_ms, 1_000),
@@ -32,11 +35,20 @@ impl Checker<'_> {
             ("retry.refusedMs", c.retry.refused_ms, 1),
             ("retry.outcomeTimeoutMs", c.retry.outcome_timeout_ms, 1),
             ("orphans.minAgeMs", c.orphans.min_age_ms, 1),
+            ("orphans.freshMs", c.orphans.fresh_ms, 1_000),
         ];
         for (key, value, least) in least {
             if value < least {
                 self.error(key, format!("found {value}; accepted: {least} or more"));
             }
+        }
+        if c.orphans.fresh_ms < BOOKMARK_MS {
+            let message = format!(
+                "found {}; API servers send a bookmark about once in {BOOKMARK_MS} ms: in between \
+                 every orphan would be kept",
+                c.orphans.fresh_ms
+            );
+            self.warning("orphans.freshMs", message);
         }
         let limit = c.mirror.annotation_limit_bytes;
         let most = MirrorSettings::default().annotation_limit_bytes;

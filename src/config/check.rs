@@ -7,7 +7,7 @@ use super::problem::{Problem, nearest};
 use super::{Config, reach};
 use crate::core::ids::Role;
 use crate::core::objects::{PLATFORM_KEY, UPSTREAM_STATUS, upstream_cluster_name};
-use crate::core::settings::TouchScope;
+use crate::core::settings::{OrphanMode, TouchScope};
 
 /// Annotations with this prefix alone reach Envoy Gateway's extension servers.
 const REACHES_HOOK: &str = "gateway.envoyproxy.io/";
@@ -29,6 +29,7 @@ pub(super) fn check(config: &Config, layers: &Layers, fallback: &str) -> Found {
     checker.numbers();
     checker.times_together();
     checker.rest();
+    checker.orphans();
     checker.leader_election();
     checker.found
 }
@@ -231,6 +232,17 @@ impl Checker<'_> {
                     format!("found {shown:?}, whose folder is not there; {accepted}"),
                 );
             }
+        }
+    }
+
+    fn orphans(&mut self) {
+        if self.config.orphans.mode == OrphanMode::Delete
+            && self.config.event_log.file.is_none()
+            && !self.config.dry_run
+        {
+            let message = "delete, and no eventLog.file is given: what is deleted can't be brought \
+                           back (throughline orphans restore FILE)";
+            self.warning("orphans.mode", message);
         }
     }
 }

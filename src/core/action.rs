@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use super::keep::Keep;
 use super::time::UnixMillis;
 
 /// One write to one object.
@@ -92,6 +93,9 @@ pub struct AbsentGateways {
     pub cluster: ClusterName,
     /// The upstream namespace.
     pub namespace: String,
+    /// The uid that it must have: the one in the name of the replica's namespace.
+    #[serde(default, rename = "namespaceUid", skip_serializing_if = "Option::is_none")]
+    pub namespace_uid: Option<String>,
     /// The Gateways' names.
     pub names: Vec<String>,
 }
@@ -181,7 +185,19 @@ pub enum Noted {
         /// The route.
         route: ObjectKey,
         /// Why it is kept; `None` when nothing but the mode and leadership keeps it.
-        kept_because: Option<String>,
+        kept: Option<Keep>,
+    },
+    /// So many routes of an upstream cluster are orphans that none of them is deleted; or that is
+    /// over.
+    DeletesHeld {
+        /// The upstream cluster.
+        cluster: ClusterName,
+        /// They are held; `false`: no longer.
+        held: bool,
+        /// Its routes that are orphans.
+        orphans: u64,
+        /// All its routes.
+        routes: u64,
     },
 }
 
@@ -233,6 +249,10 @@ pub enum AnomalyKind {
     Refused,
     /// An outcome for an action that is not in flight.
     UnknownAction,
+    /// So many routes of an upstream cluster are orphans that none of them is deleted.
+    TooManyOrphans,
+    /// A cluster's resourceVersions are lower than they were: it was restored from an older state.
+    WentBack,
 }
 
 impl AnomalyKind {
@@ -246,6 +266,8 @@ impl AnomalyKind {
             AnomalyKind::UnknownCluster => "unknown_cluster",
             AnomalyKind::Refused => "refused",
             AnomalyKind::UnknownAction => "unknown_action",
+            AnomalyKind::TooManyOrphans => "too_many_orphans",
+            AnomalyKind::WentBack => "went_back",
         }
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Cluster {
     edge: bool,
     watches: [Watch; 5],
     live_since: [UnixMillis; 5],
+    /// When something came last of upstream's Gateways, if only a bookmark.
+    heard_at: UnixMillis,
     /// Counts the lists of each kind; objects remember the last that brought them.
     lists: [u32; 5],
     pub(crate) namespaces: Map<Sym, Namespace>,
@@ -56,6 +58,7 @@ impl Cluster {
             edge: roles.contains(&Role::Edge),
             watches: Default::default(),
             live_since: Default::default(),
+            heard_at: UnixMillis(0),
             lists: Default::default(),
             namespaces: Map::default(),
             members: Map::default(),
@@ -90,12 +93,25 @@ impl Cluster {
         self.live_since[kind.index()].max(namespaces)
     }
 
+    /// When something came last of its Gateways.
+    pub(crate) fn heard_at(&self) -> UnixMillis {
+        self.heard_at
+    }
+
+    /// Something of its Gateways came: when something did before.
+    pub(crate) fn heard(&mut self, now: UnixMillis) -> UnixMillis {
+        std::mem::replace(&mut self.heard_at, now)
+    }
+
     pub(crate) fn watch(&self, kind: Kind) -> Watch {
         self.watches[kind.index()]
     }
 
     pub(crate) fn set_watch(&mut self, kind: Kind, watch: Watch, now: UnixMillis) {
         self.watches[kind.index()] = watch;
+        if kind == Kind::Gateway && watch == Watch::Live {
+            self.heard_at = now;
+        }
         match watch {
             Watch::Listing => self.lists[kind.index()] += 1,
             Watch::Live => self.live_since[kind.index()] = now,

@@ -84,6 +84,21 @@ pub enum Happened {
         /// Of which kind.
         kind: Kind,
     },
+    /// Upstream's API server sent a bookmark on its watch of Gateways: what was not told has not
+    /// changed. Of other watches it is not told.
+    WatchHeard {
+        /// Where.
+        cluster: ClusterName,
+        /// Of which kind.
+        kind: Kind,
+    },
+    /// An upstream's resourceVersions are lower than they were: it was restored from an older state.
+    WentBack {
+        /// Where.
+        cluster: ClusterName,
+        /// By the watch of which kind.
+        kind: Kind,
+    },
     /// This process may mirror, nudge and delete.
     LeadershipAcquired,
     /// It may not any longer.
@@ -108,6 +123,9 @@ pub enum Outcome {
         /// The resourceVersion that the write made, where known.
         #[serde(default, rename = "resourceVersion", skip_serializing_if = "Option::is_none")]
         resource_version: Option<String>,
+        /// Of a delete: the whole object as it was read just before, as JSON text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deleted: Option<Box<str>>,
     },
     /// The object already was as wished.
     Unchanged,
@@ -127,6 +145,16 @@ pub enum Outcome {
         /// The server's `Retry-After`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
+    },
+    /// A delete was sent, and whether it was carried out is not known: the answer did not come. The
+    /// watch will tell.
+    Unanswered {
+        /// What came instead.
+        #[serde(default)]
+        error: String,
+        /// The whole object as it was read just before, as JSON text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deleted: Option<Box<str>>,
     },
     /// A precondition no longer holds (409): the decision was made on an old view.
     Conflict {
@@ -151,6 +179,7 @@ impl Outcome {
             Outcome::Superseded => "superseded",
             Outcome::Refused { .. } => "refused",
             Outcome::Failed { .. } => "failed",
+            Outcome::Unanswered { .. } => "unanswered",
             Outcome::Conflict { .. } => "conflict",
             Outcome::NotFound => "not_found",
             Outcome::Dropped => "dropped",

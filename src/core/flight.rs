@@ -96,6 +96,10 @@ impl Flight {
                 fail(backoff_ms.max(retry_after_ms.unwrap_or(0)), false, error);
                 Landed::No
             }
+            Outcome::Unanswered { error, .. } => {
+                fail(backoff_ms, false, error);
+                Landed::No
+            }
             Outcome::Refused { error } => {
                 fail(retry.refused_ms, false, error);
                 self.failures = 0;

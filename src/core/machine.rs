@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::action::{AnomalyKind, Decision, Note};
+use super::budget::Budget;
 use super::cluster::{Cluster, Namespace, Watch};
 use super::desk::{Desk, Target};
 use super::edge::Edge;
@@ -43,6 +44,7 @@ pub struct Machine {
     pub(crate) upstreams: Map<Sym, Upstream>,
     pub(crate) hubs: BTreeMap<ClusterId, Hub>,
     pub(crate) edges: BTreeMap<ClusterId, Edge>,
+    pub(crate) budget: Budget,
     unknown_clusters: BTreeSet<ClusterName>,
 }
 
@@ -66,6 +68,7 @@ impl Machine {
             upstreams: Map::default(),
             hubs: BTreeMap::new(),
             edges: BTreeMap::new(),
+            budget: Budget::default(),
             unknown_clusters: BTreeSet::new(),
         }
     }
@@ -91,6 +94,7 @@ impl Machine {
                 if let Some(id) = self.cluster_id(cluster) {
                     self.set_watch(id, *kind, Watch::Lost);
                     self.edge_watch_lost(id, *kind);
+                    self.route_watch_lost(id, *kind);
                 }
             }
             Happened::WatchResumed { cluster, kind } => {
@@ -99,6 +103,18 @@ impl Machine {
                 {
                     self.set_watch(id, *kind, Watch::Live);
                     self.view_is_whole(id, *kind);
+                }
+            }
+            Happened::WatchHeard { cluster, kind } => {
+                if let Some(id) = self.cluster_id(cluster)
+                    && *kind == Kind::Gateway
+                {
+                    self.gateways_heard(id);
+                }
+            }
+            Happened::WentBack { cluster, .. } => {
+                if let Some(id) = self.cluster_id(cluster) {
+                    self.cluster_went_back(id);
                 }
             }
             Happened::Listed { cluster, object } | Happened::Applied { cluster, object } => {
@@ -118,7 +134,10 @@ impl Machine {
                 self.desk.leader = true;
                 self.take_up_held_work();
             }
-            Happened::LeadershipLost => self.desk.leader = false,
+            Happened::LeadershipLost => {
+                self.desk.leader = false;
+                self.stop_deleting();
+            }
             Happened::ActionFinished { id, outcome } => self.action_finished(*id, outcome),
             Happened::TimedOut => self.handle_timeout(event.at),
         }
@@ -165,6 +184,8 @@ impl Machine {
                 Due::Announce(edge, key) => self.announcement_is_late(edge, key),
                 Due::Outage(edge) => self.confirm_after_outage(edge),
                 Due::Route(hub, key) => self.evaluate_route(hub, key),
+                Due::Share(upstream) => self.look_at_share(upstream),
+                Due::Deletes => self.spend_budget(),
                 Due::Flight(id) => {
                     let ms = self.desk.settings.retry.outcome_timeout_ms;
                     let error = format!("no outcome within {ms} ms");
@@ -221,6 +242,7 @@ impl Machine {
             for (hub, key) in upstream.replicas() {
                 self.evaluate_replica(hub, key);
             }
+            self.evaluate_routes_naming(cluster.sym);
         }
     }
 
@@ -391,20 +413,6 @@ impl Machine {
             }
         }
         gone.into_iter().collect()
-    }
-
-    fn take_up_held_work(&mut self) {
-        let hubs: Vec<_> = self.hubs.keys().copied().collect();
-        for id in hubs {
-            let held = |hub: &Hub| (hub.waiting.clone(), hub.orphans.clone());
-            let (replicas, routes) = self.hubs.get(&id).map(held).unwrap_or_default();
-            for key in replicas {
-                self.evaluate_replica(id, key);
-            }
-            for key in routes {
-                self.evaluate_route(id, key);
-            }
-        }
     }
 
     fn action_finished(&mut self, id: ActionId, outcome: &Outcome) {

@@ -341,7 +341,7 @@ impl Machine {
         match (&landed, writing) {
             (Landed::Yes, writing) => {
                 let rv = match outcome {
-                    Outcome::Applied { resource_version: Some(rv) } => ResourceVersion::new(rv),
+                    Outcome::Applied { resource_version: Some(rv), .. } => ResourceVersion::new(rv),
                     _ => ResourceVersion::Absent,
                 };
                 // The watch may have shown this write, and even a later one, before its outcome.

@@ -1,10 +1,11 @@
 //! The pure heart: what is seen in three tiers of clusters, what should be, what to do.
 //!
 //! No async, no I/O, no clock, no randomness, no logging. [`machine`] is the way in and out; one
-//! file holds each rule: `mirror`, `touch`, `orphan`.
+//! file holds each rule: `mirror`, `touch`, `orphan` (and `budget`, how many orphans may go).
 
 pub mod action;
 mod announcement;
+mod budget;
 mod cluster;
 mod connector;
 mod desk;
@@ -14,6 +15,7 @@ pub mod event;
 mod few;
 mod flight;
 pub mod ids;
+pub mod keep;
 pub mod liveness;
 pub mod machine;
 mod mirror;
@@ -22,6 +24,7 @@ mod orphan;
 mod packed;
 pub mod phase;
 mod replica;
+pub mod route;
 pub mod settings;
 mod source;
 pub mod spelling;

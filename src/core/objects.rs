@@ -155,6 +155,9 @@ pub struct Meta {
     /// Annotations.
     #[serde(default, skip_serializing_if = "StringMap::is_empty")]
     pub annotations: StringMap,
+    /// Who has work to do before the object may go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<Box<str>>,
     /// Writers and times; empty in recordings that leave them out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub managed_fields: Vec<ManagedFields>,

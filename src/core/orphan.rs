@@ -1,279 +1,89 @@
 //! Orphaned routes: a downstream HTTPRoute none of whose parents exists upstream any longer.
 //!
 //! "Does not exist" is a strong claim. Every step of [`Machine::judge`] that can't be proved keeps
-//! the route, and says why.
-
-use std::collections::BTreeSet;
+//! the route, and says why. How many of those that are orphans may go is `budget`'s.
 
 use super::action::{AbsentGateways, AnomalyKind, Noted, Precondition, Verb};
 use super::desk::{Aim, Target};
 use super::event::Outcome;
-use super::flight::{Flight, Landed};
-use super::ids::{ActionId, ClusterId, Key, Kind, ResourceVersion, Sym, Uid};
+use super::flight::Landed;
+use super::ids::{ActionId, ClusterId, Key, Kind, ResourceVersion, Uid};
+use super::keep::{Candidate, Evidence, Keep, OrphanCounts};
 use super::machine::Machine;
 use super::mirror::Identity;
-use super::objects::{
-    Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_GROUP, UPSTREAM_KIND,
-};
+use super::route::{Route, Verdict};
 use super::settings::OrphanMode;
 use super::time::UnixMillis;
 use super::timers::Due;
 
-/// A downstream HTTPRoute.
-pub(crate) struct Route {
-    uid: Uid,
-    rv: ResourceVersion,
-    pub(crate) seen: u32,
-    created_at: Option<UnixMillis>,
-    /// The upstream cluster and namespace, and the Gateways named there; or why there are none.
-    parents: Result<Parents, Kept>,
-    /// Since when it is an orphan without a break.
-    pub(super) orphan_since: Option<UnixMillis>,
-    pub(super) flight: Flight,
-    told: Option<Kept>,
-}
+/// The rule's answer, and when it may be another if nothing happens.
+type Judged = (Verdict, Option<UnixMillis>);
 
-struct Parents {
-    cluster: Sym,
-    ns: Sym,
-    names: BTreeSet<Sym>,
-}
-
-/// Why a route is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    NoReplica,
-    BeingDeleted,
-    Protected,
-    NoParents,
-    ForeignParent,
-    Anonymous,
-    ClusterUnknown,
-    ListsIncomplete,
-    NamespaceUnproved,
-    ParentExists,
-    Young(UnixMillis),
-    Settling(UnixMillis),
-    /// By nothing: it is an orphan.
-    Orphan,
-}
-
-impl Kept {
-    fn reason(self) -> &'static str {
-        match self {
-            Kept::NoReplica => "it is not the replica of an HTTPRoute",
-            Kept::BeingDeleted => "it is being deleted",
-            Kept::Protected => "it is protected from deletion by its label",
-            Kept::NoParents => "it names no parent",
-            Kept::ForeignParent => "a parent is not a Gateway of its upstream namespace",
-            Kept::Anonymous => "its uid, resourceVersion or age is not known",
-            Kept::ClusterUnknown => "its upstream cluster is not configured",
-            Kept::ListsIncomplete => "its upstream cluster is not fully listed",
-            Kept::NamespaceUnproved => "its namespace is not proved to be that namespace's replica",
-            Kept::ParentExists => "a parent exists",
-            Kept::Young(_) => "it is too young",
-            Kept::Settling(_) => "it is an orphan for too short a time",
-            Kept::Orphan => "it is an orphan",
-        }
-    }
-
-    fn is_same_as(self, other: Kept) -> bool {
-        std::mem::discriminant(&self) == std::mem::discriminant(&other)
-    }
-}
-
-fn parents_of(names: &mut super::ids::Names, object: &Object) -> Result<Parents, Kept> {
-    let Body::HttpRoute { parents } = &object.body else { return Err(Kept::NoReplica) };
-    let labels = &object.meta.labels;
-    let label = |key| labels.get(key).filter(|v| !v.is_empty()).ok_or(Kept::NoReplica);
-    let (cluster, namespace, _) = object.meta.upstream().ok_or(Kept::NoReplica)?;
-    if label(UPSTREAM_KIND)? != Kind::HttpRoute.as_str() || label(UPSTREAM_GROUP)? != GATEWAY_GROUP
-    {
-        return Err(Kept::NoReplica);
-    }
-    if object.meta.deletion_timestamp.is_some() {
-        return Err(Kept::BeingDeleted);
-    }
-    if labels.get(DELETION_PROTECTED) == Some("Always") {
-        return Err(Kept::Protected);
-    }
-    if parents.is_empty() {
-        return Err(Kept::NoParents);
-    }
-    let is_local = |parent: &ParentRef| {
-        let or =
-            |value: &Option<String>, default: &str| value.as_deref().unwrap_or(default).to_owned();
-        let ns = parent.namespace.as_deref().unwrap_or(namespace);
-        or(&parent.group, GATEWAY_GROUP) == GATEWAY_GROUP
-            && or(&parent.kind, Kind::Gateway.as_str()) == Kind::Gateway.as_str()
-            && (ns == namespace || *ns == *object.meta.namespace)
-            && !parent.name.is_empty()
-    };
-    if !parents.iter().all(is_local) {
-        return Err(Kept::ForeignParent);
-    }
-    Ok(Parents {
-        cluster: names.intern(&cluster),
-        ns: names.intern(namespace),
-        names: parents.iter().map(|p| names.intern(&p.name)).collect(),
-    })
+const fn kept(keep: Keep) -> Judged {
+    (Verdict::Kept(keep), None)
 }
 
 impl Machine {
-    pub(crate) fn route_seen(&mut self, id: ClusterId, key: Key, object: &Object, listed: bool) {
-        let list = self.cluster(id).map_or(0, |c| c.list(Kind::HttpRoute));
-        let parents = parents_of(&mut self.desk.names, object);
-        let (uid, rv) =
-            (Uid::new(&object.meta.uid), ResourceVersion::new(&object.meta.resource_version));
-        let Some(hub) = self.hubs.get_mut(&id) else { return };
-        let old = hub.routes.get_mut(&key);
-        if let Some(old) = old {
-            old.seen = list;
-            if !listed && old.uid == uid && rv.is_older_than(&old.rv) {
-                return;
-            }
-        }
-        let mut route = Route {
-            uid,
-            rv,
-            seen: list,
-            created_at: object.meta.creation_timestamp,
-            parents,
-            orphan_since: None,
-            flight: Flight::default(),
-            told: None,
-        };
-        if let Some(old) = hub.routes.remove(&key) {
-            self.unlink_route(id, key, &old);
-            if old.uid == route.uid {
-                (route.flight, route.told) = (old.flight, old.told);
-                route.orphan_since = old.orphan_since;
-                route.flight.seen();
-            }
-        }
-        if let Ok(parents) = &route.parents {
-            let upstream = self.upstreams.entry(parents.cluster).or_default();
-            upstream.routes_by_ns.entry(parents.ns).or_default().insert((id, key));
-            for &name in &parents.names {
-                let gateway = Key { ns: parents.ns, name };
-                upstream.routes_by_parent.entry(gateway).or_default().insert((id, key));
-            }
-        }
-        if let Some(hub) = self.hubs.get_mut(&id) {
-            hub.routes.insert(key, route);
-        }
-        self.evaluate_route(id, key);
-    }
-
-    pub(crate) fn route_gone(&mut self, id: ClusterId, key: Key) {
-        let Some(hub) = self.hubs.get_mut(&id) else { return };
-        hub.orphans.remove(&key);
-        let Some(route) = hub.routes.remove(&key) else { return };
-        self.desk.timers.clear(Due::Route(id, key));
-        self.unlink_route(id, key, &route);
-    }
-
-    pub(crate) fn unlink_route(&mut self, id: ClusterId, key: Key, route: &Route) {
-        let Ok(parents) = &route.parents else { return };
-        let Some(upstream) = self.upstreams.get_mut(&parents.cluster) else { return };
-        if let Some(routes) = upstream.routes_by_ns.get_mut(&parents.ns) {
-            routes.remove(&(id, key));
-            if routes.is_empty() {
-                upstream.routes_by_ns.remove(&parents.ns);
-            }
-        }
-        for &name in &parents.names {
-            let gateway = Key { ns: parents.ns, name };
-            if let Some(routes) = upstream.routes_by_parent.get_mut(&gateway) {
-                routes.remove(&(id, key));
-                if routes.is_empty() {
-                    upstream.routes_by_parent.remove(&gateway);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn upstream_gateway_seen(&mut self, id: ClusterId, key: Key) {
-        let Some(cluster) = self.clusters.get(usize::from(id.0)).and_then(Option::as_ref) else {
-            return;
-        };
-        let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
-        if upstream.gateways.insert(key, cluster.list(Kind::Gateway)).is_none() {
-            self.evaluate_routes_of(id, key);
-        }
-    }
-
-    pub(crate) fn upstream_gateway_gone(&mut self, id: ClusterId, key: Key) {
-        let Some(sym) = self.cluster(id).map(|c| c.sym) else { return };
-        let Some(upstream) = self.upstreams.get_mut(&sym) else { return };
-        if upstream.gateways.remove(&key).is_some() {
-            self.evaluate_routes_of(id, key);
-        }
-    }
-
-    fn evaluate_routes_of(&mut self, id: ClusterId, gateway: Key) {
-        let upstream = self.cluster(id).and_then(|c| self.upstreams.get(&c.sym));
-        let routes = upstream.and_then(|u| u.routes_by_parent.get(&gateway)).cloned();
-        for (hub, key) in routes.unwrap_or_default() {
-            self.evaluate_route(hub, key);
-        }
-    }
-
-    pub(crate) fn routes_listed(&mut self, id: ClusterId) {
-        let Some(hub) = self.hubs.get(&id) else { return };
-        let mut keys: Vec<_> = hub.routes.keys().copied().collect();
-        keys.sort_unstable();
-        for key in keys {
-            self.evaluate_route(id, key);
-        }
-    }
-
     /// The rule and all its evidence.
-    fn judge(&self, id: ClusterId, key: Key, route: &Route) -> Kept {
+    pub(super) fn judge(&self, id: ClusterId, key: Key, route: &Route) -> Judged {
         let parents = match &route.parents {
             Ok(parents) => parents,
-            Err(kept) => return *kept,
+            Err(keep) => return kept(*keep),
         };
         let now = self.desk.now;
+        let settings = &self.desk.settings.orphans;
         let hub = self.cluster(id);
         let Some(upstream) = self.upstreams.get(&parents.cluster) else {
-            return Kept::ClusterUnknown;
+            return kept(Keep::ClusterUnknown);
         };
         let Some(cluster) = upstream.id.and_then(|id| self.cluster(id)) else {
-            return Kept::ClusterUnknown;
+            return kept(Keep::ClusterUnknown);
         };
+        if upstream.share.went_back {
+            return kept(Keep::WentBack);
+        }
         let listed = hub.is_some_and(|c| c.is_live(Kind::HttpRoute))
             && cluster.is_live(Kind::Gateway)
             && cluster.is_live(Kind::Namespace);
         if !listed {
-            return Kept::ListsIncomplete;
+            return kept(Keep::ListsIncomplete);
+        }
+        if now > cluster.heard_at().plus(settings.fresh_ms) {
+            return kept(Keep::Stale);
         }
         let in_place = hub.and_then(|c| c.is_replica_namespace(key.ns)) == Some(true)
             && cluster.is_source_namespace(parents.ns) == Some(true)
             && self.identity(cluster, key.ns, parents.ns) == Identity::Agrees;
         if !in_place {
-            return Kept::NamespaceUnproved;
+            return kept(Keep::NamespaceUnproved);
         }
         let ns = parents.ns;
         if parents.names.iter().any(|&name| upstream.gateways.contains_key(&Key { ns, name })) {
-            return Kept::ParentExists;
+            return kept(Keep::ParentExists);
         }
-        let Some(created_at) = route.created_at else { return Kept::Anonymous };
+        let Some(created_at) = route.created_at else { return kept(Keep::Anonymous) };
         if route.uid == Uid::Absent || route.rv == ResourceVersion::Absent {
-            return Kept::Anonymous;
+            return kept(Keep::Anonymous);
         }
-        let settings = &self.desk.settings.orphans;
         let old_at = created_at.plus(settings.min_age_ms);
         if now < old_at {
-            return Kept::Young(old_at);
+            return (Verdict::Kept(Keep::Young), Some(old_at));
         }
         // What was not watched was not seen to be an orphan without a break.
-        let watched_since =
-            [cluster.live_since(Kind::Gateway), cluster.live_since(Kind::Namespace)];
-        let since =
-            watched_since.into_iter().fold(route.orphan_since.unwrap_or(now), UnixMillis::max);
+        let since = [
+            cluster.live_since(Kind::Gateway),
+            cluster.live_since(Kind::Namespace),
+            upstream.share.released_at,
+        ];
+        let since = since.into_iter().fold(route.orphan_since.unwrap_or(now), UnixMillis::max);
         let settled_at = since.plus(settings.settle_ms);
-        if now < settled_at { Kept::Settling(settled_at) } else { Kept::Orphan }
+        if now < settled_at {
+            return (Verdict::Kept(Keep::Settling), Some(settled_at));
+        }
+        if upstream.share.held {
+            return kept(Keep::ShareExceeded);
+        }
+        (Verdict::Orphan, None)
     }
 
     pub(crate) fn evaluate_route(&mut self, id: ClusterId, key: Key) {
@@ -281,59 +91,96 @@ impl Machine {
         let due = Due::Route(id, key);
         self.desk.timers.clear(due);
         let Some(route) = self.hubs.get(&id).and_then(|h| h.routes.get(&key)) else { return };
-        let mut verdict = self.judge(id, key, route);
-        let absent = matches!(verdict, Kept::Young(_) | Kept::Settling(_) | Kept::Orphan);
+        let (mut verdict, mut again_at) = self.judge(id, key, route);
+        let absent = verdict.is_absent();
         let was_absent = route.orphan_since.is_some();
         if absent && !was_absent {
             if let Some(route) = self.route_mut(id, key) {
                 route.orphan_since = Some(now);
             }
             let route = self.hubs.get(&id).and_then(|h| h.routes.get(&key));
-            verdict = route.map_or(verdict, |route| self.judge(id, key, route));
+            if let Some(route) = route {
+                (verdict, again_at) = self.judge(id, key, route);
+            }
         }
         let Some(route) = self.route_mut(id, key) else { return };
         if !absent {
             route.orphan_since = None;
         }
-        let is_free = route.flight.is_free(now);
-        let (in_flight, not_before) = (route.flight.in_flight.is_some(), route.flight.not_before);
-        let told = route.told.is_some_and(|t| t.is_same_as(verdict));
+        if let Some(at) = again_at {
+            self.desk.timers.no_later(due, at);
+        }
+        let verdict = self.take_turn(id, key, verdict);
+        self.count_route(id, key, verdict);
+        let Some(route) = self.route_mut(id, key) else { return };
         // Told: orphans, and what was one or would be but for its age. Not: every route there is.
-        let tell = !told && (absent || was_absent);
+        let tell = route.told != Some(verdict) && (absent || was_absent);
         if tell || !absent {
             route.told = absent.then_some(verdict);
         }
         if tell && let Some(cluster) = self.cluster(id).map(|c| c.name.clone()) {
             let route = self.desk.names.object_key(key);
-            let kept = (verdict != Kept::Orphan).then(|| verdict.reason().to_owned());
-            self.desk.note(Noted::Orphan { cluster, route, kept_because: kept });
+            self.desk.note(Noted::Orphan { cluster, route, kept: verdict.keep() });
         }
         let Some(hub) = self.hubs.get_mut(&id) else { return };
-        if verdict == Kept::Orphan {
+        if matches!(verdict, Verdict::Orphan | Verdict::Kept(Keep::Budget)) {
             hub.orphans.insert(key);
         } else {
             hub.orphans.remove(&key);
         }
-        match verdict {
-            Kept::Young(at) | Kept::Settling(at) => self.desk.timers.no_later(due, at),
-            Kept::Orphan
-                if self.desk.settings.orphans.mode == OrphanMode::Delete && self.desk.leader =>
-            {
-                if is_free {
-                    self.delete_route(id, key);
-                } else if !in_flight {
-                    self.desk.timers.no_later(due, not_before);
-                }
+    }
+
+    /// An orphan that may be deleted waits for its turn; all others don't. Gives what is thought of
+    /// it now.
+    fn take_turn(&mut self, id: ClusterId, key: Key, verdict: Verdict) -> Verdict {
+        let now = self.desk.now;
+        let wanted = verdict == Verdict::Orphan && self.may_delete();
+        let Some(route) = self.hubs.get_mut(&id).and_then(|h| h.routes.get_mut(&key)) else {
+            return verdict;
+        };
+        if !wanted || !route.flight.is_free(now) {
+            self.budget.forget(route.turn.take(), id, key);
+            if wanted && route.flight.in_flight.is_none() {
+                self.desk.timers.no_later(Due::Route(id, key), route.flight.not_before);
             }
-            _ => {}
+            return verdict;
+        }
+        match route.turn {
+            None => {
+                route.turn = Some(now);
+                self.budget.queue(now, id, key);
+                self.desk.timers.no_later(Due::Deletes, now);
+                verdict
+            }
+            Some(turn) if self.budget.is_full_for(turn, id, key) => Verdict::Kept(Keep::Budget),
+            Some(_) => verdict,
         }
     }
 
-    fn route_mut(&mut self, id: ClusterId, key: Key) -> Option<&mut Route> {
-        self.hubs.get_mut(&id)?.routes.get_mut(&key)
+    pub(super) fn may_delete(&self) -> bool {
+        self.desk.settings.orphans.mode == OrphanMode::Delete && self.desk.leader
     }
 
-    fn delete_route(&mut self, id: ClusterId, key: Key) {
+    fn count_route(&mut self, id: ClusterId, key: Key, verdict: Verdict) {
+        let Some(route) = self.hubs.get_mut(&id).and_then(|h| h.routes.get_mut(&key)) else {
+            return;
+        };
+        let before = route.verdict.replace(verdict);
+        let parents = route.parents.as_ref().ok().map(|p| p.cluster);
+        if before != Some(verdict) {
+            self.budget.counts[verdict.index()] += 1;
+            if let Some(before) = before {
+                self.budget.counts[before.index()] -= 1;
+            }
+        }
+        let Some(sym) = parents else { return };
+        let Some(upstream) = self.upstreams.get_mut(&sym) else { return };
+        upstream.share.orphans += u64::from(verdict.is_absent());
+        upstream.share.orphans -= u64::from(before.is_some_and(Verdict::is_absent));
+        self.share_changed(sym);
+    }
+
+    pub(super) fn delete_route(&mut self, id: ClusterId, key: Key) {
         let Some(cluster) = self.cluster(id).map(|c| c.name.clone()) else { return };
         let Some(route) = self.hubs.get(&id).and_then(|h| h.routes.get(&key)) else { return };
         let Ok(parents) = &route.parents else { return };
@@ -345,6 +192,8 @@ impl Machine {
         };
         let upstream = self.desk.names.text(parents.cluster).to_owned();
         let namespace = self.desk.names.text(parents.ns).to_owned();
+        // Proved to be the upstream namespace's uid: that is what it was judged by.
+        let namespace_uid = self.desk.names.text(key.ns).strip_prefix("ns-").map(str::to_owned);
         let because = format!(
             "none of its parents ({}) exists in {namespace} of {upstream}, whose Gateways are \
              fully listed",
@@ -361,6 +210,7 @@ impl Machine {
                 absent: Some(AbsentGateways {
                     cluster: upstream.as_str().into(),
                     namespace,
+                    namespace_uid,
                     names,
                 }),
             },
@@ -401,5 +251,69 @@ impl Machine {
             }
         }
         self.evaluate_route(id, key);
+    }
+
+    /// How many routes are orphans, or can't be told not to be.
+    pub fn orphan_counts(&self) -> OrphanCounts {
+        let of = |verdict: Verdict| self.budget.counts[verdict.index()];
+        let kept = Keep::ALL.into_iter().filter(|k| k.is_counted());
+        OrphanCounts {
+            orphans: of(Verdict::Orphan),
+            kept: kept.map(|keep| (keep, of(Verdict::Kept(keep)))).collect(),
+        }
+    }
+
+    /// The routes that are orphans, or can't be told not to be, by hub, namespace and name. A look
+    /// at this moment; costs O(all routes).
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for (&id, hub) in &self.hubs {
+            let Some(cluster) = self.cluster(id).map(|c| &c.name) else { continue };
+            for (&key, route) in &hub.routes {
+                let verdict = match (self.judge(id, key, route).0, route.verdict) {
+                    (Verdict::Orphan, Some(waiting @ Verdict::Kept(Keep::Budget))) => waiting,
+                    (judged, _) => judged,
+                };
+                if verdict.keep().is_some_and(|keep| !keep.is_counted()) {
+                    continue;
+                }
+                candidates.push(Candidate {
+                    cluster: cluster.clone(),
+                    route: self.desk.names.object_key(key),
+                    created_at: route.created_at,
+                    kept: verdict.keep(),
+                    kept_because: verdict.keep().map(Keep::text),
+                    evidence: self.evidence(key, route),
+                    in_flight: route.flight.in_flight,
+                    error: route.flight.error.as_deref().map(str::to_owned),
+                });
+            }
+        }
+        candidates.sort_unstable_by(|a, b| (&a.cluster, &a.route).cmp(&(&b.cluster, &b.route)));
+        candidates
+    }
+
+    fn evidence(&self, key: Key, route: &Route) -> Option<Evidence> {
+        let parents = route.parents.as_ref().ok()?;
+        let text = |sym| self.desk.names.text(sym).to_owned();
+        let upstream = self.upstreams.get(&parents.cluster);
+        let cluster = upstream.and_then(|u| u.id).and_then(|id| self.cluster(id));
+        let listed = cluster.filter(|c| c.is_live(Kind::Gateway));
+        let exists = |name| {
+            let gateway = Key { ns: parents.ns, name };
+            Some(listed.and(upstream)?.gateways.contains_key(&gateway))
+        };
+        let mut names: Vec<_> =
+            parents.names.iter().map(|&name| (text(name), exists(name))).collect();
+        names.sort_unstable();
+        Some(Evidence {
+            upstream: text(parents.cluster),
+            upstream_namespace: text(parents.ns),
+            parents: names,
+            namespace_proved: cluster
+                .is_some_and(|c| self.identity(c, key.ns, parents.ns) == Identity::Agrees),
+            heard_at: listed.map(super::cluster::Cluster::heard_at),
+            orphan_since: route.orphan_since,
+        })
     }
 }

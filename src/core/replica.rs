@@ -7,7 +7,7 @@ use super::flight::Flight;
 use super::ids::{ClusterId, Key, Kind, Map, ResourceVersion, Sym, Uid};
 use super::machine::Machine;
 use super::objects::{Object, UPSTREAM_STATUS};
-use super::orphan::Route;
+use super::route::Route;
 use super::source::{Digest, Source};
 use super::time::UnixMillis;
 use super::timers::Due;
@@ -205,6 +205,20 @@ impl Machine {
         }
         for (key, route) in &hub.routes {
             self.unlink_route(id, *key, route);
+        }
+    }
+
+    pub(crate) fn take_up_held_work(&mut self) {
+        let hubs: Vec<_> = self.hubs.keys().copied().collect();
+        for id in hubs {
+            let held = |hub: &Hub| (hub.waiting.clone(), hub.orphans.clone());
+            let (replicas, routes) = self.hubs.get(&id).map(held).unwrap_or_default();
+            for key in replicas {
+                self.evaluate_replica(id, key);
+            }
+            for key in routes {
+                self.evaluate_route(id, key);
+            }
         }
     }
 

@@ -120,6 +120,54 @@ pub struct OrphanSettings {
     pub min_age_ms: u64,
     /// So long a route must have been an orphan without a break.
     pub settle_ms: u64,
+    /// Upstream's Gateways must have been heard of, if only by a bookmark, within this time.
+    pub fresh_ms: u64,
+    /// So many deletes may be decided within a minute.
+    pub max_per_minute: u32,
+    /// When a larger share of an upstream cluster's routes are orphans, none of them is deleted.
+    pub max_share: Share,
+    /// The share counts when the cluster has more routes than this.
+    pub share_from: u32,
+}
+
+/// A share of a whole, from 0 to 1, kept in thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share(u16);
+
+impl Share {
+    /// So many thousandths; more than 1000 are the whole.
+    pub const fn per_mille(thousandths: u16) -> Self {
+        Self(if thousandths > 1_000 { 1_000 } else { thousandths })
+    }
+
+    /// Whether `part` of `whole` is more than this share.
+    pub fn is_exceeded(self, part: u64, whole: u64) -> bool {
+        u128::from(part) * 1_000 > u128::from(whole) * u128::from(self.0)
+    }
+}
+
+impl std::fmt::Display for Share {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} %", f64::from(self.0) / 10.0)
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(f64::from(self.0) / 1_000.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Share {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let share = f64::deserialize(deserializer)?;
+        if !(0.0..=1.0).contains(&share) {
+            let error = format!("invalid value: {share}, expected a number from 0 to 1");
+            return Err(serde::de::Error::custom(error));
+        }
+        // In range, and so is what it is rounded to.
+        Ok(Self((share * 1_000.0).round() as u16))
+    }
 }
 
 /// Deadlines of the hops.
@@ -184,7 +232,15 @@ impl Default for TouchSettings {
 
 impl Default for OrphanSettings {
     fn default() -> Self {
-        Self { mode: OrphanMode::Report, min_age_ms: 300_000, settle_ms: 30_000 }
+        Self {
+            mode: OrphanMode::Report,
+            min_age_ms: 300_000,
+            settle_ms: 30_000,
+            fresh_ms: 180_000,
+            max_per_minute: 20,
+            max_share: Share::per_mille(300),
+            share_from: 10,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::action::Hop;
+use super::budget::Share;
 use super::few::Few;
 use super::ids::{ClusterId, Key, Kind, Map, ResourceVersion, Sym, fingerprint};
 use super::liveness;
@@ -66,6 +67,8 @@ pub(crate) struct Upstream {
     /// Routes of the hub by the Gateway they name, and by upstream namespace.
     pub(crate) routes_by_parent: Map<Key, BTreeSet<(ClusterId, Key)>>,
     pub(crate) routes_by_ns: Map<Sym, BTreeSet<(ClusterId, Key)>>,
+    /// How many of them are orphans.
+    pub(super) share: Share,
     pub(super) replicas_by_ns: Map<Sym, BTreeSet<(ClusterId, Key)>>,
 }
 
@@ -73,6 +76,7 @@ impl Upstream {
     /// The cluster is not configured any longer; the replicas that name it stay.
     pub(crate) fn forget(&mut self) {
         self.id = None;
+        self.share.forget_state();
         self.gateways.clear();
         self.sources.retain(|_, source| {
             let replicas = std::mem::take(&mut source.replicas);
@@ -191,13 +195,10 @@ impl Machine {
         } else {
             replicas = upstream.replicas();
         }
-        let routes: BTreeSet<_> = upstream.routes_by_ns.values().flatten().copied().collect();
         for (hub, key) in replicas {
             self.evaluate_replica(hub, key);
         }
-        for (hub, key) in routes {
-            self.evaluate_route(hub, key);
-        }
+        self.evaluate_routes_naming(sym);
     }
 
     /// An upstream namespace changed: replicas and routes that name it are looked at again.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::ids::{ActionId, ClusterId, Key, Map};
+use super::ids::{ActionId, ClusterId, Key, Map, Sym};
 use super::time::UnixMillis;
 
 /// What waits for a moment to come.
@@ -20,6 +20,11 @@ pub(crate) enum Due {
     Route(ClusterId, Key),
     /// An action whose outcome has not come.
     Flight(ActionId),
+    /// The share of an upstream cluster's routes that are orphans changed. After `Route`: all that
+    /// a moment brings is counted first.
+    Share(Sym),
+    /// Deletes that the budget may have room for. Last: no share may be looked at later.
+    Deletes,
 }
 
 impl Due {
@@ -32,6 +37,8 @@ impl Due {
             Due::Outage(_) => "an edge is confirmed once more after its outage",
             Due::Route(..) => "a route is to be looked at again",
             Due::Flight(_) => "an action's outcome should have come by now",
+            Due::Share(_) => "the orphans of a cluster are to be counted",
+            Due::Deletes => "the budget has room for a delete",
         }
     }
 }

@@ -33,6 +33,8 @@ pub(super) enum EventName {
     Deleted,
     WatchLost,
     WatchResumed,
+    WatchHeard,
+    WentBack,
     LeadershipAcquired,
     LeadershipLost,
     ActionFinished,
@@ -53,6 +55,8 @@ impl EventName {
             "deleted" => Self::Deleted,
             "watch_lost" => Self::WatchLost,
             "watch_resumed" => Self::WatchResumed,
+            "watch_heard" => Self::WatchHeard,
+            "went_back" => Self::WentBack,
             "leadership_acquired" => Self::LeadershipAcquired,
             "leadership_lost" => Self::LeadershipLost,
             "action_finished" => Self::ActionFinished,
@@ -74,6 +78,8 @@ impl EventName {
             Self::Deleted => "deleted",
             Self::WatchLost => "watch_lost",
             Self::WatchResumed => "watch_resumed",
+            Self::WatchHeard => "watch_heard",
+            Self::WentBack => "went_back",
             Self::LeadershipAcquired => "leadership_acquired",
             Self::LeadershipLost => "leadership_lost",
             Self::ActionFinished => "action_finished",
@@ -121,6 +127,9 @@ pub(super) struct RawLine<'a> {
     #[serde(borrow, rename = "resourceVersion")]
     pub(super) resource_version: Option<Text<'a>>,
     pub(super) retry_after_ms: Option<u64>,
+    /// Of a delete that was carried out: the whole object, as it was.
+    #[serde(borrow)]
+    pub(super) deleted: Option<&'a RawValue>,
     pub(super) roles: Option<Vec<Role>>,
     /// Of a gap: how many.
     pub(super) lines: Option<u64>,
@@ -244,6 +253,8 @@ pub(super) struct EventOut<'a> {
     error: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted: Option<&'a RawValue>,
 }
 
 impl<'a> EventOut<'a> {
@@ -260,6 +271,7 @@ impl<'a> EventOut<'a> {
             resource_version: None,
             error: None,
             retry_after_ms: None,
+            deleted: None,
         };
         let of_kind = |event, cluster, kind| EventOut {
             cluster: Some(cluster),
@@ -287,6 +299,8 @@ impl<'a> EventOut<'a> {
                 EventOut { error: Some(error), ..of_kind("watch_lost", cluster, *kind) }
             }
             Happened::WatchResumed { cluster, kind } => of_kind("watch_resumed", cluster, *kind),
+            Happened::WatchHeard { cluster, kind } => of_kind("watch_heard", cluster, *kind),
+            Happened::WentBack { cluster, kind } => of_kind("went_back", cluster, *kind),
             Happened::LeadershipAcquired => bare("leadership_acquired"),
             Happened::LeadershipLost => bare("leadership_lost"),
             Happened::ActionFinished { id, outcome } => {
@@ -296,12 +310,19 @@ impl<'a> EventOut<'a> {
                     ..bare("action_finished")
                 };
                 match outcome {
-                    Outcome::Applied { resource_version } => {
-                        EventOut { resource_version: resource_version.as_deref(), ..line }
-                    }
+                    Outcome::Applied { resource_version, deleted } => EventOut {
+                        resource_version: resource_version.as_deref(),
+                        deleted: deleted.as_deref().and_then(|o| serde_json::from_str(o).ok()),
+                        ..line
+                    },
                     Outcome::Refused { error } | Outcome::Conflict { error } => {
                         EventOut { error: Some(error), ..line }
                     }
+                    Outcome::Unanswered { error, deleted } => EventOut {
+                        error: Some(error),
+                        deleted: deleted.as_deref().and_then(|o| serde_json::from_str(o).ok()),
+                        ..line
+                    },
                     Outcome::Failed { error, retry_after_ms } => {
                         EventOut { error: Some(error), retry_after_ms: *retry_after_ms, ..line }
                     }

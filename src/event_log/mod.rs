@@ -287,7 +287,7 @@ pub enum Problem {
 }
 
 /// The events of version 1.
-pub const EVENT_NAMES: [&str; 14] = [
+pub const EVENT_NAMES: [&str; 16] = [
     "cluster_added",
     "cluster_removed",
     "list_started",
@@ -297,6 +297,8 @@ pub const EVENT_NAMES: [&str; 14] = [
     "deleted",
     "watch_lost",
     "watch_resumed",
+    "watch_heard",
+    "went_back",
     "leadership_acquired",
     "leadership_lost",
     "action_finished",
@@ -305,12 +307,13 @@ pub const EVENT_NAMES: [&str; 14] = [
 ];
 
 /// The outcomes of an `action_finished` line.
-pub const OUTCOME_NAMES: [&str; 9] = [
+pub const OUTCOME_NAMES: [&str; 10] = [
     "applied",
     "unchanged",
     "superseded",
     "refused",
     "failed",
+    "unanswered",
     "conflict",
     "not_found",
     "dropped",

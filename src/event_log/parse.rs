@@ -144,7 +144,9 @@ impl Parser {
             EventName::ListStarted
             | EventName::ListFinished
             | EventName::WatchLost
-            | EventName::WatchResumed => {
+            | EventName::WatchResumed
+            | EventName::WatchHeard
+            | EventName::WentBack => {
                 let cluster = self.cluster(&event, raw.cluster)?;
                 let Text(kind) = raw.kind.ok_or_else(|| Problem::missing(&event, "kind"))?;
                 let Some(kind) = Kind::parse(&kind) else {
@@ -156,6 +158,8 @@ impl Parser {
                     EventName::ListStarted => Happened::ListStarted { cluster, kind },
                     EventName::ListFinished => Happened::ListFinished { cluster, kind },
                     EventName::WatchResumed => Happened::WatchResumed { cluster, kind },
+                    EventName::WatchHeard => Happened::WatchHeard { cluster, kind },
+                    EventName::WentBack => Happened::WentBack { cluster, kind },
                     _ => {
                         let error = raw.error.map_or_else(String::new, |e| e.0.into_owned());
                         Happened::WatchLost { cluster, kind, error }
@@ -184,8 +188,10 @@ impl Parser {
                 let Text(name) = raw.outcome.ok_or_else(|| Problem::missing(&event, "outcome"))?;
                 let error = || raw.error.map_or_else(String::new, |text| text.0.into_owned());
                 let resource_version = raw.resource_version.map(|text| text.0.into_owned());
+                let deleted = raw.deleted.map(|object| object.get().into());
                 let outcome = match &*name {
-                    "applied" => Outcome::Applied { resource_version },
+                    "applied" => Outcome::Applied { resource_version, deleted },
+                    "unanswered" => Outcome::Unanswered { error: error(), deleted },
                     "unchanged" => Outcome::Unchanged,
                     "superseded" => Outcome::Superseded,
                     "refused" => Outcome::Refused { error: error() },

@@ -98,6 +98,8 @@ impl Redactor {
             | Happened::ListStarted { .. }
             | Happened::ListFinished { .. }
             | Happened::WatchResumed { .. }
+            | Happened::WatchHeard { .. }
+            | Happened::WentBack { .. }
             | Happened::LeadershipAcquired
             | Happened::LeadershipLost
             | Happened::TimedOut => None,
@@ -178,6 +180,10 @@ impl Redactor {
         match outcome {
             Outcome::Refused { error } => Some(Outcome::Refused { error: self.error(error) }),
             Outcome::Conflict { error } => Some(Outcome::Conflict { error: self.error(error) }),
+            // The object is kept whole: it is there to be brought back.
+            Outcome::Unanswered { error, deleted } => {
+                Some(Outcome::Unanswered { error: self.error(error), deleted: deleted.clone() })
+            }
             Outcome::Failed { error, retry_after_ms } => {
                 Some(Outcome::Failed { error: self.error(error), retry_after_ms: *retry_after_ms })
             }

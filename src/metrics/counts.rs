@@ -43,6 +43,8 @@ pub(super) struct Counts {
     pub(super) leadership_changes: Counter,
     pub(super) hops: Histograms<1>,
     pub(super) phases: Gauges<1>,
+    pub(super) orphans: Gauges<1>,
+    pub(super) deletes_held: Family<[(&'static str, String); 1], Gauge>,
     pub(super) stalls_open: Gauges<1>,
     pub(super) stalls: Counters<1>,
     pub(super) anomalies: Counters<1>,
@@ -153,6 +155,18 @@ impl Counts {
                 "throughline_connectors",
                 "Connectors, by the first hop that is not done",
                 Gauges::default(),
+            ),
+            orphans: add(
+                r,
+                "throughline_orphans",
+                "Downstream routes that are orphans or can't be told not to be, by what keeps them",
+                Gauges::default(),
+            ),
+            deletes_held: add(
+                r,
+                "throughline_orphan_deletes_held",
+                "1 while so many routes of an upstream cluster are orphans that none is deleted",
+                Family::default(),
             ),
             stalls_open: add(
                 r,

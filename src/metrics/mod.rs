@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use crate::core::action::{Action, Note, Noted, Verb};
 use crate::core::event::Outcome;
 use crate::core::ids::{ClusterName, Kind};
+use crate::core::keep::OrphanCounts;
 use crate::core::phase::Phases;
 use counts::{Counts, LEADER, QUEUE, by};
 use lease::LeaseTimes;
@@ -26,6 +27,15 @@ use process::Process;
 pub use text::Format;
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
 use watches::{Requests, Watches};
+
+/// How things stand in the machine at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Levels {
+    /// Connectors, by phase.
+    pub phases: Phases,
+    /// Routes that are orphans, or can't be told not to be.
+    pub orphans: OrphanCounts,
+}
 
 /// Everything that is counted in one process.
 #[derive(Debug)]
@@ -65,6 +75,7 @@ impl Metrics {
     /// A cluster is gone: so are the metrics of its watches and requests.
     pub fn forget_cluster(&self, cluster: &ClusterName) {
         self.watches.forget(cluster);
+        self.counts.deletes_held.remove(&[("cluster", cluster.to_string())]);
         self.requests.forget(cluster);
     }
 
@@ -102,7 +113,9 @@ impl Metrics {
         let result = match outcome {
             Outcome::Applied { .. } | Outcome::Unchanged | Outcome::NotFound => Some("success"),
             Outcome::Conflict { .. } => Some("requeue"),
-            Outcome::Refused { .. } | Outcome::Failed { .. } => Some("error"),
+            Outcome::Refused { .. } | Outcome::Failed { .. } | Outcome::Unanswered { .. } => {
+                Some("error")
+            }
             // Never reached the wire.
             Outcome::Superseded | Outcome::Dropped | Outcome::DryRun => None,
         };
@@ -133,6 +146,10 @@ impl Metrics {
                 self.counts.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
             }
             Noted::HopPassed { after_ms: None, .. } | Noted::Orphan { .. } => {}
+            Noted::DeletesHeld { cluster, held, .. } => {
+                let labels = [("cluster", cluster.to_string())];
+                self.counts.deletes_held.get_or_create(&labels).set(i64::from(*held));
+            }
             Noted::Stalled(stall) => {
                 let labels = [("hop", stall.hop.as_str())];
                 self.counts.stalls.get_or_create(&labels).inc();
@@ -172,17 +189,25 @@ impl Metrics {
         self.counts.log_lines_lost.inc_by(lines);
     }
 
-    /// All metrics as text. `phases` are the machine's at this moment; `None` leaves them out, where
+    /// All metrics as text. `levels` are the machine's at this moment; `None` leaves them out, where
     /// the loop could not be asked.
-    pub fn text(&self, phases: Option<&Phases>, format: Format) -> String {
-        match phases {
-            Some(phases) => {
+    pub fn text(&self, levels: Option<&Levels>, format: Format) -> String {
+        match levels {
+            Some(Levels { phases, orphans }) => {
                 for (phase, connectors) in phases {
                     let gauge = self.counts.phases.get_or_create(&[("phase", phase.as_str())]);
                     set(&gauge, usize::try_from(*connectors).unwrap_or(usize::MAX));
                 }
+                let kept = orphans.kept.iter().map(|(keep, routes)| (keep.as_str(), *routes));
+                for (reason, routes) in kept.chain([("none", orphans.orphans)]) {
+                    let gauge = self.counts.orphans.get_or_create(&[("reason", reason)]);
+                    set(&gauge, usize::try_from(routes).unwrap_or(usize::MAX));
+                }
             }
-            None => self.counts.phases.clear(),
+            None => {
+                self.counts.phases.clear();
+                self.counts.orphans.clear();
+            }
         }
         text::encode(&self.registry, format)
     }

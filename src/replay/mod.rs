@@ -5,6 +5,8 @@
 //! on top of the recorded changes, and goes on after the last line until nothing is due.
 
 pub(crate) mod audit;
+mod bookmarks;
+mod land;
 pub(crate) mod overlay;
 mod threads;
 mod verify;
@@ -190,6 +192,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
     mut progress: impl FnMut(&Reader<R>) + Send,
 ) -> anyhow::Result<Replay> {
     let mut header = reader.header().clone();
+    let foreign = header.settings.is_none();
     let mut changed = header.settings.take().unwrap_or_default();
     settings(&mut changed)?;
     let mut ahead = Vec::new();
@@ -219,7 +222,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
         let outages = OutageThread::new(scope, &story);
         story.outages = Some(outages.send);
         let done = match mode {
-            Mode::WhatIf | Mode::Live => what_if::run(&mut story, options, next, log),
+            Mode::WhatIf | Mode::Live => what_if::run(&mut story, options, foreign, next, log),
             Mode::Verify => verify::run(&mut story, next, log),
         };
         drop(story.outages.take());

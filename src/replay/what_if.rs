@@ -3,26 +3,30 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use super::bookmarks::Bookmarks;
+use super::land::carry_out;
 use super::overlay::Overlay;
 use super::{Options, Story, audit};
-use crate::core::action::{Action, Verb};
-use crate::core::event::{Event, Happened, Outcome};
-use crate::core::ids::{ActionId, Kind, ObjectKey};
+use crate::core::action::Action;
+use crate::core::event::{Event, Happened};
+use crate::core::ids::ActionId;
 use crate::core::machine::Machine;
 use crate::core::time::UnixMillis;
 use crate::event_log::{Line, LogError, Writer};
-use crate::world::{ApiError, OURS, Preconditions, World};
+use crate::world::World;
 
-/// Replays in what-if mode. Lines come from `next`; every event and action goes to `log`.
+/// Replays in what-if mode; `foreign`: throughline did not write the log. Lines come from `next`; every event and action goes to `log`.
 pub(super) fn run<W: Write>(
     story: &mut Story,
     options: &Options,
+    foreign: bool,
     mut next: impl FnMut() -> Result<Option<Line>, LogError>,
     mut log: Option<Writer<W>>,
 ) -> anyhow::Result<()> {
     let mut overlay = Overlay::new(&story.replay.clusters);
     let mut world = World::new(&story.replay.clusters, options.carrier_delay_ms);
     let mut machine = Machine::new(story.replay.settings.clone());
+    let mut bookmarks = Bookmarks::new(&story.replay.clusters);
     let mut writes: BTreeMap<(UnixMillis, ActionId), Action> = BTreeMap::new();
     let mut now = UnixMillis(0);
     let mut line = next_event(&mut next)?;
@@ -49,10 +53,20 @@ pub(super) fn run<W: Write>(
         if at > end {
             break;
         }
+        // A log of ours tells the bookmarks of its time.
+        if (foreign || line.is_none())
+            && machine.orphan_counts().is_any()
+            && let Some(bookmark) = bookmarks.next_before(at, now)
+        {
+            now = now.max(bookmark.at);
+            feed(&mut machine, story, &mut log, &bookmark, &mut writes, options)?;
+            continue;
+        }
         now = now.max(at);
         if recorded_at == Some(at) {
             let Some(event) = line.take() else { break };
             story.recorded(&event);
+            bookmarks.recorded(&event);
             if let Some(event) = overlay.lay(&mut world, event) {
                 feed(&mut machine, story, &mut log, &event, &mut writes, options)?;
             }
@@ -140,45 +154,4 @@ fn feed<W: Write>(
         story.replay.notes.push(note);
     }
     Ok(())
-}
-
-/// One action, as the executor and an API server would carry it out.
-fn carry_out(world: &mut World, action: &Action) -> Outcome {
-    let preconditions = Preconditions {
-        uid: action.precondition.uid.clone(),
-        resource_version: action.precondition.resource_version.clone(),
-    };
-    let result = if action.verb == Verb::Delete {
-        let absent = action.precondition.absent.as_ref();
-        let alive = absent.and_then(|a| {
-            let key = |name: &String| ObjectKey::new(&a.namespace, name);
-            a.names.iter().find(|name| world.get(&a.cluster, Kind::Gateway, &key(name)).is_some())
-        });
-        if let Some(name) = alive {
-            let error = format!("the parent {name} exists after all");
-            return Outcome::Conflict { error };
-        }
-        world.delete(&action.cluster, action.kind, &action.object, &preconditions).map(|()| None)
-    } else {
-        world
-            .patch(
-                &action.cluster,
-                action.kind,
-                &action.object,
-                &action.annotations,
-                &preconditions,
-                OURS,
-            )
-            .map(|(rv, changed)| changed.then_some(rv))
-    };
-    match result {
-        Ok(None) if action.verb != Verb::Delete => Outcome::Unchanged,
-        Ok(resource_version) => Outcome::Applied { resource_version },
-        Err(ApiError::NotFound) => Outcome::NotFound,
-        Err(ApiError::Conflict(error)) => Outcome::Conflict { error },
-        Err(ApiError::Invalid(error)) => Outcome::Refused { error },
-        Err(error @ ApiError::Unreachable) => {
-            Outcome::Failed { error: error.to_string(), retry_after_ms: None }
-        }
-    }
 }

@@ -132,7 +132,7 @@ impl<'a> Index<'a> {
             let (cluster, connector, hop) = match &note.what {
                 Noted::HopPassed { cluster, connector, hop, .. } => (cluster, connector, *hop),
                 Noted::Stalled(s) | Noted::StallEnded(s) => (&s.cluster, &s.connector, s.hop),
-                Noted::Anomaly(_) | Noted::Orphan { .. } => continue,
+                Noted::Anomaly(_) | Noted::Orphan { .. } | Noted::DeletesHeld { .. } => continue,
             };
             let chapters = self.find(cluster, connector, hop);
             if chapters.is_empty() {

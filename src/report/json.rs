@@ -11,6 +11,7 @@ use super::index::{Chapter, Index, StallSpan};
 use crate::core::action::{AnomalyKind, Hop, Note, Noted, Precondition, Verb};
 use crate::core::event::Outcome;
 use crate::core::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use crate::core::keep::Keep;
 use crate::core::time::UnixMillis;
 use crate::outage::{Outage, OutageKind};
 use crate::replay::{Done, Mode, Replay};
@@ -38,8 +39,8 @@ use crate::replay::{Done, Mode, Replay};
 /// - `stalls`: `cluster`, `connector` (`"namespace/name"`), `hop`, `since_ms`, `reported_at_ms`,
 ///   `ended_at_ms` (`null` when it was not over at the end), `reason`
 /// - `anomalies`: `at_ms`, `anomaly`, `cluster`, `namespace` and `name` (or `null`), `detail`
-/// - `orphans`: `at_ms`, `cluster`, `namespace`, `name`, `kept_because`: `null` when nothing but the
-///   mode and leadership keeps it; once for each change of the judgement
+/// - `orphans`: `at_ms`, `cluster`, `namespace`, `name`, `kept` (a word) and `kept_because`: `null`
+///   when nothing but the mode and leadership keeps it; once for each change of the judgement
 /// - `outages`: what users saw, `{recorded, replayed}`, each `[{edge, namespace, name, kind, from_ms,
 ///   first_right_ms, until_ms, gateways, by_platform_key}]`; `kind` is `offline`, `other_node` or
 ///   `stale_online`, an end that never came `null`
@@ -271,13 +272,15 @@ struct OrphanRow<'a> {
     cluster: &'a ClusterName,
     #[serde(flatten)]
     route: &'a ObjectKey,
-    kept_because: Option<&'a str>,
+    kept: Option<Keep>,
+    kept_because: Option<&'static str>,
 }
 
 impl<'a> OrphanRow<'a> {
     fn new(note: &'a Note) -> Option<Self> {
-        let Noted::Orphan { cluster, route, kept_because } = &note.what else { return None };
-        Some(Self { at_ms: note.at, cluster, route, kept_because: kept_because.as_deref() })
+        let Noted::Orphan { cluster, route, kept } = &note.what else { return None };
+        let (kept, kept_because) = (*kept, kept.map(Keep::text));
+        Some(Self { at_ms: note.at, cluster, route, kept, kept_because })
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) fn passages<'a>(chapter: &Chapter<'a>, settings: &Settings) -> Vec<Pa
             },
             Noted::Stalled(stall) => What::Stalled(stall),
             Noted::StallEnded(stall) => What::StallEnded(stall),
-            Noted::Anomaly(_) | Noted::Orphan { .. } => continue,
+            Noted::Anomaly(_) | Noted::Orphan { .. } | Noted::DeletesHeld { .. } => continue,
         };
         all.push(Passage { at: note.at, what });
     }
@@ -102,6 +102,7 @@ pub(super) fn error_of(outcome: &Outcome) -> Option<&str> {
     match outcome {
         Outcome::Refused { error }
         | Outcome::Failed { error, .. }
+        | Outcome::Unanswered { error, .. }
         | Outcome::Conflict { error } => Some(error.as_str()).filter(|error| !error.is_empty()),
         _ => None,
     }

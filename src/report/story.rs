@@ -12,6 +12,7 @@ use super::style::{Page, clock, count, duration, grouped, moment, offset};
 use crate::core::action::{Noted, Verb};
 use crate::core::event::Outcome;
 use crate::core::ids::{ClusterName, ObjectKey, Role};
+use crate::core::keep::Keep;
 use crate::core::time::UnixMillis;
 use crate::replay::{Mode, Replay};
 
@@ -261,8 +262,8 @@ fn orphans(replay: &Replay, page: &mut Page<'_>) -> io::Result<()> {
     type Judged<'a> = (UnixMillis, Option<&'a str>);
     let mut latest: BTreeMap<(&ClusterName, &ObjectKey), Judged<'_>> = BTreeMap::new();
     for note in &replay.notes {
-        if let Noted::Orphan { cluster, route, kept_because } = &note.what {
-            latest.insert((cluster, route), (note.at, kept_because.as_deref()));
+        if let Noted::Orphan { cluster, route, kept } = &note.what {
+            latest.insert((cluster, route), (note.at, kept.map(Keep::text)));
         }
     }
     let deleted: HashSet<_> = replay

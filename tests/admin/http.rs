@@ -7,7 +7,7 @@ use std::sync::Arc;
 use throughline::admin::{self, Query};
 use throughline::config::StateAccess;
 use throughline::core::machine::Machine;
-use throughline::metrics::Metrics;
+use throughline::metrics::{Levels, Metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -67,7 +67,10 @@ pub(crate) async fn answer(mut asked: mpsc::Receiver<Query>, machine: Machine) {
     while let Some(query) = asked.recv().await {
         match query {
             Query::Ping(answer) => drop(answer.send(())),
-            Query::Phases(answer) => drop(answer.send(machine.phases())),
+            Query::Levels(answer) => {
+                let levels = Levels { phases: machine.phases(), orphans: machine.orphan_counts() };
+                drop(answer.send(levels));
+            }
             Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
         }
     }

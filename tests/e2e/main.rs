@@ -6,6 +6,7 @@ mod changes;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
 mod harness;
+mod orphans;
 mod outages;
 mod refusals;
 mod stopping;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use throughline::apply::Apply;
 use throughline::config::ExecutorConfig;
-use throughline::core::action::{AbsentGateways, Action, Decision, Precondition, Verb};
+use throughline::core::action::{Action, Decision, Precondition, Verb};
 use throughline::core::event::Outcome;
 use throughline::core::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::time::UnixMillis;
@@ -91,7 +91,10 @@ async fn a_write_lands_and_brings_the_new_resource_version_back() {
     let mut bench = bench(quick()).await;
     let finished = bench.one(bench.conditioned(touch(1, "a", "1"))).await;
     let version = bench.object("a").unwrap().meta.resource_version.to_string();
-    assert_eq!(finished.outcome, Outcome::Applied { resource_version: Some(version) });
+    assert_eq!(
+        finished.outcome,
+        Outcome::Applied { resource_version: Some(version), deleted: None }
+    );
     assert_eq!((finished.tries, bench.value("a").as_deref()), (1, Some("1")));
     let again = bench.one(bench.conditioned(touch(2, "a", "1"))).await;
     assert_eq!(again.outcome, Outcome::Unchanged);
@@ -212,34 +215,6 @@ async fn at_most_so_many_at_a_time_and_the_queue_says_when_it_is_full() {
         assert_ne!(bench.executor.finished().await.decision.action.id, ActionId(6));
     }
     assert_eq!((bench.executor.load(), bench.value("c").as_deref()), ((0, 0), Some("1")));
-}
-
-#[tokio::test]
-async fn a_delete_stands_on_parents_that_are_gone_at_that_moment() {
-    let mut bench = bench(quick()).await;
-    let route = json!({"kind": "HTTPRoute", "metadata": {"namespace": "n", "name": "r"}});
-    bench.served.put(route);
-    let delete = |id, names: &[&str]| {
-        let mut decision = touch(id, "r", "");
-        decision.action.verb = Verb::Delete;
-        decision.action.kind = Kind::HttpRoute;
-        decision.action.annotations.clear();
-        decision.action.precondition.absent = Some(AbsentGateways {
-            cluster: ClusterName::from("one"),
-            namespace: "n".into(),
-            names: names.iter().map(|n| (*n).to_owned()).collect(),
-        });
-        decision
-    };
-    let outcome = bench.one(delete(1, &["gone", "a"])).await.outcome;
-    assert!(matches!(outcome, Outcome::Conflict { .. }), "{outcome:?}");
-    // A 404 because nobody serves Gateways is no proof that there is none.
-    bench.served.front.set_served(Kind::Gateway, false);
-    let outcome = bench.one(delete(2, &["gone"])).await.outcome;
-    assert!(matches!(outcome, Outcome::Conflict { .. }), "{outcome:?}");
-    assert_eq!(bench.served.front.writes(), 0);
-    bench.served.front.set_served(Kind::Gateway, true);
-    assert_eq!(bench.one(delete(3, &["gone"])).await.outcome.name(), "applied");
 }
 
 #[tokio::test]

@@ -86,16 +86,21 @@ pub fn carry_out(world: &mut World, action: &Action) -> Outcome {
             let key = ObjectKey::new(&absent.namespace, name);
             world.get(&absent.cluster, Kind::Gateway, &key).is_some()
         });
+        let namespace = ObjectKey::new("", &absent.namespace);
+        let namespace = world.get(&absent.cluster, Kind::Namespace, &namespace);
+        if namespace.map(|n| &*n.meta.uid) != absent.namespace_uid.as_deref() {
+            return Outcome::Conflict { error: "the namespace is another one".into() };
+        }
         if alive {
             return Outcome::Conflict { error: "a parent exists after all".into() };
         }
         world
             .delete(cluster, *kind, object, &must)
-            .map(|()| Outcome::Applied { resource_version: None })
+            .map(|()| Outcome::Applied { resource_version: None, deleted: None })
     } else {
         let patched = world.patch(cluster, *kind, object, annotations, &must, OURS);
         patched.map(|(version, changed)| match changed {
-            true => Outcome::Applied { resource_version: Some(version) },
+            true => Outcome::Applied { resource_version: Some(version), deleted: None },
             false => Outcome::Unchanged,
         })
     };

@@ -28,6 +28,7 @@ struct Case {
     cluster_known: bool,
     right_namespace: bool,
     protected: bool,
+    finalizer: bool,
     deleting: bool,
     age_s: u64,
 }
@@ -43,6 +44,7 @@ fn case() -> impl Strategy<Value = Case> {
         mostly(6),
         mostly(6).prop_map(|yes| !yes),
         mostly(6).prop_map(|yes| !yes),
+        mostly(6).prop_map(|yes| !yes),
         prop_oneof![4 => 400..1_000_u64, 1 => 0..300_u64],
     )
         .prop_map(
@@ -54,6 +56,7 @@ fn case() -> impl Strategy<Value = Case> {
                 known,
                 right,
                 protected,
+                finalizer,
                 deleting,
                 age_s,
             )| {
@@ -65,6 +68,7 @@ fn case() -> impl Strategy<Value = Case> {
                     cluster_known: known,
                     right_namespace: right,
                     protected,
+                    finalizer,
                     deleting,
                     age_s,
                 }
@@ -135,6 +139,9 @@ fn build(sim: &mut Sim, t: Topology, case: &Case) {
     let created = UnixMillis(START - case.age_s * SECOND).to_string();
     let mut meta = json!({"namespace": ns, "name": "route", "labels": map,
         "creationTimestamp": created});
+    if case.finalizer {
+        meta["finalizers"] = json!(["example.com/mine"]);
+    }
     if case.deleting {
         meta["deletionTimestamp"] = created.into();
     }
@@ -173,6 +180,7 @@ fn is_orphan(sim: &Sim, t: Topology, case: &Case, landing: bool) -> bool {
         && case.cluster_known
         && case.right_namespace
         && !case.protected
+        && !case.finalizer
         && route.meta.deletion_timestamp.is_none()
         && !case.parents.is_empty()
         && !matches!(case.parent_form, 1..=3)
@@ -265,6 +273,7 @@ proptest! {
         let mut settings = throughline::core::settings::Settings::default();
         settings.orphans.mode = OrphanMode::Delete;
         let mut sim = Sim::new(&t.clusters(), &settings, 50);
+        sim.next_bookmark = Some(sim.now.plus(60 * SECOND));
         build(&mut sim, t, &case);
         while sim.world.poll_event().is_some() {}
         sim.add_clusters();

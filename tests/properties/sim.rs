@@ -54,6 +54,8 @@ pub struct Sim {
     /// Gateways that a touch of this machine landed on: cluster and uid.
     pub touched: BTreeSet<(ClusterName, Option<String>)>,
     pub log: Option<Writer<Vec<u8>>>,
+    /// When upstreams' API servers send their next bookmarks, if they do.
+    pub next_bookmark: Option<UnixMillis>,
     watches: BTreeMap<(UnixMillis, u64), Event>,
     writes: BTreeMap<(UnixMillis, u64), Due>,
     /// By object and uid: the action's number, and since when.
@@ -85,6 +87,7 @@ impl Sim {
             write_ms: 10,
             touched: BTreeSet::new(),
             log: None,
+            next_bookmark: None,
             watches: BTreeMap::new(),
             writes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
@@ -181,6 +184,7 @@ impl Sim {
             | Happened::Deleted { cluster, .. }
             | Happened::ListStarted { cluster, .. }
             | Happened::ListFinished { cluster, .. }
+            | Happened::WatchHeard { cluster, .. }
             | Happened::WatchLost { cluster, .. } => Some(cluster.clone()),
             _ => None,
         };
@@ -212,6 +216,7 @@ impl Sim {
         let (cluster, kind) = match what {
             Happened::ListStarted { cluster, kind }
             | Happened::ListFinished { cluster, kind }
+            | Happened::WatchHeard { cluster, kind }
             | Happened::WatchLost { cluster, kind, .. } => (cluster, *kind),
             Happened::Listed { cluster, object }
             | Happened::Applied { cluster, object }
@@ -357,7 +362,8 @@ impl Sim {
             let write = self.writes.keys().next().map(|(at, _)| *at);
             let carrier = self.world.next_due();
             let deadline = self.machine.poll_deadline().map(|(at, _)| at);
-            let next = [watch, write, carrier, deadline].into_iter().flatten().min();
+            let bookmark = self.next_bookmark;
+            let next = [watch, write, carrier, deadline, bookmark].into_iter().flatten().min();
             let Some(at) = next.filter(|at| *at <= end) else { break };
             at_once = if at <= self.now { at_once + 1 } else { 0 };
             assert!(at_once < 20_000, "time stands still at {}", self.now);
@@ -366,7 +372,9 @@ impl Sim {
             self.collect();
             let timeout = self.settings.retry.outcome_timeout_ms;
             let now = self.now;
-            if watch == Some(at) {
+            if bookmark == Some(at) {
+                self.send_bookmarks();
+            } else if watch == Some(at) {
                 let (_, event) = self.watches.pop_first().unwrap();
                 self.in_flight.retain(|_, (_, since)| now < since.plus(timeout));
                 self.feed(event);
@@ -382,6 +390,22 @@ impl Sim {
         self.now = end;
         self.world.advance(end);
         self.collect();
+    }
+
+    fn send_bookmarks(&mut self) {
+        self.next_bookmark = Some(self.now.plus(60 * SECOND));
+        for c in self.clusters.clone() {
+            let place = (c.name.clone(), Kind::Gateway);
+            if c.roles.contains(&Role::Upstream)
+                && !self.lost.contains(&place)
+                && !self.unreachable.contains(&c.name)
+            {
+                let what = Happened::WatchHeard { cluster: c.name, kind: Kind::Gateway };
+                self.sequence += 1;
+                let at = self.now.plus(self.delay_ms(&what));
+                self.watches.insert((at, self.sequence), Event { at, what });
+            }
+        }
     }
 
     /// Whatever was broken is whole again.

@@ -70,7 +70,7 @@ pub(crate) fn hop(ms: u64, hop: Hop, name: &str, online: bool) -> Note {
 }
 
 pub(crate) fn applied() -> Outcome {
-    Outcome::Applied { resource_version: None }
+    Outcome::Applied { resource_version: None, deleted: None }
 }
 
 impl Script {

@@ -8,7 +8,7 @@ use std::io::Cursor;
 
 use throughline::core::action::{Decision, Note, Noted};
 use throughline::core::event::{Event, Happened, Outcome};
-use throughline::core::ids::ActionId;
+use throughline::core::ids::{ActionId, Kind};
 use throughline::core::machine::Machine;
 use throughline::core::settings::Settings;
 use throughline::core::time::UnixMillis;
@@ -23,6 +23,7 @@ pub(crate) struct Stage {
     pub(crate) machine: Machine,
     pub(crate) now: u64,
     version: u64,
+    next_bookmark: u64,
 }
 
 /// A status: online on a node, or offline.
@@ -37,7 +38,8 @@ pub(crate) fn status(node: Option<&str>) -> String {
 impl Stage {
     /// Three tiers, all listed and empty but for the namespaces; leading.
     pub(crate) fn new(settings: Settings) -> Self {
-        let mut stage = Self { machine: Machine::new(settings), now: START, version: 0 };
+        let mut stage =
+            Self { machine: Machine::new(settings), now: START, version: 0, next_bookmark: 60_000 };
         let reader = Reader::new("stage", Cursor::new(format!("{HEADER}\n"))).unwrap();
         for cluster in reader.header().clusters.clone() {
             stage.tell(Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles });
@@ -185,7 +187,10 @@ impl Stage {
     /// The notes that tell of something wrong, or of its end.
     pub(crate) fn troubles(&mut self) -> Vec<Noted> {
         let told = self.notes().into_iter().map(|n| n.what);
-        told.filter(|n| !matches!(n, Noted::HopPassed { .. } | Noted::Orphan { .. })).collect()
+        told.filter(|n| {
+            !matches!(n, Noted::HopPassed { .. } | Noted::Orphan { .. } | Noted::DeletesHeld { .. })
+        })
+        .collect()
     }
 
     pub(crate) fn finish(&mut self, decision: &Decision, outcome: Outcome) {
@@ -193,7 +198,7 @@ impl Stage {
     }
 
     pub(crate) fn land(&mut self, decision: &Decision) {
-        self.finish(decision, Outcome::Applied { resource_version: None });
+        self.finish(decision, Outcome::Applied { resource_version: None, deleted: None });
     }
 
     pub(crate) fn fail(&mut self, id: ActionId) {
@@ -220,7 +225,22 @@ impl Stage {
     }
 
     /// Lets time pass to `ms` after the start, waking the machine at each of its deadlines.
+    /// Time passes, and a bookmark comes once a minute, as from a healthy upstream.
     pub(crate) fn pass_to(&mut self, ms: u64) {
+        while self.next_bookmark <= ms {
+            self.pass_in_silence_to(self.next_bookmark);
+            self.heard();
+            self.next_bookmark += 60_000;
+        }
+        self.pass_in_silence_to(ms);
+    }
+
+    pub(crate) fn heard(&mut self) {
+        let cluster = "up".into();
+        self.tell(Happened::WatchHeard { cluster, kind: Kind::Gateway });
+    }
+
+    pub(crate) fn pass_in_silence_to(&mut self, ms: u64) {
         let end = START + ms;
         while let Some((at, _)) = self.machine.poll_deadline().filter(|(at, _)| at.0 <= end) {
             self.now = self.now.max(at.0);

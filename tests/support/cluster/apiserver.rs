@@ -72,7 +72,7 @@ pub(crate) struct ApiServer {
     etcd_port: u16,
     api: Mutex<Option<Process>>,
     /// Dropped after `api`, before `folder`.
-    _etcd: Process,
+    etcd: Mutex<Option<Process>>,
     folder: Folder,
     admin: OnceLock<Rest>,
 }
@@ -95,7 +95,7 @@ impl ApiServer {
             port,
             etcd_port,
             api: Mutex::new(None),
-            _etcd: etcd,
+            etcd: Mutex::new(Some(etcd)),
             folder,
             admin: OnceLock::new(),
         };
@@ -233,6 +233,37 @@ impl ApiServer {
         self.wait_ready().await;
     }
 
+    /// Stops both, lets `work` do something to etcd's folder, and starts both again.
+    async fn with_etcd_stopped(&self, work: impl FnOnce(&Path)) {
+        self.stop().await;
+        let etcd = self.etcd.lock().unwrap().take();
+        if let Some(mut etcd) = etcd {
+            etcd.signal(Signal::TERM);
+            etcd.wait(Duration::from_secs(5)).await;
+        }
+        while !is_free(self.etcd_port) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        work(self.folder.path());
+        *self.etcd.lock().unwrap() = Some(start_etcd(self.folder.path(), self.etcd_port));
+        self.start_api();
+        self.wait_ready().await;
+    }
+
+    /// Keeps a copy of all its data.
+    pub(crate) async fn back_up(&self) {
+        self.with_etcd_stopped(|folder| copy(&folder.join("etcd"), &folder.join("backup"))).await;
+    }
+
+    /// Everything is as it was when it was backed up.
+    pub(crate) async fn restore(&self) {
+        self.with_etcd_stopped(|folder| {
+            fs::remove_dir_all(folder.join("etcd")).unwrap();
+            copy(&folder.join("backup"), &folder.join("etcd"));
+        })
+        .await;
+    }
+
     /// SIGSTOP: connections stay, nothing is answered.
     pub(crate) fn freeze(&self) {
         self.signal(Signal::STOP);
@@ -275,6 +306,18 @@ impl ApiServer {
             Some((event["verb"].as_str()?.to_owned(), resource.to_owned(), code))
         };
         text.lines().filter_map(event).collect()
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
     }
 }
 

@@ -22,6 +22,10 @@ pub(crate) enum Fault {
     LoseAnswer,
     /// Never answered; the connection stays.
     Freeze,
+    /// Answered by the proxy with this; it never reaches the API server.
+    Answer(Value),
+    /// The API server's answer breaks off half-way.
+    Truncate,
     /// A watch that is taken, and then says in its stream that its version is too old (410).
     Expire,
 }

@@ -275,15 +275,33 @@ async fn faulty(
             let body = full(format!("{event}\n").into());
             return Ok(Response::builder().header(header::CONTENT_TYPE, JSON).body(body).unwrap());
         }
+        Some(Fault::Answer(body)) => {
+            let body = full(body.to_string().into());
+            return Ok(Response::builder().header(header::CONTENT_TYPE, JSON).body(body).unwrap());
+        }
         Some(Fault::Freeze) => std::future::pending::<()>().await,
         Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
         Some(Fault::Hold(ref gate)) => gate.pass().await,
-        Some(Fault::LoseAnswer) | None => {}
+        Some(Fault::LoseAnswer | Fault::Truncate) | None => {}
     }
     let answer = forward(parts, target, body, shared, version).await;
     // Bytes of an answer are held back like those of a watch.
     let _ = shared.frozen.subscribe().wait_for(|frozen| !frozen).await;
-    if matches!(fault, Some(Fault::LoseAnswer)) { Err(CutOff) } else { answer }
+    match fault {
+        Some(Fault::LoseAnswer) => Err(CutOff),
+        Some(Fault::Truncate) => truncated(answer?).await,
+        _ => answer,
+    }
+}
+
+/// Half of the answer, and then the connection ends.
+async fn truncated(answer: Answer) -> Result<Answer, CutOff> {
+    let (parts, body) = answer.into_parts();
+    let bytes = body.collect().await.map_err(|_| CutOff)?.to_bytes();
+    let half = Frame::data(bytes.slice(..bytes.len() / 2));
+    let broken = std::io::Error::other("broken off");
+    let stream = stream::iter([Ok(half), Err(broken)]);
+    Ok(Response::from_parts(parts, StreamBody::new(stream).boxed_unsync()))
 }
 
 const JSON: &str = "application/json";

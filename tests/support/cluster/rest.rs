@@ -165,6 +165,11 @@ impl Rest {
         self.merge(resource, key, &patch).await
     }
 
+    /// Replaces an object, or a part of it that has a path of its own.
+    pub(crate) async fn replace(&self, path: &str, object: &Value) -> Result<Value, Refused> {
+        self.send("PUT", path, "application/json", object.to_string().into()).await
+    }
+
     pub(crate) async fn delete(
         &self,
         resource: Resource,

@@ -1,0 +1,270 @@
+//! Orphaned routes, looked for once, and deleted once if a person says so: the machine, the watches
+//! and the rails of a live run, without the rest of it.
+
+mod restore;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::apply::Apply;
+use crate::client::Cluster;
+use crate::clock::Clock;
+use crate::config::{Config, EventLogConfig};
+use crate::core::event::{Event, Happened, Outcome};
+use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::keep::{Candidate, Keep};
+use crate::core::machine::Machine;
+use crate::core::settings::OrphanMode;
+use crate::core::time::UnixMillis;
+use crate::event_log::{ClusterSpec, Header};
+use crate::executor::Executor;
+use crate::gate::Gate;
+use crate::live_log::LiveLog;
+use crate::metrics::Metrics;
+use crate::watch::Watch;
+
+pub use restore::{Deleted, restore};
+
+/// Beyond the settling time so much is waited for what settles anew.
+const SETTLING_MORE: Duration = Duration::from_secs(5);
+
+/// A look at the clusters, kept up to date by their watches.
+pub struct Survey {
+    clock: Clock,
+    machine: Machine,
+    executor: Executor,
+    log: Option<LiveLog>,
+    events: mpsc::Receiver<Happened>,
+    /// Watches that were neither listed nor lost yet.
+    unlisted: BTreeSet<(ClusterName, Kind)>,
+    /// What came of deletes, latest last.
+    fates: Vec<Fate>,
+    _watches: JoinSet<()>,
+}
+
+impl std::fmt::Debug for Survey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Survey").finish_non_exhaustive()
+    }
+}
+
+/// What came of a delete.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Fate {
+    /// The hub.
+    pub cluster: ClusterName,
+    /// The route.
+    #[serde(flatten)]
+    pub route: ObjectKey,
+    /// The outcome's name: `applied` is deleted.
+    pub outcome: &'static str,
+    /// What came back, where it is none that was hoped for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The kinds that the evidence stands on.
+fn kinds(roles: &[Role]) -> Vec<Kind> {
+    let (upstream, hub) = (roles.contains(&Role::Upstream), roles.contains(&Role::Downstream));
+    let mut kinds = Vec::new();
+    if upstream {
+        kinds.extend([Kind::Namespace, Kind::Gateway]);
+    }
+    if hub {
+        kinds.push(Kind::HttpRoute);
+    }
+    kinds
+}
+
+impl Survey {
+    /// Begins to list. Nothing is deleted before [`Survey::delete`]; what is decided then is written
+    /// to `log`.
+    ///
+    /// # Errors
+    /// The event log can't be had.
+    pub fn start(config: &Config, log: Option<EventLogConfig>) -> anyhow::Result<Self> {
+        let metrics = Arc::new(Metrics::new());
+        let clusters: BTreeMap<_, _> = config
+            .clusters
+            .iter()
+            .map(|c| (c.name.clone(), Arc::new(Cluster::new(c.clone(), metrics.clone()))))
+            .collect();
+        let mut settings = config.settings();
+        (settings.mirror.enabled, settings.touch.enabled) = (false, false);
+        settings.orphans.mode = OrphanMode::Delete;
+        let spec =
+            |c: &Arc<Cluster>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
+        let header = Header {
+            clusters: clusters.values().map(spec).collect(),
+            settings: Some(settings.clone()),
+        };
+        let log = match log {
+            Some(log) => LiveLog::start(&log, &header, metrics.clone())?,
+            None => None,
+        };
+        let timeout = Duration::from_millis(config.executor.timeout_ms);
+        let executor = Executor::new(
+            Apply::new(clusters.clone(), timeout),
+            Gate::always_open(),
+            config.executor.clone(),
+            config.dry_run,
+            metrics.clone(),
+        );
+        let (bus, events) = mpsc::channel(config.watch.queue);
+        let (mut watches, mut unlisted) = (JoinSet::new(), BTreeSet::new());
+        for cluster in clusters.values() {
+            for kind in kinds(cluster.roles()) {
+                unlisted.insert((cluster.name().clone(), kind));
+                let (cluster, config) = (cluster.clone(), config.watch.clone());
+                watches.spawn(Watch::new(cluster, kind, config, bus.clone(), &metrics).run());
+            }
+        }
+        let (clock, machine) = (Clock::start(), Machine::new(settings));
+        let fates = Vec::new();
+        let mut survey =
+            Self { clock, machine, executor, log, events, unlisted, fates, _watches: watches };
+        let at = survey.clock.now();
+        for ClusterSpec { name: cluster, roles } in header.clusters {
+            // The header says so already.
+            let what = Happened::ClusterAdded { cluster, roles };
+            survey.machine.handle_event(&Event { at, what });
+        }
+        Ok(survey)
+    }
+
+    /// Waits until every list has come or has failed once.
+    pub async fn listed(&mut self) {
+        while !self.unlisted.is_empty() {
+            self.turn().await;
+        }
+    }
+
+    /// Waits until nothing is kept for its settling any longer, for about as long as that takes.
+    pub async fn settled(&mut self) {
+        let settle = Duration::from_millis(self.machine.settings().orphans.settle_ms);
+        let until = Instant::now() + settle + SETTLING_MORE;
+        let settles = |c: &Candidate| c.kept == Some(Keep::Settling);
+        while self.candidates().iter().any(settles) && timeout_at(until, self.turn()).await.is_ok()
+        {
+        }
+    }
+
+    /// Waits for `other`, and hears meanwhile what happens.
+    pub async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> T {
+        let mut other = std::pin::pin!(other);
+        loop {
+            tokio::select! {
+                done = &mut other => return done,
+                () = self.turn() => {}
+            }
+        }
+    }
+
+    /// What there is at this moment.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        self.machine.candidates()
+    }
+
+    /// The time by which the candidates' times are to be read.
+    pub fn now(&self) -> UnixMillis {
+        self.clock.now()
+    }
+
+    /// Deletes what is an orphan now, each once, at the pace that the budget allows; `told` hears of
+    /// each. Ends when each had its turn, or is kept for another reason by then.
+    pub async fn delete(&mut self, mut told: impl FnMut(&Fate)) -> Vec<Fate> {
+        let may_go = |c: &Candidate| matches!(c.kept, None | Some(Keep::Budget));
+        let key = |c: Candidate| (c.cluster, c.route);
+        let mut open: BTreeSet<_> = self.candidates().into_iter().filter(may_go).map(key).collect();
+        self.take(Happened::LeadershipAcquired);
+        let mut seen = 0;
+        loop {
+            for fate in &self.fates[seen..] {
+                told(fate);
+                open.remove(&(fate.cluster.clone(), fate.route.clone()));
+            }
+            seen = self.fates.len();
+            let (waiting, under_way) = self.executor.load();
+            if waiting + under_way == 0 {
+                let now: BTreeSet<_> =
+                    self.candidates().into_iter().filter(may_go).map(key).collect();
+                open.retain(|route| now.contains(route));
+            }
+            if open.is_empty() {
+                break;
+            }
+            self.turn().await;
+        }
+        self.take(Happened::LeadershipLost);
+        std::mem::take(&mut self.fates)
+    }
+
+    /// Ends the event log.
+    pub async fn finish(mut self) {
+        if let Some(log) = self.log.take() {
+            let done = tokio::task::spawn_blocking(move || log.finish(Duration::from_secs(10)));
+            drop(done.await);
+        }
+    }
+
+    /// Takes the next thing that happens.
+    async fn turn(&mut self) {
+        let deadline = self.machine.poll_deadline().map(|(at, _)| self.clock.instant(at));
+        let due = async {
+            match deadline {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(what) = self.events.recv() => {
+                if let Happened::ListFinished { cluster, kind }
+                | Happened::WatchLost { cluster, kind, .. } = &what
+                {
+                    self.unlisted.remove(&(cluster.clone(), *kind));
+                }
+                self.take(what);
+            }
+            finished = self.executor.finished() => {
+                let action = &finished.decision.action;
+                let error = match &finished.outcome {
+                    Outcome::Refused { error }
+                    | Outcome::Conflict { error }
+                    | Outcome::Unanswered { error, .. }
+                    | Outcome::Failed { error, .. } => Some(error.clone()),
+                    _ => None,
+                };
+                self.fates.push(Fate {
+                    cluster: action.cluster.clone(),
+                    route: action.object.clone(),
+                    outcome: finished.outcome.name(),
+                    error,
+                });
+                let (id, outcome) = (action.id, finished.outcome);
+                self.take(Happened::ActionFinished { id, outcome });
+            }
+            () = due => self.take(Happened::TimedOut),
+        }
+    }
+
+    fn take(&mut self, what: Happened) {
+        let event = Event { at: self.clock.now(), what };
+        if let Some(log) = &mut self.log {
+            log.event(&event);
+        }
+        self.machine.handle_event(&event);
+        while let Some(decision) = self.machine.poll_action() {
+            if let Some(log) = &mut self.log {
+                log.action(&decision);
+            }
+            self.executor.submit(decision);
+        }
+        // What is told is seen by the candidates.
+        while self.machine.poll_note().is_some() {}
+    }
+}
