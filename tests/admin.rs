@@ -97,6 +97,8 @@ fn count(metrics: &Metrics) {
     metrics.event_handled(Duration::from_micros(6));
     metrics.leader(true);
     metrics.log_lines_lost(5);
+    let now = tokio::time::Instant::now();
+    metrics.lease(Some(now), Some(now));
 }
 
 #[tokio::test]
