@@ -6,7 +6,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, reason = "a bench may panic")]
 
-#[allow(dead_code, reason = "the live tests use the rest")]
 #[path = "../../tests/support/cluster/mod.rs"]
 mod cluster;
 mod floor;

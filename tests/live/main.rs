@@ -1,7 +1,7 @@
 //! The live path's parts, against clusters in memory served over HTTP: fast, and with faults that a
 //! real API server can't be asked for. The same path on real API servers is `tests/e2e`.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod executor;
 #[path = "../support/front/mod.rs"]
