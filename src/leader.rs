@@ -180,9 +180,9 @@ impl Candidate {
                     }
                 }
             };
-            if answer == Answer::Failed {
-                trouble = Some(why.unwrap_or_default());
-            }
+            // A conflict is how another's success looks, but for who holds the Lease.
+            let refused = answer == Answer::Conflict && self.election.is_mine();
+            trouble = (answer == Answer::Failed || refused).then(|| why.unwrap_or_default());
             let now = self.keeper.now_ms();
             next = self.election.answered(&request, answer, now, &self.times.another());
             self.publish();
