@@ -157,6 +157,10 @@ impl Executor {
 
     /// The next fate. Never resolves while nothing is under way. Cancel-safe.
     pub async fn finished(&mut self) -> Finished {
+        if !self.unsent.is_empty() {
+            // They are ready at once: others must get their turn nevertheless.
+            tokio::task::coop::consume_budget().await;
+        }
         if let Some(unsent) = self.unsent.pop_front() {
             return unsent;
         }

@@ -148,7 +148,9 @@ impl Candidate {
         let pause = self.rules.next_attempt(began, now).saturating_sub(now) * pauses;
         // Up to a fifth shorter, so that replicas that failed together don't come back together.
         let pause = pause - random() % (pause / 5 + 1);
-        let next = self.keeper.instant(now + pause);
+        // Whoever waits for a Lease to run out is there when it does.
+        let free = self.election.free_from().filter(|at| *at > now && self.failures == 0);
+        let next = self.keeper.instant(free.unwrap_or(u64::MAX).min(now + pause));
         loop {
             tokio::select! {
                 () = sleep_until(next) => break,
@@ -180,9 +182,9 @@ impl Candidate {
                     }
                 }
             };
-            if answer == Answer::Failed {
-                trouble = Some(why.unwrap_or_default());
-            }
+            // A conflict is how another's success looks, but for who holds the Lease.
+            let refused = answer == Answer::Conflict && self.election.is_mine();
+            trouble = (answer == Answer::Failed || refused).then(|| why.unwrap_or_default());
             let now = self.keeper.now_ms();
             next = self.election.answered(&request, answer, now, &self.times.another());
             self.publish();

@@ -301,6 +301,26 @@ async fn a_clean_stop_hands_over_within_a_retry_period_and_a_crash_within_a_leas
     assert!(after > LEASE - RETRY, "{after:?}");
 }
 
+/// However the attempts of the two fall: counted from the crash, of which nobody hears.
+#[tokio::test(start_paused = true)]
+async fn a_crash_is_made_up_for_within_a_lease_and_a_retry_period() {
+    for round in 0..200 {
+        let fake = Fake::released();
+        let mut one = replica("one", &fake);
+        one.becomes(true, RETRY).await;
+        let mut two = replica("two", &fake);
+        two.stays(Duration::from_secs(20) + Duration::from_millis(round * 37)).await;
+        let renewals = || fake.0.lock().unwrap().version;
+        let before = renewals();
+        while renewals() == before {
+            sleep(Duration::from_millis(1)).await;
+        }
+        drop(one.leader);
+        let after = two.becomes(true, LEASE + 2 * RETRY).await;
+        assert!(after <= LEASE + RETRY, "{after:?} in round {round}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn three_replicas_through_all_moods_never_open_two_gates() {
     let fake = Fake::released();

@@ -83,7 +83,13 @@ impl Flight {
                 *self = Flight::default();
                 Landed::Yes
             }
-            Outcome::Superseded | Outcome::Dropped => Landed::No,
+            Outcome::Superseded => Landed::No,
+            // The gate may be closed a good while before word of it comes: no reason to ask it again
+            // and again meanwhile.
+            Outcome::Dropped => {
+                self.pause_until(now.plus(retry.first_ms));
+                Landed::No
+            }
             Outcome::Conflict { error } => {
                 fail(backoff_ms, true, error);
                 Landed::No
@@ -167,6 +173,15 @@ mod tests {
         flight.wish_changed();
         assert!(flight.is_free(NOW));
         assert_eq!(landed(&mut flight, Outcome::NotFound).1, 60_000);
-        assert_eq!(landed(&mut flight, Outcome::Dropped).0, Landed::No);
+    }
+
+    #[test]
+    fn what_met_a_closed_gate_pauses_and_is_no_failure() {
+        let mut flight = Flight::default();
+        for _ in 0..5 {
+            assert_eq!(landed(&mut flight, Outcome::Dropped), (Landed::No, 1_000));
+        }
+        assert!(!flight.is_free(NOW) && flight.is_free(NOW.plus(1_000)));
+        assert_eq!((flight.failures, &flight.error), (0, &None));
     }
 }

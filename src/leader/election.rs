@@ -181,6 +181,12 @@ impl Election {
         self.claim().map(|c| c.leads_from)
     }
 
+    /// When the Lease, held by another as it was last seen, is free if it does not change.
+    pub fn free_from(&self) -> Option<u64> {
+        // Expired is what is older than its lease, not what is as old.
+        self.seen.as_ref().filter(|seen| seen.claim.is_none()).map(|seen| seen.free_at + 1)
+    }
+
     /// When the last renewal that succeeded was sent.
     pub fn renewed_at(&self) -> Option<u64> {
         self.claim().map(|c| c.renewed_at)

@@ -6,6 +6,11 @@ mod changes;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
 mod harness;
+mod leading;
+mod leading_interop;
+mod leading_lease;
+mod leading_losses;
+mod leading_outage;
 mod orphans;
 mod outages;
 mod refusals;

@@ -229,3 +229,26 @@ async fn a_dry_run_sends_nothing() {
     assert_eq!((finished.outcome, finished.tries), (Outcome::DryRun, 0));
     assert_eq!(bench.served.front.requests().values().sum::<u64>(), 0);
 }
+
+/// A run that gives back at once whatever was dropped must still hear that it lost leadership.
+#[tokio::test]
+async fn a_closed_gate_starves_nobody() {
+    let (gate, _keeper) = Gate::closed();
+    let apply = Apply::new(std::collections::BTreeMap::new(), Duration::from_secs(1));
+    let mut executor = Executor::new(apply, gate, quick(), false, Arc::new(Metrics::new()));
+    let (lost, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move { lost.send(()) });
+    let mut mirror = touch(1, "a", "v");
+    mirror.action.verb = Verb::Mirror;
+    executor.submit(mirror);
+    for _ in 0..100_000 {
+        tokio::select! {
+            finished = executor.finished() => {
+                assert_eq!(finished.outcome, Outcome::Dropped);
+                executor.submit(finished.decision);
+            }
+            Some(()) = hears.recv() => return,
+        }
+    }
+    panic!("nobody else had a turn");
+}

@@ -159,38 +159,62 @@ pub(crate) async fn install(rest: &Rest) {
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
+const RBAC: &str = "rbac.authorization.k8s.io";
+/// The role for the election, apart from the others: it can be taken away alone.
+const ELECTION: &str = "throughline-election";
+
+fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
+    json!({ "apiGroups": groups, "resources": resources, "verbs": verbs })
+}
+
 /// What throughline needs, and not more.
 pub(crate) async fn grant(rest: &Rest) -> Result<(), Refused> {
-    let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| json!({ "apiGroups": groups, "resources": resources, "verbs": verbs });
     let read = ["get", "list", "watch"];
     let platform = "networking.datumapis.com";
     let gateway_api = "gateway.networking.k8s.io";
-    let role = json!({
-        "metadata": { "name": THROUGHLINE },
-        "rules": [
-            rule(&[platform], &["connectors", "httpproxies"], &read),
-            rule(&[gateway_api], &["gateways", "httproutes"], &read),
-            rule(&[""], &["namespaces"], &read),
-            rule(&[platform], &["connectors"], &["patch"]),
-            rule(&[gateway_api], &["gateways"], &["patch"]),
-            rule(&[gateway_api], &["httproutes"], &["delete"]),
-            rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update", "patch"]),
-        ],
-    });
+    let rules = json!([
+        rule(&[platform], &["connectors", "httpproxies"], &read),
+        rule(&[gateway_api], &["gateways", "httproutes"], &read),
+        rule(&[""], &["namespaces"], &read),
+        rule(&[platform], &["connectors"], &["patch"]),
+        rule(&[gateway_api], &["gateways"], &["patch"]),
+        rule(&[gateway_api], &["httproutes"], &["delete"]),
+    ]);
+    give(rest, THROUGHLINE, rules).await?;
+    grant_election(rest).await
+}
+
+/// What the election needs, and not more.
+pub(crate) async fn grant_election(rest: &Rest) -> Result<(), Refused> {
+    let rules = json!([
+        rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update"]),
+        rule(&[""], &["events"], &["create"]),
+    ]);
+    give(rest, ELECTION, rules).await
+}
+
+async fn give(rest: &Rest, name: &str, rules: Value) -> Result<(), Refused> {
+    let role = json!({ "metadata": { "name": name }, "rules": rules });
     rest.create(CLUSTER_ROLES, role).await?;
-    let api_group = "rbac.authorization.k8s.io";
     let binding = json!({
-        "metadata": { "name": THROUGHLINE },
-        "roleRef": { "apiGroup": api_group, "kind": "ClusterRole", "name": THROUGHLINE },
-        "subjects": [{ "apiGroup": api_group, "kind": "User", "name": THROUGHLINE }],
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": name },
+        "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": THROUGHLINE }],
     });
     rest.create(BINDINGS, binding).await.map(drop)
 }
 
-/// Takes the rights away again: every request of throughline's is a 403 then.
+/// Takes all rights away again: every request of throughline's is a 403 then.
 pub(crate) async fn revoke(rest: &Rest) -> Result<(), Refused> {
     rest.delete(BINDINGS, "", THROUGHLINE).await?;
-    rest.delete(CLUSTER_ROLES, "", THROUGHLINE).await.map(drop)
+    rest.delete(CLUSTER_ROLES, "", THROUGHLINE).await?;
+    revoke_election(rest).await
+}
+
+/// The same, of those that the election needs.
+pub(crate) async fn revoke_election(rest: &Rest) -> Result<(), Refused> {
+    rest.delete(BINDINGS, "", ELECTION).await?;
+    rest.delete(CLUSTER_ROLES, "", ELECTION).await.map(drop)
 }
 
 /// `ensure`, said of an object's annotation.

@@ -172,9 +172,12 @@ impl Throughline {
 
     /// A request to its admin port: status code and body.
     pub(crate) async fn get(&self, path: &str) -> Result<(u16, String), String> {
-        let (admin, path) = (self.admin, path.to_owned());
-        let asked = tokio::task::spawn_blocking(move || http_get(admin, &path));
-        asked.await.unwrap().map_err(|error| error.to_string())
+        get(self.admin, path).await
+    }
+
+    /// Where its admin port is.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin
     }
 
     /// Its metrics: name and labels as they are written, to value.
@@ -274,6 +277,13 @@ impl Drop for Throughline {
             eprintln!("throughline was neither stopped nor judged");
         }
     }
+}
+
+/// A request to an admin port: status code and body.
+pub(crate) async fn get(admin: SocketAddr, path: &str) -> Result<(u16, String), String> {
+    let path = path.to_owned();
+    let asked = tokio::task::spawn_blocking(move || http_get(admin, &path));
+    asked.await.unwrap().map_err(|error| error.to_string())
 }
 
 /// One GET over HTTP/1.0, so that the answer ends with the connection.
