@@ -122,6 +122,24 @@ fn the_window_slides() {
     assert_eq!(deletes(&mut stage), [130_000, 140_000, 190_000, 200_000, 250_000]);
 }
 
+/// What it stood on when it began to wait may be out of sight when its turn comes.
+#[test]
+fn whose_turn_comes_is_judged_once_more() {
+    let mut stage = fleet(
+        2,
+        settings(|s| {
+            s.orphans.max_per_minute = 1;
+            s.orphans.fresh_ms = 40_000;
+        }),
+    );
+    lose(&mut stage, 0..2);
+    stage.pass_in_silence_to(130_000);
+    assert_eq!(deletes(&mut stage), [130_000]);
+    stage.pass_in_silence_to(300_000);
+    stage.nothing();
+    assert_eq!(kept(&stage, Keep::Stale), 2);
+}
+
 #[test]
 fn none_may_go() {
     let mut stage = fleet(3, settings(|s| s.orphans.max_per_minute = 0));

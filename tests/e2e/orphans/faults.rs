@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Site, came_to, kept};
+use super::{Site, came_to, kept, said};
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::objects::install_crd;
 use crate::cluster::rest::{CRDS, GATEWAYS, NAMESPACES, each};
@@ -80,7 +80,7 @@ async fn orphans_by_an_empty_list_alone_stay() {
     up.proxy.add(lists(Fault::Answer(empty)).resource("gateways"));
     let throughline = site.setup().ready().await;
     came_to(&throughline, "conflict").await;
-    assert!(throughline.logged("Gateway shop/site in up exists"));
+    said(&throughline, "Gateway shop/site in up exists").await;
     assert!(site.stands("alive").await);
     assert_eq!(site.deletes(), [""; 0]);
     throughline.stop().await;
@@ -174,7 +174,7 @@ async fn orphans_stay_when_the_api_goes_before_the_last_answer() {
     .await;
     gate.release();
     came_to(&throughline, "conflict").await;
-    assert!(throughline.logged("404 page not found"));
+    said(&throughline, "404 page not found").await;
     assert!(site.stands("orphan").await);
     assert_eq!(site.deletes(), [""; 0]);
     throughline.stop().await;

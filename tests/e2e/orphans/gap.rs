@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::reasons::remake_namespace;
-use super::{Site, came_to};
+use super::{Site, came_to, said};
 use crate::cluster::faults::{Fault, Gate, Rule};
 use crate::cluster::throughline::Throughline;
 use crate::cluster::{SOON, ensure, eventually};
@@ -123,7 +123,7 @@ async fn orphans_whose_namespace_is_made_anew_in_the_gap_stay() {
     let Held { site, throughline, gate } = held;
     gate.release();
     came_to(&throughline, "conflict").await;
-    assert!(throughline.logged("is another one than the route's labels mean"));
+    said(&throughline, "is another one than the route's labels mean").await;
     super::kept(&throughline, "namespace_unproved", 1).await;
     assert!(site.stands("orphan").await);
     assert_eq!(site.deletes(), [""; 0]);
@@ -134,9 +134,10 @@ async fn orphans_whose_namespace_is_made_anew_in_the_gap_stay() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_stay_when_leadership_is_lost_in_the_gap() {
-    let election = json!({ "enabled": true, "leaseNamespace": "default", "retryPeriodMs": 500,
-        "renewDeadlineMs": 2_000, "leaseDurationMs": 4_000 });
-    let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": LONG } });
+    let election = json!({ "enabled": true, "leaseNamespace": "default", "retryPeriodMs": 1_000,
+        "renewDeadlineMs": 20_000, "leaseDurationMs": 30_000 });
+    // What is under way may take as long as that, so the gate closes as much earlier.
+    let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": 20_000 } });
     let Held { site, throughline, gate } = held_with(At::Parent, &settings).await;
     let hub = &site.world.hub().proxy;
     let refused = hub.add(Rule::status(503).resource("leases"));

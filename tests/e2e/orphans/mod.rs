@@ -116,3 +116,11 @@ async fn came_to(throughline: &Throughline, outcome: &str) {
     })
     .await;
 }
+
+/// Waits until its log says this; what it counts may be seen before what it writes.
+async fn said(throughline: &Throughline, text: &str) {
+    eventually(&format!("it says: {text}"), SOON, async || {
+        ensure(throughline.logged(text), || "not yet".to_owned())
+    })
+    .await;
+}
