@@ -23,7 +23,7 @@ E2E_THREADS ?= 2
 E2E ?=
 
 e2e: ## Live tests on real API servers, built first if need be (E2E=NAME runs some)
-	tests/apiserver/build >/dev/null
+	KUBEBUILDER_ASSETS=$$(tests/apiserver/build) cargo test --locked --test conformance -- --include-ignored
 	cargo test --locked --test e2e -- --include-ignored --test-threads=$(E2E_THREADS) $(E2E)
 
 bench: ## The numbers in the README: cost per event, memory, replay speed
