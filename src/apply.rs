@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::client::{CallError, Class, Cluster, path};
+use crate::clock::millis;
 use crate::core::action::{Action, Verb};
 use crate::core::event::Outcome;
 use crate::core::ids::ClusterName;
@@ -72,8 +73,7 @@ pub fn outcome(error: &CallError) -> Outcome {
         Class::Refetch if error.code() == 404 => Outcome::NotFound,
         Class::Refetch => Outcome::Conflict { error: text },
         Class::Backoff => {
-            let ms = |after: Duration| u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-            Outcome::Failed { error: text, retry_after_ms: error.retry_after().map(ms) }
+            Outcome::Failed { error: text, retry_after_ms: error.retry_after().map(millis) }
         }
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::clock::millis;
+
 /// Whether leader-only work may go to the wire. Clones are the same gate.
 #[derive(Clone, Debug)]
 pub struct Gate {
@@ -36,17 +38,8 @@ impl Gate {
         self.now_ms() < self.until_ms.load(Ordering::Acquire)
     }
 
-    /// Until when it is open, as it is now; `None` when it is closed.
-    pub fn until(&self) -> Option<Instant> {
-        let until_ms = self.until_ms.load(Ordering::Acquire);
-        // A moment that can't be told is as good as never.
-        let never = Duration::from_secs(u64::from(u32::MAX));
-        let until = Duration::from_millis(until_ms).min(never);
-        (self.now_ms() < until_ms).then(|| self.anchor + until)
-    }
-
     fn now_ms(&self) -> u64 {
-        u64::try_from(self.anchor.elapsed().as_millis()).unwrap_or(u64::MAX)
+        millis(self.anchor.elapsed())
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
+use crate::clock::until;
 use crate::core::event::Happened;
 use crate::gate::GateKeeper;
 use crate::metrics::Metrics;
@@ -92,13 +93,6 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
-}
-
 struct Candidate {
     election: Election,
     me: String,
@@ -154,7 +148,7 @@ impl Candidate {
         loop {
             tokio::select! {
                 () = sleep_until(next) => break,
-                () = at(self.turn()) => {
+                () = until(self.turn()) => {
                     self.publish();
                     self.leave_events(api);
                 }
@@ -178,7 +172,7 @@ impl Candidate {
                     tokio::select! {
                         answer = &mut ask => break answer,
                         // It hangs, and the claim is over meanwhile.
-                        () = at(self.turn()) => self.publish(),
+                        () = until(self.turn()) => self.publish(),
                     }
                 }
             };

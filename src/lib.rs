@@ -5,6 +5,7 @@
 //! - [`config`]: what a live run is told: clusters, roles, timings
 //! - [`logging`]: the log for people, as text or JSON
 //! - [`run`]: the whole program, live: the loop, start-up, shutdown
+//! - `engine`: the machine, the executor and the event log, as a run and a single look share them
 //! - [`client`]: clusters as they are reached: requests with time-outs, errors sorted
 //! - [`watch`]: one watch of one kind in one cluster → events
 //! - [`clock`]: the shell's clock, which only goes forward
@@ -33,6 +34,7 @@ pub mod clock;
 pub mod config;
 pub mod core;
 pub mod demo;
+mod engine;
 pub mod event_log;
 pub mod executor;
 pub mod front;

@@ -13,14 +13,14 @@ mod worker;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 
+use crate::clock::wall;
 use crate::config::EventLogConfig;
 use crate::core::action::Decision;
 use crate::core::event::{Event, Happened, Outcome};
-use crate::core::time::UnixMillis;
 use crate::event_log::redact::Redactor;
 use crate::event_log::{Header, Part};
 use crate::metrics::Metrics;
@@ -61,9 +61,7 @@ impl LiveLog {
         metrics: Arc<Metrics>,
     ) -> anyhow::Result<Option<Self>> {
         let Some(path) = &config.file else { return Ok(None) };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let started = UnixMillis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
-        let part = Part { number: 1, started };
+        let part = Part { number: 1, started: wall() };
         let create = Box::new(files::create);
         let files =
             Files::start(path, config.max_bytes, config.keep, part, create).map_err(|error| {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use tracing::{Event, Level, Subscriber};
@@ -12,8 +11,8 @@ use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::clock::wall;
 use crate::config::{LogConfig, LogFormat};
-use crate::core::time::UnixMillis;
 
 /// What libraries say is told by our own lines already. kube's client calls every failed request an
 /// error, the ones that are made again, too.
@@ -96,8 +95,7 @@ struct Utc;
 
 impl FormatTime for Utc {
     fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        write!(w, "{}", UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)))
+        write!(w, "{}", wall())
     }
 }
 
@@ -142,6 +140,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::core::time::UnixMillis;
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);

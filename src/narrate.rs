@@ -3,6 +3,7 @@
 
 use tracing::{debug, error, info, warn};
 
+use crate::clock::millis;
 use crate::core::action::{AnomalyKind, Decision, Note, Noted, Verb};
 use crate::core::event::{Event, Outcome};
 use crate::core::ids::ObjectKey;
@@ -57,8 +58,8 @@ macro_rules! action_line {
             because = finished.decision.because,
             outcome = finished.outcome.name(),
             tries = finished.tries,
-            waited_ms = u64::try_from(finished.waited.as_millis()).unwrap_or(u64::MAX),
-            duration_ms = u64::try_from(finished.took.as_millis()).unwrap_or(u64::MAX),
+            waited_ms = millis(finished.waited),
+            duration_ms = millis(finished.took),
             error = $error,
             $text
         )

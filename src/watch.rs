@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::client::{CallError, Cluster, Frames, path};
+use crate::clock::millis;
 use crate::config::WatchConfig;
 use crate::core::event::Happened;
 use crate::core::ids::{ClusterName, Kind, Role};
@@ -208,7 +209,7 @@ impl Watch {
                 self.metrics.live(objects);
                 let (cluster, kind) = (self.name(), self.kind);
                 self.bus.send(Happened::ListFinished { cluster, kind }).await?;
-                let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let ms = millis(began.elapsed());
                 info!(cluster = %self.cluster.name(), kind = %self.kind, objects, ms, "listed");
                 return Ok(version);
             }

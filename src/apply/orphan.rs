@@ -12,6 +12,7 @@
 //! time-out say nothing about a Gateway.
 
 use crate::client::{CallError, Class, path};
+use crate::clock::millis;
 use crate::core::action::{AbsentGateways, Action};
 use crate::core::event::Outcome;
 use crate::core::ids::Kind;
@@ -91,9 +92,7 @@ fn conflict(error: impl Into<String>) -> Outcome {
 fn unproved(at: &str, error: &CallError) -> Unproved {
     let text = format!("whether {at} exists can't be told: {error}");
     if error.class() == Class::Backoff {
-        let ms =
-            error.retry_after().map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-        return Outcome::Failed { error: text, retry_after_ms: ms };
+        return Outcome::Failed { error: text, retry_after_ms: error.retry_after().map(millis) };
     }
     conflict(text)
 }

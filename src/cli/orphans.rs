@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use throughline::clock::wall;
 use throughline::config::EventLogConfig;
 use throughline::core::keep::{Candidate, Keep};
 use throughline::core::time::UnixMillis;
@@ -116,13 +117,10 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
 
 /// An event log of its own: that of a live run with the same configuration is not touched.
 fn event_log(args: &OrphansArgs) -> EventLogConfig {
-    let file = args.config.event_log().map_or_else(
-        || {
-            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            format!("throughline-orphans-{}.jsonl", since.unwrap_or_default().as_millis())
-        },
-        str::to_owned,
-    );
+    let file = args
+        .config
+        .event_log()
+        .map_or_else(|| format!("throughline-orphans-{}.jsonl", wall().0), str::to_owned);
     EventLogConfig { file: Some(file.into()), ..EventLogConfig::default() }
 }
 

@@ -20,13 +20,13 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use self::clusters::{Clusters, Folder};
 use self::play::Player;
 use self::recording::Recording;
 use self::show::Audience;
-use crate::clock::Clock;
+use crate::clock::{Clock, until};
 use crate::config::{ClusterConfig, Config, EventLogConfig};
 use crate::core::ids::{ClusterName, Kind};
 use crate::core::settings::Settings;
@@ -258,13 +258,7 @@ impl Show<'_> {
                 self.player.begin();
                 self.announce();
             }
-            let due_at = self.due_at();
-            let due = async {
-                match due_at {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let due = until(self.due_at());
             tokio::select! {
                 heard = self.audience.hear() => self.audience.take(heard),
                 () = self.player.hub_changed() => {}

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use super::files::{Create, LogFile};
 use super::*;
 use crate::core::ids::Kind;
+use crate::core::time::UnixMillis;
 use crate::event_log::{ClusterSpec, Line, Reader, Writer};
 
 /// What becomes of the next writes: `None` succeeds, else so many bytes are written before the disk

@@ -12,6 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::clock::millis;
 use crate::core::ids::{ClusterName, Kind};
 use crate::core::view::Watch;
 
@@ -80,8 +81,7 @@ impl WatchMetrics {
 
     /// Something came from the API server: an event, a bookmark.
     pub fn heard(&self, is_event: bool) {
-        let elapsed_ms = u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
-        self.heard_at.store(elapsed_ms + 1, Relaxed);
+        self.heard_at.store(millis(self.epoch.elapsed()).saturating_add(1), Relaxed);
         if is_event {
             self.events.fetch_add(1, Relaxed);
         }

@@ -3,30 +3,21 @@
 
 mod restore;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use crate::apply::Apply;
-use crate::client::Cluster;
-use crate::clock::Clock;
 use crate::config::{Config, EventLogConfig};
-use crate::core::event::{Event, Happened, Outcome};
+use crate::core::event::{Happened, Outcome};
 use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::keep::{Candidate, Keep};
-use crate::core::machine::Machine;
 use crate::core::settings::OrphanMode;
 use crate::core::time::UnixMillis;
-use crate::event_log::{ClusterSpec, Header};
-use crate::executor::Executor;
+use crate::engine::Engine;
 use crate::gate::Gate;
-use crate::live_log::LiveLog;
-use crate::metrics::Metrics;
-use crate::watch::Watch;
 
 pub use restore::{Deleted, restore};
 
@@ -35,10 +26,7 @@ const SETTLING_MORE: Duration = Duration::from_secs(5);
 
 /// A look at the clusters, kept up to date by their watches.
 pub struct Survey {
-    clock: Clock,
-    machine: Machine,
-    executor: Executor,
-    log: Option<LiveLog>,
+    engine: Engine,
     events: mpsc::Receiver<Happened>,
     /// Watches that were neither listed nor lost yet.
     unlisted: BTreeSet<(ClusterName, Kind)>,
@@ -88,53 +76,19 @@ impl Survey {
     /// # Errors
     /// The event log can't be had.
     pub fn start(config: &Config, log: Option<EventLogConfig>) -> anyhow::Result<Self> {
-        let metrics = Arc::new(Metrics::new());
-        let clusters: BTreeMap<_, _> = config
-            .clusters
-            .iter()
-            .map(|c| (c.name.clone(), Arc::new(Cluster::new(c.clone(), metrics.clone()))))
-            .collect();
         let mut settings = config.settings();
         (settings.mirror.enabled, settings.touch.enabled) = (false, false);
         settings.orphans.mode = OrphanMode::Delete;
-        let spec =
-            |c: &Arc<Cluster>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
-        let header = Header {
-            clusters: clusters.values().map(spec).collect(),
-            settings: Some(settings.clone()),
-        };
-        let log = match log {
-            Some(log) => LiveLog::start(&log, &header, metrics.clone())?,
-            None => None,
-        };
-        let timeout = Duration::from_millis(config.executor.timeout_ms);
-        let executor = Executor::new(
-            Apply::new(clusters.clone(), timeout),
-            Gate::always_open(),
-            config.executor.clone(),
-            config.dry_run,
-            metrics.clone(),
-        );
+        let (gate, log) = (Gate::always_open(), log.unwrap_or_default());
+        let engine = Engine::new(config, settings, gate, &log, Vec::new())?;
         let (bus, events) = mpsc::channel(config.watch.queue);
-        let (mut watches, mut unlisted) = (JoinSet::new(), BTreeSet::new());
-        for cluster in clusters.values() {
-            for kind in kinds(cluster.roles()) {
-                unlisted.insert((cluster.name().clone(), kind));
-                let (cluster, config) = (cluster.clone(), config.watch.clone());
-                watches.spawn(Watch::new(cluster, kind, config, bus.clone(), &metrics).run());
-            }
-        }
-        let (clock, machine) = (Clock::start(), Machine::new(settings));
-        let fates = Vec::new();
-        let mut survey =
-            Self { clock, machine, executor, log, events, unlisted, fates, _watches: watches };
-        let at = survey.clock.now();
-        for ClusterSpec { name: cluster, roles } in header.clusters {
-            // The header says so already.
-            let what = Happened::ClusterAdded { cluster, roles };
-            survey.machine.handle_event(&Event { at, what });
-        }
-        Ok(survey)
+        let watches = engine.watch(config, |cluster| kinds(cluster.roles()), &bus);
+        let unlisted = engine
+            .clusters
+            .values()
+            .flat_map(|c| kinds(c.roles()).into_iter().map(|kind| (c.name().clone(), kind)))
+            .collect();
+        Ok(Self { engine, events, unlisted, fates: Vec::new(), _watches: watches })
     }
 
     /// Waits until every list has come or has failed once.
@@ -146,7 +100,7 @@ impl Survey {
 
     /// Waits until nothing is kept for its settling any longer, for about as long as that takes.
     pub async fn settled(&mut self) {
-        let settle = Duration::from_millis(self.machine.settings().orphans.settle_ms);
+        let settle = Duration::from_millis(self.engine.machine.settings().orphans.settle_ms);
         let until = Instant::now() + settle + SETTLING_MORE;
         let settles = |c: &Candidate| c.kept == Some(Keep::Settling);
         while self.candidates().iter().any(settles) && timeout_at(until, self.turn()).await.is_ok()
@@ -167,12 +121,12 @@ impl Survey {
 
     /// What there is at this moment.
     pub fn candidates(&self) -> Vec<Candidate> {
-        self.machine.candidates()
+        self.engine.machine.candidates()
     }
 
     /// The time by which the candidates' times are to be read.
     pub fn now(&self) -> UnixMillis {
-        self.clock.now()
+        self.engine.clock.now()
     }
 
     /// Deletes what is an orphan now, each once, at the pace that the budget allows; `told` hears of
@@ -181,7 +135,7 @@ impl Survey {
         let may_go = |c: &Candidate| matches!(c.kept, None | Some(Keep::Budget));
         let key = |c: Candidate| (c.cluster, c.route);
         let mut open: BTreeSet<_> = self.candidates().into_iter().filter(may_go).map(key).collect();
-        self.take(Happened::LeadershipAcquired);
+        self.engine.take(Happened::LeadershipAcquired);
         let mut seen = 0;
         loop {
             for fate in &self.fates[seen..] {
@@ -189,7 +143,7 @@ impl Survey {
                 open.remove(&(fate.cluster.clone(), fate.route.clone()));
             }
             seen = self.fates.len();
-            let (waiting, under_way) = self.executor.load();
+            let (waiting, under_way) = self.engine.executor.load();
             if waiting + under_way == 0 {
                 let now: BTreeSet<_> =
                     self.candidates().into_iter().filter(may_go).map(key).collect();
@@ -200,27 +154,18 @@ impl Survey {
             }
             self.turn().await;
         }
-        self.take(Happened::LeadershipLost);
+        self.engine.take(Happened::LeadershipLost);
         std::mem::take(&mut self.fates)
     }
 
     /// Ends the event log.
-    pub async fn finish(mut self) {
-        if let Some(log) = self.log.take() {
-            let done = tokio::task::spawn_blocking(move || log.finish(Duration::from_secs(10)));
-            drop(done.await);
-        }
+    pub async fn finish(self) {
+        self.engine.end(Duration::from_secs(10)).await;
     }
 
     /// Takes the next thing that happens.
     async fn turn(&mut self) {
-        let deadline = self.machine.poll_deadline().map(|(at, _)| self.clock.instant(at));
-        let due = async {
-            match deadline {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
+        let due = self.engine.due();
         tokio::select! {
             Some(what) = self.events.recv() => {
                 if let Happened::ListFinished { cluster, kind }
@@ -228,9 +173,9 @@ impl Survey {
                 {
                     self.unlisted.remove(&(cluster.clone(), *kind));
                 }
-                self.take(what);
+                self.engine.take(what);
             }
-            finished = self.executor.finished() => {
+            finished = self.engine.executor.finished() => {
                 let action = &finished.decision.action;
                 let error = match &finished.outcome {
                     Outcome::Refused { error }
@@ -245,26 +190,9 @@ impl Survey {
                     outcome: finished.outcome.name(),
                     error,
                 });
-                let (id, outcome) = (action.id, finished.outcome);
-                self.take(Happened::ActionFinished { id, outcome });
+                self.engine.finished(finished);
             }
-            () = due => self.take(Happened::TimedOut),
+            () = due => self.engine.take(Happened::TimedOut),
         }
-    }
-
-    fn take(&mut self, what: Happened) {
-        let event = Event { at: self.clock.now(), what };
-        if let Some(log) = &mut self.log {
-            log.event(&event);
-        }
-        self.machine.handle_event(&event);
-        while let Some(decision) = self.machine.poll_action() {
-            if let Some(log) = &mut self.log {
-                log.action(&decision);
-            }
-            self.executor.submit(decision);
-        }
-        // What is told is seen by the candidates.
-        while self.machine.poll_note().is_some() {}
     }
 }

@@ -1,0 +1,150 @@
+//! What a live run and a single look have in common: the machine, the executor that carries out
+//! what it decides, and the event log of all that enters and leaves it. Whoever owns an engine
+//! turns its loop.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::apply::Apply;
+use crate::client::Cluster;
+use crate::clock::{Clock, until};
+use crate::config::{Config, EventLogConfig};
+use crate::core::event::{Event, Happened};
+use crate::core::ids::{ClusterName, Kind};
+use crate::core::machine::Machine;
+use crate::core::settings::Settings;
+use crate::event_log::{ClusterSpec, Header};
+use crate::executor::{Executor, Finished};
+use crate::gate::Gate;
+use crate::live_log::LiveLog;
+use crate::metrics::Metrics;
+use crate::narrate::Listen;
+use crate::watch::Watch;
+
+/// The machine, and what stands on both sides of it.
+pub(crate) struct Engine {
+    pub(crate) clusters: BTreeMap<ClusterName, Arc<Cluster>>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Clock,
+    pub(crate) machine: Machine,
+    pub(crate) executor: Executor,
+    log: Option<LiveLog>,
+    listeners: Vec<Box<dyn Listen>>,
+}
+
+impl Engine {
+    /// The clusters of `config`, decided on by `settings`; leader-only work is led to while `gate` is
+    /// open. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// The event log can't be had.
+    pub(crate) fn new(
+        config: &Config,
+        settings: Settings,
+        gate: Gate,
+        event_log: &EventLogConfig,
+        listeners: Vec<Box<dyn Listen>>,
+    ) -> anyhow::Result<Self> {
+        let metrics = Arc::new(Metrics::new());
+        let clusters: BTreeMap<_, _> = config
+            .clusters
+            .iter()
+            .map(|c| (c.name.clone(), Arc::new(Cluster::new(c.clone(), metrics.clone()))))
+            .collect();
+        let executor = Executor::new(
+            Apply::new(clusters.clone(), Duration::from_millis(config.executor.timeout_ms)),
+            gate,
+            config.executor.clone(),
+            config.dry_run,
+            metrics.clone(),
+        );
+        let spec =
+            |c: &Arc<Cluster>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
+        let header = Header {
+            clusters: clusters.values().map(spec).collect(),
+            settings: Some(settings.clone()),
+        };
+        let log = LiveLog::start(event_log, &header, metrics.clone())?;
+        let (mut machine, clock) = (Machine::new(settings), Clock::start());
+        let at = clock.now();
+        for ClusterSpec { name: cluster, roles } in header.clusters {
+            // The header says so already.
+            machine.handle_event(&Event { at, what: Happened::ClusterAdded { cluster, roles } });
+        }
+        Ok(Self { clusters, metrics, clock, machine, executor, log, listeners })
+    }
+
+    /// Starts the watches of these kinds, by the cluster; their events go to `bus`.
+    pub(crate) fn watch(
+        &self,
+        config: &Config,
+        kinds: impl Fn(&Cluster) -> Vec<Kind>,
+        bus: &mpsc::Sender<Happened>,
+    ) -> JoinSet<()> {
+        let mut watches = JoinSet::new();
+        for cluster in self.clusters.values() {
+            for kind in kinds(cluster) {
+                let (cluster, watch) = (cluster.clone(), config.watch.clone());
+                let watch = Watch::new(cluster, kind, watch, bus.clone(), &self.metrics);
+                watches.spawn(watch.run());
+            }
+        }
+        watches
+    }
+
+    /// Sleeps until the machine's deadline as it is now, or for ever where there is none.
+    pub(crate) fn due(&self) -> impl Future<Output = ()> + use<> {
+        until(self.machine.poll_deadline().map(|(at, _)| self.clock.instant(at)))
+    }
+
+    /// Something happened: the machine hears it, and what it decides is led to.
+    pub(crate) fn take(&mut self, what: Happened) {
+        let event = Event { at: self.clock.now(), what };
+        if let Some(log) = &mut self.log {
+            log.event(&event);
+        }
+        for listener in &mut self.listeners {
+            listener.event(&event);
+        }
+        let began = Instant::now();
+        self.machine.handle_event(&event);
+        self.metrics.event_handled(began.elapsed());
+        while let Some(decision) = self.machine.poll_action() {
+            if let Some(log) = &mut self.log {
+                log.action(&decision);
+            }
+            for listener in &mut self.listeners {
+                listener.decided(&decision);
+            }
+            self.executor.submit(decision);
+        }
+        while let Some(note) = self.machine.poll_note() {
+            self.metrics.note(&note);
+            for listener in &mut self.listeners {
+                listener.noted(&note);
+            }
+        }
+    }
+
+    /// An action came to its end: the machine hears its outcome.
+    pub(crate) fn finished(&mut self, finished: Finished) {
+        self.metrics.action_finished(&finished.decision.action, &finished.outcome, finished.took);
+        for listener in &mut self.listeners {
+            listener.finished(&finished);
+        }
+        let (id, outcome) = (finished.decision.action.id, finished.outcome);
+        self.take(Happened::ActionFinished { id, outcome });
+    }
+
+    /// Writes what the event log still has to write, for as long as `grace`.
+    pub(crate) async fn end(self, grace: Duration) {
+        if let Some(log) = self.log {
+            drop(tokio::task::spawn_blocking(move || log.finish(grace)).await);
+        }
+    }
+}
