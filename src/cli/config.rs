@@ -1,13 +1,14 @@
 //! `throughline config`, and the flags that it shares with `throughline run`.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use throughline::config::{self, ConfigErrors, Given, Loaded, Overrides};
+use throughline::config::{self, Config, ConfigErrors, Given, Loaded, LogConfig, Overrides};
+use throughline::logging;
 
+use super::out;
 use super::settings::{SettingArgs, given};
 
 /// Where the configuration comes from. Flags go before the file, which goes before the defaults.
@@ -48,6 +49,20 @@ impl ConfigArgs {
     /// The event log's file, if a flag names it.
     pub(super) fn event_log(&self) -> Option<&str> {
         self.event_log.as_deref()
+    }
+
+    /// As [`ConfigArgs::load`], for commands that print something else than their log: that tells
+    /// of warnings only, unless it was asked for more.
+    pub(super) fn load_quietly(&self) -> anyhow::Result<Config> {
+        let Loaded { mut config, warnings } = self.load()?;
+        if config.log.level == LogConfig::default().level {
+            "warn".clone_into(&mut config.log.level);
+        }
+        logging::init(&config.log)?;
+        for warning in &warnings {
+            eprintln!("warning: {warning}");
+        }
+        Ok(config)
     }
 
     /// Reads the file and lays the flags over it.
@@ -106,9 +121,6 @@ pub(super) fn print(args: &PrintArgs) -> anyhow::Result<ExitCode> {
             serde_json::to_string_pretty(&loaded.config).context("printing as JSON")? + "\n"
         }
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        written => written.context("writing to standard output")?,
-    }
+    out::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }

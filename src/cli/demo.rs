@@ -1,15 +1,15 @@
 //! `throughline demo`.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use throughline::config::LogConfig;
 use throughline::{demo, logging, report};
 
-use super::replay::{look, refuse_same};
+use super::out::{Output, is_broken_pipe, look, print_with, threads};
+use super::replay::refuse_same;
 use super::run::stop_on_signals;
 use super::settings::duration_ms;
 
@@ -34,17 +34,9 @@ pub(super) struct DemoArgs {
     /// Keep the run's event log in this file; it can be replayed
     #[arg(long, value_name = "FILE")]
     event_log: Option<PathBuf>,
-    /// What to print
+    /// What to print: the story as it happens, or everything, for programs, at the end
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// The story as it happens, and the bottom line.
-    Text,
-    /// Everything, for programs, at the end.
-    Json,
 }
 
 /// Plays the log.
@@ -59,11 +51,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         event_log: args.event_log.clone(),
         report: (args.output == Output::Text).then(look),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
+    let runtime = threads(THREADS)?;
     let played = runtime.block_on(async {
         let stop = stop_on_signals()?;
         demo::run(&options, stop, &mut io::stdout()).await
@@ -71,9 +59,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     runtime.shutdown_background();
     let written = played.and_then(|replay| {
         if args.output == Output::Json {
-            let mut out = io::stdout().lock();
-            report::json(&replay, &report::Options::default(), &mut out)?;
-            out.flush()?;
+            print_with(|out| Ok(report::json(&replay, &report::Options::default(), out)?))?;
         }
         Ok(replay.verdict.good)
     });
@@ -84,9 +70,4 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<io::Error>();
-    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -3,6 +3,7 @@
 mod config;
 mod demo;
 mod orphans;
+mod out;
 mod replay;
 mod run;
 mod settings;

@@ -1,20 +1,20 @@
 //! `throughline orphans`: lists what may be orphaned, deletes it once, brings it back.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use throughline::clock::wall;
 use throughline::config::EventLogConfig;
 use throughline::core::keep::{Candidate, Keep};
 use throughline::core::time::UnixMillis;
 use throughline::event_log::Reader;
-use throughline::logging;
 use throughline::orphans::{Fate, Survey, restore};
 
 use super::config::ConfigArgs;
+use super::out::{Output, print, threads};
 
 /// Something is left to be looked at.
 const LEFT: u8 = 1;
@@ -50,14 +50,6 @@ enum What {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
-
 /// Does what the command line says.
 pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     if let Some(What::Restore { file }) = &args.what {
@@ -66,25 +58,14 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     if args.delete && !args.yes && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         bail!("--delete asks before it deletes, and there is no terminal to ask at: add --yes");
     }
-    let mut loaded = args.config.load()?;
-    if loaded.config.log.level == "info" {
-        "warn".clone_into(&mut loaded.config.log.level);
-    }
-    logging::init(&loaded.config.log)?;
-    for warning in &loaded.warnings {
-        eprintln!("warning: {warning}");
-    }
+    let config = args.config.load_quietly()?;
     let log = args.delete.then(|| event_log(args));
     if let Some(EventLogConfig { file: Some(file), .. }) = &log {
         eprintln!("what is deleted is kept in {}", file.display());
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
+    let runtime = threads(2)?;
     let code = runtime.block_on(async {
-        let mut survey = Survey::start(&loaded.config, log)?;
+        let mut survey = Survey::start(&config, log)?;
         survey.listed().await;
         if args.wait || args.delete {
             survey.settled().await;
@@ -228,13 +209,6 @@ fn span(now: UnixMillis, at: UnixMillis) -> String {
         120..7_200 => format!("{} min", seconds / 60),
         7_200..172_800 => format!("{} h", seconds / 3_600),
         _ => format!("{} d", seconds / 86_400),
-    }
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.context("writing to standard output"),
     }
 }
 

@@ -1,13 +1,13 @@
 //! `throughline replay`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use throughline::config::change_settings;
 use throughline::core::ids::ObjectKey;
 use throughline::core::settings::Settings;
@@ -15,6 +15,7 @@ use throughline::event_log::{Reader, holds_outcomes};
 use throughline::replay::{self, Mode, Options, Replay};
 use throughline::report;
 
+use super::out::{Output, look, print_with};
 use super::settings::{SettingArgs, duration_ms};
 
 /// The replay did not converge, or did not verify.
@@ -32,7 +33,7 @@ pub(super) struct ReplayArgs {
     /// Tell of this connector only, by its name upstream or at the hub and edges
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_key)]
     connector: Option<ObjectKey>,
-    /// What to print
+    /// What to print: a story for people, or everything, for programs
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
     /// After the last line, virtual time goes on until nothing is due, for at most this long
@@ -46,14 +47,6 @@ pub(super) struct ReplayArgs {
     event_log: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Settings that change decisions")]
     settings: SettingArgs,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
-    /// A story for people.
-    Text,
-    /// Everything, for programs.
-    Json,
 }
 
 fn object_key(text: &str) -> Result<ObjectKey, String> {
@@ -72,7 +65,6 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     if args.files.len() > 1 && args.event_log.is_some() {
         bail!("--event-log takes one FILE to replay, and {} were given", args.files.len());
     }
-    let stdout = io::stdout();
     let options = report::Options { connector: args.connector.clone(), ..look() };
     let mut good = true;
     for file in &args.files {
@@ -81,14 +73,15 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             eprintln!("{warning}");
         }
         good &= replay.verdict.good;
-        let mut out = BufWriter::new(stdout.lock());
-        let written = match args.output {
-            Output::Text => report::text(&replay, &options, &mut out),
-            Output::Json => report::json(&replay, &options, &mut out),
-        };
-        match written.and_then(|()| out.flush()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-            written => written.context("writing the report to standard output")?,
+        let is_read = print_with(|out| {
+            match args.output {
+                Output::Text => report::text(&replay, &options, out)?,
+                Output::Json => report::json(&replay, &options, out)?,
+            }
+            Ok(())
+        })?;
+        if !is_read {
+            break;
         }
     }
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(NOT_CONVERGED) })
@@ -133,19 +126,6 @@ fn create(path: &Path, input: &str) -> anyhow::Result<BufWriter<File>> {
     refuse_same(path, input)?;
     let file = File::create(path).with_context(|| format!("--event-log {}", path.display()))?;
     Ok(BufWriter::new(file))
-}
-
-/// How a report on standard output looks: as wide as the shell or the terminal says, else 100
-/// columns.
-pub(super) fn look() -> report::Options {
-    let stdout = io::stdout();
-    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    let columns = columns.or_else(|| Some(terminal_size::terminal_size_of(&stdout)?.0.0.into()));
-    report::Options {
-        color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-        width: columns.filter(|c| *c >= 40).unwrap_or(100),
-        connector: None,
-    }
 }
 
 /// A line on standard error, where that is a terminal and it takes long.

@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use super::config::ConfigArgs;
+use super::out::one_thread;
 
 /// The run ended by itself.
 const FAILED: u8 = 1;
@@ -27,11 +28,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    // One thread: the machine is one thread's work, and the rest waits for the network.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
+    let runtime = one_thread()?;
     let ended = runtime.block_on(async {
         let stop = stop_on_signals()?;
         throughline::run::run(loaded.config, stop).await
