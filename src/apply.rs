@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::Request;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::client::{CallError, Class, Cluster, path};
+use crate::client::{CallError, Class, Cluster, path, with_body};
 use crate::clock::millis;
 use crate::core::action::{Action, Verb};
 use crate::core::event::Outcome;
@@ -51,7 +50,7 @@ impl Apply {
         }
         let cluster = self.cluster(&action.cluster)?;
         let answer = cluster.call(patch(action, self.timeout)?, self.timeout).await?;
-        let resource_version = version(&answer);
+        let resource_version = meta(&answer).resource_version;
         if resource_version.is_some() && resource_version == action.precondition.resource_version {
             return Ok(Outcome::Unchanged);
         }
@@ -88,63 +87,45 @@ fn object_path(action: &Action) -> String {
     format!("{}/{}", path(action.kind, Some(&action.object.namespace)), action.object.name)
 }
 
-fn build(
-    request: http::request::Builder,
-    body: &serde_json::Value,
-) -> Result<Request<Vec<u8>>, CallError> {
-    let error = |e: &dyn std::error::Error| CallError::Unreadable(format!("no request: {e}"));
-    let body = serde_json::to_vec(body).map_err(|e| error(&e))?;
-    request.body(body).map_err(|e| error(&e))
-}
-
-fn get(uri: String, accept: &str) -> Result<Request<Vec<u8>>, CallError> {
-    let request = Request::get(uri).header("accept", accept);
-    request.body(Vec::new()).map_err(|e| CallError::Unreadable(format!("no request: {e}")))
+/// The precondition, as a patch's metadata and as a delete's options spell it.
+fn uid_and_version(action: &Action) -> serde_json::Map<String, Value> {
+    let must = &action.precondition;
+    let fields = [("uid", &must.uid), ("resourceVersion", &must.resource_version)];
+    fields.into_iter().filter_map(|(k, v)| Some((k.to_owned(), json!(v.as_ref()?)))).collect()
 }
 
 fn patch(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallError> {
-    let annotations: serde_json::Map<_, _> =
-        action.annotations.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
-    let mut metadata = json!({ "annotations": annotations });
-    if let Some(uid) = &action.precondition.uid {
-        metadata["uid"] = json!(uid);
-    }
-    if let Some(version) = &action.precondition.resource_version {
-        metadata["resourceVersion"] = json!(version);
-    }
+    let mut metadata = uid_and_version(action);
+    let annotations = action.annotations.iter().map(|(k, v)| (k.clone(), json!(v)));
+    metadata.insert("annotations".to_owned(), Value::Object(annotations.collect()));
     let uri = object_path(action);
     let uri = format!("{uri}?fieldManager={FIELD_MANAGER}&{}", server_timeout(timeout));
     let request = Request::patch(uri)
         .header("content-type", "application/merge-patch+json")
         .header("accept", METADATA_ONLY);
-    build(request, &json!({ "metadata": metadata }))
+    with_body(request, &json!({ "metadata": metadata }))
 }
 
 fn delete(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallError> {
-    let mut preconditions = json!({});
-    if let Some(uid) = &action.precondition.uid {
-        preconditions["uid"] = json!(uid);
-    }
-    if let Some(version) = &action.precondition.resource_version {
-        preconditions["resourceVersion"] = json!(version);
-    }
-    let request = Request::delete(format!("{}?{}", object_path(action), server_timeout(timeout)))
-        .header("content-type", "application/json")
-        .header("accept", METADATA_ONLY);
+    let uri = format!("{}?{}", object_path(action), server_timeout(timeout));
+    let preconditions = uid_and_version(action);
     let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
-    build(request, &body)
+    with_body(Request::delete(uri).header("accept", METADATA_ONLY), &body)
 }
 
-/// The resourceVersion that an answer tells, where it tells one.
-fn version(answer: &Bytes) -> Option<String> {
+/// What is read of an answer's metadata.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+/// The metadata of an answer, as far as it tells it.
+fn meta(answer: &[u8]) -> Meta {
     #[derive(Deserialize)]
     struct Answer {
         metadata: Meta,
     }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Meta {
-        resource_version: Option<String>,
-    }
-    serde_json::from_slice::<Answer>(answer).ok()?.metadata.resource_version
+    serde_json::from_slice::<Answer>(answer).map(|answer| answer.metadata).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::header::RETRY_AFTER;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
@@ -24,6 +24,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer longer than this, in bytes, is refused: no page of a list is that long.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The type of a whole object.
+pub const JSON: &str = "application/json";
 
 /// A configured cluster and the way to it.
 pub struct Cluster {
@@ -115,9 +118,13 @@ impl CallError {
 
     /// The API server says that this object, and not something that it is a part of, is not there.
     pub fn is_absence_of(&self, kind: Kind, name: &str) -> bool {
-        let object = format!("{}/{name}", resource(kind));
+        self.is_absence(&resource(kind), name)
+    }
+
+    /// The same, for a resource by its full name, e.g. `leases.coordination.k8s.io`.
+    pub fn is_absence(&self, resource: &str, name: &str) -> bool {
         matches!(self, CallError::Status { code: 404, reason, about, .. }
-            if reason == "NotFound" && *about == object)
+            if reason == "NotFound" && *about == format!("{resource}/{name}"))
     }
 
     /// When the API server wants to be asked again.
@@ -248,18 +255,14 @@ impl Cluster {
             http::Method::PUT => "PUT",
             _ => "POST",
         };
-        let answer = tokio::time::timeout(timeout, self.send(request, timeout)).await;
+        let answer = tokio::time::timeout(timeout, self.send(request)).await;
         let answer = answer.unwrap_or(Err(CallError::TimedOut(timeout)));
         let code = answer.as_ref().map_or_else(CallError::code, |a| a.status().as_u16());
         self.metrics.request(self.name(), method, code);
         answer
     }
 
-    async fn send(
-        &self,
-        request: Request<Vec<u8>>,
-        timeout: Duration,
-    ) -> Result<Response<Body>, CallError> {
+    async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, CallError> {
         let client = self.client().await?;
         let answer = client.send(request.map(Body::from)).await;
         let answer = answer.map_err(|e| CallError::Unreachable(root_cause(&e)))?;
@@ -273,7 +276,7 @@ impl Cluster {
         }
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok());
         let retry_after = retry_after.and_then(|v| v.parse().ok()).map(Duration::from_secs);
-        let body = read(answer, timeout).await.unwrap_or_default();
+        let body = read(answer).await.unwrap_or_default();
         let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| Status {
             message: String::from_utf8_lossy(&body).chars().take(200).collect(),
             ..Status::default()
@@ -290,15 +293,15 @@ impl Cluster {
         request: Request<Vec<u8>>,
         timeout: Duration,
     ) -> Result<Bytes, CallError> {
-        let whole = async { read(self.open(request, timeout).await?, timeout).await };
+        let whole = async { read(self.open(request, timeout).await?).await };
         tokio::time::timeout(timeout, whole).await.unwrap_or(Err(CallError::TimedOut(timeout)))
     }
 }
 
-async fn read(answer: Response<Body>, timeout: Duration) -> Result<Bytes, CallError> {
+async fn read(answer: Response<Body>) -> Result<Bytes, CallError> {
     let mut frames = Frames::new(answer);
     let mut whole = Vec::new();
-    while let Some(frame) = frames.next(timeout).await? {
+    while let Some(frame) = frames.next().await? {
         if whole.len() + frame.len() > ANSWER_BYTES_MAX {
             return Err(CallError::Unreadable(format!("longer than {ANSWER_BYTES_MAX} bytes")));
         }
@@ -333,12 +336,9 @@ impl Frames {
     /// The next piece; `None` at the end.
     ///
     /// # Errors
-    /// It broke off, or nothing came for `patience`.
-    pub async fn next(&mut self, patience: Duration) -> Result<Option<Bytes>, CallError> {
-        match tokio::time::timeout(patience, self.0.next()).await {
-            Ok(frame) => frame.transpose(),
-            Err(_) => Err(CallError::TimedOut(patience)),
-        }
+    /// It broke off.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
+        self.0.next().await.transpose()
     }
 }
 
@@ -352,21 +352,44 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 /// A kind's resource as RBAC and CRDs name it: `connectors.networking.datumapis.com`.
-pub fn resource(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Connector => "connectors.networking.datumapis.com",
-        Kind::HttpProxy => "httpproxies.networking.datumapis.com",
-        Kind::Gateway => "gateways.gateway.networking.k8s.io",
-        Kind::HttpRoute => "httproutes.gateway.networking.k8s.io",
-        Kind::Namespace => "namespaces",
+pub fn resource(kind: Kind) -> String {
+    match kind.api_version().split_once('/') {
+        Some((group, _)) => format!("{}.{group}", kind.plural()),
+        None => kind.plural().to_owned(),
     }
+}
+
+/// A GET, of whatever `accept` says.
+///
+/// # Errors
+/// [`CallError::Unreadable`]: names that make no path.
+pub fn get(uri: &str, accept: &str) -> Result<Request<Vec<u8>>, CallError> {
+    Request::get(uri).header("accept", accept).body(Vec::new()).map_err(|e| no_request(&e))
+}
+
+/// A request with a body, which is JSON unless the builder says what kind of a patch it is.
+///
+/// # Errors
+/// As [`get`].
+pub fn with_body(
+    request: http::request::Builder,
+    body: &serde_json::Value,
+) -> Result<Request<Vec<u8>>, CallError> {
+    let is_named = request.headers_ref().is_some_and(|h| h.contains_key(CONTENT_TYPE));
+    let request = if is_named { request } else { request.header(CONTENT_TYPE, JSON) };
+    request.body(body.to_string().into_bytes()).map_err(|e| no_request(&e))
+}
+
+/// No request could be made of what it was to be about.
+pub fn no_request(error: &dyn std::error::Error) -> CallError {
+    CallError::Unreadable(format!("no request: {error}"))
 }
 
 /// The path of a kind's objects: all of them, or those of one namespace.
 pub fn path(kind: Kind, namespace: Option<&str>) -> String {
     let version = kind.api_version();
     let root = if version.contains('/') { "/apis" } else { "/api" };
-    let plural = resource(kind).split('.').next().unwrap_or_default();
+    let plural = kind.plural();
     match namespace {
         Some(namespace) if !namespace.is_empty() => {
             format!("{root}/{version}/namespaces/{namespace}/{plural}")

@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use http::Request;
+use kube::api::{ListParams, WatchParams};
+use kube::core::Request;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use crate::client::{CallError, Cluster, Frames, path};
+use crate::client::{CallError, Cluster, Frames, no_request, path};
 use crate::clock::millis;
 use crate::config::WatchConfig;
 use crate::core::event::Happened;
@@ -33,7 +34,7 @@ use crate::metrics::{Metrics, WatchMetrics};
 use wire::{Change, Lines, Page};
 
 /// API servers end a watch after this time; it is taken up again where it was, unnoticed.
-const WATCH_SECONDS: u64 = 290;
+const WATCH_SECONDS: u32 = 290;
 
 /// What API servers say of a version that they have not come to yet.
 const TOO_LARGE: &str = "Too large resource version";
@@ -177,18 +178,19 @@ impl Watch {
     /// Lists everything, page by page. Gives the resourceVersion to follow from.
     async fn list(&mut self) -> Result<String, End> {
         let began = Instant::now();
-        let base = path(self.kind, None);
+        let all = Request::new(path(self.kind, None));
         let mut next = String::new();
         let mut objects = 0_u64;
         loop {
             let limit = self.config.page_size;
-            let uri = match &*next {
-                "" => format!("{base}?limit={limit}"),
-                token => format!("{base}?limit={limit}&continue={}", wire::escape(token)),
-            };
-            let page = self.cluster.call(get(uri)?, self.timeout()).await?;
+            let token = Some(next).filter(|token| !token.is_empty());
+            let is_first = token.is_none();
+            let params =
+                ListParams { limit: Some(limit), continue_token: token, ..ListParams::default() };
+            let request = all.list(&params).map_err(|e| no_request(&e))?;
+            let page = self.cluster.call(request, self.timeout()).await?;
             let page: Page<'_> = wire::page(&page)?;
-            if next.is_empty() {
+            if is_first {
                 // Only now: an API server that doesn't answer has not begun a list.
                 self.metrics.listing();
                 let (cluster, kind) = (self.name(), self.kind);
@@ -220,13 +222,10 @@ impl Watch {
     /// was heard for too long.
     async fn follow(&mut self, version: &mut String) -> Result<(), End> {
         let opened = Instant::now();
-        let base = path(self.kind, None);
-        let uri = format!(
-            "{base}?watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}\
-             &resourceVersion={}",
-            wire::escape(version)
-        );
-        let answer = self.cluster.open(get(uri)?, self.timeout()).await?;
+        let params = WatchParams::default().timeout(WATCH_SECONDS);
+        let request = Request::new(path(self.kind, None)).watch(&params, version);
+        let request = request.map_err(|e| no_request(&e))?;
+        let answer = self.cluster.open(request, self.timeout()).await?;
         if self.lost.is_some() && self.proves_absence() {
             self.is_the_same_history(version).await?;
         }
@@ -236,20 +235,20 @@ impl Watch {
         let mut heard = false;
         loop {
             let patience = if self.lost.is_some() { TOO_OLD_WITHIN } else { patience };
-            let frame = match frames.next(patience).await {
-                Ok(Some(frame)) => frame,
-                Ok(None) if heard || opened.elapsed() > HEALTHY_AFTER => return Ok(()),
-                Ok(None) => {
+            let frame = match timeout(patience, frames.next()).await {
+                Ok(Ok(Some(frame))) => frame,
+                Ok(Ok(None)) if heard || opened.elapsed() > HEALTHY_AFTER => return Ok(()),
+                Ok(Ok(None)) => {
                     let error = "the watch ended at once, without an event".to_owned();
                     return Err(CallError::Unreadable(error).into());
                 }
-                Err(CallError::TimedOut(_)) if self.lost.is_some() => {
+                Err(_) if self.lost.is_some() => {
                     self.resumed().await?;
                     continue;
                 }
                 // Silent: whether it is dead is told by the attempt to take it up again.
-                Err(CallError::TimedOut(_)) => return Ok(()),
-                Err(error) => return Err(error.into()),
+                Err(_) => return Ok(()),
+                Ok(Err(error)) => return Err(error.into()),
             };
             heard = true;
             lines.push(&frame);
@@ -320,8 +319,9 @@ impl Watch {
     /// An API server that was restored from an older state takes a watch from a version that it has
     /// not come to, and says nothing until it has. So it is asked how far it is.
     async fn is_the_same_history(&mut self, version: &str) -> Result<(), End> {
-        let uri = format!("{}?limit=1", path(self.kind, None));
-        let page = self.cluster.call(get(uri)?, self.timeout()).await?;
+        let one = Request::new(path(self.kind, None)).list(&ListParams::default().limit(1));
+        let one = one.map_err(|e| no_request(&e))?;
+        let page = self.cluster.call(one, self.timeout()).await?;
         let page: Page<'_> = wire::page(&page)?;
         if number(&page.metadata.resource_version) >= number(version) {
             return Ok(());
@@ -372,9 +372,4 @@ fn pauses(config: &WatchConfig) -> ExponentialBackoff {
         .with_jitter()
         .without_max_times()
         .build()
-}
-
-fn get(uri: String) -> Result<Request<Vec<u8>>, CallError> {
-    let request = Request::get(uri).header("accept", "application/json");
-    request.body(Vec::new()).map_err(|e| CallError::Unreadable(format!("no request: {e}")))
 }

@@ -95,6 +95,14 @@ fn status(code: u16, reason: &str, message: &str) -> Reply {
     Some((code, json!({"kind": "Status", "code": code, "reason": reason, "message": message})))
 }
 
+/// Not found, as API servers say it: of the object that the answer names apart from its message.
+fn missing(group: &str, resource: &str, name: &str) -> Reply {
+    let message = format!("{resource}.{group} \"{name}\" not found");
+    let mut reply = status(404, "NotFound", message.trim_start_matches('.'))?;
+    reply.1["details"] = json!({"group": group, "kind": resource, "name": name});
+    Some(reply)
+}
+
 #[tokio::test]
 async fn a_lease_is_read_and_written_as_client_go_spells_it_and_the_rest_of_it_is_kept() {
     let found = json!({
@@ -157,12 +165,11 @@ async fn a_lease_is_created_and_changes_leave_an_event() {
 
 #[tokio::test]
 async fn each_refusal_counts_as_what_it_says_about_the_lease() {
-    let gone = "leases.coordination.k8s.io \"throughline\" not found";
     let cases = [
-        (status(404, "NotFound", gone), Answer::Missing),
+        (missing("coordination.k8s.io", "leases", "throughline"), Answer::Missing),
         // Of the API group, of the namespace: nothing about the Lease.
         (status(404, "NotFound", "404 page not found"), Answer::Failed),
-        (status(404, "NotFound", "namespaces \"ns\" not found"), Answer::Failed),
+        (missing("", "namespaces", "throughline"), Answer::Failed),
         (status(409, "Conflict", "the object has been modified"), Answer::Conflict),
         (status(403, "Forbidden", "no"), Answer::Failed),
         (status(500, "InternalError", "etcd"), Answer::Failed),
@@ -182,8 +189,7 @@ async fn each_refusal_counts_as_what_it_says_about_the_lease() {
 
 #[tokio::test]
 async fn an_answer_that_never_comes_is_waited_for_no_longer_than_one_try_may_take() {
-    let gone = "leases.coordination.k8s.io \"throughline\" not found";
-    let answers = vec![None, status(404, "NotFound", gone)];
+    let answers = vec![None, missing("coordination.k8s.io", "leases", "throughline")];
     let (mut lease, _requests) = lease("hangs", answers, Duration::from_millis(300)).await;
     let (answer, why) = lease.ask(&Request::Get).await;
     assert_eq!(answer, Answer::Failed);

@@ -11,7 +11,7 @@
 //! Whatever is answered otherwise is no proof, and the route stays. A 403, a 404 of the whole API, a
 //! time-out say nothing about a Gateway.
 
-use crate::client::{CallError, Class, path};
+use crate::client::{CallError, Class, JSON, get, path};
 use crate::clock::millis;
 use crate::core::action::{AbsentGateways, Action};
 use crate::core::event::Outcome;
@@ -19,7 +19,7 @@ use crate::core::ids::Kind;
 use crate::core::objects::{Object, Wire};
 use crate::core::route::claim;
 
-use super::{Apply, METADATA_ONLY, delete, get, object_path};
+use super::{Apply, METADATA_ONLY, delete, meta, object_path};
 
 /// Why nothing was deleted.
 type Unproved = Outcome;
@@ -34,8 +34,7 @@ impl Apply {
         let Some(absent) = &action.precondition.absent else {
             return Ok(conflict("the delete names no evidence"));
         };
-        let answer =
-            cluster.call(get(object_path(action), "application/json")?, self.timeout).await?;
+        let answer = cluster.call(get(&object_path(action), JSON)?, self.timeout).await?;
         let route = match route(action, absent, &answer) {
             Ok(text) => text,
             Err(why) => return Ok(conflict(why)),
@@ -65,16 +64,16 @@ impl Apply {
         let cluster = self.cluster(name).map_err(failed)?;
         let at = format!("Namespace {namespace} in {name}");
         let uri = format!("{}/{namespace}", path(Kind::Namespace, None));
-        let found = cluster.call(get(uri, METADATA_ONLY).map_err(failed)?, self.timeout).await;
+        let found = cluster.call(get(&uri, METADATA_ONLY).map_err(failed)?, self.timeout).await;
         let found = found.map_err(|error| unproved(&at, &error))?;
-        let uid = uid(&found);
+        let uid = meta(&found).uid;
         if uid.is_none() || uid != *namespace_uid || names.is_empty() {
             return Err(conflict(format!("{at} is another one than the route's labels mean")));
         }
         for gateway in names {
             let at = format!("Gateway {namespace}/{gateway} in {name}");
             let uri = format!("{}/{gateway}", path(Kind::Gateway, Some(namespace)));
-            match cluster.call(get(uri, METADATA_ONLY).map_err(failed)?, self.timeout).await {
+            match cluster.call(get(&uri, METADATA_ONLY).map_err(failed)?, self.timeout).await {
                 Ok(_) => return Err(conflict(format!("{at} exists"))),
                 Err(error) if error.is_absence_of(Kind::Gateway, gateway) => {}
                 Err(error) => return Err(unproved(&at, &error)),
@@ -121,16 +120,4 @@ fn route(action: &Action, absent: &AbsentGateways, answer: &[u8]) -> Result<Box<
         );
     }
     Ok(text.trim_ascii().into())
-}
-
-fn uid(answer: &[u8]) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Answer {
-        metadata: Meta,
-    }
-    #[derive(serde::Deserialize)]
-    struct Meta {
-        uid: Option<String>,
-    }
-    serde_json::from_slice::<Answer>(answer).ok()?.metadata.uid
 }

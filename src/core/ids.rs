@@ -88,6 +88,17 @@ impl Kind {
         }
     }
 
+    /// The name in paths and rights, e.g. `connectors`.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Kind::Connector => "connectors",
+            Kind::HttpProxy => "httpproxies",
+            Kind::Gateway => "gateways",
+            Kind::HttpRoute => "httproutes",
+            Kind::Namespace => "namespaces",
+        }
+    }
+
     /// Reads `kind`; `None` for kinds that mean nothing here.
     pub fn parse(kind: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|k| k.as_str() == kind)

@@ -64,13 +64,9 @@ impl Resource {
 
     /// The name in paths, e.g. `connectors`.
     pub const fn plural(self) -> &'static str {
-        match self {
-            Resource::Connectors => "connectors",
-            Resource::HttpProxies => "httpproxies",
-            Resource::Gateways => "gateways",
-            Resource::HttpRoutes => "httproutes",
-            Resource::Namespaces => "namespaces",
-            Resource::Leases => "leases",
+        match self.in_world() {
+            Some(kind) => kind.plural(),
+            None => "leases",
         }
     }
 

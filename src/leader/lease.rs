@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use super::election::{Answer, Record, Request};
-use crate::client::{CallError, Cluster};
+use crate::client::{self, CallError, Cluster, JSON, with_body};
 use crate::core::objects::FIELD_MANAGER;
 use crate::core::time::UnixMillis;
+
+const LEASES: &str = "leases.coordination.k8s.io";
 
 /// Carries the election's requests out.
 pub trait Api: Send {
@@ -59,7 +61,7 @@ impl Lease {
         let one = format!("{all}/{}", self.name);
         let manager = format!("fieldManager={FIELD_MANAGER}");
         let request = match request {
-            Request::Get => HttpRequest::get(one).body(Vec::new()),
+            Request::Get => client::get(&one, JSON)?,
             Request::Create(record) => {
                 let mut object = json!({
                     "apiVersion": "coordination.k8s.io/v1",
@@ -67,21 +69,16 @@ impl Lease {
                     "metadata": {"name": self.name, "namespace": namespace},
                 });
                 fill(&mut object, record);
-                let post = HttpRequest::post(format!("{all}?{manager}"))
-                    .header("content-type", "application/json");
-                post.body(object.to_string().into_bytes())
+                with_body(HttpRequest::post(format!("{all}?{manager}")), &object)?
             }
             Request::Update(record, version) => {
                 // The uid in it matters: without one, a PUT creates a Lease that is gone.
                 let mut object = self.object.clone();
                 object["metadata"]["resourceVersion"] = json!(version);
                 fill(&mut object, record);
-                let put = HttpRequest::put(format!("{one}?{manager}"))
-                    .header("content-type", "application/json");
-                put.body(object.to_string().into_bytes())
+                with_body(HttpRequest::put(format!("{one}?{manager}")), &object)?
             }
         };
-        let request = request.map_err(|e| CallError::Unreadable(format!("no request: {e}")))?;
         let answer = self.cluster.call(request, self.timeout).await?;
         let object: Value = serde_json::from_slice(&answer)
             .map_err(|e| CallError::Unreadable(format!("no Lease: {e}")))?;
@@ -109,7 +106,7 @@ impl Api for Lease {
         };
         let remedy = match &error {
             CallError::Status { code: 403, .. } => {
-                format!("; grant {verb} on leases.coordination.k8s.io to the ServiceAccount")
+                format!("; grant {verb} on {LEASES} to the ServiceAccount")
             }
             _ => String::new(),
         };
@@ -117,9 +114,7 @@ impl Api for Lease {
         let answer = match (&error, request) {
             (CallError::Status { code: 409, .. }, _) => Answer::Conflict,
             // That of a namespace or an API that is not there says nothing about the Lease.
-            (CallError::Status { code: 404, message, .. }, Request::Get | Request::Update(..))
-                if message.contains(&format!("{:?}", self.name)) =>
-            {
+            (_, Request::Get | Request::Update(..)) if error.is_absence(LEASES, &self.name) => {
                 Answer::Missing
             }
             _ => Answer::Failed,
@@ -154,9 +149,8 @@ impl Api for Lease {
             "count": 1,
         });
         let (cluster, timeout) = (self.cluster.clone(), self.timeout);
-        let post = HttpRequest::post(format!("/api/v1/namespaces/{namespace}/events"))
-            .header("content-type", "application/json")
-            .body(event.to_string().into_bytes());
+        let post = HttpRequest::post(format!("/api/v1/namespaces/{namespace}/events"));
+        let post = with_body(post, &event);
         tokio::spawn(async move {
             let Ok(post) = post else { return };
             if let Err(error) = cluster.call(post, timeout).await {

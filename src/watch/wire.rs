@@ -83,19 +83,6 @@ pub(super) fn status(object: &str) -> CallError {
     }
 }
 
-/// `text` as a query's value.
-pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    escaped
-}
-
 /// Lines out of pieces.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
@@ -158,10 +145,5 @@ mod tests {
             }
             assert_eq!(seen, ["{\"a\":1}", "", "{\"b\":22}"], "pieces of {size}");
         }
-    }
-
-    #[test]
-    fn a_continue_token_survives_the_query() {
-        assert_eq!(escape("a+b/c=d~e"), "a%2Bb%2Fc%3Dd~e");
     }
 }
