@@ -4,12 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::event::{Event, Happened};
-use crate::core::ids::{ClusterName, Key, Kind, Map, Names, ObjectKey, Role, Sym};
-use crate::core::liveness::{self, Liveness};
+use crate::core::ids::{ClusterName, Key, Kind, Map, Names, ObjectKey, Role};
 use crate::core::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS};
 use crate::core::settings::{Settings, TouchScope};
 use crate::core::time::UnixMillis;
 use crate::event_log::ClusterSpec;
+
+mod shown;
+
+use shown::{EdgeView, Said, Shown, hash};
 
 /// One span, of one connector at one edge, over all its gateways.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,39 +67,6 @@ pub struct Outages {
     ended: Vec<Span>,
 }
 
-/// What a document says of a connector, and the document's fingerprint.
-#[derive(Clone, Copy, Default)]
-struct Said {
-    document: u64,
-    shown: Shown,
-}
-
-/// A liveness, without its text.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Shown {
-    online: bool,
-    node: u64,
-}
-
-#[derive(Default)]
-struct EdgeView {
-    merged: bool,
-    listed: BTreeSet<Kind>,
-    connectors: Map<Key, Said>,
-    proxies: Map<Key, Vec<Sym>>,
-    referrers: Map<Key, Vec<Sym>>,
-    gateways: Map<Key, GatewayView>,
-}
-
-#[derive(Default)]
-struct GatewayView {
-    class: Box<str>,
-    trigger: u64,
-    platform: u64,
-    programmed: Vec<(Sym, Shown)>,
-    open: Vec<(Sym, OutageKind, UnixMillis)>,
-}
-
 struct Span {
     edge: ClusterName,
     connector: Key,
@@ -104,55 +74,6 @@ struct Span {
     from: UnixMillis,
     until: Option<UnixMillis>,
     by_platform_key: bool,
-}
-
-fn hash(text: Option<&str>) -> u64 {
-    text.map_or(0, |t| xxhash_rust::xxh3::xxh3_64(t.as_bytes()) | 1)
-}
-
-impl Said {
-    /// What these documents say; `before` when they are the same ones.
-    fn read(before: Option<Said>, annotation: Option<&str>, live: Option<&str>) -> Said {
-        let document = hash(annotation).wrapping_mul(31).wrapping_add(hash(live));
-        match before {
-            Some(before) if before.document == document => before,
-            _ => {
-                let Liveness { online, node_id } = liveness::read(annotation, live);
-                let node = if online { hash(Some(&node_id)) } else { 0 };
-                Said { document, shown: Shown { online, node } }
-            }
-        }
-    }
-}
-
-impl EdgeView {
-    fn is_ready(&self) -> bool {
-        self.listed.len() == 3
-    }
-
-    fn is_translated(&mut self, key: Key) {
-        if !self.is_ready() {
-            return;
-        }
-        let Some(gateway) = self.gateways.get_mut(&key) else { return };
-        let connectors = &self.connectors;
-        let shown =
-            |name| connectors.get(&Key { ns: key.ns, name }).map_or(Shown::default(), |c| c.shown);
-        let names = self.proxies.get(&key).into_iter().flatten();
-        gateway.programmed = names.map(|&name| (name, shown(name))).collect();
-    }
-
-    fn set_proxy(&mut self, key: Key, connectors: Vec<Sym>) {
-        for &name in self.proxies.get(&key).into_iter().flatten() {
-            if let Some(proxies) = self.referrers.get_mut(&Key { ns: key.ns, name }) {
-                proxies.retain(|proxy| *proxy != key.name);
-            }
-        }
-        for &name in &connectors {
-            self.referrers.entry(Key { ns: key.ns, name }).or_default().push(key.name);
-        }
-        self.proxies.insert(key, connectors);
-    }
 }
 
 impl Outages {

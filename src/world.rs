@@ -14,8 +14,10 @@ use crate::core::objects::{FIELD_MANAGER, ManagedFields, Object, StringMap};
 use crate::core::time::UnixMillis;
 use crate::event_log::ClusterSpec;
 
+mod carrier;
 mod history;
 
+use carrier::Load;
 pub(crate) use history::Ring;
 pub use history::{Change, Changed, TooOld};
 
@@ -58,15 +60,6 @@ struct Store {
     blind: BTreeSet<Kind>,
     reachable: bool,
     history: Option<Box<history::History>>,
-}
-
-/// What the carrier has to take from the hub to an edge.
-#[derive(Default)]
-struct Load {
-    due_at: UnixMillis,
-    keys: BTreeSet<Box<str>>,
-    /// It does not move until the hub's object changes again (a carrier in backoff).
-    stuck: bool,
 }
 
 /// Several clusters and the carrier between them.
@@ -147,59 +140,6 @@ impl World {
     /// The clusters that hold a role.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = &ClusterName> {
         self.clusters.iter().filter(move |(_, s)| s.roles.contains(&role)).map(|(name, _)| name)
-    }
-
-    /// When something is due by itself (the carrier), at the earliest.
-    pub fn next_due(&self) -> Option<UnixMillis> {
-        let reachable = |name| self.clusters.get(name).is_some_and(|s: &Store| s.reachable);
-        let (at, ..) = self.queue.iter().find(|(_, cluster, _)| reachable(cluster))?;
-        Some((*at).max(self.now))
-    }
-
-    /// Lets time pass, and the carrier do what falls due.
-    pub fn advance(&mut self, to: UnixMillis) {
-        self.now = self.now.max(to);
-        while self.next_due().is_some_and(|at| at <= self.now) {
-            let reachable = |name| self.clusters.get(name).is_some_and(|s: &Store| s.reachable);
-            let Some(first) = self.queue.iter().find(|(_, c, _)| reachable(c)).cloned() else {
-                return;
-            };
-            self.queue.remove(&first);
-            let (_, edge, key) = first;
-            if let Some(load) = self.loads.remove(&(edge.clone(), key)) {
-                self.deliver(&edge, key, load);
-            }
-        }
-    }
-
-    fn deliver(&mut self, edge: &ClusterName, key: Key, load: Load) {
-        let hub = self.with_role(Role::Downstream).find(|hub| *hub != edge).cloned();
-        let Some(template) = hub.and_then(|hub| self.at(&hub, Kind::Connector, key)).cloned()
-        else {
-            return;
-        };
-        let annotation = |k: Box<str>| {
-            let value = template.meta.annotations.get(&k).map(str::to_owned);
-            (k.into_string(), value)
-        };
-        // Whatever changed at the hub, the whole template goes; what only the member has stays.
-        let mut keys = load.keys;
-        keys.extend(template.meta.annotations.iter().map(|(k, _)| Box::from(k)));
-        let patch: Vec<_> = keys.into_iter().map(annotation).collect();
-        // The member's own API server may refuse nothing here: the hub's limit is the same.
-        let key = self.names.object_key(key);
-        let _ =
-            self.patch(edge, Kind::Connector, &key, &patch, &Preconditions::default(), "karmada");
-    }
-
-    /// Makes the carrier get stuck with what it has for `key` at `edge`, until the hub's object
-    /// changes again.
-    pub fn stick(&mut self, edge: &ClusterName, key: &ObjectKey) {
-        let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
-        if let Some(load) = self.loads.get_mut(&(edge.clone(), key)) {
-            load.stuck = true;
-            self.queue.remove(&(load.due_at, edge.clone(), key));
-        }
     }
 
     /// Cuts a cluster off, or brings it back: requests fail, the carrier waits. Watches are the
@@ -301,21 +241,6 @@ impl World {
             self.load(cluster, key, &changed);
         }
         Some(object)
-    }
-
-    /// The hub's annotations changed: the carrier takes them to every other edge.
-    fn load(&mut self, hub: &ClusterName, key: Key, changed: &BTreeSet<Box<str>>) {
-        let edges: Vec<_> = self.with_role(Role::Edge).filter(|e| *e != hub).cloned().collect();
-        for edge in edges {
-            let due_at = self.now.plus(self.carrier_delay_ms);
-            let new = Load { due_at, ..Load::default() };
-            let load = self.loads.entry((edge.clone(), key)).or_insert(new);
-            load.keys.extend(changed.iter().cloned());
-            if std::mem::take(&mut load.stuck) {
-                load.due_at = due_at;
-            }
-            self.queue.insert((load.due_at, edge, key));
-        }
     }
 
     /// A merge patch of annotations; `None` removes the key. Gives the object's resourceVersion

@@ -24,6 +24,8 @@ mod orphans;
 mod sim;
 #[path = "properties/touching.rs"]
 mod touching;
+#[path = "properties/writes.rs"]
+mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -27,6 +27,7 @@
 //! | a `log_gap` line, a rotated log without its beginning | warns, and keeps it for [`Reader::gaps`] |
 //! | a time before that of an earlier line | warns, and takes the earlier line's time |
 
+mod header;
 mod input;
 mod line;
 mod parse;

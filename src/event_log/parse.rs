@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
-use super::line::{EventName, HeaderSketch, RawHeader, RawLine, Sketch, Text};
-use super::{Header, Line, Part, Problem, VERSION};
+use super::line::{EventName, RawLine, Sketch, Text};
+use super::{Line, Problem};
 use crate::core::action::Decision;
 use crate::core::event::{Event, Happened, Outcome};
 use crate::core::ids::{ClusterName, Kind, Map};
@@ -41,7 +41,7 @@ impl Problem {
         matches!(self, Problem::NotJson { .. } | Problem::NotUtf8 { .. })
     }
 
-    fn json(line: &str, error: &serde_json::Error) -> Self {
+    pub(super) fn json(line: &str, error: &serde_json::Error) -> Self {
         let column = error.column();
         let excerpt = excerpt(line.as_bytes(), column);
         let place = format!(" at line {} column {column}", error.line());
@@ -330,62 +330,7 @@ pub(super) fn content(line: &[u8], line_number: u64) -> &[u8] {
     line.trim_ascii()
 }
 
-/// Reads the first line. What it is comes before what is wrong with it: a file of another sort or
-/// of another version must not be told about its members.
-pub(super) fn read_header(line: &[u8]) -> Result<(Header, Option<Part>), Problem> {
-    let line = text(line)?;
-    let other = |hint| Problem::NotAHeader { excerpt: excerpt(line.as_bytes(), 1), hint };
-    let sketch: HeaderSketch<'_> = match serde_json::from_str(line) {
-        Ok(sketch) if line.starts_with('{') => sketch,
-        _ if line == "{" => {
-            return Err(other("; this looks like indented JSON: put each object on one line"));
-        }
-        Err(error) if line.starts_with("{\"log\":\"throughline\"") => {
-            return Err(Problem::json(line, &error));
-        }
-        _ => return Err(other("")),
-    };
-    if sketch.log.is_none_or(|log| log.get() != "\"throughline\"") {
-        return Err(other(if sketch.at_ms.is_some() {
-            "; this looks like a log that lost its header: put one before this line"
-        } else if sketch.object.is_some() || sketch.kind.is_some() {
-            "; this looks like what kubectl get --watch prints: put a header first, and make each \
-             object {\"at_ms\":…,\"event\":\"applied\",\"cluster\":\"up\",\"object\":{…}}"
-        } else {
-            ""
-        }));
-    }
-    let version = sketch.version.map_or("null", |version| version.get());
-    if version != VERSION.to_string() {
-        return Err(Problem::Version { version: excerpt(version.as_bytes(), 1) });
-    }
-    let raw: RawHeader = serde_json::from_str(line).map_err(|e| Problem::Header(e.to_string()))?;
-    let clusters = raw.clusters.unwrap_or_default();
-    let wrong = |text: String| Err(Problem::Header(text));
-    if clusters.is_empty() {
-        return wrong("\"clusters\" is missing or empty; name at least one".into());
-    }
-    let mut names = BTreeSet::new();
-    for cluster in &clusters {
-        let name = cluster.name.as_str();
-        if name.is_empty() {
-            return wrong("a cluster has an empty name; name each".into());
-        }
-        if !names.insert(name) {
-            return wrong(format!("cluster {name:?} stands there twice; name each once"));
-        }
-        if cluster.roles.is_empty() {
-            return wrong(format!(
-                "cluster {name:?} has no roles; give upstream, downstream, edge or several"
-            ));
-        }
-    }
-    let part = raw.part.zip(raw.started_ms);
-    let part = part.map(|(number, started)| Part { number, started });
-    Ok((Header { clusters, settings: raw.settings }, part))
-}
-
-fn text(line: &[u8]) -> Result<&str, Problem> {
+pub(super) fn text(line: &[u8]) -> Result<&str, Problem> {
     std::str::from_utf8(line).map_err(|error| {
         let column = error.valid_up_to() + 1;
         Problem::NotUtf8 { column, excerpt: excerpt(line, column) }
@@ -400,7 +345,7 @@ fn not_an_object(line: &str) -> Problem {
 }
 
 /// What stands around a column (in bytes, from 1), short and printable.
-fn excerpt(line: &[u8], column: usize) -> String {
+pub(super) fn excerpt(line: &[u8], column: usize) -> String {
     let mut start = 0;
     if line.len() > EXCERPT_CHARS_MAX {
         start = column.min(line.len()).saturating_sub(EXCERPT_CHARS_MAX / 2);

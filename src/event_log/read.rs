@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 
+use super::header::read_header;
 use super::input::{self, Progress};
-use super::parse::{Parser, content, read_header};
+use super::parse::{Parser, content};
 use super::parts;
 use super::{Header, LINE_BYTES_MAX, Line, LogError, Part, Problem, Warning};
 

@@ -8,6 +8,7 @@ use crate::core::time::UnixMillis;
 use crate::replay::{Done, Replay};
 
 /// All that is told of one connector.
+#[derive(Default)]
 pub(super) struct Chapter<'a> {
     pub(super) upstream: Option<(&'a str, &'a ObjectKey)>,
     pub(super) replica: Option<&'a ObjectKey>,
@@ -53,7 +54,7 @@ pub(super) struct Index<'a> {
     /// Ordered by upstream cluster and name.
     pub(super) chapters: Vec<Chapter<'a>>,
     /// What was written for no one connector.
-    pub(super) others: Vec<&'a Done>,
+    pub(super) others: Chapter<'a>,
     pub(super) stalls: Vec<StallSpan<'a>>,
     only: Option<&'a ObjectKey>,
     by_replica: HashMap<&'a ObjectKey, usize>,
@@ -65,7 +66,7 @@ impl<'a> Index<'a> {
     pub(super) fn new(replay: &'a Replay, only: Option<&'a ObjectKey>) -> Self {
         let mut index = Self {
             chapters: Vec::new(),
-            others: Vec::new(),
+            others: Chapter::default(),
             stalls: Vec::new(),
             only,
             by_replica: HashMap::new(),
@@ -184,7 +185,7 @@ impl<'a> Index<'a> {
             Verb::Delete => &[],
         };
         if about.is_empty() && self.only.is_none() {
-            self.others.push(done);
+            self.others.actions.push(done);
         }
         for connector in about {
             for at in self.find(&action.cluster, connector, Hop::Mirrored) {

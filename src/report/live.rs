@@ -133,15 +133,7 @@ impl Live {
             self.label_width = self.label_width.max(chapter.label.chars().count().min(LABEL_MAX));
             lines.extend(told(chapter, &self.pending));
         }
-        let others = Chapter {
-            upstream: None,
-            replica: None,
-            notes: Vec::new(),
-            actions: index.others.clone(),
-            label: String::new(),
-            before: None,
-        };
-        lines.extend(told(&others, &self.pending));
+        lines.extend(told(&index.others, &self.pending));
         for note in &self.pending.notes {
             match &note.what {
                 Noted::HopPassed { cluster, connector, hop: Hop::Upstream, online, .. } => {

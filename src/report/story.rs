@@ -119,18 +119,10 @@ pub(super) fn connectors(
         );
         page.put(0, 2, &[(Plain, &text)])?;
     }
-    if !index.others.is_empty() {
+    if !index.others.actions.is_empty() {
         page.gap()?;
         page.put(0, 2, &[(Bold, "Written for no one connector")])?;
-        let chapter = Chapter {
-            upstream: None,
-            replica: None,
-            notes: Vec::new(),
-            actions: index.others.clone(),
-            label: String::new(),
-            before: None,
-        };
-        tell(replay, &passages(&chapter, &replay.settings), None, false, page)?;
+        tell(replay, &passages(&index.others, &replay.settings), None, false, page)?;
     }
     Ok(())
 }
