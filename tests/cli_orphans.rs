@@ -8,16 +8,12 @@ mod front;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
-use front::{START, Served, serve_cluster};
+use front::Served;
+use front::orphan::{self, UID, project_and_hub};
 use serde_json::{Value, json};
-use throughline::core::ids::{Kind, Role};
-use throughline::event_log::ClusterSpec;
+use throughline::core::ids::Kind;
 use throughline::front::{Fault, Resource, Verb};
-use throughline::world::World;
-
-const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
 
 /// A project, its hub, and a folder with a configuration.
 struct Place {
@@ -29,12 +25,7 @@ struct Place {
 impl Place {
     async fn new() -> Self {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
-        let spec = |name: &str, role| ClusterSpec { name: name.into(), roles: vec![role] };
-        let mut world = World::new(&[spec("up", Role::Upstream), spec("hub", Role::Downstream)], 0);
-        world.advance(START);
-        let world = Arc::new(Mutex::new(world));
-        let up = serve_cluster(&world, "up".into()).await;
-        let hub = serve_cluster(&world, "hub".into()).await;
+        let (up, hub) = project_and_hub().await;
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let folder = format!("throughline-orphans-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
@@ -42,11 +33,7 @@ impl Place {
         let mut clusters = Vec::new();
         for (served, role) in [(&up, "upstream"), (&hub, "downstream")] {
             let kubeconfig = folder.join(served.cluster.as_str());
-            let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
-                "clusters": [{"name": "c", "cluster": {"server": served.front.url()}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "users": [{"name": "u", "user": {}}]});
-            std::fs::write(&kubeconfig, config.to_string()).unwrap();
+            served.write_kubeconfig(&kubeconfig);
             let cluster =
                 json!({"name": served.cluster, "roles": [role], "kubeconfig": kubeconfig});
             clusters.push(cluster);
@@ -56,28 +43,18 @@ impl Place {
             "eventLog": {"file": live}});
         std::fs::write(folder.join("live.yaml"), config.to_string()).unwrap();
         std::fs::write(live, "the live run's").unwrap();
-        up.put(json!({"apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": "shop", "uid": UID}}));
         up.put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"namespace": "shop", "name": "site"}}));
         Self { up, hub, folder }
     }
 
     fn route(&self, name: &str, parent: &str, kept: bool) {
-        let mut labels = json!({
-            "meta.datumapis.com/upstream-cluster-name": "cluster-up",
-            "meta.datumapis.com/upstream-group": "gateway.networking.k8s.io",
-            "meta.datumapis.com/upstream-kind": "HTTPRoute",
-            "meta.datumapis.com/upstream-name": name,
-            "meta.datumapis.com/upstream-namespace": "shop",
-        });
+        let mut route = orphan::route(name, &[parent]);
         if kept {
+            let labels = &mut route["metadata"]["labels"];
             labels["resourcetemplate.karmada.io/deletion-protected"] = "Always".into();
         }
-        self.hub.put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
-            "metadata": {"namespace": format!("ns-{UID}"), "name": name, "uid": format!("u-{name}"),
-                "creationTimestamp": "2020-01-02T03:04:05Z", "labels": labels},
-            "spec": {"parentRefs": [{"name": parent}]}}));
+        self.hub.put(route);
     }
 
     async fn run(&self, args: &[&str]) -> (i32, String, String) {

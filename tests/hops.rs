@@ -23,15 +23,7 @@ fn hops(stage: &mut Stage) -> Vec<(Hop, String, Option<u64>)> {
 
 /// Three tiers on which nothing is left to do.
 fn settled() -> Stage {
-    let mut stage = Stage::new(Settings::default());
-    let online = status(Some("n1"));
-    stage.pass_to(1);
-    stage.upstream(Some(&online));
-    stage.hub(Some(&online));
-    stage.edge(Some(&online));
-    stage.proxy(&["lab"]);
-    stage.gateway("");
-    stage.settle_to(600_000);
+    let mut stage = Stage::settled(Settings::default());
     stage.notes();
     stage
 }

@@ -8,11 +8,12 @@ mod front;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use front::{START, Served, serve_cluster};
+use front::Served;
+use front::orphan::{self, UID, namespace, ns, project_and_hub};
 use serde_json::{Value, json};
 use throughline::apply::{self, Apply};
 use throughline::client::Cluster;
@@ -20,12 +21,8 @@ use throughline::config::ClusterConfig;
 use throughline::core::action::{AbsentGateways, Action, Precondition, Verb};
 use throughline::core::event::Outcome;
 use throughline::core::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
-use throughline::event_log::ClusterSpec;
 use throughline::front::{Fault, Mode, Resource, Verb as Request};
 use throughline::metrics::Metrics;
-use throughline::world::World;
-
-const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
 
 /// A project and its hub, with one orphan; and the delete of it.
 struct Place {
@@ -37,49 +34,21 @@ struct Place {
     may: bool,
 }
 
-fn ns() -> String {
-    format!("ns-{UID}")
-}
-
-fn namespace(uid: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "uid": uid}})
-}
-
 fn route() -> Value {
-    let labels = json!({
-        "meta.datumapis.com/upstream-cluster-name": "cluster-up",
-        "meta.datumapis.com/upstream-group": "gateway.networking.k8s.io",
-        "meta.datumapis.com/upstream-kind": "HTTPRoute",
-        "meta.datumapis.com/upstream-name": "r",
-        "meta.datumapis.com/upstream-namespace": "shop",
-    });
-    json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
-        "metadata": {"namespace": ns(), "name": "r", "uid": "u-r", "labels": labels},
-        "spec": {"parentRefs": [{"name": "blog"}, {"name": "site"}]}})
+    orphan::route("r", &["blog", "site"])
 }
 
 impl Place {
     async fn new() -> Self {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
-        let roles = |name: &str, role| ClusterSpec { name: name.into(), roles: vec![role] };
-        let clusters = [roles("up", Role::Upstream), roles("hub", Role::Downstream)];
-        let mut world = World::new(&clusters, 0);
-        world.advance(START);
-        let world = Arc::new(Mutex::new(world));
-        let up = serve_cluster(&world, "up".into()).await;
-        let hub = serve_cluster(&world, "hub".into()).await;
-        up.put(namespace(UID));
+        let (up, hub) = project_and_hub().await;
         let version = hub.put(route());
         let (mut ways, mut files) = (BTreeMap::new(), Vec::new());
         for (served, role) in [(&up, Role::Upstream), (&hub, Role::Downstream)] {
             let number = PLACES.fetch_add(1, Ordering::Relaxed);
             let file = format!("throughline-rails-{}-{number}", std::process::id());
             let file = std::env::temp_dir().join(file);
-            let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
-                "clusters": [{"name": "c", "cluster": {"server": served.front.url()}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "users": [{"name": "u", "user": {}}]});
-            std::fs::write(&file, config.to_string()).unwrap();
+            served.write_kubeconfig(&file);
             let name: ClusterName = served.cluster.clone();
             let config = ClusterConfig {
                 name: name.clone(),

@@ -27,21 +27,8 @@ fn json(machine: &Machine) -> Value {
     serde_json::to_value(machine.view()).unwrap()
 }
 
-fn settled_in(settings: Settings) -> Stage {
-    let mut stage = Stage::new(settings);
-    let online = status(Some("n1"));
-    stage.pass_to(1);
-    stage.upstream(Some(&online));
-    stage.hub(Some(&online));
-    stage.edge(Some(&online));
-    stage.proxy(&["lab"]);
-    stage.gateway("");
-    stage.settle_to(600_000);
-    stage
-}
-
 fn settled() -> Stage {
-    settled_in(Settings::default())
+    Stage::settled(Settings::default())
 }
 
 #[test]
@@ -238,7 +225,7 @@ fn connectors_are_sorted_by_name_and_not_by_when_they_came() {
 fn a_class_is_announced_on_one_gateway_for_all() {
     let mut settings = Settings::default();
     settings.touch.scope = TouchScope::GatewayClass;
-    let mut stage = settled_in(settings);
+    let mut stage = Stage::settled(settings);
     let v = stage.version();
     for (kind, spec) in [
         ("HTTPProxy", r#"{"rules":[{"backends":[{"connector":{"name":"lab"}}]}]}"#),

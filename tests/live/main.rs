@@ -24,13 +24,7 @@ impl Kubeconfig {
         let port = served.front.address().port();
         let path =
             std::env::temp_dir().join(format!("throughline-{}-{port}.yaml", std::process::id()));
-        let text = format!(
-            "{{apiVersion: v1, kind: Config, current-context: c, \
-             clusters: [{{name: c, cluster: {{server: '{}'}}}}], users: [{{name: c, user: {{}}}}], \
-             contexts: [{{name: c, context: {{cluster: c, user: c}}}}]}}",
-            served.front.url()
-        );
-        std::fs::write(&path, text).unwrap();
+        served.write_kubeconfig(&path);
         Self(path)
     }
 }

@@ -48,6 +48,24 @@ fn watch(served: Served, config: WatchConfig) -> Bench {
     Bench { served, events, task: tokio::spawn(watch.run()), _kubeconfig: kubeconfig }
 }
 
+/// One object is listed, and what comes now is followed.
+async fn followed(config: WatchConfig) -> Bench {
+    let mut bench = bench(1, config).await;
+    bench.expect(&["list_started", "listed g0", "list_finished"]).await;
+    bench
+}
+
+/// The API server is down; `one` came before that, `meanwhile` is not seen yet.
+async fn broken() -> Bench {
+    let mut bench = followed(quick()).await;
+    bench.put("one");
+    bench.expect(&["applied one"]).await;
+    bench.served.front.set_mode(Mode::Down);
+    bench.expect(&["lost: "]).await;
+    bench.put("meanwhile");
+    bench
+}
+
 fn quick() -> WatchConfig {
     WatchConfig { page_size: 2, backoff_first_ms: 1, backoff_max_ms: 20, ..Default::default() }
 }
@@ -75,8 +93,7 @@ impl Bench {
         }
     }
 
-    /// Waits until the watch is open: only then is a change an event and not in the list.
-    async fn put(&self, name: &str) {
+    fn put(&self, name: &str) {
         self.served.put(gateway(name));
     }
 }
@@ -86,7 +103,7 @@ async fn lists_page_by_page_and_follows() {
     let mut bench = bench(5, quick()).await;
     bench.expect(&["list_started", "listed g0", "listed g1", "listed g2", "listed g3"]).await;
     bench.expect(&["listed g4", "list_finished"]).await;
-    bench.put("new").await;
+    bench.put("new");
     bench.expect(&["applied new"]).await;
     let key = throughline::core::ids::ObjectKey::new("n", "g0");
     let cluster = bench.served.cluster.clone();
@@ -100,7 +117,7 @@ async fn what_is_not_taken_waits_and_nothing_is_dropped() {
     bench.expect(&["list_started", "list_finished"]).await;
     // Many more than the bus holds.
     for i in 0..200 {
-        bench.put(&format!("w{i}")).await;
+        bench.put(&format!("w{i}"));
     }
     for i in 0..200 {
         bench.expect(&[&*format!("applied w{i}")]).await;
@@ -109,26 +126,14 @@ async fn what_is_not_taken_waits_and_nothing_is_dropped() {
 
 #[tokio::test]
 async fn a_broken_watch_is_lost_at_once_and_goes_on_where_it_was() {
-    let mut bench = bench(1, quick()).await;
-    bench.expect(&["list_started", "listed g0", "list_finished"]).await;
-    bench.put("one").await;
-    bench.expect(&["applied one"]).await;
-    bench.served.front.set_mode(Mode::Down);
-    bench.expect(&["lost: "]).await;
-    bench.put("meanwhile").await;
+    let mut bench = broken().await;
     bench.served.front.set_mode(Mode::Serving);
     bench.expect(&["resumed", "applied meanwhile"]).await;
 }
 
 #[tokio::test]
 async fn after_a_compaction_it_lists_anew() {
-    let mut bench = bench(1, quick()).await;
-    bench.expect(&["list_started", "listed g0", "list_finished"]).await;
-    bench.put("one").await;
-    bench.expect(&["applied one"]).await;
-    bench.served.front.set_mode(Mode::Down);
-    bench.expect(&["lost: "]).await;
-    bench.put("meanwhile").await;
+    let mut bench = broken().await;
     bench.served.front.compact();
     bench.served.front.set_mode(Mode::Serving);
     bench.expect(&["list_started", "listed g0", "listed meanwhile", "listed one"]).await;
@@ -156,15 +161,14 @@ async fn a_refusal_is_told_once_and_tried_until_it_ends() {
 #[tokio::test]
 async fn a_silent_watch_is_taken_up_anew_and_is_lost_only_if_that_fails() {
     let config = WatchConfig { silent_after_ms: 100, timeout_ms: 200, ..quick() };
-    let mut bench = bench(1, config).await;
-    bench.expect(&["list_started", "listed g0", "list_finished"]).await;
+    let mut bench = followed(config).await;
     // Several silences long: nothing is told of them.
     tokio::time::sleep(Duration::from_millis(500)).await;
-    bench.put("after silence").await;
+    bench.put("after silence");
     bench.expect(&["applied after silence"]).await;
     bench.served.front.set_mode(Mode::Frozen);
     bench.expect(&["lost: no answer"]).await;
-    bench.put("in the ice").await;
+    bench.put("in the ice");
     bench.served.front.set_mode(Mode::Serving);
     bench.expect(&["resumed", "applied in the ice"]).await;
 }
@@ -174,6 +178,6 @@ async fn it_ends_with_the_loop() {
     let mut bench = bench(0, quick()).await;
     bench.expect(&["list_started", "list_finished"]).await;
     bench.events.close();
-    bench.put("nobody listens").await;
+    bench.put("nobody listens");
     (&mut bench.task).await.unwrap();
 }

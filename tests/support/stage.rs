@@ -36,6 +36,20 @@ pub(crate) fn status(node: Option<&str>) -> String {
 }
 
 impl Stage {
+    /// Three tiers with one of everything, on which nothing is left to do.
+    pub(crate) fn settled(settings: Settings) -> Self {
+        let mut stage = Self::new(settings);
+        let online = status(Some("n1"));
+        stage.pass_to(1);
+        stage.upstream(Some(&online));
+        stage.hub(Some(&online));
+        stage.edge(Some(&online));
+        stage.proxy(&["lab"]);
+        stage.gateway("");
+        stage.settle_to(600_000);
+        stage
+    }
+
     /// Three tiers, all listed and empty but for the namespaces; leading.
     pub(crate) fn new(settings: Settings) -> Self {
         let mut stage =
