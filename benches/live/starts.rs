@@ -1,6 +1,9 @@
 //! Starts on fleets that are settled, all stale, or a little stale; and rest.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::objects::{UPSTREAM_STATUS, annotation};
@@ -27,7 +30,7 @@ pub(crate) async fn bench(connectors: usize) {
     println!("\nstarts, {connectors} connectors with a proxy and a gateway each");
     let began = Instant::now();
     let throughline = start(&world).await;
-    let repaired = until(&world, &fleet, began, connectors).await;
+    let repaired = until(&throughline, &fleet, began, connectors as f64).await;
     println!("{connectors} stale annotations repaired in {:.1} s", repaired.as_secs_f64());
     oracle::converges_within(&world, Duration::from_secs(300)).await;
     let peak = proc::resident_mb(throughline.pid());
@@ -70,7 +73,7 @@ pub(crate) async fn bench(connectors: usize) {
     fleet.flip_all(0..few).await.unwrap();
     let began = Instant::now();
     let throughline = start(&world).await;
-    let repaired = until(&world, &fleet, began, few).await;
+    let repaired = until(&throughline, &fleet, began, few as f64).await;
     let writes = patches(&throughline).await;
     println!(
         "{few} stale among {connectors}: repaired in {:.2} s from the start, {writes} writes",
@@ -79,25 +82,40 @@ pub(crate) async fn bench(connectors: usize) {
     throughline.stop().await;
 }
 
-/// Waits until the first `count` of the hub's annotations mean what upstream says.
-async fn until(world: &World, fleet: &Fleet, began: Instant, count: usize) -> Duration {
+/// Mirrors that landed so far.
+async fn mirrored(throughline: &Throughline) -> f64 {
+    let is_mirror = |name: &str| {
+        name.starts_with("throughline_actions_total{")
+            && name.contains("verb=\"mirror\"")
+            && name.contains("outcome=\"applied\"")
+    };
+    throughline.metrics().await.into_iter().filter(|(name, _)| is_mirror(name)).map(|m| m.1).sum()
+}
+
+/// Waits until `count` mirrors have landed; the hub must be right then. Lists of all objects while
+/// it works would take the time from the API servers.
+async fn until(throughline: &Throughline, fleet: &Fleet, began: Instant, count: f64) -> Duration {
     loop {
-        let (mut right, took) = (0, began.elapsed());
-        let at_hub = fleet.hub.items(CONNECTORS).await.unwrap();
-        let at_hub: std::collections::HashMap<_, _> =
-            at_hub.iter().map(|o| (o["metadata"]["name"].as_str().unwrap(), o)).collect();
-        for object in fleet.up.items(CONNECTORS).await.unwrap() {
-            let text = at_hub
-                .get(object["metadata"]["name"].as_str().unwrap())
-                .and_then(|o| annotation(o, UPSTREAM_STATUS));
-            let said = text.and_then(|t| serde_json::from_str::<serde_json::Value>(t).ok());
-            right += usize::from(said.as_ref() == Some(&object["status"]));
-        }
-        if right >= fleet.spec.connectors.max(count) {
+        let (landed, took) = (mirrored(throughline).await, began.elapsed());
+        if landed >= count {
+            let right = right(fleet).await;
+            assert_eq!(right, fleet.spec.connectors, "right at the hub after {landed} mirrors");
             return took;
         }
-        assert!(began.elapsed() < Duration::from_secs(120), "{right} right after two minutes");
+        assert!(took < Duration::from_secs(120), "{landed} mirrors after two minutes");
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let _ = world;
     }
+}
+
+/// How many of the hub's annotations mean what upstream says.
+async fn right(fleet: &Fleet) -> usize {
+    let hub = fleet.hub.items(CONNECTORS).await.unwrap();
+    let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
+    let hub: HashMap<_, _> = hub.iter().map(|object| (name(object), object)).collect();
+    let is_right = |object: &Value| {
+        let text = hub.get(&name(object)).and_then(|o| annotation(o, UPSTREAM_STATUS));
+        let said = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        said.as_ref() == Some(&object["status"])
+    };
+    fleet.up.items(CONNECTORS).await.unwrap().iter().filter(|object| is_right(object)).count()
 }
