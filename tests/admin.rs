@@ -202,15 +202,14 @@ async fn a_scrape_is_well_formed_in_both_formats_and_says_what_was_counted() {
     server.stop().await;
 }
 
-/// A dashboard is made from the README.
+/// A dashboard is made from the documentation.
 #[tokio::test]
-async fn the_readme_has_every_metric_and_no_other() {
+async fn the_documentation_has_every_metric_and_no_other() {
     let server = Server::with_loop(stage().machine).await;
     count(&server.metrics);
     let scraped = scrape::read(&server.get("/metrics").await.body, false);
-    let readme = include_str!("../README.md");
-    let (_, section) = readme.split_once("\n### Metrics\n").unwrap();
-    let (section, _) = section.split_once("\n## ").unwrap();
+    let page = include_str!("../docs/metrics.md");
+    let (_, section) = page.split_once("\n## Metrics\n").unwrap();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
     let mut told: Vec<_> = rows.map(|row| row.split(['`', '{']).next().unwrap()).collect();
     told.sort_unstable();
