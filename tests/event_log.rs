@@ -35,6 +35,26 @@ fn the_sample_has_every_event_and_every_outcome() {
     }
 }
 
+/// Every event, outcome and member of the sample has its place on the page about the format.
+#[test]
+fn the_documentation_has_every_event_outcome_and_member() {
+    let page = include_str!("../docs/event-log.md");
+    for line in LINES {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let members = line
+            .as_object()
+            .unwrap()
+            .keys()
+            .chain(line["action"].as_object().into_iter().flat_map(serde_json::Map::keys));
+        let named = [&line["event"], &line["outcome"]].into_iter().filter_map(|word| word.as_str());
+        for word in members.map(String::as_str).chain(named) {
+            let is_told =
+                page.contains(&format!("`{word}`")) || page.contains(&format!("\"{word}\""));
+            assert!(is_told, "docs/event-log.md does not tell of {word}");
+        }
+    }
+}
+
 #[test]
 fn reads_what_other_tools_record() {
     // From a recording: members in another order, and many that mean nothing here.
