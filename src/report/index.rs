@@ -220,6 +220,18 @@ impl<'a> Index<'a> {
         }
     }
 
+    /// What was written for no one connector, as a chapter of its own.
+    pub(super) fn for_no_one(&self) -> Chapter<'a> {
+        Chapter {
+            upstream: None,
+            replica: None,
+            notes: Vec::new(),
+            actions: self.others.clone(),
+            label: String::new(),
+            before: None,
+        }
+    }
+
     /// Whether a connector, named as at hub and edges, is asked for.
     pub(super) fn has(&self, replica: &ObjectKey) -> bool {
         self.only.is_none_or(|only| only == replica) || self.by_replica.contains_key(replica)

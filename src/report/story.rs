@@ -122,15 +122,7 @@ pub(super) fn connectors(
     if !index.others.is_empty() {
         page.gap()?;
         page.put(0, 2, &[(Bold, "Written for no one connector")])?;
-        let chapter = Chapter {
-            upstream: None,
-            replica: None,
-            notes: Vec::new(),
-            actions: index.others.clone(),
-            label: String::new(),
-            before: None,
-        };
-        tell(replay, &passages(&chapter, &replay.settings), None, false, page)?;
+        tell(replay, &passages(&index.for_no_one(), &replay.settings), None, false, page)?;
     }
     Ok(())
 }
