@@ -53,7 +53,7 @@ function focused(event, row) {
   const mark = event.target.closest('.mark');
   state.at = { row, entry: mark ? Number(mark.dataset.first) : -1 };
   if (mark && mark.matches(':focus-visible')) showTip(entriesOf(mark, row), mark.getBoundingClientRect());
-  else hideTip();
+  else if (!mark) hideTip();
 }
 
 function markOf(made, entry) {
@@ -78,17 +78,23 @@ function reveal(row) {
   else if (bottom > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = bottom - scroller.clientHeight;
 }
 
-/** The keyboard goes to a row's name, or to an entry of its story, which is selected by that. */
-function goTo(row, entry) {
-  state.at = { row, entry };
-  state.held = { row, entry };
-  reveal(row);
+/**
+ * The keyboard goes to a row's name, or to an entry of its story, which is selected by that: the
+ * first one that its mark stands for, or `exact`ly this one.
+ */
+function goTo(row, entry, exact = false) {
   const item = row.story[entry];
+  let first = entry;
   if (item) {
     const { from, to } = state.view;
     if (item.at < from || item.at > to) look(item.at - (to - from) / 2, item.at + (to - from) / 2);
-    select(row, item.at);
+    const group = clusters(row, scaleOf(state.view, width)).find((it) => it.first <= entry && it.last >= entry);
+    if (group && !exact) first = group.first;
+    select(row, row.story[first].at);
   }
+  state.at = { row, entry: first };
+  state.held = { row, entry: first };
+  reveal(row);
   draw();
 }
 

@@ -68,11 +68,15 @@ function drawHead() {
 /** One connector as text: its outages, and its story. */
 function storyOf(row) {
   const heads = ['from', 'edge', 'what'];
-  const outages = row.users.flatMap((lane) => lane.spans.map((span) => [clock(span.from), lane.edge, `${lane.title}: ${outageWords(span)}`]));
+  const spans = row.users.flatMap((lane) => lane.spans.map((span) => ({ lane, span }))).sort((a, b) => a.span.from - b.span.from);
+  const outages = spans.map(({ lane, span }) => [clock(span.from), lane.edge, `${lane.title}: ${outageWords(span)}`]);
   const items = row.story.map((item) => html('li', {}, [
     html('span', { class: 'when', text: `${clock(item.at)}  ${offset(item.at)}` }), html('span', { text: item.text }),
   ]));
-  return [outages.length ? tableOf('Outages', heads, outages) : null, html('ol', { class: 'tell' }, items)].filter(Boolean);
+  return [
+    outages.length ? html('h3', { text: 'What users saw' }) : null, outages.length ? tableOf('Outages', heads, outages) : null,
+    html('h3', { text: 'What happened' }), html('ol', { class: 'tell' }, items),
+  ].filter(Boolean);
 }
 
 let told = TEXT_STEP;
@@ -121,7 +125,7 @@ function controls() {
     measure();
   });
   addEventListener('hashchange', restore);
-  new ResizeObserver(redraw).observe(scroller);
+  new ResizeObserver(resize).observe(scroller);
   addEventListener('beforeprint', () => { state.all = state.shown.length <= 500; draw(); });
   addEventListener('afterprint', () => { state.all = false; redraw(); });
 }
@@ -135,6 +139,7 @@ keys();
 // Where there are few connectors, the worst is open from the beginning.
 [...rows].sort(byWorst).slice(0, rows.length > 30 ? 0 : 1).forEach((row) => { row.open = row.story.length > 0 && !row.isRest; });
 legend();
+resize();
 arrange();
 drawPanel();
 drawText();

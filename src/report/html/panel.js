@@ -64,7 +64,7 @@ function actionLine(id) {
 function storyLine(row, item, current) {
   return html('li', { class: current ? 'cur' : null, 'aria-current': current ? 'true' : null }, [
     html('span', { class: 'when', text: clock(item.at) }),
-    button(item.text, () => goTo(row, row.story.indexOf(item)), { class: 'link' }),
+    button(item.text, () => goTo(row, row.story.indexOf(item), true), { class: 'link' }),
   ]);
 }
 
@@ -77,12 +77,12 @@ function happened(row, at) {
 
 function overall() {
   byId('panel-title').textContent = 'Nothing selected';
-  byId('panel-body').replaceChildren(
+  byId('panel-body').replaceChildren(...[
     html('p', { class: 'dim', text: 'Select a mark or any moment of a row: here stands what each hop said then, what happened and why. The address of this page then leads back to it.' }),
     html('h3', { text: 'How to read it' }),
     html('p', { text: 'Each row is a connector. Opened, it has a lane for each hop of the way: what upstream says, the annotation at the hub, the copy at each edge, and what every gateway there announces. Where they differ for long, users suffer: the last lanes tell of it.' }),
     isVerify ? null : html('p', { class: 'dim', text: 'Hops and marks are throughline’s, acting on the recorded changes; “as recorded” is what users lived through.' }),
-  );
+  ].filter(Boolean));
 }
 
 function drawPanel() {
@@ -142,8 +142,9 @@ function restore() {
   if (!state.shown.includes(row)) byId('filter').value = '';
   row.open = true;
   arrange();
-  const at = Number(given.get('t'));
-  if (at < whole.from || at > whole.to || !given.get('t')) return goTo(row, -1);
+  const at = Number(given.get('t') || NaN);
+  if (!(at >= whole.from && at <= whole.to)) return goTo(row, -1);
+  if (at < state.view.from || at > state.view.to) fit();
   select(row, at);
   reveal(row);
 }

@@ -22,6 +22,7 @@ const scroller = byId('scroller');
 const rowsElement = byId('rows');
 const overview = svg('svg', { height: 26, role: 'img', 'aria-label': 'Outages over the whole span; the frame is what is in view' });
 const axis = svg('svg', { height: 24, 'aria-hidden': 'true' });
+const inView = svg('rect', { rx: 3, class: 'window' });
 byId('overview').append(overview);
 byId('axis').append(axis);
 let width = 600;
@@ -52,6 +53,7 @@ function drawAxis(scale, ticks, step) {
   byId('axis-day').textContent = `${new Date(state.view.from).toISOString().slice(0, 10)}, UTC`;
 }
 
+/** The outages of the whole span change with the filter and the width alone. */
 function drawOverview() {
   const scale = scaleOf(whole, width);
   const out = [];
@@ -68,10 +70,21 @@ function drawOverview() {
       out.push(svg('rect', { ...box, y: 4 + i * 10, height: 8, class: painOf(o.kind) === '503' ? 'o-wrong' : 'o-dead' }));
     }
   });
-  const x = scale.x(state.view.from);
-  out.push(svg('rect', { x: Math.max(0.5, x), y: 0.5, width: Math.max(3, scale.x(state.view.to) - x - 1), height: 25, rx: 3, class: 'window' }));
   overview.setAttribute('width', width);
-  overview.replaceChildren(...out);
+  overview.replaceChildren(...out, inView);
+}
+
+function drawInView() {
+  const scale = scaleOf(whole, width);
+  const x = Math.max(0.5, scale.x(state.view.from));
+  const right = Math.min(width - 0.5, scale.x(state.view.to));
+  fill(inView, { x, y: 0.5, width: Math.max(3, right - x), height: 25 });
+}
+
+function resize() {
+  width = Math.max(120, axis.parentElement.clientWidth - axis.previousElementSibling.offsetWidth - (scroller.offsetWidth - scroller.clientWidth));
+  drawOverview();
+  redraw();
 }
 
 /** A row's element: its name and lanes on the left, its track on the right. */
@@ -123,6 +136,7 @@ function arrange() {
   byId('nothing').textContent = rows.length ? 'No connector has that in its name, namespace or clusters.' : 'This log tells of no connector.';
   if (!state.shown.includes(state.at.row)) state.at = { row: state.shown[0] ?? null, entry: -1 };
   measure();
+  drawOverview();
 }
 
 function measure() {
@@ -142,16 +156,16 @@ function measure() {
 
 function draw() {
   frame = 0;
-  width = Math.max(120, axis.parentElement.clientWidth - axis.previousElementSibling.offsetWidth - (scroller.offsetWidth - scroller.clientWidth));
   const scale = scaleOf(state.view, width);
   const { ticks, step } = ticksOf(state.view);
   drawAxis(scale, ticks, step);
-  drawOverview();
+  drawInView();
   const held = state.held ?? heldNow();
   state.held = null;
   const top = scroller.scrollTop - 60;
   const bottom = scroller.scrollTop + scroller.clientHeight + 60;
   const wanted = new Set();
+  let previous = null;
   for (let i = Math.max(0, lowerBound(state.offsets, top, (y) => y) - 1); i < state.shown.length; i++) {
     if (!state.all && state.offsets[i] > bottom) break;
     const row = state.shown[i];
@@ -160,8 +174,13 @@ function draw() {
     if (!made) {
       made = makeRow(row);
       state.elements.set(row, made);
-      rowsElement.append(made.element);
     }
+    // In the order of the rows, for those who hear them one after the other.
+    if (made.element !== (previous ? previous.nextSibling : rowsElement.firstChild)) {
+      if (previous) previous.after(made.element);
+      else rowsElement.prepend(made.element);
+    }
+    previous = made.element;
     made.element.style.top = `${state.offsets[i]}px`;
     made.element.style.height = `${heightOf(row)}px`;
     made.element.classList.toggle('on', state.selected?.row === row);
