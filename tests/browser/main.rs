@@ -204,10 +204,18 @@ fn names_are_text_and_nothing_else() {
     browser.until("document.querySelector('.story ol')");
     assert!(browser.text("byId('panel').innerText").contains(logs::EVIL));
     assert_eq!(browser.text("document.querySelectorAll('img, iframe, [onerror]').length"), "0");
-    // Markup would be refused even if it were tried.
+    browser.was_quiet();
+    // Markup and network would be refused even if they were tried.
     let tried =
         "try { document.body.innerHTML = '<b>x</b>'; return 'taken' } catch { return 'refused' }";
     assert_eq!(browser.js(tried), "refused");
+    browser.js(
+        "window.refused = [];
+         addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective));
+         fetch('http://127.0.0.1:9/').catch(() => {});
+         document.body.append(Object.assign(document.createElement('img'), { src: 'http://127.0.0.1:9/' }))",
+    );
+    browser.until("refused.includes('connect-src') && refused.includes('img-src')");
 }
 
 #[test]
