@@ -200,6 +200,7 @@ fn one_connector_where_asked_for() {
     let shown: Value = serde_json::from_str(data(&page)).unwrap();
     assert_eq!(shown["connectors"].as_array().unwrap().len(), 1);
     assert_eq!(shown["picture"]["connectors"][0]["key"], "shop/conn-2");
+    assert_eq!(shown["picture"]["only"], "shop/conn-2");
     assert_eq!(shown["picture"]["others"].as_array().unwrap().len(), 0);
 }
 

@@ -46,7 +46,7 @@ impl Browser {
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
-            "timeouts": {"script": 5_000, "pageLoad": 60_000},
+            "timeouts": {"script": 30_000, "pageLoad": 60_000},
         }}});
         let session = browser.call("POST", "/session", &wanted);
         browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());

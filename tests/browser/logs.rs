@@ -55,7 +55,7 @@ pub(crate) fn flips(connectors: usize, times: usize, name: &str) -> String {
 }
 
 fn upstream(name: &str, time: usize) -> Value {
-    let ready = if time % 2 == 0 { "True" } else { "False" };
+    let ready = if time.is_multiple_of(2) { "True" } else { "False" };
     json!({
         "kind": "Connector",
         "metadata": {"namespace": "default", "name": name, "uid": format!("up-{name}"), "resourceVersion": format!("{}", time + 1)},

@@ -157,6 +157,29 @@ fn the_filter_narrows_rows_and_text() {
     // On paper every row is there.
     browser.js("dispatchEvent(new Event('beforeprint'))");
     assert_eq!(browser.text("document.querySelectorAll('.row').length"), "9");
+    let drawn = browser.text("axis.getAttribute('width')");
+    browser.js("dispatchEvent(new Event('afterprint'))");
+    assert_ne!(browser.text("axis.getAttribute('width')"), drawn);
+    browser.was_quiet();
+}
+
+/// Stalls and failures have marks of their own; and what can't be known is not called none.
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn troubles_are_seen_and_nothing_is_made_up() {
+    let browser = Browser::start();
+    browser.open(&recording("hub-out-of-reach-write-is-retried"));
+    let cards = browser.text("byId('cards').innerText");
+    assert!(cards.contains("the log has no edge cluster") && !cards.contains("none"), "{cards}");
+    assert_eq!(browser.text("document.querySelectorAll('.row .over').length"), "4");
+    browser.until("document.querySelector('.row rect.stall')");
+    browser.js("goTo(rows[0], 1)");
+    let panel = browser.text("byId('panel').innerText");
+    assert!(panel.contains("failed: the cluster can't be reached"), "{panel}");
+    let key = "Array.from(byId('legend').children, (item) => item.textContent).join(';')";
+    let legend = browser.text(key);
+    assert!(legend.contains("did not land") && legend.contains("stall over"), "{legend}");
+    audit(&browser, "troubles");
     browser.was_quiet();
 }
 

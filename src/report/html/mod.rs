@@ -99,6 +99,8 @@ struct Picture<'a> {
     /// a line is indented by two blanks for each level.
     head: Vec<String>,
     bottom: Vec<String>,
+    /// The one connector asked for.
+    only: Option<String>,
     /// As many as `connectors`, in the same order.
     connectors: Vec<ConnectorPart<'a>>,
     /// What was written for no one connector.
@@ -145,6 +147,7 @@ impl<'a> Picture<'a> {
         Ok(Self {
             head: lines(|out, options| super::head(replay, options, out), options)?,
             bottom: lines(|out, options| super::bottom_line(replay, options, out), options)?,
+            only: options.connector.as_ref().map(ToString::to_string),
             connectors: index.chapters.iter().map(part).collect(),
             others: story(&index.for_no_one(), settings),
         })

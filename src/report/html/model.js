@@ -89,11 +89,14 @@ function lanesOf(hops, stalls) {
   return [...lanes.values()].sort((a, b) => order(a) - order(b) || (a.cluster < b.cluster ? -1 : 1));
 }
 
+const roles = new Set(report.clusters.flatMap((cluster) => cluster.roles));
+/** Why nothing is known of what users saw, where that is so. */
+const blind = ['upstream', 'edge'].filter((role) => !roles.has(role)).map((role) => `the log has no ${role} cluster`)[0];
+
 /** Two lanes for each edge: what users saw, and what they would have. */
 function usersOf(lanes, recorded, replayed) {
-  const roles = new Set(report.clusters.flatMap((cluster) => cluster.roles));
   const edges = new Set([...recorded, ...replayed].map((outage) => outage.edge));
-  if (roles.has('upstream')) {
+  if (!blind) {
     lanes.filter((l) => l.hop === 'touched').forEach((l) => edges.add(l.cluster));
   }
   const span = (end) => (o) => ({
@@ -155,7 +158,8 @@ function readRows() {
     at: o.at_ms, kind: 'orphan', actions: [], fate: 'applied',
     text: `${o.namespace}/${o.name} at ${o.cluster}: ${o.kept_because ? 'kept: ' + o.kept_because : 'an orphan'}`,
   });
-  const rest = report.picture.others.map(entry)
+  // Anomalies and routes are the whole log's; where one connector was asked for, others' are left out.
+  const rest = report.picture.only ? [] : report.picture.others.map(entry)
     .concat(report.anomalies.filter((a) => !known.has(replicaOf(a))).map(spell), report.orphans.map(orphan)).sort(byTime);
   if (rest.length) {
     rows.push({
@@ -178,5 +182,5 @@ function stateAt(lane, ms) {
 /** The figures of a connector in words, for one pain. */
 function figureWords(row, pain, side) {
   const parts = row.figures.filter((f) => f.pain === pain && f[side]);
-  return parts.map((f) => (parts.length > 1 ? `${f.edge}: ${f[side].words}` : f[side].words)).join('; ') || (isVerify && side === 'replayed' ? '' : 'none');
+  return parts.map((f) => (parts.length > 1 ? `${f.edge}: ${f[side].words}` : f[side].words)).join('; ') || (blind ? 'not known' : 'none');
 }

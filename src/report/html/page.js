@@ -31,6 +31,7 @@ function painCard(pain) {
   const cls = pain === '503' ? 'o-wrong' : 'o-dead';
   const of = new Set(rows.filter((row) => row.figures.some((f) => f.pain === pain))).size;
   const title = pain === '503' ? '503, added up' : 'Dead tunnel, added up';
+  if (!of && blind) return html('div', { class: 'card pain' }, [html('h2', { text: pain }), html('span', { text: `cannot be told: ${blind}` })]);
   return html('div', { class: 'card pain' }, [
     html('h2', { text: of ? `${title} over ${count(of, 'connector')}` : title }),
     bar(isVerify ? 'as it was' : 'as recorded', recorded.ms, most, cls, recorded.words),
@@ -49,7 +50,7 @@ function drawHead() {
   const word = report.verdict.verified === undefined ? 'converged' : 'verified';
   const problems = report.verdict.problems.length;
   byId('cards').replaceChildren(
-    painCard('503'), painCard('dead tunnel'),
+    painCard('503'), blind && !rows.some((row) => row.figures.length) ? '' : painCard('dead tunnel'),
     html('div', { class: 'card' }, [
       html('h2', { text: 'Verdict' }),
       html('p', { class: `big ${good ? 'good' : 'bad'}`, text: good ? `✓ ${word}` : `✗ not ${word}` }),
@@ -62,6 +63,7 @@ function drawHead() {
     return html(depth ? 'p' : 'h3', { class: depth ? `l${depth}` : null, text: line.trim() });
   }));
   byId('bottom').open = !good;
+  if (report.picture.only) byId('facts').append(html('p', { text: `of connector ${report.picture.only} alone` }));
   for (const warning of report.warnings) byId('facts').append(html('p', { class: 'bad', text: warning }));
 }
 
@@ -91,7 +93,7 @@ function drawText() {
     row.place, ...sides.map(([pain, side]) => figureWords(row, pain, side)), String(row.actions), row.stuck ? `${row.stalls}, not over` : String(row.stalls),
   ])).childNodes);
   byId('stories').replaceChildren(...state.shown.slice(0, told).filter((row) => row.story.length).map((row) => {
-    const details = html('details', { class: 'story' }, [html('summary', { text: `Story of ${row.label}, ${count(row.story.length, 'entry', 'entries')}` })]);
+    const details = html('details', { class: 'story' }, [html('summary', { text: `${row.isRest ? 'What is' : 'Story of'} ${row.label}, ${count(row.story.length, 'entry', 'entries')}` })]);
     details.addEventListener('toggle', () => {
       if (details.open && details.childElementCount === 1) details.append(...storyOf(row));
     });
@@ -126,8 +128,9 @@ function controls() {
   });
   addEventListener('hashchange', restore);
   new ResizeObserver(resize).observe(scroller);
-  addEventListener('beforeprint', () => { state.all = state.shown.length <= 500; draw(); });
-  addEventListener('afterprint', () => { state.all = false; redraw(); });
+  const onPaper = (is) => { state.onPaper = is; resize(); draw(); };
+  addEventListener('beforeprint', () => onPaper(true));
+  addEventListener('afterprint', () => onPaper(false));
 }
 
 document.body.prepend(patterns());

@@ -86,6 +86,7 @@ function overall() {
 }
 
 function drawPanel() {
+  byId('panel').classList.toggle('empty', !state.selected);
   if (!state.selected) return overall();
   const { row, at } = state.selected;
   byId('panel-title').textContent = row.label;

@@ -2,6 +2,9 @@
 
 const NICE_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5];
 const LEAST_MS = 20;
+/** On A4 across, beside the names; scripts can't ask how wide paper is. */
+const PAPER_WIDTH = 740;
+const PAPER_ROWS = 500;
 
 const state = {
   view: { ...whole },
@@ -14,8 +17,8 @@ const state = {
   elements: new Map(),
   /** Where the keyboard was before elements were made anew. */
   held: null,
-  /** Rows out of sight are drawn, too: on paper all of it is in sight. */
-  all: false,
+  /** On paper rows out of sight are drawn, too, as wide as the paper. */
+  onPaper: false,
 };
 
 const scroller = byId('scroller');
@@ -82,7 +85,8 @@ function drawInView() {
 }
 
 function resize() {
-  width = Math.max(120, axis.parentElement.clientWidth - axis.previousElementSibling.offsetWidth - (scroller.offsetWidth - scroller.clientWidth));
+  const room = axis.parentElement.clientWidth - axis.previousElementSibling.offsetWidth - (scroller.offsetWidth - scroller.clientWidth);
+  width = state.onPaper ? PAPER_WIDTH : Math.max(120, room);
   drawOverview();
   redraw();
 }
@@ -118,7 +122,7 @@ function subtitle(row) {
   if (row.isRest) return count(row.story.length, 'entry', 'entries');
   if (!row.story.length) return 'nothing to do, never written';
   const seen = row.figures.filter((f) => f.pain === '503');
-  if (!seen.length) return `${row.stuck ? 'STALLED · ' : ''}${row.figures.length ? 'dead tunnel only' : 'no 503'}`;
+  if (!seen.length) return `${row.stuck ? 'STALLED · ' : ''}${row.figures.length ? 'dead tunnel only' : blind ? count(row.story.length, 'entry', 'entries') : 'no 503'}`;
   const sum = (side) => seen.reduce((ms, f) => ms + (f[side]?.ms ?? 0), 0);
   const now = isVerify ? '' : ` → ${duration(sum('replayed'))}`;
   return `${row.stuck ? 'STALLED · ' : ''}503 ${duration(sum('recorded'))}${now}`;
@@ -162,12 +166,12 @@ function draw() {
   drawInView();
   const held = state.held ?? heldNow();
   state.held = null;
-  const top = scroller.scrollTop - 60;
+  const top = state.onPaper ? 0 : scroller.scrollTop - 60;
   const bottom = scroller.scrollTop + scroller.clientHeight + 60;
   const wanted = new Set();
   let previous = null;
   for (let i = Math.max(0, lowerBound(state.offsets, top, (y) => y) - 1); i < state.shown.length; i++) {
-    if (!state.all && state.offsets[i] > bottom) break;
+    if (state.onPaper ? i >= PAPER_ROWS : state.offsets[i] > bottom) break;
     const row = state.shown[i];
     wanted.add(row);
     let made = state.elements.get(row);
