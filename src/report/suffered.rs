@@ -269,7 +269,6 @@ pub(super) struct Side {
     /// All spans added up.
     ms: u64,
     words: String,
-    spans: usize,
     /// One was not over at the end.
     open: bool,
 }
@@ -277,7 +276,7 @@ pub(super) struct Side {
 impl Side {
     fn new(spans: &Spans<'_>) -> Self {
         let (ms, words) = (spans.total_ms, spans.words());
-        Self { ms, words, spans: spans.all.len(), open: spans.open }
+        Self { ms, words, open: spans.open }
     }
 }
 
@@ -289,7 +288,6 @@ pub(super) struct Figure<'a> {
     #[serde(skip)]
     pub(super) connector: &'a ObjectKey,
     pain: Pain,
-    gateways: usize,
     recorded: Side,
     /// None in a verify: what was recorded is what throughline did.
     replayed: Option<Side>,
@@ -302,7 +300,6 @@ pub(super) fn figures<'a>(replay: &'a Replay, index: &Index<'_>) -> Vec<Figure<'
         edge,
         connector,
         pain,
-        gateways: sides.recorded.gateways.max(sides.replayed.gateways),
         recorded: Side::new(&sides.recorded),
         replayed: what_if.then(|| Side::new(&sides.replayed)),
     };

@@ -33,7 +33,7 @@ function hopsAt(row, at) {
   const lines = row.lanes.map((lane) => {
     const change = stateAt(lane, at);
     const stall = lane.stalls.find((s) => s.since_ms <= at && (s.ended_at_ms ?? Infinity) >= at);
-    const since = change ? `since ${clock(change.at)}${change.after === undefined ? '' : `, after ${duration(change.after)}`}` : 'not told yet';
+    const since = change ? `${clock(change.at)}${change.after === undefined ? '' : `, after ${duration(change.after)}`}` : 'not told yet';
     const said = html('span', { text: change ? say(change.online) : '–' });
     return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, said, stall ? `${since}; STALLED: ${stall.reason}` : since];
   });
