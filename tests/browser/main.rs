@@ -163,6 +163,31 @@ fn the_filter_narrows_rows_and_text() {
     browser.was_quiet();
 }
 
+/// A log of throughline's own doings has one line of what users saw, and nothing beside it.
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn a_log_of_its_own_doings_is_shown_as_it_was() {
+    let browser = Browser::start();
+    let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/careless-platform.jsonl");
+    let acted = Path::new(env!("CARGO_TARGET_TMPDIR")).join("acted.jsonl");
+    let made = Command::new(env!("CARGO_BIN_EXE_throughline"))
+        .args(["replay", "--output", "json", "--event-log"])
+        .args([&acted, &log])
+        .output()
+        .unwrap();
+    assert!(made.status.success());
+    browser.open(&page(&acted, "acted"));
+    let text = browser.text("document.body.innerText");
+    assert!(text.contains("verified") && text.contains("users · edge-1"), "{text}");
+    assert!(!text.contains("with throughline") && !text.contains("null"), "{text}");
+    browser.point(".row .mark", true);
+    browser.until("location.hash !== ''");
+    let panel = browser.text("byId('panel').innerText");
+    assert!(panel.contains("The way at this moment") && !panel.contains("null"), "{panel}");
+    audit(&browser, "verify");
+    browser.was_quiet();
+}
+
 /// Stalls and failures have marks of their own; and what can't be known is not called none.
 #[test]
 #[ignore = "needs Chromium: make browser"]
