@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo test e2e bench bench-live lint ci
+.PHONY: help run demo test e2e browser bench bench-live lint ci
 .DEFAULT_GOAL := help
 
 LOG ?=
@@ -25,6 +25,13 @@ E2E ?=
 e2e: ## Live tests on real API servers, built first if need be (E2E=NAME runs some)
 	KUBEBUILDER_ASSETS=$$(tests/apiserver/build) cargo test --locked --test conformance -- --include-ignored
 	cargo test --locked --test e2e -- --include-ignored --test-threads=$(E2E_THREADS) $(E2E)
+
+CHROMEDRIVER ?= chromedriver
+
+browser: ## The HTML page of a replay, clicked through in a headless Chromium
+	@command -v $(CHROMEDRIVER) >/dev/null || { echo "make browser needs Chromium and its driver, and finds no $(CHROMEDRIVER)." >&2; \
+	  echo "Debian, Ubuntu: apt-get install chromium chromium-driver; elsewhere: CHROMEDRIVER=/path/to/chromedriver" >&2; exit 1; }
+	CHROMEDRIVER=$(CHROMEDRIVER) cargo test --locked --test browser -- --include-ignored --test-threads=1
 
 bench: ## The numbers in the README: cost per event, memory, replay speed
 	cargo bench --locked --bench scale --bench replay

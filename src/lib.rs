@@ -24,7 +24,7 @@
 //! - [`front`]: the world's clusters over HTTP, by the API server's protocol
 //! - [`replay`]: a recorded log, driven through the machine: verify or what-if
 //! - [`outage`]: what users saw: when an edge answered 503 for a connector that was up
-//! - [`report`]: text and JSON pictures of a replay; the story of a live run
+//! - [`report`]: text, JSON and HTML pictures of a replay; the story of a live run
 //! - [`demo`]: a log played into served clusters, with the real run pointed at them
 
 pub mod admin;

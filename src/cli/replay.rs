@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use throughline::config::change_settings;
 use throughline::core::ids::ObjectKey;
 use throughline::core::settings::Settings;
@@ -15,11 +15,22 @@ use throughline::event_log::{Reader, holds_outcomes};
 use throughline::replay::{self, Mode, Options, Replay};
 use throughline::report;
 
-use super::out::{Output, look, print_with};
+use super::out::{look, print_with};
 use super::settings::{SettingArgs, duration_ms};
 
 /// The replay did not converge, or did not verify.
 const NOT_CONVERGED: u8 = 1;
+
+/// How a replay is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// One page that needs nothing else: the timeline, to look at and to pass on.
+    Html,
+}
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
@@ -33,9 +44,9 @@ pub(super) struct ReplayArgs {
     /// Tell of this connector only, by its name upstream or at the hub and edges
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_key)]
     connector: Option<ObjectKey>,
-    /// What to print: a story for people, or everything, for programs
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    /// What to print: a story for people, everything for programs, or a page for a browser
+    #[arg(long, value_enum, default_value_t = Form::Text)]
+    output: Form,
     /// After the last line, virtual time goes on until nothing is due, for at most this long
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "15m")]
     run_on: u64,
@@ -65,6 +76,12 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     if args.files.len() > 1 && args.event_log.is_some() {
         bail!("--event-log takes one FILE to replay, and {} were given", args.files.len());
     }
+    if args.files.len() > 1 && args.output == Form::Html {
+        bail!(
+            "--output html makes a page of one FILE, and {} were given: replay them one at a time",
+            args.files.len()
+        );
+    }
     let options = report::Options { connector: args.connector.clone(), ..look() };
     let mut good = true;
     for file in &args.files {
@@ -75,8 +92,9 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         good &= replay.verdict.good;
         let is_read = print_with(|out| {
             match args.output {
-                Output::Text => report::text(&replay, &options, out)?,
-                Output::Json => report::json(&replay, &options, out)?,
+                Form::Text => report::text(&replay, &options, out)?,
+                Form::Json => report::json(&replay, &options, out)?,
+                Form::Html => report::html(&replay, &options, out)?,
             }
             Ok(())
         })?;

@@ -58,6 +58,20 @@ pub fn json(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Resu
     let mut out = BufWriter::new(out);
     let mut serializer = serde_json::Serializer::pretty(&mut out);
     let mut map = serializer.serialize_map(None)?;
+    members(replay, &index, true, &mut map)?;
+    map.end()?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Writes the members of [`json`]. Without `written`, actions lack `annotations` and
+/// `precondition`: the rest tells what was done, and is short.
+pub(super) fn members<M: SerializeMap>(
+    replay: &Replay,
+    index: &Index<'_>,
+    written: bool,
+    map: &mut M,
+) -> Result<(), M::Error> {
     map.serialize_entry("mode", &replay.mode)?;
     map.serialize_entry("file", &replay.file)?;
     map.serialize_entry("events", &replay.events)?;
@@ -67,7 +81,7 @@ pub fn json(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Resu
     map.serialize_entry("clusters", &replay.clusters)?;
     map.serialize_entry("verdict", &verdict(replay))?;
     let wanted = || replay.actions.iter().filter(|done| index.wants(done));
-    map.serialize_entry("actions", &Rows(|| wanted().map(ActionRow::new)))?;
+    map.serialize_entry("actions", &Rows(|| wanted().map(|done| ActionRow::new(done, written))))?;
     map.serialize_entry("connectors", &Rows(|| index.chapters.iter().map(ConnectorRow::new)))?;
     map.serialize_entry("stalls", &Rows(|| index.stalls.iter().map(StallRow::new)))?;
     map.serialize_entry("anomalies", &Rows(|| replay.notes.iter().filter_map(AnomalyRow::new)))?;
@@ -82,9 +96,7 @@ pub fn json(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Resu
         map.serialize_entry("requests", &replay.requests)?;
         map.serialize_entry("needless_writes", &replay.needless_writes())?;
     }
-    map.end()?;
-    out.write_all(b"\n")?;
-    out.flush()
+    Ok(())
 }
 
 /// A list whose rows are made as they are written.
@@ -139,7 +151,8 @@ struct ActionRow<'a> {
     object: &'a ObjectKey,
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<Annotations<'a>>,
-    precondition: &'a Precondition,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    precondition: Option<&'a Precondition>,
     connectors: Vec<Shown<&'a ObjectKey>>,
     because: &'a str,
     outcome: Option<&'static str>,
@@ -149,7 +162,7 @@ struct ActionRow<'a> {
 }
 
 impl<'a> ActionRow<'a> {
-    fn new(done: &'a Done) -> Self {
+    fn new(done: &'a Done, written: bool) -> Self {
         let action = &done.decision.action;
         let outcome = done.finished.as_ref().map(|(_, outcome)| outcome);
         let is_delete = action.verb == Verb::Delete;
@@ -160,8 +173,8 @@ impl<'a> ActionRow<'a> {
             cluster: &action.cluster,
             kind: action.kind,
             object: &action.object,
-            annotations: (!is_delete).then_some(Annotations(&action.annotations)),
-            precondition: &action.precondition,
+            annotations: (written && !is_delete).then_some(Annotations(&action.annotations)),
+            precondition: written.then_some(&action.precondition),
             connectors: action.connectors.iter().map(Shown).collect(),
             because: &done.decision.because,
             outcome: outcome.map(Outcome::name),

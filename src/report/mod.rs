@@ -1,6 +1,6 @@
-//! Pictures of a replay: a story for a person, JSON for programs.
+//! Pictures of a replay: a story for a person, JSON for programs, a page for a browser.
 //!
-//! Both are linear in what was told, and built on one `index`: which note and which action is
+//! All are linear in what was told, and built on one `index`: which note and which action is
 //! about which connector.
 
 use std::io::{self, Write};
@@ -9,13 +9,16 @@ use crate::core::ids::ObjectKey;
 use crate::replay::Replay;
 
 mod bottom;
+mod html;
 mod index;
 mod json;
 mod live;
 mod passage;
 mod story;
 mod style;
+mod suffered;
 
+pub use html::html;
 pub use json::json;
 pub use live::{Aside, Live};
 

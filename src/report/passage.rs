@@ -156,6 +156,36 @@ impl<'a> Passage<'a> {
         }
     }
 
+    /// What it is, in a word.
+    pub(super) fn kind(&self) -> &'static str {
+        match &self.what {
+            What::Upstream { .. } => "upstream",
+            What::Passed { hops, .. } => hops.first().map_or("", |(hop, _)| hop.as_str()),
+            What::Written { confirms: true, .. } => "confirm",
+            What::Written { dones, .. } => {
+                dones.first().map_or("", |done| done.decision.action.verb.as_str())
+            }
+            What::Stalled(_) => "stalled",
+            What::StallEnded(_) => "stall_ended",
+        }
+    }
+
+    /// What upstream or a hop came to say.
+    pub(super) fn online(&self) -> Option<bool> {
+        match &self.what {
+            What::Upstream { online, .. } | What::Passed { online, .. } => Some(*online),
+            _ => None,
+        }
+    }
+
+    /// The actions it tells of.
+    pub(super) fn actions(&self) -> &[&'a Done] {
+        match &self.what {
+            What::Written { dones, .. } => dones,
+            _ => &[],
+        }
+    }
+
     /// The passage in words.
     pub(super) fn words(&self) -> Vec<(Style, String)> {
         match &self.what {

@@ -1,0 +1,158 @@
+// The keyboard: one stop for Tab, arrows within; and the tip beside what is pointed at or focused.
+
+const tip = byId('tip');
+
+const heldNow = () => (document.activeElement?.closest?.('.row') ? { ...state.at } : null);
+
+function hideTip() {
+  tip.hidden = true;
+}
+
+/** Tells of entries beside a place: what, when, and because of what. */
+function showTip(items, box) {
+  if (!items.length) return hideTip();
+  const told = items.slice(0, 5).map((it) => html('p', {}, [
+    html('span', { class: 'when', text: `${clock(it.at)}  ${offset(it.at)}` }), html('br'), html('span', { text: it.text }),
+  ]));
+  if (items.length > 5) told.push(html('p', { class: 'when', text: `… ${items.length - 5} more: zoom in, or select` }));
+  tip.replaceChildren(...told);
+  tip.hidden = false;
+  const size = tip.getBoundingClientRect();
+  const below = box.bottom + 10 + size.height < innerHeight;
+  tip.style.left = `${Math.max(8, Math.min(box.left - 12, innerWidth - size.width - 8))}px`;
+  tip.style.top = `${below ? box.bottom + 8 : Math.max(8, box.top - size.height - 8)}px`;
+}
+
+const entriesOf = (mark, row) => row.story.slice(Number(mark.dataset.first), Number(mark.dataset.last) + 1);
+
+/** What a point within the lanes is: an outage, a stall, or nothing to tell. */
+function atPoint(event, row) {
+  if (!row.open) return [];
+  const index = Math.floor((event.offsetY - HEAD) / LANE);
+  const at = momentAt(event);
+  const near = ((state.view.to - state.view.from) / width) * 3;
+  const inside = (from, until) => at >= from - near && at <= until + near;
+  const lane = row.lanes[index];
+  const users = row.users[index - row.lanes.length];
+  if (lane) {
+    const stalls = lane.stalls.filter((s) => inside(s.since_ms, s.ended_at_ms ?? report.ended_ms));
+    return stalls.map((s) => ({ at: s.since_ms, text: stallWords(s) }));
+  }
+  return users ? users.spans.filter((s) => inside(s.from, s.until)).map((s) => ({ at: s.from, text: outageWords(s) })) : [];
+}
+
+function hover(event, row) {
+  const mark = event.target.closest?.('.mark');
+  if (mark) return showTip(entriesOf(mark, row), mark.getBoundingClientRect());
+  const found = event.buttons ? [] : atPoint(event, row);
+  const { clientX: left, clientY: y } = event;
+  return showTip(found, { left, top: y - 4, bottom: y + 8 });
+}
+
+function focused(event, row) {
+  const mark = event.target.closest('.mark');
+  state.at = { row, entry: mark ? Number(mark.dataset.first) : -1 };
+  if (mark && mark.matches(':focus-visible')) showTip(entriesOf(mark, row), mark.getBoundingClientRect());
+  else if (!mark) hideTip();
+}
+
+function markOf(made, entry) {
+  return [...made.track.querySelectorAll('.mark')]
+    .find((mark) => Number(mark.dataset.first) <= entry && Number(mark.dataset.last) >= entry);
+}
+
+/** Gives the keyboard back to what had it before elements were made anew. */
+function refocus(held) {
+  const made = state.elements.get(held.row);
+  if (!made) return;
+  const target = (held.entry >= 0 && markOf(made, held.entry)) || made.name;
+  if (document.activeElement !== target) target.focus({ preventScroll: true });
+}
+
+/** Brings a row into view. */
+function reveal(row) {
+  const top = state.offsets[state.shown.indexOf(row)];
+  if (top === undefined) return;
+  const bottom = top + Math.min(heightOf(row), scroller.clientHeight);
+  if (top < scroller.scrollTop) scroller.scrollTop = top;
+  else if (bottom > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = bottom - scroller.clientHeight;
+}
+
+/**
+ * The keyboard goes to a row's name, or to an entry of its story, which is selected by that: the
+ * first one that its mark stands for, or `exact`ly this one.
+ */
+function goTo(row, entry, exact = false) {
+  const item = row.story[entry];
+  let first = entry;
+  if (item) {
+    const { from, to } = state.view;
+    if (item.at < from || item.at > to) look(item.at - (to - from) / 2, item.at + (to - from) / 2);
+    const group = clusters(row, scaleOf(state.view, width)).find((it) => it.first <= entry && it.last >= entry);
+    if (group && !exact) first = group.first;
+    select(row, row.story[first].at);
+  }
+  state.at = { row, entry: first };
+  state.held = { row, entry: first };
+  reveal(row);
+  draw();
+}
+
+function alongRow(step) {
+  const { row, entry } = state.at;
+  if (!row) return;
+  if (entry < 0) {
+    if (step > 0 && row.story.length) {
+      const first = lowerBound(row.story, state.view.from, (e) => e.at);
+      goTo(row, Math.min(first, row.story.length - 1));
+    }
+    return;
+  }
+  const made = state.elements.get(row);
+  const mark = made && markOf(made, entry);
+  const next = step > 0 ? Number(mark?.dataset.last ?? entry) + 1 : Number(mark?.dataset.first ?? entry) - 1;
+  if (next < row.story.length) goTo(row, Math.max(-1, next));
+}
+
+function acrossRows(step) {
+  const index = state.shown.indexOf(state.at.row);
+  const row = state.shown[Math.min(Math.max(index + step, 0), state.shown.length - 1)];
+  if (row) goTo(row, -1);
+}
+
+function letGo() {
+  hideTip();
+  if (state.selected) select(null);
+}
+
+const KEYS = {
+  ArrowDown: () => acrossRows(1),
+  ArrowUp: () => acrossRows(-1),
+  ArrowRight: (event) => (event.shiftKey ? pan(0.2) : alongRow(1)),
+  ArrowLeft: (event) => (event.shiftKey ? pan(-0.2) : alongRow(-1)),
+  PageDown: () => acrossRows(8),
+  PageUp: () => acrossRows(-8),
+  Home: () => state.at.row && goTo(state.at.row, state.at.row.story.length ? 0 : -1),
+  End: () => state.at.row && goTo(state.at.row, state.at.row.story.length - 1),
+  '+': () => zoom(0.6), '=': () => zoom(0.6), '-': () => zoom(1 / 0.6), 0: fit,
+};
+
+function keys() {
+  scroller.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === 'Enter' || event.key === ' ') {
+      // On its name a row opens by the button's own click.
+      if (!event.target.closest('.mark')) return;
+      toggle(state.at.row);
+    } else if (KEYS[event.key]) KEYS[event.key](event);
+    else return;
+    event.preventDefault();
+  });
+  addEventListener('keydown', (event) => {
+    if (event.key === 'Escape') letGo();
+    if (event.key === '/' && !/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
+      event.preventDefault();
+      byId('filter').focus();
+    }
+  });
+}

@@ -1,0 +1,151 @@
+// What is selected, in words: the hops at that moment, what happened, the story around it.
+
+/** So many entries of a story are shown before and after the one selected. */
+const AROUND = 30;
+const ACTIONS_MAX = 60;
+
+function outageWords(span) {
+  const gateways = count(span.gateways, 'gateway');
+  const lasted = `${span.isOpen ? 'at least ' : ''}${duration(span.until - span.from)}`;
+  const first = span.firstRight !== null && span.firstRight < span.until ? `; the first gateway right after ${duration(span.firstRight - span.from)}` : '';
+  const key = span.byKey ? '; ended by the platform’s own key, which Envoy Gateway is known not to act on: it may well have lasted longer' : '';
+  return `${painOf(span.kind)} for ${lasted}, ${PROGRAMMED[span.kind]}, ${gateways}${first}${key}`;
+}
+
+function stallWords(stall) {
+  const waited = duration((stall.ended_at_ms ?? report.ended_ms) - stall.since_ms);
+  return `stalled at the hop “${HOP_TITLES[stall.hop]}” (${stall.cluster}) for ${waited}${stall.ended_at_ms === null ? ', not over at the end' : ''}: ${stall.reason}`;
+}
+
+const hashOf = (row, at) => `#connector=${encodeURIComponent(row.isRest ? row.label : row.key)}&t=${at}`;
+
+function tableOf(caption, heads, lines) {
+  const cell = (text, i) => (i === 0 ? html('th', { scope: 'row' }, [text]) : html('td', {}, [text]));
+  return html('table', {}, [
+    html('caption', { text: caption, hidden: true }),
+    html('thead', {}, [html('tr', {}, heads.map((text) => html('th', { scope: 'col', text })))]),
+    html('tbody', {}, lines.map((line) => html('tr', {}, line.map(cell)))),
+  ]);
+}
+
+/** Each hop as it is told at that moment. */
+function hopsAt(row, at) {
+  const lines = row.lanes.map((lane) => {
+    const change = stateAt(lane, at);
+    const stall = lane.stalls.find((s) => s.since_ms <= at && (s.ended_at_ms ?? Infinity) >= at);
+    const since = change ? `${clock(change.at)}${change.after === undefined ? '' : `, after ${duration(change.after)}`}` : 'not told yet';
+    const said = html('span', { text: change ? say(change.online) : '–' });
+    return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, said, stall ? `${since}; STALLED: ${stall.reason}` : since];
+  });
+  return tableOf('Hops at this moment', ['hop', 'says', 'since'], lines);
+}
+
+function usersAt(row, at) {
+  return row.users.map((lane) => {
+    const spans = lane.spans.filter((s) => s.from <= at && at < Math.max(s.until, s.from + 1));
+    const what = spans.length ? spans.map(outageWords).join('; and ') : at > lane.end ? 'the recording is over' : 'nothing wrong';
+    return html('p', {}, [html('span', { class: 'dim', text: `${lane.title} · ${lane.edge}: ` }), html('span', { class: spans.length ? 'bad' : '', text: what })]);
+  });
+}
+
+function actionLine(id) {
+  const action = actionsById.get(id);
+  if (!action) return null;
+  const took = action.finished_at_ms === null ? '' : `, ${duration(action.finished_at_ms - action.at_ms)} later`;
+  const error = action.error ? `: ${action.error}` : '';
+  return html('li', {}, [
+    html('span', { text: `#${id} ${action.type} ${action.kind} ${action.namespace}/${action.name} at ${action.cluster} → ` }),
+    html('strong', { class: action.outcome === 'applied' || action.outcome === 'unchanged' ? 'good' : 'bad', text: action.outcome ?? 'outcome not known' }),
+    html('span', { text: `${took}${error}` }),
+    html('div', { class: 'dim', text: `because ${action.because}` }),
+  ]);
+}
+
+function storyLine(row, item, current) {
+  return html('li', { class: current ? 'cur' : null, 'aria-current': current ? 'true' : null }, [
+    html('span', { class: 'when', text: clock(item.at) }),
+    button(item.text, () => goTo(row, row.story.indexOf(item), true), { class: 'link' }),
+  ]);
+}
+
+/** What happened at or last before the moment. */
+function happened(row, at) {
+  const after = lowerBound(row.story, at + 1, (e) => e.at);
+  const last = row.story[after - 1];
+  return last ? row.story.slice(lowerBound(row.story, last.at, (e) => e.at), after) : [];
+}
+
+function overall() {
+  byId('panel-title').textContent = 'Nothing selected';
+  byId('panel-body').replaceChildren(...[
+    html('p', { class: 'dim', text: 'Select a mark or any moment of a row: here stands what each hop said then, what happened and why. The address of this page then leads back to it.' }),
+    html('h3', { text: 'How to read it' }),
+    html('p', { text: 'Each row is a connector. Opened, it has a lane for each hop of the way: what upstream says, the annotation at the hub, the copy at each edge, and what every gateway there announces. Where they differ for long, users suffer: the last lanes tell of it.' }),
+    isVerify ? null : html('p', { class: 'dim', text: 'Hops and marks are throughline’s, acting on the recorded changes; “as recorded” is what users lived through.' }),
+  ].filter(Boolean));
+}
+
+function drawPanel() {
+  byId('panel').classList.toggle('empty', !state.selected);
+  if (!state.selected) return overall();
+  const { row, at } = state.selected;
+  byId('panel-title').textContent = row.label;
+  const now = happened(row, at);
+  const ids = now.flatMap((item) => item.actions);
+  const from = Math.max(0, (now.length ? row.story.indexOf(now[0]) : 0) - AROUND);
+  const around = row.story.slice(from, from + 2 * AROUND + now.length);
+  const place = row.replica && row.replica !== row.place ? `${row.place}; at hub and edges ${row.replica}` : row.place;
+  byId('panel-body').replaceChildren(...[
+    html('p', { class: 'dim', text: place }),
+    html('p', { class: 'now', text: `${clock(at)} UTC, ${offset(at)}` }),
+    ...now.map((item) => html('p', { class: 'say', text: item.at === at ? item.text : `${duration(at - item.at)} before: ${item.text}` })),
+    row.lanes.length ? html('h3', { text: 'The way at this moment' }) : null,
+    row.lanes.length ? hopsAt(row, at) : null,
+    row.users.length ? html('h3', { text: 'Users' }) : null,
+    ...usersAt(row, at),
+    ids.length ? html('h3', { text: count(ids.length, 'action') }) : null,
+    ids.length ? html('ul', { class: 'acts' }, ids.slice(0, ACTIONS_MAX).map(actionLine)) : null,
+    ids.length > ACTIONS_MAX ? html('p', { class: 'dim', text: `… ${ids.length - ACTIONS_MAX} more` }) : null,
+    around.length ? html('h3', { text: `Story${around.length < row.story.length ? `, ${around.length} of ${row.story.length} entries` : ''}` }) : null,
+    around.length ? html('ol', { class: 'tell' }, around.map((item) => storyLine(row, item, now.includes(item)))) : null,
+    html('p', {}, [html('a', { href: hashOf(row, at), text: 'Link to this moment' })]),
+  ].filter(Boolean));
+  byId('panel').scrollTop = 0;
+}
+
+let linking = 0;
+
+/** Selects a moment of a row, or nothing; panel and address follow. */
+function select(row, at) {
+  state.selected = row ? { row, at: Math.round(at) } : null;
+  if (row && state.at.row !== row) state.at = { row, entry: -1 };
+  drawPanel();
+  redraw();
+  clearTimeout(linking);
+  // Browsers limit how often an address may change.
+  linking = setTimeout(() => {
+    const hash = state.selected ? hashOf(state.selected.row, state.selected.at) : location.pathname;
+    try {
+      history.replaceState(null, '', hash);
+    } catch {
+      // Some viewers of local files refuse; the link in the panel remains.
+    }
+  }, 120);
+}
+
+/** Selects what the address says, if it says anything that is here. */
+function restore() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const name = given.get('connector');
+  if (!name) return;
+  const row = rows.find((it) => it.key === name) || rows.find((it) => [it.label, it.replica, it.place].includes(name));
+  if (!row) return;
+  if (!state.shown.includes(row)) byId('filter').value = '';
+  row.open = true;
+  arrange();
+  const at = Number(given.get('t') || NaN);
+  if (!(at >= whole.from && at <= whole.to)) return goTo(row, -1);
+  if (at < state.view.from || at > state.view.to) fit();
+  select(row, at);
+  reveal(row);
+}

@@ -1,0 +1,90 @@
+// Elements and shapes: what a thing looks like, in one place for timeline and legend.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === 'text') element.textContent = value;
+    else element.setAttribute(name, value === true ? '' : value);
+  }
+  if (children) element.append(...children.filter(Boolean));
+  return element;
+}
+const svg = (name, attributes, children) => fill(document.createElementNS(SVG, name), attributes, children);
+const html = (name, attributes, children) => fill(document.createElement(name), attributes, children);
+const byId = (id) => document.getElementById(id);
+
+function button(text, onClick, attributes) {
+  const made = html('button', { type: 'button', text, ...attributes });
+  made.addEventListener('click', onClick);
+  return made;
+}
+
+/** Patterns that tell states apart without their colours. */
+function patterns() {
+  const pattern = (id, size, children) => svg('pattern', {
+    id, width: size, height: size, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)',
+  }, children);
+  const box = (size, cls) => svg('rect', { width: size, height: size, class: cls });
+  const line = (size, cls) => svg('line', { x1: 0, y1: 0, x2: 0, y2: size, class: cls });
+  const defs = svg('defs', {}, [
+    pattern('hatch', 7, [box(7, 'p-bg'), line(7, 'p-line')]),
+    pattern('busy', 4, [box(4, 'p-on'), line(4, 'p-line')]),
+    pattern('wrong-part', 6, [box(6, 'p-wrong'), line(6, 'p-wrong-line')]),
+    pattern('dead-part', 6, [box(6, 'p-dead'), line(6, 'p-dead-line')]),
+  ]);
+  return svg('svg', { class: 'aside', width: 0, height: 0, 'aria-hidden': 'true', focusable: 'false' }, [defs]);
+}
+
+const GLYPHS = {
+  mirror: ['path', { d: 'M0-6L6 0L0 6L-6 0Z' }],
+  touch: ['path', { d: 'M0-5.5L6 5H-6Z' }],
+  confirm: ['path', { d: 'M0-4.5L5 4H-5Z' }],
+  nudge: ['rect', { x: -4.5, y: -4.5, width: 9, height: 9 }],
+  delete: ['path', { d: 'M-5-3L-3-5L0-2L3-5L5-3L2 0L5 3L3 5L0 2L-3 5L-5 3L-2 0Z' }],
+  upstream: ['circle', { r: 5 }],
+  stalled: ['path', { d: 'M-3-7H3L7-3V3L3 7H-3L-7 3V-3Z' }],
+  stall_ended: ['path', { d: 'M-2.5-5.5H2.5L5.5-2.5V2.5L2.5 5.5H-2.5L-5.5 2.5V-2.5Z' }],
+  anomaly: ['rect', { x: -5.5, y: -5.5, width: 11, height: 11, rx: 2.5 }],
+  orphan: ['rect', { x: -4, y: -4, width: 8, height: 8, rx: 4 }],
+};
+const TONES = {
+  upstream: 'ink', stalled: 'bad', stall_ended: 'bad hollow', anomaly: 'warn', confirm: 'hollow', orphan: 'ink hollow',
+};
+
+/** The shapes of one entry: by its kind, what it says, and what became of it. */
+function glyph(item) {
+  const [name, attributes] = GLYPHS[item.kind] || ['circle', { r: 2.5 }];
+  let tone = TONES[item.kind] ?? (GLYPHS[item.kind] ? '' : 'dot');
+  if (item.kind === 'upstream' && !item.online) tone += ' hollow';
+  if (item.actions?.length && item.fate !== 'applied') tone = { unchanged: 'hollow', open: 'open', bad: 'bad' }[item.fate];
+  const shapes = [svg(name, { ...attributes, class: `g ${tone}` })];
+  if (item.kind === 'stalled' || item.kind === 'anomaly') shapes.push(svg('path', { class: 'bang', d: 'M0-3.5V.8M0 2V3.6' }));
+  if (item.fate === 'bad') shapes.push(svg('path', { class: 'over', d: 'M-7-7L7 7M-7 7L7-7' }));
+  return shapes;
+}
+
+/** Pictures with their words. */
+function legend() {
+  const small = (children, width = 26) => svg('svg', { width, height: 16, 'aria-hidden': 'true' }, children);
+  const band = (cls, extra = {}) => small([svg('rect', { x: 1, y: 2, width: 24, height: 12, rx: 2, class: cls, ...extra })]);
+  const mark = (item) => small([svg('g', { class: 'mark', transform: 'translate(9 8)' }, glyph({ actions: [], fate: 'applied', ...item }))], 18);
+  const done = (fate) => ({ kind: 'touch', actions: [0], fate });
+  const items = [
+    [band('s-online'), 'online'], [band('s-offline'), 'offline'], [band('s-unknown'), 'not told yet'],
+    [band('o-wrong'), '503: up, and not served'], [band('o-wrong part'), '… some gateways right again'],
+    [band('o-dead'), 'dead tunnel: down, and served'],
+    [mark({ kind: 'upstream', online: true }), 'upstream comes online'], [mark({ kind: 'upstream' }), 'goes offline'],
+    [mark({ kind: 'mirror' }), 'mirror'], [mark({ kind: 'touch' }), 'touch'], [mark({ kind: 'confirm' }), 'touched again, to confirm'],
+    [mark({ kind: 'arrived' }), 'a hop passed'],
+  ];
+  const kinds = new Set(rows.flatMap((row) => row.story.map((item) => item.kind)));
+  const fates = new Set(rows.flatMap((row) => row.story.map((item) => item.fate)));
+  const rare = [['nudge', 'nudge'], ['delete', 'route deleted'], ['stalled', 'stall'], ['stall_ended', 'stall over'], ['anomaly', 'anomaly'], ['orphan', 'route judged']];
+  for (const [kind, title] of rare) if (kinds.has(kind)) items.push([mark({ kind }), title]);
+  for (const [fate, title] of [['unchanged', 'nothing to change'], ['open', 'outcome not known'], ['bad', 'did not land']]) {
+    if (fates.has(fate)) items.push([mark(done(fate)), title]);
+  }
+  byId('legend').replaceChildren(...items.map(([picture, title]) => html('li', {}, [picture, title])));
+}

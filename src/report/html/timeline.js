@@ -1,0 +1,282 @@
+// The timeline: what is in view, which rows exist as elements, the axis, the pointer.
+
+const NICE_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5];
+const LEAST_MS = 20;
+/** On A4 across, beside the names; scripts can't ask how wide paper is. */
+const PAPER_WIDTH = 740;
+const PAPER_ROWS = 500;
+
+const state = {
+  view: { ...whole },
+  shown: [],
+  offsets: [],
+  /** The row and the moment that the panel tells of. */
+  selected: null,
+  /** Which row, and which entry of its story (-1: its name), the keyboard is at. */
+  at: { row: null, entry: -1 },
+  elements: new Map(),
+  /** Where the keyboard was before elements were made anew. */
+  held: null,
+  /** On paper rows out of sight are drawn, too, as wide as the paper. */
+  onPaper: false,
+};
+
+const scroller = byId('scroller');
+const rowsElement = byId('rows');
+const overview = svg('svg', { height: 26, role: 'img', 'aria-label': 'Outages over the whole span; the frame is what is in view' });
+const axis = svg('svg', { height: 24, 'aria-hidden': 'true' });
+const inView = svg('rect', { rx: 3, class: 'window' });
+byId('overview').append(overview);
+byId('axis').append(axis);
+let width = 600;
+let frame = 0;
+
+/** Asks for a redraw before the next frame. */
+function redraw() {
+  frame ||= requestAnimationFrame(draw);
+}
+
+const selectedIn = (row) => (state.selected && state.selected.row === row ? state.selected.at : null);
+
+function ticksOf(view) {
+  const wish = (view.to - view.from) / Math.max(2, width / 110);
+  const step = NICE_MS.find((ms) => ms >= wish) || Math.ceil(wish / 864e5) * 864e5;
+  const ticks = [];
+  for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) ticks.push(at);
+  return { ticks, step };
+}
+
+function drawAxis(scale, ticks, step) {
+  const label = (ms) => clock(ms).slice(0, step < 1000 ? 12 : step < 6e4 ? 8 : 5);
+  axis.setAttribute('width', width);
+  axis.replaceChildren(...ticks.flatMap((tick) => [
+    svg('line', { x1: scale.x(tick), x2: scale.x(tick), y1: 17, y2: 24, class: 'grid' }),
+    svg('text', { x: scale.x(tick) + 4, y: 15, text: label(tick) }),
+  ]));
+  byId('axis-day').textContent = `${new Date(state.view.from).toISOString().slice(0, 10)}, UTC`;
+}
+
+/** The outages of the whole span change with the filter and the width alone. */
+function drawOverview() {
+  const scale = scaleOf(whole, width);
+  const out = [];
+  const lanes = isVerify ? ['recorded'] : ['recorded', 'replayed'];
+  const wanted = new Set(state.shown.map((row) => row.replica));
+  lanes.forEach((side, i) => {
+    let last = -9;
+    const end = side === 'recorded' ? report.to_ms : report.ended_ms;
+    for (const o of report.outages[side]) {
+      if (!wanted.has(replicaOf(o))) continue;
+      const box = cut(scale, o.from_ms, o.until_ms ?? end, 1.5);
+      if (!box || box.x + box.width <= last) continue;
+      last = box.x + box.width;
+      out.push(svg('rect', { ...box, y: 4 + i * 10, height: 8, class: painOf(o.kind) === '503' ? 'o-wrong' : 'o-dead' }));
+    }
+  });
+  overview.setAttribute('width', width);
+  overview.replaceChildren(...out, inView);
+}
+
+function drawInView() {
+  const scale = scaleOf(whole, width);
+  const x = Math.max(0.5, scale.x(state.view.from));
+  const right = Math.min(width - 0.5, scale.x(state.view.to));
+  fill(inView, { x, y: 0.5, width: Math.max(3, right - x), height: 25 });
+}
+
+function resize() {
+  const room = axis.parentElement.clientWidth - axis.previousElementSibling.offsetWidth - (scroller.offsetWidth - scroller.clientWidth);
+  width = state.onPaper ? PAPER_WIDTH : Math.max(120, room);
+  drawOverview();
+  redraw();
+}
+
+/** A row's element: its name and lanes on the left, its track on the right. */
+function makeRow(row) {
+  const name = button(row.label, () => toggle(row), { class: 'name', tabindex: -1, title: row.place });
+  const track = svg('svg', { class: 'track', role: 'group', 'aria-label': `${row.label} over time` });
+  const gutter = html('div', { class: 'gutter' });
+  const element = html('div', { class: 'row', role: 'listitem' }, [gutter, track]);
+  const made = { element, name, track, gutter, row };
+  track.addEventListener('pointermove', (event) => hover(event, row));
+  track.addEventListener('pointerleave', hideTip);
+  element.addEventListener('focusin', (event) => focused(event, row));
+  drawGutter(made);
+  return made;
+}
+
+function drawGutter(made) {
+  const { row, gutter, name } = made;
+  name.setAttribute('aria-expanded', row.open);
+  const lines = row.open
+    ? [...row.lanes.map((l) => `${HOP_TITLES[l.hop]} · ${l.cluster}`), ...row.users.map((l) => `${l.title} · ${l.edge}`)]
+    : [subtitle(row)];
+  gutter.replaceChildren(name, ...lines.map((text, i) => {
+    const line = html('span', { class: 'sub', text, title: text });
+    line.style.top = `${row.open ? HEAD + i * LANE + 2 : 25}px`;
+    return line;
+  }));
+}
+
+function subtitle(row) {
+  if (row.isRest) return count(row.story.length, 'entry', 'entries');
+  if (!row.story.length) return 'nothing to do, never written';
+  const seen = row.figures.filter((f) => f.pain === '503');
+  if (!seen.length) return `${row.stuck ? 'STALLED · ' : ''}${row.figures.length ? 'dead tunnel only' : blind ? count(row.story.length, 'entry', 'entries') : 'no 503'}`;
+  const sum = (side) => seen.reduce((ms, f) => ms + (f[side]?.ms ?? 0), 0);
+  const now = isVerify ? '' : ` → ${duration(sum('replayed'))}`;
+  return `${row.stuck ? 'STALLED · ' : ''}503 ${duration(sum('recorded'))}${now}`;
+}
+
+/** Orders, filters and measures the rows. */
+function arrange() {
+  const wanted = byId('filter').value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  state.shown = rows.filter((row) => wanted.every((word) => row.search.includes(word)));
+  if (byId('order').value === 'worst') state.shown.sort(byWorst);
+  const connectors = rows.filter((row) => !row.isRest).length;
+  const found = state.shown.filter((row) => !row.isRest).length;
+  byId('shown').textContent = found === connectors ? count(connectors, 'connector') : `${found} of ${count(connectors, 'connector')}`;
+  byId('nothing').hidden = state.shown.length > 0;
+  byId('nothing').textContent = rows.length ? 'No connector has that in its name, namespace or clusters.' : 'This log tells of no connector.';
+  if (!state.shown.includes(state.at.row)) state.at = { row: state.shown[0] ?? null, entry: -1 };
+  measure();
+  drawOverview();
+}
+
+function measure() {
+  let top = 0;
+  state.offsets = state.shown.map((row) => {
+    const at = top;
+    top += heightOf(row);
+    return at;
+  });
+  rowsElement.style.height = `${top}px`;
+  state.held ??= heldNow();
+  state.elements.forEach((made) => made.element.remove());
+  state.elements.clear();
+  byId('expand').textContent = state.shown.some((row) => row.open) ? 'Fold all' : 'Expand all';
+  redraw();
+}
+
+function draw() {
+  frame = 0;
+  const scale = scaleOf(state.view, width);
+  const { ticks, step } = ticksOf(state.view);
+  drawAxis(scale, ticks, step);
+  drawInView();
+  const held = state.held ?? heldNow();
+  state.held = null;
+  const top = state.onPaper ? 0 : scroller.scrollTop - 60;
+  const bottom = scroller.scrollTop + scroller.clientHeight + 60;
+  const wanted = new Set();
+  let previous = null;
+  for (let i = Math.max(0, lowerBound(state.offsets, top, (y) => y) - 1); i < state.shown.length; i++) {
+    if (state.onPaper ? i >= PAPER_ROWS : state.offsets[i] > bottom) break;
+    const row = state.shown[i];
+    wanted.add(row);
+    let made = state.elements.get(row);
+    if (!made) {
+      made = makeRow(row);
+      state.elements.set(row, made);
+    }
+    // In the order of the rows, for those who hear them one after the other.
+    if (made.element !== (previous ? previous.nextSibling : rowsElement.firstChild)) {
+      if (previous) previous.after(made.element);
+      else rowsElement.prepend(made.element);
+    }
+    previous = made.element;
+    made.element.style.top = `${state.offsets[i]}px`;
+    made.element.style.height = `${heightOf(row)}px`;
+    made.element.classList.toggle('on', state.selected?.row === row);
+    made.element.setAttribute('aria-setsize', state.shown.length);
+    made.element.setAttribute('aria-posinset', i + 1);
+    made.name.tabIndex = state.at.row === row ? 0 : -1;
+    fill(made.track, { width, height: heightOf(row) - 1 });
+    drawTrack(made.track, row, scale, ticks, selectedIn(row));
+  }
+  for (const [row, made] of state.elements) {
+    // The row that has the keyboard stays, or the keyboard would be lost.
+    if (wanted.has(row) || held?.row === row) continue;
+    made.element.remove();
+    state.elements.delete(row);
+  }
+  if (held) refocus(held);
+}
+
+/** Moves what is in view, within the whole and no closer than can be told apart. */
+function look(from, to) {
+  const most = whole.to - whole.from;
+  const room = most * 0.02;
+  const span = Math.min(Math.max(to - from, Math.min(LEAST_MS, most)), most + 2 * room);
+  const start = Math.min(Math.max(from + (to - from - span) / 2, whole.from - room), whole.to + room - span);
+  state.view = { from: start, to: start + span };
+  hideTip();
+  redraw();
+}
+
+/** What was recorded, and a little of what was still due; the overview has the rest. */
+function lookAtRecording() {
+  const recorded = Math.max(report.to_ms - report.from_ms, LEAST_MS);
+  look(report.from_ms - recorded * 0.02, Math.min(whole.to, report.to_ms + recorded * 0.2));
+}
+
+const fit = () => look(whole.from - (whole.to - whole.from) * 0.01, whole.to + (whole.to - whole.from) * 0.01);
+
+function zoom(factor, around) {
+  const { from, to } = state.view;
+  const centre = around ?? (state.selected && state.selected.at >= from && state.selected.at <= to ? state.selected.at : (from + to) / 2);
+  look(centre - (centre - from) * factor, centre + (to - centre) * factor);
+}
+
+function pan(share) {
+  const by = (state.view.to - state.view.from) * share;
+  look(state.view.from + by, state.view.to + by);
+}
+
+function toggle(row, open = !row.open) {
+  row.open = open;
+  measure();
+}
+
+const momentAt = (event, view = state.view) => scaleOf(view, width).at(event.clientX - axis.getBoundingClientRect().left);
+
+/** Dragging moves the view; a click that moved nothing selects. */
+function drags() {
+  let drag = null;
+  scroller.addEventListener('pointerdown', (event) => {
+    const element = event.target.closest?.('.row');
+    if (event.button !== 0 || !event.target.closest?.('.track')) return;
+    drag = { x: event.clientX, view: { ...state.view }, element, moved: false, mark: event.target.closest('.mark') };
+  });
+  addEventListener('pointermove', (event) => {
+    if (!drag) return;
+    drag.moved ||= Math.abs(event.clientX - drag.x) > 4;
+    if (!drag.moved) return;
+    const by = ((drag.x - event.clientX) / width) * (drag.view.to - drag.view.from);
+    look(drag.view.from + by, drag.view.to + by);
+  });
+  addEventListener('pointerup', (event) => {
+    const done = drag;
+    drag = null;
+    if (!done || done.moved) return;
+    const made = [...state.elements.values()].find((it) => it.element === done.element);
+    if (!made) return;
+    if (done.mark) goTo(made.row, Number(done.mark.dataset.first));
+    else select(made.row, momentAt(event));
+  });
+  addEventListener('pointercancel', () => { drag = null; });
+  scroller.addEventListener('wheel', (event) => {
+    const sideways = event.shiftKey ? event.deltaY : event.deltaX;
+    if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.sign(event.deltaY) * 0.25), momentAt(event));
+    else if (Math.abs(sideways) > (event.shiftKey ? 0 : Math.abs(event.deltaY))) pan(sideways / width);
+    else return;
+    event.preventDefault();
+  }, { passive: false });
+  scroller.addEventListener('scroll', redraw, { passive: true });
+  scroller.addEventListener('dblclick', (event) => event.target.closest('.track') && zoom(0.4, momentAt(event)));
+  overview.addEventListener('pointerdown', (event) => {
+    const half = (state.view.to - state.view.from) / 2;
+    const centre = momentAt(event, whole);
+    look(centre - half, centre + half);
+  });
+}

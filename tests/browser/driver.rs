@@ -1,0 +1,191 @@
+//! A headless Chromium by the WebDriver protocol, as far as these tests need it.
+
+use std::env;
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+
+/// What is wrong and what to do, where there is no driver.
+const MISSING: &str = "chromedriver can't be started; install Chromium and its driver (Debian: \
+                       apt-get install chromium chromium-driver), or name it in CHROMEDRIVER";
+
+/// One browser with one page.
+pub(crate) struct Browser {
+    driver: Child,
+    /// Kept open: the driver may say more.
+    _said: Lines<BufReader<ChildStdout>>,
+    port: u16,
+    session: String,
+}
+
+impl Browser {
+    pub(crate) fn start() -> Self {
+        let name = env::var("CHROMEDRIVER").unwrap_or_else(|_| "chromedriver".to_owned());
+        let mut driver = Command::new(name)
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{MISSING}: {error}"));
+        let mut said = BufReader::new(driver.stdout.take().unwrap()).lines();
+        // "ChromeDriver was started successfully on port 38291."
+        let port = said.by_ref().map_while(Result::ok).find_map(|line| {
+            line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
+        });
+        let port = port.expect(MISSING);
+        let mut browser = Self { driver, _said: said, port, session: String::new() };
+        let arguments = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--window-size=1500,1000",
+        ];
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+            "timeouts": {"script": 30_000, "pageLoad": 60_000},
+        }}});
+        let session = browser.call("POST", "/session", &wanted);
+        browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        browser
+    }
+
+    /// One command, and the value of its answer.
+    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+        let body = body.to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = BufReader::new(stream);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            answer.read_line(&mut line).unwrap();
+            match line.trim_end().split_once(':') {
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                    length = value.trim().parse().unwrap();
+                }
+                None if line.trim_end().is_empty() => break,
+                _ => {}
+            }
+        }
+        let mut text = vec![0; length];
+        answer.read_exact(&mut text).unwrap();
+        let mut answer: Value = serde_json::from_slice(&text).unwrap();
+        let value = answer["value"].take();
+        assert!(value.get("error").is_none(), "{method} {path} {body}: {value:#}");
+        value
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        self.call("POST", &format!("{}{path}", self.session), body)
+    }
+
+    /// Goes to an address, and waits until its page is there.
+    pub(crate) fn open(&self, url: &str) {
+        // An address that differs in its fragment alone would not load the page anew.
+        self.post("/url", &json!({"url": "about:blank"}));
+        self.post("/url", &json!({"url": url}));
+    }
+
+    /// What a function's body returns in the page.
+    pub(crate) fn js(&self, body: &str) -> Value {
+        self.post("/execute/sync", &json!({"script": body, "args": []}))
+    }
+
+    /// A text that an expression gives.
+    pub(crate) fn text(&self, expression: &str) -> String {
+        let value = self.js(&format!("return String({expression})"));
+        value.as_str().unwrap().to_owned()
+    }
+
+    /// Waits, frame by frame, until an expression is true.
+    pub(crate) fn until(&self, expression: &str) {
+        let script = format!(
+            "const done = arguments[0];
+             (function look() {{ ({expression}) ? done(true) : requestAnimationFrame(look); }})();"
+        );
+        self.post("/execute/async", &json!({"script": script, "args": []}));
+    }
+
+    /// Presses keys one after the other, as WebDriver spells them.
+    pub(crate) fn press(&self, keys: &[&str]) {
+        let press = |key| {
+            [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
+        };
+        let actions: Vec<_> = keys.iter().flat_map(press).collect();
+        self.post(
+            "/actions",
+            &json!({"actions": [{"type": "key", "id": "keys", "actions": actions}]}),
+        );
+    }
+
+    /// Moves the pointer onto the first element of a selector, and clicks there if so wished.
+    pub(crate) fn point(&self, selector: &str, click: bool) {
+        let middle = self.js(&format!(
+            "const element = document.querySelector({selector:?});
+             element.scrollIntoView({{block: 'nearest', behavior: 'instant'}});
+             const box = element.getBoundingClientRect();
+             return [Math.round(box.left + box.width / 2), Math.round(box.top + box.height / 2)];"
+        ));
+        let mut actions = vec![json!({"type": "pointerMove", "x": middle[0], "y": middle[1]})];
+        if click {
+            actions.push(json!({"type": "pointerDown", "button": 0}));
+            actions.push(json!({"type": "pointerUp", "button": 0}));
+        }
+        let mouse = json!({"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": actions});
+        self.post("/actions", &json!({"actions": [mouse]}));
+    }
+
+    /// What the system says of its colours: `light` or `dark`.
+    pub(crate) fn prefer(&self, scheme: &str) {
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.post(
+            "/goog/cdp/execute",
+            &json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}),
+        );
+    }
+
+    /// Nothing was asked of any network, and nobody complained.
+    pub(crate) fn was_quiet(&self) {
+        let console = self.post("/se/log", &json!({"type": "browser"}));
+        assert_eq!(console, json!([]), "the console has something to say");
+        let events = self.post("/se/log", &json!({"type": "performance"}));
+        let mut asked = Vec::new();
+        for event in events.as_array().unwrap() {
+            let event: Value = serde_json::from_str(event["message"].as_str().unwrap()).unwrap();
+            if event["message"]["method"] == "Network.requestWillBeSent" {
+                asked.push(
+                    event["message"]["params"]["request"]["url"].as_str().unwrap().to_owned(),
+                );
+            }
+        }
+        assert!(!asked.is_empty(), "not even the page was asked for: the log is not to be trusted");
+        asked.retain(|url| {
+            !(url.starts_with("file://") && url.contains(".html")) && url != "about:blank"
+        });
+        assert!(asked.is_empty(), "asked for {asked:?}");
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // The driver takes its browser along when it is told to end; killed, it would not.
+        let told = TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
+            write!(stream, "GET /shutdown HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")?;
+            stream.read(&mut [0; 64])
+        });
+        if told.is_err() {
+            let _ = self.driver.kill();
+        }
+        let _ = self.driver.wait();
+    }
+}

@@ -1,0 +1,300 @@
+//! The HTML page of a replay, in a real headless Chromium: `make browser`.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::expect_used, reason = "a test may panic")]
+
+mod driver;
+mod logs;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use driver::Browser;
+use serde_json::json;
+
+const DOWN: &str = "\u{e015}";
+const RIGHT: &str = "\u{e014}";
+const LEFT: &str = "\u{e012}";
+const ENTER: &str = "\u{e007}";
+const ESCAPE: &str = "\u{e00c}";
+const TAB: &str = "\u{e004}";
+
+/// Replays a log into a page, and returns its address.
+fn page(log: &Path, name: &str) -> String {
+    let made = Command::new(env!("CARGO_BIN_EXE_throughline"))
+        .args(["replay", "--output", "html"])
+        .arg(log)
+        .output()
+        .unwrap();
+    assert!(made.stderr.is_empty(), "{}", String::from_utf8_lossy(&made.stderr));
+    let page = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.html"));
+    fs::write(&page, made.stdout).unwrap();
+    format!("file://{}", page.display())
+}
+
+fn recording(name: &str) -> String {
+    let log = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/{name}.jsonl"));
+    page(&log, name)
+}
+
+fn written(log: &str, name: &str) -> String {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
+    fs::write(&path, log).unwrap();
+    page(&path, name)
+}
+
+fn audit(browser: &Browser, of: &str) {
+    browser.until("document.getAnimations().length === 0");
+    let wrong = browser.js(include_str!("audit.js"));
+    assert_eq!(wrong, json!([]), "{of}: {wrong:#}");
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn an_incident_is_told_by_pointer_and_by_keyboard() {
+    let browser = Browser::start();
+    browser.open(&recording("incident-503"));
+    assert_eq!(browser.text("document.querySelector('h1').textContent"), "incident-503.jsonl");
+    assert_eq!(browser.text("document.querySelectorAll('.row').length"), "2");
+    let cards = browser.text("byId('cards').innerText");
+    for part in ["52.2 s", "120 ms", "converged"] {
+        assert!(cards.contains(part), "{part}: {cards}");
+    }
+
+    browser.point(".mark", false);
+    browser.until("!byId('tip').hidden");
+    let tip = browser.text("byId('tip').innerText");
+    assert!(tip.contains("upstream says offline, the hub's annotation"), "{tip}");
+
+    // Tab comes to the timeline, arrows go on from there.
+    browser.js("byId('fit').focus()");
+    browser.press(&[TAB]);
+    assert_eq!(browser.text("document.activeElement.textContent"), "home-lab");
+    browser.press(&[RIGHT, RIGHT, RIGHT]);
+    browser.until("document.activeElement.closest('.mark') && !byId('tip').hidden");
+    let tip = browser.text("byId('tip').innerText");
+    assert!(tip.contains("the hub's annotation says something else"), "{tip}");
+    let first = browser.text("byId('panel').innerText");
+    for part in ["home-lab", "goes online upstream", "The way at this moment", "+14.226 s"] {
+        assert!(first.contains(part), "{part}: {first}");
+    }
+    browser.until("location.hash.includes('connector=default%2Fhome-lab&t=')");
+    browser.press(&[RIGHT]);
+    let second = browser.text("byId('panel').innerText");
+    assert!(second.contains("confirmed with a new value") && second != first, "{second}");
+    browser.press(&[LEFT]);
+    assert_eq!(browser.text("byId('panel').innerText"), first);
+    browser.press(&[DOWN, ENTER]);
+    browser.until("document.activeElement.textContent === 'office'");
+    assert_eq!(browser.text("document.activeElement.getAttribute('aria-expanded')"), "true");
+    browser.press(&[ESCAPE]);
+    browser.until("location.hash === '' && byId('tip').hidden");
+
+    // Zoomed in, what was one mark is many; and the whole is a key away.
+    let marks = "document.querySelectorAll('.mark').length";
+    let before: u32 = browser.text(marks).parse().unwrap();
+    browser.point(".mark", true);
+    browser.press(&["+", "+", "+", "+", "+", "+", "+"]);
+    browser.until("state.view.to - state.view.from < 4000");
+    browser.press(&["0"]);
+    browser.until("state.view.to - state.view.from > 60000");
+    assert!(before > 5, "{before} marks");
+    browser.was_quiet();
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn a_link_leads_back_to_the_moment() {
+    let browser = Browser::start();
+    let url = recording("incident-503");
+    browser.open(&url);
+    browser.point(".mark", true);
+    browser.until("location.hash !== ''");
+    let (link, told) = (browser.text("location.href"), browser.text("byId('panel').innerText"));
+    assert!(told.contains("is offline upstream"), "{told}");
+    browser.open(&link);
+    assert_eq!(browser.text("byId('panel').innerText"), told);
+    browser.until("document.querySelector('.row.on .cursor')");
+    // A name that is not here, and a time outside, are no error.
+    for hash in ["#connector=nobody&t=1", "#connector=home-lab&t=soon", "#%%%", "#connector=office"]
+    {
+        browser.open(&format!("{url}{hash}"));
+        assert_eq!(browser.text("document.querySelectorAll('.row').length"), "2", "{hash}");
+    }
+    browser.was_quiet();
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn the_filter_narrows_rows_and_text() {
+    let browser = Browser::start();
+    browser.open(&recording("careless-platform"));
+    assert_eq!(browser.text("document.querySelectorAll('#table tbody tr').length"), "8");
+    browser.press(&["/", "S", "h", "o", "p", "/", "c", " ", "n", "-", "2"]);
+    browser.until("byId('shown').textContent === '1 of 8 connectors'");
+    browser.until("document.querySelectorAll('.row').length === 1");
+    assert_eq!(browser.text("document.querySelector('.row .name').textContent"), "shop/conn-2");
+    assert_eq!(browser.text("document.querySelectorAll('#table tbody tr').length"), "1");
+    browser.press(&["x"]);
+    browser.until("!byId('nothing').hidden && !document.querySelector('.row')");
+    browser.js("byId('filter').value = ''; byId('filter').dispatchEvent(new Event('input'))");
+    browser.until("byId('shown').textContent === '8 connectors'");
+    // From the text to the picture.
+    browser.js("document.querySelector('#table button').click()");
+    let panel = browser.text("byId('panel-title').textContent");
+    assert_eq!(panel, browser.text("document.querySelector('#table button').textContent"));
+    // A whole story, as text.
+    browser.js("document.querySelector('.story summary').click()");
+    browser.until("document.querySelector('.story ol')");
+    let entries = browser.text("document.querySelectorAll('.story ol li').length");
+    assert!(
+        browser
+            .text("document.querySelector('.story summary').textContent")
+            .contains(&format!("{entries} entries"))
+    );
+    // On paper every row is there.
+    browser.js("dispatchEvent(new Event('beforeprint'))");
+    assert_eq!(browser.text("document.querySelectorAll('.row').length"), "9");
+    let drawn = browser.text("axis.getAttribute('width')");
+    browser.js("dispatchEvent(new Event('afterprint'))");
+    assert_ne!(browser.text("axis.getAttribute('width')"), drawn);
+    browser.was_quiet();
+}
+
+/// A log of throughline's own doings has one line of what users saw, and nothing beside it.
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn a_log_of_its_own_doings_is_shown_as_it_was() {
+    let browser = Browser::start();
+    let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/careless-platform.jsonl");
+    let acted = Path::new(env!("CARGO_TARGET_TMPDIR")).join("acted.jsonl");
+    let made = Command::new(env!("CARGO_BIN_EXE_throughline"))
+        .args(["replay", "--output", "json", "--event-log"])
+        .args([&acted, &log])
+        .output()
+        .unwrap();
+    assert!(made.status.success());
+    browser.open(&page(&acted, "acted"));
+    let text = browser.text("document.body.innerText");
+    assert!(text.contains("verified") && text.contains("users · edge-1"), "{text}");
+    assert!(!text.contains("with throughline") && !text.contains("null"), "{text}");
+    browser.point(".row .mark", true);
+    browser.until("location.hash !== ''");
+    let panel = browser.text("byId('panel').innerText");
+    assert!(panel.contains("The way at this moment") && !panel.contains("null"), "{panel}");
+    audit(&browser, "verify");
+    browser.was_quiet();
+}
+
+/// Stalls and failures have marks of their own; and what can't be known is not called none.
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn troubles_are_seen_and_nothing_is_made_up() {
+    let browser = Browser::start();
+    browser.open(&recording("hub-out-of-reach-write-is-retried"));
+    let cards = browser.text("byId('cards').innerText");
+    assert!(cards.contains("the log has no edge cluster") && !cards.contains("none"), "{cards}");
+    assert_eq!(browser.text("document.querySelectorAll('.row .over').length"), "4");
+    browser.until("document.querySelector('.row rect.stall')");
+    browser.js("goTo(rows[0], 1)");
+    let panel = browser.text("byId('panel').innerText");
+    assert!(panel.contains("failed: the cluster can't be reached"), "{panel}");
+    let key = "Array.from(byId('legend').children, (item) => item.textContent).join(';')";
+    let legend = browser.text(key);
+    assert!(legend.contains("did not land") && legend.contains("stall over"), "{legend}");
+    audit(&browser, "troubles");
+    browser.was_quiet();
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn readable_in_light_and_in_dark() {
+    let browser = Browser::start();
+    let ground = "getComputedStyle(document.body).backgroundColor";
+    for name in ["incident-503", "careless-platform"] {
+        let url = recording(name);
+        let mut grounds = Vec::new();
+        for scheme in ["light", "dark"] {
+            browser.prefer(scheme);
+            browser.open(&url);
+            browser.js("byId('bottom').open = true; document.querySelector('.story').open = true");
+            browser.js("if (byId('expand').textContent === 'Fold all') byId('expand').click();
+                 byId('expand').click()");
+            browser.until("document.querySelectorAll('.name[aria-expanded=true]').length > 0 && document.querySelector('.row .mark')");
+            browser.point(".row .mark", true);
+            browser.until("document.querySelector('.story ol') && !byId('tip').hidden");
+            audit(&browser, &format!("{name}, {scheme}"));
+            grounds.push(browser.text(ground));
+        }
+        assert_ne!(grounds[0], grounds[1]);
+        browser.point("#theme", true);
+        browser.until(&format!("{ground} === {:?}", grounds[0]));
+        audit(&browser, &format!("{name}, light by choice"));
+    }
+    browser.was_quiet();
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn names_are_text_and_nothing_else() {
+    let browser = Browser::start();
+    browser.open(&written(&logs::flips(2, 2, logs::EVIL), "evil"));
+    assert_eq!(browser.text("document.querySelectorAll('img, iframe, [onerror]').length"), "0");
+    assert_eq!(browser.text("document.scripts.length"), "2");
+    assert_eq!(browser.text("typeof hacked"), "undefined");
+    let name = browser.text("document.querySelector('.row .name').textContent");
+    assert_eq!(name, format!("{}1", logs::EVIL));
+    browser.point(".mark", true);
+    browser.until("!byId('tip').hidden");
+    browser.js("document.querySelectorAll('.story').forEach((story) => { story.open = true; })");
+    browser.until("document.querySelector('.story ol')");
+    assert!(browser.text("byId('panel').innerText").contains(logs::EVIL));
+    assert_eq!(browser.text("document.querySelectorAll('img, iframe, [onerror]').length"), "0");
+    browser.was_quiet();
+    // Markup and network would be refused even if they were tried.
+    let tried =
+        "try { document.body.innerHTML = '<b>x</b>'; return 'taken' } catch { return 'refused' }";
+    assert_eq!(browser.js(tried), "refused");
+    browser.js(
+        "window.refused = [];
+         addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective));
+         fetch('http://127.0.0.1:9/').catch(() => {});
+         document.body.append(Object.assign(document.createElement('img'), { src: 'http://127.0.0.1:9/' }))",
+    );
+    browser.until("refused.includes('connect-src') && refused.includes('img-src')");
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn five_thousand_events_are_shown_and_answer() {
+    let browser = Browser::start();
+    let url = written(&logs::flips(250, 20, "c-"), "many");
+    let began = Instant::now();
+    browser.open(&url);
+    browser.until("document.querySelector('.mark')");
+    println!("opened and drawn after {:?}", began.elapsed());
+    assert_eq!(browser.text("rows.length"), "250");
+    let frame = "const began = performance.now(); for (let i = 0; i < 20; i++) { zoom(i < 10 ? 0.8 : 1.25); draw(); }
+                 return (performance.now() - began) / 20";
+    println!("a frame of a zoom, folded: {:.1} ms", browser.js(frame).as_f64().unwrap());
+    browser.point("#expand", true);
+    println!("a frame of a zoom, expanded: {:.1} ms", browser.js(frame).as_f64().unwrap());
+    // Only what is in sight exists.
+    let exist: u32 = browser.text("document.querySelectorAll('.row').length").parse().unwrap();
+    assert!(exist < 40, "{exist} rows exist");
+    browser.js("scroller.scrollTop = 1e9");
+    browser
+        .until("[...document.querySelectorAll('.row')].some((row) => row.ariaPosInSet === '250')");
+    assert!(browser.text("document.querySelectorAll('.row').length").parse::<u32>().unwrap() < 40);
+    // The keyboard goes where no element was yet, and through one row to its end.
+    browser.js("scroller.scrollTop = 0");
+    browser.until("document.querySelector('.row').ariaPosInSet === '1'");
+    browser.js("document.querySelector('.row .name').focus()");
+    browser.press(&[DOWN; 12]);
+    browser.until("document.activeElement.closest('.row')?.ariaPosInSet === '13'");
+    browser.press(&[RIGHT, RIGHT, "\u{e010}"]);
+    browser.until("document.activeElement.matches('.mark') && state.selected.at === state.selected.row.story.at(-1).at");
+    browser.was_quiet();
+}
