@@ -14,7 +14,7 @@ mod json;
 mod live;
 mod passage;
 mod story;
-mod style;
+pub(crate) mod style;
 
 pub use json::json;
 pub use live::{Aside, Live};
