@@ -175,7 +175,11 @@ impl Shown<'_> {
         let (upstream, replica) = name;
         match self.args.output {
             Output::Json => {
-                writeln!(out, "{}", json!({"upstream": upstream, "replica": replica, "gone": true}))?;
+                writeln!(
+                    out,
+                    "{}",
+                    json!({"upstream": upstream, "replica": replica, "gone": true})
+                )?;
             }
             Output::Text => {
                 let upstream = upstream.as_ref().map(ToString::to_string);

@@ -37,7 +37,7 @@ struct Target {
     name: ObjectKey,
     /// Of several that are called alike, the one in this cluster
     #[arg(long = "in", value_name = "CLUSTER")]
-    cluster: Option<String>,
+    one_in: Option<String>,
     /// How to print it
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -53,7 +53,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         What::Connector(target) => (target, connector),
         What::Gateway(target) => (target, gateway),
     };
-    let cluster = target.cluster.as_deref().map(ClusterName::from);
+    let cluster = target.one_in.as_deref().map(ClusterName::from);
     let found = |snapshot: &Snapshot| find(snapshot, &target.name, cluster.as_ref());
     let within = target.source.within();
     let Found(traces) = match target.source.open()? {

@@ -35,8 +35,7 @@ pub fn diagnose(snapshot: &Snapshot, connector: &ConnectorView) -> Trace {
     let mut trace = Trace {
         source: snapshot.source,
         at_ms: snapshot.view.at_ms,
-        upstream: upstream
-            .map(|u| Place { cluster: u.cluster.clone(), object: u.object.clone() }),
+        upstream: upstream.map(|u| Place { cluster: u.cluster.clone(), object: u.object.clone() }),
         replica: connector.place.clone(),
         phase: connector.phase,
         state: State::Ok,
@@ -181,9 +180,9 @@ impl<'a> Case<'a> {
             let state = if late { State::Wrong } else { State::Pending };
             let problem = self.unseen(&cluster.name, &[Kind::Connector]);
             let upstream = self.connector.upstream.as_ref().map(|u| &u.object);
-            hop.trouble(Some(problem.unwrap_or_else(|| {
-                remedy::unreplicated(state, &cluster.name, upstream)
-            })));
+            hop.trouble(Some(
+                problem.unwrap_or_else(|| remedy::unreplicated(state, &cluster.name, upstream)),
+            ));
             hop
         };
         self.clusters(Role::Downstream).map(missing).collect()
@@ -269,7 +268,8 @@ impl<'a> Case<'a> {
         if let Some(up) = up.filter(|up| !up.exists && state != State::Unknown) {
             let Place { cluster, object } =
                 Place { cluster: up.cluster.clone(), object: up.object.clone() };
-            notes.push(format!("there is no Connector {object} in {cluster}: it counts as offline"));
+            notes
+                .push(format!("there is no Connector {object} in {cluster}: it counts as offline"));
         }
         if let Some(up) = up.filter(|up| up.exists && !up.online && state == State::Ok) {
             let because = up.because.as_ref().map_or(String::new(), |b| format!(": {b}"));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::diagnose::{diagnose, Problem};
+use super::diagnose::{Problem, diagnose};
 use super::{HopTrace, Snapshot, State, Trace, remedy};
 use crate::config::nearest;
 use crate::core::action::Hop;
@@ -32,7 +32,10 @@ impl fmt::Display for NotFound {
         let Self { what, name, places, near, unseen } = self;
         if !places.is_empty() {
             let places = places.join("; ");
-            return write!(f, "several {what}s are called {name}: {places}; choose one by --in CLUSTER");
+            return write!(
+                f,
+                "several {what}s are called {name}: {places}; choose one by --in CLUSTER"
+            );
         }
         write!(f, "no {what} is called {name}, upstream, at the hub or at an edge")?;
         if !near.is_empty() {
@@ -88,7 +91,13 @@ pub fn connector(
         [] => Err(not_found(snapshot, "connector", name, view.connectors.iter().flat_map(names))),
         _ => {
             let places = found.into_iter().map(told).collect();
-            Err(NotFound { what: "connector", name: name.clone(), places, near: vec![], unseen: vec![] })
+            Err(NotFound {
+                what: "connector",
+                name: name.clone(),
+                places,
+                near: vec![],
+                unseen: vec![],
+            })
         }
     }
 }
@@ -138,7 +147,13 @@ pub fn gateway(
         }
         _ => {
             let places = edges.iter().map(|edge| format!("{name} at {edge}")).collect();
-            Err(NotFound { what: "gateway", name: name.clone(), places, near: vec![], unseen: vec![] })
+            Err(NotFound {
+                what: "gateway",
+                name: name.clone(),
+                places,
+                near: vec![],
+                unseen: vec![],
+            })
         }
     }
 }

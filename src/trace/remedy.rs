@@ -87,11 +87,7 @@ pub(super) fn no_labels(hub: &ClusterName, place: Option<&ObjectKey>) -> Problem
     )
 }
 
-pub(super) fn identity(
-    hub: &ClusterName,
-    place: Option<&ObjectKey>,
-    up: &UpstreamView,
-) -> Problem {
+pub(super) fn identity(hub: &ClusterName, place: Option<&ObjectKey>, up: &UpstreamView) -> Problem {
     problem(
         State::Wrong,
         Cause::Identity,
@@ -137,12 +133,8 @@ pub(super) fn off(key: &str) -> Problem {
     )
 }
 
-pub(super) fn not_leading(
-    state: State,
-    hub: &ClusterName,
-    holder: Option<&str>,
-) -> Problem {
-    let why = "the hub does not say what upstream says, and this replica does not lead";
+pub(super) fn not_leading(state: State, hub: &ClusterName, holder: Option<&str>) -> Problem {
+    let why = "the replica does not say what upstream says, and this replica does not lead";
     let (why, remedy) = match holder {
         Some(holder) => (
             format!("{why}; {holder} does"),
@@ -159,12 +151,7 @@ pub(super) fn not_leading(
     problem(state, Cause::NotLeading, why, [remedy])
 }
 
-pub(super) fn write_fails(
-    state: State,
-    cluster: &ClusterName,
-    kind: Kind,
-    error: &str,
-) -> Problem {
+pub(super) fn write_fails(state: State, cluster: &ClusterName, kind: Kind, error: &str) -> Problem {
     let verb = if kind == Kind::Gateway { "touch" } else { "write of the annotation" };
     let remedy = remedy_of(error, "patch", kind).map(|r| format!("{r} at {cluster}"));
     if is_refusal(error) {
@@ -214,7 +201,7 @@ pub(super) fn not_mirrored(
     hub: &ClusterName,
     holder: Option<&str>,
 ) -> Problem {
-    let why = format!("{hub} does not say what upstream says");
+    let why = format!("the replica at {hub} does not say what upstream says");
     let (more, remedies) = match (source, holder) {
         (Source::Recording, _) => (
             "no throughline was writing in this recording".to_owned(),
@@ -309,11 +296,11 @@ pub(super) fn not_referenced(edge: &ClusterName, place: Option<&ObjectKey>) -> P
     )
 }
 
-pub(super) fn no_gateway(edge: &ClusterName, gateway: &ObjectKey) -> Problem {
+pub(super) fn no_gateway(edge: &ClusterName) -> Problem {
     problem(
         State::Wrong,
         Cause::NoGateway,
-        format!("the HTTPProxy {gateway} references it, and {edge} has no Gateway of that name"),
+        format!("its HTTPProxy references the connector, and {edge} has no Gateway of that name"),
         ["Gateways are made by the platform from HTTPProxies: see the HTTPProxy's status, and the log \
           of the platform's controller"
             .to_owned()],
@@ -341,13 +328,8 @@ pub(super) fn touch_under_way(state: State, edge: &ClusterName) -> Problem {
     )
 }
 
-pub(super) fn not_touched(
-    state: State,
-    source: Source,
-    edge: &ClusterName,
-    gateway: &ObjectKey,
-) -> Problem {
-    let why = format!("the trigger of Gateway {gateway} at {edge} does not announce what the edge says");
+pub(super) fn not_touched(state: State, source: Source, edge: &ClusterName) -> Problem {
+    let why = format!("the trigger does not announce what the copy at {edge} says");
     let remedies = match source {
         Source::Recording => vec!["throughline replay shows what it would have done".to_owned()],
         Source::Live => vec![
@@ -371,7 +353,9 @@ pub(super) fn no_connector(edge: &ClusterName, proxy: &ObjectKey, name: &str) ->
     problem(
         State::Wrong,
         Cause::NoConnector,
-        format!("the HTTPProxy {proxy} at {edge} references the Connector {name}, which is not there"),
+        format!(
+            "the HTTPProxy {proxy} at {edge} references the Connector {name}, which is not there"
+        ),
         [format!(
             "make the Connector upstream, or correct the name in the HTTPProxy; until then {name} \
              counts as offline"
@@ -388,9 +372,13 @@ pub(super) fn bare_gateway(
     let why = match (gateway, proxy) {
         (true, false) => format!("{edge} has no HTTPProxy {object}: the Gateway announces nothing"),
         (true, true) => {
-            format!("the HTTPProxy {object} at {edge} references no Connector: nothing is announced")
+            format!(
+                "the HTTPProxy {object} at {edge} references no Connector: nothing is announced"
+            )
         }
-        _ => format!("the HTTPProxy {object} at {edge} references no Connector, and has no Gateway"),
+        _ => {
+            format!("the HTTPProxy {object} at {edge} references no Connector, and has no Gateway")
+        }
     };
     problem(
         State::Wrong,

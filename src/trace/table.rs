@@ -64,9 +64,8 @@ pub fn table(snapshot: &Snapshot) -> Vec<Row> {
 fn row(snapshot: &Snapshot, connector: &ConnectorView) -> Row {
     let trace = diagnose(snapshot, connector);
     // What nobody references is not stuck.
-    let matters = |hop: &&HopTrace| {
-        hop.state != State::Ok && !hop.cause.is_some_and(Cause::is_idle)
-    };
+    let matters =
+        |hop: &&HopTrace| hop.state != State::Ok && !hop.cause.is_some_and(Cause::is_idle);
     let first = trace.hops.iter().filter(matters).min_by_key(|hop| (hop.hop, hop.state));
     let state = first.map_or(State::Ok, |hop| hop.state);
     let gateways = connector.edges.iter().flat_map(|edge| &edge.gateways);

@@ -54,7 +54,11 @@ fn one(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
         false => Some(names.join("; ")),
     };
     let at = format!("{} UTC, {}", moment(trace.at_ms), from(trace.source));
-    page.put(0, 2, &[(Style::Bold, &subject.unwrap_or_default()), (Style::Dim, &format!("  {at}"))])?;
+    page.put(
+        0,
+        2,
+        &[(Style::Bold, &subject.unwrap_or_default()), (Style::Dim, &format!("  {at}"))],
+    )?;
     page.gap()?;
     let lines: Vec<_> = grouped(&trace.hops).iter().map(|group| line(trace, group)).collect();
     let width = |cell: for<'l> fn(&'l Line<'_>) -> &'l str| {
@@ -74,10 +78,10 @@ fn one(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
 
 fn from(source: Source) -> &'static str {
     match source {
-        Source::Live => "live",
-        Source::State => "by a running instance",
-        Source::Log => "by a run's event log",
-        Source::Recording => "by a recording without throughline",
+        Source::Live => "from the clusters",
+        Source::State => "from a running instance",
+        Source::Log => "from a run's event log",
+        Source::Recording => "from a recording without throughline",
     }
 }
 
@@ -114,14 +118,9 @@ fn line<'t>(trace: &Trace, group: &[&'t HopTrace]) -> Line<'t> {
         let more = if latest.at_least { "> " } else { "" };
         format!("{more}{}", duration(trace.at_ms.since(at)))
     });
-    let writer = match (&latest.writer, trace.source) {
-        (Some(writer), _) => {
-            let ago = duration(trace.at_ms.since(writer.at_ms));
-            format!("by {}, {ago} ago", writer.manager)
-        }
-        (None, Source::State) => "writer not known from /state".to_owned(),
-        (None, _) => "writer not known".to_owned(),
-    };
+    let writer = latest.writer.as_ref().map_or(String::new(), |writer| {
+        format!("by {}, {} ago", writer.manager, duration(trace.at_ms.since(writer.at_ms)))
+    });
     Line { hop, says, age, writer }
 }
 
@@ -133,6 +132,7 @@ fn said(says: &SaysView) -> String {
 fn gateways(group: &[&HopTrace]) -> String {
     let names: Vec<_> = group.iter().filter_map(|hop| Some(&*hop.object.as_ref()?.name)).collect();
     match names.len() {
+        0 if group[0].state == State::Unknown => "?".to_owned(),
         0 => "no gateway".to_owned(),
         n if n <= NAMES_MAX => names.join(", "),
         n => format!("{} … ({})", names[0], count(n, "gateway")),
@@ -150,8 +150,25 @@ fn put_line(line: &Line<'_>, widths: [usize; 3], page: &mut Page<'_>) -> io::Res
         line.says,
         line.age
     );
-    page.put(2, 21, &[(hop.state.style(), &state), (Style::Plain, &rest), (Style::Dim, "  "),
-        (Style::Dim, &line.writer)])
+    page.put(
+        2,
+        21,
+        &[
+            (hop.state.style(), &state),
+            (Style::Plain, &rest),
+            (Style::Dim, "  "),
+            (Style::Dim, &line.writer),
+        ],
+    )
+}
+
+/// Where hops of one line are.
+fn place(hop: &HopTrace, group: &[&HopTrace]) -> String {
+    let at = format!("{}, {}", hop.hop.as_str(), hop.cluster);
+    match hop.hop {
+        Hop::Touched if hop.object.is_some() => format!("{at}, {}", gateways(group)),
+        _ => at,
+    }
 }
 
 fn bottom(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
@@ -164,7 +181,9 @@ fn bottom(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
         State::Unknown => "Can't be told at ",
         State::Wrong | State::Ok => "Stuck at ",
     };
-    let at = format!("{head}{}, {}: ", first.hop.as_str(), first.cluster);
+    let groups = grouped(&trace.hops);
+    let group = groups.iter().find(|group| group.iter().any(|hop| std::ptr::eq(*hop, first)));
+    let at = format!("{head}{}: ", place(first, group.map_or(&[first], |group| group)));
     page.put(0, 2, &[(first.state.style(), &at), (Style::Plain, &format!("{}.", first.why))])?;
     if !first.expected.is_empty() && first.state != State::Unknown && first.hop != Hop::Touched {
         page.put(2, 4, &[(Style::Plain, &format!("It should say: {}.", first.expected))])?;
@@ -176,10 +195,11 @@ fn bottom(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
         page.put(2, 4, &[(Style::Plain, "- "), (Style::Plain, remedy)])?;
     }
     let mut told = vec![first.why.as_str()];
-    for hop in trace.hops.iter().filter(|hop| hop.state != State::Ok) {
-        if !told.contains(&hop.why.as_str()) && told.len() <= NAMES_MAX {
+    for group in grouped(&trace.hops) {
+        let hop = group[0];
+        if hop.state != State::Ok && !told.contains(&hop.why.as_str()) {
             told.push(&hop.why);
-            let at = format!("Also at {}, {}: ", hop.hop.as_str(), hop.cluster);
+            let at = format!("Also at {}: ", place(hop, &group));
             page.put(0, 2, &[(hop.state.style(), &at), (Style::Plain, &format!("{}.", hop.why))])?;
         }
     }
@@ -189,6 +209,15 @@ fn bottom(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
 fn notes(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
     for note in &trace.notes {
         page.put(0, 2, &[(Style::Dim, "Note: "), (Style::Plain, &format!("{note}."))])?;
+    }
+    if trace.hops.iter().all(|hop| hop.writer.is_none()) {
+        let why = match trace.source {
+            Source::State => {
+                "/state does not tell who wrote each last; without --state it is asked for"
+            }
+            _ => "who wrote each last is not known: there are no managedFields",
+        };
+        page.put(0, 2, &[(Style::Dim, "Note: "), (Style::Plain, &format!("{why}."))])?;
     }
     Ok(())
 }
@@ -274,10 +303,7 @@ pub fn summary(
     let coming = rows.iter().filter(|row| row.state == State::Pending).count();
     let at = format!("{} UTC, {}", moment(snapshot.view.at_ms), from(snapshot.source));
     let style = if stuck > 0 { Style::Red } else { Style::Green };
-    let text = format!(
-        "{}, {stuck} stuck, {coming} on their way",
-        count(rows.len(), "connector")
-    );
+    let text = format!("{}, {stuck} stuck, {coming} on their way", count(rows.len(), "connector"));
     page.put(0, 2, &[(style, &text), (Style::Dim, "  "), (Style::Dim, &at)])?;
     page.finish()
 }

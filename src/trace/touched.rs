@@ -13,9 +13,8 @@ impl Case<'_> {
         let mut hops: Vec<_> =
             self.connector.edges.iter().map(|edge| self.arrived_at(edge)).collect();
         if let Some(hub) = self.connector.hubs.first() {
-            let known = |c: &&ClusterView| {
-                self.connector.edges.iter().any(|edge| edge.cluster == c.name)
-            };
+            let known =
+                |c: &&ClusterView| self.connector.edges.iter().any(|edge| edge.cluster == c.name);
             let absent = self.clusters(Role::Edge).filter(|c| !known(c));
             hops.extend(absent.filter_map(|cluster| self.not_arrived_at(cluster, hub)));
         }
@@ -58,9 +57,9 @@ impl Case<'_> {
         let mut hop = HopTrace::new(Hop::Arrived, &cluster.name, self.place());
         hop.expected = words(self.hub_says(hub).as_ref());
         let nowhere = self.connector.edges.is_empty();
-        let problem = self.unseen(&cluster.name, &[Kind::Connector]).or_else(|| {
-            nowhere.then(|| remedy::no_copy(&cluster.name, self.place()))
-        })?;
+        let problem = self
+            .unseen(&cluster.name, &[Kind::Connector])
+            .or_else(|| nowhere.then(|| remedy::no_copy(&cluster.name, self.place())))?;
         hop.trouble(Some(problem));
         Some(hop)
     }
@@ -82,9 +81,9 @@ impl Case<'_> {
     fn unreferenced(&self, edge: &EdgeView) -> HopTrace {
         let mut hop = HopTrace::new(Hop::Touched, &edge.cluster, None);
         let problem = self.unseen_at(edge);
-        hop.trouble(Some(problem.unwrap_or_else(|| {
-            remedy::not_referenced(&edge.cluster, self.place())
-        })));
+        hop.trouble(Some(
+            problem.unwrap_or_else(|| remedy::not_referenced(&edge.cluster, self.place())),
+        ));
         hop
     }
 
@@ -103,19 +102,19 @@ impl Case<'_> {
             Announcement::Off => Some(remedy::off("touch.enabled")),
             Announcement::NoGateway => {
                 let unseen = self.unseen_at(edge);
-                Some(unseen.unwrap_or_else(|| remedy::no_gateway(&edge.cluster, &own)))
+                Some(unseen.unwrap_or_else(|| remedy::no_gateway(&edge.cluster)))
             }
             Announcement::Unknown => {
                 let unseen = self.unseen_at(edge);
                 Some(unseen.unwrap_or_else(|| remedy::no_namespace(&edge.cluster, namespace)))
             }
-            Announcement::Pending => Some(self.pending(edge, gateway, object)),
+            Announcement::Pending => Some(self.pending(edge, gateway)),
         };
         hop.trouble(problem);
         hop
     }
 
-    fn pending(&self, edge: &EdgeView, gateway: &GatewayView, object: &ObjectKey) -> Problem {
+    fn pending(&self, edge: &EdgeView, gateway: &GatewayView) -> Problem {
         let Snapshot { source, .. } = self.snapshot;
         let writer = self.writer(&edge.cluster, Kind::Connector, self.place());
         let (since, _) = self.since(&edge.cluster, Kind::Connector, edge.changed_at_ms, writer);
@@ -129,6 +128,6 @@ impl Case<'_> {
             // It is written when its time has come, with or without a stall.
             return remedy::touch_under_way(state, &edge.cluster);
         }
-        remedy::not_touched(state, *source, &edge.cluster, object)
+        remedy::not_touched(state, *source, &edge.cluster)
     }
 }

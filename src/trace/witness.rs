@@ -127,9 +127,7 @@ pub(super) fn believed(what: Happened) -> Happened {
         Arc::new(object)
     };
     match what {
-        Happened::Listed { cluster, object } => {
-            Happened::Listed { cluster, object: plain(object) }
-        }
+        Happened::Listed { cluster, object } => Happened::Listed { cluster, object: plain(object) },
         Happened::Applied { cluster, object } => {
             Happened::Applied { cluster, object: plain(object) }
         }
@@ -164,9 +162,7 @@ mod tests {
 
     #[test]
     fn the_owner_of_a_field_is_the_latest_entry_that_names_it() {
-        let entry = |manager: &str, time: &str, fields: Value| {
-            json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields})
-        };
+        let entry = |manager: &str, time: &str, fields: Value| json!({"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields});
         let annotation = |key: &str| {
             let key = format!("f:{key}");
             json!({"f:metadata": {"f:annotations": {key: {}}}})
