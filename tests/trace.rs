@@ -188,7 +188,6 @@ fn a_carrier_that_does_not_carry_is_named_with_its_binding() {
 fn what_is_out_of_sight_is_unknown_with_the_error_and_a_remedy() {
     for (cluster, kind, hop) in [
         ("up", "Connector", Hop::Upstream),
-        ("up", "Namespace", Hop::Mirrored),
         ("hub", "Connector", Hop::Mirrored),
         ("edge", "Connector", Hop::Arrived),
         ("edge", "HTTPProxy", Hop::Touched),
@@ -196,11 +195,6 @@ fn what_is_out_of_sight_is_unknown_with_the_error_and_a_remedy() {
     ] {
         let mut stage = settled();
         stage.lost(cluster, kind);
-        if kind == "Namespace" {
-            // Known before, and believed until something else is seen.
-            assert_eq!(trace(&stage).state, State::Ok);
-            continue;
-        }
         let mut snapshot = snapshot(&stage, Source::State);
         assert_eq!(first(&traced(&snapshot)), (hop, cluster, State::Unknown, Cause::Unseen));
         let kind = Kind::parse(kind).unwrap();
