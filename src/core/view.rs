@@ -24,7 +24,7 @@ pub use beside::{LooseView, OrphanView};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct View {
-    /// The machine's clock: the time of the last event.
+    /// The machine's clock: the time of the last event; of a running instance, when it was asked.
     pub at_ms: UnixMillis,
     /// This process may mirror, nudge and delete.
     pub leads: bool,

@@ -97,8 +97,8 @@ impl<'a> Case<'a> {
         self.snapshot.witness.writer(cluster, kind, object?)
     }
 
-    /// Since when something is as it is: as it was seen to change, or was written last. True: it may
-    /// have been so before.
+    /// Since when something is as it is: as it was seen to change, or as it was written last where that
+    /// was before. True: it may have been so for longer.
     pub(super) fn since(
         &self,
         cluster: &ClusterName,
@@ -107,10 +107,13 @@ impl<'a> Case<'a> {
         writer: Option<&Writer>,
     ) -> (Option<UnixMillis>, bool) {
         let live_since = self.cluster(cluster).and_then(|c| c.live_since_ms.get(&kind));
-        match (changed, writer) {
-            (Some(at), _) if live_since.is_none_or(|since| at > *since) => (Some(at), false),
-            (_, Some(writer)) => (Some(writer.at_ms), false),
-            (changed, None) => (changed, changed.is_some()),
+        let written = writer.map(|writer| writer.at_ms);
+        match (changed, written) {
+            (Some(at), Some(written)) if written.plus(WHOLE_SECOND_MS) < at => {
+                (Some(written), false)
+            }
+            (Some(at), _) => (Some(at), live_since.is_some_and(|since| at <= *since)),
+            (None, written) => (written, false),
         }
     }
 
@@ -172,11 +175,7 @@ impl<'a> Case<'a> {
         let missing = |cluster: &ClusterView| {
             let mut hop = HopTrace::new(Hop::Mirrored, &cluster.name, self.place());
             hop.expected = self.expected_at_hub();
-            let changed = self.connector.upstream.as_ref().and_then(|u| {
-                let writer = self.writer(&u.cluster, Kind::Connector, Some(&u.object));
-                self.since(&u.cluster, Kind::Connector, u.changed_at_ms, writer).0
-            });
-            let late = changed.is_none_or(|at| self.is_late(Hop::Mirrored, at));
+            let late = self.upstream_since().is_none_or(|at| self.is_late(Hop::Mirrored, at));
             let state = if late { State::Wrong } else { State::Pending };
             let problem = self.unseen(&cluster.name, &[Kind::Connector]);
             let upstream = self.connector.upstream.as_ref().map(|u| &u.object);
@@ -186,6 +185,13 @@ impl<'a> Case<'a> {
             hop
         };
         self.clusters(Role::Downstream).map(missing).collect()
+    }
+
+    /// Since when upstream says what it says.
+    pub(super) fn upstream_since(&self) -> Option<UnixMillis> {
+        let up = self.connector.upstream.as_ref()?;
+        let writer = self.writer(&up.cluster, Kind::Connector, Some(&up.object));
+        self.since(&up.cluster, Kind::Connector, up.changed_at_ms, writer).0
     }
 
     fn expected_at_hub(&self) -> String {
@@ -236,12 +242,9 @@ impl<'a> Case<'a> {
 
     fn mirror_wrong(&self, hub: &HubView, writer: Option<&Writer>) -> Problem {
         let source = self.snapshot.source;
-        let changed = self.connector.upstream.as_ref().and_then(|up| {
-            let writer = self.writer(&up.cluster, Kind::Connector, Some(&up.object));
-            self.since(&up.cluster, Kind::Connector, up.changed_at_ms, writer).0
-        });
-        let other = writer.filter(|w| w.of_field && !w.is_us());
-        let spoiled = other.filter(|w| changed.is_some_and(|at| w.at_ms > at));
+        let changed = self.upstream_since();
+        let other = writer.filter(|w| !w.is_us());
+        let spoiled = other.filter(|w| w.of_field && changed.is_some_and(|at| w.at_ms > at));
         let since = changed.max(spoiled.map(|w| w.at_ms));
         let state = self.lateness(Hop::Mirrored, &hub.cluster, since);
         if let Some(error) = &hub.writes.error {

@@ -77,7 +77,7 @@ impl Look {
             .collect();
         Ok(Self {
             events,
-            witness: Witness::default(),
+            witness: Witness::new(&config.mirror.nudge_key),
             unlisted,
             late: config.stall.clone(),
             trigger_key: config.touch.key.clone(),

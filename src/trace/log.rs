@@ -36,8 +36,8 @@ pub fn snapshot<R: BufRead>(
     let header = reader.header().clone();
     let settings = header.settings.unwrap_or_default();
     let source = if acted { Source::Log } else { Source::Recording };
+    let mut witness = Witness::new(&settings.mirror.nudge_key);
     let mut machine = Machine::new(if acted { settings } else { looking(&settings) });
-    let mut witness = Witness::default();
     let (mut first, mut last) = (None, UnixMillis(0));
     let mut goes_on = false;
     while let Some(line) = reader.next_line()? {

@@ -169,19 +169,23 @@ pub(super) fn write_fails(state: State, cluster: &ClusterName, kind: Kind, error
 }
 
 pub(super) fn contention(state: State, hub: &HubView, other: Option<&Writer>) -> Problem {
-    let who = other.map_or("another writer", |writer| &writer.manager);
     let often = match hub.spoiled {
         0 => String::new(),
         1 => ", once of late".to_owned(),
         n => format!(", {n} times of late"),
+    };
+    let who = other.map_or("another writer", |writer| &writer.manager);
+    let find = match other {
+        Some(other) => format!("find who {} is", other.manager),
+        None => "find who it is (metadata.managedFields of the replica)".to_owned(),
     };
     problem(
         state,
         Cause::Contention,
         format!("{who} wrote {UPSTREAM_STATUS} at {} after upstream changed{often}", hub.cluster),
         [format!(
-            "find who {who} is (metadata.managedFields of the replica), and stop it from writing this \
-             key, or let it write what upstream says; throughline writes again, with growing pauses"
+            "{find}, and stop it from writing this key, or let it write what upstream says; \
+             throughline writes again, with growing pauses"
         )],
     )
 }

@@ -48,6 +48,11 @@ impl Case<'_> {
 
     fn carried_since(&self, hub: &HubView) -> Option<UnixMillis> {
         let writer = self.writer(&hub.cluster, Kind::Connector, self.place());
+        let place = self.place()?;
+        if writer.is_some() && self.snapshot.witness.is_nudged(&hub.cluster, place) {
+            // A nudge is a write of ours, too, and later than that of the value.
+            return self.upstream_since();
+        }
         self.since(&hub.cluster, Kind::Connector, hub.right_since_ms, writer).0
     }
 

@@ -35,6 +35,7 @@ impl Writer {
 struct Seen {
     writer: Option<Writer>,
     says: Option<SaysView>,
+    nudged: bool,
 }
 
 /// The objects as they were seen last.
@@ -42,16 +43,23 @@ struct Seen {
 pub struct Witness {
     objects: BTreeMap<(ClusterName, Kind, ObjectKey), Seen>,
     errors: BTreeMap<(ClusterName, Kind), String>,
+    nudge_key: String,
 }
 
 impl Witness {
+    /// Nothing was seen yet. `nudge_key`: the annotation that nudges the carrier.
+    pub fn new(nudge_key: &str) -> Self {
+        Self { nudge_key: nudge_key.to_owned(), ..Self::default() }
+    }
+
     /// Something happened.
     pub fn hear(&mut self, what: &Happened) {
         match what {
             Happened::Listed { cluster, object } | Happened::Applied { cluster, object } => {
                 let kind = object.kind();
                 if matches!(kind, Kind::Connector | Kind::Gateway) {
-                    let seen = Seen { writer: last_writer(object), says: says(object) };
+                    let nudged = object.meta.annotations.get(&self.nudge_key).is_some();
+                    let seen = Seen { writer: last_writer(object), says: says(object), nudged };
                     self.objects.insert((cluster.clone(), kind, object.meta.key()), seen);
                 }
             }
@@ -89,6 +97,11 @@ impl Witness {
         object: &ObjectKey,
     ) -> Option<&Writer> {
         self.objects.get(&(cluster.clone(), kind, object.clone()))?.writer.as_ref()
+    }
+
+    pub(super) fn is_nudged(&self, cluster: &ClusterName, object: &ObjectKey) -> bool {
+        let key = (cluster.clone(), Kind::Connector, object.clone());
+        self.objects.get(&key).is_some_and(|seen| seen.nudged)
     }
 
     pub(super) fn says(&self, cluster: &ClusterName, object: &ObjectKey) -> Option<&SaysView> {

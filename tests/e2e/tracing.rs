@@ -102,20 +102,27 @@ impl Break<'_> {
             })
             .await;
             let (_, text) = ask(&["trace", "connector", &name], &args).await;
+            if std::env::var_os("SHOW").is_some() {
+                eprintln!("==== {source}\n{text}");
+            }
             assert!(text.contains("What to do:\n  - "), "{source}: {text}");
             assert!(text.lines().all(|line| line.chars().count() <= 100), "{source}: {text}");
             if cause == "notReferenced" {
                 continue;
             }
-            let (code, rows) = traced(&["status", "--stuck"], &args).await;
             let (namespace, name) = self.fleet.key(i);
-            let rows = rows["connectors"].as_array().unwrap().clone();
-            let row = rows.iter().find(|row| {
-                (&row["upstream"]["name"], &row["upstream"]["namespace"])
-                    == (&json!(name), &json!(namespace))
-            });
-            let stuck = row.map_or(Value::Null, |row| row["stuck"]["hop"].clone());
-            assert_eq!((code, stuck), (1, json!(hop)), "{source}: {rows:#?}");
+            let of = |row: &&Value| {
+                let up = &row["upstream"];
+                up["namespace"] == namespace && up["name"] == *name
+            };
+            // The times of writes are those of objects here: late may come later.
+            eventually(&format!("{source}: the table has it"), SOON, async || {
+                let (code, rows) = traced(&["status", "--stuck"], &args).await;
+                let row = rows["connectors"].as_array().unwrap().iter().find(of);
+                let stuck = row.map_or(Value::Null, |row| row["stuck"]["hop"].clone());
+                ensure(code == 1 && stuck == hop, || format!("{rows:#}"))
+            })
+            .await;
         }
     }
 
