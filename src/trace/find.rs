@@ -1,7 +1,5 @@
 //! Which connectors, or which gateway, a name stands for.
 
-use std::fmt;
-
 use super::diagnose::{Problem, diagnose};
 use super::{HopTrace, Snapshot, State, Trace, remedy};
 use crate::config::nearest;
@@ -16,39 +14,28 @@ use crate::core::view::{ConnectorView, LooseView, Watch};
 pub struct Found(pub Vec<Trace>);
 
 /// A name that stands for nothing, or for too much. Printed with what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotFound {
-    what: &'static str,
-    name: ObjectKey,
-    /// Where objects of this name are; empty: nowhere.
-    places: Vec<String>,
-    near: Vec<String>,
-    /// Clusters whose lists are not complete.
-    unseen: Vec<String>,
-}
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotFound(String);
 
-impl fmt::Display for NotFound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { what, name, places, near, unseen } = self;
-        if !places.is_empty() {
-            let places = places.join("; ");
-            return write!(
-                f,
-                "several {what}s are called {name}: {places}; choose one by --in CLUSTER"
-            );
-        }
-        write!(f, "no {what} is called {name}, upstream, at the hub or at an edge")?;
+impl NotFound {
+    fn several(what: &str, name: &ObjectKey, places: impl Iterator<Item = String>) -> Self {
+        let places = places.collect::<Vec<_>>().join("; ");
+        Self(format!("several {what}s are called {name}: {places}; choose one by --in CLUSTER"))
+    }
+
+    fn nowhere(what: &str, name: &ObjectKey, near: &[String], unseen: &[String]) -> Self {
+        let mut text = format!("no {what} is called {name}, upstream, at the hub or at an edge");
         if !near.is_empty() {
-            write!(f, "; did you mean {}?", near.join(", "))?;
+            text += &format!("; did you mean {}?", near.join(", "));
         }
         if !unseen.is_empty() {
-            write!(f, " (not seen in full, so it may be there: {})", unseen.join("; "))?;
+            let unseen = unseen.join("; ");
+            text += &format!(" (not seen in full, so it may be there: {unseen})");
         }
-        Ok(())
+        Self(text)
     }
 }
-
-impl std::error::Error for NotFound {}
 
 /// How many near names are told.
 const NEAR_MAX: usize = 5;
@@ -89,16 +76,7 @@ pub fn connector(
     match found[..] {
         [one] => Ok(Found(vec![diagnose(snapshot, one)])),
         [] => Err(not_found(snapshot, "connector", name, view.connectors.iter().flat_map(names))),
-        _ => {
-            let places = found.into_iter().map(told).collect();
-            Err(NotFound {
-                what: "connector",
-                name: name.clone(),
-                places,
-                near: vec![],
-                unseen: vec![],
-            })
-        }
+        _ => Err(NotFound::several("connector", name, found.into_iter().map(told))),
     }
 }
 
@@ -146,14 +124,8 @@ pub fn gateway(
             Ok(Found(traces))
         }
         _ => {
-            let places = edges.iter().map(|edge| format!("{name} at {edge}")).collect();
-            Err(NotFound {
-                what: "gateway",
-                name: name.clone(),
-                places,
-                near: vec![],
-                unseen: vec![],
-            })
+            let places = edges.iter().map(|edge| format!("{name} at {edge}"));
+            Err(NotFound::several("gateway", name, places))
         }
     }
 }
@@ -214,7 +186,7 @@ fn loose_traces(snapshot: &Snapshot, loose: &LooseView) -> Vec<Trace> {
 
 fn not_found<'a>(
     snapshot: &Snapshot,
-    what: &'static str,
+    what: &str,
     name: &ObjectKey,
     known: impl Iterator<Item = &'a ObjectKey>,
 ) -> NotFound {
@@ -240,5 +212,6 @@ fn not_found<'a>(
         let error = cluster.errors.get(&kind).map_or(String::new(), |error| format!(": {error}"));
         format!("{}{error}", cluster.name)
     });
-    NotFound { what, name: name.clone(), places: vec![], near, unseen: unseen.collect() }
+    let unseen: Vec<_> = unseen.collect();
+    NotFound::nowhere(what, name, &near, &unseen)
 }

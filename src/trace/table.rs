@@ -1,7 +1,5 @@
 //! Every connector in one row, the stuck ones first.
 
-use std::cmp::Reverse;
-
 use serde::Serialize;
 
 use super::{Cause, HopTrace, Place, Snapshot, State, diagnose};
@@ -57,7 +55,7 @@ pub struct Stuck {
 pub fn table(snapshot: &Snapshot) -> Vec<Row> {
     let connectors = &snapshot.view.connectors;
     let mut rows: Vec<_> = connectors.iter().map(|c| row(snapshot, c)).collect();
-    rows.sort_by_key(|row| (row.state, Reverse(row.stuck.is_some())));
+    rows.sort_by_key(|row| row.state);
     rows
 }
 
