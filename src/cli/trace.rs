@@ -24,9 +24,15 @@ pub(super) struct TraceArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// A connector, by its name upstream or at hub and edges
+    /// A connector, by its name upstream or at hub and edges.
+    ///
+    /// Exit codes: 0 every hop agrees, 1 one disagrees or can't be told, 2 no such object, bad usage
+    /// or input.
     Connector(Target),
-    /// A gateway at an edge: every connector that stands behind it
+    /// A gateway at an edge: every connector that stands behind it.
+    ///
+    /// Exit codes: 0 every hop agrees, 1 one disagrees or can't be told, 2 no such object, bad usage
+    /// or input.
     Gateway(Target),
 }
 
