@@ -178,10 +178,13 @@ async fn state(
                    admin.state: everyone opens it to whoever reaches the port\n";
         return (StatusCode::FORBIDDEN, why).into_response();
     }
-    let view = match admin.ask(Query::State).await {
+    let mut view = match admin.ask(Query::State).await {
         Ok(view) => view,
         Err(error) => return error.into_response(),
     };
+    view.holder = admin.metrics.lease_holder();
+    let lost = admin.metrics.readiness().watches;
+    view.tell_errors(lost.into_iter().filter_map(|w| Some((w.cluster, w.kind, w.error?))));
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let json = if accept.is_some_and(|a| a.contains("application/json")) {
         serde_json::to_vec(&view)

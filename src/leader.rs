@@ -209,6 +209,7 @@ impl Candidate {
             if !holder.is_empty() && holder != self.me {
                 info!(holder, "another replica holds the Lease");
             }
+            self.metrics.lease_held_by(holder);
             self.holder = holder.to_owned();
         }
     }

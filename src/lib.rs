@@ -15,6 +15,7 @@
 //! - [`gate`]: asked before leader-only work
 //! - [`apply`]: one action → one API request; what came back → one outcome
 //! - [`orphans`]: orphaned routes, looked for and deleted once by hand; and brought back
+//! - [`trace`]: where a connector is stuck, and why; from the clusters, an instance or a log
 //! - [`narrate`]: the log lines that people read
 //! - [`live_log`]: the event log of a live run, written beside the loop: rotated, redacted
 //! - [`metrics`]: what is counted, for Prometheus and the probes
@@ -49,5 +50,6 @@ pub mod outage;
 pub mod replay;
 pub mod report;
 pub mod run;
+pub mod trace;
 pub mod watch;
 pub mod world;

@@ -16,8 +16,8 @@ use crate::client::Cluster;
 use crate::config::Config;
 use crate::core::event::Happened;
 use crate::core::ids::{Kind, Role};
-use crate::core::machine::Machine;
 use crate::core::settings::{OrphanMode, Settings};
+use crate::core::view::View;
 use crate::engine::Engine;
 use crate::gate::{Gate, GateKeeper};
 use crate::leader::{Leader, identity, lease::Lease};
@@ -110,7 +110,7 @@ impl Run {
                 Some(what) = leadership.recv() => engine.take(what),
                 finished = engine.executor.finished() => engine.finished(finished),
                 () = due => engine.take(Happened::TimedOut),
-                Some(query) = queries.recv() => answer(&engine.machine, query),
+                Some(query) = queries.recv() => answer(engine, query),
                 _ = stop.changed() => {}
             }
         }
@@ -169,7 +169,8 @@ impl Run {
     }
 }
 
-fn answer(machine: &Machine, query: Query) {
+fn answer(engine: &Engine, query: Query) {
+    let machine = &engine.machine;
     // Whoever asked may have gone.
     match query {
         Query::Ping(reply) => drop(reply.send(())),
@@ -177,7 +178,11 @@ fn answer(machine: &Machine, query: Query) {
             let phases = machine.phases();
             drop(reply.send(Levels { phases, orphans: machine.orphan_counts() }));
         }
-        Query::State(reply) => drop(reply.send(Box::new(machine.view()))),
+        Query::State(reply) => {
+            // At rest the last event may be hours ago.
+            let view = View { at_ms: engine.clock.now(), ..machine.view() };
+            drop(reply.send(Box::new(view)));
+        }
     }
 }
 

@@ -32,8 +32,7 @@ impl Place {
         std::fs::create_dir_all(&folder).unwrap();
         let mut clusters = Vec::new();
         for (served, role) in [(&up, "upstream"), (&hub, "downstream")] {
-            let kubeconfig = folder.join(served.cluster.as_str());
-            served.write_kubeconfig(&kubeconfig);
+            let kubeconfig = served.kubeconfig(&folder);
             let cluster =
                 json!({"name": served.cluster, "roles": [role], "kubeconfig": kubeconfig});
             clusters.push(cluster);

@@ -175,17 +175,23 @@ fn the_whole_of_it_is_as_documented_and_the_node_id_is_not_in_it() {
         let watch = |kind: &str| if live.contains(&kind) { "live" } else { "never" };
         kinds.into_iter().map(|kind| (kind.to_owned(), json!(watch(kind)))).collect::<Value>()
     };
+    let since = |kinds: &[&str]| {
+        kinds.iter().map(|kind| ((*kind).to_owned(), json!(START))).collect::<Value>()
+    };
     assert_eq!(
         seen,
         json!({
             "atMs": START + 600_000, "leads": true, "inFlight": 0,
             "clusters": [
                 {"name": "edge", "roles": ["edge"],
-                 "watches": watches(&["Connector", "HTTPProxy", "Gateway"])},
+                 "watches": watches(&["Connector", "HTTPProxy", "Gateway"]),
+                 "liveSinceMs": since(&["Connector", "HTTPProxy", "Gateway"])},
                 {"name": "hub", "roles": ["downstream"],
-                 "watches": watches(&["Connector", "HTTPRoute"])},
+                 "watches": watches(&["Connector", "HTTPRoute"]),
+                 "liveSinceMs": since(&["Connector", "HTTPRoute"])},
                 {"name": "up", "roles": ["upstream"],
-                 "watches": watches(&["Connector", "Gateway", "Namespace"])},
+                 "watches": watches(&["Connector", "Gateway", "Namespace"]),
+                 "liveSinceMs": since(&["Connector", "Gateway", "Namespace"])},
             ],
             "phases": {"settled": 1, "offline": 0, "unreplicated": 0, "mirroring": 0,
                 "carrying": 0, "touching": 0, "stalled": 0, "unknown": 0},
@@ -194,13 +200,15 @@ fn the_whole_of_it_is_as_documented_and_the_node_id_is_not_in_it() {
                     "exists": true, "online": true, "node": node, "changedAtMs": START + 1},
                 "replica": {"namespace": format!("ns-{UID}"), "name": "lab"},
                 "phase": "settled", "stalls": [],
-                "hubs": [{"cluster": "hub", "annotation": "right", "rightSinceMs": START + 1,
+                "hubs": [{"cluster": "hub", "annotation": "right", "annotated": true,
+                    "says": {"online": true, "node": node}, "rightSinceMs": START + 1,
                     "spoiled": 0, "nudged": 0}],
                 "edges": [{"cluster": "edge", "online": true, "node": node,
-                    "changedAtMs": START + 1, "behindSinceMs": null,
+                    "changedAtMs": START + 1, "behindSinceMs": null, "asHub": true,
                     "gateways": [
                         {"name": "app", "announcement": "announced", "trigger": trigger}]}],
             }],
+            "loose": [],
             "orphans": [],
         })
     );

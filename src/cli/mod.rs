@@ -7,6 +7,9 @@ mod out;
 mod replay;
 mod run;
 mod settings;
+mod source;
+mod status;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -47,6 +50,17 @@ enum Command {
     /// Exit codes: 0 none stands that should go, 1 one does, or it can't be told, 2 bad usage or
     /// configuration.
     Orphans(Box<orphans::OrphansArgs>),
+    /// Say where a connector's liveness is stuck: each hop, who wrote it, why, and what to do.
+    ///
+    /// From the clusters (the same flags as `run`; nothing is written), from a running instance, or
+    /// from an event log at a moment. Exit codes: 0 every hop agrees, 1 one disagrees or can't be
+    /// told, 2 no such object, bad usage or input.
+    Trace(Box<trace::TraceArgs>),
+    /// Show every connector in a table, the stuck ones first.
+    ///
+    /// From the same places as `trace`. Exit codes: 0 none is stuck, 1 one is, or can't be told, 2 bad
+    /// usage or input.
+    Status(Box<status::StatusArgs>),
     /// Replay an event log: where liveness got lost, and what throughline would have done.
     ///
     /// Exit codes: 0 converged (or verified), 1 not, 2 bad usage or input.
@@ -60,6 +74,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(&args),
         Command::Config(args) => config::print(&args),
         Command::Orphans(args) => orphans::run(&args),
+        Command::Trace(args) => trace::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Replay(args) => replay::run(&args),
     }
 }

@@ -60,7 +60,8 @@ pub(super) struct ReplayArgs {
     settings: SettingArgs,
 }
 
-fn object_key(text: &str) -> Result<ObjectKey, String> {
+/// `NAMESPACE/NAME`.
+pub(super) fn object_key(text: &str) -> Result<ObjectKey, String> {
     match text.split_once('/') {
         Some((namespace, name))
             if !namespace.is_empty() && !name.is_empty() && !name.contains('/') =>

@@ -22,6 +22,7 @@ use crate::core::settings::{
 use crate::leader::election::Rules;
 
 pub use load::{Given, LOCAL_CLUSTER, Loaded, Overrides, change_settings, load};
+pub(crate) use problem::nearest;
 pub use problem::{ConfigErrors, Problem};
 
 /// The whole configuration. Durations are in milliseconds, sizes in bytes.

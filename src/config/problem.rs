@@ -46,7 +46,7 @@ impl fmt::Display for ConfigErrors {
 impl std::error::Error for ConfigErrors {}
 
 /// The one of `known` that was most likely meant by `word`, if any is near.
-pub(super) fn nearest<'a>(
+pub(crate) fn nearest<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a String>,
 ) -> Option<&'a str> {

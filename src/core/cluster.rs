@@ -1,12 +1,12 @@
 //! What is known of a cluster itself: its roles, which of its watches are live, its namespaces.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ids::{ClusterName, Kind, Map, Role, Sym, Uid};
 use super::time::UnixMillis;
 
 /// Whether what a watch showed can be believed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Watch {
     /// Nothing was ever listed.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::action::Stall;
 use super::announcement::TargetKey;
@@ -15,7 +15,7 @@ use super::source::Source;
 use super::time::UnixMillis;
 
 /// Where a connector is: the first hop that is not done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Every hop is done, and it is online.
@@ -68,7 +68,7 @@ impl Phase {
 pub type Phases = BTreeMap<Phase, u64>;
 
 /// Whether a hub's annotation means what upstream says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Annotation {
     /// It does.
@@ -82,7 +82,7 @@ pub enum Annotation {
 }
 
 /// Whether a gateway announces what its connectors are at its edge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Announcement {
     /// It does.

@@ -8,19 +8,33 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
-/// When the Lease was last renewed by this process, and until when leader-only work may start.
+/// When the Lease was last renewed by this process, until when leader-only work may start, and who
+/// holds it.
 #[derive(Debug, Default)]
-pub(super) struct LeaseTimes(Mutex<(Option<Instant>, Option<Instant>)>);
+pub(super) struct LeaseTimes {
+    times: Mutex<(Option<Instant>, Option<Instant>)>,
+    /// Who holds it, as it was last seen; empty for nobody.
+    holder: Mutex<String>,
+}
 
 impl LeaseTimes {
     pub(super) fn set(&self, renewed: Option<Instant>, until: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (renewed, until);
+        *self.times.lock().unwrap_or_else(PoisonError::into_inner) = (renewed, until);
+    }
+
+    pub(super) fn set_holder(&self, holder: &str) {
+        holder.clone_into(&mut self.holder.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn holder(&self) -> Option<String> {
+        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(holder.clone()).filter(|holder| !holder.is_empty())
     }
 }
 
 impl Collector for LeaseTimes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (renewed, until) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (renewed, until) = *self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gauge = |name: &str, help: &str, value: Option<f64>| match value {
             Some(value) => {
                 let metric = ConstGauge::new(value);

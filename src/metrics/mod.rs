@@ -184,6 +184,16 @@ impl Metrics {
         self.lease.set(renewed, until);
     }
 
+    /// Who holds the Lease was seen; empty for nobody.
+    pub fn lease_held_by(&self, holder: &str) {
+        self.lease.set_holder(holder);
+    }
+
+    /// Who holds the Lease, as it was last seen; `None` for nobody, and without an election.
+    pub fn lease_holder(&self) -> Option<String> {
+        self.lease.holder()
+    }
+
     /// Lines that the event log could not take.
     pub fn log_lines_lost(&self, lines: u64) {
         self.counts.log_lines_lost.inc_by(lines);

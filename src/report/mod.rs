@@ -15,7 +15,7 @@ mod json;
 mod live;
 mod passage;
 mod story;
-mod style;
+pub(crate) mod style;
 mod suffered;
 
 pub use html::html;

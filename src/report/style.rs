@@ -7,7 +7,7 @@ use crate::core::time::UnixMillis;
 
 /// How a run of text looks; without colour all look the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(crate) enum Style {
     Plain,
     Bold,
     Dim,
@@ -32,25 +32,25 @@ impl Style {
 }
 
 /// Where the text goes.
-pub(super) struct Page<'w> {
+pub(crate) struct Page<'w> {
     out: BufWriter<&'w mut dyn Write>,
     color: bool,
     width: usize,
 }
 
 impl<'w> Page<'w> {
-    pub(super) fn new(out: &'w mut dyn Write, options: &Options) -> Self {
+    pub(crate) fn new(out: &'w mut dyn Write, options: &Options) -> Self {
         Self { out: BufWriter::new(out), color: options.color, width: options.width.max(40) }
     }
 
     /// An empty line.
-    pub(super) fn gap(&mut self) -> io::Result<()> {
+    pub(crate) fn gap(&mut self) -> io::Result<()> {
         writeln!(self.out)
     }
 
     /// One paragraph, broken between words; its first line is indented by `indent`, the others
     /// by `hang`.
-    pub(super) fn put(
+    pub(crate) fn put(
         &mut self,
         indent: usize,
         hang: usize,
@@ -102,7 +102,7 @@ impl<'w> Page<'w> {
         self.out.write_all(word.as_bytes())
     }
 
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(mut self) -> io::Result<()> {
         self.out.flush()
     }
 }
@@ -111,7 +111,7 @@ impl<'w> Page<'w> {
 const NBSP: char = '\u{a0}';
 
 /// `85 ms`, `2.06 s`, `52.2 s`, `1 min 15 s`, `2 h 5 min`, `3 d 4 h`.
-pub(super) fn duration(ms: u64) -> String {
+pub(crate) fn duration(ms: u64) -> String {
     let two = |n: u64, unit: &str, rest: u64, rest_unit: &str| match rest {
         0 => format!("{n}{NBSP}{unit}"),
         _ => format!("{n}{NBSP}{unit}{NBSP}{rest}{NBSP}{rest_unit}"),
@@ -130,24 +130,24 @@ pub(super) fn duration(ms: u64) -> String {
 }
 
 /// `09:20:13.042`, UTC.
-pub(super) fn clock(at: UnixMillis) -> String {
+pub(crate) fn clock(at: UnixMillis) -> String {
     let ms = at.0 % 86_400_000;
     let (h, min, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
     format!("{h:02}:{min:02}:{s:02}.{:03}", ms % 1000)
 }
 
 /// `2026-11-21 09:20:13.042`, UTC.
-pub(super) fn moment(at: UnixMillis) -> String {
+pub(crate) fn moment(at: UnixMillis) -> String {
     at.to_string().replace('T', " ").trim_end_matches('Z').to_owned()
 }
 
 /// `+2.061 s`.
-pub(super) fn offset(ms: u64) -> String {
+pub(crate) fn offset(ms: u64) -> String {
     format!("+{}.{:03} s", ms / 1000, ms % 1000)
 }
 
 /// `1 gateway`, `26 gateways`, `no actions`, `12,345 events`.
-pub(super) fn count(n: usize, one: &str) -> String {
+pub(crate) fn count(n: usize, one: &str) -> String {
     let plural = match one {
         "nudge" | "gateway" => format!("{one}s"),
         _ if one.ends_with(['s', 'x']) || one.ends_with("ch") => format!("{one}es"),
@@ -161,7 +161,7 @@ pub(super) fn count(n: usize, one: &str) -> String {
 }
 
 /// Digits in groups of three.
-pub(super) fn grouped(n: usize) -> String {
+pub(crate) fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

@@ -15,4 +15,5 @@ mod orphans;
 mod outages;
 mod refusals;
 mod stopping;
+mod tracing;
 mod writers;

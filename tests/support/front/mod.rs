@@ -5,7 +5,7 @@
 
 pub(crate) mod orphan;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, BodyDataStream};
@@ -60,6 +60,13 @@ impl Served {
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "users": [{"name": "u", "user": {}}]});
         std::fs::write(file, config.to_string()).unwrap();
+    }
+
+    /// The same, into a folder, named after the cluster.
+    pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
+        let file = folder.join(self.cluster.as_str());
+        self.write_kubeconfig(&file);
+        file
     }
 
     pub(crate) fn put(&self, object: Value) -> u64 {

@@ -1,0 +1,372 @@
+//! `throughline trace` and `throughline status` as a caller meets them: from served clusters, from a
+//! running instance, from event logs; their text, their exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "support/front/mod.rs"]
+mod front;
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use front::{Served, serve_cluster};
+use serde_json::{Value, json};
+use throughline::clock::wall;
+use throughline::core::ids::{Kind, Role};
+use throughline::event_log::ClusterSpec;
+use throughline::front::Fault;
+use throughline::world::World;
+
+const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
+const LAB: [&str; 3] = ["trace", "connector", "default/lab"];
+const INCIDENT: &str = "fixtures/incident-503.jsonl";
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
+    for name in ["RUST_LOG", "KUBECONFIG", "THROUGHLINE_CONFIG", "NO_COLOR", "COLUMNS"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = program().args(args).output().unwrap();
+    let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    (status.code().unwrap(), out, err)
+}
+
+/// A project, a hub that is its edge, too, and a folder with a configuration.
+struct Place {
+    up: Served,
+    down: Served,
+    folder: PathBuf,
+}
+
+fn status(online: bool) -> Value {
+    let ready = if online { "True" } else { "False" };
+    json!({"conditions": [{"type": "Ready", "status": ready, "reason": "Because"}],
+        "connectionDetails": {"type": "PublicKey", "publicKey": {"id": "node"}}})
+}
+
+impl Place {
+    async fn new() -> Self {
+        static PLACES: AtomicUsize = AtomicUsize::new(0);
+        let spec = |name: &str, roles| ClusterSpec { name: name.into(), roles };
+        let both = vec![Role::Downstream, Role::Edge];
+        let mut world = World::new(&[spec("up", vec![Role::Upstream]), spec("down", both)], 0);
+        world.advance(wall());
+        let world = Arc::new(Mutex::new(world));
+        let up = serve_cluster(&world, "up".into()).await;
+        let down = serve_cluster(&world, "down".into()).await;
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("throughline-trace-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let cluster = |served: &Served, roles: &[&str]| json!({"name": served.cluster, "roles": roles, "kubeconfig": served.kubeconfig(&folder)});
+        let clusters = [cluster(&up, &["upstream"]), cluster(&down, &["downstream", "edge"])];
+        let config = json!({"clusters": clusters, "leaderElection": {"enabled": false},
+            "stall": {"mirroredMs": 1000}, "touch": {"confirmAfterMs": []},
+            "admin": {"address": "127.0.0.1:0"}, "log": {"format": "json"}});
+        std::fs::write(folder.join("config.yaml"), config.to_string()).unwrap();
+        up.put(json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "default", "uid": UID}}));
+        let place = Self { up, down, folder };
+        place.says(true);
+        let platform = "networking.datumapis.com";
+        let meta =
+            |name: &str| json!({"namespace": format!("ns-{UID}"), "name": name, "uid": name});
+        let mut replica = meta("lab");
+        replica["labels"] = json!({"meta.datumapis.com/upstream-cluster-name": "cluster-up",
+            "meta.datumapis.com/upstream-name": "lab",
+            "meta.datumapis.com/upstream-namespace": "default"});
+        place.down.put(json!({"apiVersion": format!("{platform}/v1alpha1"), "kind": "Connector",
+            "metadata": replica}));
+        place.down.put(json!({"apiVersion": format!("{platform}/v1alpha"), "kind": "HTTPProxy",
+            "metadata": meta("app"),
+            "spec": {"rules": [{"backends": [{"connector": {"name": "lab"}}]}]}}));
+        place.down.put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": meta("app"), "spec": {"gatewayClassName": "edge"}}));
+        place
+    }
+
+    fn says(&self, online: bool) {
+        self.up.put(json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+            "metadata": {"namespace": "default", "name": "lab", "uid": "u-lab"},
+            "status": status(online)}));
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// Asks beside the clusters' own threads.
+    async fn ask(&self, args: &[&str], source: &[&str]) -> (i32, String, String) {
+        let args: Vec<String> = args.iter().chain(source).map(|arg| (*arg).to_owned()).collect();
+        let asked = tokio::task::spawn_blocking(move || {
+            run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        });
+        asked.await.unwrap()
+    }
+
+    async fn live(&self, args: &[&str]) -> (i32, String, String) {
+        self.ask(args, &["--config", &self.file("config.yaml")]).await
+    }
+
+    /// A running instance, and where its state is.
+    async fn instance(&self) -> (Running, String) {
+        let mut command = program();
+        command.args(["run", "--config", &self.file("config.yaml")]);
+        command.args(["--event-log", &self.file("events.jsonl")]).stderr(Stdio::piped());
+        let mut running = Running(command.spawn().unwrap());
+        let lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
+        let found = tokio::task::spawn_blocking(move || {
+            let mut lines =
+                lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+            let found = lines.find(|line| line["message"] == "admin port listening").unwrap();
+            std::thread::spawn(move || lines.for_each(drop));
+            found["address"].as_str().unwrap().to_owned()
+        });
+        (running, format!("http://{}", found.await.unwrap()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks until the exit code is as wished; it must come.
+async fn until(place: &Place, code: i32, args: &[&str], source: &[&str]) -> String {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let (found, out, err) = place.ask(args, source).await;
+        if found == code {
+            return out;
+        }
+        assert!(Instant::now() < end, "{args:?} {source:?}: {found}: {out}{err}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clusters_instance_and_log_tell_the_same() {
+    let place = Place::new().await;
+    let (instance, url) = place.instance().await;
+    let (config, log) = (place.file("config.yaml"), place.file("events.jsonl"));
+    let sources = [["--config", &config], ["--state", &url], ["--log", &log]];
+    let json = [&LAB[..], &["--output", "json"]].concat();
+    for source in &sources {
+        let out = until(&place, 0, &json, source).await;
+        let trace: Value = serde_json::from_str::<Value>(&out).unwrap()["traces"][0].clone();
+        let hop = |hop: &Value| [hop["hop"].clone(), hop["cluster"].clone(), hop["state"].clone()];
+        let hops: Vec<_> = trace["hops"].as_array().unwrap().iter().map(hop).collect();
+        let expected = json!([
+            ["upstream", "up", "ok"],
+            ["mirrored", "down", "ok"],
+            ["arrived", "down", "ok"],
+            ["touched", "down", "ok"]
+        ]);
+        assert_eq!(json!(hops), expected, "{source:?}");
+        assert_eq!(trace["hops"][0]["says"]["online"], true);
+        assert_eq!((&trace["first"], &trace["state"]), (&Value::Null, &json!("ok")));
+        let text = until(&place, 0, &LAB, source).await;
+        assert!(text.contains("\nEvery hop agrees.\n"), "{text}");
+        let table = until(&place, 0, &["status"], source).await;
+        assert!(table.contains("up        default/lab  down / down  online  settled"), "{table}");
+        assert!(table.contains("\n1 connector, 0 stuck, 0 on their way  "), "{table}");
+    }
+    // Nobody mirrors any longer.
+    drop(instance);
+    place.says(false);
+    let before = place.down.world.lock().unwrap().version(&place.down.cluster);
+    let text = until(&place, 1, &LAB, &["--config", &config]).await;
+    assert!(
+        text.contains("mirrored, down: the replica at down does not say what upstream"),
+        "{text}"
+    );
+    assert!(text.contains("\n  It should say: offline.\nWhat to do:\n  - see whether "), "{text}");
+    let gateway = format!("ns-{UID}/app");
+    let (code, by_gateway, _) = place.live(&["trace", "gateway", &gateway]).await;
+    assert_eq!((code, by_gateway.contains("mirrored, down: ")), (1, true), "{by_gateway}");
+    let after = place.down.world.lock().unwrap().version(&place.down.cluster);
+    assert_eq!(after, before, "a look writes nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_not_be_seen_is_unknown_and_the_right_is_named() {
+    let place = Place::new().await;
+    place.down.front.fail(&Fault::of_watching(Kind::Connector, 403), 1_000);
+    let (code, out, _) = place.live(&LAB).await;
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("  unknown  mirrored  down  ?"), "{out}");
+    assert!(
+        out.contains(
+            "Can't be told at mirrored, down: Connector objects of down can't be seen: 403"
+        )
+    );
+    assert!(out.contains("- grant list and watch on connectors.networking.datumapis.com"), "{out}");
+    let (code, out, _) = place.live(&["status"]).await;
+    assert!(code == 1 && out.contains("\n1 connector, 1 stuck, 0 on their way"), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_table_gives_a_pipe_each_row_that_changed() {
+    let place = Place::new().await;
+    let mut command = program();
+    command.args(["status", "--watch", "--config", &place.file("config.yaml")]);
+    let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || lines.try_for_each(|line| tell.send(line)));
+    let mut next = async |text: &str| loop {
+        let line = tokio::time::timeout(Duration::from_secs(30), told.recv()).await;
+        let line = line.unwrap_or_else(|_| panic!("{text} did not come")).unwrap();
+        if line.contains(text) {
+            return line;
+        }
+    };
+    next("UPSTREAM").await;
+    next("default/lab").await;
+    next("1 connector, ").await;
+    place.up.put(json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+        "metadata": {"namespace": "default", "name": "another"}}));
+    let row = next("default/another").await;
+    assert!(row.contains("unreplicated"), "{row}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_is_none_is_an_error_that_says_what_to_do() {
+    let place = Place::new().await;
+    let url = place.up.front.url().to_owned();
+    let (code, out, err) = place.ask(&LAB, &["--state", &url]).await;
+    assert_eq!((code, &*out), (2, ""));
+    let start = format!("throughline: asking {}/state; ", url.trim_end_matches('/'));
+    assert!(err.starts_with(&start) && err.contains("it answers 404 Not Found"), "{err}");
+    assert!(err.contains("kubectl port-forward"), "{err}");
+    let (code, _, err) = place.ask(&["status"], &["--state", "https://x"]).await;
+    assert!(code == 2 && err.contains("speaks plain HTTP"), "{err}");
+    // Takes the connection, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let (code, _, err) = place.ask(&LAB, &["--state", &address, "--timeout", "200ms"]).await;
+    assert!(code == 2 && err.contains("no answer within 200 ms"), "{err}");
+}
+
+#[test]
+fn the_incident_is_traced_at_its_moments() {
+    let moment = |at: &str| run(&[&LAB_OF_INCIDENT[..], &["--log", INCIDENT, "--at", at]].concat());
+    let (code, out, err) = moment("+1s");
+    assert_eq!((code, &*err), (0, ""), "{out}");
+    let (code, out, _) = moment("+20s");
+    assert_eq!(code, 1);
+    assert_eq!(
+        out,
+        "\
+default/home-lab in project-a; ns-c8119df3-eb49-4c75-b215-c2d097ca4f43/home-lab at hub and edges
+  2026-11-21 09:19:52.865 UTC, from a recording without throughline
+
+  ok       upstream  project-a  online 4c6b5177         5.77 s
+  wrong    mirrored  edge       offline
+  ok       arrived   edge       offline                 16.4 s
+  wrong    touched   edge       app-00 … (26 gateways)
+
+Stuck at mirrored, edge: the replica at edge does not say what upstream says; no throughline was
+  writing in this recording.
+  It should say: online 4c6b5177.
+What to do:
+  - throughline replay shows what it would have done
+Also at touched, edge, app-00 … (26 gateways): the trigger does not announce what the copy at edge
+  says.
+Note: who wrote each last is not known: there are no managedFields.
+"
+    );
+    let (same, later, _) = moment("2026-11-21T09:19:52.865Z");
+    assert_eq!((same, later), (1, out));
+    let mut narrow = program();
+    narrow.args(LAB_OF_INCIDENT).args(["--log", INCIDENT]).env("COLUMNS", "60");
+    let narrow = String::from_utf8(narrow.output().unwrap().stdout).unwrap();
+    assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
+}
+
+const LAB_OF_INCIDENT: [&str; 3] = ["trace", "connector", "default/home-lab"];
+
+#[test]
+fn the_table_is_filtered_and_machine_readable() {
+    let (code, out, _) = run(&["status", "--log", INCIDENT, "--output", "json"]);
+    let json: Value = serde_json::from_str(&out).unwrap();
+    let rows = json["connectors"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| &row["upstream"]["name"]).collect();
+    assert_eq!(
+        (code, names),
+        (1, vec![&json!("home-lab"), &json!("office")]),
+        "the stuck one first"
+    );
+    assert_eq!(rows[0]["stuck"]["hop"], "touched");
+    assert_eq!((&json["source"], &rows[1]["stuck"]), (&json!("recording"), &Value::Null));
+    let (code, out, _) = run(&["status", "--log", INCIDENT, "--stuck"]);
+    assert!(code == 1 && out.contains("home-lab") && !out.contains("office"), "{out}");
+    let (code, out, _) = run(&["status", "--log", INCIDENT, "-n", "elsewhere"]);
+    assert!(code == 0 && out.starts_with("no connectors, 0 stuck"), "{out}");
+    let (code, out, _) = run(&["status", "--log", INCIDENT, "-n", "default"]);
+    assert!(code == 1 && out.starts_with("UPSTREAM "), "{out}");
+}
+
+#[test]
+fn bad_input_is_answered_with_what_is_accepted() {
+    let cases: [(&[&str], &str); 8] = [
+        (&["--at", "yesterday"], "an offset such as +90s"),
+        (&["--at", "+5"], "expected a number and a unit"),
+        (&["--at", "2020-01-01T00:00:00Z"], "the log begins at 2026-11-21T09:19:32.865Z"),
+        (&["--in", "nowhere"], "no connector is called default/home-lab"),
+        (&["--state", "http://127.0.0.1:1"], "cannot be used with"),
+        (&["--output", "yaml"], "text, json"),
+        (&["--timeout", "soon"], "expected a number and a unit"),
+        (&["--nonsense"], "--nonsense"),
+    ];
+    for (more, text) in cases {
+        let args = [&LAB_OF_INCIDENT[..], &["--log", INCIDENT], more].concat();
+        let (code, out, err) = run(&args);
+        assert_eq!((code, &*out), (2, ""), "{more:?}: {err}");
+        assert!(err.contains(text), "{more:?}: {err}");
+    }
+    let (code, _, err) = run(&["trace", "connector", "default/home-lap", "--log", INCIDENT]);
+    assert!(code == 2 && err.ends_with("did you mean default/home-lab?\n"), "{err}");
+    let (code, _, err) = run(&["trace", "connector", "home-lab", "--log", INCIDENT]);
+    assert!(code == 2 && err.contains("NAMESPACE/NAME"), "{err}");
+    let (code, _, err) = run(&["status", "--watch", "--log", INCIDENT]);
+    assert!(code == 2 && err.contains("cannot be used with"), "{err}");
+    let (code, _, err) = run(&["status", "--log", "/nowhere"]);
+    assert!(code == 2 && err.starts_with("throughline: /nowhere: can't open"), "{err}");
+}
+
+/// An end of the log that is not the moment's is told, and no error.
+#[test]
+fn after_its_end_a_log_is_as_at_its_end() {
+    let args = [&LAB_OF_INCIDENT[..], &["--log", INCIDENT, "--at", "+10h"]].concat();
+    let (code, out, err) = run(&args);
+    assert_eq!(code, 1, "{out}");
+    assert!(err.starts_with("warning: the log ends at 2026-11-21T09:20:39.323Z"), "{err}");
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_is_no_error() {
+    let mut child =
+        program().args(["status", "--log", INCIDENT]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
