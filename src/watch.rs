@@ -12,7 +12,7 @@
 //!        └────┴──────── 410: too long ago ─────────┘ └──────────────────────┘
 //! ```
 
-mod wire;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;

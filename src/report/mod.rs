@@ -9,6 +9,7 @@ use crate::core::ids::ObjectKey;
 use crate::replay::Replay;
 
 mod bottom;
+mod check;
 mod index;
 mod json;
 mod live;
@@ -16,8 +17,10 @@ mod passage;
 mod story;
 mod style;
 
+pub use check::check;
 pub use json::json;
 pub use live::{Aside, Live};
+pub use style::{count, duration};
 
 /// How a report is written.
 #[derive(Clone, Debug)]

@@ -84,7 +84,7 @@ pub(super) fn status(object: &str) -> CallError {
 }
 
 /// `text` as a query's value.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
