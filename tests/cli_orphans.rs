@@ -41,12 +41,7 @@ impl Place {
         std::fs::create_dir_all(&folder).unwrap();
         let mut clusters = Vec::new();
         for (served, role) in [(&up, "upstream"), (&hub, "downstream")] {
-            let kubeconfig = folder.join(served.cluster.as_str());
-            let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
-                "clusters": [{"name": "c", "cluster": {"server": served.front.url()}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "users": [{"name": "u", "user": {}}]});
-            std::fs::write(&kubeconfig, config.to_string()).unwrap();
+            let kubeconfig = served.kubeconfig(&folder);
             let cluster =
                 json!({"name": served.cluster, "roles": [role], "kubeconfig": kubeconfig});
             clusters.push(cluster);

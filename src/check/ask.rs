@@ -202,6 +202,20 @@ impl Asked {
         }
     }
 
+    /// Whether a kind is served. Everybody who is known may ask this.
+    pub(super) async fn serves(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Result<bool, CallError> {
+        match self.get::<Value>(&format!("/apis/{group}/{version}")).await {
+            Ok(list) => Ok(texts(&list["resources"], "name").any(|name| name == plural)),
+            Err(CallError::Status { code: 404, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// How many objects there are, by the first page alone.
     pub(super) async fn count(&self, path: &str) -> Result<u64, CallError> {
         let page: Value = self.get(&format!("{path}?limit=1")).await?;
@@ -229,6 +243,11 @@ impl Asked {
         let reason = status["reason"].as_str().unwrap_or_default().to_owned();
         Ok((status["allowed"].as_bool().unwrap_or(false), reason))
     }
+}
+
+/// The texts that a list's members have in a field.
+pub(super) fn texts<'a>(list: &'a Value, field: &'a str) -> impl Iterator<Item = &'a str> {
+    list.as_array().into_iter().flatten().filter_map(move |item| item[field].as_str())
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, CallError> {

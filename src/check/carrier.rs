@@ -47,69 +47,89 @@ pub(super) async fn look(looks: &[Look]) -> Group {
     group
 }
 
-/// Lists a resource of Karmada's; `None` where its API is not there.
+/// Lists a resource of Karmada's.
 async fn list<T>(
     asked: &Asked,
     version: &str,
     resource: &str,
     keep: impl Fn(Item) -> Option<T>,
-) -> Result<Option<Vec<T>>, CallError> {
+) -> Result<Vec<T>, CallError> {
     let (plural, group) = parts(resource);
     match asked.list(format!("/apis/{group}/{version}/{plural}"), keep).await {
-        Ok(found) => Ok(Some(found)),
-        Err(CallError::Status { code: 404, .. }) => Ok(None),
-        Err(error) => Err(error),
+        Err(CallError::Status { code: 404, .. }) => Ok(Vec::new()),
+        found => found,
     }
 }
 
 async fn karmada(group: &mut Group, hub: &Asked) {
+    let (plural, of) = parts(PROPAGATION_POLICIES);
+    match hub.serves(of, "v1alpha1", plural).await {
+        Ok(true) => {}
+        Ok(false) => {
+            group.passed(
+                "karmada",
+                "no Karmada at the hub: something else carries, or nothing does",
+            );
+            return;
+        }
+        Err(error) => {
+            group.skipped("karmada", "whether there is a Karmada can't be told", error.to_string());
+            return;
+        }
+    }
     let selects = |item: Item| selects(&item.spec, "Connector").then_some(());
-    let (policies, cluster_wide, bindings, works, rules) = tokio::join!(
+    let retains = |item: Item| retains_gateways(&item.spec).then_some(());
+    let found = tokio::try_join!(
         list(hub, "v1alpha1", PROPAGATION_POLICIES, selects),
         list(hub, "v1alpha1", CLUSTER_PROPAGATION_POLICIES, selects),
         list(hub, "v1alpha2", RESOURCE_BINDINGS, stuck_binding),
         list(hub, "v1alpha1", WORKS, stuck_work),
-        list(hub, "v1alpha1", CUSTOMIZATIONS, |item| retains_gateways(&item.spec).then_some(())),
+        list(hub, "v1alpha1", CUSTOMIZATIONS, retains),
     );
-    if matches!((&policies, &bindings), (Ok(None), Ok(None))) {
-        group.passed("karmada", "no Karmada at the hub: something else carries, or nothing does");
-        return;
-    }
-    match (policies, cluster_wide) {
-        (Ok(some), Ok(wide)) => match some.map_or(0, |p| p.len()) + wide.map_or(0, |p| p.len()) {
-            0 => group.warned(
-                "karmada",
-                "no PropagationPolicy selects Connectors",
-                "looked through PropagationPolicies and ClusterPropagationPolicies at the hub",
-                "let one select Connector of networking.datumapis.com/v1alpha1, with the edges as \
-                 its placement: without one Karmada carries none of them",
-            ),
-            n => {
-                let policies = count(n, "policy").replace("policys", "policies");
-                group.passed("karmada", format!("Karmada, and {policies} for Connectors"));
-            }
-        },
-        (Err(error), _) | (_, Err(error)) => unseen(group, "karmada", "its policies", &error),
-    }
-    stuck(group, "ResourceBinding", bindings);
-    stuck(group, "Work", works);
-    match rules {
-        Ok(Some(rules)) if rules.is_empty() => group.warned(
-            "retention",
-            "no rule retains annotations that are written to Gateways at the edge",
-            "looked for a ResourceInterpreterCustomization with a retention for Gateway",
-            "where Karmada carries the Gateways, too, it now and then puts an older trigger back: \
-             install the retention rule of deploy/",
-        ),
-        Ok(Some(_)) => group.passed("retention", "a retention rule for Gateways is there"),
-        Ok(None) => {}
-        Err(error) => unseen(group, "retention", "its retention rules", &error),
+    match found {
+        Ok((some, wide, bindings, works, rules)) => {
+            policies(group, some.len() + wide.len());
+            stuck(group, "ResourceBinding", &bindings);
+            stuck(group, "Work", &works);
+            retention(group, rules.len());
+        }
+        Err(error) => {
+            let detail = format!(
+                "{error}; whoever runs this check needs list on Karmada's policies, bindings, works \
+                 and customizations, a live run does not"
+            );
+            group.skipped("karmada", "Karmada is there, and can't be looked at", detail);
+        }
     }
 }
 
-fn unseen(group: &mut Group, check: &'static str, what: &str, error: &CallError) {
-    let detail = format!("{error}; a live run does not need to");
-    group.skipped(check, format!("{what} can't be looked at"), detail);
+fn policies(group: &mut Group, found: usize) {
+    if found == 0 {
+        group.warned(
+            "karmada",
+            "no PropagationPolicy selects Connectors",
+            "looked through PropagationPolicies and ClusterPropagationPolicies at the hub",
+            "let one select Connector of networking.datumapis.com/v1alpha1, with the edges as its \
+             placement: without one Karmada carries none of them",
+        );
+        return;
+    }
+    let policies = if found == 1 { "1 policy".to_owned() } else { format!("{found} policies") };
+    group.passed("karmada", format!("Karmada, with {policies} for Connectors"));
+}
+
+fn retention(group: &mut Group, rules: usize) {
+    if rules > 0 {
+        group.passed("retention", "a retention rule for Gateways is there");
+        return;
+    }
+    group.warned(
+        "retention",
+        "no rule retains annotations that are written to Gateways at the edge",
+        "looked for a ResourceInterpreterCustomization with a retention for Gateway",
+        "where Karmada carries the Gateways, too, it now and then puts an older trigger back: \
+         install the retention rule of deploy/",
+    );
 }
 
 fn selects(policy: &Value, kind: &str) -> bool {
@@ -143,24 +163,19 @@ fn stuck_work(item: Item) -> Option<(String, String)> {
     Some((item.metadata.key(), against(&item.status, "Applied")?))
 }
 
-fn stuck(group: &mut Group, kind: &str, found: Result<Option<Vec<(String, String)>>, CallError>) {
-    match found {
-        Ok(None) => {}
-        Ok(Some(stuck)) => match stuck.first() {
-            None => group.passed("applied", format!("no {kind} of a Connector says it is stuck")),
-            Some((first, why)) => {
-                let names: Vec<_> = stuck.iter().map(|(name, _)| name).collect();
-                group.failed(
-                    "applied",
-                    format!("{} not applied: {}", count(stuck.len(), kind), some(&names)),
-                    format!("{first}: {why}"),
-                    "see the member cluster and Karmada's controllers: kubectl get clusters, and \
-                     the events of the objects named",
-                );
-            }
-        },
-        Err(error) => unseen(group, "applied", &format!("its {kind}s"), &error),
-    }
+fn stuck(group: &mut Group, kind: &str, stuck: &[(String, String)]) {
+    let Some((first, why)) = stuck.first() else {
+        group.passed("applied", format!("no {kind} of a Connector says that it is stuck"));
+        return;
+    };
+    let names: Vec<_> = stuck.iter().map(|(name, _)| name).collect();
+    group.failed(
+        "applied",
+        format!("{} not applied: {}", count(stuck.len(), kind), some(&names)),
+        format!("{first}: {why}"),
+        "see the member cluster and Karmada's controllers: kubectl get clusters, and the events of \
+         the objects named",
+    );
 }
 
 /// Connectors, by what their annotation says.

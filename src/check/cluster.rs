@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use serde_json::Value;
 
-use super::ask::Asked;
+use super::ask::{Asked, texts};
 use super::finding::Group;
 use super::need::{Need, parts};
 use super::{rights, title};
@@ -127,49 +127,42 @@ enum Served {
 
 async fn serves(asked: &Asked, kind: Kind) -> Served {
     let (plural, group) = parts(resource(kind));
-    if !group.is_empty() {
-        let version = kind.api_version();
-        let version = version.rsplit('/').next().unwrap_or(version);
-        match has(asked, group, version, plural).await {
-            // Who may not ask this may still list.
-            Ok(true) | Err(CallError::Status { code: 403, .. }) => {}
-            Ok(false) => return Served::No(versions(asked, group, plural).await),
-            Err(error) => return Served::Unknown(error),
-        }
-    }
+    let version = short(kind);
     match asked.count(&path(kind, None)).await {
         Ok(count) => Served::Yes(Some(count)),
-        Err(CallError::Status { code: 403, .. }) => Served::Yes(None),
+        // Also said of what is not there, to those who may not list it.
+        Err(CallError::Status { code: 403, .. }) if group.is_empty() => Served::Yes(None),
+        Err(error @ CallError::Status { code: 403 | 404, .. }) => {
+            match asked.serves(group, version, plural).await {
+                Ok(true) if error.code() == 403 => Served::Yes(None),
+                Ok(true) => Served::Unknown(error),
+                Ok(false) => Served::No(versions(asked, group, plural).await),
+                Err(error) => Served::Unknown(error),
+            }
+        }
         Err(error) => Served::Unknown(error),
     }
 }
 
-async fn has(asked: &Asked, group: &str, version: &str, plural: &str) -> Result<bool, CallError> {
-    match asked.get::<Value>(&format!("/apis/{group}/{version}")).await {
-        Ok(list) => Ok(texts(&list["resources"], "name").any(|name| name == plural)),
-        Err(CallError::Status { code: 404, .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
+/// The version without the group.
+fn short(kind: Kind) -> &'static str {
+    let version = kind.api_version();
+    version.rsplit('/').next().unwrap_or(version)
 }
 
 async fn versions(asked: &Asked, group: &str, plural: &str) -> Vec<String> {
     let Ok(found) = asked.get::<Value>(&format!("/apis/{group}")).await else { return Vec::new() };
     let mut versions = Vec::new();
     for version in texts(&found["versions"], "version") {
-        if has(asked, group, version, plural).await.unwrap_or(false) {
+        if asked.serves(group, version, plural).await.unwrap_or(false) {
             versions.push(version.to_owned());
         }
     }
     versions
 }
 
-fn texts<'a>(list: &'a Value, field: &'a str) -> impl Iterator<Item = &'a str> {
-    list.as_array().into_iter().flatten().filter_map(move |item| item[field].as_str())
-}
-
 fn tell_served(group: &mut Group, kind: Kind, served: Served) {
-    let (resource, version) = (resource(kind), kind.api_version());
-    let short = version.rsplit('/').next().unwrap_or(version);
+    let (resource, version, short) = (resource(kind), kind.api_version(), short(kind));
     match served {
         Served::Yes(Some(objects)) => {
             let objects = count(usize::try_from(objects).unwrap_or(usize::MAX), "object");

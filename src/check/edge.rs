@@ -30,7 +30,9 @@ struct Class {
 /// What there is at an edge; what could not be asked is an error.
 struct Seen {
     classes: Result<Vec<Class>, CallError>,
-    /// Those with `mergeGateways: true`; `Err` with 404 where Envoy Gateway's kinds are not served.
+    /// Envoy Gateway's kinds are served.
+    has_kind: Result<bool, CallError>,
+    /// EnvoyProxies with `mergeGateways: true`.
     merged: Result<BTreeSet<String>, CallError>,
     /// Gateways to be touched, by class: those whose HTTPProxy names a connector.
     touched: Result<BTreeMap<String, usize>, CallError>,
@@ -60,9 +62,10 @@ async fn see(asked: &Asked) -> Seen {
             asked.list("/apis/gateway.envoyproxy.io/v1alpha1/envoyproxies", merged).await?;
         Ok(proxies.into_iter().collect())
     };
-    let (classes, merged, touched, version) =
-        tokio::join!(classes, merged, touched(asked), version(asked));
-    Seen { classes, merged, touched, version }
+    let has_kind = asked.serves(GROUP, "v1alpha1", "envoyproxies");
+    let (classes, has_kind, merged, touched, version) =
+        tokio::join!(classes, has_kind, merged, touched(asked), version(asked));
+    Seen { classes, has_kind, merged, touched, version }
 }
 
 fn class(item: Item) -> Option<Class> {
@@ -120,10 +123,8 @@ fn envoy_gateway(group: &mut Group, seen: &Seen) -> Option<bool> {
         Some(version) => format!("Envoy Gateway {version}"),
         None => "Envoy Gateway (its version can't be seen)".to_owned(),
     };
-    // What may not be listed is there.
-    let has_kind = match &seen.merged {
-        Ok(_) | Err(CallError::Status { code: 403, .. }) => true,
-        Err(CallError::Status { code: 404, .. }) => false,
+    let has_kind = match &seen.has_kind {
+        Ok(has_kind) => *has_kind,
         Err(error) => {
             group.skipped("envoy-gateway", "whether it is there can't be told", error.to_string());
             return None;
@@ -174,6 +175,9 @@ fn key(group: &mut Group, key: &str, found: Option<bool>) {
 /// Whether the scope fits how the gateways are programmed, and what it costs. `each` is how often a
 /// change is written, confirmations included.
 fn scopes(group: &mut Group, edge: &str, scope: TouchScope, each: usize, seen: &Seen) {
+    if matches!(seen.has_kind, Ok(false)) {
+        return;
+    }
     let (classes, merged, touched) = match (&seen.classes, &seen.merged, &seen.touched) {
         (Ok(classes), Ok(merged), Ok(touched)) => (classes, merged, touched),
         (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
@@ -241,7 +245,13 @@ mod tests {
             if merged { BTreeSet::from(["eg/shared".to_owned()]) } else { BTreeSet::new() };
         let touched = BTreeMap::from([("edge".to_owned(), gateways)]);
         let version = Some("v1.8.1".to_owned());
-        Seen { classes: Ok(vec![class]), merged: Ok(merged), touched: Ok(touched), version }
+        Seen {
+            classes: Ok(vec![class]),
+            has_kind: Ok(true),
+            merged: Ok(merged),
+            touched: Ok(touched),
+            version,
+        }
     }
 
     fn levels(config: &Config, seen: &Seen) -> Vec<(&'static str, Level)> {

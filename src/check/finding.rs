@@ -73,7 +73,9 @@ impl Group {
 
     fn add(&mut self, check: &'static str, level: Level, words: [String; 3]) {
         let group = self.name.clone();
-        let [what, detail, remedy] = words;
+        // Some numbers are tied to their units, which programs need not know.
+        let [what, detail, remedy] =
+            words.map(|text| text.replace(['\u{a0}', '\n'], " ").trim().to_owned());
         let (detail, remedy) = (said(detail), said(remedy));
         self.findings.push(Finding { group, check, level, what, detail, remedy });
     }

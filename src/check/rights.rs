@@ -160,17 +160,18 @@ fn tell_one(
         Place::LeaseNamespace(Some(namespace)) => format!(" in {namespace}"),
         Place::LeaseNamespace(None) => " in its own namespace".to_owned(),
     };
-    let (mut may, mut may_not) = (Vec::new(), Vec::new());
+    let (mut may, mut may_not, mut untold) = (Vec::new(), Vec::new(), Vec::new());
     for (need, given) in needs.iter().zip(given) {
         match given {
             Ok((true, _)) => may.push(need.verb),
             Ok((false, reason)) => may_not.push((*need, reason)),
-            Err(error) => {
-                let detail = format!("SelfSubjectAccessReview for {}: {error}", need.verb);
-                let what = format!("whether we may {} {resource} can't be told", need.verb);
-                group.skipped("permission", what, detail);
-            }
+            Err(error) => untold.push((need.verb, error)),
         }
+    }
+    if let Some((_, error)) = untold.first() {
+        let verbs: Vec<_> = untold.iter().map(|(verb, _)| verb).collect();
+        let what = format!("whether we may {} {resource} can't be told", and(&verbs));
+        group.skipped("permission", what, format!("SelfSubjectAccessReview: {error}"));
     }
     if !may.is_empty() {
         group.passed("permission", format!("may {} {resource}{place}", and(&may)));

@@ -4,6 +4,7 @@
 
 mod changes;
 mod checking;
+mod checking_around;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
 mod harness;

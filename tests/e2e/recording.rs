@@ -53,7 +53,7 @@ async fn a_recording_asks_for_lists_and_watches_alone_and_replays() {
     command.env_remove("RUST_LOG").env_remove("KUBECONFIG");
     let mut process = Process::start("record", command, folder.path());
 
-    let has = |what: &dyn Fn(&Value) -> bool| lines(&folder).iter().any(|line| what(line));
+    let has = |what: &dyn Fn(&Value) -> bool| lines(&folder).iter().any(what);
     eventually("the edge is told to be away", SOON, async || {
         let lost = |l: &Value| l["event"] == "watch_lost" && l["cluster"] == "edge";
         ensure(has(&lost), || "not yet".to_owned())

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, BodyDataStream};
@@ -50,6 +51,17 @@ async fn start(world: Arc<Mutex<World>>, cluster: ClusterName, settings: FrontSe
 }
 
 impl Served {
+    /// A kubeconfig for it, in `folder`.
+    pub(crate) fn kubeconfig(&self, folder: &Path) -> PathBuf {
+        let path = folder.join(self.cluster.as_str());
+        let config = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": self.front.url()}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}]});
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
     pub(crate) fn put(&self, object: Value) -> u64 {
         let wire: Wire = serde_json::from_str(&object.to_string()).unwrap();
         let object = Object::try_from(wire).unwrap();
