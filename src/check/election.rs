@@ -128,9 +128,8 @@ pub(super) async fn look(config: &Config, looks: &[Look]) -> Group {
 }
 
 /// The API server's time now, by our clock.
-fn now(look: &Look) -> UnixMillis {
-    let ahead = look.ahead_ms;
-    UnixMillis(wall().0.saturating_add_signed(-ahead))
+pub(super) fn now(look: &Look) -> UnixMillis {
+    UnixMillis(wall().0.saturating_add_signed(-look.ahead_ms))
 }
 
 pub(super) fn unreached(look: &Look) -> String {

@@ -176,7 +176,7 @@ fn tell_one(
     if !may.is_empty() {
         group.passed("permission", format!("may {} {resource}{place}", and(&may)));
     }
-    if let Some((worst, _)) = may_not.last() {
+    if let Some((Need { without, .. }, _)) = may_not.last() {
         let verbs: Vec<_> = may_not.iter().map(|(need, _)| need.verb).collect();
         let verbs = and(&verbs);
         let mut reasons: Vec<_> =
@@ -192,8 +192,7 @@ fn tell_one(
             format!("may not {verbs} {resource}{place}"),
             format!("SelfSubjectAccessReview for {verbs}: {reasons}"),
             format!(
-                "grant {verbs} on {plural} of {in_group}{place} to {user}; without it {}",
-                worst.without
+                "grant {verbs} on {plural} of {in_group}{place} to {user}; without it {without}"
             ),
         );
     }

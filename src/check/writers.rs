@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use futures::future::join_all;
+
 use super::ask::{Item, Writer};
 use super::cluster::Look;
-use super::election::{Held, Place, unreached};
+use super::election::{Held, Place, now, unreached};
 use super::finding::{Group, and};
-use crate::client::{CallError, path};
+use crate::client::path;
 use crate::config::Config;
 use crate::core::ids::{Kind, Role};
 use crate::core::objects::{FIELD_MANAGER, UPSTREAM_STATUS};
@@ -15,6 +17,9 @@ use crate::report::count;
 
 /// Beyond the Lease's time so much may lie between two clocks.
 const SLACK_MS: u64 = 10_000;
+
+/// An older write tells nothing of who runs now.
+const RECENT_MS: u64 = 600_000;
 
 /// Values of one annotation, by who wrote them.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,20 +53,17 @@ pub(super) async fn look(config: &Config, looks: &[Look]) -> Group {
         let edge = look.has(Role::Edge).then_some((look, Kind::Gateway, &*config.touch.key));
         hub.into_iter().chain(edge)
     });
-    for (look, kind, key) in watched {
-        if !look.reached {
-            let what = format!("who writes {key} can't be told");
-            group.skipped("second-writer", what, unreached(look));
-            continue;
-        }
-        match values(look, kind, key).await {
-            Err(error) => {
+    let watched: Vec<_> = watched.collect();
+    let all = watched.iter().map(|(look, kind, key)| values(look, *kind, key));
+    for ((look, kind, key), values) in watched.iter().zip(join_all(all).await) {
+        match values {
+            Err(why) => {
                 let what = format!("who writes {key} at {} can't be told", look.name());
-                group.skipped("second-writer", what, error.to_string());
+                group.skipped("second-writer", what, why);
             }
             Ok(values) => {
-                tell(&mut group, look.name(), kind, key, &values);
-                if kind == Kind::Connector {
+                tell(&mut group, look.name(), *kind, key, &values);
+                if *kind == Kind::Connector {
                     leaderless(&mut group, config, look, &values).await;
                 }
             }
@@ -70,9 +72,14 @@ pub(super) async fn look(config: &Config, looks: &[Look]) -> Group {
     group
 }
 
-async fn values(look: &Look, kind: Kind, key: &str) -> Result<Values, CallError> {
+/// Who wrote `key`; or why that can't be told.
+async fn values(look: &Look, kind: Kind, key: &str) -> Result<Values, String> {
+    if !look.reached {
+        return Err(unreached(look));
+    }
     let writers = |item: Item| Some(item.metadata.writers(key));
-    Ok(Values::of(look.asked.list(path(kind, None), writers).await?))
+    let found = look.asked.list(path(kind, None), writers).await;
+    found.map(Values::of).map_err(|error| error.to_string())
 }
 
 fn tell(group: &mut Group, cluster: &str, kind: Kind, key: &str, values: &Values) {
@@ -111,7 +118,8 @@ async fn leaderless(group: &mut Group, config: &Config, look: &Look, values: &Va
     if cluster.name.as_str() != look.name() {
         return;
     }
-    let Some(last) = values.ours_last else { return };
+    let recent = |at: &UnixMillis| now(look).since(*at) < RECENT_MS;
+    let Some(last) = values.ours_last.filter(recent) else { return };
     let Ok(place) = Place::of(config, look).await else { return };
     let Ok(object) = place.read(look).await else { return };
     let held = object.as_ref().map(Held::of);
