@@ -178,24 +178,31 @@ fn tell_one(
     }
     if let Some((Need { without, .. }, _)) = may_not.last() {
         let verbs: Vec<_> = may_not.iter().map(|(need, _)| need.verb).collect();
-        let verbs = and(&verbs);
-        let mut reasons: Vec<_> =
-            may_not.iter().map(|(_, why)| &***why).filter(|w| !w.is_empty()).collect();
-        reasons.dedup();
-        let reasons =
-            if reasons.is_empty() { "not allowed".to_owned() } else { reasons.join("; ") };
-        let (plural, of) = parts(resource);
-        let in_group =
-            if of.is_empty() { "the core API group".to_owned() } else { format!("API group {of}") };
-        group.failed(
-            "permission",
-            format!("may not {verbs} {resource}{place}"),
-            format!("SelfSubjectAccessReview for {verbs}: {reasons}"),
-            format!(
-                "grant {verbs} on {plural} of {in_group}{place} to {user}; without it {without}"
-            ),
-        );
+        let reasons = may_not.iter().map(|(_, reason)| reason.as_str());
+        tell_refused(group, user, (&and(&verbs), resource, &place), reasons, without);
     }
+}
+
+fn tell_refused<'a>(
+    group: &mut Group,
+    user: &str,
+    (verbs, resource, place): (&str, &str, &str),
+    reasons: impl Iterator<Item = &'a str>,
+    without: &str,
+) {
+    let mut reasons: Vec<_> = reasons.filter(|reason| !reason.is_empty()).collect();
+    reasons.dedup();
+    let why = if reasons.is_empty() { "not allowed".to_owned() } else { reasons.join("; ") };
+    let of = match parts(resource) {
+        (plural, "") => format!("{plural} of the core API group"),
+        (plural, of) => format!("{plural} of API group {of}"),
+    };
+    group.failed(
+        "permission",
+        format!("may not {verbs} {resource}{place}"),
+        format!("SelfSubjectAccessReview for {verbs}: {why}"),
+        format!("grant {verbs} on {of}{place} to {user}; without it {without}"),
+    );
 }
 
 fn tell_more(group: &mut Group, user: &str, rights: &Rights) {
