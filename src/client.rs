@@ -1,13 +1,15 @@
 //! Clusters as they are reached: clients made from kubeconfigs, requests with a time-out of their
 //! own and no hidden retries, errors sorted where they are born.
 
+mod request;
+
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use http::{Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
@@ -19,14 +21,13 @@ use crate::config::ClusterConfig;
 use crate::core::ids::{ClusterName, Kind, Role};
 use crate::metrics::Metrics;
 
+pub use request::{JSON, get, no_request, path, with_body};
+
 /// A TCP connection, with TLS where it is asked for, must stand after this.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An answer longer than this, in bytes, is refused: no page of a list is that long.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
-
-/// The type of a whole object.
-pub const JSON: &str = "application/json";
 
 /// A configured cluster and the way to it.
 pub struct Cluster {
@@ -118,7 +119,7 @@ impl CallError {
 
     /// The API server says that this object, and not something that it is a part of, is not there.
     pub fn is_absence_of(&self, kind: Kind, name: &str) -> bool {
-        self.is_absence(&resource(kind), name)
+        self.is_absence(kind.resource(), name)
     }
 
     /// The same, for a resource by its full name, e.g. `leases.coordination.k8s.io`.
@@ -137,7 +138,7 @@ impl CallError {
 
     /// What a person can do about it; `None` when waiting is all.
     pub fn remedy(&self, verb: &str, kind: Kind) -> Option<String> {
-        let resource = resource(kind);
+        let resource = kind.resource();
         Some(match self {
             CallError::Status { code: 401, .. } => "the credentials were refused: renew the token \
                  or certificate in the kubeconfig; it is read again at each try"
@@ -276,7 +277,7 @@ impl Cluster {
         }
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok());
         let retry_after = retry_after.and_then(|v| v.parse().ok()).map(Duration::from_secs);
-        let body = read(answer).await.unwrap_or_default();
+        let body = read(answer.into_body()).await.unwrap_or_default();
         let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| Status {
             message: String::from_utf8_lossy(&body).chars().take(200).collect(),
             ..Status::default()
@@ -293,13 +294,28 @@ impl Cluster {
         request: Request<Vec<u8>>,
         timeout: Duration,
     ) -> Result<Bytes, CallError> {
-        let whole = async { read(self.open(request, timeout).await?).await };
+        self.answer(request, timeout).await.map(Response::into_body)
+    }
+
+    /// The same, with the answer's head.
+    ///
+    /// # Errors
+    /// As [`Cluster::open`].
+    pub async fn answer(
+        &self,
+        request: Request<Vec<u8>>,
+        timeout: Duration,
+    ) -> Result<Response<Bytes>, CallError> {
+        let whole = async {
+            let (head, body) = self.open(request, timeout).await?.into_parts();
+            Ok(Response::from_parts(head, read(body).await?))
+        };
         tokio::time::timeout(timeout, whole).await.unwrap_or(Err(CallError::TimedOut(timeout)))
     }
 }
 
-async fn read(answer: Response<Body>) -> Result<Bytes, CallError> {
-    let mut frames = Frames::new(answer);
+async fn read(body: Body) -> Result<Bytes, CallError> {
+    let mut frames = Frames::new(body);
     let mut whole = Vec::new();
     while let Some(frame) = frames.next().await? {
         if whole.len() + frame.len() > ANSWER_BYTES_MAX {
@@ -320,9 +336,9 @@ impl fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// The body of an answer.
-    pub fn new(answer: Response<Body>) -> Self {
-        let stream = http_body_util::BodyStream::new(answer.into_body());
+    /// Of an answer.
+    pub fn new(body: Body) -> Self {
+        let stream = http_body_util::BodyStream::new(body);
         let data = stream.filter_map(|frame| {
             let data = match frame {
                 Ok(frame) => frame.into_data().ok().map(Ok),
@@ -349,51 +365,4 @@ fn root_cause(error: &dyn std::error::Error) -> String {
         cause = next;
     }
     cause.to_string()
-}
-
-/// A kind's resource as RBAC and CRDs name it: `connectors.networking.datumapis.com`.
-pub fn resource(kind: Kind) -> String {
-    match kind.api_version().split_once('/') {
-        Some((group, _)) => format!("{}.{group}", kind.plural()),
-        None => kind.plural().to_owned(),
-    }
-}
-
-/// A GET, of whatever `accept` says.
-///
-/// # Errors
-/// [`CallError::Unreadable`]: names that make no path.
-pub fn get(uri: &str, accept: &str) -> Result<Request<Vec<u8>>, CallError> {
-    Request::get(uri).header("accept", accept).body(Vec::new()).map_err(|e| no_request(&e))
-}
-
-/// A request with a body, which is JSON unless the builder says what kind of a patch it is.
-///
-/// # Errors
-/// As [`get`].
-pub fn with_body(
-    request: http::request::Builder,
-    body: &serde_json::Value,
-) -> Result<Request<Vec<u8>>, CallError> {
-    let is_named = request.headers_ref().is_some_and(|h| h.contains_key(CONTENT_TYPE));
-    let request = if is_named { request } else { request.header(CONTENT_TYPE, JSON) };
-    request.body(body.to_string().into_bytes()).map_err(|e| no_request(&e))
-}
-
-/// No request could be made of what it was to be about.
-pub fn no_request(error: &dyn std::error::Error) -> CallError {
-    CallError::Unreadable(format!("no request: {error}"))
-}
-
-/// The path of a kind's objects: all of them, or those of one namespace.
-pub fn path(kind: Kind, namespace: Option<&str>) -> String {
-    let version = kind.api_version();
-    let root = if version.contains('/') { "/apis" } else { "/api" };
-    let plural = kind.plural();
-    match namespace {
-        Some(namespace) if !namespace.is_empty() => {
-            format!("{root}/{version}/namespaces/{namespace}/{plural}")
-        }
-        _ => format!("{root}/{version}/{plural}"),
-    }
 }

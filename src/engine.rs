@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::apply::Apply;
 use crate::client::Cluster;
 use crate::clock::{Clock, until};
-use crate::config::{Config, EventLogConfig};
+use crate::config::{ClusterConfig, Config, EventLogConfig};
 use crate::core::event::{Event, Happened};
 use crate::core::ids::{ClusterName, Kind};
 use crate::core::machine::Machine;
@@ -28,13 +28,46 @@ use crate::watch::Watch;
 
 /// The machine, and what stands on both sides of it.
 pub(crate) struct Engine {
-    pub(crate) clusters: BTreeMap<ClusterName, Arc<Cluster>>,
+    pub(crate) clusters: Clusters,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
     pub(crate) machine: Machine,
     pub(crate) executor: Executor,
     log: Option<LiveLog>,
     listeners: Vec<Box<dyn Listen>>,
+}
+
+pub(crate) type Clusters = BTreeMap<ClusterName, Arc<Cluster>>;
+
+/// The clusters of a configuration; nothing is connected yet.
+pub(crate) fn clusters(config: &Config, metrics: &Arc<Metrics>) -> Clusters {
+    let cluster = |c: &ClusterConfig| Arc::new(Cluster::new(c.clone(), metrics.clone()));
+    config.clusters.iter().map(|c| (c.name.clone(), cluster(c))).collect()
+}
+
+/// The header of their event log.
+pub(crate) fn header(clusters: &Clusters, settings: &Settings) -> Header {
+    let spec = |c: &Arc<Cluster>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
+    let clusters = clusters.values().map(spec).collect();
+    Header { clusters, settings: Some(settings.clone()) }
+}
+
+/// Starts the watches of these kinds, by the cluster; their events go to `bus`.
+pub(crate) fn watch(
+    clusters: &Clusters,
+    config: &Config,
+    kinds: impl Fn(&Cluster) -> Vec<Kind>,
+    bus: &mpsc::Sender<Happened>,
+    metrics: &Metrics,
+) -> JoinSet<()> {
+    let mut watches = JoinSet::new();
+    for cluster in clusters.values() {
+        for kind in kinds(cluster) {
+            let (cluster, watch) = (cluster.clone(), config.watch.clone());
+            watches.spawn(Watch::new(cluster, kind, watch, bus.clone(), metrics).run());
+        }
+    }
+    watches
 }
 
 impl Engine {
@@ -51,11 +84,7 @@ impl Engine {
         listeners: Vec<Box<dyn Listen>>,
     ) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
-        let clusters: BTreeMap<_, _> = config
-            .clusters
-            .iter()
-            .map(|c| (c.name.clone(), Arc::new(Cluster::new(c.clone(), metrics.clone()))))
-            .collect();
+        let clusters = clusters(config, &metrics);
         let executor = Executor::new(
             Apply::new(clusters.clone(), Duration::from_millis(config.executor.timeout_ms)),
             gate,
@@ -63,12 +92,7 @@ impl Engine {
             config.dry_run,
             metrics.clone(),
         );
-        let spec =
-            |c: &Arc<Cluster>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
-        let header = Header {
-            clusters: clusters.values().map(spec).collect(),
-            settings: Some(settings.clone()),
-        };
+        let header = header(&clusters, &settings);
         let log = LiveLog::start(event_log, &header, metrics.clone())?;
         let (mut machine, clock) = (Machine::new(settings), Clock::start());
         let at = clock.now();
@@ -86,15 +110,7 @@ impl Engine {
         kinds: impl Fn(&Cluster) -> Vec<Kind>,
         bus: &mpsc::Sender<Happened>,
     ) -> JoinSet<()> {
-        let mut watches = JoinSet::new();
-        for cluster in self.clusters.values() {
-            for kind in kinds(cluster) {
-                let (cluster, watch) = (cluster.clone(), config.watch.clone());
-                let watch = Watch::new(cluster, kind, watch, bus.clone(), &self.metrics);
-                watches.spawn(watch.run());
-            }
-        }
-        watches
+        watch(&self.clusters, config, kinds, bus, &self.metrics)
     }
 
     /// Sleeps until the machine's deadline as it is now, or for ever where there is none.
@@ -144,7 +160,12 @@ impl Engine {
     /// Writes what the event log still has to write, for as long as `grace`.
     pub(crate) async fn end(self, grace: Duration) {
         if let Some(log) = self.log {
-            drop(tokio::task::spawn_blocking(move || log.finish(grace)).await);
+            end(log, grace).await;
         }
     }
+}
+
+/// Writes what an event log still has to write, for as long as `grace`.
+pub(crate) async fn end(log: LiveLog, grace: Duration) {
+    drop(tokio::task::spawn_blocking(move || log.finish(grace)).await);
 }

@@ -16,6 +16,8 @@
 //! - [`apply`]: one action → one API request; what came back → one outcome
 //! - [`orphans`]: orphaned routes, looked for and deleted once by hand; and brought back
 //! - [`trace`]: where a connector is stuck, and why; from the clusters, an instance or a log
+//! - [`check`]: whether throughline can work here: rights, kinds, Lease, Envoy Gateway, carrier
+//! - [`record`]: the watches alone, written to an event log
 //! - [`narrate`]: the log lines that people read
 //! - [`live_log`]: the event log of a live run, written beside the loop: rotated, redacted
 //! - [`metrics`]: what is counted, for Prometheus and the probes
@@ -30,6 +32,7 @@
 
 pub mod admin;
 pub mod apply;
+pub mod check;
 pub mod client;
 pub mod clock;
 pub mod config;
@@ -47,6 +50,7 @@ pub mod metrics;
 pub mod narrate;
 pub mod orphans;
 pub mod outage;
+pub mod record;
 pub mod replay;
 pub mod report;
 pub mod run;

@@ -12,7 +12,7 @@
 //!        └────┴──────── 410: too long ago ─────────┘ └──────────────────────┘
 //! ```
 
-mod wire;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -229,7 +229,7 @@ impl Watch {
         if self.lost.is_some() && self.proves_absence() {
             self.is_the_same_history(version).await?;
         }
-        let mut frames = Frames::new(answer);
+        let mut frames = Frames::new(answer.into_body());
         let mut lines = Lines::default();
         let patience = Duration::from_millis(self.config.silent_after_ms);
         let mut heard = false;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use throughline::clock::wall;
 use throughline::config::{self, Config, ConfigErrors, Given, Loaded, LogConfig, Overrides};
 use throughline::logging;
 
@@ -46,23 +47,32 @@ pub(super) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The event log's file, if a flag names it.
-    pub(super) fn event_log(&self) -> Option<&str> {
-        self.event_log.as_deref()
+    /// The event log that the flag names, or else one of the command's own: that of a live run with
+    /// the same configuration is not touched.
+    pub(super) fn own_event_log(&self, command: &str) -> PathBuf {
+        let named = || format!("throughline-{command}-{}.jsonl", wall().0);
+        self.event_log.clone().unwrap_or_else(named).into()
     }
 
     /// As [`ConfigArgs::load`], for commands that print something else than their log: that tells
     /// of warnings only, unless it was asked for more.
     pub(super) fn load_quietly(&self) -> anyhow::Result<Config> {
-        let Loaded { mut config, warnings } = self.load()?;
-        if config.log.level == LogConfig::default().level {
-            "warn".clone_into(&mut config.log.level);
-        }
-        logging::init(&config.log)?;
+        let Loaded { config, warnings } = self.load_for_report()?;
         for warning in &warnings {
             eprintln!("warning: {warning}");
         }
         Ok(config)
+    }
+
+    /// The same, for a command that tells of the configuration's warnings itself.
+    pub(super) fn load_for_report(&self) -> anyhow::Result<Loaded> {
+        let mut loaded = self.load()?;
+        let log = &mut loaded.config.log;
+        if log.level == LogConfig::default().level {
+            "warn".clone_into(&mut log.level);
+        }
+        logging::init(log)?;
+        Ok(loaded)
     }
 
     /// Reads the file and lays the flags over it.

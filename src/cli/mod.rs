@@ -1,9 +1,11 @@
 //! The command line's words, and what each does.
 
+mod check;
 mod config;
 mod demo;
 mod orphans;
 mod out;
+mod record;
 mod replay;
 mod run;
 mod settings;
@@ -61,6 +63,16 @@ enum Command {
     /// From the same places as `trace`. Exit codes: 0 none is stuck, 1 one is, or can't be told, 2 bad
     /// usage or input.
     Status(Box<status::StatusArgs>),
+    /// Say whether a live run can work here, what hinders it, and what to do: the same flags as `run`.
+    ///
+    /// Nothing is written anywhere. Exit codes: 0 nothing hinders it (it may warn), 1 something
+    /// does, 2 bad usage or configuration.
+    Check(Box<check::CheckArgs>),
+    /// Watch only, and write what is seen to an event log, until told to stop.
+    ///
+    /// It asks for nothing but lists and watches. SIGTERM and SIGINT stop it. Exit codes: 0 all of
+    /// it was recorded, 1 not all of it, 2 bad usage or configuration.
+    Record(Box<record::RecordArgs>),
     /// Replay an event log: where liveness got lost, and what throughline would have done.
     ///
     /// Exit codes: 0 converged (or verified), 1 not, 2 bad usage or input.
@@ -76,6 +88,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Orphans(args) => orphans::run(&args),
         Command::Trace(args) => trace::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
     }
 }

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
-use throughline::clock::wall;
 use throughline::config::EventLogConfig;
 use throughline::core::keep::{Candidate, Keep};
 use throughline::core::time::UnixMillis;
@@ -59,7 +58,8 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
         bail!("--delete asks before it deletes, and there is no terminal to ask at: add --yes");
     }
     let config = args.config.load_quietly()?;
-    let log = args.delete.then(|| event_log(args));
+    let file = args.delete.then(|| args.config.own_event_log("orphans"));
+    let log = file.map(|file| EventLogConfig { file: Some(file), ..EventLogConfig::default() });
     if let Some(EventLogConfig { file: Some(file), .. }) = &log {
         eprintln!("what is deleted is kept in {}", file.display());
     }
@@ -94,15 +94,6 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     });
     runtime.shutdown_background();
     code
-}
-
-/// An event log of its own: that of a live run with the same configuration is not touched.
-fn event_log(args: &OrphansArgs) -> EventLogConfig {
-    let file = args
-        .config
-        .event_log()
-        .map_or_else(|| format!("throughline-orphans-{}.jsonl", wall().0), str::to_owned);
-    EventLogConfig { file: Some(file.into()), ..EventLogConfig::default() }
 }
 
 fn is_orphan(candidate: &Candidate) -> bool {

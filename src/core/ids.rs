@@ -88,15 +88,20 @@ impl Kind {
         }
     }
 
-    /// The name in paths and rights, e.g. `connectors`.
-    pub const fn plural(self) -> &'static str {
+    /// The resource as RBAC and CRDs name it: `connectors.networking.datumapis.com`.
+    pub const fn resource(self) -> &'static str {
         match self {
-            Kind::Connector => "connectors",
-            Kind::HttpProxy => "httpproxies",
-            Kind::Gateway => "gateways",
-            Kind::HttpRoute => "httproutes",
+            Kind::Connector => "connectors.networking.datumapis.com",
+            Kind::HttpProxy => "httpproxies.networking.datumapis.com",
+            Kind::Gateway => "gateways.gateway.networking.k8s.io",
+            Kind::HttpRoute => "httproutes.gateway.networking.k8s.io",
             Kind::Namespace => "namespaces",
         }
+    }
+
+    /// Its name in paths, e.g. `connectors`.
+    pub fn plural(self) -> &'static str {
+        self.resource().split('.').next().unwrap_or_default()
     }
 
     /// Reads `kind`; `None` for kinds that mean nothing here.

@@ -63,7 +63,7 @@ impl Resource {
     }
 
     /// The name in paths, e.g. `connectors`.
-    pub const fn plural(self) -> &'static str {
+    pub fn plural(self) -> &'static str {
         match self.in_world() {
             Some(kind) => kind.plural(),
             None => "leases",

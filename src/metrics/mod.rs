@@ -199,6 +199,11 @@ impl Metrics {
         self.counts.log_lines_lost.inc_by(lines);
     }
 
+    /// How many lines that were so far.
+    pub fn log_lines_lost_so_far(&self) -> u64 {
+        self.counts.log_lines_lost.get()
+    }
+
     /// All metrics as text. `levels` are the machine's at this moment; `None` leaves them out, where
     /// the loop could not be asked.
     pub fn text(&self, levels: Option<&Levels>, format: Format) -> String {

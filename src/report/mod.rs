@@ -9,6 +9,7 @@ use crate::core::ids::ObjectKey;
 use crate::replay::Replay;
 
 mod bottom;
+mod check;
 mod html;
 mod index;
 mod json;
@@ -18,9 +19,11 @@ mod story;
 pub(crate) mod style;
 mod suffered;
 
+pub use check::check;
 pub use html::html;
 pub use json::json;
 pub use live::{Aside, Live};
+pub use style::{count, duration};
 
 /// How a report is written.
 #[derive(Clone, Debug)]

@@ -111,7 +111,7 @@ impl<'w> Page<'w> {
 const NBSP: char = '\u{a0}';
 
 /// `85 ms`, `2.06 s`, `52.2 s`, `1 min 15 s`, `2 h 5 min`, `3 d 4 h`.
-pub(crate) fn duration(ms: u64) -> String {
+pub fn duration(ms: u64) -> String {
     let two = |n: u64, unit: &str, rest: u64, rest_unit: &str| match rest {
         0 => format!("{n}{NBSP}{unit}"),
         _ => format!("{n}{NBSP}{unit}{NBSP}{rest}{NBSP}{rest_unit}"),
@@ -147,7 +147,7 @@ pub(crate) fn offset(ms: u64) -> String {
 }
 
 /// `1 gateway`, `26 gateways`, `no actions`, `12,345 events`.
-pub(crate) fn count(n: usize, one: &str) -> String {
+pub fn count(n: usize, one: &str) -> String {
     let plural = match one {
         "nudge" | "gateway" => format!("{one}s"),
         _ if one.ends_with(['s', 'x']) || one.ends_with("ch") => format!("{one}es"),

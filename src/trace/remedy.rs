@@ -2,7 +2,7 @@
 
 use super::diagnose::Problem;
 use super::{Cause, Source, State, Writer};
-use crate::client::{CallError, resource};
+use crate::client::CallError;
 use crate::core::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::objects::UPSTREAM_STATUS;
 use crate::core::view::{HubView, UpstreamView};
@@ -218,7 +218,7 @@ pub(super) fn not_mirrored(
                 format!(
                     "see whether its ServiceAccount may: kubectl auth can-i patch {} -n NAMESPACE \
                      --as system:serviceaccount:…",
-                    resource(Kind::Connector)
+                    Kind::Connector.resource()
                 ),
             ],
         ),
@@ -230,7 +230,7 @@ pub(super) fn not_mirrored(
                     .to_owned(),
                 format!(
                     "see whether its ServiceAccount may patch {} at {hub}",
-                    resource(Kind::Connector)
+                    Kind::Connector.resource()
                 ),
             ],
         ),
@@ -343,7 +343,7 @@ pub(super) fn not_touched(state: State, source: Source, edge: &ClusterName) -> P
             ),
             format!(
                 "see whether its ServiceAccount may patch {} at {edge}",
-                resource(Kind::Gateway)
+                Kind::Gateway.resource()
             ),
         ],
         Source::State | Source::Log => {

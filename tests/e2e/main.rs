@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod changes;
+mod checking;
+mod checking_around;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
 mod harness;
@@ -13,6 +15,7 @@ mod leading_losses;
 mod leading_outage;
 mod orphans;
 mod outages;
+mod recording;
 mod refusals;
 mod stopping;
 mod tracing;
