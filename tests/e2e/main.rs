@@ -14,5 +14,6 @@ mod leading_outage;
 mod orphans;
 mod outages;
 mod refusals;
+mod rights;
 mod stopping;
 mod writers;

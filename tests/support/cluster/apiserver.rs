@@ -15,7 +15,7 @@ use super::rest::Rest;
 
 /// May do anything.
 pub(crate) const ADMIN: &str = "admin";
-/// What throughline runs as; may do what `seed::install` gives it.
+/// What throughline runs as; may do what `rights::grant` gives it.
 pub(crate) const THROUGHLINE: &str = "throughline";
 /// May do nothing: every request is a 403.
 pub(crate) const NOBODY: &str = "nobody";

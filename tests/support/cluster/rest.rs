@@ -30,6 +30,8 @@ resources! {
     LEASES = "coordination.k8s.io/v1" "leases" "Lease";
     EVENTS = "v1" "events" "Event";
     CLUSTER_ROLES = "rbac.authorization.k8s.io/v1" "clusterroles" "ClusterRole";
+    ROLES = "rbac.authorization.k8s.io/v1" "roles" "Role";
+    ROLE_BINDINGS = "rbac.authorization.k8s.io/v1" "rolebindings" "RoleBinding";
     BINDINGS = "rbac.authorization.k8s.io/v1" "clusterrolebindings" "ClusterRoleBinding";
 }
 

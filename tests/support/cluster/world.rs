@@ -32,7 +32,7 @@ impl Cluster {
     async fn start(name: &'static str, roles: &'static [&'static str], with_crds: bool) -> Self {
         let server = ApiServer::start(name).await;
         if with_crds {
-            objects::install(server.rest()).await;
+            objects::install(server.rest(), roles).await;
         }
         let proxy = FaultProxy::start(&server).await;
         Self { name, roles, server, proxy, is_direct: false }
