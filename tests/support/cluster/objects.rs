@@ -144,12 +144,17 @@ async fn wait_served(rest: &Rest, resource: Resource) {
 
 /// All four CRDs, and for throughline exactly the rights that it needs in a cluster of these roles.
 pub(crate) async fn install(rest: &Rest, roles: &[&str]) {
+    rights::grant(rest, &rights::folders(roles)).await.unwrap();
+    install_crds(rest).await;
+}
+
+/// All four CRDs; waits until they are served.
+pub(crate) async fn install_crds(rest: &Rest) {
     let all = [CONNECTORS, PROXIES, GATEWAYS, ROUTES];
     for resource in all {
         let made = rest.create(CRDS, crd(resource)).await;
         made.unwrap_or_else(|refused| panic!("the CRD of {}: {refused}", resource.kind));
     }
-    rights::grant(rest, &rights::folders(roles)).await.unwrap();
     for resource in all {
         wait_served(rest, resource).await;
     }

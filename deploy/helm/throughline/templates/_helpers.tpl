@@ -12,6 +12,11 @@ app.kubernetes.io/name: throughline
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{/* What its objects are called: the release, where that says whose they are. */}}
+{{- define "throughline.name" -}}
+{{- ternary .Release.Name (printf "%s-throughline" .Release.Name) (contains "throughline" .Release.Name) -}}
+{{- end }}
+
 {{/* The configuration file. */}}
 {{- define "throughline.config" -}}
 {{- $own := dict "name" .Values.clusterName "inCluster" true
@@ -30,10 +35,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $ := index . 0 }}{{ $folder := index . 1 }}
 {{- $orphans := ne "off" (dig "orphans" "mode" "report" $.Values.config) }}
 {{- $events := dig "events" "enabled" true $.Values.config }}
-{{- $account := ternary $.Values.sidecar.serviceAccountName $.Release.Name (eq $.Values.form "sidecar") }}
+{{- $own := include "throughline.name" $ }}
+{{- $account := ternary $.Values.sidecar.serviceAccountName $own (eq $.Values.form "sidecar") }}
 {{- range splitList "\n---\n" ($.Files.Get (printf "files/rbac/%s/rules.yaml" $folder)) }}
 {{- $object := fromYaml . }}
-{{- $name := replace "throughline" $.Release.Name $object.metadata.name }}
+{{- $name := replace "throughline" $own $object.metadata.name }}
 {{- $_ := set $object.metadata "name" $name }}
 {{- if $object.metadata.namespace }}
 {{- $namespace := dig "leaderElection" "leaseNamespace" $.Release.Namespace $.Values.config }}
@@ -48,9 +54,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- range $object.rules }}
 {{- $isOrphans := and (has $folder (list "hub" "upstream")) (has "gateway.networking.k8s.io" .apiGroups) }}
 {{- $isEvents := and (ne $folder "lease") (has "events" .resources) }}
-{{- if .resourceNames }}
-{{- $_ := set . "resourceNames" (list (dig "leaderElection" "leaseName" "throughline" $.Values.config)) }}
-{{- end }}
 {{- if and (or $orphans (not $isOrphans)) (or $events (not $isEvents)) }}{{ $rules = append $rules . }}{{ end }}
 {{- end }}
 {{- $_ := set $object "rules" $rules }}
@@ -105,7 +108,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* The volumes that go with it. */}}
 {{- define "throughline.volumes" -}}
 - name: throughline-config
-  configMap: {name: {{ .Release.Name }}}
+  configMap: {name: {{ include "throughline.name" . }}}
 - name: throughline-log
   {{- toYaml .Values.log.volume | nindent 2 }}
 {{- if .Values.clusters }}
