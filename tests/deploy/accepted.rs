@@ -81,14 +81,27 @@ async fn an_api_server_takes_every_manifest() {
         }
     }
     let all = [
-        "ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment", "NetworkPolicy",
-        "PodDisruptionBudget", "PrometheusRule", "Role", "RoleBinding", "Service", "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Deployment",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "PrometheusRule",
+        "Role",
+        "RoleBinding",
+        "Service",
+        "ServiceAccount",
         "ServiceMonitor",
     ];
     assert_eq!(kinds.iter().map(String::as_str).collect::<Vec<_>>(), all);
 
-    let more = ["rbac/account.yaml", "rbac/upstream-delete/rules.yaml", "rbac/hub-delete/rules.yaml",
-        "karmada/retain-trigger.yaml"];
+    let more = [
+        "rbac/account.yaml",
+        "rbac/upstream-delete/rules.yaml",
+        "rbac/hub-delete/rules.yaml",
+        "karmada/retain-trigger.yaml",
+    ];
     for object in more.iter().flat_map(|path| tools::read(&tools::repo("deploy").join(path))) {
         apply(rest, &object).await.unwrap();
     }

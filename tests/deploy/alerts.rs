@@ -61,7 +61,10 @@ fn every_alert_has_its_section_in_the_runbook() {
         assert!(section.trim_start().starts_with(says), "{name} is a {severity}");
         alerts.push(name);
     }
-    let of_alerts: Vec<_> =
-        sections.iter().map(|(t, _)| t.to_string()).filter(|t| t.starts_with("Throughline")).collect();
+    let of_alerts: Vec<_> = sections
+        .iter()
+        .map(|(t, _)| t.to_string())
+        .filter(|t| t.starts_with("Throughline"))
+        .collect();
     assert_eq!(of_alerts, alerts, "the runbook has them in the same order");
 }

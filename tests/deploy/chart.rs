@@ -24,7 +24,10 @@ fn wrong_values_are_told() {
         (&["form=\"standalone\""], &["/form", "standalone-hub", "sidecar"]),
         (&["replica=3"], &["replica", "not allowed"]),
         (&["replicas=0"], &["/replicas", "minimum"]),
-        (&["clusters=[{\"name\":\"a\",\"roles\":[\"hub\"]}]"], &["/clusters/0/roles/0", "downstream"]),
+        (
+            &["clusters=[{\"name\":\"a\",\"roles\":[\"hub\"]}]"],
+            &["/clusters/0/roles/0", "downstream"],
+        ),
         (&["clusters=[{\"name\":\"a\"}]"], &["/clusters/0", "roles"]),
         // What YAML makes of an `off` without quotes.
         (&["config.orphans.mode=false"], &["/config/orphans/mode", "'off'"]),
@@ -70,8 +73,13 @@ fn the_chart_can_be_packaged() {
     let chart = repo("deploy/helm/throughline");
     tool("helm", &["package", chart.to_str().unwrap(), "-d", folder.to_str().unwrap()]).unwrap();
     let package = folder.join(format!("throughline-{}.tgz", env!("CARGO_PKG_VERSION")));
-    let packed = ["template", "throughline", package.to_str().unwrap(), "--set-json",
-        "monitoring.enabled=true"];
+    let packed = [
+        "template",
+        "throughline",
+        package.to_str().unwrap(),
+        "--set-json",
+        "monitoring.enabled=true",
+    ];
     let from_tree = template(&["monitoring.enabled=true"]).unwrap();
     assert_eq!(tool("helm", &packed).unwrap(), from_tree);
 }
@@ -83,13 +91,25 @@ fn notes_say_what_to_do_next() {
     for form in FORMS {
         let file = scratch(&format!("notes-{form}")).join("values.json");
         fs::write(&file, values(form, &Choice::plain()).to_string()).unwrap();
-        let args = ["install", "throughline", chart.to_str().unwrap(), "--dry-run=client", "--values",
-            file.to_str().unwrap(), "--namespace", "edge-system"];
+        let args = [
+            "install",
+            "throughline",
+            chart.to_str().unwrap(),
+            "--dry-run=client",
+            "--values",
+            file.to_str().unwrap(),
+            "--namespace",
+            "edge-system",
+        ];
         let said = tool("helm", &args).unwrap();
         let (_, notes) = said.split_once("NOTES:").unwrap();
         let wanted: &[&str] = match form {
-            "sidecar" => &["{{- include \"throughline.container\" .Subcharts.throughline | nindent 8 }}"],
-            "standalone-hub" => &["project-a, edge-1", "throughline-kubeconfig", "deploy/throughline"],
+            "sidecar" => {
+                &["{{- include \"throughline.container\" .Subcharts.throughline | nindent 8 }}"]
+            }
+            "standalone-hub" => {
+                &["project-a, edge-1", "throughline-kubeconfig", "deploy/throughline"]
+            }
             _ => &["kubectl -n edge-system exec deploy/throughline -- throughline check"],
         };
         for words in wanted {

@@ -68,7 +68,8 @@ pub(crate) fn kustomize(form: &str, choice: &Choice) -> Vec<Value> {
         let mut config = read(&own_config(form)).remove(0);
         lay_over(&mut config, &choice.config);
         fs::write(folder.join("config.yaml"), config.to_string()).unwrap();
-        let generator = json!({ "name": "throughline", "behavior": "replace", "files": ["config.yaml"] });
+        let generator =
+            json!({ "name": "throughline", "behavior": "replace", "files": ["config.yaml"] });
         kustomization["configMapGenerator"] = json!([generator]);
     }
     fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
@@ -135,15 +136,18 @@ pub(crate) fn helm(form: &str, choice: &Choice) -> Vec<Value> {
     }
     let file = folder.join("values.json");
     fs::write(&file, values.to_string()).unwrap();
-    let rendered = tool("helm", &[
-        "template".as_ref(),
-        "throughline".as_ref(),
-        chart.as_os_str(),
-        "--namespace".as_ref(),
-        choice.in_namespace().as_ref(),
-        "--values".as_ref(),
-        file.as_os_str(),
-    ]);
+    let rendered = tool(
+        "helm",
+        &[
+            "template".as_ref(),
+            "throughline".as_ref(),
+            chart.as_os_str(),
+            "--namespace".as_ref(),
+            choice.in_namespace().as_ref(),
+            "--values".as_ref(),
+            file.as_os_str(),
+        ],
+    );
     documents(&rendered.unwrap_or_else(|error| panic!("{form}, {}: {error}", choice.name)))
 }
 
@@ -193,9 +197,7 @@ fn same_name(value: Value, hashed: &str) -> Value {
     match value {
         Value::String(text) if text == hashed => json!("throughline"),
         Value::Array(list) => list.into_iter().map(|v| same_name(v, hashed)).collect(),
-        Value::Object(map) => {
-            map.into_iter().map(|(key, v)| (key, same_name(v, hashed))).collect()
-        }
+        Value::Object(map) => map.into_iter().map(|(key, v)| (key, same_name(v, hashed))).collect(),
         value => value,
     }
 }
@@ -245,7 +247,8 @@ fn helm_and_kustomize_render_the_same() {
         for choice in choices(form) {
             let what = format!("{form}, {}", choice.name);
             let [ours, theirs] = [kustomize(form, &choice), helm(form, &choice)].map(canonical);
-            let ids = |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
+            let ids =
+                |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
             assert_eq!(ids(&ours), ids(&theirs), "{what}");
             for (id, object) in &ours {
                 assert_eq!(format!("{object:#}"), format!("{:#}", theirs[id]), "{what}: {id}");
@@ -258,8 +261,7 @@ fn helm_and_kustomize_render_the_same() {
 #[test]
 #[ignore = "needs helm and kustomize: make deploy-test"]
 fn another_configuration_changes_the_pods() {
-    let other =
-        Choice { name: "other", config: json!({ "dryRun": true }), ..Choice::default() };
+    let other = Choice { name: "other", config: json!({ "dryRun": true }), ..Choice::default() };
     for form in FORMS {
         for render in [kustomize, helm] {
             let pods = [&Choice::plain(), &other].map(|choice| {

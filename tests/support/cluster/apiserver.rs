@@ -187,7 +187,7 @@ impl ApiServer {
         }
     }
 
-    pub(super) fn ca(&self) -> PathBuf {
+    pub(crate) fn ca(&self) -> PathBuf {
         self.folder.path().join("certs/apiserver.crt")
     }
 

@@ -47,6 +47,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- if $object.subjects }}
 {{- $_ := set $object.roleRef "name" $name }}
+{{- if eq $.Values.form "sidecar" }}
+{{- /* A hub elsewhere may have its rights here by the other name. */}}
+{{- $_ := set $object.metadata "name" (printf "%s-sidecar" $own) }}
+{{- end }}
 {{- $_ := set $object "subjects" (list
     (dict "kind" "ServiceAccount" "name" $account "namespace" $.Release.Namespace)) }}
 {{- else }}
