@@ -1,11 +1,11 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo test e2e bench bench-live lint ci
+.PHONY: help run demo test e2e deploy-test bench bench-live lint ci
 .DEFAULT_GOAL := help
 
 LOG ?=
 
 help: ## This list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 run: ## Build, and show throughline at work on a recorded incident (LOG=FILE plays another log)
 	cargo run --locked -- demo $(LOG)
@@ -25,6 +25,11 @@ E2E ?=
 e2e: ## Live tests on real API servers, built first if need be (E2E=NAME runs some)
 	KUBEBUILDER_ASSETS=$$(tests/apiserver/build) cargo test --locked --test conformance -- --include-ignored
 	cargo test --locked --test e2e -- --include-ignored --test-threads=$(E2E_THREADS) $(E2E)
+
+deploy-test: ## What is in deploy/, on real API servers; helm, kustomize and promtool are built first
+	tests/apiserver/build >/dev/null
+	tests/deploy/tools/build >/dev/null
+	cargo test --locked --test deploy -- --include-ignored --test-threads=$(E2E_THREADS) $(E2E)
 
 bench: ## The numbers in the README: cost per event, memory, replay speed
 	cargo bench --locked --bench scale --bench replay

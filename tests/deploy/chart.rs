@@ -127,7 +127,10 @@ fn the_configuration_is_one() {
         for (by, render) in [("kustomize", kustomize as fn(_, &_) -> _), ("helm", helm)] {
             let objects: Vec<Value> = render(form, &Choice::plain());
             let config = config_map(&objects)["data"]["config.yaml"].as_str().unwrap();
-            let file = scratch(&format!("config-{form}-{by}")).join("config.yaml");
+            let folder = scratch(&format!("config-{form}-{by}"));
+            let file = folder.join("config.yaml");
+            // The pod's volume is not here.
+            let config = config.replace("/var/log/throughline", folder.to_str().unwrap());
             fs::write(&file, config).unwrap();
             let output = Command::new(binary()).args(["config", "--config"]).arg(&file).output();
             let output = output.unwrap();

@@ -62,8 +62,16 @@ pub(crate) fn kustomize(form: &str, choice: &Choice) -> Vec<Value> {
     let mut kustomization = json!({
         "resources": resources,
         "components": paths(&choice.components),
-        "namespace": choice.in_namespace(),
     });
+    if let Some(namespace) = choice.namespace {
+        // `namespace:` alone would leave the bindings' subjects where they were; see docs/install.md.
+        let transformer = json!({
+            "apiVersion": "builtin", "kind": "NamespaceTransformer",
+            "metadata": { "name": "elsewhere", "namespace": namespace },
+            "setRoleBindingSubjects": "allServiceAccounts",
+        });
+        kustomization["transformers"] = json!([transformer.to_string()]);
+    }
     if !choice.config.is_null() {
         let mut config = read(&own_config(form)).remove(0);
         lay_over(&mut config, &choice.config);
