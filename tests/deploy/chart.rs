@@ -9,6 +9,12 @@ use crate::cluster::throughline::binary;
 use crate::render::{Choice, FORMS, config_map, helm, kustomize, values};
 use crate::tools::{repo, scratch, tool};
 
+/// With the contexts of the overlay standalone-hub.
+const KUBECONFIG: &str = r#"{"apiVersion": "v1", "kind": "Config", "users": [],
+    "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.1"}}],
+    "contexts": [{"name": "project-a", "context": {"cluster": "c", "user": ""}},
+                 {"name": "edge-1", "context": {"cluster": "c", "user": ""}}]}"#;
+
 fn template(sets: &[&str]) -> Result<String, String> {
     let chart = repo("deploy/helm/throughline");
     let mut args = vec!["template", "throughline", chart.to_str().unwrap()];
@@ -129,11 +135,15 @@ fn the_configuration_is_one() {
             let config = config_map(&objects)["data"]["config.yaml"].as_str().unwrap();
             let folder = scratch(&format!("config-{form}-{by}"));
             let file = folder.join("config.yaml");
-            // The pod's volume is not here.
+            // The pod's volumes are not here.
             let config = config.replace("/var/log/throughline", folder.to_str().unwrap());
+            let config = config.replace("/etc/throughline/kubeconfig", folder.to_str().unwrap());
+            fs::write(folder.join("config"), KUBECONFIG).unwrap();
             fs::write(&file, config).unwrap();
-            let output = Command::new(binary()).args(["config", "--config"]).arg(&file).output();
-            let output = output.unwrap();
+            let mut command = Command::new(binary());
+            command.args(["config", "--config"]).arg(&file);
+            // As in a pod.
+            let output = command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && said.is_empty(), "{form}, {by}: {said}");
         }

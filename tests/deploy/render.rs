@@ -187,13 +187,7 @@ fn canonical(objects: Vec<Value>) -> BTreeMap<String, Value> {
         if let Some(annotations) = template["metadata"]["annotations"].as_object_mut() {
             annotations.remove("checksum/config");
         }
-        let pod = &mut template["spec"];
-        for list in ["containers", "volumes"] {
-            if let Some(list) = pod[list].as_array_mut() {
-                list.sort_by_key(|item| item["name"].to_string());
-            }
-        }
-        (id(&object), without_nothing(object))
+        (id(&object), plain(object))
     };
     let count = objects.len();
     let objects: BTreeMap<_, _> = objects.into_iter().map(by_id).collect();
@@ -210,16 +204,38 @@ fn same_name(value: Value, hashed: &str) -> Value {
     }
 }
 
-/// Members that are empty say as much as those that are not there.
-fn without_nothing(value: Value) -> Value {
+/// Members that are empty say as much as those that are not there, and lists of named things have no
+/// order.
+fn plain(value: Value) -> Value {
     match value {
         Value::Object(map) => map
             .into_iter()
-            .map(|(key, value)| (key, without_nothing(value)))
+            .map(|(key, value)| (key, plain(value)))
             .filter(|(_, value)| !(value.is_null() || value == &json!({})))
             .collect(),
-        Value::Array(list) => list.into_iter().map(without_nothing).collect(),
+        Value::Array(list) => {
+            let mut list: Vec<_> = list.into_iter().map(plain).collect();
+            list.sort_by_key(|item| item.get("name").map(Value::to_string));
+            Value::Array(list)
+        }
         value => value,
+    }
+}
+
+/// The first place where they differ, and how.
+fn difference(one: &Value, other: &Value) -> Option<String> {
+    let inside = |key: &dyn std::fmt::Display, one: &Value, other: &Value| {
+        difference(one, other).map(|rest| format!("{key}.{rest}"))
+    };
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+            keys.into_iter().find_map(|key| inside(key, &one[key], &other[key]))
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            (0..a.len()).find_map(|i| inside(&i, &a[i], &b[i]))
+        }
+        (one, other) => (one != other).then(|| format!(" {one} and {other}")),
     }
 }
 
@@ -259,7 +275,8 @@ fn helm_and_kustomize_render_the_same() {
                 |objects: &BTreeMap<String, Value>| objects.keys().cloned().collect::<Vec<_>>();
             assert_eq!(ids(&ours), ids(&theirs), "{what}");
             for (id, object) in &ours {
-                assert_eq!(format!("{object:#}"), format!("{:#}", theirs[id]), "{what}: {id}");
+                let apart = difference(object, &theirs[id]);
+                assert!(apart.is_none(), "{what}: {id}: {}", apart.unwrap_or_default());
             }
         }
     }
