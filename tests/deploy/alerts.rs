@@ -30,13 +30,12 @@ fn alerts_bother_whom_they_should() {
     tool("promtool", &["test", "rules", tests.to_str().unwrap()]).unwrap();
 
     // Each alert fires in a test: without it, one fails.
-    let groups = spec["groups"][0]["rules"].as_array().unwrap().clone();
-    for left_out in 0..groups.len() {
+    for (left_out, rule) in spec["groups"][0]["rules"].as_array().unwrap().iter().enumerate() {
         let mut fewer = spec.clone();
         fewer["groups"][0]["rules"].as_array_mut().unwrap().remove(left_out);
         fs::write(folder.join("rules.yaml"), fewer.to_string()).unwrap();
         let tested = tool("promtool", &["test", "rules", tests.to_str().unwrap()]);
-        assert!(tested.is_err(), "no test notices that {} is gone", groups[left_out]["alert"]);
+        assert!(tested.is_err(), "no test notices that {} is gone", rule["alert"]);
     }
 }
 

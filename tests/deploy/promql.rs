@@ -91,7 +91,8 @@ pub(crate) fn used(expression: &str) -> Used {
 
 #[test]
 fn expressions_are_read() {
-    let cases: &[(&str, &[(&str, &[&str])])] = &[
+    type Metric = (&'static str, &'static [&'static str]);
+    let cases: &[(&str, &[Metric])] = &[
         ("absent(throughline_build_info)", &[("throughline_build_info", &[])]),
         (
             "max by (namespace, hop) (a_total{x=\"by (y)\", z=~'$z'} == bool 2) > 0.5",

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::cluster::throughline::lay_over;
 use crate::tools::{documents, read, repo, scratch, tool};
 
 pub(crate) const FORMS: [&str; 4] = ["all-in-one", "standalone-hub", "standalone-edge", "sidecar"];
@@ -89,17 +90,6 @@ fn own_config(form: &str) -> std::path::PathBuf {
     let of_component = repo("deploy/kustomize/components").join(form).join("config.yaml");
     let of_overlay = repo("deploy/kustomize/overlays").join(form).join("config.yaml");
     if of_component.is_file() { of_component } else { of_overlay }
-}
-
-fn lay_over(below: &mut Value, above: &Value) {
-    match (below, above) {
-        (Value::Object(below), Value::Object(above)) => {
-            for (key, value) in above {
-                lay_over(below.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (below, above) => above.clone_into(below),
-    }
 }
 
 /// The values that make of the chart what the overlay of that form is.
@@ -325,6 +315,11 @@ fn pods_are_held_short() {
             let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
             let needed = throughline::config::Config::default().shutdown.grace_ms / 1_000;
             assert!(grace > needed, "{form}: {grace} s, and {needed} s are needed");
+            let config = json!({ "shutdown": { "graceMs": 44_100 } });
+            let patient = helm(form, &Choice { name: "patient", config, ..Choice::default() });
+            let deployment = patient.iter().find(|o| o["kind"] == "Deployment").unwrap();
+            let grace = &deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"];
+            assert_eq!(*grace, 55, "{form}");
             assert_eq!(pod["topologySpreadConstraints"].as_array().map(Vec::len), Some(2));
         }
         // No right on anything at all, and none on Secrets.
