@@ -43,7 +43,7 @@ pub(crate) async fn namespace(rest: &Rest, name: &str) {
     rest.create(NAMESPACES, json!({ "metadata": { "name": name } })).await.unwrap();
 }
 
-async fn install_others_crds(rest: &Rest) {
+pub(crate) async fn install_others_crds(rest: &Rest) {
     for name in ["servicemonitors", "prometheusrules", "resourceinterpretercustomizations"] {
         let crd = tools::read(&tools::folder().join(format!("{name}.yaml"))).remove(0);
         let (group, version) = (&crd["spec"]["group"], &crd["spec"]["versions"][0]["name"]);

@@ -8,19 +8,20 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::accepted::{apply, namespace};
+use crate::cluster::apiserver::ApiServer;
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::install_crds;
-use crate::cluster::rest::EVENTS;
+use crate::cluster::rest::{EVENTS, Rest};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::world::{Cluster, Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::render::{Choice, config_map, kustomize};
 use crate::tools::{read, repo};
 
-const NAMESPACE: &str = "throughline";
+pub(crate) const NAMESPACE: &str = "throughline";
 
 /// A ServiceAccount's own token, as its pod or its kubeconfig has it.
-async fn token(cluster: &Cluster, account: &str) -> String {
+pub(crate) async fn token(rest: &Rest, account: &str) -> String {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
     let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
                        "spec": { "expirationSeconds": 3_600 } });
@@ -28,26 +29,29 @@ async fn token(cluster: &Cluster, account: &str) -> String {
         .header("content-type", "application/json")
         .body(body.to_string().into_bytes())
         .unwrap();
-    let made: Value = cluster.rest().0.request(request).await.unwrap();
+    let made: Value = rest.0.request(request).await.unwrap();
     made["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// A kubeconfig with a context for each cluster, as docs/install.md makes it.
-fn kubeconfig(path: &Path, clusters: &[(&Cluster, String)]) {
-    let named = |what: &str, of: &dyn Fn(&(&Cluster, String)) -> Value| -> Vec<Value> {
-        clusters.iter().map(|c| json!({ "name": c.0.name, what: of(c) })).collect()
+/// A way to a cluster: its name, where it is, and a token.
+pub(crate) type Way<'a> = (&'a str, &'a ApiServer, String);
+
+/// A kubeconfig with a context for each cluster, as docs/install.md makes it; the first is the current one.
+pub(crate) fn kubeconfig(path: &Path, clusters: &[Way<'_>]) {
+    let named = |what: &str, of: &dyn Fn(&Way<'_>) -> Value| -> Vec<Value> {
+        clusters.iter().map(|way| json!({ "name": way.0, what: of(way) })).collect()
     };
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": named("cluster", &|(c, _)| {
-            json!({ "server": c.server.url(), "certificate-authority": c.server.ca() })
+        "clusters": named("cluster", &|(_, server, _)| {
+            json!({ "server": server.url(), "certificate-authority": server.ca() })
         }),
-        "users": named("user", &|(_, token)| json!({ "token": token })),
-        "contexts": named("context", &|(c, _)| {
-            json!({ "cluster": c.name, "user": c.name, "namespace": NAMESPACE })
+        "users": named("user", &|(.., token)| json!({ "token": token })),
+        "contexts": named("context", &|(name, ..)| {
+            json!({ "cluster": name, "user": name, "namespace": NAMESPACE })
         }),
-        "current-context": clusters[0].0.name,
+        "current-context": clusters[0].0,
     });
     fs::write(path, config.to_string()).unwrap();
 }
@@ -60,7 +64,7 @@ async fn remote(cluster: &Cluster, rights: &str) -> String {
             apply(cluster.rest(), &object).await.unwrap();
         }
     }
-    token(cluster, "throughline").await
+    token(cluster.rest(), "throughline").await
 }
 
 /// Applies a form in its cluster and starts it. No pod runs in these clusters: a kubeconfig with the
@@ -72,9 +76,9 @@ async fn install(form: &str, choice: &Choice, own: &Cluster, remotes: PathBuf) -
     }
     let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
     let pod = &deployment["spec"]["template"]["spec"];
-    let token = token(own, pod["serviceAccountName"].as_str().unwrap()).await;
+    let token = token(own.rest(), pod["serviceAccountName"].as_str().unwrap()).await;
     let in_cluster = own.server.folder().join(format!("{form}.kubeconfig"));
-    kubeconfig(&in_cluster, &[(own, token)]);
+    kubeconfig(&in_cluster, &[(own.name, &own.server, token)]);
 
     let config = config_map(&objects)["data"]["config.yaml"].as_str().unwrap();
     let mut config: Value = serde_saphyr::from_str(config).unwrap();
@@ -136,8 +140,9 @@ const THREE: [&str; 3] = ["project-a", "hub", "edge-1"];
 
 /// At the hub, with what it needs in the others.
 async fn at_hub(choice: &Choice, world: &World, remotes: &Path) -> Throughline {
-    let up = (world.upstream(), remote(world.upstream(), "upstream").await);
-    let edge = (world.edge(), remote(world.edge(), "edge").await);
+    let (up, edge) = (world.upstream(), world.edge());
+    let up = (up.name, &up.server, remote(up, "upstream").await);
+    let edge = (edge.name, &edge.server, remote(edge, "edge").await);
     kubeconfig(remotes, &[up, edge]);
     install("standalone-hub", choice, world.hub(), remotes.to_owned()).await
 }

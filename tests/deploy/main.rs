@@ -8,6 +8,7 @@ mod chart;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
 mod dashboard;
+mod docs;
 mod forms;
 mod karmada;
 mod promql;

@@ -27,6 +27,7 @@ resources! {
     ROUTES = "gateway.networking.k8s.io/v1" "httproutes" "HTTPRoute";
     NAMESPACES = "v1" "namespaces" "Namespace";
     CRDS = "apiextensions.k8s.io/v1" "customresourcedefinitions" "CustomResourceDefinition";
+    SECRETS = "v1" "secrets" "Secret";
     LEASES = "coordination.k8s.io/v1" "leases" "Lease";
     EVENTS = "v1" "events" "Event";
     CLUSTER_ROLES = "rbac.authorization.k8s.io/v1" "clusterroles" "ClusterRole";
