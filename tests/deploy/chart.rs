@@ -116,7 +116,7 @@ fn notes_say_what_to_do_next() {
             "standalone-hub" => {
                 &["project-a, edge-1", "throughline-kubeconfig", "deploy/throughline"]
             }
-            _ => &["kubectl -n edge-system exec deploy/throughline -- throughline check"],
+            _ => &["kubectl -n edge-system exec deploy/throughline -- /throughline check"],
         };
         for words in wanted {
             assert!(notes.contains(words), "{form}: no {words:?} in {notes}");
