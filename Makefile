@@ -1,11 +1,11 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo test e2e browser bench bench-live lint ci
+.PHONY: help run demo test e2e deploy-test browser bench bench-live lint ci
 .DEFAULT_GOAL := help
 
 LOG ?=
 
 help: ## This list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 run: ## Build, and show throughline at work on a recorded incident (LOG=FILE plays another log)
 	cargo run --locked -- demo $(LOG)
@@ -32,6 +32,11 @@ browser: ## The HTML page of a replay, clicked through in a headless Chromium
 	@command -v $(CHROMEDRIVER) >/dev/null || { echo "make browser needs Chromium and its driver, and finds no $(CHROMEDRIVER)." >&2; \
 	  echo "Debian, Ubuntu: apt-get install chromium chromium-driver; elsewhere: CHROMEDRIVER=/path/to/chromedriver" >&2; exit 1; }
 	CHROMEDRIVER=$(CHROMEDRIVER) cargo test --locked --test browser -- --include-ignored --test-threads=1
+
+deploy-test: ## What is in deploy/, on real API servers; helm, kustomize and promtool are built first
+	tests/apiserver/build >/dev/null
+	tests/deploy/tools/build >/dev/null
+	cargo test --locked --test deploy -- --include-ignored --test-threads=$(E2E_THREADS) $(E2E)
 
 bench: ## The numbers in the README: cost per event, memory, replay speed
 	cargo bench --locked --bench scale --bench replay

@@ -9,13 +9,16 @@ use crate::cluster::faults::{Fault, Gate, Rule};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec, app};
 use crate::cluster::follow::{Seen, Task, follow, watch};
 use crate::cluster::objects::{
-    TRIGGER, UPSTREAM_STATUS, annotation, connector, install, revoke, same, status,
+    TRIGGER, UPSTREAM_STATUS, annotation, connector, install, same, status,
 };
 use crate::cluster::proxy::FaultProxy;
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, NAMESPACES, Resource, Rest};
+use crate::cluster::rights::{folders, revoke};
 use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 
+/// Whose rights the tests' user has here.
+const HUB: &[&str] = &["downstream"];
 const ANNOTATED: &str = "example.com/said";
 
 async fn space(rest: &Rest) {
@@ -60,7 +63,7 @@ async fn version(rest: &Rest) -> String {
 async fn an_api_server_validates_authorizes_dies_and_comes_back() {
     let server = ApiServer::start("one").await;
     let admin = server.rest();
-    install(admin).await;
+    install(admin, HUB).await;
     space(admin).await;
 
     // Our CRD keeps status apart, and refuses what the platform's refuses.
@@ -90,7 +93,7 @@ async fn an_api_server_validates_authorizes_dies_and_comes_back() {
         ensure(wanted.iter().all(|w| found.contains(w)), || format!("{found:?}"))
     })
     .await;
-    revoke(admin).await.unwrap();
+    revoke(admin, &folders(HUB)).await.unwrap();
     eventually("the rights are gone", SOON, async || {
         let code = ours.items(CONNECTORS).await.err().map(|refused| refused.code);
         ensure(code == Some(403), || format!("{code:?}"))
@@ -137,7 +140,7 @@ async fn an_api_server_validates_authorizes_dies_and_comes_back() {
 async fn the_proxy_counts_and_does_what_rules_say() {
     let server = ApiServer::start("behind").await;
     let admin = server.rest();
-    install(admin).await;
+    install(admin, HUB).await;
     space(admin).await;
     let proxy = FaultProxy::start(&server).await;
     let ours = Rest(client(&proxy.kubeconfig(THROUGHLINE)).await);
@@ -199,7 +202,7 @@ async fn the_proxy_counts_and_does_what_rules_say() {
 async fn watches_stream_through_the_proxy_until_they_are_cut_frozen_or_expired() {
     let server = ApiServer::start("watched").await;
     let admin = server.rest();
-    install(admin).await;
+    install(admin, HUB).await;
     space(admin).await;
     let proxy = FaultProxy::start(&server).await;
     let ours = Rest(client(&proxy.kubeconfig(THROUGHLINE)).await);

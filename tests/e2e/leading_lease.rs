@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::cluster::faults::{Fault, Rule};
-use crate::cluster::objects::{grant_election, revoke_election};
 use crate::cluster::oracle;
 use crate::cluster::rest::{EVENTS, LEASES};
+use crate::cluster::rights::{ELECTION, grant, revoke};
 use crate::cluster::world::Topology;
 use crate::leading::{LEASE, Party, short, took};
 
@@ -52,12 +52,12 @@ async fn is_lived_through(party: &Party, (what, reason): (&str, &str), ends: imp
 async fn rights_on_leases_are_taken_away_and_given_back() {
     let party = Party::with(Topology::Two, 2, short()).await;
     let admin = party.world.hub().rest().clone();
-    revoke_election(&admin).await.unwrap();
+    revoke(&admin, &[ELECTION]).await.unwrap();
     is_lived_through(
         &party,
         ("no rights on leases", "on leases.coordination.k8s.io to the ServiceAccount"),
         async || {
-            grant_election(&admin).await.unwrap();
+            grant(&admin, &[ELECTION]).await.unwrap();
         },
     )
     .await;

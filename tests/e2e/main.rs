@@ -17,6 +17,7 @@ mod orphans;
 mod outages;
 mod recording;
 mod refusals;
+mod rights;
 mod stopping;
 mod tracing;
 mod writers;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Spec};
-use crate::cluster::objects::{grant, install, revoke};
+use crate::cluster::objects::install;
+use crate::cluster::rights::{folders, grant, revoke};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle, quiet};
@@ -130,14 +131,14 @@ async fn lost_answers_do_no_harm() {
 async fn rights_that_come_back_are_used() {
     let (world, fleet, throughline) = started().await;
     let hub = world.hub();
-    revoke(hub.rest()).await.unwrap();
+    revoke(hub.rest(), &folders(hub.roles)).await.unwrap();
     hub.proxy.cut();
     fleet.flip(0).await.unwrap();
     eventually("a 403 is told", SOON, async || {
         ensure(throughline.logged("403"), || "not yet".to_owned())
     })
     .await;
-    grant(hub.rest()).await.unwrap();
+    grant(hub.rest(), &folders(hub.roles)).await.unwrap();
     oracle::converges(&world).await;
     throughline.stop().await;
 }
@@ -151,13 +152,14 @@ async fn a_crd_that_comes_late_is_found() {
     let throughline = Setup::of(&world).set(&soon_again()).start().await;
     let (code, _) = throughline.get("/readyz").await.unwrap();
     assert_ne!(code, 200, "ready without having seen the edge");
-    grant(world.edge().rest()).await.unwrap();
+    let edge = world.edge();
+    grant(edge.rest(), &folders(edge.roles)).await.unwrap();
     eventually("the missing CRD is told", SOON, async || {
         ensure(throughline.logged("404"), || "not yet".to_owned())
     })
     .await;
-    revoke(world.edge().rest()).await.unwrap();
-    install(world.edge().rest()).await;
+    revoke(edge.rest(), &folders(edge.roles)).await.unwrap();
+    install(edge.rest(), edge.roles).await;
     let fleet = Fleet::seed(&world, Spec::of(3)).await;
     throughline.wait_ready().await;
     oracle::converges(&world).await;

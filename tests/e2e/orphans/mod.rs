@@ -11,7 +11,7 @@ use crate::cluster::objects::{gateway, replica_of, route};
 use crate::cluster::rest::{GATEWAYS, NAMESPACES, ROUTES};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::world::{Topology, World};
-use crate::cluster::{SOON, ensure, eventually};
+use crate::cluster::{SOON, ensure, eventually, rights};
 
 /// One project with its namespace, and the hub that it is replicated to.
 struct Site {
@@ -25,6 +25,9 @@ const SHOP: &str = "shop";
 impl Site {
     async fn start() -> Self {
         let world = World::start(Topology::Two).await;
+        let [upstream, hub] = rights::DELETING;
+        rights::grant(world.upstream().rest(), &[upstream]).await.unwrap();
+        rights::grant(world.hub().rest(), &[hub]).await.unwrap();
         let mut site = Self { world, ns: String::new() };
         site.ns = site.namespace(SHOP).await;
         site

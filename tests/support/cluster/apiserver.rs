@@ -15,7 +15,7 @@ use super::rest::Rest;
 
 /// May do anything.
 pub(crate) const ADMIN: &str = "admin";
-/// What throughline runs as; may do what `seed::install` gives it.
+/// What throughline runs as; may do what `rights::grant` gives it.
 pub(crate) const THROUGHLINE: &str = "throughline";
 /// May do nothing: every request is a 403.
 pub(crate) const NOBODY: &str = "nobody";
@@ -75,11 +75,24 @@ pub(crate) struct ApiServer {
     etcd: Mutex<Option<Process>>,
     folder: Folder,
     admin: OnceLock<Rest>,
+    without: &'static str,
 }
 
+/// Nobody asks for them here, and each takes its part of the start: for `--runtime-config`.
+const SPARE: &str = "apps/v1=false,batch/v1=false,autoscaling/v1=false,autoscaling/v2=false";
+
 impl ApiServer {
-    /// Starts both and waits until they are ready.
+    /// Starts both and waits until they are ready. Without some APIs, such as that of Deployments.
     pub(crate) async fn start(name: &str) -> Self {
+        Self::start_without(name, SPARE).await
+    }
+
+    /// The same, with every API.
+    pub(crate) async fn start_whole(name: &str) -> Self {
+        Self::start_without(name, "").await
+    }
+
+    async fn start_without(name: &str, without: &'static str) -> Self {
         let folder = Folder::new(name);
         let (port, etcd_port) = (free_port(), free_port());
         let users: Vec<_> = [(ADMIN, "system:masters"), (THROUGHLINE, ""), (NOBODY, "")]
@@ -98,6 +111,7 @@ impl ApiServer {
             etcd: Mutex::new(Some(etcd)),
             folder,
             admin: OnceLock::new(),
+            without,
         };
         server.start_api();
         server.wait_ready().await;
@@ -125,9 +139,8 @@ impl ApiServer {
             "--service-cluster-ip-range=10.0.0.0/24",
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount",
-            // Nobody asks for them here, and each takes its part of the start.
-            "--runtime-config=apps/v1=false,batch/v1=false,autoscaling/v1=false,autoscaling/v2=false",
         ]);
+        command.arg(format!("--runtime-config={}", self.without));
         *self.api.lock().unwrap() = Some(Process::start("kube-apiserver", command, folder));
     }
 
@@ -174,7 +187,7 @@ impl ApiServer {
         }
     }
 
-    pub(super) fn ca(&self) -> PathBuf {
+    pub(crate) fn ca(&self) -> PathBuf {
         self.folder.path().join("certs/apiserver.crt")
     }
 

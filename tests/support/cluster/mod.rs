@@ -14,6 +14,7 @@ pub(crate) mod oracle;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod rest;
+pub(crate) mod rights;
 pub(crate) mod throughline;
 pub(crate) mod world;
 

@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::apiserver::{THROUGHLINE, assets};
-use super::rest::{
-    BINDINGS, CLUSTER_ROLES, CONNECTORS, CRDS, GATEWAYS, PROXIES, ROUTES, Refused, Resource, Rest,
-};
-use super::{SOON, ensure, eventually};
+use super::apiserver::assets;
+use super::rest::{CONNECTORS, CRDS, GATEWAYS, PROXIES, ROUTES, Resource, Rest};
+use super::{SOON, ensure, eventually, rights};
 
 pub(crate) const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-status";
 pub(crate) const TRIGGER: &str = "gateway.envoyproxy.io/connector-liveness";
@@ -144,77 +142,24 @@ async fn wait_served(rest: &Rest, resource: Resource) {
     .await;
 }
 
-/// All four CRDs, and for throughline exactly the rights that it needs.
-pub(crate) async fn install(rest: &Rest) {
+/// All four CRDs, and for throughline exactly the rights that it needs in a cluster of these roles.
+pub(crate) async fn install(rest: &Rest, roles: &[&str]) {
+    rights::grant(rest, &rights::folders(roles)).await.unwrap();
+    install_crds(rest).await;
+}
+
+/// All four CRDs; waits until they are served.
+pub(crate) async fn install_crds(rest: &Rest) {
     let all = [CONNECTORS, PROXIES, GATEWAYS, ROUTES];
     for resource in all {
         let made = rest.create(CRDS, crd(resource)).await;
         made.unwrap_or_else(|refused| panic!("the CRD of {}: {refused}", resource.kind));
     }
-    grant(rest).await.unwrap();
     for resource in all {
         wait_served(rest, resource).await;
     }
     // CRDs that settle make API servers busy for a moment: the merged OpenAPI document.
     tokio::time::sleep(Duration::from_millis(200)).await;
-}
-
-const RBAC: &str = "rbac.authorization.k8s.io";
-/// The role for the election, apart from the others: it can be taken away alone.
-const ELECTION: &str = "throughline-election";
-
-fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
-    json!({ "apiGroups": groups, "resources": resources, "verbs": verbs })
-}
-
-/// What throughline needs, and not more.
-pub(crate) async fn grant(rest: &Rest) -> Result<(), Refused> {
-    let read = ["get", "list", "watch"];
-    let platform = "networking.datumapis.com";
-    let gateway_api = "gateway.networking.k8s.io";
-    let rules = json!([
-        rule(&[platform], &["connectors", "httpproxies"], &read),
-        rule(&[gateway_api], &["gateways", "httproutes"], &read),
-        rule(&[""], &["namespaces"], &read),
-        rule(&[platform], &["connectors"], &["patch"]),
-        rule(&[gateway_api], &["gateways"], &["patch"]),
-        rule(&[gateway_api], &["httproutes"], &["delete"]),
-    ]);
-    give(rest, THROUGHLINE, rules).await?;
-    grant_election(rest).await
-}
-
-/// What the election needs, and not more.
-pub(crate) async fn grant_election(rest: &Rest) -> Result<(), Refused> {
-    let rules = json!([
-        rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update"]),
-        rule(&[""], &["events"], &["create"]),
-    ]);
-    give(rest, ELECTION, rules).await
-}
-
-async fn give(rest: &Rest, name: &str, rules: Value) -> Result<(), Refused> {
-    let role = json!({ "metadata": { "name": name }, "rules": rules });
-    rest.create(CLUSTER_ROLES, role).await?;
-    let binding = json!({
-        "metadata": { "name": name },
-        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": name },
-        "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": THROUGHLINE }],
-    });
-    rest.create(BINDINGS, binding).await.map(drop)
-}
-
-/// Takes all rights away again: every request of throughline's is a 403 then.
-pub(crate) async fn revoke(rest: &Rest) -> Result<(), Refused> {
-    rest.delete(BINDINGS, "", THROUGHLINE).await?;
-    rest.delete(CLUSTER_ROLES, "", THROUGHLINE).await?;
-    revoke_election(rest).await
-}
-
-/// The same, of those that the election needs.
-pub(crate) async fn revoke_election(rest: &Rest) -> Result<(), Refused> {
-    rest.delete(BINDINGS, "", ELECTION).await?;
-    rest.delete(CLUSTER_ROLES, "", ELECTION).await.map(drop)
 }
 
 /// `ensure`, said of an object's annotation.

@@ -27,9 +27,12 @@ resources! {
     ROUTES = "gateway.networking.k8s.io/v1" "httproutes" "HTTPRoute";
     NAMESPACES = "v1" "namespaces" "Namespace";
     CRDS = "apiextensions.k8s.io/v1" "customresourcedefinitions" "CustomResourceDefinition";
+    SECRETS = "v1" "secrets" "Secret";
     LEASES = "coordination.k8s.io/v1" "leases" "Lease";
     EVENTS = "v1" "events" "Event";
     CLUSTER_ROLES = "rbac.authorization.k8s.io/v1" "clusterroles" "ClusterRole";
+    ROLES = "rbac.authorization.k8s.io/v1" "roles" "Role";
+    ROLE_BINDINGS = "rbac.authorization.k8s.io/v1" "rolebindings" "RoleBinding";
     BINDINGS = "rbac.authorization.k8s.io/v1" "clusterrolebindings" "ClusterRoleBinding";
 }
 

@@ -101,7 +101,8 @@ impl Setup {
     }
 }
 
-fn lay_over(below: &mut Value, above: &Value) {
+/// Lays `above` over `below`: objects member by member, all else as a whole.
+pub(crate) fn lay_over(below: &mut Value, above: &Value) {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {
             for (key, value) in above {

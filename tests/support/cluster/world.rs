@@ -32,7 +32,7 @@ impl Cluster {
     async fn start(name: &'static str, roles: &'static [&'static str], with_crds: bool) -> Self {
         let server = ApiServer::start(name).await;
         if with_crds {
-            objects::install(server.rest()).await;
+            objects::install(server.rest(), roles).await;
         }
         let proxy = FaultProxy::start(&server).await;
         Self { name, roles, server, proxy, is_direct: false }
@@ -70,15 +70,27 @@ impl World {
 
     /// The same, without anything in the clusters that `with_crds` says no to.
     pub(crate) async fn start_with(topology: Topology, with_crds: impl Fn(&str) -> bool) -> Self {
-        let tiers: &[(&'static str, &'static [&'static str])] = match topology {
-            Topology::One => &[("all", &["upstream", "downstream", "edge"])],
-            Topology::Two => &[("up", &["upstream"]), ("down", &["downstream", "edge"])],
-            Topology::Three => {
-                &[("up", &["upstream"]), ("hub", &["downstream"]), ("edge", &["edge"])]
-            }
+        let names = match topology {
+            Topology::One => ["all"].as_slice(),
+            Topology::Two => &["up", "down"],
+            Topology::Three => &["up", "hub", "edge"],
         };
-        let starting =
-            tiers.iter().map(|(name, roles)| Cluster::start(name, roles, with_crds(name)));
+        Self::start_named(topology, names, with_crds).await
+    }
+
+    /// The same, with clusters of other names, in the order of [`Topology`].
+    pub(crate) async fn start_named(
+        topology: Topology,
+        names: &[&'static str],
+        with_crds: impl Fn(&str) -> bool,
+    ) -> Self {
+        let roles: &[&'static [&'static str]] = match topology {
+            Topology::One => &[&["upstream", "downstream", "edge"]],
+            Topology::Two => &[&["upstream"], &["downstream", "edge"]],
+            Topology::Three => &[&["upstream"], &["downstream"], &["edge"]],
+        };
+        let tiers = names.iter().copied().zip(roles.iter().copied());
+        let starting = tiers.map(|(name, roles)| Cluster::start(name, roles, with_crds(name)));
         let clusters = futures::future::join_all(starting).await;
         let mut world = Self { topology, carrier: None, clusters };
         if topology == Topology::Three {

@@ -1,0 +1,127 @@
+{{/* The roles of the cluster that this is installed in. */}}
+{{- define "throughline.roles" -}}
+{{- get (dict
+  "all-in-one" "upstream,downstream,edge"
+  "standalone-hub" "downstream"
+  "standalone-edge" "edge"
+  "sidecar" "edge") .Values.form -}}
+{{- end }}
+
+{{- define "throughline.labels" -}}
+app.kubernetes.io/name: throughline
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* What its objects are called: the release, where that says whose they are. */}}
+{{- define "throughline.name" -}}
+{{- ternary .Release.Name (printf "%s-throughline" .Release.Name) (contains "throughline" .Release.Name) -}}
+{{- end }}
+
+{{/* The configuration file. */}}
+{{- define "throughline.config" -}}
+{{- $own := dict "name" .Values.clusterName "inCluster" true
+    "roles" (splitList "," (include "throughline.roles" .)) }}
+{{- $clusters := list $own }}
+{{- range .Values.clusters }}
+{{- $clusters = append $clusters (dict "name" .name "roles" .roles
+    "kubeconfig" "/etc/throughline/kubeconfig/config" "context" (default .name .context)) }}
+{{- end }}
+{{- toYaml (merge (dict "clusters" $clusters) .Values.config) }}
+{{- end }}
+
+{{/* The rights in files/rbac/FOLDER, which kustomize takes from the same files: named after the release,
+     bound to its ServiceAccount, without what the configuration switches off. */}}
+{{- define "throughline.rights" -}}
+{{- $ := index . 0 }}{{ $folder := index . 1 }}
+{{- $orphans := ne "off" (dig "orphans" "mode" "report" $.Values.config) }}
+{{- $events := dig "events" "enabled" true $.Values.config }}
+{{- $own := include "throughline.name" $ }}
+{{- $account := ternary $.Values.sidecar.serviceAccountName $own (eq $.Values.form "sidecar") }}
+{{- range splitList "\n---\n" ($.Files.Get (printf "files/rbac/%s/rules.yaml" $folder)) }}
+{{- $object := fromYaml . }}
+{{- $name := replace "throughline" $own $object.metadata.name }}
+{{- $_ := set $object.metadata "name" $name }}
+{{- if $object.metadata.namespace }}
+{{- $namespace := dig "leaderElection" "leaseNamespace" $.Release.Namespace $.Values.config }}
+{{- $_ := set $object.metadata "namespace" $namespace }}
+{{- end }}
+{{- if $object.subjects }}
+{{- $_ := set $object.roleRef "name" $name }}
+{{- if eq $.Values.form "sidecar" }}
+{{- /* A hub elsewhere may have its rights here by the other name. */}}
+{{- $_ := set $object.metadata "name" (printf "%s-sidecar" $own) }}
+{{- end }}
+{{- $_ := set $object "subjects" (list
+    (dict "kind" "ServiceAccount" "name" $account "namespace" $.Release.Namespace)) }}
+{{- else }}
+{{- $rules := list }}
+{{- range $object.rules }}
+{{- $isOrphans := and (has $folder (list "hub" "upstream")) (has "gateway.networking.k8s.io" .apiGroups) }}
+{{- $isEvents := and (ne $folder "lease") (has "events" .resources) }}
+{{- if and (or $orphans (not $isOrphans)) (or $events (not $isEvents)) }}{{ $rules = append $rules . }}{{ end }}
+{{- end }}
+{{- $_ := set $object "rules" $rules }}
+{{- end }}
+---
+{{ toYaml $object }}
+{{- end }}
+{{- end }}
+
+{{/* The container; `include` it in the pods of an extension server:
+     {{- include "throughline.container" .Subcharts.throughline | nindent 8 }} */}}
+{{- define "throughline.container" -}}
+{{- $isSidecar := eq .Values.form "sidecar" }}
+{{- $port := ternary "throughline" "metrics" $isSidecar -}}
+- name: throughline
+  image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+  {{- with .Values.image.pullPolicy }}
+  imagePullPolicy: {{ . }}
+  {{- end }}
+  args: [run, --config, /etc/throughline/config/config.yaml]
+  ports:
+    - {name: {{ $port }}, containerPort: 8080}
+  livenessProbe:
+    httpGet: {path: /livez, port: {{ $port }}}
+    periodSeconds: 10
+    timeoutSeconds: 5
+    failureThreshold: 3
+  {{- if not $isSidecar }}
+  readinessProbe:
+    httpGet: {path: /readyz, port: {{ $port }}}
+    periodSeconds: 5
+    timeoutSeconds: 5
+  {{- end }}
+  resources:
+    {{- toYaml .Values.resources | nindent 4 }}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65532
+    runAsGroup: 65532
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities: {drop: [ALL]}
+    seccompProfile: {type: RuntimeDefault}
+  volumeMounts:
+    - {name: throughline-config, mountPath: /etc/throughline/config, readOnly: true}
+    - {name: throughline-log, mountPath: /var/log/throughline}
+    {{- if .Values.clusters }}
+    - {name: throughline-kubeconfig, mountPath: /etc/throughline/kubeconfig, readOnly: true}
+    {{- end }}
+{{- end }}
+
+{{/* The volumes that go with it. */}}
+{{- define "throughline.volumes" -}}
+- name: throughline-config
+  configMap: {name: {{ include "throughline.name" . }}}
+- name: throughline-log
+  {{- toYaml .Values.log.volume | nindent 2 }}
+{{- if .Values.clusters }}
+- name: throughline-kubeconfig
+  secret: {secretName: {{ .Values.kubeconfigSecret }}, defaultMode: 288} # 0440
+{{- end }}
+{{- end }}
+
+{{/* An annotation for pods: another configuration is a rollout. */}}
+{{- define "throughline.checksum" -}}
+checksum/config: {{ include "throughline.config" . | sha256sum }}
+{{- end }}

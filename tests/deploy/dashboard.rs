@@ -1,0 +1,163 @@
+//! Dashboard and alerts speak of metrics and labels that a live run has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::alerts::rules;
+use crate::cluster::fleet::{Fleet, Spec};
+use crate::cluster::objects::{replica_of, route};
+use crate::cluster::rest::ROUTES;
+use crate::cluster::rights::{DELETING, grant};
+use crate::cluster::throughline::{Setup, Throughline};
+use crate::cluster::world::{Topology, World};
+use crate::cluster::{SOON, ensure, eventually, oracle};
+use crate::promql::{Used, used};
+use crate::tools::repo;
+
+/// What Prometheus adds to whatever it scrapes.
+const OF_TARGETS: [&str; 4] = ["namespace", "job", "pod", "instance"];
+
+fn dashboard() -> Value {
+    let text = fs::read_to_string(repo("deploy/grafana/throughline.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The panels, and those within rows.
+fn panels(dashboard: &Value) -> Vec<Value> {
+    let list = |of: &Value| of["panels"].as_array().cloned().unwrap_or_default();
+    list(dashboard).into_iter().flat_map(|panel| [list(&panel), vec![panel]].concat()).collect()
+}
+
+/// Expressions, each with where it stands and the labels that texts beside it name.
+fn expressions() -> Vec<(String, String, Vec<String>)> {
+    let names = |text: &str, before: &str, after: &str| -> Vec<String> {
+        let parts = text.split(before).skip(1);
+        parts.filter_map(|part| Some(part.split(after).next()?.trim().to_owned())).collect()
+    };
+    let mut all = Vec::new();
+    for rule in rules() {
+        let texts = rule["annotations"].to_string();
+        let labels = names(&texts, "$labels.", " }}");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        all.push((text(&rule["alert"]), text(&rule["expr"]), labels));
+    }
+    for panel in panels(&dashboard()) {
+        for target in panel["targets"].as_array().cloned().unwrap_or_default() {
+            let legend = target["legendFormat"].as_str().unwrap_or_default();
+            let labels = names(legend, "{{", "}}");
+            all.push((panel["title"].to_string(), target["expr"].as_str().unwrap().into(), labels));
+        }
+    }
+    for annotation in dashboard()["annotations"]["list"].as_array().unwrap() {
+        all.push(("annotation".into(), annotation["expr"].as_str().unwrap().into(), Vec::new()));
+    }
+    for variable in dashboard()["templating"]["list"].as_array().unwrap() {
+        if let Some(query) = variable["query"]["query"].as_str() {
+            // label_values(METRIC{…}, LABEL)
+            let inner = query.strip_prefix("label_values(").unwrap().strip_suffix(')').unwrap();
+            let (metric, label) = inner.rsplit_once(',').unwrap();
+            all.push((query.to_owned(), metric.to_owned(), vec![label.trim().to_owned()]));
+        }
+    }
+    all
+}
+
+/// Every metric of a scrape, with its labels.
+async fn scraped(throughline: &Throughline) -> Used {
+    let mut found = Used::new();
+    for series in throughline.metrics().await.into_keys() {
+        let (name, labels) = series.split_once('{').unwrap_or((&series, ""));
+        let labels =
+            labels.split("\",").filter_map(|part| Some(part.split_once('=')?.0.to_owned()));
+        found.entry(name.to_owned()).or_default().extend(labels);
+    }
+    found
+}
+
+/// A fleet, and so many orphans that none is deleted: what the metrics have to tell then.
+async fn busy(world: &World) -> Throughline {
+    for folder in DELETING {
+        grant(world.hub().rest(), &[folder]).await.unwrap();
+    }
+    let fleet = Fleet::seed(world, Spec::of(3)).await;
+    let kind = ("gateway.networking.k8s.io", "HTTPRoute");
+    for i in 0..12 {
+        let (name, (source, _)) = (format!("orphan-{i}"), fleet.key(0));
+        let made = route(fleet.replica(0).0, &name, &["never-was"]);
+        let made = replica_of(made, world.upstream().name, kind, (source, &name));
+        world.hub().rest().create(ROUTES, made).await.unwrap();
+    }
+    let throughline = Setup::of(world)
+        .set(&json!({
+            "leaderElection": { "enabled": true, "leaseNamespace": "default",
+                "leaseDurationMs": 4_000, "renewDeadlineMs": 2_500, "retryPeriodMs": 500 },
+            "executor": { "timeoutMs": 1_000 },
+            "orphans": { "mode": "delete", "minAgeMs": 1_000, "settleMs": 500 },
+        }))
+        .allow("too many orphans")
+        .ready()
+        .await;
+    oracle::converges(world).await;
+    fleet.flip(0).await.unwrap();
+    oracle::converges(world).await;
+    throughline
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make deploy-test"]
+async fn metrics_in_dashboard_and_alerts_are_there() {
+    let world = World::start(Topology::One).await;
+    let throughline = busy(&world).await;
+    let all = expressions();
+    let mut wanted: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for (place, expression, texts) in &all {
+        for (metric, labels) in used(expression) {
+            wanted.entry((place.clone(), metric)).or_default().extend(labels);
+        }
+        let labels: BTreeSet<_> = used(expression).into_values().flatten().collect();
+        // A text can name what is left after the expression alone.
+        for label in texts {
+            let is_kept = labels.contains(label) || !expression.contains(" by ");
+            assert!(is_kept, "{place}: the text names {label}, which {expression} does not keep");
+        }
+    }
+    assert!(all.len() > 20, "{} expressions", all.len());
+    eventually("all metrics are there", SOON, async || {
+        let found = scraped(&throughline).await;
+        let missing = |((place, metric), labels): (&(String, String), &BTreeSet<String>)| {
+            let Some(has) = found.get(metric) else {
+                return Some(format!("{place}: no {metric}"));
+            };
+            let is_there = |l: &&String| has.contains(*l) || OF_TARGETS.contains(&l.as_str());
+            let lacks: Vec<_> = labels.iter().filter(|l| !is_there(l)).collect();
+            (!lacks.is_empty()).then(|| format!("{place}: {metric} has no {lacks:?}, but {has:?}"))
+        };
+        let missing: Vec<_> = wanted.iter().filter_map(missing).collect();
+        ensure(missing.is_empty(), || missing.join("; "))
+    })
+    .await;
+    throughline.stop().await;
+}
+
+#[test]
+fn panels_have_titles_and_units_and_do_not_overlap() {
+    let dashboard = dashboard();
+    let mut taken = BTreeSet::new();
+    let mut ids = BTreeSet::new();
+    for panel in panels(&dashboard) {
+        let title = panel["title"].as_str().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is another's");
+        let place = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        for x in place("x")..place("x") + place("w") {
+            for y in place("y")..place("y") + place("h") {
+                assert!(x < 24 && taken.insert((x, y)), "{title} overlaps at {x},{y}");
+            }
+        }
+        if panel["type"] != "row" {
+            assert!(panel["description"].is_string(), "{title} does not say what it shows");
+            assert!(panel["fieldConfig"]["defaults"]["unit"].is_string(), "{title} has no unit");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! helm, kustomize and promtool, built from Go modules at the first call ever; and what they print.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+/// The folder with the tools and with other projects' CRDs.
+pub(crate) fn folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let script = repo("tests/deploy/tools/build");
+        let output = Command::new(&script).stderr(std::process::Stdio::inherit()).output().unwrap();
+        assert!(output.status.success(), "{} failed: {}", script.display(), output.status);
+        PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
+    })
+}
+
+/// A path in this repository.
+pub(crate) fn repo(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Runs one of them: standard output, or all that it said when it failed.
+pub(crate) fn tool<A: AsRef<OsStr>>(name: &str, args: &[A]) -> Result<String, String> {
+    let mut command = Command::new(folder().join(name));
+    // Nothing of the person's own: no plugins, no repositories, no cluster.
+    command.args(args).env("HELM_PLUGINS", "/none").env("KUBECONFIG", "/none");
+    let output = command.output().unwrap();
+    let [said, complained] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    if output.status.success() { Ok(said) } else { Err(format!("{said}{complained}")) }
+}
+
+/// The documents of a YAML text.
+pub(crate) fn documents(text: &str) -> Vec<Value> {
+    let parse = |text: &str| {
+        serde_saphyr::from_str::<Value>(text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
+    };
+    let all = text.split("\n---").map(parse);
+    all.filter(|document| !document.is_null()).collect()
+}
+
+/// The documents of a file.
+pub(crate) fn read(path: &Path) -> Vec<Value> {
+    documents(&fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+}
+
+/// A folder of one test's own, empty.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("deploy/{number}-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
