@@ -16,6 +16,7 @@
 //! - [`apply`]: one action → one API request; what came back → one outcome
 //! - [`orphans`]: orphaned routes, looked for and deleted once by hand; and brought back
 //! - [`narrate`]: the log lines that people read
+//! - [`events`]: Kubernetes Events on the objects concerned, deduplicated as client-go does
 //! - [`live_log`]: the event log of a live run, written beside the loop: rotated, redacted
 //! - [`metrics`]: what is counted, for Prometheus and the probes
 //! - [`admin`]: probes, metrics and state over HTTP
@@ -36,6 +37,7 @@ pub mod core;
 pub mod demo;
 mod engine;
 pub mod event_log;
+pub mod events;
 pub mod executor;
 pub mod front;
 pub mod gate;

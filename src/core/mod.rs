@@ -28,6 +28,7 @@ pub mod route;
 pub mod settings;
 mod source;
 pub mod spelling;
+pub mod subject;
 pub mod time;
 mod timers;
 mod touch;
