@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::status::{Failure, Invalid};
 use crate::core::ids::{Kind, ObjectKey};
 
-/// What is served: the kinds of the world, and Lease for elections.
+/// What is served: the kinds of the world, and beside them Lease for elections, and Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// Connector.
@@ -22,20 +22,23 @@ pub enum Resource {
     Namespaces,
     /// Lease (`coordination.k8s.io/v1`).
     Leases,
+    /// Event (`v1`).
+    Events,
 }
 
 impl Resource {
     /// Every resource.
-    pub const ALL: [Resource; 6] = [
+    pub const ALL: [Resource; 7] = [
         Resource::Connectors,
         Resource::HttpProxies,
         Resource::Gateways,
         Resource::HttpRoutes,
         Resource::Namespaces,
         Resource::Leases,
+        Resource::Events,
     ];
 
-    /// The kind in the world; `None` for Lease, which the machine knows nothing of.
+    /// The kind in the world; `None` for those which the machine knows nothing of.
     pub(super) const fn in_world(self) -> Option<Kind> {
         match self {
             Resource::Connectors => Some(Kind::Connector),
@@ -43,13 +46,16 @@ impl Resource {
             Resource::Gateways => Some(Kind::Gateway),
             Resource::HttpRoutes => Some(Kind::HttpRoute),
             Resource::Namespaces => Some(Kind::Namespace),
-            Resource::Leases => None,
+            Resource::Leases | Resource::Events => None,
         }
     }
 
     /// `GROUP/VERSION`, or `v1`.
     pub(super) fn api_version(self) -> &'static str {
-        self.in_world().map_or("coordination.k8s.io/v1", Kind::api_version)
+        match self {
+            Resource::Leases => "coordination.k8s.io/v1",
+            _ => self.in_world().map_or("v1", Kind::api_version),
+        }
     }
 
     /// The API group; empty for the core's.
@@ -59,7 +65,10 @@ impl Resource {
 
     /// The kind as objects spell it.
     pub(super) fn kind(self) -> &'static str {
-        self.in_world().map_or("Lease", Kind::as_str)
+        match self {
+            Resource::Leases => "Lease",
+            _ => self.in_world().map_or("Event", Kind::as_str),
+        }
     }
 
     /// The name in paths, e.g. `connectors`.
@@ -71,12 +80,13 @@ impl Resource {
             Resource::HttpRoutes => "httproutes",
             Resource::Namespaces => "namespaces",
             Resource::Leases => "leases",
+            Resource::Events => "events",
         }
     }
 
     /// Built into API servers, not defined by a CRD; some answers differ in form.
     pub(super) const fn built_in(self) -> bool {
-        matches!(self, Resource::Namespaces | Resource::Leases)
+        matches!(self, Resource::Namespaces | Resource::Leases | Resource::Events)
     }
 }
 
