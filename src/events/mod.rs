@@ -21,7 +21,7 @@ use crate::client::Cluster;
 use crate::core::ids::ClusterName;
 use crate::metrics::{EventFate, Metrics};
 
-pub use object::{Reference, Report, Severity};
+pub use object::{Reference, Report, Sending, Severity};
 pub use reporter::Reporter;
 
 /// Reports that may wait for one cluster; client-go's number.
