@@ -5,6 +5,7 @@
 mod changes;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
+mod events;
 mod harness;
 mod leading;
 mod leading_interop;

@@ -162,6 +162,8 @@ pub(crate) async fn install(rest: &Rest) {
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The role for the election, apart from the others: it can be taken away alone.
 const ELECTION: &str = "throughline-election";
+/// The same for Events.
+const EVENTS: &str = "throughline-events";
 
 fn rule(groups: &[&str], resources: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": groups, "resources": resources, "verbs": verbs })
@@ -181,16 +183,25 @@ pub(crate) async fn grant(rest: &Rest) -> Result<(), Refused> {
         rule(&[gateway_api], &["httproutes"], &["delete"]),
     ]);
     give(rest, THROUGHLINE, rules).await?;
+    grant_events(rest).await?;
     grant_election(rest).await
 }
 
 /// What the election needs, and not more.
 pub(crate) async fn grant_election(rest: &Rest) -> Result<(), Refused> {
-    let rules = json!([
-        rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update"]),
-        rule(&[""], &["events"], &["create"]),
-    ]);
+    let rules = json!([rule(&["coordination.k8s.io"], &["leases"], &["get", "create", "update"]),]);
     give(rest, ELECTION, rules).await
+}
+
+/// What Events need, and not more.
+pub(crate) async fn grant_events(rest: &Rest) -> Result<(), Refused> {
+    give(rest, EVENTS, json!([rule(&[""], &["events"], &["create", "patch"])])).await
+}
+
+/// Takes the rights on Events away.
+pub(crate) async fn revoke_events(rest: &Rest) -> Result<(), Refused> {
+    rest.delete(BINDINGS, "", EVENTS).await?;
+    rest.delete(CLUSTER_ROLES, "", EVENTS).await.map(drop)
 }
 
 async fn give(rest: &Rest, name: &str, rules: Value) -> Result<(), Refused> {
@@ -208,6 +219,7 @@ async fn give(rest: &Rest, name: &str, rules: Value) -> Result<(), Refused> {
 pub(crate) async fn revoke(rest: &Rest) -> Result<(), Refused> {
     rest.delete(BINDINGS, "", THROUGHLINE).await?;
     rest.delete(CLUSTER_ROLES, "", THROUGHLINE).await?;
+    revoke_events(rest).await?;
     revoke_election(rest).await
 }
 
