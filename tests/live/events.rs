@@ -5,15 +5,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::config::Config;
-use throughline::core::ids::Role;
+use throughline::core::action::{Hop, Note, Noted, Stall};
+use throughline::core::event::{Event, Happened};
+use throughline::core::ids::{Kind, ObjectKey, Role};
+use throughline::core::keep::Keep;
+use throughline::core::settings::Settings;
+use throughline::core::subject::Subject;
 use throughline::core::time::UnixMillis;
-use throughline::events::{Recorder, Reference, Report, Severity};
+use throughline::events::{Recorder, Reference, Report, Reporter, Severity};
 use throughline::front::{Fault, FrontSettings, Mode, Resource, Verb};
 use throughline::metrics::{Format, Metrics};
+use throughline::narrate::Listen;
 use throughline::run::Run;
 use tokio::sync::watch;
 
-use crate::front::{Served, serve};
+use crate::front::{START, Served, serve};
 use crate::{Kubeconfig, cluster};
 
 const EVENTS: &str = "/api/v1/namespaces/n/events";
@@ -246,4 +252,82 @@ async fn a_stall_and_its_end_are_told_on_the_connector_at_the_hub() {
 async fn a_dry_run_and_one_that_was_told_so_leave_none() {
     let (dry, off) = tokio::join!(run_with(true, true), run_with(false, false));
     assert_eq!((dry.len(), off.len()), (0, 0));
+}
+
+fn stall(name: &str, ended: bool) -> Note {
+    let stall = Stall {
+        cluster: "one".into(),
+        connector: ObjectKey::new("n", name),
+        hop: Hop::Mirrored,
+        since: UnixMillis(0),
+        reason: format!(
+            "writes to the hub fail: webhook at https://10.0.0.7:443/x said {}",
+            "ab".repeat(32)
+        ),
+    };
+    Note { at: START, what: if ended { Noted::StallEnded(stall) } else { Noted::Stalled(stall) } }
+}
+
+/// As a run calls it.
+fn tell(reporter: &mut Reporter, note: &Note, kind: Kind, name: &str) {
+    reporter.noted(note);
+    let object = ObjectKey::new("n", name);
+    let subject =
+        Subject { cluster: "one".into(), kind, object, uid: None, resource_version: None };
+    reporter.noted_about(note, &subject);
+}
+
+/// What began before it led, and is not over ten seconds later, a new leader tells.
+#[tokio::test]
+async fn a_new_leader_tells_what_is_still_the_matter() {
+    let desk = desk().await;
+    let mut reporter = Reporter::new(desk.recorder.clone(), Settings::default());
+    let happens = |at_s: u64, what| Event { at: START.plus(at_s * 1000), what };
+    for name in ["a", "b"] {
+        tell(&mut reporter, &stall(name, false), Kind::Connector, name);
+    }
+    reporter.event(&happens(0, Happened::LeadershipAcquired));
+    tell(&mut reporter, &stall("a", true), Kind::Connector, "a");
+    desk.counts("posted", 1).await;
+    reporter.event(&happens(9, Happened::TimedOut));
+    reporter.event(&happens(10, Happened::TimedOut));
+    reporter.event(&happens(11, Happened::TimedOut));
+    desk.counts("posted", 2).await;
+    let found = events(&desk.served).await;
+    let of = |e: &Value| (e["involvedObject"]["name"].clone(), e["reason"].clone());
+    let told: Vec<_> = found.iter().map(of).collect();
+    assert_eq!(told, [("a".into(), "Recovered".into()), ("b".into(), "StalledMirror".into())]);
+    // Without the webhook's address and the node id.
+    let message = found[1]["message"].as_str().unwrap();
+    assert!(message.starts_with("upstream's status is not mirrored to the hub within 5 s: writes"));
+    assert!(!message.contains("10.0.0.7") && !message.contains("abab"), "{message}");
+
+    reporter.event(&happens(12, Happened::LeadershipLost));
+    tell(&mut reporter, &stall("b", true), Kind::Connector, "b");
+    assert_eq!((desk.counted("posted"), desk.asked(Verb::Create)), (2, 2));
+}
+
+/// On one route, however many are orphans; and on the same one, or what was it, when it is over.
+#[tokio::test]
+async fn held_deletes_are_told_once_a_hold() {
+    let desk = desk().await;
+    let mut reporter = Reporter::new(desk.recorder.clone(), Settings::default());
+    reporter.event(&Event { at: START, what: Happened::LeadershipAcquired });
+    let held = |held, orphans| {
+        let cluster = "up".into();
+        Note { at: START, what: Noted::DeletesHeld { cluster, held, orphans, routes: 100 } }
+    };
+    tell(&mut reporter, &held(true, 31), Kind::HttpRoute, "longest");
+    let (cluster, route) = ("one".into(), ObjectKey::new("n", "longest"));
+    let what = Noted::Orphan { cluster, route, kept: Some(Keep::ShareExceeded) };
+    tell(&mut reporter, &Note { at: START, what }, Kind::HttpRoute, "longest");
+    reporter.noted(&held(false, 0));
+    reporter.noted(&held(false, 0));
+    desk.counts("posted", 2).await;
+    let found = events(&desk.served).await;
+    let of = |e: &Value| (e["involvedObject"]["name"].clone(), e["reason"].clone());
+    let told: Vec<_> = found.iter().map(of).collect();
+    let longest = || Value::from("longest");
+    assert_eq!(told, [(longest(), "DeletesHeld".into()), (longest(), "DeletesNotHeld".into())]);
+    assert!(found[0]["message"].as_str().unwrap().starts_with("31 of the 100 routes of upstream"));
 }
