@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo test e2e deploy-test browser bench bench-live lint ci
+.PHONY: help run demo test e2e deploy-test browser bench bench-live lint release image ci
 .DEFAULT_GOAL := help
 
 LOG ?=
@@ -51,6 +51,12 @@ lint: ## Format, clippy, docs, dependencies: nothing may warn
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
 	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2
 	cargo deny --locked check bans licenses sources
+
+release: ## Into dist/: the static binary, man pages, completions, SBOM, checksums (docs/release.md)
+	release/build all
+
+image: ## The container image, where a container builder works; elsewhere all up to it
+	release/build image
 
 ci: ## What CI runs
 	.ci/run

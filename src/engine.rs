@@ -103,6 +103,11 @@ impl Engine {
         Ok(Self { clusters, metrics, clock, machine, executor, log, listeners })
     }
 
+    /// One more hears what happens from now on.
+    pub(crate) fn listen(&mut self, listener: Box<dyn Listen>) {
+        self.listeners.push(listener);
+    }
+
     /// Starts the watches of these kinds, by the cluster; their events go to `bus`.
     pub(crate) fn watch(
         &self,
@@ -141,8 +146,12 @@ impl Engine {
         }
         while let Some(note) = self.machine.poll_note() {
             self.metrics.note(&note);
+            let subject = self.machine.subject(&note.what);
             for listener in &mut self.listeners {
                 listener.noted(&note);
+                if let Some(subject) = &subject {
+                    listener.noted_about(&note, subject);
+                }
             }
         }
     }

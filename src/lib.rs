@@ -19,6 +19,7 @@
 //! - [`check`]: whether throughline can work here: rights, kinds, Lease, Envoy Gateway, carrier
 //! - [`record`]: the watches alone, written to an event log
 //! - [`narrate`]: the log lines that people read
+//! - [`events`]: Kubernetes Events on the objects concerned, deduplicated as client-go does
 //! - [`live_log`]: the event log of a live run, written beside the loop: rotated, redacted
 //! - [`metrics`]: what is counted, for Prometheus and the probes
 //! - [`admin`]: probes, metrics and state over HTTP
@@ -40,6 +41,7 @@ pub mod core;
 pub mod demo;
 mod engine;
 pub mod event_log;
+pub mod events;
 pub mod executor;
 pub mod front;
 pub mod gate;

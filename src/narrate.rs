@@ -8,6 +8,7 @@ use crate::core::action::{AnomalyKind, Decision, Note, Noted, Verb};
 use crate::core::event::{Event, Outcome};
 use crate::core::ids::ObjectKey;
 use crate::core::keep::Keep;
+use crate::core::subject::Subject;
 use crate::executor::Finished;
 
 /// Hears everything that enters and leaves the machine of a live run, in order. It is called in
@@ -21,6 +22,8 @@ pub trait Listen: Send {
     fn finished(&mut self, _finished: &Finished) {}
     /// The machine told something.
     fn noted(&mut self, _note: &Note) {}
+    /// The same, again, of an object that is there.
+    fn noted_about(&mut self, _note: &Note, _subject: &Subject) {}
 }
 
 /// Writes one log line for each action and each note that a person may want; nothing at rest.

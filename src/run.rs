@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
@@ -19,6 +20,7 @@ use crate::core::ids::{Kind, Role};
 use crate::core::settings::{OrphanMode, Settings};
 use crate::core::view::View;
 use crate::engine::Engine;
+use crate::events::{Recorder, Reporter};
 use crate::gate::{Gate, GateKeeper};
 use crate::leader::{Leader, identity, lease::Lease};
 use crate::metrics::Levels;
@@ -29,6 +31,9 @@ const QUERIES: usize = 16;
 
 /// The Lease is tried to be released for so long, also when the grace period is used up.
 const RELEASE: Duration = Duration::from_millis(500);
+
+/// At the end, Events are still sent for so long.
+const EVENTS: Duration = Duration::from_millis(500);
 
 /// A live run.
 pub struct Run {
@@ -96,7 +101,8 @@ impl Run {
         let mut watches = self.engine.watch(&self.config, kinds, &bus);
         drop(bus);
         let (tell, mut leadership) = mpsc::unbounded_channel();
-        let leader = self.start_election(&tell);
+        let recording = self.start_events();
+        let leader = self.start_election(&tell, recording.as_ref().map(|(r, _)| r.clone()));
         if leader.is_none() {
             self.engine.metrics.leader(true);
             self.engine.take(Happened::LeadershipAcquired);
@@ -117,12 +123,38 @@ impl Run {
 
         watches.shutdown().await;
         self.finish(leader, leadership).await;
+        if let Some((recorder, workers)) = recording {
+            // What is left to send is sent, if that is soon.
+            drop(recorder);
+            let _ = tokio::time::timeout(EVENTS, workers.join_all()).await;
+        }
         admin.abort();
         Ok(())
     }
 
+    /// Leaves Events at the hub, at edges and where the Lease is; not in a dry run.
+    fn start_events(&mut self) -> Option<(Recorder, JoinSet<()>)> {
+        if self.config.dry_run || !self.config.events.enabled {
+            return None;
+        }
+        let election = self.config.election_cluster().map(|cluster| &cluster.name);
+        let mut clusters: Vec<_> = self.engine.clusters.values().cloned().collect();
+        clusters.retain(|cluster| {
+            let upstream_alone = cluster.roles().iter().all(|role| *role == Role::Upstream);
+            !upstream_alone || election == Some(cluster.name())
+        });
+        let (recorder, workers) = Recorder::start(clusters, self.engine.metrics.clone());
+        let settings = self.engine.machine.settings().clone();
+        self.engine.listen(Box::new(Reporter::new(recorder.clone(), settings)));
+        Some((recorder, workers))
+    }
+
     /// Takes part in the election, where there is one.
-    fn start_election(&mut self, tell: &mpsc::UnboundedSender<Happened>) -> Option<Leader> {
+    fn start_election(
+        &mut self,
+        tell: &mpsc::UnboundedSender<Happened>,
+        events: Option<Recorder>,
+    ) -> Option<Leader> {
         let (keeper, cluster) = (self.keeper.take()?, self.config.election_cluster()?.clone());
         let (rules, election) = (self.config.election_rules(), &self.config.leader_election);
         let lease = Lease::new(
@@ -130,6 +162,7 @@ impl Run {
             election.lease_namespace.clone(),
             election.lease_name.clone(),
             Duration::from_millis(rules.try_ms()),
+            events,
         );
         let (tell, metrics) = (tell.clone(), self.engine.metrics.clone());
         Some(Leader::start(lease, identity(), rules, keeper, tell, metrics))

@@ -44,19 +44,19 @@ const EDGE: (&str, &[&str]) = ("edge", &["edge"]);
 fn each_role_and_feature_needs_its_verbs_and_none_more() {
     let three = [UP, HUB, EDGE];
     let lease = json!({ "leaderElection": { "leaseNamespace": "tl" } });
-    let hub_lease = ["hub: events@tl create", "hub: leases@tl create,get,update"];
+    let hub_lease = ["hub: leases@tl create,get,update"];
     let edge = [
         "edge: connectors list,watch",
+        "edge: events create,patch",
         "edge: gateways list,patch,watch",
         "edge: httpproxies list,watch",
     ];
     let up = ["up: connectors list,watch", "up: gateways list,watch", "up: namespaces list,watch"];
     let expected: Vec<&str> = [
         &edge[..],
-        &["hub: connectors list,patch,watch"],
-        &hub_lease[..1],
+        &["hub: connectors list,patch,watch", "hub: events create,patch"],
         &["hub: httproutes list,watch"],
-        &hub_lease[1..],
+        &hub_lease,
         &up,
     ]
     .concat();
@@ -75,7 +75,8 @@ fn each_role_and_feature_needs_its_verbs_and_none_more() {
     };
     let list = |lines: &[&str]| lines.iter().map(|l| (*l).to_owned()).collect::<Vec<_>>();
     for (more, gone, new) in [
-        (json!({ "touch": { "enabled": false } }), &edge[1..2], &["edge: gateways list,watch"][..]),
+        (json!({ "touch": { "enabled": false } }), &edge[2..3], &["edge: gateways list,watch"][..]),
+        (json!({ "events": { "enabled": false } }), &[edge[1], "hub: events create,patch"], &[]),
         (
             json!({ "mirror": { "enabled": false } }),
             &["hub: connectors list,patch,watch"],
@@ -98,7 +99,13 @@ fn each_role_and_feature_needs_its_verbs_and_none_more() {
         ),
         (
             json!({ "dryRun": true, "orphans": { "mode": "delete" } }),
-            &[edge[1], "hub: connectors list,patch,watch", hub_lease[0], hub_lease[1]],
+            &[
+                edge[1],
+                edge[2],
+                "hub: connectors list,patch,watch",
+                "hub: events create,patch",
+                hub_lease[0],
+            ],
             &["edge: gateways list,watch", "hub: connectors list,watch"],
         ),
     ] {
@@ -110,7 +117,7 @@ fn each_role_and_feature_needs_its_verbs_and_none_more() {
 fn a_process_that_sees_a_part_needs_a_part() {
     let none = json!({});
     let edge = told(&config(&[EDGE], &none));
-    assert_eq!(edge.len(), 3, "{edge:?}");
+    assert_eq!(edge.len(), 4, "{edge:?}");
     assert!(edge.contains(&"edge: gateways list,patch,watch".to_owned()));
     // With no upstream there is nothing to mirror.
     let hub = told(&config(&[HUB, EDGE], &none));

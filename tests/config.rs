@@ -150,7 +150,7 @@ fn flags_are_told_by_their_own_words() {
     let usage = "accepted: NAME=ROLE[+ROLE…][,kubeconfig=FILE][,context=CTX][,in-cluster]";
     let keys = "confirmAfterMs, confirmAfterOutageMs, edgeScopes, enabled, key, minIntervalMs, \
                 platformKey, scope, windowMs";
-    let sections = "admin, clusters, dryRun, eventLog, executor, leaderElection, log, mirror, \
+    let sections = "admin, clusters, dryRun, eventLog, events, executor, leaderElection, log, mirror, \
                     orphans, retry, shutdown, stall, touch, watch";
     let expected = [
         format!("--cluster a=edge,context=x,colour=red: clusters[0]: found \"colour=red\"; {usage}"),

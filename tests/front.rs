@@ -277,7 +277,12 @@ async fn a_status_keeps_its_spelling_under_patches() {
 #[tokio::test]
 async fn what_the_front_does_not_do_it_refuses() {
     let served = served().await;
-    for query in ["labelSelector=a%3Db", "fieldSelector=metadata.name%3Da", "dryRun=All"] {
+    for query in [
+        "labelSelector=a%3Db",
+        "fieldSelector=spec.a%3Db",
+        "watch=1&fieldSelector=metadata.name%3Da",
+        "dryRun=All",
+    ] {
         let (code, status) = served.get(&format!("{CONNECTORS}?{query}")).await;
         assert_eq!((code, &status["reason"]), (400, &json!("BadRequest")), "{query}");
     }

@@ -6,9 +6,11 @@
 mod stage;
 
 use stage::{Stage, status};
-use throughline::core::action::{Hop, Noted};
+use throughline::core::action::{Hop, Noted, Stall};
 use throughline::core::event::Happened;
+use throughline::core::ids::{Kind, ObjectKey};
 use throughline::core::settings::Settings;
+use throughline::core::time::UnixMillis;
 
 /// The hops passed since the last look, each with its duration.
 fn hops(stage: &mut Stage) -> Vec<(Hop, String, Option<u64>)> {
@@ -142,4 +144,43 @@ fn a_process_at_an_edge_measures_its_own_hop() {
         hops(&mut stage),
         [(Hop::Arrived, "edge".to_owned(), None), (Hop::Touched, "edge".to_owned(), Some(105)),]
     );
+}
+
+/// Who looks at the object that a stall is told on sees it: the hub's until it has arrived, then the edge's.
+#[test]
+fn a_stall_is_told_on_the_connector_where_it_is_stuck() {
+    let mut stage = Stage::new(Settings::default());
+    let online = status(Some("n"));
+    let subject = |stage: &mut Stage, hop| {
+        let notes: Vec<_> = stage.notes().into_iter().map(|note| note.what).collect();
+        let stalled = |note: &&Noted| matches!(note, Noted::Stalled(stall) if stall.hop == hop);
+        let stall = notes.iter().find(stalled).unwrap_or_else(|| panic!("{notes:?}"));
+        let subject = stage.machine.subject(stall).unwrap();
+        assert_eq!((subject.kind, subject.object.name.as_str()), (Kind::Connector, "lab"));
+        assert!(subject.resource_version.is_some());
+        (subject.cluster.to_string(), subject.uid.unwrap())
+    };
+    let at = |cluster: &str, uid: &str| (cluster.to_owned(), uid.to_owned());
+    stage.upstream(Some(&online));
+    stage.hub(None);
+    stage.edge(None);
+    stage.proxy(&["lab"]);
+    stage.gateway("");
+    stage.settle_to(0);
+    stage.pass_to(20_000);
+    assert_eq!(subject(&mut stage, Hop::Arrived), at("hub", "u-hub"));
+    stage.upstream(Some(&status(None)));
+    stage.pass_to(26_000);
+    assert_eq!(subject(&mut stage, Hop::Mirrored), at("hub", "u-hub"));
+    stage.edge(Some(&online));
+    stage.pass_to(40_000);
+    assert_eq!(subject(&mut stage, Hop::Touched), at("edge", "u-edge"));
+    let gone = Noted::Stalled(Stall {
+        cluster: "edge".into(),
+        connector: ObjectKey::new("ns", "gone"),
+        hop: Hop::Touched,
+        since: UnixMillis(0),
+        reason: String::new(),
+    });
+    assert_eq!(stage.machine.subject(&gone), None);
 }

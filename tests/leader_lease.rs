@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use throughline::client::Cluster;
 use throughline::config::ClusterConfig;
 use throughline::core::ids::Role;
+use throughline::events::Recorder;
 use throughline::leader::election::{Answer, Record, Request};
 use throughline::leader::lease::{Api, Lease};
 use throughline::metrics::Metrics;
@@ -76,8 +77,11 @@ async fn lease(
         context: None,
         in_cluster: false,
     };
-    let cluster = Arc::new(Cluster::new(config, Arc::new(Metrics::new())));
-    (Lease::new(cluster, None, "throughline".to_owned(), timeout), requests)
+    let metrics = Arc::new(Metrics::new());
+    let cluster = Arc::new(Cluster::new(config, metrics.clone()));
+    let (events, mut workers) = Recorder::start(vec![cluster.clone()], metrics);
+    workers.detach_all();
+    (Lease::new(cluster, None, "throughline".to_owned(), timeout, Some(events)), requests)
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -156,7 +160,8 @@ async fn a_lease_is_created_and_changes_leave_an_event() {
 
     lease.tell("me became leader".to_owned());
     let (method, path, event) = requests.recv().await.unwrap();
-    assert_eq!((method, path.as_str()), (Method::POST, "/api/v1/namespaces/ns/events"));
+    let events = "/api/v1/namespaces/ns/events?fieldManager=throughline";
+    assert_eq!((method, path.as_str()), (Method::POST, events));
     assert_eq!(event["reason"], "LeaderElection");
     assert_eq!(event["message"], "me became leader");
     assert_eq!(event["involvedObject"]["uid"], "u-2");

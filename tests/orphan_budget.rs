@@ -316,3 +316,18 @@ fn every_route_is_counted_once_and_forgotten() {
     stage.tell(Happened::ClusterRemoved { cluster: "hub".into() });
     assert!(!stage.machine.orphan_counts().is_any());
 }
+
+/// One route stands for all that are held: the one that has been an orphan for longest.
+#[test]
+fn held_deletes_are_told_on_the_longest_orphan() {
+    let mut stage = fleet(20, settings(|s| s.orphans.settle_ms = 600_000));
+    lose(&mut stage, 7..8);
+    stage.pass_to(110_000);
+    lose(&mut stage, 0..7);
+    stage.pass_to(120_000);
+    let notes: Vec<_> = std::iter::from_fn(|| stage.machine.poll_note()).collect();
+    let held = notes.iter().find(|n| matches!(n.what, Noted::DeletesHeld { held: true, .. }));
+    let subject = stage.machine.subject(&held.unwrap().what).unwrap();
+    assert_eq!((subject.kind, subject.object.name), (Kind::HttpRoute, name(7)));
+    assert_eq!((subject.cluster.as_str(), subject.uid.as_deref()), ("hub", Some("u-app-007")));
+}

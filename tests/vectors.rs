@@ -8,6 +8,9 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 use throughline::core::liveness::{Liveness, decode, read};
 use throughline::core::spelling::{reduce, spell};
+use throughline::core::time::UnixMillis;
+use throughline::events::correlate::Correlator;
+use throughline::events::{Reference, Report, Sending, Severity};
 
 #[derive(Deserialize)]
 struct LivenessVector {
@@ -214,4 +217,51 @@ proptest! {
             prop_assert_eq!(reduce(&text).and_then(|t| decode(&t)), liveness, "{}", text);
         }
     }
+}
+
+/// An Event, and what client-go's own correlator made of it.
+#[derive(Deserialize)]
+struct EventVector {
+    at_ms: u64,
+    object: String,
+    r#type: String,
+    reason: String,
+    message: String,
+    #[serde(default)]
+    skip: bool,
+    #[serde(default)]
+    count: u32,
+    #[serde(default)]
+    first_ms: u64,
+    #[serde(default)]
+    says: String,
+    /// The line that brought the Event of that name.
+    made: i64,
+}
+
+#[test]
+fn events_are_counted_combined_and_left_out_as_client_go_does() {
+    let state = std::cell::RefCell::new((Correlator::default(), Vec::<String>::new()));
+    run("events.jsonl", 100, |v: EventVector| {
+        let (correlator, names) = &mut *state.borrow_mut();
+        let line = names.len();
+        let report = Report {
+            at: UnixMillis(v.at_ms),
+            about: Reference {
+                name: v.object,
+                // It says how the object was seen, not which one it is.
+                resource_version: line.to_string(),
+                ..Reference::default()
+            },
+            severity: if v.r#type == "Normal" { Severity::Normal } else { Severity::Warning },
+            reason: v.reason.leak(),
+            message: v.message,
+        };
+        let sent = correlator.correlate(report, line as u64 + 1);
+        names.push(sent.as_ref().map(|s| s.name.clone()).unwrap_or_default());
+        let made = |s: &Sending| names.iter().position(|name| *name == s.name).unwrap() as i64;
+        let got = sent.map(|s| (made(&s), s.count, s.first_at.0, s.report.message));
+        let want = (!v.skip).then_some((v.made, v.count, v.first_ms, v.says));
+        (got == want).then_some(()).ok_or(format!("got {got:?}, want {want:?}"))
+    });
 }

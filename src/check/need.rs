@@ -121,6 +121,11 @@ impl Table<'_> {
             self.add(Role::Upstream, gateways, &["get"], without);
             self.add(Role::Upstream, Kind::Namespace.resource(), &["get"], without);
         }
+        if self.config.events.enabled {
+            let without = "what is the matter is not told on the objects concerned";
+            self.add(Role::Downstream, EVENTS, &["create", "patch"], without);
+            self.add(Role::Edge, EVENTS, &["create", "patch"], without);
+        }
         if self.config.touch.enabled {
             let without = "no gateway is touched, and Envoy Gateway does not translate anew";
             self.add(Role::Edge, gateways, &["patch"], without);
@@ -130,10 +135,17 @@ impl Table<'_> {
     fn election(&mut self) {
         let Some(cluster) = self.config.election_cluster() else { return };
         let place = Place::LeaseNamespace(self.config.leader_election.lease_namespace.clone());
-        let rows: [(&'static str, &[&'static str], &'static str); 2] = [
-            (LEASES, &["get", "create", "update"], "nobody is elected, and nothing is mirrored"),
-            (EVENTS, &["create"], "a change of leadership leaves no Event on the Lease"),
-        ];
+        let mut rows: Vec<(&'static str, &[&'static str], &'static str)> = vec![(
+            LEASES,
+            &["get", "create", "update"],
+            "nobody is elected, and nothing is mirrored",
+        )];
+        // At a hub and at edges they are needed everywhere.
+        let told_there = [Role::Downstream, Role::Edge];
+        if self.config.events.enabled && !told_there.iter().any(|r| cluster.roles.contains(r)) {
+            let without = "a change of leadership leaves no Event on the Lease";
+            rows.push((EVENTS, &["create", "patch"], without));
+        }
         for (resource, verbs, without) in rows {
             for &verb in verbs {
                 let (cluster, place) = (cluster.name.clone(), place.clone());

@@ -42,6 +42,8 @@ pub struct Config {
     pub executor: ExecutorConfig,
     /// The event log of the run.
     pub event_log: EventLogConfig,
+    /// Kubernetes Events on the objects concerned.
+    pub events: EventsConfig,
     /// Probes, metrics, state.
     pub admin: AdminConfig,
     /// The log for people.
@@ -232,6 +234,20 @@ pub struct EventLogConfig {
 impl Default for EventLogConfig {
     fn default() -> Self {
         Self { file: None, max_bytes: 256 * 1024 * 1024, keep: 3, redact: true }
+    }
+}
+
+/// Kubernetes Events: what a person should know of an object, told on it. None in a dry run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct EventsConfig {
+    /// Leave Events, of the election on its Lease, too.
+    pub enabled: bool,
+}
+
+impl Default for EventsConfig {
+    fn default() -> Self {
+        Self { enabled: true }
     }
 }
 

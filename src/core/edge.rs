@@ -15,6 +15,7 @@ use super::trigger::{Trigger, connector_part, digest, gateway_part};
 /// A Connector at an edge.
 #[derive(Default)]
 pub(crate) struct EdgeConnector {
+    pub(super) uid: Uid,
     pub(super) rv: ResourceVersion,
     pub(super) seen: u32,
     /// What the annotation means; only kept where the hub is seen, too.

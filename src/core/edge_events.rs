@@ -38,6 +38,7 @@ impl Machine {
         }
         let same_version = rv == connector.rv && rv != ResourceVersion::Absent;
         connector.rv = rv;
+        connector.uid = Uid::new(&object.meta.uid);
         connector.others_wrote_at = object.meta.others_wrote_at();
         let annotation = object.meta.annotations.get(UPSTREAM_STATUS);
         let before = connector.meaning;

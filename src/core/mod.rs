@@ -31,6 +31,7 @@ pub mod settings;
 mod source;
 pub mod spelling;
 mod string_map;
+pub mod subject;
 pub mod time;
 mod timers;
 mod touch;

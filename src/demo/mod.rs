@@ -167,6 +167,8 @@ fn config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> Conf
     };
     // Nobody else is there to lead.
     config.leader_election.enabled = false;
+    // Nobody looks at them, and what is written shall be counted.
+    config.events.enabled = false;
     config.admin.address = SocketAddr::from(([127, 0, 0, 1], 0));
     config.shutdown.grace_ms = 2_000;
     config

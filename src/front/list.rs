@@ -78,7 +78,11 @@ pub(super) fn list(
     }
     let items: Arc<[Item]> = match cluster.local.kept(&key(version)) {
         Some(items) => items,
-        None if version == now => cluster.all(resource, namespace).into(),
+        None if version == now => {
+            let mut items = cluster.all(resource, namespace);
+            items.retain(|item| params.only_name().is_none_or(|name| item.key().name == name));
+            items.into()
+        }
         None => {
             return Err(after.map_or_else(Failure::list_too_old, |after| {
                 Failure::continue_too_old(&Token { version: None, after }.encode())

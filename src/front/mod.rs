@@ -1,7 +1,7 @@
 //! A cluster of the [`world`](crate::world) over HTTP: the part of the API server's protocol that
 //! throughline speaks. A real client connects to it as to a real cluster.
 //!
-//! Served are the five kinds and Lease: lists with pages, watches with bookmarks, single objects,
+//! Served are the five kinds, Lease and Event: lists with pages, watches with bookmarks, single objects,
 //! create, update, merge patch, delete with preconditions, and the probes. Answers have the codes,
 //! reasons and texts of kube-apiserver 1.36; one script of requests holds both to that
 //! (`tests/conformance.rs`). What differs:
@@ -12,7 +12,7 @@
 //! - a deleted Namespace is gone at once, and its objects stay
 //! - `managedFields` keep a writer whose last field was taken over or removed, and take a removal for
 //!   a write; API servers note only who set something
-//! - Leases last as long as the front, not the world
+//! - Leases and Events last as long as the front, not the world; Events never expire
 
 mod hooks;
 mod list;

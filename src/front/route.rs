@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::status::{Failure, Invalid};
 use crate::core::ids::{Kind, ObjectKey};
 
-/// What is served: the kinds of the world, and Lease for elections.
+/// What is served: the kinds of the world, and beside them Lease for elections, and Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// Connector.
@@ -22,20 +22,23 @@ pub enum Resource {
     Namespaces,
     /// Lease (`coordination.k8s.io/v1`).
     Leases,
+    /// Event (`v1`).
+    Events,
 }
 
 impl Resource {
     /// Every resource.
-    pub const ALL: [Resource; 6] = [
+    pub const ALL: [Resource; 7] = [
         Resource::Connectors,
         Resource::HttpProxies,
         Resource::Gateways,
         Resource::HttpRoutes,
         Resource::Namespaces,
         Resource::Leases,
+        Resource::Events,
     ];
 
-    /// The kind in the world; `None` for Lease, which the machine knows nothing of.
+    /// The kind in the world; `None` for those which the machine knows nothing of.
     pub(super) const fn in_world(self) -> Option<Kind> {
         match self {
             Resource::Connectors => Some(Kind::Connector),
@@ -43,13 +46,16 @@ impl Resource {
             Resource::Gateways => Some(Kind::Gateway),
             Resource::HttpRoutes => Some(Kind::HttpRoute),
             Resource::Namespaces => Some(Kind::Namespace),
-            Resource::Leases => None,
+            Resource::Leases | Resource::Events => None,
         }
     }
 
     /// `GROUP/VERSION`, or `v1`.
     pub(super) fn api_version(self) -> &'static str {
-        self.in_world().map_or("coordination.k8s.io/v1", Kind::api_version)
+        match self {
+            Resource::Leases => "coordination.k8s.io/v1",
+            _ => self.in_world().map_or("v1", Kind::api_version),
+        }
     }
 
     /// The API group; empty for the core's.
@@ -59,20 +65,24 @@ impl Resource {
 
     /// The kind as objects spell it.
     pub(super) fn kind(self) -> &'static str {
-        self.in_world().map_or("Lease", Kind::as_str)
+        match self {
+            Resource::Leases => "Lease",
+            _ => self.in_world().map_or("Event", Kind::as_str),
+        }
     }
 
     /// The name in paths, e.g. `connectors`.
     pub fn plural(self) -> &'static str {
-        match self.in_world() {
-            Some(kind) => kind.plural(),
-            None => "leases",
+        match self {
+            Resource::Leases => "leases",
+            Resource::Events => "events",
+            _ => self.in_world().map_or("", Kind::plural),
         }
     }
 
     /// Built into API servers, not defined by a CRD; some answers differ in form.
     pub(super) const fn built_in(self) -> bool {
-        matches!(self, Resource::Namespaces | Resource::Leases)
+        matches!(self, Resource::Namespaces | Resource::Leases | Resource::Events)
     }
 }
 
@@ -230,6 +240,11 @@ pub(super) struct Params {
 }
 
 impl Params {
+    /// The one name that a list is about.
+    pub(super) fn only_name(&self) -> Option<&str> {
+        self.field_selector.strip_prefix("metadata.name=")
+    }
+
     /// Reads a query.
     ///
     /// # Errors
@@ -238,11 +253,15 @@ impl Params {
     pub(super) fn parse(uri: &Uri) -> Result<Self, Failure> {
         let Query(params) = Query::<Params>::try_from_uri(uri)
             .map_err(|error| Failure::bad_request(error.to_string()))?;
-        for (name, value) in [
-            ("labelSelector", &params.label_selector),
-            ("fieldSelector", &params.field_selector),
-            ("dryRun", &params.dry_run),
-        ] {
+        let has_other_fields = !params.field_selector.is_empty() && params.only_name().is_none();
+        let is_watch = matches!(&*params.watch, "1" | "true");
+        if has_other_fields || (is_watch && !params.field_selector.is_empty()) {
+            let text = "clusters in memory know fieldSelector=metadata.name=NAME, of lists";
+            return Err(Failure::bad_request(text));
+        }
+        for (name, value) in
+            [("labelSelector", &params.label_selector), ("dryRun", &params.dry_run)]
+        {
             if !value.is_empty() {
                 let text = format!("{name}={value}: clusters in memory do not know {name}");
                 return Err(Failure::bad_request(text));

@@ -1,5 +1,5 @@
-//! What the front reads from and writes to: the world's cluster, and beside it the Leases, which
-//! the world does not have. Both under one resourceVersion.
+//! What the front reads from and writes to: the world's cluster, and beside it the Leases and Events,
+//! which the world does not have. All under one resourceVersion.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ const SNAPSHOTS_MAX: usize = 64;
 #[derive(Clone)]
 pub(super) enum Item {
     Object(Arc<Object>),
-    Lease(Arc<Value>),
+    Beside(Arc<Value>),
 }
 
 impl Item {
@@ -27,28 +27,28 @@ impl Item {
     pub(super) fn to_value(&self) -> Value {
         match self {
             Item::Object(object) => serde_json::to_value(object).unwrap_or_default(),
-            Item::Lease(lease) => Value::clone(lease),
+            Item::Beside(object) => Value::clone(object),
         }
     }
 
     pub(super) fn key(&self) -> ObjectKey {
         match self {
             Item::Object(object) => object.meta.key(),
-            Item::Lease(lease) => ObjectKey::new(text(lease, "namespace"), text(lease, "name")),
+            Item::Beside(object) => ObjectKey::new(text(object, "namespace"), text(object, "name")),
         }
     }
 
     pub(super) fn version(&self) -> &str {
         match self {
             Item::Object(object) => &object.meta.resource_version,
-            Item::Lease(lease) => text(lease, "resourceVersion"),
+            Item::Beside(object) => text(object, "resourceVersion"),
         }
     }
 
     pub(super) fn uid(&self) -> &str {
         match self {
             Item::Object(object) => &object.meta.uid,
-            Item::Lease(lease) => text(lease, "uid"),
+            Item::Beside(object) => text(object, "uid"),
         }
     }
 }
@@ -63,8 +63,8 @@ pub(super) type SnapshotKey = (u64, Resource, Option<String>);
 
 /// What the front keeps beside the world.
 pub(super) struct Local {
-    leases: BTreeMap<ObjectKey, Arc<Value>>,
-    lease_changes: Ring<Arc<Value>>,
+    beside: BTreeMap<(Resource, ObjectKey), Arc<Value>>,
+    changes_beside: Ring<(Resource, Arc<Value>)>,
     /// Lists whose first page was given out, by version, oldest first.
     snapshots: BTreeMap<SnapshotKey, Arc<[Item]>>,
     pub(super) faults: VecDeque<Fault>,
@@ -75,8 +75,8 @@ pub(super) struct Local {
 impl Local {
     pub(super) fn new(history: usize) -> Self {
         Self {
-            leases: BTreeMap::new(),
-            lease_changes: Ring::new(history, 0),
+            beside: BTreeMap::new(),
+            changes_beside: Ring::new(history, 0),
             snapshots: BTreeMap::new(),
             faults: VecDeque::new(),
             hidden: BTreeSet::new(),
@@ -121,7 +121,7 @@ impl<'a> Cluster<'a> {
     pub(super) fn get(&self, resource: Resource, key: &ObjectKey) -> Option<Item> {
         match resource.in_world() {
             Some(kind) => self.world.get(self.name, kind, key).cloned().map(Item::Object),
-            None => self.local.leases.get(key).cloned().map(Item::Lease),
+            None => self.local.beside.get(&(resource, key.clone())).cloned().map(Item::Beside),
         }
     }
 
@@ -129,7 +129,10 @@ impl<'a> Cluster<'a> {
     pub(super) fn all(&self, resource: Resource, namespace: Option<&str>) -> Vec<Item> {
         let mut all: Vec<Item> = match resource.in_world() {
             Some(kind) => self.world.objects(self.name, kind).cloned().map(Item::Object).collect(),
-            None => self.local.leases.values().cloned().map(Item::Lease).collect(),
+            None => {
+                let beside = self.local.beside.iter().filter(|((r, _), _)| *r == resource);
+                beside.map(|(_, object)| Item::Beside(object.clone())).collect()
+            }
         };
         all.retain(|item| namespace.is_none_or(|ns| item.key().namespace == ns));
         all.sort_by_cached_key(|item| item.key().to_string());
@@ -142,15 +145,13 @@ impl<'a> Cluster<'a> {
         resource: Resource,
         version: u64,
     ) -> Result<Vec<(Changed, Item)>, TooOld> {
-        fn items<T>(changes: Vec<Change<T>>, item: fn(T) -> Item) -> Vec<(Changed, Item)> {
-            changes.into_iter().map(|c| (c.what, item(c.object))).collect()
+        if let Some(kind) = resource.in_world() {
+            let changes = self.world.changes_since(self.name, kind, version)?.into_iter();
+            return Ok(changes.map(|c| (c.what, Item::Object(c.object))).collect());
         }
-        match resource.in_world() {
-            Some(kind) => {
-                self.world.changes_since(self.name, kind, version).map(|c| items(c, Item::Object))
-            }
-            None => self.local.lease_changes.since(version).map(|c| items(c, Item::Lease)),
-        }
+        let changes = self.local.changes_beside.since(version)?.into_iter();
+        let of_it = changes.filter(|c| c.object.0 == resource);
+        Ok(of_it.map(|c| (c.what, Item::Beside(c.object.1))).collect())
     }
 
     /// Whether objects may be created in a namespace. A cluster played back from a recording may
@@ -168,12 +169,17 @@ impl<'a> Cluster<'a> {
         self.world.put(self.name, object, manager, Tell::Applied).map(Item::Object)
     }
 
-    /// Creates or replaces a Lease.
-    pub(super) fn put_lease(&mut self, key: ObjectKey, mut lease: Value) -> Item {
+    /// Creates or replaces what the world does not have.
+    pub(super) fn put_beside(
+        &mut self,
+        resource: Resource,
+        key: ObjectKey,
+        mut object: Value,
+    ) -> Item {
         let version = self.world.next_version(self.name);
-        let old = self.local.leases.get(&key);
+        let old = self.local.beside.get(&(resource, key.clone()));
         let what = if old.is_some() { Changed::Modified } else { Changed::Added };
-        let meta = &mut lease["metadata"];
+        let meta = &mut object["metadata"];
         meta["namespace"] = key.namespace.clone().into();
         meta["name"] = key.name.clone().into();
         meta["resourceVersion"] = version.to_string().into();
@@ -187,10 +193,11 @@ impl<'a> Cluster<'a> {
                 meta["creationTimestamp"] = self.world.now().to_string().into();
             }
         }
-        let lease = Arc::new(lease);
-        self.local.leases.insert(key, lease.clone());
-        self.local.lease_changes.record(Change { version, what, object: lease.clone() });
-        Item::Lease(lease)
+        let object = Arc::new(object);
+        self.local.beside.insert((resource, key), object.clone());
+        let change = Change { version, what, object: (resource, object.clone()) };
+        self.local.changes_beside.record(change);
+        Item::Beside(object)
     }
 
     /// Deletes an object that is there.
@@ -200,18 +207,18 @@ impl<'a> Cluster<'a> {
             let _ = self.world.delete(self.name, kind, key, &Preconditions::default());
             return;
         }
-        let Some(mut lease) = self.local.leases.remove(key) else { return };
+        let Some(mut object) = self.local.beside.remove(&(resource, key.clone())) else { return };
         let version = self.world.next_version(self.name);
-        Arc::make_mut(&mut lease)["metadata"]["resourceVersion"] = version.to_string().into();
-        let what = Changed::Deleted;
-        self.local.lease_changes.record(Change { version, what, object: lease });
+        Arc::make_mut(&mut object)["metadata"]["resourceVersion"] = version.to_string().into();
+        let change = Change { version, what: Changed::Deleted, object: (resource, object) };
+        self.local.changes_beside.record(change);
     }
 
     /// Forgets what changed up to now, and every list that was begun.
     pub(super) fn compact(&mut self) {
         self.world.forget_history(self.name);
         let version = self.version();
-        self.local.lease_changes.forget(version);
+        self.local.changes_beside.forget(version);
         self.local.snapshots.clear();
     }
 }

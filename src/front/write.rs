@@ -95,7 +95,7 @@ impl Write<'_> {
                 return Err(Failure::not_found(resource, &key.name));
             }
             self.same_name(&new)?;
-            let item = cluster.put_lease(key, new);
+            let item = cluster.put_beside(resource, key, new);
             return Ok(json_response(201, &item.to_value()));
         };
         self.same_name(&new)?;
@@ -248,7 +248,7 @@ impl Write<'_> {
             {
                 new["metadata"][member] = before["metadata"][member].clone();
             }
-            if resource != Resource::Leases {
+            if resource.in_world().is_some() {
                 new["status"] = before["status"].clone();
             }
         }
@@ -271,8 +271,8 @@ impl Write<'_> {
         tidy(&mut object);
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = resource.kind().into();
-        if resource == Resource::Leases {
-            return Ok(cluster.put_lease(key, object));
+        if resource.in_world().is_none() {
+            return Ok(cluster.put_beside(resource, key, object));
         }
         let read: Result<Wire, _> = serde_json::from_str(&object.to_string());
         let slim = read

@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::Request as HttpRequest;
 use serde_json::{Value, json};
-use tracing::debug;
 
 use super::election::{Answer, Record, Request};
 use crate::client::{self, CallError, Cluster, JSON, with_body};
+use crate::clock::wall;
 use crate::core::objects::FIELD_MANAGER;
 use crate::core::time::UnixMillis;
+use crate::events::{Recorder, Reference, Report, Severity};
 
 const LEASES: &str = "leases.coordination.k8s.io";
 
@@ -33,20 +34,22 @@ pub struct Lease {
     namespace: Option<String>,
     name: String,
     timeout: Duration,
+    events: Option<Recorder>,
     /// As it was last read or written: what others keep in it is kept.
     object: Value,
 }
 
 impl Lease {
     /// A Lease. Each request about it may take `timeout`. Give it a [`Cluster`] of its own: a
-    /// connection that others keep busy would make it late.
+    /// connection that others keep busy would make it late. Who leads is told to `events`.
     pub fn new(
         cluster: Arc<Cluster>,
         namespace: Option<String>,
         name: String,
         timeout: Duration,
+        events: Option<Recorder>,
     ) -> Self {
-        Self { cluster, namespace, name, timeout, object: Value::Null }
+        Self { cluster, namespace, name, timeout, events, object: Value::Null }
     }
 
     async fn call(&mut self, request: &Request) -> Result<Answer, CallError> {
@@ -123,40 +126,21 @@ impl Api for Lease {
     }
 
     fn tell(&self, message: String) {
-        let Some(namespace) = self.namespace.clone() else { return };
-        let at = now_micros();
-        let time = UnixMillis(at / 1000).to_string();
-        let time = format!("{}Z", time.split('.').next().unwrap_or_default());
-        let event = json!({
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": format!("{}.{at:x}", self.name), "namespace": namespace},
-            "involvedObject": {
-                "apiVersion": "coordination.k8s.io/v1",
-                "kind": "Lease",
-                "namespace": namespace,
-                "name": self.name,
-                "uid": self.object["metadata"]["uid"],
-                "resourceVersion": self.object["metadata"]["resourceVersion"],
-            },
-            "reason": "LeaderElection",
-            "message": message,
-            "type": "Normal",
-            "source": {"component": "throughline"},
-            "reportingComponent": "throughline",
-            "firstTimestamp": time,
-            "lastTimestamp": time,
-            "count": 1,
-        });
-        let (cluster, timeout) = (self.cluster.clone(), self.timeout);
-        let post = HttpRequest::post(format!("/api/v1/namespaces/{namespace}/events"));
-        let post = with_body(post, &event);
-        tokio::spawn(async move {
-            let Ok(post) = post else { return };
-            if let Err(error) = cluster.call(post, timeout).await {
-                debug!(%error, "no Event about leadership was left");
-            }
-        });
+        let (Some(events), Some(namespace)) = (&self.events, self.namespace.clone()) else {
+            return;
+        };
+        let text =
+            |member: &str| self.object["metadata"][member].as_str().unwrap_or_default().to_owned();
+        let about = Reference {
+            api_version: "coordination.k8s.io/v1".to_owned(),
+            kind: "Lease".to_owned(),
+            namespace,
+            name: self.name.clone(),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+        };
+        let (severity, reason) = (Severity::Normal, "LeaderElection");
+        events.record(self.cluster.name(), Report { at: wall(), about, severity, reason, message });
     }
 }
 

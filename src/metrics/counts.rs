@@ -51,6 +51,9 @@ pub(super) struct Counts {
     pub(super) actions: Counters<2>,
     pub(super) events: Histogram,
     pub(super) log_lines_lost: Counter,
+    pub(super) events_posted: Counter,
+    pub(super) events_failed: Counter,
+    pub(super) events_dropped: Counter,
 }
 
 /// Registers a metric and gives it back.
@@ -202,6 +205,24 @@ impl Counts {
                 r,
                 "throughline_event_log_lines_lost",
                 "Lines that the event log could not take",
+                Counter::default(),
+            ),
+            events_posted: add(
+                r,
+                "throughline_events_posted",
+                "Kubernetes Events that were created, or counted where they were there",
+                Counter::default(),
+            ),
+            events_failed: add(
+                r,
+                "throughline_events_failed",
+                "Kubernetes Events that an API server did not take",
+                Counter::default(),
+            ),
+            events_dropped: add(
+                r,
+                "throughline_events_dropped",
+                "Kubernetes Events that were not sent: too many, or forbidden a moment ago",
                 Counter::default(),
             ),
         };

@@ -37,6 +37,17 @@ pub struct Levels {
     pub orphans: OrphanCounts,
 }
 
+/// What became of a Kubernetes Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventFate {
+    /// It was created, or counted where it was there.
+    Posted,
+    /// An API server did not take it.
+    Failed,
+    /// It was not sent: there were too many, or they were forbidden a moment ago.
+    Dropped,
+}
+
 /// Everything that is counted in one process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -202,6 +213,16 @@ impl Metrics {
     /// How many lines that were so far.
     pub fn log_lines_lost_so_far(&self) -> u64 {
         self.counts.log_lines_lost.get()
+    }
+
+    /// A Kubernetes Event came to its end.
+    pub fn kubernetes_event(&self, fate: EventFate) {
+        let counter = match fate {
+            EventFate::Posted => &self.counts.events_posted,
+            EventFate::Failed => &self.counts.events_failed,
+            EventFate::Dropped => &self.counts.events_dropped,
+        };
+        counter.inc();
     }
 
     /// All metrics as text. `levels` are the machine's at this moment; `None` leaves them out, where

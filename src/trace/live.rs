@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use http::Request;
+use kube::api::ListParams;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::witness::{Witness, Writer, believed, owner};
 use super::{HopTrace, Snapshot, Source, Trace, looking};
-use crate::client::{CallError, Cluster, path};
+use crate::client::{CallError, Cluster, no_request, path};
 use crate::clock::wall;
 use crate::config::{Config, EventLogConfig};
 use crate::core::action::Hop;
@@ -95,7 +95,7 @@ impl Look {
             let cluster = self.engine.clusters.get(&cluster.name)?.clone();
             let election = &config.leader_election;
             let (namespace, name) = (election.lease_namespace.clone(), election.lease_name.clone());
-            Some(Lease::new(cluster, namespace, name, within))
+            Some(Lease::new(cluster, namespace, name, within, None))
         });
         let mut holder = std::pin::pin!(holder_of(lease));
         let mut asked = false;
@@ -173,7 +173,7 @@ impl Look {
             Hop::Touched => annotation(&self.trigger_key),
         };
         async move {
-            let found = get(&cluster, kind, &object, within).await.ok()?;
+            let found = read(&cluster, kind, &object, within).await.ok()?;
             let field: Vec<_> = field.iter().map(String::as_str).collect();
             let writer = owner(&found, &field)?;
             Some((cluster.name().clone(), kind, object, writer))
@@ -202,17 +202,19 @@ fn annotation(key: &str) -> Vec<String> {
     vec!["metadata".to_owned(), "annotations".to_owned(), key.to_owned()]
 }
 
-async fn get(
+/// An object with all of its metadata; by a list of one, for which the rights of a run suffice.
+async fn read(
     cluster: &Cluster,
     kind: Kind,
     object: &ObjectKey,
     within: Duration,
 ) -> Result<Value, CallError> {
-    let uri = format!("{}/{}", path(kind, Some(&object.namespace)), object.name);
-    let unreadable = |error: &dyn std::fmt::Display| CallError::Unreadable(error.to_string());
-    let request = Request::get(uri).body(Vec::new()).map_err(|e| unreadable(&e))?;
-    let answer = cluster.call(request, within).await?;
-    serde_json::from_slice(&answer).map_err(|e| unreadable(&e))
+    let all = kube::core::Request::new(path(kind, Some(&object.namespace)));
+    let one = ListParams::default().fields(&format!("metadata.name={}", object.name));
+    let answer = cluster.call(all.list(&one).map_err(|e| no_request(&e))?, within).await?;
+    let mut list: Value =
+        serde_json::from_slice(&answer).map_err(|e| CallError::Unreadable(e.to_string()))?;
+    Ok(list["items"][0].take())
 }
 
 /// Who holds a Lease that has not run out, by this machine's wall clock.

@@ -10,8 +10,9 @@ use throughline::config::{Overrides, load};
 
 use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::fleet::{Fleet, Spec};
-use crate::cluster::objects::{crd, revoke_election};
-use crate::cluster::rest::{CLUSTER_ROLES, CRDS, NAMESPACES, PROXIES, Resource, Rest};
+use crate::cluster::objects::crd;
+use crate::cluster::rest::{CRDS, NAMESPACES, PROXIES, Resource, Rest};
+use crate::cluster::rights::{folders, only};
 use crate::cluster::throughline::{Setup, binary};
 use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle};
@@ -64,10 +65,7 @@ impl Place {
                 json!({ "apiGroups": [group], "resources": [plural], "verbs": [need.verb] })
             };
             let rules: Vec<_> = mine.map(rule).chain(more.iter().cloned()).collect();
-            let path = format!("{}/{THROUGHLINE}", CLUSTER_ROLES.path(""));
-            let role = json!({ "apiVersion": CLUSTER_ROLES.group_version, "kind": "ClusterRole",
-                "metadata": { "name": THROUGHLINE }, "rules": rules });
-            cluster.rest().replace(&path, &role).await.unwrap();
+            only(cluster.rest(), &folders(cluster.roles), &json!(rules)).await;
         }
     }
 }
@@ -197,7 +195,6 @@ async fn a_healthy_setup_is_all_ticks_under_exactly_the_rights_of_the_table() {
     let place = Place::new(&world, &json!({ "orphans": { "mode": "delete" } }));
     for cluster in &world.clusters {
         default_namespace(cluster.rest()).await;
-        revoke_election(cluster.rest()).await.unwrap();
     }
     place.grant(&world, |_| false, &to_look()).await;
     envoy_gateway(world.edge().rest(), false).await;
@@ -249,9 +246,8 @@ async fn each_missing_permission_and_each_superfluous_one_is_named() {
     let world = World::start(Topology::One).await;
     let rest = world.hub().rest();
     default_namespace(rest).await;
-    revoke_election(rest).await.unwrap();
     let place = Place::new(&world, &json!({ "orphans": { "mode": "delete" } }));
-    assert_eq!(place.needs.len(), 20, "{:#?}", place.needs);
+    assert_eq!(place.needs.len(), 21, "{:#?}", place.needs);
     for need in &place.needs {
         place.grant(&world, |other| other == need, &[]).await;
         eventually(&format!("{} {} is missed", need.verb, need.resource), SOON, async || {

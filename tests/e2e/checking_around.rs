@@ -7,8 +7,9 @@ use crate::checking::{
     ENVOY_PROXIES, Place, default_namespace, envoy_gateway, install_loose, run, to_look,
 };
 use crate::cluster::fleet::{Fleet, Spec};
-use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, revoke_election};
+use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS};
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, LEASES, Resource, Rest};
+use crate::cluster::rights::{ELECTION, revoke};
 use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, eventually};
 
@@ -68,7 +69,7 @@ async fn a_lease_that_cannot_be_used_or_is_held_is_told() {
     let found = place.check(&[]).await;
     found.tells("warning", "leader election", "does not renew it", "takes it by itself");
 
-    revoke_election(rest).await.unwrap();
+    revoke(rest, &[ELECTION]).await.unwrap();
     eventually("a forbidden Lease is told", SOON, async || {
         let found = place.check(&[]).await;
         found.told(

@@ -7,6 +7,7 @@ mod checking;
 mod checking_around;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
+mod events;
 mod harness;
 mod leading;
 mod leading_interop;

@@ -4,11 +4,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
-use crate::cluster::objects::revoke_election;
 use crate::cluster::process::{Folder, Process, Signal};
-use crate::cluster::rest::CLUSTER_ROLES;
+use crate::cluster::rights::{folders, only};
 use crate::cluster::throughline::binary;
 use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, ensure, eventually};
@@ -18,11 +16,7 @@ async fn reader_only(world: &World) {
     let rules = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch"] }]);
     for cluster in &world.clusters {
         let rest = cluster.rest();
-        revoke_election(rest).await.unwrap();
-        let role = json!({ "apiVersion": CLUSTER_ROLES.group_version, "kind": "ClusterRole",
-            "metadata": { "name": THROUGHLINE }, "rules": rules });
-        let path = format!("{}/{THROUGHLINE}", CLUSTER_ROLES.path(""));
-        rest.replace(&path, &role).await.unwrap();
+        only(rest, &folders(cluster.roles), &rules).await;
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cluster::apiserver::{THROUGHLINE, client};
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::{replica_of, route};
 use crate::cluster::rest::{CLUSTER_ROLES, LEASES, ROLES, ROUTES, Resource, Rest};
-use crate::cluster::rights::{DELETING, documents, folders, grant};
+use crate::cluster::rights::{DELETING, Right, documents, except, folders, grant, texts};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::world::{Cluster, Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle};
@@ -20,19 +20,6 @@ const REVIEWS: Resource = Resource {
     plural: "selfsubjectaccessreviews",
     kind: "SelfSubjectAccessReview",
 };
-
-/// `(group, resource, verb)`.
-type Right = (String, String, String);
-
-/// The rights are there, and what they are for is not: Events about connectors.
-fn is_for_later((_, resource, verb): &Right, cluster: &str) -> bool {
-    resource == "events" && (verb == "patch" || cluster == "edge")
-}
-
-fn texts(list: &Value) -> Vec<String> {
-    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
-    list.iter().map(|text| text.as_str().unwrap().to_owned()).collect()
-}
 
 /// A cluster, and the roles (not their bindings) that the tests' user has there.
 struct Place<'a> {
@@ -131,33 +118,12 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What is left of a rule without this right; what it gives beside is kept in rules of its own.
-fn except(rule: &Value, (group, resource, verb): &Right) -> Vec<Value> {
-    let has = |key: &str, text: &String| texts(&rule[key]).contains(text);
-    if !(has("apiGroups", group) && has("resources", resource) && has("verbs", verb)) {
-        return vec![rule.clone()];
-    }
-    let with = |resources: Vec<String>, verbs: Vec<String>| {
-        let mut part = rule.clone();
-        (part["resources"], part["verbs"]) = (json!(resources), json!(verbs));
-        part
-    };
-    let others = |key: &str, text: &String| {
-        texts(&rule[key]).into_iter().filter(|t| t != text).collect::<Vec<_>>()
-    };
-    let parts = [
-        (others("resources", resource), texts(&rule["verbs"])),
-        (vec![resource.clone()], others("verbs", verb)),
-    ];
-    let parts =
-        parts.into_iter().filter(|(resources, verbs)| !resources.is_empty() && !verbs.is_empty());
-    parts.map(|(resources, verbs)| with(resources, verbs)).collect()
-}
-
 fn setup(world: &World) -> Setup {
     Setup::of(world).set(&short()).set(&json!({
         "orphans": { "mode": "delete", "minAgeMs": 1_000, "settleMs": 500 },
         "watch": { "backoffMaxMs": 1_000, "timeoutMs": 5_000 },
+        // Every change is late, and told as an Event; the next time it is the same one.
+        "stall": { "mirroredMs": 1, "touchedMs": 50 },
     }))
 }
 
@@ -206,7 +172,7 @@ async fn no_right_is_superfluous() {
     assert!(!places.iter().any(Place::refused_at_all));
 
     for place in &places {
-        for right in place.rights().iter().filter(|r| !is_for_later(r, place.cluster.name)) {
+        for right in &place.rights() {
             let what = format!("{} {} at {}", right.2, right.1, place.cluster.name);
             place.without(right, true).await;
             if right.1 == "leases" && right.2 == "create" {
@@ -215,9 +181,9 @@ async fn no_right_is_superfluous() {
             world.forget();
             orphan(&world, &fleet).await;
             let throughline = setup(&world).allow("403").allow("mend the permission").start().await;
-            // Never seen before: what was not carried in the round before is no help.
-            fleet.move_node(0).await.unwrap();
             eventually(&format!("without {what}, it is refused"), SOON, async || {
+                // Never seen before: what was not carried in the round before is no help.
+                fleet.move_node(0).await.map_err(|refused| refused.to_string())?;
                 ensure(place.refused(right) > 0, || "not yet".to_owned())
             })
             .await;

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::faults::Rule;
 use crate::cluster::fleet::{Fleet, Spec, app};
 use crate::cluster::follow::Task;
 use crate::cluster::objects::{UPSTREAM_STATUS, proxy};
 use crate::cluster::process::Folder;
-use crate::cluster::rest::{CLUSTER_ROLES, CONNECTORS, PROXIES, Rest};
+use crate::cluster::rest::{CONNECTORS, PROXIES};
+use crate::cluster::rights::{folders, without};
 use crate::cluster::throughline::{Setup, Throughline, binary};
-use crate::cluster::world::{Topology, World};
+use crate::cluster::world::{Cluster, Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle, quiet};
 use crate::leading::{Party, short};
 
@@ -145,20 +145,9 @@ impl Break<'_> {
     }
 }
 
-/// Throughline's rights at a cluster, all but one; gives what they were.
-async fn forbid(rest: &Rest, verb: &str, resource: &str) -> Value {
-    let role = rest.read(CLUSTER_ROLES, "", THROUGHLINE).await.unwrap();
-    let rules = role["rules"].as_array().unwrap();
-    let forbidden =
-        |rule: &&Value| rule["verbs"] == json!([verb]) && rule["resources"] == json!([resource]);
-    let left: Vec<_> = rules.iter().filter(|rule| !forbidden(rule)).collect();
-    assert_eq!(left.len() + 1, rules.len());
-    rest.merge(CLUSTER_ROLES, ("", THROUGHLINE), &json!({ "rules": left })).await.unwrap();
-    json!({ "rules": rules })
-}
-
-async fn allow(rest: &Rest, rules: &Value) {
-    rest.merge(CLUSTER_ROLES, ("", THROUGHLINE), rules).await.unwrap();
+/// Takes one of throughline's rights at a cluster away, or gives all of them back.
+async fn forbid(cluster: &Cluster, right: Option<(&str, &str, &str)>) {
+    without(cluster.rest(), &folders(cluster.roles), right).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,10 +169,10 @@ async fn a_break_at_each_hop_is_named_from_every_source() {
     assert_eq!(writers[3]["manager"], "throughline", "of the trigger: {writers:#?}");
 
     // The right to mirror is taken away.
-    let rules = forbid(hub.rest(), "patch", "connectors").await;
+    forbid(hub, Some(("networking.datumapis.com", "connectors", "patch"))).await;
     fleet.flip(0).await.unwrap();
     all.is_at(0, "mirrored", "hub", "wrong", ["notWritten", "refused", "refused"]).await;
-    allow(hub.rest(), &rules).await;
+    forbid(hub, None).await;
     all.all_is_well().await;
 
     // Another writer keeps at it.
@@ -226,7 +215,7 @@ async fn a_break_at_each_hop_is_named_from_every_source() {
     all.all_is_well().await;
 
     // The right to touch is taken away.
-    let rules = forbid(edge.rest(), "patch", "gateways").await;
+    forbid(edge, Some(("gateway.networking.k8s.io", "gateways", "patch"))).await;
     fleet.flip(1).await.unwrap();
     all.is_at(1, "touched", "edge", "wrong", ["notWritten", "refused", "refused"]).await;
     let gateway = format!("{}/{}", fleet.replica(1).0, app(1, 1));
@@ -234,7 +223,7 @@ async fn a_break_at_each_hop_is_named_from_every_source() {
         let (code, json) = traced(&["trace", "gateway", &gateway], &args).await;
         assert_eq!((code, &*named(&json["traces"][0])[0]), (1, "touched"), "{source}: {json:#}");
     }
-    allow(edge.rest(), &rules).await;
+    forbid(edge, None).await;
     all.all_is_well().await;
 
     // The proxies are gone.

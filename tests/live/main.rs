@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod events;
 mod executor;
 #[path = "../support/front/mod.rs"]
 mod front;

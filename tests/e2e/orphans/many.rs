@@ -59,6 +59,17 @@ async fn orphans_by_the_hundred_are_held_and_then_go_slowly() {
     no_gateways().await.unwrap();
     kept(&throughline, "share_exceeded", MANY).await;
     assert_eq!((standing().await, site.deletes().len()), (MANY, 0));
+    // A hundred orphans, held twice: one Event each time, and one when it was over.
+    let told = site.world.events();
+    let reasons: Vec<_> = told.iter().filter_map(|w| w.body["reason"].as_str()).collect();
+    assert!(
+        told.len() <= 3 && reasons.starts_with(&["DeletesHeld", "DeletesNotHeld"]),
+        "{told:#?}"
+    );
+    let held = told[0].body["message"].as_str().unwrap();
+    assert!(
+        held.contains("routes of upstream cluster up are orphans") && held.contains("maxShare")
+    );
     throughline.stop().await;
 
     let raised = json!({ "orphans": { "maxShare": 1.0 } });

@@ -1,5 +1,6 @@
 //! Orphaned routes, deleted: a true one goes, and nothing else does, whatever goes wrong.
 
+mod events;
 mod faults;
 mod gap;
 mod many;

@@ -29,7 +29,8 @@ use super::apiserver::{ApiServer, token, write_kubeconfig};
 use super::faults::{Fault, Rule, Rules, Target, status_body};
 use super::follow::Task;
 
-/// A write that came to the proxy.
+/// A write that came to the proxy. Those of Events are kept apart: they say what happened, and are no
+/// part of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) at: Instant,
@@ -65,6 +66,7 @@ struct Shared {
     rules: Mutex<Rules>,
     counts: Mutex<BTreeMap<Count, u64>>,
     writes: Mutex<Vec<Write>>,
+    events: Mutex<Vec<Write>>,
     /// Counts up whenever all connections are to be closed.
     cuts: watch::Sender<u64>,
     frozen: watch::Sender<bool>,
@@ -92,6 +94,7 @@ impl FaultProxy {
             rules: Mutex::default(),
             counts: Mutex::default(),
             writes: Mutex::default(),
+            events: Mutex::default(),
             cuts: watch::Sender::new(0),
             frozen: watch::Sender::new(false),
             down: watch::Sender::new(false),
@@ -181,14 +184,21 @@ impl FaultProxy {
         reads.map(|(_, n)| n).sum()
     }
 
+    /// All writes but those of Events.
     pub(crate) fn writes(&self) -> Vec<Write> {
         self.shared.writes.lock().unwrap().clone()
+    }
+
+    /// Writes of Events.
+    pub(crate) fn events(&self) -> Vec<Write> {
+        self.shared.events.lock().unwrap().clone()
     }
 
     /// Counts from zero again.
     pub(crate) fn forget(&self) {
         self.shared.counts.lock().unwrap().clear();
         self.shared.writes.lock().unwrap().clear();
+        self.shared.events.lock().unwrap().clear();
     }
 }
 
@@ -251,7 +261,9 @@ impl Drop for Record {
         let count = Count { method, resource, is_watch, code: self.write.code };
         *self.shared.counts.lock().unwrap().entry(count).or_default() += 1;
         if self.write.target.is_write() {
-            self.shared.writes.lock().unwrap().push(self.write.clone());
+            let is_event = self.write.target.resource == "events";
+            let place = if is_event { &self.shared.events } else { &self.shared.writes };
+            place.lock().unwrap().push(self.write.clone());
         }
     }
 }

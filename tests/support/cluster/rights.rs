@@ -67,3 +67,72 @@ pub(crate) async fn revoke(rest: &Rest, folders: &[&str]) -> Result<(), Refused>
     }
     Ok(())
 }
+
+/// Gives these rules instead of what the folders gave.
+pub(crate) async fn only(rest: &Rest, folders: &[&str], rules: &Value) {
+    // Those of an earlier call may be gone already.
+    let _ = revoke(rest, folders).await;
+    let role = json!({ "metadata": { "name": THROUGHLINE }, "rules": rules });
+    if rest.create(CLUSTER_ROLES, role).await.is_err() {
+        rest.merge(CLUSTER_ROLES, ("", THROUGHLINE), &json!({ "rules": rules })).await.unwrap();
+        return;
+    }
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": { "name": THROUGHLINE },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": THROUGHLINE },
+        "subjects": [{ "apiGroup": group, "kind": "User", "name": THROUGHLINE }],
+    });
+    rest.create(BINDINGS, binding).await.unwrap();
+}
+
+/// A right: API group, resource, verb.
+pub(crate) type Right = (String, String, String);
+
+/// What the folders give, without one right; `None` gives it back.
+pub(crate) async fn without(rest: &Rest, folders: &[&str], right: Option<(&str, &str, &str)>) {
+    let right = right.map(|(g, r, v)| (g.to_owned(), r.to_owned(), v.to_owned()));
+    for role in folders.iter().flat_map(|folder| documents(folder)) {
+        if role["kind"] == "RoleBinding" || role["kind"] == "ClusterRoleBinding" {
+            continue;
+        }
+        let namespace = role["metadata"]["namespace"].as_str().map_or("", |_| LEASES_IN);
+        let name = role["metadata"]["name"].as_str().unwrap();
+        let rules = role["rules"].as_array().unwrap().iter();
+        let rules: Vec<_> = match &right {
+            Some(right) => rules.flat_map(|rule| except(rule, right)).collect(),
+            None => rules.cloned().collect(),
+        };
+        let rules = json!({ "rules": rules });
+        rest.merge(resource(&role), (namespace, name), &rules).await.unwrap();
+    }
+}
+
+/// The texts of a list.
+pub(crate) fn texts(list: &Value) -> Vec<String> {
+    let list = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+/// What is left of a rule without this right; what it gives beside is kept in rules of its own.
+pub(crate) fn except(rule: &Value, (group, resource, verb): &Right) -> Vec<Value> {
+    let has = |key: &str, text: &String| texts(&rule[key]).contains(text);
+    if !(has("apiGroups", group) && has("resources", resource) && has("verbs", verb)) {
+        return vec![rule.clone()];
+    }
+    let with = |resources: Vec<String>, verbs: Vec<String>| {
+        let mut part = rule.clone();
+        (part["resources"], part["verbs"]) = (json!(resources), json!(verbs));
+        part
+    };
+    let others = |key: &str, text: &String| {
+        texts(&rule[key]).into_iter().filter(|t| t != text).collect::<Vec<_>>()
+    };
+    let parts = [
+        (others("resources", resource), texts(&rule["verbs"])),
+        (vec![resource.clone()], others("verbs", verb)),
+    ];
+    let parts =
+        parts.into_iter().filter(|(resources, verbs)| !resources.is_empty() && !verbs.is_empty());
+    parts.map(|(resources, verbs)| with(resources, verbs)).collect()
+}

@@ -120,11 +120,16 @@ impl World {
         self.carrier.as_ref().expect("only three tiers have a carrier")
     }
 
-    /// All writes that came to the proxies, in their order.
+    /// All writes that came to the proxies but those of Events, in their order.
     pub(crate) fn writes(&self) -> Vec<Write> {
         let mut writes: Vec<_> = self.clusters.iter().flat_map(|c| c.proxy.writes()).collect();
         writes.sort_by_key(|write| write.at);
         writes
+    }
+
+    /// Writes of Events that came to the proxies.
+    pub(crate) fn events(&self) -> Vec<Write> {
+        self.clusters.iter().flat_map(|cluster| cluster.proxy.events()).collect()
     }
 
     /// Requests that are neither watches nor writes.
@@ -134,7 +139,7 @@ impl World {
 
     /// Every request that is no watch: at rest there are none.
     pub(crate) fn requests(&self) -> u64 {
-        self.reads() + u64::try_from(self.writes().len()).unwrap()
+        self.reads() + u64::try_from(self.writes().len() + self.events().len()).unwrap()
     }
 
     /// Counts from zero again.

@@ -123,10 +123,15 @@ impl Plain {
         })
     }
 
-    /// What throughline reads of an object; of a Lease all that is not the server's own.
+    /// What throughline reads of an object; of a Lease and an Event all that is not the server's own.
     fn object(&mut self, object: &Value) -> Value {
         let mut plain = if object["kind"] == "Lease" {
             object.clone()
+        } else if object["kind"] == "Event" {
+            // Real servers spell what is empty in it, too.
+            let mut event = object.clone();
+            event.as_object_mut().unwrap().retain(|_, value| !value.is_null() && *value != "");
+            event
         } else {
             let wire: Wire = serde_json::from_str(&object.to_string()).unwrap();
             serde_json::to_value(Object::try_from(wire).unwrap()).unwrap()
