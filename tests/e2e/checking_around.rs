@@ -9,7 +9,6 @@ use crate::checking::{
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS};
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, LEASES, Resource, Rest};
-use crate::cluster::rights::{ELECTION, revoke};
 use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, eventually};
 
@@ -32,7 +31,8 @@ async fn a_lease_that_cannot_be_used_or_is_held_is_told() {
     let rest = world.hub().rest();
     default_namespace(rest).await;
     let place = Place::new(&world, &json!({}));
-    let found = place.check(&[]).await;
+    place.grant(&world, |_| false, &[]).await;
+    let found = place.check(&["--wait", "30s"]).await;
     found.tells("passed", "leader election", "can be used (create", "");
     assert_eq!(
         rest.items(LEASES)
@@ -69,7 +69,7 @@ async fn a_lease_that_cannot_be_used_or_is_held_is_told() {
     let found = place.check(&[]).await;
     found.tells("warning", "leader election", "does not renew it", "takes it by itself");
 
-    revoke(rest, &[ELECTION]).await.unwrap();
+    place.grant(&world, |need| need.resource.starts_with("leases."), &[]).await;
     eventually("a forbidden Lease is told", SOON, async || {
         let found = place.check(&[]).await;
         found.told(

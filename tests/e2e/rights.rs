@@ -2,10 +2,12 @@
 //! that was not refused before. (That none is missing is what all the other tests show.)
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::cluster::apiserver::{THROUGHLINE, client};
+use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::{replica_of, route};
 use crate::cluster::rest::{CLUSTER_ROLES, LEASES, ROLES, ROUTES, Resource, Rest};
@@ -122,8 +124,8 @@ fn setup(world: &World) -> Setup {
     Setup::of(world).set(&short()).set(&json!({
         "orphans": { "mode": "delete", "minAgeMs": 1_000, "settleMs": 500 },
         "watch": { "backoffMaxMs": 1_000, "timeoutMs": 5_000 },
-        // Every change is late, and told as an Event; the next time it is the same one.
-        "stall": { "mirroredMs": 1, "touchedMs": 50 },
+        "stall": { "mirroredMs": 1_000, "touchedMs": 1_000 },
+        "executor": { "timeoutMs": 2_000 },
     }))
 }
 
@@ -178,12 +180,21 @@ async fn no_right_is_superfluous() {
             if right.1 == "leases" && right.2 == "create" {
                 let _ = world.hub().rest().delete(LEASES, LEASE.0, LEASE.1).await;
             }
+            if right.1 == "events" {
+                // Every change is late, and told; the next time it is the same Event.
+                let late = Rule::new(Fault::Delay(Duration::from_millis(1_500))).method("PATCH");
+                place.cluster.proxy.add(late.clone().resource("connectors"));
+                place.cluster.proxy.add(late.resource("gateways"));
+            }
             world.forget();
             orphan(&world, &fleet).await;
             let throughline = setup(&world).allow("403").allow("mend the permission").start().await;
             eventually(&format!("without {what}, it is refused"), SOON, async || {
                 // Never seen before: what was not carried in the round before is no help.
                 fleet.move_node(0).await.map_err(|refused| refused.to_string())?;
+                if right.1 == "events" {
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                }
                 ensure(place.refused(right) > 0, || "not yet".to_owned())
             })
             .await;
@@ -197,6 +208,7 @@ async fn no_right_is_superfluous() {
             let elsewhere = places.iter().filter(|p| p.cluster.name != place.cluster.name);
             assert!(!elsewhere.into_iter().any(Place::refused_at_all), "{what}");
             place.without(right, false).await;
+            place.cluster.proxy.clear();
             throughline.stop().await;
             eprintln!("needed: {what}");
         }
