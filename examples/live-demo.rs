@@ -6,13 +6,15 @@
 #[path = "../tests/support/cluster/mod.rs"]
 mod cluster;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use cluster::fleet::{Fleet, Mirrored, Spec};
 use cluster::oracle;
-use cluster::throughline::{Setup, Throughline};
+use cluster::throughline::{Setup, Throughline, binary};
 use cluster::world::{Topology, World};
+use cluster::{SOON, ensure, eventually};
+use serde_json::{Value, json};
 
 /// Between two acts, for those who read along.
 const PAUSE: Duration = Duration::from_millis(1_500);
@@ -45,7 +47,8 @@ async fn show() {
          that announce nothing yet",
         began.elapsed().as_secs_f64()
     ));
-    let setup = Setup::of(&world).shown();
+    let late = json!({ "stall": { "arrivedMs": 2_000 }, "mirror": { "nudgeAfterMs": 4_000 } });
+    let setup = Setup::of(&world).set(&late).shown();
     say("throughline run: what is right is left alone, what is missing is written");
     let throughline = setup.ready().await;
     oracle::converges(&world).await;
@@ -65,7 +68,40 @@ async fn show() {
         })
         .await;
     }
+    stuck(&world, &fleet, &throughline).await;
     end(&world, throughline, began).await;
+}
+
+/// The carrier stops, a connector goes offline, and the two questions of whoever is on call are
+/// asked: which one is stuck, and where.
+async fn stuck(world: &World, fleet: &Fleet, throughline: &Throughline) {
+    let (namespace, name) = fleet.key(2);
+    let connector = format!("{namespace}/{name}");
+    say(&format!(
+        "the carrier stops, and {connector} goes offline: what does the person on call see?"
+    ));
+    world.carrier().stuck(true);
+    fleet.flip(2).await.unwrap();
+    eventually("it is told as stuck", SOON, async || {
+        let stuck = |phase: &Value| phase["stalled"] == 1;
+        let state = throughline.state().await;
+        ensure(stuck(&state["phases"]), || state["phases"].to_string())
+    })
+    .await;
+    let state = format!("http://{}", throughline.admin());
+    ask(&["status", "--state", &state]);
+    ask(&["trace", "connector", &connector, "--state", &state]);
+    say("the carrier goes on");
+    world.carrier().stuck(false);
+    oracle::converges(world).await;
+    tokio::time::sleep(PAUSE).await;
+    ask(&["trace", "connector", &connector, "--state", &state]);
+}
+
+/// Runs throughline once more, as a person would, and shows what it prints.
+fn ask(args: &[&str]) {
+    println!("\n$ throughline {}", args.join(" "));
+    Command::new(binary()).args(args).status().unwrap();
 }
 
 /// Lets something happen upstream, and waits until every gateway says so.

@@ -174,5 +174,6 @@ fn why_not_ready(status: &str) -> Option<String> {
     let ready = status["conditions"].as_array()?.iter().find(|c| c["type"] == "Ready")?;
     let words = [&ready["reason"], &ready["message"]].map(|word| word.as_str().unwrap_or_default());
     let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
-    (!words.is_empty()).then(|| words.join(": "))
+    let words = words.join(": ");
+    Some(words.trim_end_matches('.').to_owned()).filter(|words| !words.is_empty())
 }
