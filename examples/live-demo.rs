@@ -96,6 +96,8 @@ async fn stuck(world: &World, fleet: &Fleet, throughline: &Throughline) {
     oracle::converges(world).await;
     tokio::time::sleep(PAUSE).await;
     ask(&["trace", "connector", &connector, "--state", &state]);
+    say("and the morning after, from the event log");
+    ask(&["replay", "--connector", &connector, &throughline.event_log().display().to_string()]);
 }
 
 /// Runs throughline once more, as a person would, and shows what it prints.
