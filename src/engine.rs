@@ -49,7 +49,7 @@ pub(crate) fn clusters(config: &Config, metrics: &Arc<Metrics>) -> Clusters {
 pub(crate) fn header(clusters: &Clusters, settings: &Settings) -> Header {
     let spec = |c: &Arc<Cluster>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
     let clusters = clusters.values().map(spec).collect();
-    Header { clusters, settings: Some(settings.clone()) }
+    Header { clusters, settings: Some(settings.clone()), recorded: false }
 }
 
 /// Starts the watches of these kinds, by the cluster; their events go to `bus`.

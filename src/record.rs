@@ -17,6 +17,7 @@ use crate::config::{Config, EventLogConfig};
 use crate::core::event::{Event, Happened};
 use crate::core::ids::{ClusterName, Kind, ObjectKey};
 use crate::engine;
+use crate::event_log::Header;
 use crate::live_log::LiveLog;
 use crate::metrics::Metrics;
 use crate::run::kinds_watched;
@@ -94,7 +95,8 @@ impl Recording {
         refuse_existing(&file)?;
         let (settings, metrics) = (config.settings(), Arc::new(Metrics::new()));
         let clusters = engine::clusters(config, &metrics);
-        let started = LiveLog::start(log, &engine::header(&clusters, &settings), metrics.clone())?;
+        let header = Header { recorded: true, ..engine::header(&clusters, &settings) };
+        let started = LiveLog::start(log, &header, metrics.clone())?;
         let (bus, events) = mpsc::channel(config.watch.queue);
         let kinds = |cluster: &Cluster| kinds_watched(cluster.roles(), &settings);
         let watches = engine::watch(&clusters, config, kinds, &bus, &metrics);

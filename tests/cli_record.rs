@@ -131,6 +131,10 @@ async fn a_recording_lists_and_watches_and_tells_what_it_has() {
     assert_eq!(replay["mode"], "what-if");
     let header = &place.lines("night.jsonl")[0];
     assert_eq!(header["settings"]["orphans"]["mode"], "report");
+
+    // A trace knows that nobody acted.
+    let (_, out, err) = place.run(&["trace", "connector", "shop/b", "--log", "night.jsonl"]).await;
+    assert!(out.contains("from a recording without throughline"), "{out}{err}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -82,7 +82,7 @@ fn header_and_settings_travel() {
     };
     let clusters = vec![cluster("a", r#"["upstream"]"#), cluster("b", r#"["downstream","edge"]"#)];
     for settings in [None, Some(settings)] {
-        let header = Header { clusters: clusters.clone(), settings };
+        let header = Header { clusters: clusters.clone(), settings, recorded: false };
         let log = Writer::new(Vec::new(), &header).unwrap().into_inner();
         assert_eq!(log.last(), Some(&b'\n'));
         let text = String::from_utf8(log.clone()).unwrap();

@@ -317,7 +317,9 @@ async fn a_crash_is_made_up_for_within_a_lease_and_a_retry_period() {
         }
         drop(one.leader);
         let after = two.becomes(true, LEASE + 2 * RETRY).await;
-        assert!(after <= LEASE + RETRY, "{after:?} in round {round}");
+        // Each of the timers on the way rounds up to a millisecond.
+        let timers = Duration::from_millis(5);
+        assert!(after <= LEASE + RETRY + timers, "{after:?} in round {round}");
     }
 }
 

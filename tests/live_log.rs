@@ -38,7 +38,7 @@ fn start(config: &EventLogConfig, header: &Header) -> LiveLog {
 
 fn header() -> Header {
     let cluster = ClusterSpec { name: "edge".into(), roles: vec![Role::Edge] };
-    Header { clusters: vec![cluster], settings: None }
+    Header { clusters: vec![cluster], ..Header::default() }
 }
 
 /// The `number`-th of some events, of about so many bytes.

@@ -54,8 +54,9 @@ impl SourceArgs {
         let mut reader = Reader::open(file)?;
         // A run writes its settings into the header; a file that has none may hold outcomes all the
         // same.
-        let acted =
-            reader.header().settings.is_some() || holds_outcomes(file).ok().flatten() == Some(true);
+        let header = reader.header();
+        let acted = !header.recorded
+            && (header.settings.is_some() || holds_outcomes(file).ok().flatten() == Some(true));
         let (snapshot, warnings) = log::snapshot(&mut reader, self.at.unwrap_or(At::End), acted)?;
         for warning in warnings {
             eprintln!("warning: {warning}");

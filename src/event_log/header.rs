@@ -58,5 +58,5 @@ pub(super) fn read_header(line: &[u8]) -> Result<(Header, Option<Part>), Problem
     }
     let part = raw.part.zip(raw.started_ms);
     let part = part.map(|(number, started)| Part { number, started });
-    Ok((Header { clusters, settings: raw.settings }, part))
+    Ok((Header { clusters, settings: raw.settings, recorded: raw.recorded }, part))
 }

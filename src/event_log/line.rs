@@ -186,6 +186,8 @@ pub(super) struct HeaderSketch<'a> {
 pub(super) struct RawHeader {
     pub(super) clusters: Option<Vec<ClusterSpec>>,
     pub(super) settings: Option<Settings>,
+    #[serde(default)]
+    pub(super) recorded: bool,
     pub(super) part: Option<u64>,
     pub(super) started_ms: Option<UnixMillis>,
 }
@@ -200,6 +202,8 @@ pub(super) struct HeaderOut<'a> {
     clusters: &'a [ClusterSpec],
     #[serde(skip_serializing_if = "Option::is_none")]
     settings: Option<&'a Settings>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    recorded: bool,
 }
 
 impl<'a> HeaderOut<'a> {
@@ -210,6 +214,7 @@ impl<'a> HeaderOut<'a> {
             part,
             clusters: &header.clusters,
             settings: header.settings.as_ref(),
+            recorded: header.recorded,
         }
     }
 }

@@ -70,13 +70,15 @@ pub struct ClusterSpec {
 }
 
 /// Line 1 of a log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The clusters known from the start; more may come by `cluster_added`.
     pub clusters: Vec<ClusterSpec>,
     /// The machine's settings while the log was written; `None` for a log that was recorded
     /// without throughline.
     pub settings: Option<Settings>,
+    /// It was watched and nothing else: nobody acted on it, whatever the settings say.
+    pub recorded: bool,
 }
 
 /// Which file of a rotated log a file is; it stands in the header.

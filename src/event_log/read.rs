@@ -184,7 +184,7 @@ impl<R: BufRead> Reader<R> {
             bytes_read: 0,
             is_exhausted: false,
             is_done: false,
-            header: Header { clusters: Vec::new(), settings: None },
+            header: Header::default(),
             part: None,
             warnings: Vec::new(),
             gaps: Vec::new(),

@@ -65,7 +65,7 @@ fn folder(name: &str) -> PathBuf {
 
 fn header() -> Header {
     let roles = vec![crate::core::ids::Role::Edge];
-    Header { clusters: vec![ClusterSpec { name: "edge".into(), roles }], settings: None }
+    Header { clusters: vec![ClusterSpec { name: "edge".into(), roles }], ..Header::default() }
 }
 
 /// The `number`-th line, of 20 kB: three and a bit are written at once.

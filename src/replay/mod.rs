@@ -201,7 +201,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
         None => detect(reader, &mut ahead)?,
     };
     let mut story = Story::new(file, mode, header.clusters.clone(), changed.clone());
-    let header = Header { clusters: header.clusters, settings: Some(changed) };
+    let header = Header { settings: Some(changed), recorded: false, ..header };
     let log = log.map(|sink| Writer::new(sink, &header)).transpose()?;
     let reading = &mut *reader;
     // Reading is about half of the work, and looking for outages a quarter: each is a thread.

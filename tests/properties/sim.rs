@@ -98,8 +98,11 @@ impl Sim {
 
     /// Keeps an event log from now on.
     pub fn keep_log(&mut self) {
-        let header =
-            Header { clusters: self.clusters.clone(), settings: Some(self.settings.clone()) };
+        let header = Header {
+            clusters: self.clusters.clone(),
+            settings: Some(self.settings.clone()),
+            recorded: false,
+        };
         self.log = Some(Writer::new(Vec::new(), &header).unwrap());
     }
 
