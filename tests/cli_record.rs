@@ -132,8 +132,8 @@ async fn a_recording_lists_and_watches_and_tells_what_it_has() {
     let header = &place.lines("night.jsonl")[0];
     assert_eq!(header["settings"]["orphans"]["mode"], "report");
 
-    // A trace knows that nobody acted.
-    let (_, out, err) = place.run(&["trace", "connector", "shop/b", "--log", "night.jsonl"]).await;
+    // Who looks into it knows that nobody acted.
+    let (_, out, err) = place.run(&["status", "--log", "night.jsonl"]).await;
     assert!(out.contains("from a recording without throughline"), "{out}{err}");
 }
 
