@@ -24,16 +24,7 @@ fn lab() -> ObjectKey {
 }
 
 fn settled() -> Stage {
-    let mut stage = Stage::new(Settings::default());
-    let online = status(Some("n1"));
-    stage.pass_to(1);
-    stage.upstream(Some(&online));
-    stage.hub(Some(&online));
-    stage.edge(Some(&online));
-    stage.proxy(&["lab"]);
-    stage.gateway("");
-    stage.settle_to(600_000);
-    stage
+    Stage::settled(Settings::default())
 }
 
 /// As `/state` tells it: the view goes over the wire and is the same.

@@ -12,9 +12,10 @@ use throughline::logging;
 use super::out;
 use super::settings::{SettingArgs, given};
 
-/// Where the configuration comes from. Flags go before the file, which goes before the defaults.
+/// Which clusters there are, and how they are looked at. Flags go before the file, which goes before
+/// the defaults.
 #[derive(Debug, Args)]
-pub(super) struct ConfigArgs {
+pub(super) struct ClusterArgs {
     /// The configuration file, in YAML
     #[arg(long, value_name = "FILE", env = "THROUGHLINE_CONFIG")]
     config: Option<PathBuf>,
@@ -27,15 +28,6 @@ pub(super) struct ConfigArgs {
     /// The kubeconfig's context, where there is one cluster
     #[arg(long, value_name = "CTX")]
     context: Option<String>,
-    /// Decide and log, and write nothing to any cluster
-    #[arg(long)]
-    dry_run: bool,
-    /// Write the run's event log to this file
-    #[arg(long, value_name = "FILE")]
-    event_log: Option<String>,
-    /// Where probes and metrics are served; port 0 takes any free one
-    #[arg(long, value_name = "IP:PORT")]
-    admin_address: Option<String>,
     /// off, error, warn, info, debug, trace, or target=level,…; RUST_LOG goes before it
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -46,6 +38,45 @@ pub(super) struct ConfigArgs {
     settings: SettingArgs,
 }
 
+impl ClusterArgs {
+    /// Reads the file and lays the flags over it, for commands that print something else than their
+    /// log: that tells of warnings only, unless it was asked for more.
+    pub(super) fn load_quietly(&self) -> anyhow::Result<Config> {
+        Ok(warned(quiet(self.load(Vec::new())?)?))
+    }
+
+    fn load(&self, more: Vec<Given>) -> Result<Loaded, ConfigErrors> {
+        let words = [
+            word("--log-level", "log.level", self.log_level.as_deref()),
+            word("--log-format", "log.format", self.log_format.as_deref()),
+        ];
+        let words = words.into_iter().flatten();
+        let overrides = Overrides {
+            clusters: self.cluster.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            context: self.context.clone(),
+            values: more.into_iter().chain(words).chain(self.settings.given()).collect(),
+        };
+        config::load(self.config.as_deref(), &overrides)
+    }
+}
+
+/// The configuration of a live run.
+#[derive(Debug, Args)]
+pub(super) struct ConfigArgs {
+    /// Decide and log, and write nothing to any cluster
+    #[arg(long)]
+    dry_run: bool,
+    /// Write the run's event log to this file
+    #[arg(long, value_name = "FILE")]
+    event_log: Option<String>,
+    /// Where probes and metrics are served; port 0 takes any free one
+    #[arg(long, value_name = "IP:PORT")]
+    admin_address: Option<String>,
+    #[command(flatten)]
+    clusters: ClusterArgs,
+}
+
 impl ConfigArgs {
     /// The event log that the flag names, or else one of the command's own: that of a live run with
     /// the same configuration is not touched.
@@ -54,51 +85,50 @@ impl ConfigArgs {
         self.event_log.clone().unwrap_or_else(named).into()
     }
 
-    /// As [`ConfigArgs::load`], for commands that print something else than their log: that tells
-    /// of warnings only, unless it was asked for more.
-    pub(super) fn load_quietly(&self) -> anyhow::Result<Config> {
-        let Loaded { config, warnings } = self.load_for_report()?;
-        for warning in &warnings {
-            eprintln!("warning: {warning}");
-        }
-        Ok(config)
-    }
-
-    /// The same, for a command that tells of the configuration's warnings itself.
-    pub(super) fn load_for_report(&self) -> anyhow::Result<Loaded> {
-        let mut loaded = self.load()?;
-        let log = &mut loaded.config.log;
-        if log.level == LogConfig::default().level {
-            "warn".clone_into(&mut log.level);
-        }
-        logging::init(log)?;
-        Ok(loaded)
-    }
-
     /// Reads the file and lays the flags over it.
     pub(super) fn load(&self) -> Result<Loaded, ConfigErrors> {
-        let words = [
-            ("--event-log", "eventLog.file", &self.event_log),
-            ("--admin-address", "admin.address", &self.admin_address),
-            ("--log-level", "log.level", &self.log_level),
-            ("--log-format", "log.format", &self.log_format),
-        ];
-        let words = words
-            .into_iter()
-            .filter_map(|(flag, key, word)| Some(given(flag, key, word.as_deref()?)));
         let dry_run = self.dry_run.then(|| Given::Flag {
             flag: "--dry-run".to_owned(),
             key: "dryRun",
             value: true.into(),
         });
-        let overrides = Overrides {
-            clusters: self.cluster.clone(),
-            kubeconfig: self.kubeconfig.clone(),
-            context: self.context.clone(),
-            values: dry_run.into_iter().chain(words).chain(self.settings.given()).collect(),
-        };
-        config::load(self.config.as_deref(), &overrides)
+        let words = [
+            word("--event-log", "eventLog.file", self.event_log.as_deref()),
+            word("--admin-address", "admin.address", self.admin_address.as_deref()),
+        ];
+        self.clusters.load(dry_run.into_iter().chain(words.into_iter().flatten()).collect())
     }
+
+    /// As [`ClusterArgs::load_quietly`].
+    pub(super) fn load_quietly(&self) -> anyhow::Result<Config> {
+        Ok(warned(self.load_for_report()?))
+    }
+
+    /// The same, for a command that tells of the configuration's warnings itself.
+    pub(super) fn load_for_report(&self) -> anyhow::Result<Loaded> {
+        quiet(self.load()?)
+    }
+}
+
+fn word(flag: &str, key: &'static str, word: Option<&str>) -> Option<Given> {
+    word.map(|word| given(flag, key, word))
+}
+
+/// Begins to log, quietly.
+fn quiet(mut loaded: Loaded) -> anyhow::Result<Loaded> {
+    let log = &mut loaded.config.log;
+    if log.level == LogConfig::default().level {
+        "warn".clone_into(&mut log.level);
+    }
+    logging::init(log)?;
+    Ok(loaded)
+}
+
+fn warned(Loaded { config, warnings }: Loaded) -> Config {
+    for warning in &warnings {
+        eprintln!("warning: {warning}");
+    }
+    config
 }
 
 /// `throughline config`.

@@ -9,7 +9,7 @@ use throughline::event_log::{Reader, holds_outcomes};
 use throughline::trace::Snapshot;
 use throughline::trace::log::{self, At};
 
-use super::config::ConfigArgs;
+use super::config::ClusterArgs;
 use super::settings::duration_ms;
 
 /// One of three sources; the clusters, unless another is named.
@@ -28,7 +28,7 @@ pub(super) struct SourceArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10s")]
     timeout: u64,
     #[command(flatten, next_help_heading = "The clusters, as for `run`")]
-    config: ConfigArgs,
+    config: ClusterArgs,
 }
 
 /// A source, ready to be looked at.
