@@ -2,7 +2,7 @@
 //! there, the first hop that disagrees, why, and what to do.
 //!
 //! A [`Snapshot`] comes from the clusters ([`live`]), from a running instance ([`state`]) or from an
-//! event log ([`log`]). [`diagnose`] makes a [`Trace`] of it and is pure; [`text`] prints one.
+//! event log ([`log`]). [`diagnose()`] makes a [`Trace`] of it and is pure; [`text`] prints one.
 
 mod diagnose;
 mod find;
