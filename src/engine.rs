@@ -2,7 +2,7 @@
 //! what it decides, and the event log of all that enters and leaves it. Whoever owns an engine
 //! turns its loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,6 +68,42 @@ pub(crate) fn watch(
         }
     }
     watches
+}
+
+/// The watches that [`watch`] starts.
+pub(crate) fn watched(
+    clusters: &Clusters,
+    kinds: impl Fn(&Cluster) -> Vec<Kind>,
+) -> BTreeSet<(ClusterName, Kind)> {
+    clusters
+        .values()
+        .flat_map(|c| kinds(c).into_iter().map(|kind| (c.name().clone(), kind)))
+        .collect()
+}
+
+/// Watches that were neither listed nor lost yet: what a first look waits for.
+#[derive(Debug)]
+pub(crate) struct Unlisted(BTreeSet<(ClusterName, Kind)>);
+
+impl Unlisted {
+    /// All of them.
+    pub(crate) fn all(clusters: &Clusters, kinds: impl Fn(&Cluster) -> Vec<Kind>) -> Self {
+        Self(watched(clusters, kinds))
+    }
+
+    /// Something happened, which may be that one was listed, or lost.
+    pub(crate) fn hear(&mut self, what: &Happened) {
+        if let Happened::ListFinished { cluster, kind }
+        | Happened::WatchLost { cluster, kind, .. } = what
+        {
+            self.0.remove(&(cluster.clone(), *kind));
+        }
+    }
+
+    /// There is none left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl Engine {

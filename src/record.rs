@@ -100,9 +100,7 @@ impl Recording {
         let (bus, events) = mpsc::channel(config.watch.queue);
         let kinds = |cluster: &Cluster| kinds_watched(cluster.roles(), &settings);
         let watches = engine::watch(&clusters, config, kinds, &bus, &metrics);
-        let watched =
-            clusters.values().flat_map(|c| kinds(c).into_iter().map(|k| (c.name().clone(), k)));
-        let dark: BTreeSet<_> = watched.collect();
+        let dark = engine::watched(&clusters, kinds);
         Ok(Self {
             log: started.context("a recording needs an event log")?,
             file,

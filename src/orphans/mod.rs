@@ -10,13 +10,14 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+use crate::client::Cluster;
 use crate::config::{Config, EventLogConfig};
 use crate::core::event::{Happened, Outcome};
 use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::keep::{Candidate, Keep};
 use crate::core::settings::OrphanMode;
 use crate::core::time::UnixMillis;
-use crate::engine::Engine;
+use crate::engine::{Engine, Unlisted};
 use crate::gate::Gate;
 
 pub use restore::{Deleted, restore};
@@ -28,8 +29,7 @@ const SETTLING_MORE: Duration = Duration::from_secs(5);
 pub struct Survey {
     engine: Engine,
     events: mpsc::Receiver<Happened>,
-    /// Watches that were neither listed nor lost yet.
-    unlisted: BTreeSet<(ClusterName, Kind)>,
+    unlisted: Unlisted,
     /// What came of deletes, latest last.
     fates: Vec<Fate>,
     _watches: JoinSet<()>,
@@ -82,12 +82,9 @@ impl Survey {
         let (gate, log) = (Gate::always_open(), log.unwrap_or_default());
         let engine = Engine::new(config, settings, gate, &log, Vec::new())?;
         let (bus, events) = mpsc::channel(config.watch.queue);
-        let watches = engine.watch(config, |cluster| kinds(cluster.roles()), &bus);
-        let unlisted = engine
-            .clusters
-            .values()
-            .flat_map(|c| kinds(c.roles()).into_iter().map(|kind| (c.name().clone(), kind)))
-            .collect();
+        let kinds = |cluster: &Cluster| kinds(cluster.roles());
+        let watches = engine.watch(config, kinds, &bus);
+        let unlisted = Unlisted::all(&engine.clusters, kinds);
         Ok(Self { engine, events, unlisted, fates: Vec::new(), _watches: watches })
     }
 
@@ -168,11 +165,7 @@ impl Survey {
         let due = self.engine.due();
         tokio::select! {
             Some(what) = self.events.recv() => {
-                if let Happened::ListFinished { cluster, kind }
-                | Happened::WatchLost { cluster, kind, .. } = &what
-                {
-                    self.unlisted.remove(&(cluster.clone(), *kind));
-                }
+                self.unlisted.hear(&what);
                 self.engine.take(what);
             }
             finished = self.engine.executor.finished() => {

@@ -23,7 +23,7 @@ use crate::core::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::objects::UPSTREAM_STATUS;
 use crate::core::settings::StallSettings;
 use crate::core::time::UnixMillis;
-use crate::engine::Engine;
+use crate::engine::{Engine, Unlisted};
 use crate::gate::Gate;
 use crate::leader::election::{Answer, Request as LeaseRequest};
 use crate::leader::lease::{Api, Lease};
@@ -40,8 +40,7 @@ pub struct Look {
     engine: Engine,
     events: mpsc::Receiver<Happened>,
     witness: Witness,
-    /// Watches that were neither listed nor lost yet.
-    unlisted: BTreeSet<(ClusterName, Kind)>,
+    unlisted: Unlisted,
     late: StallSettings,
     trigger_key: String,
     holder: Option<String>,
@@ -70,11 +69,7 @@ impl Look {
         let settings = engine.machine.settings();
         let kinds = |cluster: &Cluster| kinds_watched(cluster.roles(), settings);
         let watches = engine.watch(&dry, kinds, &bus);
-        let unlisted = engine
-            .clusters
-            .values()
-            .flat_map(|c| kinds(c).into_iter().map(|kind| (c.name().clone(), kind)))
-            .collect();
+        let unlisted = Unlisted::all(&engine.clusters, kinds);
         Ok(Self {
             events,
             witness: Witness::new(&config.mirror.nudge_key),
@@ -185,11 +180,7 @@ impl Look {
         let due = self.engine.due();
         tokio::select! {
             Some(what) = self.events.recv() => {
-                if let Happened::ListFinished { cluster, kind }
-                | Happened::WatchLost { cluster, kind, .. } = &what
-                {
-                    self.unlisted.remove(&(cluster.clone(), *kind));
-                }
+                self.unlisted.hear(&what);
                 self.witness.hear(&what);
                 self.engine.take(believed(what));
             }

@@ -133,10 +133,7 @@ async fn history_that_is_gone_is_listed_anew() {
         cluster.proxy.up();
         oracle::converges_within(&world, 2 * SOON).await;
     }
-    quiet(&world).await;
-    oracle::converged(&world).await.unwrap();
-    oracle::no_needless_write(&world).unwrap();
-    throughline.stop().await;
+    oracle::ends_well(&world, throughline).await;
 }
 
 /// SIGSTOP for a minute: connections stay, and not a byte comes. Nobody else is held up, and nothing

@@ -47,10 +47,7 @@ async fn refused_writes_are_made_in_the_end() {
             oracle::converges(&world).await;
         }
     }
-    quiet(&world).await;
-    oracle::converged(&world).await.unwrap();
-    oracle::no_needless_write(&world).unwrap();
-    throughline.stop().await;
+    oracle::ends_well(&world, throughline).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,8 +11,9 @@ use throughline::core::trigger::{Trigger, connector_part, digest};
 
 use super::objects::{META, TRIGGER, UPSTREAM_STATUS, annotation, key};
 use super::rest::{CONNECTORS, GATEWAYS, PROXIES, Refused};
+use super::throughline::Throughline;
 use super::world::{Cluster, Topology, World};
-use super::{SOON, ensure, eventually};
+use super::{SOON, ensure, eventually, quiet};
 
 type Objects = BTreeMap<(String, String), Value>;
 
@@ -29,6 +30,14 @@ pub(crate) async fn converges(world: &World) {
 
 pub(crate) async fn converges_within(world: &World, timeout: Duration) {
     eventually("everything has converged", timeout, async || converged(world).await).await;
+}
+
+/// All comes to rest, is right, took no write too many, and the process stops as it should.
+pub(crate) async fn ends_well(world: &World, throughline: Throughline) {
+    quiet(world).await;
+    converged(world).await.unwrap();
+    no_needless_write(world).unwrap();
+    throughline.stop().await;
 }
 
 /// Every hub annotation means what upstream says, every edge has what the hub has, every gateway
