@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo test e2e deploy-test browser bench bench-live lint release image ci
+.PHONY: help run demo tutorial test e2e deploy-test browser bench bench-live lint release image ci
 .DEFAULT_GOAL := help
 
 LOG ?=
@@ -14,6 +14,13 @@ demo: ## The same on three real API servers, built first if need be
 	tests/apiserver/build >/dev/null
 	cargo build --locked --bins
 	cargo run --locked --example live-demo
+
+TUTORIAL ?= target/tutorial
+
+tutorial: ## The three API servers of docs/tutorial.md, built first if need be; they run until Ctrl-C
+	tests/apiserver/build >/dev/null
+	cargo build --locked --bins --example tutorial-clusters
+	cargo run --locked --quiet --example tutorial-clusters -- $(TUTORIAL)
 
 test: ## All tests
 	cargo test --locked
@@ -33,15 +40,15 @@ browser: ## The HTML page of a replay, clicked through in a headless Chromium
 	  echo "Debian, Ubuntu: apt-get install chromium chromium-driver; elsewhere: CHROMEDRIVER=/path/to/chromedriver" >&2; exit 1; }
 	CHROMEDRIVER=$(CHROMEDRIVER) cargo test --locked --test browser -- --include-ignored --test-threads=1
 
-deploy-test: ## What is in deploy/, on real API servers; helm, kustomize and promtool are built first
+deploy-test: ## deploy/ and the commands of install.md and tutorial.md, on real API servers; tools are built first
 	tests/apiserver/build >/dev/null
 	tests/deploy/tools/build >/dev/null
 	cargo test --locked --test deploy -- --include-ignored --test-threads=$(E2E_THREADS) $(E2E)
 
-bench: ## The numbers in the README: cost per event, memory, replay speed
+bench: ## The numbers in docs/explanation/benchmarks.md: cost per event, memory, replay speed
 	cargo bench --locked --bench scale --bench replay
 
-bench-live: ## The live run's numbers, on real API servers (about 20 minutes; QUICK=1 for a look)
+bench-live: ## Its numbers of a live run, on real API servers (about 20 minutes; QUICK=1 for a look)
 	tests/apiserver/build >/dev/null
 	cargo bench --locked --bench live
 
@@ -52,7 +59,7 @@ lint: ## Format, clippy, docs, dependencies: nothing may warn
 	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2
 	cargo deny --locked check bans licenses sources
 
-release: ## Into dist/: the static binary, man pages, completions, SBOM, checksums (docs/release.md)
+release: ## Into dist/: the static binary, man pages, completions, SBOM, checksums (docs/how-to/release.md)
 	release/build all
 
 image: ## The container image, where a container builder works; elsewhere all up to it

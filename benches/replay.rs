@@ -1,5 +1,5 @@
-//! How fast a log is read, run and reported, against serde_json alone parsing the same lines into
-//! typed objects: same machine, same run, in turn.
+//! Measures how fast a log is read, replayed and reported, compared with serde_json parsing the same
+//! lines into typed objects; both alternate in one run.
 //!
 //! `cargo bench --bench replay`
 
@@ -13,26 +13,26 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Deserialize;
-use throughline::core::action::Action;
-use throughline::core::objects::{Object, Wire};
-use throughline::event_log::{Reader, holds_outcomes};
-use throughline::replay::{self, Mode, Options};
+use throughline::core::contract::action::Action;
+use throughline::core::data::objects::{Object, WireObject};
+use throughline::event_log::{LogReader, holds_outcomes};
+use throughline::replay::{self, ReplayMode, ReplayOptions};
 use throughline::report;
 
 const START_MS: u64 = 1_795_252_772_000;
 const ROUNDS: usize = 5;
 
-/// A line, for serde_json alone.
+/// A line as serde_json parses it.
 #[derive(Deserialize)]
 struct Typed<'a> {
     at_ms: u64,
     event: Option<&'a str>,
     cluster: Option<&'a str>,
-    object: Option<Wire>,
+    object: Option<WireObject>,
     action: Option<Action>,
 }
 
-/// Parses every line; gives how many there were.
+/// Parses every line; returns the number of lines.
 fn parse_only(path: &Path) -> usize {
     let mut input = BufReader::with_capacity(256 * 1024, File::open(path).expect("the log"));
     let mut line = String::new();
@@ -51,19 +51,19 @@ fn parse_only(path: &Path) -> usize {
     }
 }
 
-/// Replays as the command does; gives how many actions there were.
+/// Replays as the command does; returns the number of actions.
 fn replay(path: &Path, to: Option<&Path>) -> usize {
     let name = path.to_str().expect("a path");
     let outcomes = holds_outcomes(name).expect("the log").expect("a file");
-    let mode = if outcomes { Mode::Verify } else { Mode::WhatIf };
-    let mut reader = Reader::open(name).expect("the log");
-    let options = Options { mode: Some(mode), ..Options::default() };
+    let mode = if outcomes { ReplayMode::Verify } else { ReplayMode::WhatIf };
+    let mut reader = LogReader::open(name).expect("the log");
+    let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
     let log = to.map(|path| BufWriter::new(File::create(path).expect("a log")));
     let replay =
         replay::replay(&mut reader, name, |_| Ok(()), &options, log, |_| {}).expect("a replay");
     assert!(replay.verdict.good, "{:?}", replay.verdict.problems);
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("/dev/null");
-    let options = report::Options { color: false, width: 100, connector: None };
+    let options = report::ReportOptions { color: false, width: 100, connector: None };
     report::text(&replay, &options, &mut BufWriter::new(null)).expect("a report");
     replay.actions.len()
 }
@@ -129,7 +129,5 @@ fn main() {
             let _ = std::fs::remove_file(path);
         }
     }
-    println!(
-        "ratio: the speed of reading, running and reporting against parsing alone (medians of {ROUNDS})"
-    );
+    println!("ratio: parsing time divided by replay time (medians of {ROUNDS} rounds)");
 }

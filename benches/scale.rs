@@ -1,6 +1,6 @@
-//! What an event costs, and what a connector takes in memory, from 1,000 to 100,000 connectors.
+//! The time for an event and the memory for a connector, from 1,000 to 100,000 connectors.
 //!
-//! `cargo bench --bench scale`. Each size runs in a process of its own, so that memory is its own.
+//! `cargo bench --bench scale`. Each size runs in a process of its own, so that its memory can be measured.
 
 #![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
 
@@ -9,11 +9,11 @@ mod support;
 use std::io::Cursor;
 use std::time::Instant;
 
-use throughline::core::event::{Event, Happened, Outcome};
+use throughline::core::contract::event::{Event, EventKind, Outcome};
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
-use throughline::core::settings::Settings;
-use throughline::core::time::UnixMillis;
-use throughline::event_log::{Line, Reader};
+use throughline::event_log::{LogEntry, LogReader};
 
 const START_MS: u64 = 1_795_252_772_000;
 const EVENTS: usize = 30_000;
@@ -23,7 +23,7 @@ fn resident_bytes() -> usize {
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
 }
 
-/// Drives the machine and answers its actions at once; gives how many there were.
+/// Feeds one event to the machine and answers its actions at once; returns their number.
 fn drive(machine: &mut Machine, event: &Event) -> usize {
     machine.handle_event(event);
     let mut actions = 0;
@@ -31,8 +31,8 @@ fn drive(machine: &mut Machine, event: &Event) -> usize {
         actions += 1;
         let id = decision.action.id;
         let outcome = Outcome::Applied { resource_version: None, deleted: None };
-        let what = Happened::ActionFinished { id, outcome };
-        machine.handle_event(&Event { at: event.at, what });
+        let kind = EventKind::ActionFinished { id, outcome };
+        machine.handle_event(&Event { at: event.at, kind });
     }
     while machine.poll_note().is_some() {}
     actions
@@ -45,12 +45,12 @@ fn measure(connectors: usize) {
     let mut listed_ns = 0;
     let mut listed = 0;
     let reader =
-        Reader::new("fleet", Cursor::new(format!("{}\n", support::HEADER))).expect("a header");
+        LogReader::new("fleet", Cursor::new(format!("{}\n", support::HEADER))).expect("a header");
     for cluster in reader.header().clusters.clone() {
-        let what = Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
-        machine.handle_event(&Event { at, what });
+        let kind = EventKind::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
+        machine.handle_event(&Event { at, kind });
     }
-    machine.handle_event(&Event { at, what: Happened::LeadershipAcquired });
+    machine.handle_event(&Event { at, kind: EventKind::LeadershipAcquired });
     for line in support::settled(connectors, START_MS) {
         for event in parse(&line) {
             let started = Instant::now();
@@ -60,10 +60,10 @@ fn measure(connectors: usize) {
         }
     }
     let state = resident_bytes().saturating_sub(before);
-    assert!(machine.poll_action().is_none(), "a settled fleet asks for nothing");
+    assert!(machine.poll_action().is_none(), "a settled fleet needs no action");
     while machine.poll_note().is_some() {}
-    // The machine's own writes never show in this log, so every change is mirrored by the
-    // platform and announced by throughline.
+    // The events contain no writes of the machine: the platform mirrors every change, and the machine
+    // announces it.
     let mut rounds: Vec<f64> = Vec::new();
     let mut actions = 0;
     let chunk = EVENTS / 10;
@@ -95,10 +95,10 @@ fn measure(connectors: usize) {
 
 fn parse(line: &str) -> Vec<Event> {
     let text = format!("{}\n{line}\n", support::HEADER);
-    let mut reader = Reader::new("fleet", Cursor::new(text)).expect("a header");
+    let mut reader = LogReader::new("fleet", Cursor::new(text)).expect("a header");
     let mut events = Vec::new();
     while let Some(line) = reader.next_line().expect("a line") {
-        if let Line::Event(event) = line {
+        if let LogEntry::Event(event) = line {
             events.push(event);
         }
     }

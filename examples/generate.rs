@@ -1,13 +1,12 @@
-//! Writes what a release holds beside the binary: a man page of each command, and completions of each
-//! shell.
+//! Generates the man pages and shell completions of a release.
 //!
-//! `cargo run --example generate -- DIR` fills `DIR/man` and `DIR/completions`.
+//! `cargo run --example generate -- DIR` writes `DIR/man` and `DIR/completions`.
 
 #![allow(
     dead_code,
     unreachable_pub,
     missing_docs,
-    reason = "of the command line only its words are used"
+    reason = "only the definition of the command line is used"
 )]
 
 #[path = "../src/cli/mod.rs"]
@@ -28,13 +27,12 @@ fn main() -> anyhow::Result<()> {
     generate(Path::new(&folder))
 }
 
-/// Fills a folder.
 fn generate(folder: &Path) -> anyhow::Result<()> {
     let (man, completions) = (folder.join("man"), folder.join("completions"));
     for folder in [&man, &completions] {
-        fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
-    // Without a date: the same source makes the same bytes.
+    // The pages carry no date, so the same source produces the same bytes.
     clap_mangen::generate_to(cli::Cli::command(), &man)
         .with_context(|| format!("writing into {}", man.display()))?;
     let mut command = cli::Cli::command();
@@ -60,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_its_page_and_every_shell_knows_it() {
+    fn every_command_has_a_man_page_and_completions() {
         let folder =
             std::env::temp_dir().join(format!("throughline-generate-{}", std::process::id()));
         generate(&folder).unwrap();
@@ -77,9 +75,9 @@ mod tests {
             let script = fs::read_to_string(folder.join("completions").join(file)).unwrap();
             for command in &commands {
                 let last = command.rsplit('-').next().unwrap();
-                assert!(script.contains(last), "{file} knows no {last}");
+                assert!(script.contains(last), "{file} has no command {last}");
             }
-            assert!(script.contains("admin-address"), "{file} knows no flags");
+            assert!(script.contains("admin-address"), "{file} has no flags");
         }
         fs::remove_dir_all(&folder).unwrap();
     }

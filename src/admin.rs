@@ -1,7 +1,7 @@
-//! The admin port: probes, metrics, and what the machine believes, as JSON.
+//! The admin port: probes, metrics, and the machine's state as JSON.
 //!
-//! What only the loop knows is asked of it by a [`Query`], and waited for no longer than two
-//! seconds: a loop that hangs, or is gone, makes `/livez` fail and nothing else hang.
+//! Some answers need the loop: a [`Query`] asks it, and waits at most two seconds. If the loop hangs
+//! or has ended, `/livez` fails and everything else still answers.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -17,43 +17,42 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::config::StateAccess;
-use crate::core::view::{View, Watch};
-use crate::metrics::{Format, Levels, Metrics, Readiness, WatchStatus};
+use crate::core::view::{View, WatchState};
+use crate::metrics::{Format, MachineCounts, Metrics, Readiness, WatchStatus};
 
-/// So long the loop may take for an answer.
+/// The longest that the loop may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 const PATHS: &str = "\
-/livez            whether the loop turns
-/readyz           whether the watches were listed; ?verbose tells of each
+/livez            whether the event loop answers
+/readyz           whether the watches have been listed; ?verbose shows each
 /metrics          Prometheus metrics
-/state            what is believed of every connector, as JSON
+/state            the state of every connector, as JSON
 ";
 
-/// What the loop is asked from outside. A dropped answer is no error: the asker gave up.
+/// A question to the loop. It ignores a dropped receiver: whoever asked gave up.
 #[derive(Debug)]
 pub enum Query {
-    /// Answered at once by a loop that turns.
+    /// Whether the loop answers.
     Ping(oneshot::Sender<()>),
-    /// How many connectors are in each phase, and how many routes are orphans:
-    /// [`Machine::phases`](crate::core::machine::Machine::phases),
+    /// [`Machine::phases`](crate::core::machine::Machine::phases) and
     /// [`Machine::orphan_counts`](crate::core::machine::Machine::orphan_counts).
-    Levels(oneshot::Sender<Levels>),
-    /// What the machine believes: [`Machine::view`](crate::core::machine::Machine::view). It is
-    /// spelled as JSON by whoever asked, so that the loop goes on meanwhile.
+    Counts(oneshot::Sender<MachineCounts>),
+    /// [`Machine::view`](crate::core::machine::Machine::view). The HTTP handler turns it into JSON,
+    /// so that the loop can go on.
     State(oneshot::Sender<Box<View>>),
 }
 
-/// Why the loop gave no answer.
+/// Why a query got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum NoAnswer {
-    #[error("the loop did not answer within {} s; the process should be restarted", ANSWER_WITHIN.as_secs())]
-    Late,
-    #[error("the loop has ended; the process is stopping, or should be restarted")]
-    Ended,
+enum QueryError {
+    #[error("the event loop did not answer within {} s; the process should be restarted", ANSWER_WITHIN.as_secs())]
+    TimedOut,
+    #[error("the event loop has ended; the process is stopping, or should be restarted")]
+    LoopEnded,
 }
 
-impl IntoResponse for NoAnswer {
+impl IntoResponse for QueryError {
     fn into_response(self) -> Response {
         (StatusCode::SERVICE_UNAVAILABLE, format!("{self}\n")).into_response()
     }
@@ -66,7 +65,7 @@ struct Admin {
     queries: mpsc::Sender<Query>,
 }
 
-/// Serves until `stop` resolves, and then until the requests under way are answered.
+/// Serves until `stop` resolves, and then until the open requests are answered.
 ///
 /// # Errors
 /// The listener fails.
@@ -83,26 +82,26 @@ pub async fn serve(
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/state", get(state))
-        .fallback(nothing_here)
+        .fallback(not_found)
         .with_state(Admin { access, metrics, queries });
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
     axum::serve(listener, service).with_graceful_shutdown(stop).await
 }
 
 impl Admin {
-    async fn ask<T>(&self, query: fn(oneshot::Sender<T>) -> Query) -> Result<T, NoAnswer> {
+    async fn ask<T>(&self, query: fn(oneshot::Sender<T>) -> Query) -> Result<T, QueryError> {
         let (answer, answered) = oneshot::channel();
         let asked = async {
-            self.queries.send(query(answer)).await.map_err(|_| NoAnswer::Ended)?;
-            answered.await.map_err(|_| NoAnswer::Ended)
+            self.queries.send(query(answer)).await.map_err(|_| QueryError::LoopEnded)?;
+            answered.await.map_err(|_| QueryError::LoopEnded)
         };
-        timeout(ANSWER_WITHIN, asked).await.unwrap_or(Err(NoAnswer::Late))
+        timeout(ANSWER_WITHIN, asked).await.unwrap_or(Err(QueryError::TimedOut))
     }
 }
 
-async fn nothing_here(uri: Uri) -> Response {
+async fn not_found(uri: Uri) -> Response {
     let path = uri.path();
-    (StatusCode::NOT_FOUND, format!("there is no {path} here; there are\n{PATHS}")).into_response()
+    (StatusCode::NOT_FOUND, format!("no such path: {path}; these exist:\n{PATHS}")).into_response()
 }
 
 async fn livez(State(admin): State<Admin>) -> Response {
@@ -120,26 +119,26 @@ async fn readyz(
     let readiness = admin.metrics.readiness();
     let verbose =
         query.is_some_and(|q| q.split('&').any(|q| q == "verbose" || q == "verbose=true"));
-    // An error may hold an address.
-    let errors = may_see_state(admin.access, peer.ip());
+    // Errors may hold addresses, which only those who may see the state may see.
+    let with_errors = may_see_state(admin.access, peer.ip());
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, readiness_text(&readiness, verbose, errors)).into_response()
+    (status, readiness_text(&readiness, verbose, with_errors)).into_response()
 }
 
-/// `ok` when ready, with a line for each watch that is not live; each watch when not, or when
-/// `verbose`; spelled as kube-apiserver does.
-fn readiness_text(readiness: &Readiness, verbose: bool, errors: bool) -> String {
+/// When ready: `ok`, and a line for each watch that is not live. When not ready, or `verbose`: a
+/// line for each watch. In the format of kube-apiserver's `/readyz`.
+fn readiness_text(readiness: &Readiness, verbose: bool, with_errors: bool) -> String {
     let mut text = String::new();
     let all = verbose || !readiness.ready;
-    for watch in readiness.watches.iter().filter(|w| all || w.state != Watch::Live) {
-        let WatchStatus { cluster, kind, state, listed, error } = watch;
-        let _ = match (state, listed) {
-            (Watch::Live, _) => writeln!(text, "[+]{cluster}/{kind} ok"),
-            (Watch::Never, _) => writeln!(text, "[-]{cluster}/{kind} not begun"),
-            (Watch::Listing, false) => writeln!(text, "[-]{cluster}/{kind} being listed"),
-            (Watch::Listing, true) => writeln!(text, "[-]{cluster}/{kind} being listed again"),
-            (Watch::Lost, _) => {
-                let error = error.as_deref().filter(|_| errors).unwrap_or("the log says why");
+    for watch in readiness.watches.iter().filter(|w| all || w.state != WatchState::Live) {
+        let WatchStatus { cluster, kind, state, was_listed, failure } = watch;
+        let _ = match (state, was_listed) {
+            (WatchState::Live, _) => writeln!(text, "[+]{cluster}/{kind} ok"),
+            (WatchState::Never, _) => writeln!(text, "[-]{cluster}/{kind} not started"),
+            (WatchState::Listing, false) => writeln!(text, "[-]{cluster}/{kind} listing"),
+            (WatchState::Listing, true) => writeln!(text, "[-]{cluster}/{kind} listing again"),
+            (WatchState::Lost, _) => {
+                let error = failure.as_deref().filter(|_| with_errors).unwrap_or("see the log");
                 writeln!(text, "[-]{cluster}/{kind} lost: {error}")
             }
         };
@@ -147,10 +146,10 @@ fn readiness_text(readiness: &Readiness, verbose: bool, errors: bool) -> String 
     text.push_str(match (readiness.ready, readiness.watches.is_empty()) {
         (true, _) if all => "readyz check passed\n",
         (true, _) => "ok\n",
-        (false, true) => "not ready: no watch was begun yet\n",
+        (false, true) => "not ready: no watch has started yet\n",
         (false, false) => {
-            "not ready: every watch must be listed, or have failed once, and one cluster at least \
-             be listed in full\n"
+            "not ready: every watch must have been listed or have failed once, and at least one \
+             cluster must be fully listed\n"
         }
     });
     text
@@ -159,9 +158,9 @@ fn readiness_text(readiness: &Readiness, verbose: bool, errors: bool) -> String 
 async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept);
-    // A loop that hangs is just when the other metrics are wanted.
-    let levels = admin.ask(Query::Levels).await.ok();
-    let text = admin.metrics.text(levels.as_ref(), format);
+    // When the loop hangs, the other metrics are needed most.
+    let counts = admin.ask(Query::Counts).await.ok();
+    let text = admin.metrics.text(counts.as_ref(), format);
     ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
@@ -174,8 +173,8 @@ async fn state(
         return (StatusCode::NOT_FOUND, "admin.state is off\n").into_response();
     }
     if !may_see_state(admin.access, peer.ip()) {
-        let why = "the state is served to this host only (kubectl port-forward counts as it); \
-                   admin.state: everyone opens it to whoever reaches the port\n";
+        let why = "the state is served to this host only (kubectl port-forward counts as this host); \
+                   admin.state: everyone serves it to every client of this port\n";
         return (StatusCode::FORBIDDEN, why).into_response();
     }
     let mut view = match admin.ask(Query::State).await {
@@ -184,7 +183,7 @@ async fn state(
     };
     view.holder = admin.metrics.lease_holder();
     let lost = admin.metrics.readiness().watches;
-    view.tell_errors(lost.into_iter().filter_map(|w| Some((w.cluster, w.kind, w.error?))));
+    view.tell_errors(lost.into_iter().filter_map(|w| Some((w.cluster, w.kind, w.failure?))));
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let json = if accept.is_some_and(|a| a.contains("application/json")) {
         serde_json::to_vec(&view)
@@ -197,7 +196,7 @@ async fn state(
             ([(header::CONTENT_TYPE, "application/json")], json).into_response()
         }
         Err(error) => {
-            let text = format!("the state can't be spelled as JSON: {error}\n");
+            let text = format!("cannot encode the state as JSON: {error}\n");
             (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
         }
     }
@@ -217,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_host_sees_the_state_unless_configured_otherwise() {
+    fn by_default_only_this_host_may_see_the_state() {
         let peers = [
             ("127.0.0.1", true),
             ("127.8.9.1", true),

@@ -1,48 +1,47 @@
-//! The shell's clock: monotonic, anchored to the wall clock once at start, so that time in the
-//! event log never goes back.
+//! The clock of a live run: monotonic, set from the wall clock once at start, so that times in the
+//! event log never run backwards.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::core::time::UnixMillis;
+use crate::core::data::time::UnixMillis;
 
-/// A clock that only goes forward.
+/// A clock that never runs backwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    wall: UnixMillis,
-    anchor: Instant,
+    started_at: UnixMillis,
+    started: Instant,
 }
 
 impl Clock {
-    /// A clock that shows the wall clock's time now.
+    /// A clock set to the wall clock's time.
     pub fn start() -> Self {
-        Self { wall: wall(), anchor: Instant::now() }
+        Self { started_at: wall_clock_now(), started: Instant::now() }
     }
 
-    /// The time.
     pub fn now(&self) -> UnixMillis {
-        self.wall.plus(millis(self.anchor.elapsed()))
+        self.started_at.plus(millis(self.started.elapsed()))
     }
 
-    /// When it will be `at`, for timers.
+    /// The instant at which this clock shows `at`.
     pub fn instant(&self, at: UnixMillis) -> Instant {
-        self.anchor + Duration::from_millis(at.since(self.wall))
+        self.started + Duration::from_millis(at.since(self.started_at))
     }
 }
 
-/// The wall clock's time, which may go back.
-pub fn wall() -> UnixMillis {
+/// The wall clock's time, which may run backwards.
+pub fn wall_clock_now() -> UnixMillis {
     UnixMillis(millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
 }
 
-/// Whole milliseconds.
+/// Whole milliseconds, at most `u64::MAX`.
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Sleeps until `instant`, or for ever where there is none.
-pub async fn until(instant: Option<Instant>) {
+/// Sleeps until `instant`; forever for `None`.
+pub async fn sleep_until_opt(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
         None => std::future::pending().await,

@@ -1,6 +1,6 @@
-//! What a live run and a single look have in common: the machine, the executor that carries out
-//! what it decides, and the event log of all that enters and leaves it. Whoever owns an engine
-//! turns its loop.
+//! The parts that a live run and the one-shot commands share: the machine, the executor that
+//! carries out its actions, and the event log of everything that enters and leaves the machine.
+//! The owner of an engine runs its loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,70 +10,71 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::apply::Apply;
-use crate::client::Cluster;
-use crate::clock::{Clock, until};
+use crate::apply::Applier;
+use crate::client::ClusterClient;
+use crate::clock::{Clock, sleep_until_opt};
 use crate::config::{ClusterConfig, Config, EventLogConfig};
-use crate::core::event::{Event, Happened};
-use crate::core::ids::{ClusterName, Kind};
+use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::machine::Machine;
-use crate::core::settings::Settings;
 use crate::event_log::{ClusterSpec, Header};
-use crate::executor::{Executor, Finished};
-use crate::gate::Gate;
+use crate::executor::{Executor, FinishedAction};
+use crate::leader::gate::Gate;
 use crate::live_log::LiveLog;
 use crate::metrics::Metrics;
-use crate::narrate::Listen;
-use crate::watch::Watch;
+use crate::run_log::Observer;
+use crate::watch::WatchTask;
 
-/// The machine, and what stands on both sides of it.
+/// The machine, with its inputs and outputs.
 pub(crate) struct Engine {
-    pub(crate) clusters: Clusters,
+    pub(crate) clusters: ClusterClients,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
     pub(crate) machine: Machine,
     pub(crate) executor: Executor,
     log: Option<LiveLog>,
-    listeners: Vec<Box<dyn Listen>>,
+    observers: Vec<Box<dyn Observer>>,
 }
 
-pub(crate) type Clusters = BTreeMap<ClusterName, Arc<Cluster>>;
+pub(crate) type ClusterClients = BTreeMap<ClusterName, Arc<ClusterClient>>;
 
-/// The clusters of a configuration; nothing is connected yet.
-pub(crate) fn clusters(config: &Config, metrics: &Arc<Metrics>) -> Clusters {
-    let cluster = |c: &ClusterConfig| Arc::new(Cluster::new(c.clone(), metrics.clone()));
+/// Clients for the configured clusters; nothing is connected yet.
+pub(crate) fn cluster_clients(config: &Config, metrics: &Arc<Metrics>) -> ClusterClients {
+    let cluster = |c: &ClusterConfig| Arc::new(ClusterClient::new(c.clone(), metrics.clone()));
     config.clusters.iter().map(|c| (c.name.clone(), cluster(c))).collect()
 }
 
-/// The header of their event log.
-pub(crate) fn header(clusters: &Clusters, settings: &Settings) -> Header {
-    let spec = |c: &Arc<Cluster>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
+/// The event log's header for these clusters.
+pub(crate) fn log_header(clusters: &ClusterClients, settings: &Settings) -> Header {
+    let spec =
+        |c: &Arc<ClusterClient>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
     let clusters = clusters.values().map(spec).collect();
     Header { clusters, settings: Some(settings.clone()), recorded: false }
 }
 
-/// Starts the watches of these kinds, by the cluster; their events go to `bus`.
-pub(crate) fn watch(
-    clusters: &Clusters,
+/// Starts a watch for each of the kinds that `kinds` names for a cluster; events go to `bus`.
+pub(crate) fn start_watches(
+    clusters: &ClusterClients,
     config: &Config,
-    kinds: impl Fn(&Cluster) -> Vec<Kind>,
-    bus: &mpsc::Sender<Happened>,
+    kinds: impl Fn(&ClusterClient) -> Vec<Kind>,
+    bus: &mpsc::Sender<EventKind>,
     metrics: &Metrics,
 ) -> JoinSet<()> {
     let mut watches = JoinSet::new();
     for cluster in clusters.values() {
         for kind in kinds(cluster) {
             let (cluster, watch) = (cluster.clone(), config.watch.clone());
-            watches.spawn(Watch::new(cluster, kind, watch, bus.clone(), metrics).run());
+            watches.spawn(WatchTask::new(cluster, kind, watch, bus.clone(), metrics).run());
         }
     }
     watches
 }
 
-/// The watches that [`watch`] starts.
-pub(crate) fn watched(
-    clusters: &Clusters,
-    kinds: impl Fn(&Cluster) -> Vec<Kind>,
+/// The watches that [`start_watches`] starts.
+pub(crate) fn watched_kinds(
+    clusters: &ClusterClients,
+    kinds: impl Fn(&ClusterClient) -> Vec<Kind>,
 ) -> BTreeSet<(ClusterName, Kind)> {
     clusters
         .values()
@@ -81,92 +82,94 @@ pub(crate) fn watched(
         .collect()
 }
 
-/// Watches that were neither listed nor lost yet: what a first look waits for.
+/// Watches that have neither finished their first list nor failed: a one-shot command waits for
+/// these before it shows anything.
 #[derive(Debug)]
-pub(crate) struct Unlisted(BTreeSet<(ClusterName, Kind)>);
+pub(crate) struct PendingLists(BTreeSet<(ClusterName, Kind)>);
 
-impl Unlisted {
-    /// All of them.
-    pub(crate) fn all(clusters: &Clusters, kinds: impl Fn(&Cluster) -> Vec<Kind>) -> Self {
-        Self(watched(clusters, kinds))
+impl PendingLists {
+    pub(crate) fn new(
+        clusters: &ClusterClients,
+        kinds: impl Fn(&ClusterClient) -> Vec<Kind>,
+    ) -> Self {
+        Self(watched_kinds(clusters, kinds))
     }
 
-    /// Something happened, which may be that one was listed, or lost.
-    pub(crate) fn hear(&mut self, what: &Happened) {
-        if let Happened::ListFinished { cluster, kind }
-        | Happened::WatchLost { cluster, kind, .. } = what
+    /// Removes the watch that this event says is listed or lost.
+    pub(crate) fn observe(&mut self, kind: &EventKind) {
+        if let EventKind::ListFinished { cluster, kind }
+        | EventKind::WatchLost { cluster, kind, .. } = kind
         {
             self.0.remove(&(cluster.clone(), *kind));
         }
     }
 
-    /// There is none left.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Engine {
-    /// The clusters of `config`, decided on by `settings`; leader-only work is led to while `gate` is
-    /// open. Nothing is connected yet.
+    /// An engine for the clusters of `config`. Actions that only the leader may take are sent while
+    /// `gate` is open. Nothing is connected yet.
     ///
     /// # Errors
-    /// The event log can't be had.
+    /// The event log can't be created.
     pub(crate) fn new(
         config: &Config,
         settings: Settings,
         gate: Gate,
         event_log: &EventLogConfig,
-        listeners: Vec<Box<dyn Listen>>,
+        observers: Vec<Box<dyn Observer>>,
     ) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
-        let clusters = clusters(config, &metrics);
+        let clusters = cluster_clients(config, &metrics);
         let executor = Executor::new(
-            Apply::new(clusters.clone(), Duration::from_millis(config.executor.timeout_ms)),
+            Applier::new(clusters.clone(), Duration::from_millis(config.executor.timeout_ms)),
             gate,
             config.executor.clone(),
             config.dry_run,
             metrics.clone(),
         );
-        let header = header(&clusters, &settings);
+        let header = log_header(&clusters, &settings);
         let log = LiveLog::start(event_log, &header, metrics.clone())?;
         let (mut machine, clock) = (Machine::new(settings), Clock::start());
         let at = clock.now();
-        for ClusterSpec { name: cluster, roles } in header.clusters {
-            // The header says so already.
-            machine.handle_event(&Event { at, what: Happened::ClusterAdded { cluster, roles } });
+        for cluster in &header.clusters {
+            // Not logged: the header names these clusters.
+            machine.handle_event(&Event { at, kind: cluster.added() });
         }
-        Ok(Self { clusters, metrics, clock, machine, executor, log, listeners })
+        Ok(Self { clusters, metrics, clock, machine, executor, log, observers })
     }
 
-    /// One more hears what happens from now on.
-    pub(crate) fn listen(&mut self, listener: Box<dyn Listen>) {
-        self.listeners.push(listener);
+    /// Adds an observer of everything from now on.
+    pub(crate) fn add_observer(&mut self, observer: Box<dyn Observer>) {
+        self.observers.push(observer);
     }
 
-    /// Starts the watches of these kinds, by the cluster; their events go to `bus`.
-    pub(crate) fn watch(
+    /// As [`start_watches`], for this engine's clusters.
+    pub(crate) fn start_watches(
         &self,
         config: &Config,
-        kinds: impl Fn(&Cluster) -> Vec<Kind>,
-        bus: &mpsc::Sender<Happened>,
+        kinds: impl Fn(&ClusterClient) -> Vec<Kind>,
+        bus: &mpsc::Sender<EventKind>,
     ) -> JoinSet<()> {
-        watch(&self.clusters, config, kinds, bus, &self.metrics)
+        start_watches(&self.clusters, config, kinds, bus, &self.metrics)
     }
 
-    /// Sleeps until the machine's deadline as it is now, or for ever where there is none.
-    pub(crate) fn due(&self) -> impl Future<Output = ()> + use<> {
-        until(self.machine.poll_deadline().map(|(at, _)| self.clock.instant(at)))
+    /// Sleeps until the machine's current deadline; forever when it has none.
+    pub(crate) fn deadline(&self) -> impl Future<Output = ()> + use<> {
+        sleep_until_opt(self.machine.poll_deadline().map(|(at, _)| self.clock.instant(at)))
     }
 
-    /// Something happened: the machine hears it, and what it decides is led to.
-    pub(crate) fn take(&mut self, what: Happened) {
-        let event = Event { at: self.clock.now(), what };
+    /// Feeds one event to the machine and submits the resulting actions.
+    pub(crate) fn handle_event(&mut self, kind: EventKind) {
+        let event = Event { at: self.clock.now(), kind };
         if let Some(log) = &mut self.log {
             log.event(&event);
         }
-        for listener in &mut self.listeners {
-            listener.event(&event);
+        for observer in &mut self.observers {
+            observer.on_event(&event);
         }
         let began = Instant::now();
         self.machine.handle_event(&event);
@@ -175,42 +178,42 @@ impl Engine {
             if let Some(log) = &mut self.log {
                 log.action(&decision);
             }
-            for listener in &mut self.listeners {
-                listener.decided(&decision);
+            for observer in &mut self.observers {
+                observer.on_decision(&decision);
             }
             self.executor.submit(decision);
         }
         while let Some(note) = self.machine.poll_note() {
-            self.metrics.note(&note);
-            let subject = self.machine.subject(&note.what);
-            for listener in &mut self.listeners {
-                listener.noted(&note);
+            self.metrics.count_note(&note);
+            let subject = self.machine.involved_object(&note.kind);
+            for observer in &mut self.observers {
+                observer.on_note(&note);
                 if let Some(subject) = &subject {
-                    listener.noted_about(&note, subject);
+                    observer.on_object_note(&note, subject);
                 }
             }
         }
     }
 
-    /// An action came to its end: the machine hears its outcome.
-    pub(crate) fn finished(&mut self, finished: Finished) {
+    /// Feeds the outcome of an action to the machine.
+    pub(crate) fn handle_finished(&mut self, finished: FinishedAction) {
         self.metrics.action_finished(&finished.decision.action, &finished.outcome, finished.took);
-        for listener in &mut self.listeners {
-            listener.finished(&finished);
+        for observer in &mut self.observers {
+            observer.on_finished(&finished);
         }
         let (id, outcome) = (finished.decision.action.id, finished.outcome);
-        self.take(Happened::ActionFinished { id, outcome });
+        self.handle_event(EventKind::ActionFinished { id, outcome });
     }
 
-    /// Writes what the event log still has to write, for as long as `grace`.
-    pub(crate) async fn end(self, grace: Duration) {
+    /// Writes the rest of the event log, for at most `grace`.
+    pub(crate) async fn finish_log(self, grace: Duration) {
         if let Some(log) = self.log {
-            end(log, grace).await;
+            finish_log(log, grace).await;
         }
     }
 }
 
-/// Writes what an event log still has to write, for as long as `grace`.
-pub(crate) async fn end(log: LiveLog, grace: Duration) {
+/// Writes the rest of an event log, for at most `grace`.
+pub(crate) async fn finish_log(log: LiveLog, grace: Duration) {
     drop(tokio::task::spawn_blocking(move || log.finish(grace)).await);
 }

@@ -1,47 +1,45 @@
-//! The only writer: a bounded queue, one write at a time to one object, many objects in parallel,
-//! and a fate for every action.
+//! The only writer: a bounded queue, at most one write at a time to one object, writes to many
+//! objects in parallel, and an outcome for every action.
 //!
-//! It is a plain struct that the loop owns: [`Executor::submit`] takes a decision,
-//! [`Executor::finished`] gives fates. Nothing is decided here; a write that can't be made is told
-//! to the machine, which decides anew on what it sees by then.
+//! A plain struct that the loop owns: [`Executor::submit`] takes a decision, and
+//! [`Executor::next_finished`] returns finished actions. It decides nothing. The machine hears of a
+//! failed write and decides again on what it sees by then.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::apply::{self, Apply};
-use crate::client::{CallError, Class};
+use crate::apply::{self, Applier};
+use crate::client::{CallError, ErrorClass};
 use crate::config::ExecutorConfig;
-use crate::core::action::Decision;
-use crate::core::event::Outcome;
-use crate::core::ids::{ClusterName, Kind, ObjectKey};
-use crate::gate::Gate;
+use crate::core::contract::action::Decision;
+use crate::core::contract::event::Outcome;
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::leader::gate::Gate;
 use crate::metrics::Metrics;
-use std::sync::Arc;
 
-/// What is written to: actions for the same target keep their order.
-type Target = (ClusterName, Kind, ObjectKey);
+/// The object that an action writes to. Actions for the same object keep their order.
+type WriteTarget = (ClusterName, Kind, ObjectKey);
 
-/// An action's fate.
+/// An action that ended, and how.
 #[derive(Debug)]
-pub struct Finished {
-    /// What was decided, and why.
+pub struct FinishedAction {
     pub decision: Decision,
-    /// What became of it.
     pub outcome: Outcome,
-    /// How long it waited for its turn.
+    /// How long it waited in the queue.
     pub waited: Duration,
-    /// How long its tries took, pauses included; zero when there was none.
+    /// How long its attempts took, pauses included; zero when there was none.
     pub took: Duration,
-    /// How often it was tried.
-    pub tries: u32,
+    pub attempts: u32,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedAction {
     decision: Decision,
     since: Instant,
 }
@@ -49,208 +47,213 @@ struct Waiting {
 /// The only writer.
 #[derive(Debug)]
 pub struct Executor {
-    apply: Apply,
+    applier: Applier,
     gate: Gate,
     config: ExecutorConfig,
     dry_run: bool,
     metrics: Arc<Metrics>,
-    /// Targets whose turn has not come, oldest first.
-    queue: VecDeque<Target>,
-    /// The latest action that waits for each target, and whether one is under way.
-    slots: HashMap<Target, Slot>,
-    under_way: JoinSet<Finished>,
-    /// The targets of what is under way.
-    tasks: HashMap<tokio::task::Id, Target>,
-    /// Fates of actions that never reached the wire.
-    unsent: VecDeque<Finished>,
-    waiting: usize,
+    /// Targets with a queued action and none in flight, oldest first.
+    queue: VecDeque<WriteTarget>,
+    slots: HashMap<WriteTarget, Slot>,
+    in_flight: JoinSet<FinishedAction>,
+    /// The targets of the actions in flight.
+    tasks: HashMap<tokio::task::Id, WriteTarget>,
+    /// Actions that ended without being sent, to be returned next.
+    unsent: VecDeque<FinishedAction>,
+    queued: usize,
 }
 
+/// The actions of one target: at most one in flight, and the latest that waits behind it.
 #[derive(Debug, Default)]
 struct Slot {
-    busy: bool,
-    waiting: Option<Waiting>,
+    is_in_flight: bool,
+    queued: Option<QueuedAction>,
 }
 
 impl Executor {
-    /// Nothing to do yet. With `dry_run` nothing ever reaches the wire.
+    /// With `dry_run` it sends nothing.
     pub fn new(
-        apply: Apply,
+        applier: Applier,
         gate: Gate,
         config: ExecutorConfig,
         dry_run: bool,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
-            apply,
+            applier,
             gate,
             config,
             dry_run,
             metrics,
             queue: VecDeque::new(),
             slots: HashMap::new(),
-            under_way: JoinSet::new(),
+            in_flight: JoinSet::new(),
             tasks: HashMap::new(),
             unsent: VecDeque::new(),
-            waiting: 0,
+            queued: 0,
         }
     }
 
-    /// Whether more actions may be led to; when not, no more events should be taken.
+    /// Whether the queue has room. While it has none, take no more events.
     pub fn has_room(&self) -> bool {
-        self.waiting < self.config.queue
+        self.queued < self.config.queue
     }
 
-    /// How many actions wait, and how many are under way.
-    pub fn load(&self) -> (usize, usize) {
-        (self.waiting, self.under_way.len())
+    pub fn queued(&self) -> usize {
+        self.queued
     }
 
-    /// Takes a decision. An older one for the same target that still waits is superseded.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Queues an action. It supersedes an older one for the same target that has not been sent.
     pub fn submit(&mut self, decision: Decision) {
         self.metrics.action_queued(decision.action.verb);
         if decision.action.is_leader_only() && !self.gate.is_open() {
-            return self.put_aside(decision, Outcome::Dropped);
+            return self.finish_unsent(decision, Outcome::Dropped);
         }
         if self.dry_run {
-            return self.put_aside(decision, Outcome::DryRun);
+            return self.finish_unsent(decision, Outcome::DryRun);
         }
         let action = &decision.action;
         let target = (action.cluster.clone(), action.kind, action.object.clone());
         let slot = self.slots.entry(target.clone()).or_default();
-        let old = slot.waiting.replace(Waiting { decision, since: Instant::now() });
-        match old {
-            Some(old) => self.put_aside(old.decision, Outcome::Superseded),
+        let superseded = slot.queued.replace(QueuedAction { decision, since: Instant::now() });
+        match superseded {
+            Some(old) => self.finish_unsent(old.decision, Outcome::Superseded),
             None => {
-                self.waiting += 1;
-                if !slot.busy {
+                self.queued += 1;
+                if !slot.is_in_flight {
                     self.queue.push_back(target);
                 }
             }
         }
-        self.launch();
+        self.start_queued();
     }
 
-    fn put_aside(&mut self, decision: Decision, outcome: Outcome) {
+    fn finish_unsent(&mut self, decision: Decision, outcome: Outcome) {
         let (waited, took) = (Duration::ZERO, Duration::ZERO);
-        self.unsent.push_back(Finished { decision, outcome, waited, took, tries: 0 });
+        self.unsent.push_back(FinishedAction { decision, outcome, waited, took, attempts: 0 });
     }
 
-    /// Starts what may start.
-    fn launch(&mut self) {
-        while self.under_way.len() < self.config.parallel
+    /// Starts queued actions, as many as may run in parallel.
+    fn start_queued(&mut self) {
+        while self.in_flight.len() < self.config.parallel
             && let Some(target) = self.queue.pop_front()
         {
             let Some(slot) = self.slots.get_mut(&target) else { continue };
-            let Some(Waiting { decision, since }) = slot.waiting.take() else { continue };
-            slot.busy = true;
-            self.waiting -= 1;
+            let Some(QueuedAction { decision, since }) = slot.queued.take() else { continue };
+            slot.is_in_flight = true;
+            self.queued -= 1;
             let waited = since.elapsed();
             self.metrics.action_started(decision.action.verb, waited);
-            let (apply, gate, config) = (self.apply.clone(), self.gate.clone(), &self.config);
-            let tries = carry_out(apply, gate, config.clone(), self.metrics.clone(), decision);
-            let task = self.under_way.spawn(async move { Finished { waited, ..tries.await } });
+            let (applier, gate, config) = (self.applier.clone(), self.gate.clone(), &self.config);
+            let run = carry_out(applier, gate, config.clone(), self.metrics.clone(), decision);
+            let task = self.in_flight.spawn(async move { FinishedAction { waited, ..run.await } });
             self.tasks.insert(task.id(), target);
         }
-        self.metrics.queue(self.waiting, self.under_way.len());
+        self.metrics.set_queue(self.queued, self.in_flight.len());
     }
 
-    /// The next fate. Never resolves while nothing is under way. Cancel-safe.
-    pub async fn finished(&mut self) -> Finished {
+    /// The next action that ends. Never resolves while there is none in flight. Cancel-safe.
+    pub async fn next_finished(&mut self) -> FinishedAction {
         if !self.unsent.is_empty() {
-            // They are ready at once: others must get their turn nevertheless.
+            // These are ready at once: yield now and then, so that other tasks get their turn.
             tokio::task::coop::consume_budget().await;
         }
         if let Some(unsent) = self.unsent.pop_front() {
             return unsent;
         }
         loop {
-            match self.under_way.join_next_with_id().await {
+            match self.in_flight.join_next_with_id().await {
                 None => std::future::pending().await,
                 Some(Ok((id, finished))) => {
-                    self.land(id);
+                    self.release_target(id);
                     return finished;
                 }
-                // A task that broke off tells nothing; the machine's own time-out takes it up.
-                Some(Err(error)) => self.land(error.id()),
+                // The task panicked, and its outcome is unknown. The machine's time-out for actions
+                // in flight covers that.
+                Some(Err(error)) => self.release_target(error.id()),
             }
         }
     }
 
-    fn land(&mut self, task: tokio::task::Id) {
+    fn release_target(&mut self, task: tokio::task::Id) {
         let Some(target) = self.tasks.remove(&task) else { return };
         if let Some(slot) = self.slots.get_mut(&target) {
-            slot.busy = false;
-            if slot.waiting.is_some() {
+            slot.is_in_flight = false;
+            if slot.queued.is_some() {
                 self.queue.push_back(target);
             } else {
                 self.slots.remove(&target);
             }
         }
-        self.launch();
+        self.start_queued();
     }
 
-    /// Gives up what has not reached the wire yet. How many actions that were.
-    pub fn clear(&mut self) -> usize {
-        let cleared = std::mem::take(&mut self.waiting);
+    /// Drops every action that has not been sent. Returns their number.
+    pub fn drop_queued(&mut self) -> usize {
         self.queue.clear();
         self.slots.retain(|_, slot| {
-            slot.waiting = None;
-            slot.busy
+            slot.queued = None;
+            slot.is_in_flight
         });
-        cleared
+        std::mem::take(&mut self.queued)
     }
 }
 
-/// Why a try ended without success.
-enum Ended {
-    /// The gate is closed: not tried.
-    Gate,
+/// Why the attempts at an action ended without success.
+enum AttemptError {
+    /// This instance may not write: not attempted.
+    GateClosed,
     Failed(CallError),
 }
 
 async fn carry_out(
-    apply: Apply,
+    applier: Applier,
     gate: Gate,
     config: ExecutorConfig,
     metrics: Arc<Metrics>,
     decision: Decision,
-) -> Finished {
+) -> FinishedAction {
     let began = Instant::now();
     let action = &decision.action;
-    let tries = std::sync::atomic::AtomicU32::new(0);
-    let longest = Duration::from_millis(config.backoff_max_ms);
-    let one_try = || async {
+    let attempts = AtomicU32::new(0);
+    let pause_max = Duration::from_millis(config.backoff_max_ms);
+    let attempt = || async {
         if action.is_leader_only() && !gate.is_open() {
-            return Err(Ended::Gate);
+            return Err(AttemptError::GateClosed);
         }
-        if tries.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 0 {
+        if attempts.fetch_add(1, Ordering::Relaxed) > 0 {
             metrics.action_retried(action.verb);
         }
-        apply.carry_out(action, || gate.is_open()).await.map_err(Ended::Failed)
+        applier.apply(action, || gate.is_open()).await.map_err(AttemptError::Failed)
     };
     let pauses = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(config.backoff_first_ms))
-        .with_max_delay(longest)
+        .with_max_delay(pause_max)
         .with_max_times(config.tries.saturating_sub(1))
         .with_jitter();
-    let again = |ended: &Ended| match ended {
-        Ended::Gate => false,
-        // A server that wants to be left alone for longer is the machine's to come back to.
-        Ended::Failed(error) => {
-            error.class() == Class::Backoff && error.retry_after().is_none_or(|a| a <= longest)
+    let is_retried = |error: &AttemptError| match error {
+        AttemptError::GateClosed => false,
+        // A Retry-After beyond the longest pause is left to the machine, which waits without
+        // blocking the target.
+        AttemptError::Failed(error) => {
+            error.class() == ErrorClass::Backoff
+                && error.retry_after().is_none_or(|after| after <= pause_max)
         }
     };
-    let pause = |ended: &Ended, pause: Option<Duration>| match ended {
-        Ended::Failed(error) => pause.map(|p| error.retry_after().unwrap_or(p)),
-        Ended::Gate => pause,
+    let pause = |error: &AttemptError, pause: Option<Duration>| match error {
+        AttemptError::Failed(error) => pause.map(|p| error.retry_after().unwrap_or(p)),
+        AttemptError::GateClosed => pause,
     };
-    let outcome = match one_try.retry(pauses).when(again).adjust(pause).await {
+    let outcome = match attempt.retry(pauses).when(is_retried).adjust(pause).await {
         Ok(outcome) => outcome,
-        Err(Ended::Gate) => Outcome::Dropped,
-        Err(Ended::Failed(error)) => apply::outcome(&error),
+        Err(AttemptError::GateClosed) => Outcome::Dropped,
+        Err(AttemptError::Failed(error)) => apply::outcome(&error),
     };
-    let tries = tries.into_inner();
-    let took = if tries == 0 { Duration::ZERO } else { began.elapsed() };
-    Finished { decision, outcome, waited: Duration::ZERO, took, tries }
+    let attempts = attempts.into_inner();
+    let took = if attempts == 0 { Duration::ZERO } else { began.elapsed() };
+    FinishedAction { decision, outcome, waited: Duration::ZERO, took, attempts }
 }

@@ -1,35 +1,43 @@
-//! throughline: carries tunnel-connector liveness from project control planes to the edge.
+//! throughline: carries the liveness of tunnel connectors from project control planes to the edge.
 //!
-//! The code map, in the order data flows:
+//! The code map, in the order data flows.
 //!
-//! - [`config`]: what a live run is told: clusters, roles, timings
+//! A live run:
+//!
+//! - [`config`]: the configuration, from a YAML file and flags
 //! - [`logging`]: the log for people, as text or JSON
-//! - [`run`]: the whole program, live: the loop, start-up, shutdown
-//! - `engine`: the machine, the executor and the event log, as a run and a single look share them
-//! - [`client`]: clusters as they are reached: requests with time-outs, errors sorted
+//! - [`run`]: the whole program: start, the loop, shutdown
+//! - `engine`: machine, executor and event log together, shared by a live run and a single look
+//! - [`client`]: connections to clusters: requests, time-outs, classified errors
 //! - [`watch`]: one watch of one kind in one cluster → events
-//! - [`clock`]: the shell's clock, which only goes forward
-//! - [`core`]: the pure machine: events in, actions out; no clock, no I/O
-//! - [`executor`]: the only writer: queue, per-object order, retries, fates
-//! - [`leader`]: who mirrors and deletes: election on a Lease
-//! - [`gate`]: asked before leader-only work
-//! - [`apply`]: one action → one API request; what came back → one outcome
-//! - [`orphans`]: orphaned routes, looked for and deleted once by hand; and brought back
-//! - [`trace`]: where a connector is stuck, and why; from the clusters, an instance or a log
-//! - [`check`]: whether throughline can work here: rights, kinds, Lease, Envoy Gateway, carrier
-//! - [`record`]: the watches alone, written to an event log
-//! - [`narrate`]: the log lines that people read
+//! - [`clock`]: monotonic wall-clock time for events
+//! - [`core`]: the pure machine, events → actions; no clock, no I/O. In it `contract` (what goes in
+//!   and out), `data`, `status` (JSON, liveness, digest), one folder for the tables and rules of each
+//!   tier (`upstream`, `hub`, `edge`, `orphans`), and `view` (state for people)
+//! - [`leader`]: leader election on a Lease: which instance mirrors and deletes
+//! - [`executor`]: the only writer: the queue, order per object, retries, outcomes
+//! - [`apply`]: one action → one API request → one outcome
+//!
+//! What a live run reports:
+//!
+//! - [`run_log`]: log lines for actions and notes
 //! - [`events`]: Kubernetes Events on the objects concerned, deduplicated as client-go does
-//! - [`live_log`]: the event log of a live run, written beside the loop: rotated, redacted
-//! - [`metrics`]: what is counted, for Prometheus and the probes
+//! - [`metrics`]: counters and gauges for Prometheus
 //! - [`admin`]: probes, metrics and state over HTTP
-//! - [`event_log`]: events from, and to, a file: the versioned JSON-lines format
-//! - [`world`]: clusters in memory that behave as API servers do where it matters
-//! - [`front`]: the world's clusters over HTTP, by the API server's protocol
-//! - [`replay`]: a recorded log, driven through the machine: verify or what-if
-//! - [`outage`]: what users saw: when an edge answered 503 for a connector that was up
-//! - [`report`]: text, JSON and HTML pictures of a replay; the story of a live run
-//! - [`demo`]: a log played into served clusters, with the real run pointed at them
+//! - [`event_log`]: the versioned JSON-lines format: reading, writing, redaction
+//! - [`live_log`]: the event log of a live run: written outside the loop, rotated
+//!
+//! Other commands:
+//!
+//! - [`check`]: whether throughline can run here: rights, kinds, Lease, Envoy Gateway, carrier
+//! - [`trace`]: where a connector is stuck and why, from clusters, an instance or an event log
+//! - [`record`]: watches only, written to an event log
+//! - [`orphans`]: orphaned routes: list, delete once, restore
+//! - [`sim`]: clusters in memory, the carrier, and `sim::apiserver`, which serves them over HTTP
+//! - [`replay`]: drives a recorded log through the machine: verify or what-if
+//! - [`outage`]: when an edge answered 503 for a connector that was online
+//! - [`report`]: a replay as text, JSON or HTML; the story of a live run
+//! - [`demo`]: plays a log into served in-memory clusters and runs the controller against them
 
 pub mod admin;
 pub mod apply;
@@ -43,19 +51,17 @@ mod engine;
 pub mod event_log;
 pub mod events;
 pub mod executor;
-pub mod front;
-pub mod gate;
 pub mod leader;
 pub mod live_log;
 pub mod logging;
 pub mod metrics;
-pub mod narrate;
 pub mod orphans;
 pub mod outage;
 pub mod record;
 pub mod replay;
 pub mod report;
 pub mod run;
+pub mod run_log;
+pub mod sim;
 pub mod trace;
 pub mod watch;
-pub mod world;

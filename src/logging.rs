@@ -1,4 +1,4 @@
-//! The log for people and their machines, on standard error.
+//! The log for people and log collectors, on standard error.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -11,19 +11,19 @@ use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::clock::wall;
+use crate::clock::wall_clock_now;
 use crate::config::{LogConfig, LogFormat};
 
-/// What libraries say is told by our own lines already. kube's client calls every failed request an
-/// error, the ones that are made again, too.
-const QUIET: &str = "kube_client=error,kube_client::client::builder=off,hyper=error,tower=error,\
+/// Our own lines already say what the libraries' would. kube's client logs every failed request as
+/// an error, even one that is retried.
+const LIBRARY_LEVELS: &str = "kube_client=error,kube_client::client::builder=off,hyper=error,tower=error,\
                      h2=error,rustls=error";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Starts logging, once a process. `RUST_LOG` goes before the configuration's level.
+/// Starts logging; to be called once. `RUST_LOG` overrides the configured level.
 ///
 /// # Errors
-/// The level, or `RUST_LOG`, can't be used, or logging was started before.
+/// The level or `RUST_LOG` is invalid, or logging was started before.
 pub fn init(config: &LogConfig) -> anyhow::Result<()> {
     let filter = match std::env::var(EnvFilter::DEFAULT_ENV) {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(&text)
@@ -37,13 +37,13 @@ pub fn init(config: &LogConfig) -> anyhow::Result<()> {
         LogFormat::Json => false,
     };
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let look = if text { Look::Text { colour } } else { Look::Json };
-    tracing::subscriber::set_global_default(subscriber(filter, look, io::stderr))
-        .context("starting the log")
+    let style = if text { LineStyle::Text { colour } } else { LineStyle::Json };
+    tracing::subscriber::set_global_default(subscriber(filter, style, io::stderr))
+        .context("cannot start logging")
 }
 
-/// What `level` lets through. A level alone quietens the libraries; one that names targets is taken
-/// as it is.
+/// The filter for `level`. A bare level keeps the libraries quiet; one that names targets is used
+/// unchanged.
 ///
 /// # Errors
 /// Says what was found and what is accepted.
@@ -51,36 +51,41 @@ pub fn filter(level: &str) -> Result<EnvFilter, String> {
     let accepted =
         || format!("found {level:?}; accepted: {}, or target=level,…", LEVELS.join(", "));
     let is_level = |text: &str| LEVELS.contains(&text.to_ascii_lowercase().as_str());
-    // Else a misspelt level would be taken for the name of a target.
+    // EnvFilter would take a misspelt level for the name of a target.
     if !level.split(',').all(|part| part.contains('=') || is_level(part.trim())) {
         return Err(accepted());
     }
     let quiet = match level.trim().to_ascii_lowercase().as_str() {
-        one @ ("warn" | "info" | "debug" | "trace") => format!("{one},{QUIET}"),
+        one @ ("warn" | "info" | "debug" | "trace") => format!("{one},{LIBRARY_LEVELS}"),
         "error" => "error,kube_client::client::builder=off".to_owned(),
         _ => level.to_owned(),
     };
     EnvFilter::try_new(quiet).map_err(|error| format!("{} ({error})", accepted()))
 }
 
-/// How the lines look.
 #[derive(Clone, Copy, Debug)]
-enum Look {
+enum LineStyle {
     Text { colour: bool },
     Json,
 }
 
-fn subscriber<W>(filter: EnvFilter, look: Look, writer: W) -> Box<dyn Subscriber + Send + Sync>
+fn subscriber<W>(
+    filter: EnvFilter,
+    style: LineStyle,
+    writer: W,
+) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    match look {
-        Look::Text { colour } => Box::new(lines.with_ansi(colour).event_format(Text).finish()),
-        Look::Json => Box::new(
+    match style {
+        LineStyle::Text { colour } => {
+            Box::new(lines.with_ansi(colour).event_format(TextFormat).finish())
+        }
+        LineStyle::Json => Box::new(
             lines
                 .with_ansi(false)
-                .with_timer(Utc)
+                .with_timer(UtcTime)
                 .json()
                 .flatten_event(true)
                 .with_current_span(false)
@@ -91,18 +96,18 @@ where
 }
 
 /// RFC 3339 in UTC, with milliseconds.
-struct Utc;
+struct UtcTime;
 
-impl FormatTime for Utc {
+impl FormatTime for UtcTime {
     fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
-        write!(w, "{}", wall())
+        write!(w, "{}", wall_clock_now())
     }
 }
 
 /// Time, level, message, fields.
-struct Text;
+struct TextFormat;
 
-impl<S, N> FormatEvent<S, N> for Text
+impl<S, N> FormatEvent<S, N> for TextFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -124,7 +129,7 @@ where
         let ansi = writer.has_ansi_escapes();
         let (dim, lit, plain) = if ansi { ("\x1b[2m", "\x1b[", "\x1b[0m") } else { ("", "", "") };
         write!(writer, "{dim}")?;
-        Utc.format_time(&mut writer)?;
+        UtcTime.format_time(&mut writer)?;
         write!(writer, "{plain} ")?;
         match ansi {
             true => write!(writer, "{lit}{colour}m{level:<5}{plain} ")?,
@@ -140,7 +145,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::core::time::UnixMillis;
+    use crate::core::data::time::UnixMillis;
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -155,11 +160,11 @@ mod tests {
         }
     }
 
-    fn logged(level: &str, look: Look, tell: impl FnOnce()) -> String {
+    fn logged(level: &str, style: LineStyle, log: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
-        let subscriber = subscriber(filter(level).unwrap(), look, move || writer.clone());
-        tracing::subscriber::with_default(subscriber, tell);
+        let subscriber = subscriber(filter(level).unwrap(), style, move || writer.clone());
+        tracing::subscriber::with_default(subscriber, log);
         String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
     }
 
@@ -174,23 +179,23 @@ mod tests {
     }
 
     #[test]
-    fn text_is_time_level_message_fields() {
-        let out = logged("info", Look::Text { colour: false }, one_of_each);
+    fn a_text_line_is_time_level_message_fields() {
+        let out = logged("info", LineStyle::Text { colour: false }, one_of_each);
         let (time, rest) = out.split_once(' ').unwrap();
         assert!(UnixMillis::parse_rfc3339(time).is_some() && time.len() == 24, "{time}");
         assert_eq!(rest, "INFO  mirrored cluster=hub tries=2\n");
     }
 
     #[test]
-    fn colours_are_there_when_they_are_asked_for_alone() {
-        assert!(!logged("info", Look::Text { colour: false }, one_of_each).contains('\x1b'));
-        let out = logged("info", Look::Text { colour: true }, one_of_each);
+    fn colours_are_used_only_when_enabled() {
+        assert!(!logged("info", LineStyle::Text { colour: false }, one_of_each).contains('\x1b'));
+        let out = logged("info", LineStyle::Text { colour: true }, one_of_each);
         assert!(out.contains("\x1b[32mINFO \x1b[0m mirrored"), "{out:?}");
     }
 
     #[test]
     fn json_is_one_flat_object_a_line() {
-        let out = logged("info", Look::Json, one_of_each);
+        let out = logged("info", LineStyle::Json, one_of_each);
         let line: serde_json::Value = serde_json::from_str(&out).unwrap();
         let time = line["timestamp"].as_str().unwrap();
         assert!(UnixMillis::parse_rfc3339(time).is_some() && time.len() == 24, "{time}");
@@ -201,16 +206,16 @@ mod tests {
     }
 
     #[test]
-    fn targets_that_are_named_are_let_through() {
-        let look = Look::Text { colour: false };
-        let out = logged("warn,kube_client=warn", look, one_of_each);
+    fn named_targets_are_logged() {
+        let style = LineStyle::Text { colour: false };
+        let out = logged("warn,kube_client=warn", style, one_of_each);
         assert_eq!(out.lines().count(), 2, "{out}");
-        assert_eq!(logged("debug", look, one_of_each).lines().count(), 2);
-        assert_eq!(logged("off", look, one_of_each), "");
+        assert_eq!(logged("debug", style, one_of_each).lines().count(), 2);
+        assert_eq!(logged("off", style, one_of_each), "");
     }
 
     #[test]
-    fn a_misspelt_level_is_no_target() {
+    fn a_misspelt_level_is_not_taken_for_a_target() {
         for bad in ["inof", "", "info,throughline", "throughline=loud", "info,,debug"] {
             let error = filter(bad).map(|f| f.to_string()).unwrap_err();
             assert!(error.contains(&format!("{bad:?}")) && error.contains("trace"), "{error}");

@@ -1,4 +1,4 @@
-//! The command line; exit codes.
+//! The `throughline` program: runs a command and sets the exit code.
 
 mod cli;
 
@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     match cli::run(cli::Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            // A log's error tells its cause itself; of others the causes are told in a row.
+            // A log error already includes its cause; for other errors, print the chain.
             if error.is::<throughline::event_log::LogError>() {
                 eprintln!("throughline: {error}");
             } else {

@@ -1,6 +1,5 @@
-//! The watches of a live run, written to an event log and nothing else: no machine, no executor, no
-//! request but lists and watches. What it writes replays as a what-if, by the settings of the
-//! configuration.
+//! Records the watches of a live run in an event log, without a machine or an executor: the only
+//! requests are lists and watches. The log replays as a what-if with the configuration's settings.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,96 +10,96 @@ use anyhow::{Context, bail};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::client::Cluster;
+use crate::client::ClusterClient;
 use crate::clock::Clock;
 use crate::config::{Config, EventLogConfig};
-use crate::core::event::{Event, Happened};
-use crate::core::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::contract::event::{Event, EventKind};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::engine;
 use crate::event_log::Header;
-use crate::live_log::LiveLog;
+use crate::live_log::{LiveLog, numbered};
 use crate::metrics::Metrics;
-use crate::run::kinds_watched;
 
-/// What is still to be written at the end may take so long.
+/// The longest that writing the rest of the log may take at the end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A recording that runs.
-pub struct Recording {
+/// A running recording.
+pub struct WatchRecorder {
     log: LiveLog,
     file: PathBuf,
     keep: u32,
     clock: Clock,
     metrics: Arc<Metrics>,
-    events: mpsc::Receiver<Happened>,
+    events: mpsc::Receiver<EventKind>,
     watches: JoinSet<()>,
-    tally: Tally,
+    stats: RecordingStats,
 }
 
-impl std::fmt::Debug for Recording {
+impl std::fmt::Debug for WatchRecorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recording").field("file", &self.file).finish_non_exhaustive()
+        f.debug_struct("WatchRecorder").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
-/// What was recorded so far.
+/// Numbers about a recording so far.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
-    /// Events written, or about to be.
+pub struct RecordingStats {
     pub events: u64,
-    /// Connectors that are known now, in all clusters together.
+    /// The connectors that exist now, in all clusters.
     pub connectors: BTreeSet<(ClusterName, ObjectKey)>,
-    /// Watches, in all clusters together.
+    /// The number of watches, in all clusters.
     pub watches: usize,
     /// How often a watch was lost.
     pub losses: u64,
-    /// Watches that show nothing now: not listed yet, or lost.
-    pub dark: BTreeSet<(ClusterName, Kind)>,
+    /// Watches that are not live now: not listed yet, or lost.
+    pub not_live: BTreeSet<(ClusterName, Kind)>,
 }
 
-impl Tally {
-    fn take(&mut self, what: &Happened) {
+impl RecordingStats {
+    fn count(&mut self, kind: &EventKind) {
         self.events += 1;
-        match what {
-            Happened::Listed { cluster, object } | Happened::Applied { cluster, object }
+        match kind {
+            EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object }
                 if object.kind() == Kind::Connector =>
             {
                 self.connectors.insert((cluster.clone(), object.meta.key()));
             }
-            Happened::Deleted { cluster, object } if object.kind() == Kind::Connector => {
+            EventKind::Deleted { cluster, object } if object.kind() == Kind::Connector => {
                 self.connectors.remove(&(cluster.clone(), object.meta.key()));
             }
-            Happened::ListStarted { cluster, kind: Kind::Connector } => {
+            EventKind::ListStarted { cluster, kind: Kind::Connector } => {
                 self.connectors.retain(|(at, _)| at != cluster);
             }
-            Happened::ListFinished { cluster, kind } | Happened::WatchResumed { cluster, kind } => {
-                self.dark.remove(&(cluster.clone(), *kind));
+            EventKind::ListFinished { cluster, kind }
+            | EventKind::WatchResumed { cluster, kind } => {
+                self.not_live.remove(&(cluster.clone(), *kind));
             }
-            Happened::WatchLost { cluster, kind, .. } => {
+            EventKind::WatchLost { cluster, kind, .. } => {
                 self.losses += 1;
-                self.dark.insert((cluster.clone(), *kind));
+                self.not_live.insert((cluster.clone(), *kind));
             }
             _ => {}
         }
     }
 }
 
-impl Recording {
-    /// Begins to watch what a live run with this configuration would watch, and writes it to `log`.
+impl WatchRecorder {
+    /// Starts the watches that a live run with this configuration would start, and writes their
+    /// events to `log`.
     ///
     /// # Errors
-    /// The event log can't be had, or there is one of that name already.
+    /// The event log can't be created, or the file exists already.
     pub fn start(config: &Config, log: &EventLogConfig) -> anyhow::Result<Self> {
         let file = log.file.clone().context("a recording needs a file to write to")?;
         refuse_existing(&file)?;
         let (settings, metrics) = (config.settings(), Arc::new(Metrics::new()));
-        let clusters = engine::clusters(config, &metrics);
-        let header = Header { recorded: true, ..engine::header(&clusters, &settings) };
+        let clusters = engine::cluster_clients(config, &metrics);
+        let header = Header { recorded: true, ..engine::log_header(&clusters, &settings) };
         let started = LiveLog::start(log, &header, metrics.clone())?;
         let (bus, events) = mpsc::channel(config.watch.queue);
-        let kinds = |cluster: &Cluster| kinds_watched(cluster.roles(), &settings);
-        let watches = engine::watch(&clusters, config, kinds, &bus, &metrics);
-        let dark = engine::watched(&clusters, kinds);
+        let kinds = |cluster: &ClusterClient| settings.kinds_watched(cluster.roles());
+        let watches = engine::start_watches(&clusters, config, kinds, &bus, &metrics);
+        let not_live = engine::watched_kinds(&clusters, kinds);
         Ok(Self {
             log: started.context("a recording needs an event log")?,
             file,
@@ -109,70 +108,60 @@ impl Recording {
             metrics,
             events,
             watches,
-            tally: Tally { watches: dark.len(), dark, ..Tally::default() },
+            stats: RecordingStats { watches: not_live.len(), not_live, ..Default::default() },
         })
     }
 
-    /// Takes the next thing that happens. Nothing is lost when this is given up while it waits.
+    /// Records the next event. Cancel-safe.
     pub async fn next(&mut self) {
         match self.events.recv().await {
-            Some(what) => self.take(what),
-            // The watches end with this alone.
+            Some(kind) => self.record(kind),
+            // The watches end only when `finish` shuts them down.
             None => std::future::pending().await,
         }
     }
 
-    fn take(&mut self, what: Happened) {
-        self.tally.take(&what);
-        self.log.event(&Event { at: self.clock.now(), what });
+    fn record(&mut self, kind: EventKind) {
+        self.stats.count(&kind);
+        self.log.event(&Event { at: self.clock.now(), kind });
     }
 
-    /// What was recorded so far.
-    pub fn tally(&self) -> &Tally {
-        &self.tally
+    pub fn stats(&self) -> &RecordingStats {
+        &self.stats
     }
 
-    /// The bytes of the log's files, of those that are kept, as far as they are written.
+    /// The size of the log's files, those that rotation keeps included.
     pub fn bytes(&self) -> u64 {
         bytes(&self.file, self.keep)
     }
 
-    /// Stops watching, and writes what is still to be written. Gives what was recorded, the bytes of
-    /// its files, and how many lines the disk did not take.
-    pub async fn finish(mut self) -> (Tally, u64, u64) {
+    /// Stops the watches and writes the rest of the log. Returns the numbers, the size of the files,
+    /// and how many lines could not be written.
+    pub async fn finish(mut self) -> (RecordingStats, u64, u64) {
         self.watches.shutdown().await;
-        while let Ok(what) = self.events.try_recv() {
-            self.take(what);
+        while let Ok(kind) = self.events.try_recv() {
+            self.record(kind);
         }
-        engine::end(self.log, GRACE).await;
-        (self.tally, bytes(&self.file, self.keep), self.metrics.log_lines_lost_so_far())
+        engine::finish_log(self.log, GRACE).await;
+        (self.stats, bytes(&self.file, self.keep), self.metrics.log_lines_lost())
     }
 }
 
-/// The name of a part that was rotated away.
-fn part(file: &Path, number: u32) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{number}"));
-    name.into()
-}
-
 fn bytes(file: &Path, keep: u32) -> u64 {
-    let parts = (1..=keep).map(|number| part(file, number));
-    std::iter::once(file.to_owned())
-        .chain(parts)
-        .map_while(|file| std::fs::metadata(file).ok())
+    (0..=keep)
+        .map_while(|number| std::fs::metadata(numbered(file, number)).ok())
         .map(|metadata| metadata.len())
         .sum()
 }
 
-/// A log that is there is somebody's evidence. Pipes and devices are written to as they are.
+/// An existing log may be evidence: it is never overwritten. Pipes and devices are written to.
 fn refuse_existing(file: &Path) -> anyhow::Result<()> {
-    let is_log = |file: &Path| std::fs::metadata(file).is_ok_and(|m| m.is_file());
-    for taken in [file.to_owned(), part(file, 1)] {
-        if is_log(&taken) {
+    let is_file = |file: &Path| std::fs::metadata(file).is_ok_and(|m| m.is_file());
+    for taken in [0, 1].map(|number| numbered(file, number)) {
+        if is_file(&taken) {
             bail!(
-                "{} is there already, and a recording overwrites nothing: give another file, or \
-                 move that one away",
+                "{} exists, and a recording overwrites nothing: choose another file, or move that \
+                 one away",
                 taken.display()
             );
         }

@@ -1,7 +1,7 @@
 //! The whole program, live: watches → bus → machine → executor → outcomes → machine.
 //!
-//! One task owns the machine and turns this loop; it sleeps until an event, an outcome, a deadline
-//! or a question comes. Everything that enters and leaves the machine goes to the event log.
+//! One task owns the machine and runs this loop. It sleeps until there is an event, an outcome, a
+//! deadline or a query. Everything that enters and leaves the machine goes to the event log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,33 +13,35 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use crate::admin::{self, Query};
-use crate::client::Cluster;
+use crate::client::ClusterClient;
 use crate::config::Config;
-use crate::core::event::Happened;
-use crate::core::ids::{Kind, Role};
-use crate::core::settings::{OrphanMode, Settings};
+use crate::core::contract::event::EventKind;
+use crate::core::data::ids::Role;
 use crate::core::view::View;
 use crate::engine::Engine;
 use crate::events::{Recorder, Reporter};
-use crate::gate::{Gate, GateKeeper};
-use crate::leader::{Leader, identity, lease::Lease};
-use crate::metrics::Levels;
-use crate::narrate::{Listen, Narrator};
+use crate::leader::gate::{Gate, GateKeeper};
+use crate::leader::{LeaderElection, identity, lease::LeaseClient};
+use crate::metrics::MachineCounts;
+use crate::run_log::{Observer, RunLog};
 
-/// Questions that may wait for the loop.
-const QUERIES: usize = 16;
+/// The queue of queries from the admin port.
+const QUERIES_MAX: usize = 16;
 
-/// The Lease is tried to be released for so long, also when the grace period is used up.
-const RELEASE: Duration = Duration::from_millis(500);
+/// The least time for releasing the Lease, also when the grace period is over.
+const RELEASE_MIN: Duration = Duration::from_millis(500);
 
-/// At the end, Events are still sent for so long.
-const EVENTS: Duration = Duration::from_millis(500);
+/// The longest that a stopping run still sends Kubernetes Events.
+const LAST_EVENTS_MAX: Duration = Duration::from_millis(500);
+
+/// The least time for writing the rest of the event log, also when the grace period is over.
+const LOG_MIN: Duration = Duration::from_millis(500);
 
 /// A live run.
 pub struct Run {
     config: Config,
     engine: Engine,
-    /// Opens the gate; absent when there is no election.
+    /// Opens the gate; `None` without an election.
     keeper: Option<GateKeeper>,
 }
 
@@ -49,22 +51,23 @@ impl std::fmt::Debug for Run {
     }
 }
 
-/// Runs until `stop` turns true, then ends what is under way.
+/// Runs until `stop` turns true, then finishes the writes in flight.
 ///
 /// # Errors
-/// The admin port or the event log can't be had. A cluster that can't be reached is no error.
+/// The admin port is taken, or the event log can't be created. A cluster that can't be reached is
+/// not an error.
 pub async fn run(config: Config, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
     Run::new(config, Vec::new())?.until(stop).await
 }
 
 impl Run {
-    /// A run that has not begun. `listeners` hear everything, beside the log.
+    /// Prepares a run. `observers` see everything that the log for people is written from.
     ///
     /// # Errors
-    /// The event log can't be had.
-    pub fn new(config: Config, mut listeners: Vec<Box<dyn Listen>>) -> anyhow::Result<Self> {
+    /// The event log can't be created.
+    pub fn new(config: Config, mut observers: Vec<Box<dyn Observer>>) -> anyhow::Result<Self> {
         let mut settings = config.settings();
-        // Nothing arrives anywhere in a dry run: nothing to nudge for.
+        // In a dry run no mirrored value ever reaches an edge, so every one would be nudged.
         settings.mirror.nudge &= !config.dry_run;
         let (gate, keeper) = if config.election_cluster().is_some() {
             let (gate, keeper) = Gate::closed();
@@ -72,21 +75,21 @@ impl Run {
         } else {
             (Gate::always_open(), None)
         };
-        listeners.push(Box::new(Narrator::default()));
-        let engine = Engine::new(&config, settings, gate, &config.event_log, listeners)?;
+        observers.push(Box::new(RunLog::new(&settings)));
+        let engine = Engine::new(&config, settings, gate, &config.event_log, observers)?;
         Ok(Self { config, engine, keeper })
     }
 
     /// Runs until `stop` turns true.
     ///
     /// # Errors
-    /// The admin port can't be had.
+    /// The admin port is taken.
     pub async fn until(mut self, mut stop: watch::Receiver<bool>) -> anyhow::Result<()> {
         let (bus, mut events) = mpsc::channel(self.config.watch.queue);
-        let (ask, mut queries) = mpsc::channel(QUERIES);
+        let (queries, mut asked) = mpsc::channel(QUERIES_MAX);
         let address = self.config.admin.address;
         let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
-            format!("listening on {address} (admin.address): choose another one, or port 0 for any")
+            format!("cannot listen on {address} (admin.address): choose another port, or 0 for any free one")
         })?;
         let address = listener.local_addr().context("the admin port's address")?;
         info!(%address, "admin port listening");
@@ -95,44 +98,46 @@ impl Run {
             let _ = stopping.wait_for(|stop| *stop).await;
         };
         let (access, metrics) = (self.config.admin.state, self.engine.metrics.clone());
-        let admin = tokio::spawn(admin::serve(listener, access, metrics, ask, stopped));
+        let admin = tokio::spawn(admin::serve(listener, access, metrics, queries, stopped));
         let settings = self.engine.machine.settings();
-        let kinds = |cluster: &Cluster| kinds_watched(cluster.roles(), settings);
-        let mut watches = self.engine.watch(&self.config, kinds, &bus);
+        let kinds = |cluster: &ClusterClient| settings.kinds_watched(cluster.roles());
+        let mut watches = self.engine.start_watches(&self.config, kinds, &bus);
         drop(bus);
-        let (tell, mut leadership) = mpsc::unbounded_channel();
-        let recording = self.start_events();
-        let leader = self.start_election(&tell, recording.as_ref().map(|(r, _)| r.clone()));
-        if leader.is_none() {
-            self.engine.metrics.leader(true);
-            self.engine.take(Happened::LeadershipAcquired);
+        let (leadership_changes, mut leadership) = mpsc::unbounded_channel();
+        let events_out = self.start_events();
+        let recorder = events_out.as_ref().map(|(recorder, _)| recorder.clone());
+        let election = self.start_election(&leadership_changes, recorder);
+        if election.is_none() {
+            self.engine.metrics.set_leader(true);
+            self.engine.handle_event(EventKind::LeadershipAcquired);
         }
 
         while !*stop.borrow() {
             let engine = &mut self.engine;
-            let due = engine.due();
+            let deadline = engine.deadline();
             tokio::select! {
-                Some(what) = events.recv(), if engine.executor.has_room() => engine.take(what),
-                Some(what) = leadership.recv() => engine.take(what),
-                finished = engine.executor.finished() => engine.finished(finished),
-                () = due => engine.take(Happened::TimedOut),
-                Some(query) = queries.recv() => answer(engine, query),
+                Some(kind) = events.recv(), if engine.executor.has_room() => engine.handle_event(kind),
+                Some(kind) = leadership.recv() => engine.handle_event(kind),
+                finished = engine.executor.next_finished() => engine.handle_finished(finished),
+                () = deadline => engine.handle_event(EventKind::TimedOut),
+                Some(query) = asked.recv() => answer(engine, query),
                 _ = stop.changed() => {}
             }
         }
 
         watches.shutdown().await;
-        self.finish(leader, leadership).await;
-        if let Some((recorder, workers)) = recording {
-            // What is left to send is sent, if that is soon.
+        self.finish(election, leadership).await;
+        if let Some((recorder, workers)) = events_out {
+            // The workers end once their queues are empty.
             drop(recorder);
-            let _ = tokio::time::timeout(EVENTS, workers.join_all()).await;
+            let _ = tokio::time::timeout(LAST_EVENTS_MAX, workers.join_all()).await;
         }
         admin.abort();
         Ok(())
     }
 
-    /// Leaves Events at the hub, at edges and where the Lease is; not in a dry run.
+    /// Posts Kubernetes Events to the hub, to edges and to the cluster of the Lease; not in a dry
+    /// run.
     fn start_events(&mut self) -> Option<(Recorder, JoinSet<()>)> {
         if self.config.dry_run || !self.config.events.enabled {
             return None;
@@ -145,94 +150,80 @@ impl Run {
         });
         let (recorder, workers) = Recorder::start(clusters, self.engine.metrics.clone());
         let settings = self.engine.machine.settings().clone();
-        self.engine.listen(Box::new(Reporter::new(recorder.clone(), settings)));
+        self.engine.add_observer(Box::new(Reporter::new(recorder.clone(), settings)));
         Some((recorder, workers))
     }
 
-    /// Takes part in the election, where there is one.
+    /// Joins the election, if one is configured.
     fn start_election(
         &mut self,
-        tell: &mpsc::UnboundedSender<Happened>,
-        events: Option<Recorder>,
-    ) -> Option<Leader> {
+        changes: &mpsc::UnboundedSender<EventKind>,
+        recorder: Option<Recorder>,
+    ) -> Option<LeaderElection> {
         let (keeper, cluster) = (self.keeper.take()?, self.config.election_cluster()?.clone());
-        let (rules, election) = (self.config.election_rules(), &self.config.leader_election);
-        let lease = Lease::new(
-            Arc::new(Cluster::new(cluster, self.engine.metrics.clone())),
+        let (timings, election) = (self.config.election_timings(), &self.config.leader_election);
+        let lease = LeaseClient::new(
+            Arc::new(ClusterClient::new(cluster, self.engine.metrics.clone())),
             election.lease_namespace.clone(),
             election.lease_name.clone(),
-            Duration::from_millis(rules.try_ms()),
-            events,
+            Duration::from_millis(timings.request_ms()),
+            recorder,
         );
-        let (tell, metrics) = (tell.clone(), self.engine.metrics.clone());
-        Some(Leader::start(lease, identity(), rules, keeper, tell, metrics))
+        let (changes, metrics) = (changes.clone(), self.engine.metrics.clone());
+        let orphans = self.engine.machine.settings().orphans.mode;
+        Some(LeaderElection::start(lease, identity(), timings, keeper, orphans, changes, metrics))
     }
 
-    /// Ends what is under way, within the grace period, and gives up the Lease after that.
+    /// Finishes the writes in flight within the grace period, then releases the Lease.
     async fn finish(
         mut self,
-        leader: Option<Leader>,
-        mut leadership: mpsc::UnboundedReceiver<Happened>,
+        election: Option<LeaderElection>,
+        mut leadership: mpsc::UnboundedReceiver<EventKind>,
     ) {
         let until = Instant::now() + Duration::from_millis(self.config.shutdown.grace_ms);
         let engine = &mut self.engine;
-        let waiting = engine.executor.clear();
-        let (_, under_way) = engine.executor.load();
-        info!(waiting, under_way, "stopping: what waits is given up, what is under way is ended");
-        while engine.executor.load().1 > 0 {
-            let Ok(finished) = timeout_at(until, engine.executor.finished()).await else {
-                let (_, abandoned) = engine.executor.load();
-                warn!(abandoned, "writes did not end within the grace period and are abandoned");
+        let waiting = engine.executor.drop_queued();
+        let under_way = engine.executor.in_flight();
+        info!(waiting, under_way, "stopping: dropping queued writes, finishing those in flight");
+        while engine.executor.in_flight() > 0 {
+            let Ok(finished) = timeout_at(until, engine.executor.next_finished()).await else {
+                let abandoned = engine.executor.in_flight();
+                warn!(abandoned, "stopping: writes did not finish within shutdown.graceMs");
                 break;
             };
-            engine.finished(finished);
-            engine.executor.clear();
+            engine.handle_finished(finished);
+            engine.executor.drop_queued();
         }
-        // A Lease whose holder still has writes on their way must run out.
-        if let Some(leader) = leader.filter(|_| engine.executor.load().1 == 0) {
-            leader.release(until.saturating_duration_since(Instant::now()).max(RELEASE)).await;
-            while let Ok(what) = leadership.try_recv() {
-                engine.take(what);
+        // While this instance still has writes in flight, its Lease must expire instead: nobody
+        // else may lead before they have ended.
+        if let Some(election) = election.filter(|_| engine.executor.in_flight() == 0) {
+            election
+                .release(until.saturating_duration_since(Instant::now()).max(RELEASE_MIN))
+                .await;
+            while let Ok(kind) = leadership.try_recv() {
+                engine.handle_event(kind);
             }
-            engine.executor.clear();
+            engine.executor.drop_queued();
         }
         let grace = until.saturating_duration_since(Instant::now());
-        self.engine.end(grace.max(Duration::from_millis(500))).await;
+        self.engine.finish_log(grace.max(LOG_MIN)).await;
         info!("stopped");
     }
 }
 
 fn answer(engine: &Engine, query: Query) {
     let machine = &engine.machine;
-    // Whoever asked may have gone.
+    // A dropped receiver is not an error: the HTTP request was cancelled.
     match query {
         Query::Ping(reply) => drop(reply.send(())),
-        Query::Levels(reply) => {
+        Query::Counts(reply) => {
             let phases = machine.phases();
-            drop(reply.send(Levels { phases, orphans: machine.orphan_counts() }));
+            drop(reply.send(MachineCounts { phases, orphans: machine.orphan_counts() }));
         }
         Query::State(reply) => {
-            // At rest the last event may be hours ago.
+            // Not the time of the last event, which may be hours ago.
             let view = View { at_ms: engine.clock.now(), ..machine.view() };
             drop(reply.send(Box::new(view)));
         }
     }
-}
-
-/// The kinds that matter in a cluster, by its roles.
-pub fn kinds_watched(roles: &[Role], settings: &Settings) -> Vec<Kind> {
-    let has = |role| roles.contains(&role);
-    let (upstream, hub, edge) = (has(Role::Upstream), has(Role::Downstream), has(Role::Edge));
-    let orphans = settings.orphans.mode != OrphanMode::Off;
-    let combined = upstream && (hub || edge);
-    Kind::ALL
-        .into_iter()
-        .filter(|kind| match kind {
-            Kind::Connector => true,
-            Kind::HttpProxy => edge,
-            Kind::Gateway => edge || (upstream && orphans),
-            Kind::HttpRoute => hub && orphans,
-            Kind::Namespace => upstream || combined,
-        })
-        .collect()
 }

@@ -1,4 +1,4 @@
-//! The admin port over TCP: probes, metrics, state, and what becomes of them when the loop is gone.
+//! The admin port over TCP: probes, metrics, state, and how they behave when the loop is gone.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,11 +15,12 @@ use std::time::Duration;
 use http::{Server, get};
 use stage::{Stage, status};
 use throughline::config::StateAccess;
-use throughline::core::action::{Action, Anomaly, AnomalyKind, Hop, Note, Noted, Stall, Verb};
-use throughline::core::event::Outcome;
-use throughline::core::ids::{ActionId, Kind, ObjectKey};
-use throughline::core::settings::Settings;
-use throughline::core::time::UnixMillis;
+use throughline::core::contract::action::{Action, Verb};
+use throughline::core::contract::event::Outcome;
+use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall};
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
+use throughline::core::data::time::UnixMillis;
 use throughline::metrics::Metrics;
 
 const OPEN: &str =
@@ -39,18 +40,18 @@ fn action(verb: Verb) -> Action {
         kind: Kind::Connector,
         object: ObjectKey::new("ns", "lab"),
         annotations: Vec::new(),
-        precondition: throughline::core::action::Precondition::default(),
+        precondition: throughline::core::contract::action::Precondition::default(),
         connectors: Vec::new(),
     }
 }
 
-fn note(what: Noted) -> Note {
-    Note { at: UnixMillis(1), what }
+fn note(kind: NoteKind) -> Note {
+    Note { at: UnixMillis(1), kind }
 }
 
 fn passed(hop: Hop, after_ms: Option<u64>) -> Note {
     let (cluster, connector) = ("hub".into(), ObjectKey::new("ns", "lab"));
-    note(Noted::HopPassed { cluster, connector, hop, online: true, after_ms })
+    note(NoteKind::HopPassed { cluster, connector, hop, online: true, after_ms })
 }
 
 fn stall(hop: Hop) -> Stall {
@@ -58,51 +59,56 @@ fn stall(hop: Hop) -> Stall {
     Stall { cluster: "hub".into(), connector, hop, since: UnixMillis(1), reason: "r".into() }
 }
 
-/// Something of everything.
+/// Updates every metric.
 fn count(metrics: &Metrics) {
     let up = "org/team \"a\"".into();
     let watch = metrics.watch(&up, Kind::Connector);
-    watch.listing();
-    watch.live(7);
-    watch.heard(true);
-    watch.heard(false);
-    watch.lost("dial 10.0.0.1: refused");
+    watch.list_started();
+    watch.list_finished(7);
+    watch.event_received();
+    watch.bookmark_received();
+    watch.lost(&"dial 10.0.0.1: refused".into());
     watch.resumed();
-    watch.listing();
+    watch.list_started();
     metrics.watch(&up, Kind::Gateway);
     for verb in [Verb::Mirror, Verb::Touch] {
         metrics.action_queued(verb);
         metrics.action_started(verb, Duration::from_millis(3));
     }
     metrics.action_retried(Verb::Mirror);
-    metrics.request(&up, "PATCH", 200);
-    metrics.request(&up, "PATCH", 200);
-    metrics.request(&up, "PATCH", 0);
+    metrics.count_request(&up, "PATCH", Some(200));
+    metrics.count_request(&up, "PATCH", Some(200));
+    metrics.count_request(&up, "PATCH", None);
     let took = Duration::from_millis(20);
     metrics.action_finished(&action(Verb::Mirror), &Outcome::Unchanged, took);
-    metrics.action_finished(&action(Verb::Touch), &Outcome::Refused { error: String::new() }, took);
+    metrics.action_finished(&action(Verb::Touch), &Outcome::Refused { error: "".into() }, took);
     metrics.action_finished(&action(Verb::Touch), &Outcome::Superseded, Duration::ZERO);
-    metrics.queue(4, 2);
-    let held = Noted::DeletesHeld { cluster: up.clone(), held: true, orphans: 4, routes: 12 };
-    metrics.note(&Note { at: UnixMillis(1), what: held });
-    metrics.note(&passed(Hop::Upstream, None));
-    metrics.note(&passed(Hop::Mirrored, Some(40)));
-    metrics.note(&passed(Hop::Mirrored, None));
-    metrics.note(&note(Noted::Stalled(stall(Hop::Arrived))));
-    metrics.note(&note(Noted::Stalled(stall(Hop::Arrived))));
-    metrics.note(&note(Noted::StallEnded(stall(Hop::Arrived))));
+    metrics.set_queue(4, 2);
+    let held = NoteKind::DeletesHeld { cluster: up.clone(), held: true, orphans: 4, routes: 12 };
+    metrics.count_note(&Note { at: UnixMillis(1), kind: held });
+    metrics.count_note(&passed(Hop::Upstream, None));
+    metrics.count_note(&passed(Hop::Mirrored, Some(40)));
+    metrics.count_note(&passed(Hop::Mirrored, None));
+    metrics.count_note(&note(NoteKind::Stalled(stall(Hop::Arrived))));
+    metrics.count_note(&note(NoteKind::Stalled(stall(Hop::Arrived))));
+    metrics.count_note(&note(NoteKind::StallEnded(stall(Hop::Arrived))));
     let (cluster, detail) = ("hub".into(), String::new());
     let anomaly = AnomalyKind::OversizedStatus;
-    metrics.note(&note(Noted::Anomaly(Anomaly { anomaly, cluster, object: None, detail })));
+    metrics.count_note(&note(NoteKind::Anomaly(Anomaly {
+        anomaly,
+        cluster,
+        object: None,
+        detail,
+    })));
     metrics.event_handled(Duration::from_micros(6));
-    metrics.leader(true);
-    metrics.log_lines_lost(5);
+    metrics.set_leader(true);
+    metrics.add_log_lines_lost(5);
     let now = tokio::time::Instant::now();
-    metrics.lease(Some(now), Some(now));
+    metrics.set_lease(Some(now), Some(now));
 }
 
 #[tokio::test]
-async fn the_loop_turns_or_it_does_not() {
+async fn livez_says_whether_the_loop_answers() {
     let server = Server::with_loop(stage().machine).await;
     let answer = server.get("/livez").await;
     assert_eq!((answer.status, &*answer.body), (200, "ok\n"));
@@ -116,9 +122,9 @@ async fn the_loop_turns_or_it_does_not() {
     for path in ["/livez", "/state"] {
         let answer = server.get(path).await;
         assert_eq!(answer.status, 503, "{path}");
-        assert!(answer.body.contains("the loop has ended"), "{}", answer.body);
+        assert!(answer.body.contains("the event loop has ended"), "{}", answer.body);
     }
-    // What needs no loop is there all the same.
+    // What needs no loop still answers.
     let answer = server.get("/metrics").await;
     assert_eq!(answer.status, 200);
     let scraped = scrape::read(&answer.body, false);
@@ -127,7 +133,7 @@ async fn the_loop_turns_or_it_does_not() {
 }
 
 #[tokio::test]
-async fn a_scrape_is_well_formed_in_both_formats_and_says_what_was_counted() {
+async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
     let server = Server::with_loop(stage().machine).await;
     count(&server.metrics);
     for (accept, open, content_type) in [
@@ -185,10 +191,13 @@ async fn a_scrape_is_well_formed_in_both_formats_and_says_what_was_counted() {
         ] {
             assert_eq!(scraped.value(series), value, "{series}");
         }
-        assert!(!answer.body.contains("10.0.0.1"), "no address reaches a metric");
+        assert!(!answer.body.contains("10.0.0.1"), "addresses must not appear in metrics");
         let age = r#"throughline_watch_age_seconds{cluster="org/team \"a\"",kind="#;
         assert!(scraped.value(&format!("{age}\"Connector\"}}")) < 60.0);
-        assert!(!scraped.series.contains_key(&format!("{age}\"Gateway\"}}")), "never heard");
+        assert!(
+            !scraped.series.contains_key(&format!("{age}\"Gateway\"}}")),
+            "nothing was received"
+        );
         if cfg!(target_os = "linux") {
             assert!(scraped.value("process_resident_memory_bytes") > 1e6);
             assert!(scraped.value("process_open_fds") >= 3.0);
@@ -196,30 +205,30 @@ async fn a_scrape_is_well_formed_in_both_formats_and_says_what_was_counted() {
             assert!(scraped.has("process_cpu_seconds_total"));
         }
     }
-    server.metrics.forget_cluster(&"org/team \"a\"".into());
+    server.metrics.remove_cluster(&"org/team \"a\"".into());
     let answer = server.get("/metrics").await;
     assert!(!answer.body.contains("org/team"), "{}", answer.body);
     server.stop().await;
 }
 
-/// A dashboard is made from the documentation.
+/// Dashboards are made from the documentation.
 #[tokio::test]
-async fn the_documentation_has_every_metric_and_no_other() {
+async fn the_documentation_lists_exactly_the_metrics_that_exist() {
     let server = Server::with_loop(stage().machine).await;
     count(&server.metrics);
     let scraped = scrape::read(&server.get("/metrics").await.body, false);
-    let page = include_str!("../docs/metrics.md");
+    let page = include_str!("../docs/reference/metrics.md");
     let (_, section) = page.split_once("\n## Metrics\n").unwrap();
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
-    let mut told: Vec<_> = rows.map(|row| row.split(['`', '{']).next().unwrap()).collect();
-    told.sort_unstable();
+    let mut documented: Vec<_> = rows.map(|row| row.split(['`', '{']).next().unwrap()).collect();
+    documented.sort_unstable();
     let families: Vec<_> = scraped.families.keys().map(String::as_str).collect();
-    assert_eq!(told, families);
+    assert_eq!(documented, families);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn ready_is_who_has_tried_every_watch_and_sees_one_cluster_whole() {
+async fn ready_once_every_watch_was_tried_and_one_cluster_is_fully_listed() {
     let server = Server::with_loop(stage().machine).await;
     let not_ready = async |expected: &str| {
         let answer = server.get("/readyz").await;
@@ -232,16 +241,16 @@ async fn ready_is_who_has_tried_every_watch_and_sees_one_cluster_whole() {
     let connectors = server.metrics.watch(&a, Kind::Connector);
     let gateways = server.metrics.watch(&a, Kind::Gateway);
     let broken = server.metrics.watch(&b, Kind::Connector);
-    connectors.listing();
-    broken.listing();
-    not_ready("[-]project-a/Connector being listed\n[-]project-a/Gateway not begun\n").await;
-    connectors.live(1);
-    gateways.live(0);
-    not_ready("[+]project-a/Connector ok\n[+]project-a/Gateway ok\n[-]project-b/Connector being")
+    connectors.list_started();
+    broken.list_started();
+    not_ready("[-]project-a/Connector listing\n[-]project-a/Gateway not started\n").await;
+    connectors.list_finished(1);
+    gateways.list_finished(0);
+    not_ready("[+]project-a/Connector ok\n[+]project-a/Gateway ok\n[-]project-b/Connector listing")
         .await;
-    broken.lost("401 Unauthorized");
+    broken.lost(&"401 Unauthorized".into());
     let answer = server.get("/readyz").await;
-    assert_eq!(answer.status, 200, "one broken cluster holds up nobody");
+    assert_eq!(answer.status, 200, "a broken cluster must not hold up the others");
     assert_eq!(answer.body, "[-]project-b/Connector lost: 401 Unauthorized\nok\n");
     let answer = server.get("/readyz?verbose").await;
     assert_eq!(
@@ -249,35 +258,35 @@ async fn ready_is_who_has_tried_every_watch_and_sees_one_cluster_whole() {
         "[+]project-a/Connector ok\n[+]project-a/Gateway ok\n\
          [-]project-b/Connector lost: 401 Unauthorized\nreadyz check passed\n"
     );
-    // Once ready, always ready: a process that is restarted sees no more than this one.
-    broken.listing();
-    connectors.lost("cut");
-    gateways.lost("cut");
-    connectors.listing();
+    // Once ready, always ready: a restarted process would not see more than this one.
+    broken.list_started();
+    connectors.lost(&"cut".into());
+    gateways.lost(&"cut".into());
+    connectors.list_started();
     server.metrics.watch(&"project-c".into(), Kind::Connector);
     let answer = server.get("/readyz").await;
     assert_eq!(answer.status, 200);
-    assert!(answer.body.contains("[-]project-a/Connector being listed again\n"), "{}", answer.body);
-    broken.live(3);
+    assert!(answer.body.contains("[-]project-a/Connector listing again\n"), "{}", answer.body);
+    broken.list_finished(3);
     assert_eq!(server.get("/readyz?verbose").await.body.matches("[+]").count(), 1);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn who_sees_no_cluster_whole_is_not_ready() {
+async fn without_a_fully_listed_cluster_it_is_not_ready() {
     let server = Server::with_loop(stage().machine).await;
     for cluster in ["a", "b"] {
-        server.metrics.watch(&cluster.into(), Kind::Connector).live(1);
-        server.metrics.watch(&cluster.into(), Kind::Gateway).lost("404: no such CRD");
+        server.metrics.watch(&cluster.into(), Kind::Connector).list_finished(1);
+        server.metrics.watch(&cluster.into(), Kind::Gateway).lost(&"404: no such CRD".into());
     }
     assert_eq!(server.get("/readyz").await.status, 503);
-    server.metrics.watch(&"b".into(), Kind::Gateway).live(0);
+    server.metrics.watch(&"b".into(), Kind::Gateway).list_finished(0);
     assert_eq!(server.get("/readyz").await.status, 200);
     server.stop().await;
 }
 
 #[tokio::test]
-async fn the_state_is_json_for_people_and_for_programs() {
+async fn the_state_is_indented_json_unless_json_is_asked_for() {
     let stage = stage();
     let expected = serde_json::to_value(stage.machine.view()).unwrap();
     let server = Server::with_loop(stage.machine).await;
@@ -294,26 +303,26 @@ async fn the_state_is_json_for_people_and_for_programs() {
 }
 
 #[tokio::test]
-async fn the_state_is_for_this_host_unless_configured_otherwise() {
+async fn by_default_the_state_is_served_to_this_host_only() {
     let (server, asked) = Server::start("127.0.0.1", StateAccess::Off).await;
-    tokio::spawn(http::answer(asked, stage().machine));
+    tokio::spawn(http::answer_queries(asked, stage().machine));
     assert_eq!(server.get("/state").await.status, 404);
     server.stop().await;
 
-    // A peer that comes by another address of this host, where it has one; no packet is sent.
+    // A client from another address of this host, if it has one; connect() on UDP sends no packet.
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     let outside = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
     let Some(outside) = outside.ok().filter(|a| !a.ip().is_loopback()) else { return };
     for (access, expected) in [(StateAccess::Loopback, 403), (StateAccess::Everyone, 200)] {
         let (server, asked) = Server::start("0.0.0.0", access).await;
-        tokio::spawn(http::answer(asked, stage().machine));
+        tokio::spawn(http::answer_queries(asked, stage().machine));
         let broken = server.metrics.watch(&"a".into(), Kind::Connector);
-        broken.lost("dial 10.0.0.1: refused");
+        broken.lost(&"dial 10.0.0.1: refused".into());
         let address = (outside.ip(), server.address.port()).into();
         let answer = get(address, "/state", "*/*").await;
         assert_eq!(answer.status, expected, "{}", answer.body);
         assert_eq!(answer.body.contains("admin.state"), expected == 403);
-        // Nor does an address in an error reach everybody.
+        // Errors may hold addresses: only those who may see the state see them.
         let answer = get(address, "/readyz", "*/*").await;
         assert_eq!(answer.body.contains("10.0.0.1"), expected == 200, "{}", answer.body);
         server.stop().await;
@@ -321,7 +330,7 @@ async fn the_state_is_for_this_host_unless_configured_otherwise() {
 }
 
 #[tokio::test]
-async fn who_asks_for_something_else_is_told_what_there_is() {
+async fn an_unknown_path_answers_404_with_the_paths_that_exist() {
     let server = Server::with_loop(stage().machine).await;
     let index = server.get("/").await;
     assert_eq!(index.status, 200);
@@ -330,6 +339,6 @@ async fn who_asks_for_something_else_is_told_what_there_is() {
     for path in ["/livez", "/readyz", "/metrics", "/state"] {
         assert!(index.body.contains(path) && answer.body.contains(path), "{}", answer.body);
     }
-    assert!(answer.body.starts_with("there is no /healthz here"), "{}", answer.body);
+    assert!(answer.body.starts_with("no such path: /healthz"), "{}", answer.body);
     server.stop().await;
 }

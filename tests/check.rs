@@ -1,12 +1,12 @@
-//! The table of permissions that a configuration needs; and how findings are printed.
+//! The permissions that a configuration needs, and how the findings of `check` are printed.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::{Value, json};
-use throughline::check::need::{Place, needs};
-use throughline::check::{Finding, Level, Report};
+use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
+use throughline::check::{CheckReport, Finding, Level};
 use throughline::config::Config;
-use throughline::report::{self, Options};
+use throughline::report::{self, ReportOptions};
 
 fn config(clusters: &[(&str, &[&str])], more: &Value) -> Config {
     let clusters: Vec<_> =
@@ -18,15 +18,17 @@ fn config(clusters: &[(&str, &[&str])], more: &Value) -> Config {
     serde_json::from_value(config).unwrap()
 }
 
-/// `CLUSTER: RESOURCE VERB,VERB`, a line each.
-fn told(config: &Config) -> Vec<String> {
+/// `CLUSTER: RESOURCE VERB,VERB`, one line for each resource.
+fn permission_lines(config: &Config) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for need in needs(config) {
-        let place = match need.place {
-            Place::Everywhere => String::new(),
-            Place::LeaseNamespace(namespace) => format!("@{}", namespace.unwrap_or_default()),
+    for need in required_permissions(config) {
+        let place = match need.scope {
+            PermissionScope::AllNamespaces => String::new(),
+            PermissionScope::LeaseNamespace(namespace) => {
+                format!("@{}", namespace.unwrap_or_default())
+            }
         };
-        let (plural, _) = throughline::check::need::parts(need.resource);
+        let (plural, _) = split_resource(need.resource);
         let start = format!("{}: {plural}{place} ", need.cluster);
         match lines.last_mut().filter(|line| line.starts_with(&start)) {
             Some(line) => *line += &format!(",{}", need.verb),
@@ -37,11 +39,11 @@ fn told(config: &Config) -> Vec<String> {
 }
 
 const UP: (&str, &[&str]) = ("up", &["upstream"]);
-const HUB: (&str, &[&str]) = ("hub", &["downstream"]);
+const HUB: (&str, &[&str]) = ("hub", &["hub"]);
 const EDGE: (&str, &[&str]) = ("edge", &["edge"]);
 
 #[test]
-fn each_role_and_feature_needs_its_verbs_and_none_more() {
+fn each_role_and_feature_needs_its_verbs_and_no_others() {
     let three = [UP, HUB, EDGE];
     let lease = json!({ "leaderElection": { "leaseNamespace": "tl" } });
     let hub_lease = ["hub: leases@tl create,get,update"];
@@ -60,15 +62,15 @@ fn each_role_and_feature_needs_its_verbs_and_none_more() {
         &up,
     ]
     .concat();
-    assert_eq!(told(&config(&three, &lease)), expected);
+    assert_eq!(permission_lines(&config(&three, &lease)), expected);
 
-    // What is turned off is not needed; what is turned on is.
+    // Each setting takes away or adds its permissions.
     let changed = |more: Value| {
         let mut config = lease.clone();
         for (key, value) in more.as_object().unwrap() {
             config[key] = value.clone();
         }
-        let (now, before) = (told(&self::config(&three, &config)), expected.clone());
+        let (now, before) = (permission_lines(&self::config(&three, &config)), expected.clone());
         let less = before.iter().filter(|line| !now.iter().any(|l| l == *line));
         let more = now.iter().filter(|line| !before.contains(&line.as_str()));
         (less.map(|l| (*l).to_owned()).collect::<Vec<_>>(), more.cloned().collect::<Vec<_>>())
@@ -114,22 +116,22 @@ fn each_role_and_feature_needs_its_verbs_and_none_more() {
 }
 
 #[test]
-fn a_process_that_sees_a_part_needs_a_part() {
+fn a_process_with_some_roles_needs_only_their_permissions() {
     let none = json!({});
-    let edge = told(&config(&[EDGE], &none));
+    let edge = permission_lines(&config(&[EDGE], &none));
     assert_eq!(edge.len(), 4, "{edge:?}");
     assert!(edge.contains(&"edge: gateways list,patch,watch".to_owned()));
     // With no upstream there is nothing to mirror.
-    let hub = told(&config(&[HUB, EDGE], &none));
+    let hub = permission_lines(&config(&[HUB, EDGE], &none));
     assert!(hub.contains(&"hub: connectors list,watch".to_owned()), "{hub:?}");
     // Each verb once, whatever the roles.
-    let all = needs(&config(&[("all", &["upstream", "downstream", "edge"])], &none));
-    let mut unique: Vec<_> = all.iter().map(|n| (n.resource, &n.place, n.verb)).collect();
+    let all = required_permissions(&config(&[("all", &["upstream", "hub", "edge"])], &none));
+    let mut unique: Vec<_> = all.iter().map(|n| (n.resource, &n.scope, n.verb)).collect();
     unique.dedup();
     assert_eq!(unique.len(), all.len());
     // The Lease is where the configuration says.
     let elsewhere = json!({ "leaderElection": { "cluster": "edge" } });
-    let lines = told(&config(&[UP, HUB, EDGE], &elsewhere));
+    let lines = permission_lines(&config(&[UP, HUB, EDGE], &elsewhere));
     assert!(lines.contains(&"edge: leases@ create,get,update".to_owned()), "{lines:?}");
 }
 
@@ -144,18 +146,26 @@ fn finding(group: &str, level: Level, what: &str, below: Option<(&str, &str)>) -
     }
 }
 
-fn text(report: &Report, color: bool) -> String {
+fn text(report: &CheckReport, color: bool) -> String {
     let mut out = Vec::new();
-    report::check(report, &Options { color, width: 40, connector: None }, &mut out).unwrap();
+    report::check(report, &ReportOptions { color, width: 40, connector: None }, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
 #[test]
-fn findings_are_grouped_and_ticked_with_what_to_do_below() {
+fn findings_are_grouped_and_marked_with_the_remedy_below() {
     let findings = vec![
         finding("one", Level::Passed, "fine", None),
-        finding("one", Level::Skipped, "unseen", None),
-        finding("two", Level::Warning, "odd", Some(("tried this\x1b[2J", "do that"))),
+        finding("one", Level::Skipped, "skipped", None),
+        finding(
+            "two",
+            Level::Warning,
+            "odd",
+            Some((
+                "tried this\x1b[2J",
+                "do that:\na command that is longer than the line it is on",
+            )),
+        ),
         finding(
             "two",
             Level::Failed,
@@ -163,16 +173,16 @@ fn findings_are_grouped_and_ticked_with_what_to_do_below() {
             Some(("no", "yes")),
         ),
     ];
-    let mut report = Report { findings };
-    let expected = "one\n---\n√ fine\n- unseen\n\ntwo\n---\n‼ odd\n    tried this\u{fffd}[2J\n    → do that\n\
+    let mut report = CheckReport { findings };
+    let expected = "one\n---\n√ fine\n- skipped\n\ntwo\n---\n‼ odd\n    tried this\u{fffd}[2J\n    → do that:\n        a command that is longer than the line it is on\n\
                     × a long line that has to be broken once\n    no\n    → yes\n\n\
-                    Status check results are ×: 1 check\nfailed, 1 warning\n";
+                    × 1 check failed, 1 warning\n";
     assert_eq!(text(&report, false), expected);
-    assert!(!report.is_well());
+    assert!(!report.is_passed());
     report.findings.pop();
-    assert!(text(&report, false).ends_with("\nStatus check results are √, with 1\nwarning\n"));
+    assert!(text(&report, false).ends_with("\n√ no check failed, 1 warning\n"));
     report.findings.pop();
-    assert!(text(&report, false).ends_with("\nStatus check results are √\n"));
-    assert!(report.is_well());
+    assert!(text(&report, false).ends_with("\n√ no check failed, no warnings\n"));
+    assert!(report.is_passed());
     assert!(text(&report, true).contains("\x1b[32m√\x1b[0m"));
 }

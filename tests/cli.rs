@@ -1,4 +1,4 @@
-//! The command line, as a caller meets it: exit codes, errors, inputs, outputs.
+//! The command line: exit codes, errors, inputs and outputs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +15,7 @@ fn fixture(name: &str) -> String {
     format!("{}/fixtures/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A file of this test alone.
+/// Creates a file for one test.
 fn file(name: &str, content: &[u8]) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, content).unwrap();
@@ -30,11 +30,11 @@ fn command(args: &[&str]) -> Command {
 
 #[track_caller]
 fn run(args: &[&str], code: i32) -> (String, String) {
-    came(command(args).output().unwrap(), code)
+    finish(command(args).output().unwrap(), code)
 }
 
 #[track_caller]
-fn came(output: Output, code: i32) -> (String, String) {
+fn finish(output: Output, code: i32) -> (String, String) {
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let (out, err) = (text(output.stdout), text(output.stderr));
     assert_eq!(output.status.code(), Some(code), "stdout: {out}\nstderr: {err}");
@@ -42,9 +42,9 @@ fn came(output: Output, code: i32) -> (String, String) {
 }
 
 #[track_caller]
-fn says(text: &str, parts: &[&str]) {
+fn assert_contains(text: &str, parts: &[&str]) {
     for part in parts {
-        assert!(text.contains(part), "{part:?} is not in: {text}");
+        assert!(text.contains(part), "{part:?} is missing in: {text}");
     }
 }
 
@@ -53,63 +53,63 @@ fn json(out: &str) -> Value {
 }
 
 #[test]
-fn converged_is_0_and_tells_its_story_without_colour() {
+fn a_replay_that_converges_exits_with_0_and_prints_no_colour_in_a_pipe() {
     let (out, err) = run(&["replay", &fixture(FIXTURE)], 0);
-    says(&out, &["home-lab", "app"]);
+    assert_contains(&out, &["home-lab", "app"]);
     assert!(!out.contains('\x1b'), "a colour in a pipe: {out}");
     assert_eq!(err, "");
 }
 
 #[test]
-fn not_converged_is_1_and_says_what_is_not() {
+fn a_replay_that_does_not_converge_exits_with_1_and_names_the_problem() {
     let args = ["replay", &fixture(FIXTURE), "--run-on", "1s", "--output", "json"];
     let (out, _) = run(&args, 1);
     let report = json(&out);
     assert_eq!(report["verdict"]["converged"], false);
-    says(&report["verdict"]["problems"].to_string(), &["app", "confirmed"]);
+    assert_contains(&report["verdict"]["problems"].to_string(), &["app", "confirmed"]);
 }
 
 #[test]
-fn one_of_several_files_that_does_not_converge_is_1() {
+fn several_files_exit_with_1_if_one_does_not_converge() {
     let settled = fixture("settled-world-restart-writes-nothing");
     run(&["replay", &settled, &fixture("orphan-is-reported")], 0);
     run(&["replay", &fixture("orphan-is-reported"), &settled, "--run-on", "1s"], 1);
 }
 
 #[test]
-fn bad_usage_is_2_and_says_what_is_accepted() {
+fn bad_usage_exits_with_2_and_names_what_is_accepted() {
     let fixture = fixture(FIXTURE);
     let (_, err) = run(&[], 2);
-    says(&err, &["Usage", "replay"]);
+    assert_contains(&err, &["Usage", "replay"]);
     let (_, err) = run(&["replay"], 2);
-    says(&err, &["FILE"]);
+    assert_contains(&err, &["FILE"]);
     let (_, err) = run(&["replay", &fixture, "--output", "yaml"], 2);
-    says(&err, &["yaml", "text", "json"]);
+    assert_contains(&err, &["yaml", "text", "json"]);
     let (_, err) = run(&["replay", &fixture, "--mode", "maybe"], 2);
-    says(&err, &["maybe", "what-if", "verify"]);
+    assert_contains(&err, &["maybe", "what-if", "verify"]);
     let (_, err) = run(&["replay", &fixture, "--window", "100"], 2);
-    says(&err, &["100ms"]);
+    assert_contains(&err, &["100ms"]);
     for bad in ["home-lab", "/home-lab", "default/", "a/b/c"] {
         let (_, err) = run(&["replay", &fixture, "--connector", bad], 2);
-        says(&err, &[bad, "NAMESPACE/NAME", "default/home-lab"]);
+        assert_contains(&err, &[bad, "NAMESPACE/NAME", "default/home-lab"]);
     }
 }
 
 #[test]
-fn a_setting_that_does_not_exist_lists_those_that_do() {
+fn an_unknown_setting_lists_the_known_ones() {
     let fixture = fixture(FIXTURE);
     let (_, err) = run(&["replay", &fixture, "--set", "touch.windowMS=5"], 2);
-    says(&err, &["windowMS", "windowMs", "minIntervalMs", "platformKey"]);
+    assert_contains(&err, &["windowMS", "windowMs", "minIntervalMs", "platformKey"]);
     let (_, err) = run(&["replay", &fixture, "--set", "tuch.windowMs=5"], 2);
-    says(&err, &["tuch", "mirror", "touch", "orphans"]);
+    assert_contains(&err, &["tuch", "mirror", "touch", "orphans"]);
     let (_, err) = run(&["replay", &fixture, "--set", "touch.windowMs"], 2);
-    says(&err, &["PATH=VALUE"]);
+    assert_contains(&err, &["PATH=VALUE"]);
     let (_, err) = run(&["replay", &fixture, "--set", "touch.windowMs=soon"], 2);
-    says(&err, &["touch.windowMs", "soon"]);
+    assert_contains(&err, &["touch.windowMs", "soon"]);
 }
 
 #[test]
-fn settings_change_what_is_decided() {
+fn settings_change_decisions() {
     let touches = |extra: &[&str]| {
         let fixture = fixture(FIXTURE);
         let args = [&["replay", &fixture, "--output", "json"], extra].concat();
@@ -118,42 +118,42 @@ fn settings_change_what_is_decided() {
         actions.iter().filter(|a| a["type"] == "touch").count()
     };
     assert_eq!(touches(&[]), 5);
-    // Without confirmations two are left.
+    // Without confirmations, two touches remain.
     assert_eq!(touches(&["--set", "touch.confirmAfterMs=[]"]), 2);
     assert_eq!(touches(&["--set", "touch.confirmAfterMs=[]", "--window", "9s"]), 1);
 }
 
 #[test]
-fn input_that_cannot_be_used_is_2_with_file_and_line() {
+fn unusable_input_exits_with_2_and_names_file_and_line() {
     let (_, err) = run(&["replay", "/nowhere/at-all.jsonl"], 2);
-    says(&err, &["/nowhere/at-all.jsonl", "No such file"]);
+    assert_contains(&err, &["/nowhere/at-all.jsonl", "No such file"]);
     let good = fs::read_to_string(fixture(FIXTURE)).unwrap();
     let mut lines: Vec<_> = good.lines().collect();
     lines[4] = r#"{"at_ms":1763715600000,"event":"listed","cluster":"#;
     let broken = file("broken.jsonl", lines.join("\n").as_bytes());
     let (_, err) = run(&["replay", broken.to_str().unwrap()], 2);
-    says(&err, &["broken.jsonl:5:", "JSON"]);
+    assert_contains(&err, &["broken.jsonl:5:", "JSON"]);
     let unknown = good.replacen(r#""event":"list_started""#, r#""event":"list_begun""#, 1);
     let unknown = file("unknown-event.jsonl", unknown.as_bytes());
     let (_, err) = run(&["replay", unknown.to_str().unwrap()], 2);
-    says(&err, &["unknown-event.jsonl:2:", "list_begun", "list_started"]);
+    assert_contains(&err, &["unknown-event.jsonl:2:", "list_begun", "list_started"]);
     let newer = file("newer.jsonl", good.replacen("\"version\":1", "\"version\":2", 1).as_bytes());
     let (_, err) = run(&["replay", newer.to_str().unwrap()], 2);
-    says(&err, &["newer.jsonl:1:", "version 2", "version 1"]);
+    assert_contains(&err, &["newer.jsonl:1:", "version 2", "version 1"]);
     let empty = file("empty.jsonl", b"");
     run(&["replay", empty.to_str().unwrap()], 2);
 }
 
 #[test]
-fn a_torn_last_line_is_a_warning_and_no_failure() {
+fn a_torn_last_line_is_only_a_warning() {
     let mut torn = fs::read(fixture(FIXTURE)).unwrap();
     torn.extend_from_slice(br#"{"at_ms":1795334500000,"event":"app"#);
     let torn = file("torn.jsonl", &torn);
     let (_, err) = run(&["replay", torn.to_str().unwrap()], 0);
-    says(&err, &["torn.jsonl:", "warning"]);
+    assert_contains(&err, &["torn.jsonl:", "warning"]);
 }
 
-/// The JSON report of a replay, with the file's name taken out.
+/// The JSON report of a replay without the file name.
 fn report_of(args: &[&str], input: Option<&[u8]>) -> Value {
     let mut child = command(&[&["replay", "--output", "json"], args].concat())
         .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
@@ -164,14 +164,14 @@ fn report_of(args: &[&str], input: Option<&[u8]>) -> Value {
     if let Some(input) = input {
         child.stdin.take().unwrap().write_all(input).unwrap();
     }
-    let (out, _) = came(child.wait_with_output().unwrap(), 0);
+    let (out, _) = finish(child.wait_with_output().unwrap(), 0);
     let mut report = json(&out);
     report.as_object_mut().unwrap().remove("file");
     report
 }
 
 #[test]
-fn standard_input_and_compressed_files_say_the_same_as_the_file() {
+fn standard_input_and_compressed_files_give_the_same_report() {
     let path = fixture(FIXTURE);
     let plain = fs::read(&path).unwrap();
     let expected = report_of(&[&path], None);
@@ -187,7 +187,7 @@ fn standard_input_and_compressed_files_say_the_same_as_the_file() {
 }
 
 #[test]
-fn the_json_report_has_what_programs_judge_by() {
+fn the_json_report_has_the_members_that_programs_rely_on() {
     let report = report_of(&[&fixture("status-removed-upstream")], None);
     assert_eq!(report["mode"], "what-if");
     assert_eq!(report["verdict"]["converged"], true);
@@ -227,14 +227,14 @@ fn a_delete_has_no_annotations_in_the_json_report() {
 }
 
 #[test]
-fn one_connector_alone_can_be_told_of_by_either_name() {
+fn a_report_can_be_limited_to_one_connector_by_either_of_its_names() {
     let log = fixture("incident-503");
     let all = report_of(&[&log], None);
-    let replica = "ns-c8119df3-eb49-4c75-b215-c2d097ca4f43/home-lab";
-    for name in ["default/home-lab", replica] {
+    let name_at_hub = "ns-c8119df3-eb49-4c75-b215-c2d097ca4f43/home-lab";
+    for name in ["default/home-lab", name_at_hub] {
         let one = report_of(&[&log, "--connector", name], None);
         assert_eq!(one["connectors"].as_array().unwrap().len(), 1, "{name}");
-        assert_eq!(one["actions"], all["actions"], "all are about home-lab");
+        assert_eq!(one["actions"], all["actions"], "all actions are for home-lab");
     }
     let office = report_of(&[&log, "--connector", "default/office"], None);
     assert_eq!(office["actions"].as_array().unwrap().len(), 0);
@@ -247,9 +247,9 @@ fn a_written_event_log_verifies_and_a_tampered_one_does_not() {
     run(&["replay", &fixture(FIXTURE), "--event-log", log], 0);
     let (out, _) = run(&["replay", log, "--output", "json"], 0);
     let report = json(&out);
-    assert_eq!(report["mode"], "verify", "a log that holds outcomes is verified by itself");
+    assert_eq!(report["mode"], "verify", "a log with outcomes is verified by default");
     assert_eq!(report["actions"].as_array().unwrap().len(), 7);
-    // What-if on top of it is still to be had.
+    // A what-if is still possible.
     run(&["replay", log, "--mode", "what-if"], 0);
 
     let text = fs::read_to_string(log).unwrap();
@@ -267,9 +267,9 @@ fn a_written_event_log_verifies_and_a_tampered_one_does_not() {
     let twice = file("twice.jsonl", tampered(|l| format!("{l}\n{l}\n")).as_bytes());
     for (path, part) in [(value, "-9-0"), (gone, "action 2"), (twice, "action 3")] {
         let (out, _) = run(&["replay", path.to_str().unwrap(), "--output", "json"], 1);
-        says(&json(&out)["verdict"]["problems"].to_string(), &[part]);
+        assert_contains(&json(&out)["verdict"]["problems"].to_string(), &[part]);
     }
-    // Other settings decide otherwise, and that is no verification either.
+    // Other settings lead to other decisions, which does not verify.
     run(&["replay", log, "--window", "200ms"], 1);
 }
 
@@ -279,7 +279,7 @@ fn an_event_log_never_overwrites_its_own_input() {
     let before = fs::read(&log).unwrap();
     let path = log.to_str().unwrap();
     let (_, err) = run(&["replay", path, "--event-log", path], 2);
-    says(&err, &["own.jsonl", "replay"]);
+    assert_contains(&err, &["own.jsonl", "replay"]);
     assert_eq!(fs::read(&log).unwrap(), before);
     run(&["replay", path, &fixture(FIXTURE), "--event-log", "other.jsonl"], 2);
 }

@@ -1,4 +1,4 @@
-//! `throughline config` and `throughline run`, as a caller meets them.
+//! The command lines of `throughline config` and `throughline run`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// A file of this test alone.
+/// Creates a file for these tests.
 fn file(name: &str, content: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli-live");
     fs::create_dir_all(&folder).unwrap();
@@ -23,7 +23,7 @@ fn kubeconfig(name: &str) -> String {
     file(name, &content.to_string()).display().to_string()
 }
 
-/// Standard output and standard error. No kubeconfig is to be found, and this is no pod.
+/// Runs the program without a kubeconfig and outside a pod; returns standard output and standard error.
 #[track_caller]
 fn run(args: &[&str], env: &[(&str, &str)], code: i32) -> (String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
@@ -48,7 +48,7 @@ fn printed(args: &[&str]) -> Value {
 }
 
 #[test]
-fn config_prints_what_is_in_effect_and_that_loads_again_to_the_same() {
+fn the_printed_configuration_loads_again_to_the_same() {
     let kube = kubeconfig("again.kubeconfig");
     let flags = ["config", "--kubeconfig", &kube, "--platform-key", "off", "--window", "7s"];
     let (yaml, err) = run(&flags, &[], 0);
@@ -60,7 +60,7 @@ fn config_prints_what_is_in_effect_and_that_loads_again_to_the_same() {
         run(&["config", "--output", "json"], &[("THROUGHLINE_CONFIG", again.to_str().unwrap())], 0);
     let again = file("again.json", &json);
     let (third, _) = run(&["config", "--config", again.to_str().unwrap()], &[], 0);
-    assert_eq!(third, yaml, "JSON is YAML, too");
+    assert_eq!(third, yaml, "JSON is valid YAML");
     let config: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(config["touch"]["platformKey"], "off");
     assert_eq!(config["touch"]["windowMs"], 7000);
@@ -91,21 +91,17 @@ fn every_flag_reaches_its_key() {
     ];
     let defaults = printed(&[]);
     for (flags, place, value) in cases {
-        assert_ne!(defaults.pointer(place), Some(&value), "{place} says nothing");
+        assert_ne!(
+            defaults.pointer(place),
+            Some(&value),
+            "{place} already has this value by default"
+        );
         assert_eq!(printed(flags).pointer(place), Some(&value), "{flags:?}");
     }
     let kube = kubeconfig("flag.kubeconfig");
     let one = format!("up/a=upstream,kubeconfig={kube},context=one");
     let (out, err) = run(
-        &[
-            "config",
-            "--output",
-            "json",
-            "--cluster",
-            &one,
-            "--cluster",
-            "hub=downstream+edge,in-cluster",
-        ],
+        &["config", "--output", "json", "--cluster", &one, "--cluster", "hub=hub+edge,in-cluster"],
         &[("KUBERNETES_SERVICE_HOST", "10.0.0.1")],
         0,
     );
@@ -113,17 +109,17 @@ fn every_flag_reaches_its_key() {
     let config: Value = serde_json::from_str(&out).unwrap();
     let expected = json!([
         { "name": "up/a", "roles": ["upstream"], "kubeconfig": kube, "context": "one" },
-        { "name": "hub", "roles": ["downstream", "edge"], "inCluster": true },
+        { "name": "hub", "roles": ["hub", "edge"], "inCluster": true },
     ]);
     assert_eq!(config["clusters"], expected);
 }
 
 #[test]
-fn errors_are_all_printed_and_exit_with_2_for_config_and_run() {
+fn config_and_run_print_all_errors_and_exit_with_2() {
     let bad = file("bad.yaml", "touch: {window: 5}\nwatch: {queue: 0}\n");
     let bad = bad.to_str().unwrap();
     let (out, config) = run(&["config", "--config", bad, "--log-level", "loud"], &[], 2);
-    assert_eq!(out, "", "nothing is in effect");
+    assert_eq!(out, "", "nothing is printed");
     let lines: Vec<_> = config.lines().collect();
     assert_eq!(lines.len(), 4, "{config}");
     assert_eq!(lines[0], "throughline: 3 errors in the configuration:");
@@ -140,25 +136,25 @@ fn errors_are_all_printed_and_exit_with_2_for_config_and_run() {
 }
 
 #[test]
-fn warnings_go_to_standard_error_and_stop_nothing() {
+fn warnings_go_to_standard_error_and_do_not_fail() {
     let (out, err) = run(&["config"], &[], 0);
     assert!(out.starts_with("clusters:\n- name: local\n"), "{out}");
-    let expected = "warning: defaults: clusters[0]: no way to it: kubectl's kubeconfig can't be \
-                    read (No such file or directory (os error 2)), and this is no pod; say which \
-                    by kubeconfig and context (--kubeconfig, --context)\n";
+    let expected = "warning: defaults: clusters[0]: no connection: kubectl's kubeconfig cannot be \
+                    read (No such file or directory (os error 2)), and this is not a pod; set \
+                    kubeconfig and context (--kubeconfig, --context)\n";
     assert_eq!(err, expected);
     let (_, err) = run(&["config"], &[("KUBERNETES_SERVICE_HOST", "10.0.0.1")], 0);
-    assert_eq!(err, "", "in a pod it is the pod's own");
+    assert_eq!(err, "", "in a pod, its ServiceAccount is used");
 }
 
 #[test]
-fn a_rust_log_that_cannot_be_used_is_told() {
+fn an_invalid_rust_log_is_an_error() {
     let (_, err) = run(&["run"], &[("RUST_LOG", "throughline=loud")], 2);
     assert!(err.starts_with("throughline: RUST_LOG=throughline=loud: "), "{err}");
 }
 
 #[test]
-fn words_that_do_not_exist_are_answered_with_those_that_do() {
+fn an_unknown_value_lists_the_accepted_ones() {
     let (_, err) = run(&["run", "--log-format", "xml"], &[], 2);
     assert!(err.contains("xml") && err.contains("auto, text, json"), "{err}");
     let (_, err) = run(&["config", "--output", "toml"], &[], 2);

@@ -1,37 +1,37 @@
-//! `throughline orphans`: what it lists, what it deletes, what it brings back, and its exit codes.
+//! `throughline orphans`: what it lists, deletes and restores, and its exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "support/front/mod.rs"]
-mod front;
+#[path = "support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use front::Served;
-use front::orphan::{self, UID, project_and_hub};
 use serde_json::{Value, json};
-use throughline::core::ids::Kind;
-use throughline::front::{Fault, Resource, Verb};
+use sim_apiserver::TestServer;
+use sim_apiserver::orphan::{self, UID, project_and_hub};
+use throughline::core::data::ids::Kind;
+use throughline::sim::apiserver::{ApiVerb, Fault, Resource};
 
-/// A project, its hub, and a folder with a configuration.
-struct Place {
-    up: Served,
-    hub: Served,
+/// An upstream cluster, its hub, and a folder with a configuration.
+struct Environment {
+    up: TestServer,
+    hub: TestServer,
     folder: PathBuf,
 }
 
-impl Place {
+impl Environment {
     async fn new() -> Self {
-        static PLACES: AtomicUsize = AtomicUsize::new(0);
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
         let (up, hub) = project_and_hub().await;
-        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let folder = format!("throughline-orphans-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).unwrap();
         let mut clusters = Vec::new();
-        for (served, role) in [(&up, "upstream"), (&hub, "downstream")] {
+        for (served, role) in [(&up, "upstream"), (&hub, "hub")] {
             let kubeconfig = served.kubeconfig(&folder);
             let cluster =
                 json!({"name": served.cluster, "roles": [role], "kubeconfig": kubeconfig});
@@ -47,9 +47,9 @@ impl Place {
         Self { up, hub, folder }
     }
 
-    fn route(&self, name: &str, parent: &str, kept: bool) {
+    fn route(&self, name: &str, parent: &str, protected: bool) {
         let mut route = orphan::route(name, &[parent]);
-        if kept {
+        if protected {
             let labels = &mut route["metadata"]["labels"];
             labels["resourcetemplate.karmada.io/deletion-protected"] = "Always".into();
         }
@@ -82,35 +82,36 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Environment {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_lists_each_candidate_with_its_evidence() {
-    let place = Place::new().await;
-    place.route("alive", "site", false);
-    let (code, out, err) = place.live(&[]).await;
-    assert_eq!((code, &*out, &*err), (0, "no route is an orphan\n", ""));
+async fn each_candidate_is_listed_with_its_evidence() {
+    let environment = Environment::new().await;
+    environment.route("alive", "site", false);
+    let (code, out, err) = environment.live(&[]).await;
+    assert_eq!((code, &*out, &*err), (0, "no orphaned routes\n", ""));
 
-    place.route("orphan", "gone", false);
-    place.route("protected", "gone", true);
-    let (code, out, _) = place.live(&[]).await;
+    environment.route("orphan", "gone", false);
+    environment.route("protected", "gone", true);
+    let (code, out, _) = environment.live(&[]).await;
     assert_eq!(code, 1);
     for text in [
-        "ns-6bcb0b35-0000-4000-8000-000000000001/orphan at hub (made ",
-        "kept, settling: it is an orphan for too short a time\n  parents: gone absent\n  \
-         upstream: shop in up, proved by its uid\n",
-        "kept, protected: it is protected from deletion by its label\n",
-        "\n0 orphans, 1 that still settle, 1 kept\n--wait looks",
+        "ns-6bcb0b35-0000-4000-8000-000000000001/orphan at hub (created ",
+        "kept (settling): orphaned for ",
+        ", needs 200 ms\n  parent Gateways: gone (does not exist)\n  \
+         upstream namespace: shop in up, proven by its uid\n",
+        "kept (protected): ",
+        "\nno orphans, 1 settling, 1 kept\nadd --wait to list again after the settling time of 200 ms\n",
     ] {
         assert!(out.contains(text), "{text}: {out}");
     }
     assert!(!out.contains("alive"), "{out}");
 
-    let (code, out, _) = place.live(&["--wait", "--output", "json"]).await;
+    let (code, out, _) = environment.live(&["--wait", "--output", "json"]).await;
     assert_eq!(code, 1);
     let json: Value = serde_json::from_str(&out).unwrap();
     let candidates = json["candidates"].as_array().unwrap();
@@ -122,39 +123,40 @@ async fn it_lists_each_candidate_with_its_evidence() {
     assert!(orphan["heard_ms"].is_u64() && orphan["orphan_since_ms"].is_u64());
     assert_eq!(candidates[1]["kept"], "protected");
     assert_eq!(json["deletes"], Value::Null);
-    assert_eq!(place.routes().await, ["alive", "orphan", "protected"]);
+    assert_eq!(environment.routes().await, ["alive", "orphan", "protected"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_deletes_once_and_brings_back() {
-    let place = Place::new().await;
-    for (name, parent, kept) in [
+async fn orphans_are_deleted_once_and_can_be_restored() {
+    let environment = Environment::new().await;
+    for (name, parent, protected) in [
         ("alive", "site", false),
         ("one", "gone", false),
         ("two", "lost", false),
         ("safe", "gone", true),
     ] {
-        place.route(name, parent, kept);
+        environment.route(name, parent, protected);
     }
-    // Nobody can be asked here.
-    let (code, _, err) = place.live(&["--delete"]).await;
+    // There is no terminal to ask at.
+    let (code, _, err) = environment.live(&["--delete"]).await;
     assert!(code == 2 && err.contains("add --yes"), "{err}");
-    let (code, _, err) = place.live(&["--yes"]).await;
+    let (code, _, err) = environment.live(&["--yes"]).await;
     assert!(code == 2 && err.contains("--delete"), "{err}");
-    assert_eq!(place.routes().await.len(), 4);
+    assert_eq!(environment.routes().await.len(), 4);
 
-    let (code, out, err) = place.live(&["--delete", "--yes", "--event-log", "mine.jsonl"]).await;
+    let (code, out, err) =
+        environment.live(&["--delete", "--yes", "--event-log", "mine.jsonl"]).await;
     assert_eq!(code, 0, "{out}{err}");
-    assert!(err.contains("what is deleted is kept in mine.jsonl\n"), "{err}");
+    assert!(err.contains("backup of deleted routes: mine.jsonl\n"), "{err}");
     assert!(
         err.contains("/one at hub: deleted\n") && err.contains("/two at hub: deleted\n"),
         "{err}"
     );
-    assert_eq!(place.routes().await, ["alive", "safe"]);
-    let live = std::fs::read_to_string(place.folder.join("live.jsonl")).unwrap();
+    assert_eq!(environment.routes().await, ["alive", "safe"]);
+    let live = std::fs::read_to_string(environment.folder.join("live.jsonl")).unwrap();
     assert_eq!(live, "the live run's", "another process's log is not touched");
 
-    let (code, out, _) = place.run(&["restore", "mine.jsonl"]).await;
+    let (code, out, _) = environment.run(&["restore", "mine.jsonl"]).await;
     assert_eq!(code, 0);
     let manifests: Vec<Value> =
         out.split("---\n").skip(1).map(|text| serde_saphyr::from_str(text).unwrap()).collect();
@@ -165,56 +167,56 @@ async fn it_deletes_once_and_brings_back() {
         for set_by_servers in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
             assert_eq!(manifest["metadata"][set_by_servers], Value::Null);
         }
-        assert_eq!(place.hub.send("POST", &path, manifest).await.0, 201);
+        assert_eq!(environment.hub.send("POST", &path, manifest).await.0, 201);
     }
-    assert_eq!(place.routes().await, ["alive", "one", "safe", "two"]);
+    assert_eq!(environment.routes().await, ["alive", "one", "safe", "two"]);
     let replay = Command::new(env!("CARGO_BIN_EXE_throughline"))
         .args(["replay", "--mode", "verify", "mine.jsonl"])
-        .current_dir(&place.folder)
+        .current_dir(&environment.folder)
         .output()
         .unwrap();
     assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stdout));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_not_be_told_is_no_success() {
-    let place = Place::new().await;
-    place.route("alive", "site", false);
-    place.up.front.fail(&Fault::of_watching(Kind::Gateway, 403), 1_000);
-    let (code, out, err) = place.live(&["--delete", "--yes"]).await;
+async fn routes_that_cannot_be_judged_are_no_success() {
+    let environment = Environment::new().await;
+    environment.route("alive", "site", false);
+    environment.up.handle.inject(&Fault::on_watches(Kind::Gateway, 403), 1_000);
+    let (code, out, err) = environment.live(&["--delete", "--yes"]).await;
     assert_eq!(code, 1, "{out}");
-    assert!(out.contains("kept, lists_incomplete: "), "{out}");
-    assert!(out.contains("alive") && out.contains("parents: site unknown"), "{out}");
+    assert!(out.contains("kept (lists_incomplete): "), "{out}");
+    assert!(out.contains("alive") && out.contains("parent Gateways: site (unknown)"), "{out}");
     assert!(err.contains("403"), "{err}");
-    place.up.front.clear_faults();
+    environment.up.handle.clear_faults();
 
-    // Refused by the hub.
-    place.route("orphan", "gone", false);
+    // The hub refuses the delete.
+    environment.route("orphan", "gone", false);
     let resource = Some(Resource::from(Kind::HttpRoute));
     let refused = Fault {
-        verbs: vec![Verb::Delete],
+        verbs: vec![ApiVerb::Delete],
         resource,
         code: 403,
         retry_after_s: None,
-        carried_out: false,
+        executes: false,
     };
-    place.hub.front.fail(&refused, 1_000);
-    let (code, _, err) = place.live(&["--delete", "--yes"]).await;
+    environment.hub.handle.inject(&refused, 1_000);
+    let (code, _, err) = environment.live(&["--delete", "--yes"]).await;
     assert!(code == 1 && err.contains("/orphan at hub: refused: 403 Forbidden"), "{err}");
-    assert_eq!(place.routes().await, ["alive", "orphan"]);
-    let logs = place.files().iter().filter(|f| f.starts_with("throughline-orphans-")).count();
-    assert_eq!(logs, 2, "each has a log of its own");
+    assert_eq!(environment.routes().await, ["alive", "orphan"]);
+    let logs = environment.files().iter().filter(|f| f.starts_with("throughline-orphans-")).count();
+    assert_eq!(logs, 2, "each run writes a log of its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_input_is_told() {
-    let place = Place::new().await;
-    let (code, _, err) = place.run(&["restore", "nothing.jsonl"]).await;
+async fn bad_input_is_an_error() {
+    let environment = Environment::new().await;
+    let (code, _, err) = environment.run(&["restore", "nothing.jsonl"]).await;
     assert!(code == 2 && err.contains("nothing.jsonl"), "{err}");
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/orphan-is-deleted.jsonl");
-    let (code, out, err) = place.run(&["restore", fixture.to_str().unwrap()]).await;
+    let (code, out, err) = environment.run(&["restore", fixture.to_str().unwrap()]).await;
     assert_eq!((code, &*out), (1, ""));
-    assert!(err.contains("nothing was deleted"), "{err}");
-    let (code, _, err) = place.run(&["--config", "none.yaml"]).await;
+    assert!(err.contains("this log records no deletes"), "{err}");
+    let (code, _, err) = environment.run(&["--config", "none.yaml"]).await;
     assert!(code == 2 && err.contains("none.yaml"), "{err}");
 }

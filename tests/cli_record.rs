@@ -1,31 +1,31 @@
-//! `throughline record` and `throughline check` on served clusters: what they ask for, what they print,
-//! how they end. What needs rights and real API servers is in tests/e2e.
+//! `throughline record` and `throughline check` on simulated API servers: their requests, output and
+//! exit codes. What needs RBAC and real API servers is in tests/e2e.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "support/front/mod.rs"]
-mod front;
+#[path = "support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use front::{Served, serve};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use throughline::front::{FrontSettings, Mode, Verb};
+use sim_apiserver::{TestServer, serve};
+use throughline::sim::apiserver::{ApiVerb, ServerMode, SimApiServerSettings};
 
-/// One served cluster, upstream and edge, and a folder with a configuration.
+/// One simulated cluster, upstream and edge, and a folder with a configuration.
 struct Place {
-    served: Served,
+    served: TestServer,
     folder: PathBuf,
 }
 
 impl Place {
     async fn new() -> Self {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
-        let served = serve(FrontSettings::default()).await;
+        let served = serve(SimApiServerSettings::default()).await;
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let folder = format!("throughline-record-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
@@ -62,7 +62,7 @@ impl Place {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Waits until so many such lines are in the file.
+    /// Waits until the file has `count` such events.
     async fn until(&self, file: &str, event: &str, count: usize) {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
@@ -101,7 +101,7 @@ async fn stop(child: Child) -> (i32, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recording_lists_and_watches_and_tells_what_it_has() {
+async fn a_recording_only_lists_and_watches_and_prints_a_summary() {
     let place = Place::new().await;
     let child = place.start(&["record", "night.jsonl"]);
     place.until("night.jsonl", "list_finished", 4).await;
@@ -110,21 +110,21 @@ async fn a_recording_lists_and_watches_and_tells_what_it_has() {
     place.until("night.jsonl", "applied", 2).await;
     let (code, out, err) = stop(child).await;
     assert_eq!((code, &*out), (0, ""), "{err}");
-    // The first line is the configuration's warning.
-    let told: Vec<_> = err.lines().skip(1).collect();
-    assert_eq!(told.len(), 3, "no counter line in a pipe: {err}");
-    assert!(told[0].starts_with("recording 1 cluster to night.jsonl; addresses"), "{err}");
+    // The first line is a warning about the configuration.
+    let printed: Vec<_> = err.lines().skip(1).collect();
+    assert_eq!(printed.len(), 3, "no counter line in a pipe: {err}");
+    assert!(printed[0].starts_with("recording 1 cluster to night.jsonl; addresses"), "{err}");
     let events = place.lines("night.jsonl").len() - 1;
     let (start, end) = (format!("recorded {events} events, 2 connectors, "), ", 4 watches live, ");
-    assert!(told[1].starts_with(&start) && told[1].contains(end), "{err}");
-    assert_eq!(told[2], "replay it: throughline replay night.jsonl");
+    assert!(printed[1].starts_with(&start) && printed[1].contains(end), "{err}");
+    assert_eq!(printed[2], "replay it: throughline replay night.jsonl");
 
-    let requests = place.served.front.requests();
+    let requests = place.served.handle.requests();
     assert_eq!(requests.len(), 8, "{requests:?}");
-    assert!(requests.keys().all(|(verb, _)| matches!(verb, Verb::List | Verb::Watch)));
-    assert_eq!(place.served.front.writes(), 0);
+    assert!(requests.keys().all(|(verb, _)| matches!(verb, ApiVerb::List | ApiVerb::Watch)));
+    assert_eq!(place.served.handle.writes(), 0);
 
-    // It replays as a what-if, by the configuration's settings.
+    // It replays as a what-if with the configuration's settings.
     let (code, out, err) = place.run(&["replay", "--output", "json", "night.jsonl"]).await;
     assert_eq!((code, &*err), (0, ""));
     let replay: Value = serde_json::from_str(&out).unwrap();
@@ -132,28 +132,28 @@ async fn a_recording_lists_and_watches_and_tells_what_it_has() {
     let header = &place.lines("night.jsonl")[0];
     assert_eq!(header["settings"]["orphans"]["mode"], "report");
 
-    // Who looks into it knows that nobody acted.
+    // Its status says that no instance was acting.
     let (_, out, err) = place.run(&["status", "--log", "night.jsonl"]).await;
     assert!(out.contains("from a recording"), "{out}{err}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recording_overwrites_nothing_and_leaves_the_live_log_alone() {
+async fn a_recording_overwrites_nothing_not_even_the_live_log() {
     let place = Place::new().await;
     std::fs::write(place.folder.join("old.jsonl"), "evidence").unwrap();
     std::fs::write(place.folder.join("new.jsonl.1"), "evidence").unwrap();
     for (file, taken) in [("old.jsonl", "old.jsonl"), ("new.jsonl", "new.jsonl.1")] {
         let (code, _, err) = place.run(&["record", file]).await;
         assert_eq!(code, 2, "{err}");
-        assert!(err.contains(&format!("{taken} is there already")), "{err}");
+        assert!(err.contains(&format!("{taken} exists")), "{err}");
         assert_eq!(std::fs::read_to_string(place.folder.join(taken)).unwrap(), "evidence");
     }
     let (code, _, err) = place.run(&["record", "nowhere/new.jsonl"]).await;
-    assert!(code == 2 && err.contains("nowhere/new.jsonl: can't start the event log"), "{err}");
+    assert!(code == 2 && err.contains("nowhere/new.jsonl: cannot create the event log"), "{err}");
     let (code, _, err) = place.run(&["record", "a.jsonl", "--event-log", "b.jsonl"]).await;
     assert!(code == 2 && err.contains("cannot be used with"), "{err}");
 
-    // With no file named it is one of its own, and `--for` ends it.
+    // Without a file name it creates one of its own; `--for` ends it.
     let (code, _, err) = place.run(&["record", "--for", "1500ms"]).await;
     assert!(code < 2 && err.contains("; for 1.50 s, or until SIGINT"), "{err}");
     assert!(err.contains("\nrecorded "), "{err}");
@@ -166,41 +166,43 @@ async fn a_recording_overwrites_nothing_and_leaves_the_live_log_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recording_that_misses_something_says_so() {
+async fn an_incomplete_recording_says_so() {
     let place = Place::new().await;
-    place.served.front.set_mode(Mode::Down);
+    place.served.handle.set_mode(ServerMode::Down);
     let child = place.start(&["record", "night.jsonl"]);
     place.until("night.jsonl", "watch_lost", 4).await;
     let (code, _, err) = stop(child).await;
     assert_eq!(code, 1, "{err}");
     assert!(err.contains("0 of 4 watches live (lost 4 times)"), "{err}");
-    assert!(err.contains("incomplete: Gateway in one could not be watched at the end"), "{err}");
-    assert!(err.contains("watch lost, trying again"), "{err}");
+    assert!(err.contains("incomplete: Gateway in one was not being watched at the end"), "{err}");
+    assert!(err.contains("watch lost; retrying"), "{err}");
 
-    // It comes back meanwhile: nothing is missing at the end.
+    // The API server returns before the end: nothing is missing.
     let child = place.start(&["record", "day.jsonl"]);
     place.until("day.jsonl", "watch_lost", 4).await;
-    place.served.front.set_mode(Mode::Serving);
+    place.served.handle.set_mode(ServerMode::Serving);
     place.until("day.jsonl", "list_finished", 4).await;
     let (code, _, err) = stop(child).await;
     assert_eq!(code, 0, "{err}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_ends_with_a_code_that_says_what_it_found() {
+async fn checks_exit_code_says_what_it_found() {
     let place = Place::new().await;
-    // This server knows nothing of rights: that is no failure, and no tick.
+    // The simulated server has no RBAC API: neither passed nor failed.
     let (code, out, err) = place.run(&["check"]).await;
     assert_eq!((code, &*err), (0, ""), "{out}");
-    assert!(out.contains("√ answers within "), "{out}");
+    assert!(out.contains("√ answered in "), "{out}");
     assert!(
-        out.contains("- whether we may list and watch connectors.networking.datumapis.com can't"),
+        out.contains(
+            "- not known whether we may list and watch connectors.networking.datumapis.com"
+        ),
         "{out}"
     );
-    assert!(out.contains("√ none is needed: there is no downstream cluster to lead at"), "{out}");
-    assert_eq!(place.served.front.writes(), 0);
+    assert!(out.contains("√ not needed: no hub is configured"), "{out}");
+    assert_eq!(place.served.handle.writes(), 0);
 
-    place.served.front.set_mode(Mode::Down);
+    place.served.handle.set_mode(ServerMode::Down);
     let (code, out, err) = place.run(&["check", "--wait", "3s", "--output", "json"]).await;
     assert_eq!(code, 1);
     let report: Value = serde_json::from_str(&out).unwrap();
@@ -209,9 +211,9 @@ async fn check_ends_with_a_code_that_says_what_it_found() {
         report["findings"].as_array().unwrap().iter().filter(|f| f["level"] == "failed").collect();
     assert_eq!(failed[0]["check"], "reachable");
     let remedy = failed[0]["remedy"].as_str().unwrap();
-    assert!(remedy.contains("server is right and up"), "{remedy}");
-    let waited = " s at most: cluster one (upstream and edge): can't be reached\n";
-    assert!(err.starts_with("waiting, for ") && err.contains(waited), "{err}");
+    assert!(remedy.contains("server address in the kubeconfig is right"), "{remedy}");
+    let retried = " s: cluster one (upstream and edge): cannot be reached\n";
+    assert!(err.starts_with("trying again for up to ") && err.contains(retried), "{err}");
 
     let (code, out, err) = place.run(&["check", "--set", "touch.window=1"]).await;
     assert!(code == 2 && out.is_empty() && err.contains("unknown key"), "{err}");

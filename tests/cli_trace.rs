@@ -1,10 +1,10 @@
-//! `throughline trace` and `throughline status` as a caller meets them: from served clusters, from a
-//! running instance, from event logs; their text, their exit codes.
+//! `throughline trace` and `throughline status` from the command line: from clusters, from a running
+//! instance and from event logs; their texts and exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "support/front/mod.rs"]
-mod front;
+#[path = "support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use front::{Served, serve_cluster};
 use serde_json::{Value, json};
-use throughline::clock::wall;
-use throughline::core::ids::{Kind, Role};
+use sim_apiserver::{TestServer, serve_cluster};
+use throughline::clock::wall_clock_now;
+use throughline::core::data::ids::{Kind, Role};
 use throughline::event_log::ClusterSpec;
-use throughline::front::Fault;
-use throughline::world::World;
+use throughline::sim::SimClusters;
+use throughline::sim::apiserver::Fault;
 
 const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
 const LAB: [&str; 3] = ["trace", "connector", "default/lab"];
@@ -40,10 +40,10 @@ fn run(args: &[&str]) -> (i32, String, String) {
     (status.code().unwrap(), out, err)
 }
 
-/// A project, a hub that is its edge, too, and a folder with a configuration.
-struct Place {
-    up: Served,
-    down: Served,
+/// An upstream cluster, a hub that is the edge as well, and a folder with a configuration.
+struct Environment {
+    up: TestServer,
+    down: TestServer,
     folder: PathBuf,
 }
 
@@ -53,30 +53,31 @@ fn status(online: bool) -> Value {
         "connectionDetails": {"type": "PublicKey", "publicKey": {"id": "node"}}})
 }
 
-impl Place {
+impl Environment {
     async fn new() -> Self {
-        static PLACES: AtomicUsize = AtomicUsize::new(0);
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
         let spec = |name: &str, roles| ClusterSpec { name: name.into(), roles };
-        let both = vec![Role::Downstream, Role::Edge];
-        let mut world = World::new(&[spec("up", vec![Role::Upstream]), spec("down", both)], 0);
-        world.advance(wall());
-        let world = Arc::new(Mutex::new(world));
-        let up = serve_cluster(&world, "up".into()).await;
-        let down = serve_cluster(&world, "down".into()).await;
-        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let both = vec![Role::Hub, Role::Edge];
+        let mut clusters =
+            SimClusters::new(&[spec("up", vec![Role::Upstream]), spec("down", both)], 0);
+        clusters.advance(wall_clock_now());
+        let clusters = Arc::new(Mutex::new(clusters));
+        let up = serve_cluster(&clusters, "up".into()).await;
+        let down = serve_cluster(&clusters, "down".into()).await;
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let folder = format!("throughline-trace-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir_all(&folder).unwrap();
-        let cluster = |served: &Served, roles: &[&str]| json!({"name": served.cluster, "roles": roles, "kubeconfig": served.kubeconfig(&folder)});
-        let clusters = [cluster(&up, &["upstream"]), cluster(&down, &["downstream", "edge"])];
+        let cluster = |served: &TestServer, roles: &[&str]| json!({"name": served.cluster, "roles": roles, "kubeconfig": served.kubeconfig(&folder)});
+        let clusters = [cluster(&up, &["upstream"]), cluster(&down, &["hub", "edge"])];
         let config = json!({"clusters": clusters, "leaderElection": {"enabled": false},
             "stall": {"mirroredMs": 1000}, "touch": {"confirmAfterMs": []},
             "admin": {"address": "127.0.0.1:0"}, "log": {"format": "json"}});
         std::fs::write(folder.join("config.yaml"), config.to_string()).unwrap();
         up.put(json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "default", "uid": UID}}));
-        let place = Self { up, down, folder };
-        place.says(true);
+        let environment = Self { up, down, folder };
+        environment.set_online(true);
         let platform = "networking.datumapis.com";
         let meta =
             |name: &str| json!({"namespace": format!("ns-{UID}"), "name": name, "uid": name});
@@ -84,17 +85,23 @@ impl Place {
         replica["labels"] = json!({"meta.datumapis.com/upstream-cluster-name": "cluster-up",
             "meta.datumapis.com/upstream-name": "lab",
             "meta.datumapis.com/upstream-namespace": "default"});
-        place.down.put(json!({"apiVersion": format!("{platform}/v1alpha1"), "kind": "Connector",
+        environment
+            .down
+            .put(json!({"apiVersion": format!("{platform}/v1alpha1"), "kind": "Connector",
             "metadata": replica}));
-        place.down.put(json!({"apiVersion": format!("{platform}/v1alpha"), "kind": "HTTPProxy",
+        environment.down.put(
+            json!({"apiVersion": format!("{platform}/v1alpha"), "kind": "HTTPProxy",
             "metadata": meta("app"),
-            "spec": {"rules": [{"backends": [{"connector": {"name": "lab"}}]}]}}));
-        place.down.put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "spec": {"rules": [{"backends": [{"connector": {"name": "lab"}}]}]}}),
+        );
+        environment
+            .down
+            .put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": meta("app"), "spec": {"gatewayClassName": "edge"}}));
-        place
+        environment
     }
 
-    fn says(&self, online: bool) {
+    fn set_online(&self, online: bool) {
         self.up.put(json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
             "metadata": {"namespace": "default", "name": "lab", "uid": "u-lab"},
             "status": status(online)}));
@@ -104,21 +111,21 @@ impl Place {
         self.folder.join(name).display().to_string()
     }
 
-    /// Asks beside the clusters' own threads.
-    async fn ask(&self, args: &[&str], source: &[&str]) -> (i32, String, String) {
+    /// Runs the program on another thread than those that serve the clusters.
+    async fn run(&self, args: &[&str], source: &[&str]) -> (i32, String, String) {
         let args: Vec<String> = args.iter().chain(source).map(|arg| (*arg).to_owned()).collect();
         let asked = tokio::task::spawn_blocking(move || {
-            run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+            self::run(&args.iter().map(String::as_str).collect::<Vec<_>>())
         });
         asked.await.unwrap()
     }
 
     async fn live(&self, args: &[&str]) -> (i32, String, String) {
-        self.ask(args, &["--config", &self.file("config.yaml")]).await
+        self.run(args, &["--config", &self.file("config.yaml")]).await
     }
 
-    /// A running instance, and where its state is.
-    async fn instance(&self) -> (Running, String) {
+    /// Starts an instance; returns it with the URL of its admin port.
+    async fn start_instance(&self) -> (Running, String) {
         let mut command = program();
         command.args(["run", "--config", &self.file("config.yaml")]);
         command.args(["--event-log", &self.file("events.jsonl")]).stderr(Stdio::piped());
@@ -135,7 +142,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Environment {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -150,11 +157,11 @@ impl Drop for Running {
     }
 }
 
-/// Asks until the exit code is as wished; it must come.
-async fn until(place: &Place, code: i32, args: &[&str], source: &[&str]) -> String {
+/// Runs the program until it exits with this code.
+async fn run_until(environment: &Environment, code: i32, args: &[&str], source: &[&str]) -> String {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
-        let (found, out, err) = place.ask(args, source).await;
+        let (found, out, err) = environment.run(args, source).await;
         if found == code {
             return out;
         }
@@ -164,14 +171,14 @@ async fn until(place: &Place, code: i32, args: &[&str], source: &[&str]) -> Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clusters_instance_and_log_tell_the_same() {
-    let place = Place::new().await;
-    let (instance, url) = place.instance().await;
-    let (config, log) = (place.file("config.yaml"), place.file("events.jsonl"));
+async fn clusters_instance_and_log_give_the_same_trace() {
+    let environment = Environment::new().await;
+    let (instance, url) = environment.start_instance().await;
+    let (config, log) = (environment.file("config.yaml"), environment.file("events.jsonl"));
     let sources = [["--config", &config], ["--state", &url], ["--log", &log]];
     let json = [&LAB[..], &["--output", "json"]].concat();
     for source in &sources {
-        let out = until(&place, 0, &json, source).await;
+        let out = run_until(&environment, 0, &json, source).await;
         let trace: Value = serde_json::from_str::<Value>(&out).unwrap()["traces"][0].clone();
         let hop = |hop: &Value| [hop["hop"].clone(), hop["cluster"].clone(), hop["state"].clone()];
         let hops: Vec<_> = trace["hops"].as_array().unwrap().iter().map(hop).collect();
@@ -184,57 +191,62 @@ async fn clusters_instance_and_log_tell_the_same() {
         assert_eq!(json!(hops), expected, "{source:?}");
         assert_eq!(trace["hops"][0]["says"]["online"], true);
         assert_eq!((&trace["first"], &trace["state"]), (&Value::Null, &json!("ok")));
-        let text = until(&place, 0, &LAB, source).await;
+        let text = run_until(&environment, 0, &LAB, source).await;
         assert!(text.contains("\nEvery hop agrees.\n"), "{text}");
-        let table = until(&place, 0, &["status"], source).await;
-        assert!(table.contains("up        default/lab  down / down  online  settled"), "{table}");
-        assert!(table.contains("\n1 connector, 0 stuck, 0 on their way  "), "{table}");
+        let table = run_until(&environment, 0, &["status"], source).await;
+        assert!(table.contains("up        default/lab  down / down  online    settled"), "{table}");
+        assert!(table.contains("\n1 connector, 0 stuck, 0 pending  "), "{table}");
     }
-    // Nobody mirrors any longer.
+    // Nobody mirrors any more.
     drop(instance);
-    place.says(false);
-    let before = place.down.world.lock().unwrap().version(&place.down.cluster);
-    let text = until(&place, 1, &LAB, &["--config", &config]).await;
+    environment.set_online(false);
+    let before = environment.down.sim.lock().unwrap().version(&environment.down.cluster);
+    let text = run_until(&environment, 1, &LAB, &["--config", &config]).await;
     assert!(
-        text.contains("mirrored, down: the replica at down does not say what upstream"),
+        text.contains(" at mirrored (down): the hub Connector does not have the upstream status"),
         "{text}"
     );
-    assert!(text.contains("\n  It should say: offline.\nWhat to do:\n  - see whether "), "{text}");
-    let gateway = format!("ns-{UID}/app");
-    let (code, by_gateway, _) = place.live(&["trace", "gateway", &gateway]).await;
-    assert_eq!((code, by_gateway.contains("mirrored, down: ")), (1, true), "{by_gateway}");
-    let after = place.down.world.lock().unwrap().version(&place.down.cluster);
-    assert_eq!(after, before, "a look writes nothing");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_may_not_be_seen_is_unknown_and_the_right_is_named() {
-    let place = Place::new().await;
-    place.down.front.fail(&Fault::of_watching(Kind::Connector, 403), 1_000);
-    let (code, out, _) = place.live(&LAB).await;
-    assert_eq!(code, 1, "{out}");
-    assert!(out.contains("  unknown  mirrored  down  ?"), "{out}");
     assert!(
-        out.contains(
-            "Can't be told at mirrored, down: Connector objects of down can't be seen: 403"
-        )
+        text.contains("\n  Expected: offline.\nWhat to do:\n  - check that a throughline "),
+        "{text}"
     );
-    assert!(out.contains("- grant list and watch on connectors.networking.datumapis.com"), "{out}");
-    let (code, out, _) = place.live(&["status"]).await;
-    assert!(code == 1 && out.contains("\n1 connector, 1 stuck, 0 on their way"), "{out}");
+    let gateway = format!("ns-{UID}/app");
+    let (code, by_gateway, _) = environment.live(&["trace", "gateway", &gateway]).await;
+    assert_eq!((code, by_gateway.contains("mirrored (down): ")), (1, true), "{by_gateway}");
+    let after = environment.down.sim.lock().unwrap().version(&environment.down.cluster);
+    assert_eq!(after, before, "a trace writes nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watched_table_gives_a_pipe_each_row_that_changed() {
-    let place = Place::new().await;
+async fn a_forbidden_list_is_unknown_and_names_the_missing_permission() {
+    let environment = Environment::new().await;
+    environment.down.handle.inject(&Fault::on_watches(Kind::Connector, 403), 1_000);
+    let (code, out, _) = environment.live(&LAB).await;
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("  unknown  mirrored   down  ?"), "{out}");
+    assert!(
+        out.contains("Unknown at mirrored (down): not allowed to list Connectors (403 Forbidden"),
+        "{out}"
+    );
+    assert!(
+        out.contains("- for down: grant list and watch on connectors.networking.datumapis.com"),
+        "{out}"
+    );
+    let (code, out, _) = environment.live(&["status"]).await;
+    assert!(code == 1 && out.contains("\n1 connector, 1 stuck, 0 pending"), "{out}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_watch_prints_each_changed_row_into_a_pipe() {
+    let environment = Environment::new().await;
     let mut command = program();
-    command.args(["status", "--watch", "--config", &place.file("config.yaml")]);
+    command.args(["status", "--watch", "--config", &environment.file("config.yaml")]);
     let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    std::thread::spawn(move || lines.try_for_each(|line| tell.send(line)));
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || lines.try_for_each(|line| sender.send(line)));
     let mut next = async |text: &str| loop {
-        let line = tokio::time::timeout(Duration::from_secs(30), told.recv()).await;
+        let line = tokio::time::timeout(Duration::from_secs(30), received.recv()).await;
         let line = line.unwrap_or_else(|_| panic!("{text} did not come")).unwrap();
         if line.contains(text) {
             return line;
@@ -243,32 +255,34 @@ async fn a_watched_table_gives_a_pipe_each_row_that_changed() {
     next("UPSTREAM").await;
     next("default/lab").await;
     next("1 connector, ").await;
-    place.up.put(json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+    environment
+        .up
+        .put(json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
         "metadata": {"namespace": "default", "name": "another"}}));
     let row = next("default/another").await;
     assert!(row.contains("unreplicated"), "{row}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_instance_that_is_none_is_an_error_that_says_what_to_do() {
-    let place = Place::new().await;
-    let url = place.up.front.url().to_owned();
-    let (code, out, err) = place.ask(&LAB, &["--state", &url]).await;
+async fn a_url_without_an_instance_is_an_error_with_a_remedy() {
+    let environment = Environment::new().await;
+    let url = environment.up.handle.url().to_owned();
+    let (code, out, err) = environment.run(&LAB, &["--state", &url]).await;
     assert_eq!((code, &*out), (2, ""));
-    let start = format!("throughline: asking {}/state; ", url.trim_end_matches('/'));
+    let start = format!("throughline: cannot read {}/state; ", url.trim_end_matches('/'));
     assert!(err.starts_with(&start) && err.contains("it answers 404 Not Found"), "{err}");
     assert!(err.contains("kubectl port-forward"), "{err}");
-    let (code, _, err) = place.ask(&["status"], &["--state", "https://x"]).await;
+    let (code, _, err) = environment.run(&["status"], &["--state", "https://x"]).await;
     assert!(code == 2 && err.contains("speaks plain HTTP"), "{err}");
-    // Takes the connection, and says nothing.
+    // It accepts the connection and never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    let (code, _, err) = place.ask(&LAB, &["--state", &address, "--timeout", "200ms"]).await;
+    let (code, _, err) = environment.run(&LAB, &["--state", &address, "--timeout", "200ms"]).await;
     assert!(code == 2 && err.contains("no answer within 200 ms"), "{err}");
 }
 
 #[test]
-fn the_incident_is_traced_at_its_moments() {
+fn the_incident_is_traced_at_chosen_moments() {
     let moment = |at: &str| run(&[&LAB_OF_INCIDENT[..], &["--log", INCIDENT, "--at", at]].concat());
     let (code, out, err) = moment("+1s");
     assert_eq!((code, &*err), (0, ""), "{out}");
@@ -280,19 +294,20 @@ fn the_incident_is_traced_at_its_moments() {
 default/home-lab in project-a; ns-c8119df3-eb49-4c75-b215-c2d097ca4f43/home-lab at hub and edges
   2026-11-21 09:19:52.865 UTC, from a recording without throughline
 
-  ok       upstream  project-a  online 4c6b5177         5.77 s
-  wrong    mirrored  edge       offline
-  ok       arrived   edge       offline                 16.4 s
-  wrong    touched   edge       app-00 … (26 gateways)
+  ok       upstream   project-a  online 4c6b5177     5.77 s
+  wrong    mirrored   edge       offline
+  ok       carried    edge       offline             16.4 s
+  wrong    announced  edge       app-00 and 25 more
 
-Stuck at mirrored, edge: the replica at edge does not say what upstream says; no throughline was
+Stuck at mirrored (edge): the hub Connector does not have the upstream status; no throughline was
   writing in this recording.
-  It should say: online 4c6b5177.
+  Expected: online 4c6b5177.
 What to do:
-  - throughline replay shows what it would have done
-Also at touched, edge, app-00 … (26 gateways): the trigger does not announce what the copy at edge
+  - see what throughline would have done:
+      throughline replay FILE
+Also at announced (edge, app-00 and 25 more): the trigger does not announce what the edge Connector
   says.
-Note: who wrote each last is not known: there are no managedFields.
+Note: the last writers are not known: the objects have no managedFields.
 "
     );
     let (same, later, _) = moment("2026-11-21T09:19:52.865Z");
@@ -306,7 +321,7 @@ Note: who wrote each last is not known: there are no managedFields.
 const LAB_OF_INCIDENT: [&str; 3] = ["trace", "connector", "default/home-lab"];
 
 #[test]
-fn the_table_is_filtered_and_machine_readable() {
+fn the_status_table_can_be_filtered_and_printed_as_json() {
     let (code, out, _) = run(&["status", "--log", INCIDENT, "--output", "json"]);
     let json: Value = serde_json::from_str(&out).unwrap();
     let rows = json["connectors"].as_array().unwrap();
@@ -327,11 +342,11 @@ fn the_table_is_filtered_and_machine_readable() {
 }
 
 #[test]
-fn bad_input_is_answered_with_what_is_accepted() {
+fn bad_input_is_an_error_that_says_what_is_accepted() {
     let cases: [(&[&str], &str); 8] = [
         (&["--at", "yesterday"], "an offset such as +90s"),
         (&["--at", "+5"], "expected a number and a unit"),
-        (&["--at", "2020-01-01T00:00:00Z"], "the log begins at 2026-11-21T09:19:32.865Z"),
+        (&["--at", "2020-01-01T00:00:00Z"], "is before the log begins (2026-11-21T09:19:32.865Z)"),
         (&["--in", "nowhere"], "no connector is called default/home-lab"),
         (&["--state", "http://127.0.0.1:1"], "cannot be used with"),
         (&["--output", "yaml"], "text, json"),
@@ -354,9 +369,9 @@ fn bad_input_is_answered_with_what_is_accepted() {
     assert!(code == 2 && err.starts_with("throughline: /nowhere: can't open"), "{err}");
 }
 
-/// An end of the log that is not the moment's is told, and no error.
+/// A moment after the end of the log is a warning, and no error.
 #[test]
-fn after_its_end_a_log_is_as_at_its_end() {
+fn a_moment_after_the_end_of_the_log_shows_its_end() {
     let args = [&LAB_OF_INCIDENT[..], &["--log", INCIDENT, "--at", "+10h"]].concat();
     let (code, out, err) = run(&args);
     assert_eq!(code, 1, "{out}");
@@ -364,7 +379,7 @@ fn after_its_end_a_log_is_as_at_its_end() {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     let mut child =
         program().args(["status", "--log", INCIDENT]).stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

@@ -1,4 +1,4 @@
-//! What a live run is told: files and flags in, a configuration or everything that is wrong out.
+//! Loading a configuration: files and flags in, a configuration or all its errors out.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use throughline::config::{
-    Config, ConfigErrors, Given, LOCAL_CLUSTER, Loaded, Overrides, Problem, load,
+    Config, ConfigErrors, ConfigProblem, FlagValue, LOCAL_CLUSTER, LoadedConfig, Overrides, load,
 };
-use throughline::core::ids::Role;
-use throughline::core::settings::TouchScope;
+use throughline::core::contract::settings::TouchScope;
+use throughline::core::data::ids::Role;
 
-/// A folder of one test alone.
+/// Creates a folder for one test.
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("config").join(name);
     fs::create_dir_all(&path).unwrap();
     path
 }
 
-/// A kubeconfig with these contexts; the first is the current one.
+/// Writes a kubeconfig with these contexts; the first is the current one.
 fn kubeconfig(folder: &Path, contexts: &[&str]) -> String {
     let path = folder.join("kubeconfig");
     let named: Vec<_> = contexts
@@ -36,8 +36,8 @@ fn kubeconfig(folder: &Path, contexts: &[&str]) -> String {
 }
 
 /// Loads a YAML text in which `KUBE` stands for a kubeconfig with the contexts `one` and `two`, and
-/// `FOLDER` for a folder.
-fn load_text(name: &str, yaml: &str, flags: &Overrides) -> Result<Loaded, ConfigErrors> {
+/// `FOLDER` for the test's folder.
+fn load_text(name: &str, yaml: &str, flags: &Overrides) -> Result<LoadedConfig, ConfigErrors> {
     let folder = folder(name);
     let kube = kubeconfig(&folder, &["one", "two"]);
     let file = folder.join("live.yaml");
@@ -46,8 +46,8 @@ fn load_text(name: &str, yaml: &str, flags: &Overrides) -> Result<Loaded, Config
     load(Some(&file), flags)
 }
 
-/// Problems as they are told, with paths by the names that [`load_text`] gives them.
-fn told(name: &str, problems: &[Problem]) -> Vec<String> {
+/// Problems as text, with paths replaced by the names from [`load_text`].
+fn texts(name: &str, problems: &[ConfigProblem]) -> Vec<String> {
     let folder = folder(name);
     let short = |text: String| {
         text.replace(&folder.join("live.yaml").display().to_string(), "FILE")
@@ -58,21 +58,21 @@ fn told(name: &str, problems: &[Problem]) -> Vec<String> {
 }
 
 #[track_caller]
-fn refused(name: &str, yaml: &str, flags: &Overrides, expected: &[&str]) {
+fn assert_refused(name: &str, yaml: &str, flags: &Overrides, expected: &[&str]) {
     match load_text(name, yaml, flags) {
         Ok(loaded) => panic!("accepted: {:?}", loaded.config),
-        Err(errors) => assert_eq!(told(name, &errors.0), expected),
+        Err(errors) => assert_eq!(texts(name, &errors.0), expected),
     }
 }
 
 #[track_caller]
-fn warned(name: &str, yaml: &str, expected: &[&str]) {
+fn assert_warnings(name: &str, yaml: &str, expected: &[&str]) {
     let loaded = load_text(name, yaml, &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(told(name, &loaded.warnings), expected);
+    assert_eq!(texts(name, &loaded.warnings), expected);
 }
 
 fn sets(values: &[&str]) -> Overrides {
-    let values = values.iter().map(|text| Given::Set((*text).to_owned())).collect();
+    let values = values.iter().map(|text| FlagValue::Set((*text).to_owned())).collect();
     Overrides { values, ..Overrides::default() }
 }
 
@@ -81,61 +81,63 @@ fn clusters(values: &[&str]) -> Overrides {
     Overrides { clusters, ..Overrides::default() }
 }
 
-const ONE: &str = "clusters: [{name: one, roles: [upstream, downstream, edge], kubeconfig: KUBE}]";
+const ONE: &str = "clusters: [{name: one, roles: [upstream, hub, edge], kubeconfig: KUBE}]";
 
-/// One file for all kinds of errors, so that none of them hides another.
+/// One file with all kinds of errors, to show that none hides another.
 #[test]
-fn all_errors_come_in_one_go_with_file_key_value_and_what_is_accepted() {
+fn all_errors_are_reported_at_once_with_file_key_value_and_accepted_values() {
     let yaml = fs::read_to_string("tests/config/wrong.yaml").unwrap();
     let errors = load_text("wrong", &yaml, &Overrides::default()).unwrap_err();
-    let out = told("wrong", &errors.0).join("\n") + "\n";
+    let out = texts("wrong", &errors.0).join("\n") + "\n";
     let golden = Path::new("tests/config/wrong.expected");
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         fs::write(golden, &out).unwrap();
     }
-    assert_eq!(out, fs::read_to_string(golden).unwrap(), "UPDATE_EXPECT=1 writes it anew");
+    assert_eq!(out, fs::read_to_string(golden).unwrap(), "UPDATE_EXPECT=1 rewrites it");
     assert!(errors.to_string().starts_with(&format!("{} errors in the", errors.0.len())));
     assert_eq!(errors.to_string().lines().count(), errors.0.len() + 1);
 }
 
 #[test]
-fn what_cannot_be_read_at_all_is_one_error() {
+fn a_file_that_cannot_be_read_is_one_error() {
     let none = Overrides::default();
-    let is_no = "FILE: is no YAML that can be read:";
+    let invalid = "FILE: is not valid YAML:";
     let cases = [
-        ("clusters: [", format!("{is_no} unclosed bracket '[' at line 1, column 11")),
+        ("clusters: [", format!("{invalid} unclosed bracket '[' at line 1, column 11")),
         (
             "log: {level: info}\nlog: {level: warn}",
-            format!("{is_no} duplicate mapping key `log` is not allowed here at line 2, column 1"),
+            format!(
+                "{invalid} duplicate mapping key `log` is not allowed here at line 2, column 1"
+            ),
         ),
     ];
     for (i, (yaml, expected)) in cases.iter().enumerate() {
-        refused(&format!("unreadable-{i}"), yaml, &none, &[expected]);
+        assert_refused(&format!("unreadable-{i}"), yaml, &none, &[expected]);
     }
     let missing = load(Some(Path::new("/nowhere/live.yaml")), &none).unwrap_err();
-    let expected = "/nowhere/live.yaml: can't be read: No such file or directory (os error 2)";
+    let expected = "/nowhere/live.yaml: cannot be read: No such file or directory (os error 2)";
     assert_eq!(missing.to_string(), expected);
-    // Flags are checked all the same, and nothing is said of keys that the file may hold.
+    // Flags are still checked, but keys that the file may set are not reported.
     let flags = sets(&["log.level=loud", "touch.edgeScopes.edge-9=gateway"]);
     let errors = load(Some(Path::new("/nowhere/live.yaml")), &flags).unwrap_err();
-    let lines = told("none", &errors.0);
+    let lines = texts("none", &errors.0);
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[1].starts_with("--set log.level=loud: log.level: found \"loud\"; "), "{lines:?}");
 }
 
 #[test]
-fn a_value_that_was_refused_is_complained_of_once() {
+fn a_refused_value_is_reported_once() {
     let yaml = "clusters: [{name: one, roles: [upsteam], kubeconfig: KUBE}]\n\
                 touch: {edgeScopes: {two: gateway}}";
     let expected = "FILE: clusters[0].roles[0]: found \"upsteam\"; accepted: one of upstream, \
-                    downstream, edge";
-    refused("once", yaml, &Overrides::default(), &[expected]);
+                    hub, edge";
+    assert_refused("once", yaml, &Overrides::default(), &[expected]);
 }
 
 #[test]
-fn flags_are_told_by_their_own_words() {
+fn errors_in_flags_quote_the_flag() {
     let mut flags =
-        clusters(&["a=edge,context=x,colour=red", "b=edge+hub,kubeconfig=/nowhere/k", "c"]);
+        clusters(&["a=edge,context=x,colour=red", "b=edge+hob,kubeconfig=/nowhere/k", "c"]);
     flags.context = Some("one".into());
     flags.values = sets(&[
         "touch.windowMS=5",
@@ -154,24 +156,24 @@ fn flags_are_told_by_their_own_words() {
                     orphans, retry, shutdown, stall, touch, watch";
     let expected = [
         format!("--cluster a=edge,context=x,colour=red: clusters[0]: found \"colour=red\"; {usage}"),
-        "--cluster b=edge+hub,kubeconfig=/nowhere/k: clusters[1].roles[1]: found \"hub\"; accepted: one of upstream, downstream, edge".to_owned(),
+        "--cluster b=edge+hob,kubeconfig=/nowhere/k: clusters[1].roles[1]: found \"hob\"; accepted: one of upstream, hub, edge".to_owned(),
         format!("--cluster c: clusters[2]: {usage}"),
-        "--context one: which of the 3 clusters is meant? accepted: --cluster NAME=ROLE,context=one, or context in the file".to_owned(),
-        format!("--set touch.windowMS=5: touch.windowMS: unknown key (did you mean windowMs?); accepted here: {keys}"),
-        format!("--set windowMs=5: windowMs: unknown key (did you mean touch.windowMs?); accepted here: {sections}"),
+        "--context one: applies to a single cluster, but there are 3; accepted: --cluster NAME=ROLE,context=one, or context in the file".to_owned(),
+        format!("--set touch.windowMS=5: touch.windowMS: unknown key (did you mean windowMs?); accepted: {keys}"),
+        format!("--set windowMs=5: windowMs: unknown key (did you mean touch.windowMs?); accepted: {sections}"),
         "--set touch.windowMs: expected PATH=VALUE, for example touch.windowMs=200".to_owned(),
-        "--set clusters[9].name=x: clusters[9]: there is no such item here".to_owned(),
-        "--set touch.windowMs.x=1: touch.windowMs: \"x\" is looked for, and there are no keys here".to_owned(),
+        "--set clusters[9].name=x: clusters[9]: the list has no such item".to_owned(),
+        "--set touch.windowMs.x=1: touch.windowMs: found \"x\" below a key that takes a single value".to_owned(),
         "--set eventLog.keep=-1: eventLog.keep: found -1; accepted: a whole number up to 4294967295".to_owned(),
-        "--cluster b=edge+hub,kubeconfig=/nowhere/k: clusters[1].kubeconfig: found \"/nowhere/k\", which can't be read (No such file or directory (os error 2)); accepted: a kubeconfig file".to_owned(),
+        "--cluster b=edge+hob,kubeconfig=/nowhere/k: clusters[1].kubeconfig: found \"/nowhere/k\", which cannot be read (No such file or directory (os error 2)); accepted: a kubeconfig file".to_owned(),
         "--set executor.tries=0: executor.tries: found 0; accepted: 1 or more".to_owned(),
     ];
     let expected: Vec<_> = expected.iter().map(String::as_str).collect();
-    refused("flags", ONE, &flags, &expected);
+    assert_refused("flags", ONE, &flags, &expected);
 }
 
 #[test]
-fn with_nothing_said_there_is_one_cluster_with_every_role_and_the_defaults() {
+fn without_configuration_there_is_one_cluster_with_every_role_and_the_defaults() {
     for file in [None, Some("")] {
         let loaded = match file {
             None => load(None, &Overrides::default()).unwrap(),
@@ -180,7 +182,7 @@ fn with_nothing_said_there_is_one_cluster_with_every_role_and_the_defaults() {
         let mut config = loaded.config;
         let [cluster] = config.clusters.as_slice() else { panic!("{:?}", config.clusters) };
         assert_eq!(cluster.name.as_str(), LOCAL_CLUSTER);
-        assert_eq!(cluster.roles, [Role::Upstream, Role::Downstream, Role::Edge]);
+        assert_eq!(cluster.roles, [Role::Upstream, Role::Hub, Role::Edge]);
         assert_eq!((&cluster.kubeconfig, &cluster.context), (&None, &None));
         assert!(!cluster.in_cluster);
         config.clusters.clear();
@@ -189,14 +191,14 @@ fn with_nothing_said_there_is_one_cluster_with_every_role_and_the_defaults() {
 }
 
 #[test]
-fn sections_with_everything_commented_out_say_nothing() {
+fn sections_whose_keys_are_commented_out_set_nothing() {
     let yaml = format!("{ONE}\ntouch:\nlog:\n  # level: debug\nwatch: {{}}\n");
     let config = load_text("commented", &yaml, &Overrides::default()).unwrap().config;
     assert_eq!(Config { clusters: Vec::new(), ..config }, Config::default());
 }
 
 #[test]
-fn flags_go_before_the_file_and_the_last_one_counts() {
+fn flags_override_the_file_and_the_last_one_counts() {
     let yaml = format!("{ONE}\ntouch: {{windowMs: 7, minIntervalMs: 8}}\nlog: {{level: warn}}\n");
     let mut flags = sets(&[
         "touch.windowMs=9",
@@ -207,22 +209,30 @@ fn flags_go_before_the_file_and_the_last_one_counts() {
         "eventLog.file=7",
         "touch.confirmAfterMs=[1,2]",
     ]);
-    flags.values.push(Given::Flag { flag: "--dry-run".into(), key: "dryRun", value: true.into() });
+    flags.values.push(FlagValue::Named {
+        flag: "--dry-run".into(),
+        key: "dryRun",
+        value: true.into(),
+    });
     let config = load_text("order", &yaml, &flags).unwrap().config;
     assert_eq!((config.touch.window_ms, config.touch.min_interval_ms), (10, 8));
     assert_eq!(config.touch.confirm_after_ms, [1, 2]);
     assert_eq!(config.touch.scope_of(&"one".into()), TouchScope::GatewayClass);
     assert_eq!((config.log.level.as_str(), config.dry_run), ("debug", true));
     assert_eq!(config.clusters[0].context.as_deref(), Some("two"));
-    assert_eq!(config.event_log.file.as_deref(), Some(Path::new("7")), "a text like a number");
+    assert_eq!(
+        config.event_log.file.as_deref(),
+        Some(Path::new("7")),
+        "a string that looks like a number"
+    );
 }
 
 #[test]
-fn clusters_of_flags_replace_those_of_the_file() {
+fn clusters_from_flags_replace_those_from_the_file() {
     let kube = kubeconfig(&folder("replaced"), &["one", "two"]);
     let specs = [
         format!("up/a=upstream,kubeconfig={kube},context=two"),
-        format!("hub=downstream+edge,kubeconfig={kube}"),
+        format!("hub=hub+edge,kubeconfig={kube}"),
     ];
     let flags = clusters(&[&specs[0], &specs[1]]);
     let config = load_text("replaced", ONE, &flags).unwrap().config;
@@ -235,12 +245,12 @@ fn clusters_of_flags_replace_those_of_the_file() {
         found,
         [
             ("up/a", [Role::Upstream].as_slice(), Some("two")),
-            ("hub", [Role::Downstream, Role::Edge].as_slice(), None)
+            ("hub", [Role::Hub, Role::Edge].as_slice(), None)
         ]
     );
     assert!(config.clusters.iter().all(|c| c.kubeconfig.as_deref() == Some(Path::new(&kube))));
 
-    // The one cluster's way can be said without naming it.
+    // With one cluster, --kubeconfig and --context need no cluster name.
     let flags = Overrides {
         kubeconfig: Some(kube.clone().into()),
         context: Some("two".into()),
@@ -251,7 +261,16 @@ fn clusters_of_flags_replace_those_of_the_file() {
     assert_eq!(cluster.kubeconfig.as_deref(), Some(Path::new(&kube)));
 }
 
-/// What `throughline config` prints loads again to the same, however odd the names.
+#[test]
+fn the_hub_role_is_still_read_as_downstream_and_printed_as_hub() {
+    let yaml = ONE.replace("hub", "downstream");
+    let config = load_text("downstream", &yaml, &Overrides::default()).unwrap().config;
+    assert_eq!(config.clusters[0].roles, [Role::Upstream, Role::Hub, Role::Edge]);
+    let printed = serde_json::to_value(&config).unwrap();
+    assert_eq!(printed["clusters"][0]["roles"], json!(["upstream", "hub", "edge"]));
+}
+
+/// The output of `throughline config` loads again to the same configuration, however odd the names.
 #[test]
 fn a_configuration_survives_being_printed_and_read() {
     let names = [
@@ -312,7 +331,7 @@ fn a_configuration_survives_being_printed_and_read() {
     }
 }
 
-/// Every key with its default, as `(key, default)`.
+/// Every key with its default.
 fn keys(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) {
     match value {
         Value::Object(keys_below) if !keys_below.is_empty() => {
@@ -335,7 +354,7 @@ fn defaults() -> Vec<(String, Value)> {
 
 #[test]
 fn the_docs_list_every_key_with_its_default() {
-    let docs = fs::read_to_string("docs/configure.md").unwrap();
+    let docs = fs::read_to_string("docs/reference/configuration.md").unwrap();
     for (key, default) in defaults() {
         let default = default.as_str().map_or(default.to_string(), ToOwned::to_owned);
         let row = docs.lines().find(|line| line.starts_with(&format!("| `{key}` ")));
@@ -354,7 +373,8 @@ fn the_example_loads_and_shows_every_key_with_its_default() {
     let text = text.replace("/etc/throughline/kubeconfig", &kube);
     let loaded = load_text("example-file", &text, &Overrides::default());
     let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
-    let in_cluster = |warning: &&Problem| !warning.message.starts_with("this is no pod");
+    let in_cluster =
+        |warning: &&ConfigProblem| !warning.message.starts_with("not running in a pod");
     assert_eq!(loaded.warnings.iter().find(in_cluster), None);
     assert_eq!(loaded.config.clusters.len(), 4);
     assert_eq!(Config { clusters: Vec::new(), ..loaded.config }, Config::default());

@@ -1,27 +1,27 @@
-//! The front of a world claims to answer as an API server does: one script of requests runs
-//! against it and against a real kube-apiserver, and both must answer alike.
+//! The simulated API server answers as a real one does: one script of requests runs against both,
+//! and their answers must be the same.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "support/front/mod.rs"]
-mod front;
 #[path = "support/real_server.rs"]
 mod real_server;
 #[path = "support/requests/mod.rs"]
 mod requests;
+#[path = "support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
 
 use real_server::RealServer;
-use requests::{Run, Step, script};
+use requests::{ScriptRun, Step, script};
 use serde_json::Value;
-use throughline::front::FrontSettings;
+use throughline::sim::apiserver::SimApiServerSettings;
 
-async fn answers_of_the_front(script: &[Step]) -> Vec<Value> {
-    let served = front::serve(FrontSettings::default()).await;
-    let mut run = Run::new(served.client.clone());
+async fn simulated_answers(script: &[Step]) -> Vec<Value> {
+    let served = sim_apiserver::serve(SimApiServerSettings::default()).await;
+    let mut run = ScriptRun::new(served.client.clone());
     let mut answers = Vec::new();
     for step in script {
         match step.hook.as_deref() {
-            Some("compact") => served.front.compact(),
+            Some("compact") => served.handle.compact(),
             Some(hook) => panic!("{}: no such hook: {hook}", step.name),
             None => {}
         }
@@ -30,9 +30,9 @@ async fn answers_of_the_front(script: &[Step]) -> Vec<Value> {
     answers
 }
 
-async fn answers_of_a_real_server(script: &[Step]) -> Vec<Value> {
+async fn real_answers(script: &[Step]) -> Vec<Value> {
     let real = RealServer::start().await;
-    let mut run = Run::new(real.client.clone());
+    let mut run = ScriptRun::new(real.client.clone());
     let mut answers = Vec::new();
     for step in script {
         match step.hook.as_deref() {
@@ -46,22 +46,23 @@ async fn answers_of_a_real_server(script: &[Step]) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn the_front_answers_the_script_with_its_codes_and_reasons() {
+async fn the_simulated_server_answers_with_the_codes_and_reasons_of_the_script() {
     let script = script();
-    assert_eq!(answers_of_the_front(&script).await.len(), script.len());
+    assert_eq!(simulated_answers(&script).await.len(), script.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs kube-apiserver and etcd in the folder KUBEBUILDER_ASSETS; `make e2e` has them"]
-async fn real_kube_apiserver_and_front_answer_alike() {
+async fn simulated_and_real_kube_apiserver_answer_alike() {
     let script = script();
-    let front = answers_of_the_front(&script).await;
-    let real = answers_of_a_real_server(&script).await;
+    let simulated = simulated_answers(&script).await;
+    let real = real_answers(&script).await;
     let mut differences = String::new();
-    for ((step, front), real) in script.iter().zip(&front).zip(&real) {
-        if front != real {
-            differences += &format!("\n{}\n  front: {front}\n  real:  {real}\n", step.name);
+    for ((step, simulated), real) in script.iter().zip(&simulated).zip(&real) {
+        if simulated != real {
+            differences +=
+                &format!("\n{}\n  simulated: {simulated}\n  real:      {real}\n", step.name);
         }
     }
-    assert!(differences.is_empty(), "they differ in:{differences}");
+    assert!(differences.is_empty(), "the answers differ:{differences}");
 }

@@ -1,4 +1,4 @@
-//! `throughline demo`: the real run on clusters in memory, into which a log is played.
+//! `throughline demo`: plays a log into in-memory clusters and runs the controller against them.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use throughline::core::action::Verb;
-use throughline::core::event::Outcome;
-use throughline::demo::{self, Options};
-use throughline::replay::{Mode, Replay};
+use throughline::core::contract::action::Verb;
+use throughline::core::contract::event::Outcome;
+use throughline::demo::{self, DemoOptions};
+use throughline::replay::{Replay, ReplayMode};
 use throughline::report;
 use tokio::sync::watch;
 
-/// The program, and an empty folder of the test's own as its folder for temporary files.
+/// The program, with an empty folder of this test as its folder for temporary files.
 fn program(test: &str) -> (Command, PathBuf) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo").join(test);
     let _ = fs::remove_dir_all(&folder);
@@ -33,13 +33,13 @@ fn fixture(name: &str) -> String {
     format!("{}/fixtures/{name}.jsonl", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Plays a fixture with short pauses: what came of it, and what was shown.
+/// Plays a fixture with short pauses; returns the report and the printed story.
 async fn played(name: &str) -> (Replay, String) {
-    let options = Options {
+    let options = DemoOptions {
         log: Some(fixture(name)),
         longest_pause_ms: 200,
-        report: Some(report::Options::default()),
-        ..Options::default()
+        report: Some(report::ReportOptions::default()),
+        ..DemoOptions::default()
     };
     let mut shown = Vec::new();
     let (_go_on, stop) = watch::channel(false);
@@ -49,11 +49,11 @@ async fn played(name: &str) -> (Replay, String) {
     (replay, shown)
 }
 
-/// It converged, and nothing was written in vain.
+/// Asserts that the demo converged without needless writes.
 #[track_caller]
-fn all_is_well(replay: &Replay, shown: &str) {
+fn assert_converged(replay: &Replay, shown: &str) {
     assert!(replay.verdict.good, "{:#?}\n{shown}", replay.verdict.problems);
-    assert_eq!((replay.mode, replay.needless_writes()), (Mode::Live, 0), "{shown}");
+    assert_eq!((replay.mode, replay.needless_writes()), (ReplayMode::Live, 0), "{shown}");
     assert!(shown.contains("converged: "), "{shown}");
     for done in &replay.actions {
         let applied = matches!(done.finished, Some((_, Outcome::Applied { .. })));
@@ -67,9 +67,10 @@ fn verbs(replay: &Replay) -> Vec<Verb> {
     verbs
 }
 
-/// The built-in one; `wiki` of `office` stands beside what happens and must not be touched.
+/// Plays the built-in incident. The gateway `wiki` of the connector `office` is not concerned and must
+/// not be touched.
 #[test]
-fn the_incident_heals_live_and_what_is_not_concerned_is_never_written() {
+fn the_incident_heals_live_and_other_objects_are_never_written() {
     let (mut command, folder) = program("incident");
     let kept = folder.with_extension("jsonl");
     command
@@ -90,7 +91,7 @@ fn the_incident_heals_live_and_what_is_not_concerned_is_never_written() {
         assert!(concerned(action["name"].as_str().unwrap()), "{action:#}");
         assert_eq!(action["outcome"], "applied", "{action:#}");
     }
-    // What the API servers saw is that and nothing more.
+    // The API servers saw these writes and no others.
     let requests = report["requests"].as_array().unwrap();
     let sum = |verb: &str| -> u64 {
         let of_verb = requests.iter().filter(|request| request["verb"] == verb);
@@ -108,26 +109,26 @@ fn the_incident_heals_live_and_what_is_not_concerned_is_never_written() {
     let (mut command, _) = program("incident-again");
     let output = command.arg("replay").arg(&kept).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && said.contains("the same as recorded"), "{said}");
+    assert!(output.status.success() && said.contains("all equal to those in the log"), "{said}");
 }
 
 #[tokio::test]
-async fn a_flip_is_told_as_it_crosses_the_hops() {
+async fn the_story_shows_a_flip_at_each_hop() {
     let (replay, shown) = played("two-clusters-ready-flips").await;
-    all_is_well(&replay, &shown);
-    for told in ["offline upstream", "hub annotation written", "announces", "Bottom line"] {
-        assert!(shown.contains(told), "{told}:\n{shown}");
+    assert_converged(&replay, &shown);
+    for line in ["offline upstream", "hub annotation written", "announces", "Summary"] {
+        assert!(shown.contains(line), "{line}:\n{shown}");
     }
     assert_eq!(verbs(&replay)[..2], [Verb::Mirror, Verb::Touch], "{shown}");
 }
 
 #[tokio::test]
-async fn three_tiers_have_a_carrier_and_what_was_not_recorded_is_not_served() {
+async fn three_tiers_have_a_carrier_and_unrecorded_kinds_are_not_served() {
     let (replay, shown) = played("three-tiers-through-the-carrier").await;
-    all_is_well(&replay, &shown);
+    assert_converged(&replay, &shown);
     assert!(shown.contains("offline at the edge (edge-1)"), "{shown}");
     assert!(shown.contains("not served: HTTPRoute in hub, Gateway in project-a"), "{shown}");
-    assert!(!shown.contains("can't be watched"), "{shown}");
+    assert!(!shown.contains("watches of "), "{shown}");
     let touched = replay.requests.iter().find(|r| r.writes && r.resource == "gateways").unwrap();
     assert_eq!((touched.cluster.as_str(), touched.verb), ("edge-1", "patch"));
 }
@@ -135,25 +136,25 @@ async fn three_tiers_have_a_carrier_and_what_was_not_recorded_is_not_served() {
 #[tokio::test]
 async fn a_recorded_outage_takes_the_cluster_down() {
     let (replay, shown) = played("edge-watch-lost-and-back").await;
-    all_is_well(&replay, &shown);
-    let (lost, back) = (shown.find("edge can't be watched"), shown.find("edge is watched again"));
+    assert_converged(&replay, &shown);
+    let (lost, back) = (shown.find("watches of edge lost"), shown.find("watches of edge restored"));
     assert!(lost.is_some() && lost < back, "{shown}");
 }
 
-/// Its copy at the edge is spoiled at the end: it is not over before the nudge has mended that.
+/// The recording ends with an overwritten edge Connector, which a nudge repairs.
 #[tokio::test]
-async fn it_is_not_over_while_the_edge_does_not_say_what_the_hub_says() {
+async fn the_demo_does_not_end_while_edge_and_hub_differ() {
     let (replay, shown) = played("member-copy-tampered-is-nudged").await;
-    all_is_well(&replay, &shown);
+    assert_converged(&replay, &shown);
     assert!(verbs(&replay).contains(&Verb::Nudge), "{shown}");
     assert!(replay.replayed.iter().all(|outage| outage.until.is_some()), "{shown}");
 }
 
 #[tokio::test]
-async fn a_settled_world_is_written_to_only_when_something_changes() {
+async fn settled_clusters_are_written_only_when_something_changes() {
     let (replay, shown) = played("settled-world-restart-writes-nothing").await;
-    all_is_well(&replay, &shown);
-    // The last line of the recording is a change: one touch and its confirmation.
+    assert_converged(&replay, &shown);
+    // The recording ends with a change: one touch and its confirmation.
     assert_eq!(replay.actions.len(), 2, "{shown}");
     assert_eq!(replay.actions[0].decision.because, "liveness changed at the edge");
     let patches: Vec<_> = replay.requests.iter().filter(|r| r.writes).collect();
@@ -161,34 +162,37 @@ async fn a_settled_world_is_written_to_only_when_something_changes() {
 }
 
 #[tokio::test]
-async fn stopped_is_not_converged() {
+async fn a_stopped_demo_has_not_converged() {
     let (_stop, stop) = watch::channel(true);
-    let replay = demo::run(&Options::default(), stop, &mut Vec::new()).await.unwrap();
+    let replay = demo::run(&DemoOptions::default(), stop, &mut Vec::new()).await.unwrap();
     assert!(!replay.verdict.good);
-    assert_eq!(replay.verdict.problems[0], "it was stopped before its end");
+    assert_eq!(replay.verdict.problems[0], "the demo was stopped before its end");
 }
 
 #[test]
-fn an_interrupt_ends_it_cleanly() {
+fn an_interrupt_ends_the_demo_cleanly() {
     let (mut command, folder) = program("interrupted");
     let mut child = command.arg("demo").stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("26 gateways touched at edge")));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let rest: Vec<_> = lines.collect();
-    assert!(rest.iter().any(|line| line.contains("it was stopped before its end")), "{rest:#?}");
+    assert!(
+        rest.iter().any(|line| line.contains("the demo was stopped before its end")),
+        "{rest:#?}"
+    );
     assert_eq!(child.wait().unwrap().code(), Some(1));
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "left behind in {}", folder.display());
 }
 
 #[test]
-fn what_cannot_be_played_is_bad_input() {
-    for (log, told) in [
+fn a_log_that_cannot_be_played_is_bad_input() {
+    for (log, message) in [
         (fixture("no-such-log"), "can't open the event log"),
         (format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR")), "Cargo.toml:1: "),
     ] {
         let output = program("bad-input").0.args(["demo", &log]).output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && error.contains(told), "{error}");
+        assert!(output.status.code() == Some(2) && error.contains(message), "{error}");
     }
 }

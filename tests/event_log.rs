@@ -1,4 +1,4 @@
-//! The event log: every promise of its reader about plain text, and of its writer.
+//! The event log: what its writer writes and what its reader does with plain text.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -9,24 +9,24 @@ mod reading;
 
 use std::io::{self, BufReader, Cursor, Read};
 
-use throughline::core::event::{Event, Happened, Outcome};
-use throughline::core::settings::{OrphanMode, Settings};
+use throughline::core::contract::event::{Event, EventKind, Outcome};
+use throughline::core::contract::settings::{OrphanMode, Settings};
 use throughline::event_log::{
-    ClusterSpec, EVENT_NAMES, Header, LINE_BYTES_MAX, Line, OUTCOME_NAMES, Reader, Writer,
+    ClusterSpec, EVENT_NAMES, Header, LINE_BYTES_MAX, LogEntry, LogReader, LogWriter, OUTCOME_NAMES,
 };
 
 use reading::*;
 
 #[test]
-fn what_is_written_reads_back_to_the_same_bytes() {
-    let came = read(sample());
-    check_silent(&came, LINES.len());
-    assert_eq!(came.written, sample());
+fn a_log_that_is_read_and_written_again_is_the_same() {
+    let result = read(sample());
+    check_silent(&result, LINES.len());
+    assert_eq!(result.written, sample());
 }
 
 #[test]
 fn the_sample_has_every_event_and_every_outcome() {
-    // A gap is no line: the reader warns of it.
+    // The reader returns no entry for a gap, only a warning, so the sample can't contain one.
     for name in EVENT_NAMES.into_iter().filter(|name| *name != "log_gap") {
         assert!(sample().contains(&format!(r#""event":"{name}""#)), "{name}");
     }
@@ -35,35 +35,35 @@ fn the_sample_has_every_event_and_every_outcome() {
     }
 }
 
-/// Every event, outcome and member of the sample has its place on the page about the format.
+/// The page about the format mentions every event, outcome and field of the sample.
 #[test]
-fn the_documentation_has_every_event_outcome_and_member() {
-    let page = include_str!("../docs/event-log.md");
+fn the_documentation_has_every_event_outcome_and_field() {
+    let page = include_str!("../docs/reference/event-log.md");
     for line in LINES {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        let members = line
+        let fields = line
             .as_object()
             .unwrap()
             .keys()
             .chain(line["action"].as_object().into_iter().flat_map(serde_json::Map::keys));
         let named = [&line["event"], &line["outcome"]].into_iter().filter_map(|word| word.as_str());
-        for word in members.map(String::as_str).chain(named) {
-            let is_told =
+        for word in fields.map(String::as_str).chain(named) {
+            let is_mentioned =
                 page.contains(&format!("`{word}`")) || page.contains(&format!("\"{word}\""));
-            assert!(is_told, "docs/event-log.md does not tell of {word}");
+            assert!(is_mentioned, "docs/reference/event-log.md does not mention {word}");
         }
     }
 }
 
 #[test]
-fn reads_what_other_tools_record() {
-    // From a recording: members in another order, and many that mean nothing here.
+fn reads_logs_of_other_tools() {
+    // Fields in another order, and many that throughline does not use.
     let lines = r#"{"at_ms":1795252938338,"event":"listed","cluster":"hub","object":{"metadata":{"name":"default","uid":"21e52144-8819-4412-baf2-7ca32cfde264","resourceVersion":"23","creationTimestamp":"2026-11-21T09:21:45Z","labels":{"kubernetes.io/metadata.name":"default"}},"spec":{"finalizers":["kubernetes"]},"status":{"phase":"Active"},"kind":"Namespace","apiVersion":"v1"},"extra":{"deep":[1,{"x":null}]}}
 {"cluster":"org\/team-1","object":null,"because":null,"kind":"Connector","event":"list_started","at_ms":1795252938339}
 "#;
-    let came = read_lines(lines);
-    check_silent(&came, 2);
-    let rest = came.written.split_once('\n').unwrap().1;
+    let result = read_lines(lines);
+    check_silent(&result, 2);
+    let rest = result.written.split_once('\n').unwrap().1;
     assert_eq!(
         rest,
         r#"{"at_ms":1795252938338,"event":"listed","cluster":"hub","object":{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"default","uid":"21e52144-8819-4412-baf2-7ca32cfde264","resourceVersion":"23","creationTimestamp":"2026-11-21T09:21:45.000Z","labels":{"kubernetes.io/metadata.name":"default"}}}}
@@ -73,7 +73,7 @@ fn reads_what_other_tools_record() {
 }
 
 #[test]
-fn header_and_settings_travel() {
+fn header_and_settings_read_back() {
     let mut settings = Settings::default();
     settings.orphans.mode = OrphanMode::Delete;
     let cluster = |name: &str, roles: &str| ClusterSpec {
@@ -83,20 +83,26 @@ fn header_and_settings_travel() {
     let clusters = vec![cluster("a", r#"["upstream"]"#), cluster("b", r#"["downstream","edge"]"#)];
     for settings in [None, Some(settings)] {
         let header = Header { clusters: clusters.clone(), settings, recorded: false };
-        let log = Writer::new(Vec::new(), &header).unwrap().into_inner();
+        let log = LogWriter::new(Vec::new(), &header).unwrap().into_inner();
         assert_eq!(log.last(), Some(&b'\n'));
         let text = String::from_utf8(log.clone()).unwrap();
         assert_eq!(text.contains(r#""settings":{"mirror":"#), header.settings.is_some());
-        assert_eq!(Reader::new("x", &log[..]).unwrap().header(), &header);
+        assert_eq!(LogReader::new("x", &log[..]).unwrap().header(), &header);
     }
     let partial = HEADER.replace("]}]", r#"]}],"settings":{"orphans":{"mode":"off"}},"new":1"#);
-    let reader = Reader::new("x", partial.as_bytes()).unwrap();
+    let reader = LogReader::new("x", partial.as_bytes()).unwrap();
     let settings = reader.header().settings.clone().unwrap();
     assert_eq!((settings.orphans.mode, settings.retry.max_ms), (OrphanMode::Off, 60_000));
 }
 
 #[test]
-fn refuses_what_is_no_header() {
+fn the_role_hub_is_read_and_written_as_downstream() {
+    let log = HEADER.replace("downstream", "hub");
+    assert_eq!(read(&log).written, format!("{HEADER}\n"));
+}
+
+#[test]
+fn refuses_a_first_line_that_is_not_a_valid_header() {
     const LIKE: &str = r#"such as {"log":"throughline","version":1,"clusters":[{"name":"up","roles":["upstream"]}]}"#;
     let head = |rest: &str| format!(r#"{{"log":"throughline",{rest}}}"#);
     let clusters = |c: &str| head(&format!(r#""version":1,"clusters":{c}"#));
@@ -104,37 +110,37 @@ fn refuses_what_is_no_header() {
     for (log, expected) in [
         (String::new(), vec!["x.jsonl:1: the log is empty", LIKE]),
         ("\n \r\n".into(), vec!["x.jsonl:1: the log is empty", LIKE]),
-        ("y".repeat(100), vec![&*format!("but is `{}`", "y".repeat(60))]),
-        ("hello".into(), vec!["x.jsonl:1: not a throughline event log", LIKE, "is `hello`"]),
+        ("y".repeat(100), vec![&*format!("but it is `{}`", "y".repeat(60))]),
+        ("hello".into(), vec!["x.jsonl:1: not a throughline event log", LIKE, "but it is `hello`"]),
         ("\n[1]\n".into(), vec!["x.jsonl:2: not a throughline event log", "`[1]`"]),
         ("[null,null,null,null,null]".into(), vec!["x.jsonl:1: not a throughline event log"]),
-        (HEADER[..40].into(), vec!["x.jsonl:1: column 40: not JSON: EOF while parsing"]),
-        (long, vec!["x.jsonl:1: column 135: not JSON: trailing characters", "xxxx`"]),
+        (HEADER[..40].into(), vec!["x.jsonl:1: column 40: invalid JSON: EOF while parsing"]),
+        (long, vec!["x.jsonl:1: column 135: invalid JSON: trailing characters", "xxxx`"]),
         (
             r#"{"type":"ADDED","object":{"kind":"Connector"}}"#.into(),
             vec![LIKE, "looks like what kubectl get --watch prints", r#""event":"applied""#],
         ),
         (r#"{"kind":"Connector"}"#.into(), vec!["looks like what kubectl get --watch prints"]),
         ("{\n  \"kind\": 1\n}".into(), vec!["looks like indented JSON"]),
-        (LINES[0].into(), vec!["looks like a log that lost its header"]),
+        (LINES[0].into(), vec!["looks like a log without its header"]),
         (r#"{"log":"other","version":1}"#.into(), vec!["not a throughline event log"]),
         (
             head(r#""version":2,"clusters":7"#),
-            vec!["x.jsonl:1: the log has version 2", "reads version 1"],
+            vec!["x.jsonl:1: the log has version 2", "reads only version 1"],
         ),
         (head(r#""clusters":[]"#), vec!["version null"]),
         (head(r#""version":"1""#), vec!["version \"1\""]),
-        (head(r#""version":1"#), vec!["x.jsonl:1: the header can't be used", "missing or empty"]),
+        (head(r#""version":1"#), vec!["x.jsonl:1: invalid header", "missing or empty"]),
         (clusters("[]"), vec!["missing or empty"]),
-        (clusters(r#"[{"name":"a","roles":[]}]"#), vec!["\"a\" has no roles; give upstream"]),
+        (clusters(r#"[{"name":"a","roles":[]}]"#), vec!["\"a\" has no roles; give it upstream"]),
         (clusters(r#"[{"name":"","roles":["edge"]}]"#), vec!["an empty name"]),
         (
-            clusters(r#"[{"name":"a","roles":["hub"]}]"#),
-            vec!["unknown variant `hub`", "`downstream`"],
+            clusters(r#"[{"name":"a","roles":["middle"]}]"#),
+            vec!["unknown variant `middle`", "`downstream`"],
         ),
         (
             clusters(r#"[{"name":"a","roles":["edge"]},{"name":"a","roles":["edge"]}]"#),
-            vec!["x.jsonl:1: the header can't be used: cluster \"a\" stands there twice"],
+            vec!["x.jsonl:1: invalid header: cluster \"a\" is listed twice"],
         ),
         (
             clusters(r#"[{"name":"a","roles":["edge"]}],"settings":{"orphans":{"mode":"x"}}"#),
@@ -143,53 +149,59 @@ fn refuses_what_is_no_header() {
     ] {
         let error = read(&log).error.unwrap();
         for part in expected {
-            assert!(error.contains(part), "{log}\n{error}\nlacks {part}");
+            assert!(error.contains(part), "{log}\n{error}\nhas no {part}");
         }
     }
 }
 
 #[test]
-fn refuses_lines_and_says_where_and_why() {
+fn refuses_bad_lines_with_place_and_reason() {
     let far = format!(r#"{{"at_ms":1,"event":"timed_out","x":"{}",nope}}"#, "ü".repeat(500));
     for (line, expected) in [
-        ("hello", "x.jsonl:3: column 1: not JSON: expected value, near `hello`; each line"),
-        (r#"{"at_ms":1,}"#, r#"column 12: not JSON: trailing comma, near `{"at_ms":1,}`"#),
-        (r#"{"at_ms":1} {"#, "column 13: not JSON: trailing characters"),
-        (&far, r#"column 1039: not JSON: key must be a string, near `ü"#),
-        ("[]", "the line is not a JSON object but `[]`; each line must be one object"),
-        (r#"[null,1,"timed_out"]"#, "the line is not a JSON object"),
-        ("12", "the line is not a JSON object but `12`"),
+        ("hello", "x.jsonl:3: column 1: invalid JSON: expected value, near `hello`; each line"),
+        (r#"{"at_ms":1,}"#, r#"column 12: invalid JSON: trailing comma, near `{"at_ms":1,}`"#),
+        (r#"{"at_ms":1} {"#, "column 13: invalid JSON: trailing characters"),
+        (&far, r#"column 1039: invalid JSON: key must be a string, near `ü"#),
+        ("[]", "the line is JSON, but not an object: `[]`; each line must be one JSON object"),
+        (r#"[null,1,"timed_out"]"#, "the line is JSON, but not an object"),
+        ("12", "the line is JSON, but not an object: `12`"),
         (
             r#"{"at_ms":1,"event":"renamed"}"#,
-            r#"x.jsonl:3: event "renamed" is not known; version 1 has cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, watch_lost, watch_resumed, watch_heard, went_back, leadership_acquired, leadership_lost, action_finished, timed_out"#,
+            r#"x.jsonl:3: unknown event "renamed"; the events of version 1 are cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, watch_lost, watch_resumed, watch_heard, went_back, leadership_acquired, leadership_lost, action_finished, timed_out"#,
         ),
-        (r#"{"event":"timed_out"}"#, r#"this "timed_out" line lacks "at_ms""#),
-        (r#"{"at_ms":null,"event":"timed_out"}"#, r#"this "timed_out" line lacks "at_ms""#),
+        (r#"{"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),
+        (r#"{"at_ms":null,"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),
         (
             r#"{"action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#,
-            r#"an action's line lacks "at_ms""#,
+            r#"this action's line has no "at_ms" field"#,
         ),
-        (r#"{"at_ms":1,"event":null}"#, r#"the line lacks "event""#),
-        ("{}", r#"the line lacks "at_ms""#),
+        (r#"{"at_ms":1,"event":null}"#, r#"the line has no "event" field"#),
+        ("{}", r#"the line has no "at_ms" field"#),
         (
             r#"{"at_ms":1.5,"event":"timed_out"}"#,
-            "a member can't be used: invalid type: floating point `1.5`, expected u64, near `{",
+            "invalid field: invalid type: floating point `1.5`, expected u64, near `{",
         ),
         (r#"{"at_ms":-1,"event":"timed_out"}"#, "expected u64"),
         (r#"{"at_ms":1,"at_ms":1,"event":"timed_out"}"#, "duplicate field `at_ms`"),
-        (r#"{"at_ms":1,"event":"listed","object":{}}"#, r#"this "listed" line lacks "cluster""#),
-        (r#"{"at_ms":1,"event":"listed","cluster":"hub"}"#, r#"this "listed" line lacks "object""#),
+        (
+            r#"{"at_ms":1,"event":"listed","object":{}}"#,
+            r#"this "listed" line has no "cluster" field"#,
+        ),
+        (
+            r#"{"at_ms":1,"event":"listed","cluster":"hub"}"#,
+            r#"this "listed" line has no "object" field"#,
+        ),
         (
             r#"{"at_ms":1,"event":"applied","cluster":"hub","object":null}"#,
-            r#"this "applied" line lacks "object""#,
+            r#"this "applied" line has no "object" field"#,
         ),
         (
             r#"{"at_ms":1,"event":"deleted","cluster":"hub","kind":"Connector"}"#,
-            r#"this "deleted" line lacks "object""#,
+            r#"this "deleted" line has no "object" field"#,
         ),
         (
             r#"{"at_ms":1,"event":"listed","cluster":"hub","object":{"apiVersion":"v1","metadata":{"name":"a"}}}"#,
-            r#"this "listed" line lacks "object.kind""#,
+            r#"this "listed" line has no "object.kind" field"#,
         ),
         (
             r#"{"at_ms":1,"event":"listed","cluster":"hub","object":{"kind":"Namespace"}}"#,
@@ -205,75 +217,76 @@ fn refuses_lines_and_says_where_and_why() {
         ),
         (
             r#"{"at_ms":1,"event":"list_started","cluster":"hub"}"#,
-            r#"this "list_started" line lacks "kind""#,
+            r#"this "list_started" line has no "kind" field"#,
         ),
         (
             r#"{"at_ms":1,"event":"list_finished","cluster":"hub"}"#,
-            r#"this "list_finished" line lacks "kind""#,
+            r#"this "list_finished" line has no "kind" field"#,
         ),
         (
             r#"{"at_ms":1,"event":"watch_lost","cluster":"hub"}"#,
-            r#"this "watch_lost" line lacks "kind""#,
+            r#"this "watch_lost" line has no "kind" field"#,
         ),
         (
             r#"{"at_ms":1,"event":"list_started","kind":"Connector"}"#,
-            r#"this "list_started" line lacks "cluster""#,
+            r#"this "list_started" line has no "cluster" field"#,
         ),
         (
             r#"{"at_ms":1,"event":"list_started","cluster":"edge-1","kind":"Connector"}"#,
-            r#"x.jsonl:3: cluster "edge-1" is not known; the log names hub, org/team-1; add it"#,
+            r#"x.jsonl:3: unknown cluster "edge-1"; the log declares hub, org/team-1; add it"#,
         ),
         (
             r#"{"at_ms":1,"event":"cluster_removed","cluster":"edge-1"}"#,
-            r#"cluster "edge-1" is not known"#,
+            r#"unknown cluster "edge-1""#,
         ),
         (
             r#"{"at_ms":1,"event":"cluster_added","roles":["edge"]}"#,
-            r#"this "cluster_added" line lacks "cluster""#,
+            r#"this "cluster_added" line has no "cluster" field"#,
         ),
         (
             r#"{"at_ms":1,"event":"cluster_added","cluster":"","roles":["edge"]}"#,
-            r#"lacks "cluster""#,
+            r#"has no "cluster" field"#,
         ),
-        (r#"{"at_ms":1,"event":"cluster_added","cluster":"e"}"#, r#"lacks "roles""#),
+        (r#"{"at_ms":1,"event":"cluster_added","cluster":"e"}"#, r#"has no "roles" field"#),
         (
             r#"{"at_ms":1,"event":"cluster_added","cluster":"e","roles":[]}"#,
             r#"cluster "e" has no roles"#,
         ),
-        (r#"{"at_ms":1,"event":"action_finished","outcome":"applied"}"#, r#"lacks "id""#),
-        (r#"{"at_ms":1,"event":"action_finished","id":1}"#, r#"lacks "outcome""#),
+        (r#"{"at_ms":1,"event":"action_finished","outcome":"applied"}"#, r#"has no "id" field"#),
+        (r#"{"at_ms":1,"event":"action_finished","id":1}"#, r#"has no "outcome" field"#),
         (
             r#"{"at_ms":1,"event":"action_finished","id":1,"outcome":"won"}"#,
-            r#"outcome "won" is not known; it is one of applied, unchanged"#,
+            r#"unknown outcome "won"; expected one of applied, unchanged"#,
         ),
         (r#"{"at_ms":1,"action":{"id":1,"type":"explode"}}"#, "unknown variant `explode`"),
         (
             r#"{"at_ms":1,"event":"timed_out","action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#,
             "has both",
         ),
-        (HEADER, "x.jsonl:3: a second header: logs that were joined?"),
+        (HEADER, "x.jsonl:3: a second header; if several logs were concatenated"),
     ] {
-        // On line 3, so that the number can be wrong.
-        let came = read_lines(&format!("{{\"at_ms\":0,\"event\":\"timed_out\"}}\n{line}\nrest"));
-        let error = came.error.unwrap_or_default();
-        assert!(error.contains(expected), "{line}\n{error}\nlacks {expected}");
+        // On line 3, so that a wrong number shows.
+        let result = read_lines(&format!("{{\"at_ms\":0,\"event\":\"timed_out\"}}\n{line}\nrest"));
+        let error = result.error.unwrap_or_default();
+        assert!(error.contains(expected), "{line}\n{error}\nhas no {expected}");
         assert!(error.starts_with("x.jsonl:3: "), "{error}");
-        assert_eq!(came.lines, 1);
+        assert_eq!(result.lines, 1);
         let excerpt = error.split('`').nth(1).unwrap_or_default();
         assert!(error.contains("invalid type") || excerpt.chars().count() <= 60, "{error}");
     }
 }
 
 #[test]
-fn many_clusters_are_not_all_told() {
+fn an_error_lists_only_some_of_many_clusters() {
     let many: Vec<_> =
         (0..12).map(|i| format!(r#"{{"name":"c{i:02}","roles":["edge"]}}"#)).collect();
     let header = format!(r#"{{"log":"throughline","version":1,"clusters":[{}]}}"#, many.join(","));
-    let came = read(format!("{header}\n{}\n", LINES[0]));
+    let result = read(format!("{header}\n{}\n", LINES[0]));
     assert!(
-        came.error
+        result
+            .error
             .unwrap()
-            .contains("names c00, c01, c02, c03, c04, c05, c06, c07, c08, c09 and 2 more;")
+            .contains("declares c00, c01, c02, c03, c04, c05, c06, c07, c08, c09 and 2 more;")
     );
 }
 

@@ -1,4 +1,5 @@
-//! The event log, compressed, cut short, from files, or damaged: never a panic, nothing lost.
+//! Compressed, cut-off and damaged event logs: the reader never panics and loses nothing that is
+//! readable.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -8,12 +9,12 @@ mod reading;
 use std::io::{self, Cursor, Write};
 
 use proptest::prelude::*;
-use throughline::event_log::{Line, LogError, Problem, Reader, Writer};
+use throughline::event_log::{LineError, LogEntry, LogError, LogReader, LogWriter};
 
 use reading::*;
 
 #[test]
-fn compressed_logs_read_as_plain_ones() {
+fn compressed_logs_read_like_plain_ones() {
     let whole = sample();
     let (first, second) = whole.split_at(700);
     let skippable =
@@ -26,37 +27,39 @@ fn compressed_logs_read_as_plain_ones() {
         [zstd(first), zstd(second)].concat(),
         skippable,
     ] {
-        let came = read_any(bytes);
-        check_silent(&came, LINES.len());
-        assert_eq!(came.written, sample());
+        let result = read_any(bytes);
+        check_silent(&result, LINES.len());
+        assert_eq!(result.written, sample());
     }
 }
 
 #[test]
-fn a_compressed_log_without_its_end_is_read_as_far_as_it_goes() {
+fn a_cut_off_compressed_log_is_read_up_to_the_cut() {
     for (bytes, empty) in [(gzip(&sample()), gzip("")), (zstd(&sample()), zstd(""))] {
         for cut in 5..bytes.len() {
-            let came = read_any(&bytes[..cut]);
-            match came.error {
-                // It breaks off in the header.
-                Some(error) => assert!(error.starts_with("x.jsonl:1: can't read on: "), "{error}"),
+            let result = read_any(&bytes[..cut]);
+            match result.error {
+                // The cut is in the header.
+                Some(error) => {
+                    assert!(error.starts_with("x.jsonl:1: can't read further: "), "{error}")
+                }
                 None => {
-                    assert_eq!(came.warnings.len(), 1, "{came:?}");
-                    let n = came.lines + 1;
+                    assert_eq!(result.warnings.len(), 1, "{result:?}");
+                    let n = result.lines + 1;
                     let about = |line| {
                         format!(
-                            "x.jsonl:{line}: warning: the compressed stream breaks off in this line"
+                            "x.jsonl:{line}: warning: the compressed stream is cut off in this line"
                         )
                     };
                     let at = [about(n), about(n + 1)];
-                    assert!(at.iter().any(|at| came.warnings[0].starts_with(at)), "{came:?}");
-                    assert!(sample().starts_with(&came.written));
+                    assert!(at.iter().any(|at| result.warnings[0].starts_with(at)), "{result:?}");
+                    assert!(sample().starts_with(&result.written));
                 }
             }
         }
         assert!(read_any(empty).error.unwrap().starts_with("x.jsonl:1: the log is empty"));
     }
-    // All lines were flushed, and only the stream's own end is missing.
+    // All lines were flushed; only the end of the stream is missing.
     let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
     for line in sample().lines() {
         writeln!(encoder, "{line}").unwrap();
@@ -65,30 +68,33 @@ fn a_compressed_log_without_its_end_is_read_as_far_as_it_goes() {
     let gzip_without_length = gzip(&sample());
     let gzip_without_length = gzip_without_length[..gzip_without_length.len() - 4].to_vec();
     for bytes in [encoder.get_ref().clone(), gzip_without_length] {
-        let came = read_any(bytes);
-        assert_eq!((came.lines, came.error, came.warnings.len()), (LINES.len(), None, 1));
-        assert_eq!(came.written, sample());
+        let result = read_any(bytes);
+        assert_eq!((result.lines, result.error, result.warnings.len()), (LINES.len(), None, 1));
+        assert_eq!(result.written, sample());
     }
-    // Members that follow each other: the first is whole.
+    // Of two gzip members, the first is whole.
     let second = gzip(LINES[0]);
     let bytes = [gzip(&sample()), second[..second.len() / 2].to_vec()].concat();
-    let came = read_any(bytes);
-    assert_eq!((came.lines >= LINES.len(), came.error, came.warnings.len()), (true, None, 1));
+    let result = read_any(bytes);
+    assert_eq!((result.lines >= LINES.len(), result.error, result.warnings.len()), (true, None, 1));
 }
 
 #[test]
-fn a_damaged_compressed_log_is_an_error_with_its_place() {
+fn a_damaged_compressed_log_is_an_error_with_its_line() {
     let mut bytes = gzip(&sample());
     let n = bytes.len();
     bytes[n - 6] ^= 1; // the checksum
-    let came = read_any(bytes);
-    assert_eq!(came.lines, LINES.len());
-    let error = came.error.unwrap();
-    assert!(error.starts_with(&format!("x.jsonl:{}: can't read on: ", LINES.len() + 2)), "{error}");
+    let result = read_any(bytes);
+    assert_eq!(result.lines, LINES.len());
+    let error = result.error.unwrap();
+    assert!(
+        error.starts_with(&format!("x.jsonl:{}: can't read further: ", LINES.len() + 2)),
+        "{error}"
+    );
 }
 
 #[test]
-fn files_are_opened_by_path_and_their_progress_is_known() {
+fn a_file_has_a_progress() {
     let base = std::env::temp_dir().join(format!("throughline-event-log-{}", std::process::id()));
     std::fs::create_dir_all(&base).unwrap();
     for (name, bytes) in
@@ -96,7 +102,7 @@ fn files_are_opened_by_path_and_their_progress_is_known() {
     {
         let path = base.join(name);
         std::fs::write(&path, bytes).unwrap();
-        let mut reader = Reader::open(path.to_str().unwrap()).unwrap();
+        let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
         assert_eq!(reader.line_number(), 1);
         assert_eq!(reader.bytes_read(), HEADER.len() as u64 + 1);
         assert!(reader.progress().is_some_and(|p| (0.0..=1.0).contains(&p)));
@@ -106,18 +112,18 @@ fn files_are_opened_by_path_and_their_progress_is_known() {
     }
     let none = base.join("none").to_str().unwrap().to_owned();
     for path in [none.as_str(), base.to_str().unwrap()] {
-        let error = Reader::open(path).map(|_| ()).unwrap_err();
-        assert!(matches!(&error, LogError::Open { .. }) && error.problem().is_none());
+        let error = LogReader::open(path).map(|_| ()).unwrap_err();
+        assert!(matches!(&error, LogError::Open { .. }) && error.line_error().is_none());
         assert!(error.to_string().starts_with(&format!("{path}: can't open the event log: ")));
     }
     std::fs::remove_dir_all(&base).unwrap();
-    assert_eq!(Reader::new("x", HEADER.as_bytes()).unwrap().progress(), None);
+    assert_eq!(LogReader::new("x", HEADER.as_bytes()).unwrap().progress(), None);
 }
 
 #[test]
-fn a_caller_can_tell_problems_apart() {
-    let error = Reader::new("x", &b""[..]).map(|_| ()).unwrap_err();
-    assert_eq!(error.problem(), Some(&Problem::Empty));
+fn callers_can_match_on_line_errors() {
+    let error = LogReader::new("x", &b""[..]).map(|_| ()).unwrap_err();
+    assert_eq!(error.line_error(), Some(&LineError::Empty));
 }
 
 #[test]
@@ -133,10 +139,10 @@ fn the_writer_returns_the_errors_of_its_sink() {
             Err(io::ErrorKind::Other.into())
         }
     }
-    let mut reader = Reader::new("x", Cursor::new(sample())).unwrap();
-    assert!(Writer::new(Full(10), reader.header()).is_err());
-    let mut writer = Writer::new(Full(HEADER.len() + 1), reader.header()).unwrap();
-    let Some(Line::Event(event)) = reader.next_line().unwrap() else { panic!() };
+    let mut reader = LogReader::new("x", Cursor::new(sample())).unwrap();
+    assert!(LogWriter::new(Full(10), reader.header()).is_err());
+    let mut writer = LogWriter::new(Full(HEADER.len() + 1), reader.header()).unwrap();
+    let Some(LogEntry::Event(event)) = reader.next_line().unwrap() else { panic!() };
     assert_eq!(writer.event(&event).unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert!(writer.flush().is_err());
 }
@@ -190,27 +196,27 @@ fn damaged(mut log: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
     log
 }
 
-/// What could be read of a log, however damaged, reads again and says the same.
-fn check_damaged(came: &Came) -> Result<(), TestCaseError> {
-    if let Some(error) = &came.error {
+/// Whatever could be read of a damaged log can be written and read again, with the same result.
+fn check_damaged(result: &ReadResult) -> Result<(), TestCaseError> {
+    if let Some(error) = &result.error {
         prop_assert!(error.starts_with("x.jsonl:"), "{}", error);
     }
-    if !came.written.is_empty() {
-        let again = read(&came.written);
+    if !result.written.is_empty() {
+        let again = read(&result.written);
         prop_assert_eq!((&again.error, &again.warnings), (&None, &vec![]));
-        prop_assert_eq!(&again.written, &came.written);
+        prop_assert_eq!(&again.written, &result.written);
     }
     Ok(())
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(damages in prop::collection::vec(damage(), 0..6)) {
+    fn no_damage_makes_the_reader_panic(damages in prop::collection::vec(damage(), 0..6)) {
         check_damaged(&read(damaged(sample().into_bytes(), &damages)))?;
     }
 
     #[test]
-    fn no_damage_to_one_line_makes_it_panic(
+    fn no_damage_to_one_line_makes_the_reader_panic(
         line in prop::sample::select(LINES),
         damages in prop::collection::vec(damage(), 1..4),
     ) {
@@ -219,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn no_compressed_bytes_make_it_panic(
+    fn no_damage_to_a_compressed_log_makes_the_reader_panic(
         is_gzip in any::<bool>(),
         damages in prop::collection::vec(damage(), 0..4),
     ) {

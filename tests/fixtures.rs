@@ -1,4 +1,4 @@
-//! Each fixture replays to its golden. `UPDATE_EXPECT=1` writes the goldens anew.
+//! Each fixture replays to its golden. `UPDATE_EXPECT=1` rewrites the goldens.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -7,21 +7,22 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use throughline::core::action::{Decision, Hop, Note, Noted, Stall, Verb};
-use throughline::core::event::{Event, Happened, Outcome};
-use throughline::core::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::liveness;
-use throughline::core::objects::{
+use throughline::core::contract::action::{Decision, Verb};
+use throughline::core::contract::event::{Event, EventKind, Outcome};
+use throughline::core::contract::note::{Hop, Note, NoteKind, Stall};
+use throughline::core::contract::settings::{Fraction, OrphanMode, Settings};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::objects::{
     Body, Object, UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
     upstream_cluster_name,
 };
-use throughline::core::settings::{OrphanMode, Settings, Share};
-use throughline::core::spelling::spell;
-use throughline::core::time::UnixMillis;
-use throughline::event_log::{Line, Reader};
-use throughline::replay::{Done, Mode, Options, Replay, replay};
+use throughline::core::data::time::UnixMillis;
+use throughline::core::status::go_json::canonical;
+use throughline::core::status::liveness;
+use throughline::event_log::{LogEntry, LogReader};
+use throughline::replay::{ActionRecord, Replay, ReplayMode, ReplayOptions, replay};
 
-/// A longer value is printed by its meaning and hash.
+/// Longer values are printed as their liveness and hash.
 const WHOLE_VALUE_BYTES_MAX: usize = 120;
 
 fn folder() -> PathBuf {
@@ -34,7 +35,7 @@ fn names(extension: &str) -> BTreeSet<String> {
     of_kind.map(|p| p.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
-/// What each fixture shows, from the table in the README.
+/// The description of each fixture, from the table in its README.
 fn titles() -> BTreeMap<String, String> {
     let readme = fs::read_to_string(folder().join("README.md")).unwrap();
     let rows = readme.lines().filter_map(|line| line.strip_prefix("| `"));
@@ -45,11 +46,11 @@ fn titles() -> BTreeMap<String, String> {
     .collect()
 }
 
-/// What-if replay of a fixture; everything that entered and left the machine goes to the log.
+/// Replays a fixture in what-if mode; `log` receives the machine's events and actions.
 fn replayed(name: &str, change: impl FnOnce(&mut Settings), log: Option<&mut Vec<u8>>) -> Replay {
     let path = folder().join(format!("{name}.jsonl"));
-    let mut reader = Reader::open(path.to_str().unwrap()).unwrap();
-    let options = Options { mode: Some(Mode::WhatIf), ..Options::default() };
+    let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
+    let options = ReplayOptions { mode: Some(ReplayMode::WhatIf), ..ReplayOptions::default() };
     let settings = |settings: &mut Settings| {
         change(settings);
         Ok(())
@@ -76,28 +77,29 @@ fn every_fixture_replays_to_its_golden() {
     let mut failed = String::new();
     for name in names("jsonl") {
         let title = titles.get(&name).map_or("(no row in fixtures/README.md)", String::as_str);
-        let came = format!("# {title}\n{}", rendered(&replayed(&name, |_| {}, None)));
+        let actual = format!("# {title}\n{}", rendered(&replayed(&name, |_| {}, None)));
         let path = folder().join(format!("{name}.expected"));
         if update {
-            fs::write(&path, &came).unwrap();
+            fs::write(&path, &actual).unwrap();
             continue;
         }
         let expected = fs::read_to_string(&path).unwrap_or_default();
-        if came != expected {
-            failed += &format!("\n--- fixtures/{name}.expected\n{}", difference(&expected, &came));
+        if actual != expected {
+            failed +=
+                &format!("\n--- fixtures/{name}.expected\n{}", difference(&expected, &actual));
         }
     }
-    assert!(failed.is_empty(), "UPDATE_EXPECT=1 writes the goldens anew{failed}");
+    assert!(failed.is_empty(), "UPDATE_EXPECT=1 rewrites the goldens{failed}");
 }
 
-/// A log that a what-if writes verifies: the machine alone, fed the same lines, decides the same.
+/// The log of a what-if verifies: fed the same events, the machine decides the same.
 #[test]
 fn every_fixture_verifies_when_its_log_is_replayed() {
     for name in names("jsonl") {
         let mut log = Vec::new();
         let first = replayed(&name, |_| {}, Some(&mut log));
-        let mut reader = Reader::new("log", log.as_slice()).unwrap();
-        let options = Options { mode: Some(Mode::Verify), ..Options::default() };
+        let mut reader = LogReader::new("log", log.as_slice()).unwrap();
+        let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
         let none = None::<Vec<u8>>;
         let second = replay(&mut reader, "log", |_| Ok(()), &options, none, |_| {}).unwrap();
         assert_eq!(second.verdict.problems, Vec::<String>::new(), "{name}");
@@ -105,10 +107,10 @@ fn every_fixture_verifies_when_its_log_is_replayed() {
     }
 }
 
-/// The lines that only one of both has, `-` (expected) or `+` (came), each run under its line.
-fn difference(expected: &str, came: &str) -> String {
-    let (a, b): (Vec<_>, Vec<_>) = (expected.lines().collect(), came.lines().collect());
-    // How many lines the rest of both have in common, from every place in both.
+/// The lines that differ, `-` (expected) or `+` (actual), each group under its line number.
+fn difference(expected: &str, actual: &str) -> String {
+    let (a, b): (Vec<_>, Vec<_>) = (expected.lines().collect(), actual.lines().collect());
+    // The length of the longest common subsequence of the rests, for every pair of positions.
     let mut common = vec![vec![0_u32; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {
@@ -139,9 +141,9 @@ fn difference(expected: &str, came: &str) -> String {
     out
 }
 
-/// A replay in lines: what was told and done, by time, and the verdict.
+/// A replay as text: its notes and actions by time, and the verdict.
 fn rendered(replay: &Replay) -> String {
-    // At one moment, what was told comes before what was done about it.
+    // Notes come before the actions of the same millisecond.
     let mut lines: Vec<(UnixMillis, bool, String)> =
         replay.notes.iter().map(|n| (n.at, false, note(n))).collect();
     for (at, line) in actions(&replay.actions) {
@@ -159,11 +161,12 @@ fn rendered(replay: &Replay) -> String {
     out + if replay.verdict.good { "verdict: converged\n" } else { "verdict: NOT converged\n" }
 }
 
-/// One line an action; actions of one moment that differ in the object's name alone share one.
-fn actions(all: &[Done]) -> Vec<(UnixMillis, String)> {
+/// One line per action. Actions of the same millisecond that differ only in the object's name share
+/// a line.
+fn actions(all: &[ActionRecord]) -> Vec<(UnixMillis, String)> {
     let mut lines: Vec<(UnixMillis, String, Vec<&str>)> = Vec::new();
-    for done in all {
-        let Decision { at, action, because } = &done.decision;
+    for record in all {
+        let Decision { at, action, because } = &record.decision;
         let mut line =
             format!("{} {} {}/", action.verb.as_str(), action.cluster, ns(&action.object));
         line.push('\0');
@@ -175,7 +178,7 @@ fn actions(all: &[Done]) -> Vec<(UnixMillis, String)> {
             let names = absent.names.join(",");
             let _ = write!(line, " if {}/{}/{{{names}}} absent", absent.cluster, absent.namespace);
         }
-        let outcome = done.finished.as_ref().map_or("no outcome".into(), |(_, o)| outcome(o));
+        let outcome = record.finished.as_ref().map_or("no outcome".into(), |(_, o)| outcome(o));
         let _ = write!(line, " → {outcome}  ({because})");
         match lines.last_mut() {
             Some((last_at, last, names)) if last_at == at && *last == line => {
@@ -199,10 +202,10 @@ fn shown(key: &str, value: &str) -> String {
         return value.to_owned();
     }
     assert_eq!(key, UPSTREAM_STATUS, "no other value is long");
-    let says = liveness::read(Some(value), None);
-    let online = if says.online { "online" } else { "offline" };
+    let liveness = liveness::read(Some(value), None);
+    let online = if liveness.online { "online" } else { "offline" };
     let hash = xxhash_rust::xxh3::xxh3_64(value.as_bytes());
-    format!("[{online} {:.8}, {} bytes, xxh3 {hash:016x}]", says.node_id, value.len())
+    format!("[{online} {:.8}, {} bytes, xxh3 {hash:016x}]", liveness.node_id, value.len())
 }
 
 fn outcome(outcome: &Outcome) -> String {
@@ -217,7 +220,7 @@ fn outcome(outcome: &Outcome) -> String {
     }
 }
 
-/// A namespace, cut short where it is `ns-<uid>`.
+/// A namespace, shortened if it is `ns-<uid>`.
 fn ns(key: &ObjectKey) -> String {
     match key.namespace.strip_prefix("ns-") {
         Some(uid) if uid.len() == 36 => format!("ns-{}…", &uid[..8]),
@@ -231,36 +234,36 @@ fn object(key: &ObjectKey) -> String {
 
 fn note(note: &Note) -> String {
     let stall = |s: &Stall| format!("{} {} {}", s.hop.as_str(), s.cluster, object(&s.connector));
-    match &note.what {
-        Noted::HopPassed { cluster, connector, hop, online, .. } => {
+    match &note.kind {
+        NoteKind::HopPassed { cluster, connector, hop, online, .. } => {
             let online = if *online { "online" } else { "offline" };
             format!("· {} {cluster} {} {online}", hop.as_str(), object(connector))
         }
-        Noted::Stalled(s) => format!("STALL {}: {}", stall(s), s.reason),
-        Noted::StallEnded(s) => format!("stall over: {}", stall(s)),
-        Noted::Anomaly(a) => {
+        NoteKind::Stalled(s) => format!("STALL {}: {}", stall(s), s.reason),
+        NoteKind::StallEnded(s) => format!("stall over: {}", stall(s)),
+        NoteKind::Anomaly(a) => {
             let about = a.object.as_ref().map(object).unwrap_or_default();
             format!("ANOMALY {:?} {} {about}: {}", a.anomaly, a.cluster, a.detail)
         }
-        Noted::Orphan { cluster, route, kept: None } => {
+        NoteKind::Orphan { cluster, route, kept: None } => {
             format!("orphan {cluster} {}", object(route))
         }
-        Noted::Orphan { cluster, route, kept: Some(why) } => {
+        NoteKind::Orphan { cluster, route, kept: Some(why) } => {
             format!("route kept {cluster} {}: {why}", object(route))
         }
-        Noted::DeletesHeld { cluster, held, orphans, routes } => {
+        NoteKind::DeletesHeld { cluster, held, orphans, routes } => {
             let held = if *held { "held" } else { "no longer held" };
             format!("deletes {held} {cluster}: {orphans} orphans of {routes} routes")
         }
     }
 }
 
-fn touches(replay: &Replay) -> impl Iterator<Item = &Done> {
+fn touches(replay: &Replay) -> impl Iterator<Item = &ActionRecord> {
     replay.actions.iter().filter(|d| d.decision.action.verb == Verb::Touch)
 }
 
 #[test]
-fn the_incident_heals_within_a_second_and_office_is_never_written() {
+fn the_incident_heals_within_a_second_without_writes_for_office() {
     let replay = replayed("incident-503", |_| {}, None);
     assert!(replay.verdict.good, "{:?}", replay.verdict.problems);
     let touched: BTreeSet<_> = touches(&replay).map(|d| &d.decision.action.object).collect();
@@ -276,9 +279,9 @@ fn the_incident_heals_within_a_second_and_office_is_never_written() {
             "each write is needed: {done:?}"
         );
     }
-    // The last time that upstream came to say Ready.
+    // The last time upstream became Ready.
     let is_ready = |n: &&Note| {
-        matches!(&n.what, Noted::HopPassed { hop: Hop::Upstream, online: true, connector, .. }
+        matches!(&n.kind, NoteKind::HopPassed { hop: Hop::Upstream, online: true, connector, .. }
             if connector.name == "home-lab")
     };
     let ready_at = replay.notes.iter().rfind(is_ready).unwrap().at;
@@ -296,14 +299,14 @@ fn the_incident_heals_within_a_second_and_office_is_never_written() {
 
 type Objects = BTreeMap<(ClusterName, Kind, ObjectKey), std::sync::Arc<Object>>;
 
-/// What the watches showed, line by line.
-fn show(objects: &mut Objects, event: &Event) {
-    match &event.what {
-        Happened::Listed { cluster, object } | Happened::Applied { cluster, object } => {
+/// Applies an event to the objects.
+fn apply(objects: &mut Objects, event: &Event) {
+    match &event.kind {
+        EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
             let place = (cluster.clone(), object.kind(), object.meta.key());
             objects.insert(place, object.clone());
         }
-        Happened::Deleted { cluster, object } => {
+        EventKind::Deleted { cluster, object } => {
             objects.remove(&(cluster.clone(), object.kind(), object.meta.key()));
         }
         _ => {}
@@ -311,13 +314,13 @@ fn show(objects: &mut Objects, event: &Event) {
 }
 
 #[test]
-fn the_careless_platform_converges_and_no_route_with_a_living_parent_is_deleted() {
-    // More of its routes are orphans than may go unasked.
+fn the_careless_platform_converges_and_no_route_with_a_parent_is_deleted() {
+    // By default this many orphans are too many to delete.
     let replay = replayed("careless-platform", |s| s.orphans.mode = OrphanMode::Delete, None);
     assert!(replay.actions.iter().all(|done| done.decision.action.verb != Verb::Delete));
     let delete = |settings: &mut Settings| {
         settings.orphans.mode = OrphanMode::Delete;
-        settings.orphans.max_share = Share::per_mille(1_000);
+        settings.orphans.max_share = Fraction::per_mille(1_000);
     };
     let mut log = Vec::new();
     let replay = replayed("careless-platform", delete, Some(&mut log));
@@ -325,11 +328,11 @@ fn the_careless_platform_converges_and_no_route_with_a_living_parent_is_deleted(
     let cluster = |name: &str| ClusterName::from(name);
     let mut objects = Objects::new();
     let mut deleted = 0;
-    let mut reader = Reader::new("log", log.as_slice()).unwrap();
+    let mut reader = LogReader::new("log", log.as_slice()).unwrap();
     while let Some(line) = reader.next_line().unwrap() {
         match line {
-            Line::Event(event) => show(&mut objects, &event),
-            Line::Action(decision) if decision.action.verb == Verb::Delete => {
+            LogEntry::Event(event) => apply(&mut objects, &event),
+            LogEntry::Action(decision) if decision.action.verb == Verb::Delete => {
                 deleted += 1;
                 let place = (cluster("hub"), Kind::HttpRoute, decision.action.object.clone());
                 let route = &objects[&place];
@@ -342,23 +345,23 @@ fn the_careless_platform_converges_and_no_route_with_a_living_parent_is_deleted(
                     assert!(!objects.contains_key(&place), "{decision:?}");
                 }
             }
-            Line::Action(_) => {}
+            LogEntry::Action(_) => {}
         }
     }
-    assert!(deleted > 0, "the recording holds orphans");
-    let mut replicas = 0;
+    assert!(deleted > 0, "the recording has orphans");
+    let mut connectors = 0;
     for ((place, kind, key), object) in &objects {
         if (place.as_str(), *kind) != ("hub", Kind::Connector) {
             continue;
         }
         let label = |key| object.meta.labels.get(key).unwrap();
         let upstream = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)).unwrap();
-        let source = ObjectKey::new(label(UPSTREAM_NAMESPACE), label(UPSTREAM_NAME));
-        let source = objects.get(&(cluster(&upstream), Kind::Connector, source));
-        let should = source.and_then(|s| s.status()).and_then(spell);
-        let is = object.meta.annotations.get(UPSTREAM_STATUS).and_then(spell);
-        assert_eq!(is, should, "{key}");
-        replicas += 1;
+        let upstream_key = ObjectKey::new(label(UPSTREAM_NAMESPACE), label(UPSTREAM_NAME));
+        let upstream = objects.get(&(cluster(&upstream), Kind::Connector, upstream_key));
+        let expected = upstream.and_then(|c| c.status()).and_then(canonical);
+        let actual = object.meta.annotations.get(UPSTREAM_STATUS).and_then(canonical);
+        assert_eq!(actual, expected, "{key}");
+        connectors += 1;
     }
-    assert!(replicas > 0);
+    assert!(connectors > 0);
 }

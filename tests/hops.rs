@@ -1,4 +1,4 @@
-//! How long each hop took, as the machine tells it; and when it does not say, because it can't know.
+//! The duration of each hop in the machine's notes, and the cases in which it is unknown.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -6,24 +6,24 @@
 mod stage;
 
 use stage::{Stage, status};
-use throughline::core::action::{Hop, Noted, Stall};
-use throughline::core::event::Happened;
-use throughline::core::ids::{Kind, ObjectKey};
-use throughline::core::settings::Settings;
-use throughline::core::time::UnixMillis;
+use throughline::core::contract::event::EventKind;
+use throughline::core::contract::note::{Hop, NoteKind, Stall};
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::time::UnixMillis;
 
-/// The hops passed since the last look, each with its duration.
+/// The hops passed since the last call, each with its duration.
 fn hops(stage: &mut Stage) -> Vec<(Hop, String, Option<u64>)> {
-    let hop = |noted| match noted {
-        Noted::HopPassed { hop, cluster, after_ms, .. } => {
+    let hop = |kind| match kind {
+        NoteKind::HopPassed { hop, cluster, after_ms, .. } => {
             Some((hop, cluster.to_string(), after_ms))
         }
         _ => None,
     };
-    stage.notes().into_iter().filter_map(|note| hop(note.what)).collect()
+    stage.notes().into_iter().filter_map(|note| hop(note.kind)).collect()
 }
 
-/// Three tiers on which nothing is left to do.
+/// Three tiers with nothing left to do.
 fn settled() -> Stage {
     let mut stage = Stage::settled(Settings::default());
     stage.notes();
@@ -34,16 +34,16 @@ fn settled() -> Stage {
 fn each_hop_is_measured_from_the_one_before() {
     let mut stage = settled();
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.pass_to(600_040);
     stage.hub(Some(&status(None)));
-    stage.land(&mirror);
+    stage.succeed(&mirror);
     stage.pass_to(600_110);
     stage.edge(Some(&status(None)));
     stage.pass_to(600_210);
-    let touch = stage.one();
+    let touch = stage.only_action();
     stage.pass_to(600_217);
-    stage.land(&touch);
+    stage.succeed(&touch);
     assert_eq!(
         hops(&mut stage),
         [
@@ -56,7 +56,7 @@ fn each_hop_is_measured_from_the_one_before() {
 }
 
 #[test]
-fn a_change_on_top_of_a_change_is_measured_by_itself() {
+fn a_second_change_is_measured_from_its_own_start() {
     let mut stage = settled();
     stage.upstream(Some(&status(None)));
     stage.pass_to(600_030);
@@ -68,37 +68,37 @@ fn a_change_on_top_of_a_change_is_measured_by_itself() {
 }
 
 #[test]
-fn what_a_list_brought_has_no_known_beginning() {
+fn a_change_first_seen_in_a_list_has_no_duration() {
     let mut stage = Stage::new(Settings::default());
     let online = status(Some("n1"));
     let v = stage.version();
-    let source = format!(
+    let connector = format!(
         r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"lab","resourceVersion":"{v}"}},"status":{online}}}"#
     );
-    stage.list("up", "Connector", &[&source]);
+    stage.list("up", "Connector", &[&connector]);
     stage.hub(Some("{}"));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.pass_to(500);
-    stage.land(&mirror);
+    stage.succeed(&mirror);
     assert_eq!(hops(&mut stage), [(Hop::Mirrored, "hub".to_owned(), None)]);
-    // The next change is seen as it happens.
+    // The next change comes from a watch.
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.pass_to(525);
-    stage.land(&mirror);
+    stage.succeed(&mirror);
     assert_eq!(hops(&mut stage)[1], (Hop::Mirrored, "hub".to_owned(), Some(25)));
 }
 
 #[test]
-fn what_another_writer_undid_is_no_change_of_upstreams() {
+fn repairing_an_overwrite_has_no_duration() {
     let mut stage = settled();
     stage.hub(Some("{}"));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.pass_to(600_020);
     stage.hub(Some(&status(Some("n1"))));
-    stage.land(&mirror);
+    stage.succeed(&mirror);
     assert_eq!(hops(&mut stage), [(Hop::Mirrored, "hub".to_owned(), None)]);
-    // Nor is a copy that somebody changes at the edge, as far as arriving goes.
+    // The same holds for a copy that another writer changes at the edge.
     stage.pass_to(600_030);
     stage.edge(Some("{}"));
     stage.pass_to(600_060);
@@ -108,16 +108,16 @@ fn what_another_writer_undid_is_no_change_of_upstreams() {
 }
 
 #[test]
-fn a_copy_that_a_relist_shows_arrived_at_nobody_knows_when() {
+fn a_copy_first_seen_in_a_relist_has_no_duration() {
     let mut stage = settled();
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.pass_to(600_020);
-    stage.land(&mirror);
+    stage.succeed(&mirror);
     stage.hub(Some(&status(None)));
     stage.lost("edge", "Connector");
     stage.pass_to(609_000);
-    let copy = stage.replica("u-edge", Some(&status(None)));
+    let copy = stage.connector_copy("u-edge", Some(&status(None)));
     stage.list("edge", "Connector", &[&copy]);
     stage.settle_to(620_000);
     let late: Vec<_> = hops(&mut stage)
@@ -129,33 +129,35 @@ fn a_copy_that_a_relist_shows_arrived_at_nobody_knows_when() {
 }
 
 #[test]
-fn a_process_at_an_edge_measures_its_own_hop() {
+fn an_instance_at_an_edge_measures_its_own_hop() {
     let mut stage = settled();
     for cluster in ["up", "hub"] {
-        stage.tell(Happened::ClusterRemoved { cluster: cluster.into() });
+        stage.event(EventKind::ClusterRemoved { cluster: cluster.into() });
     }
     hops(&mut stage);
     stage.edge(Some(&status(None)));
     stage.pass_to(600_100);
-    let touch = stage.one();
+    let touch = stage.only_action();
     stage.pass_to(600_105);
-    stage.land(&touch);
+    stage.succeed(&touch);
     assert_eq!(
         hops(&mut stage),
         [(Hop::Arrived, "edge".to_owned(), None), (Hop::Touched, "edge".to_owned(), Some(105)),]
     );
 }
 
-/// Who looks at the object that a stall is told on sees it: the hub's until it has arrived, then the edge's.
+/// Events about a stall go to the hub Connector until the change has arrived at the edge, then to the
+/// edge Connector.
 #[test]
-fn a_stall_is_told_on_the_connector_where_it_is_stuck() {
+fn a_stall_is_reported_on_the_connector_where_it_is_stuck() {
     let mut stage = Stage::new(Settings::default());
     let online = status(Some("n"));
     let subject = |stage: &mut Stage, hop| {
-        let notes: Vec<_> = stage.notes().into_iter().map(|note| note.what).collect();
-        let stalled = |note: &&Noted| matches!(note, Noted::Stalled(stall) if stall.hop == hop);
+        let notes: Vec<_> = stage.notes().into_iter().map(|note| note.kind).collect();
+        let stalled =
+            |note: &&NoteKind| matches!(note, NoteKind::Stalled(stall) if stall.hop == hop);
         let stall = notes.iter().find(stalled).unwrap_or_else(|| panic!("{notes:?}"));
-        let subject = stage.machine.subject(stall).unwrap();
+        let subject = stage.machine.involved_object(stall).unwrap();
         assert_eq!((subject.kind, subject.object.name.as_str()), (Kind::Connector, "lab"));
         assert!(subject.resource_version.is_some());
         (subject.cluster.to_string(), subject.uid.unwrap())
@@ -175,12 +177,12 @@ fn a_stall_is_told_on_the_connector_where_it_is_stuck() {
     stage.edge(Some(&online));
     stage.pass_to(40_000);
     assert_eq!(subject(&mut stage, Hop::Touched), at("edge", "u-edge"));
-    let gone = Noted::Stalled(Stall {
+    let gone = NoteKind::Stalled(Stall {
         cluster: "edge".into(),
         connector: ObjectKey::new("ns", "gone"),
         hop: Hop::Touched,
         since: UnixMillis(0),
         reason: String::new(),
     });
-    assert_eq!(stage.machine.subject(&gone), None);
+    assert_eq!(stage.machine.involved_object(&gone), None);
 }

@@ -1,4 +1,4 @@
-//! The HTML page of a replay, as far as it can be judged without a browser (`tests/browser` has one).
+//! The HTML report, as far as it can be tested without a browser; `tests/browser` uses one.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -22,20 +22,19 @@ fn fixture(name: &str) -> PathBuf {
     source(&format!("fixtures/{name}.jsonl"))
 }
 
-/// A file of this test alone.
 fn written(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, text).unwrap();
     path
 }
 
-fn replayed(output: &str, log: &Path, more: &[&str]) -> Output {
+fn run_replay(output: &str, log: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
     command.args(["replay", "--output", output]).args(more).arg(log).output().unwrap()
 }
 
-fn told(output: &str, log: &Path, more: &[&str]) -> String {
-    let made = replayed(output, log, more);
+fn report_of(output: &str, log: &Path, more: &[&str]) -> String {
+    let made = run_replay(output, log, more);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     String::from_utf8(made.stdout).unwrap()
 }
@@ -48,16 +47,16 @@ fn data(page: &str) -> &str {
     between(page, "<script type=\"application/json\" id=\"data\">", "</script>")
 }
 
-/// A page without its data: what is the same in all of them.
+/// A page without its data, which is the same for all logs.
 fn frame(page: &str) -> String {
     page.replace(data(page), "")
 }
 
 #[test]
-fn asks_for_nothing_and_lets_nothing_in() {
-    let page = told("html", &fixture("incident-503"), &[]);
+fn the_page_uses_no_network_and_no_markup_from_data() {
+    let page = report_of("html", &fixture("incident-503"), &[]);
     let frame = frame(&page).replace("http://www.w3.org/2000/svg", "");
-    for way_out in [
+    for network_access in [
         "://",
         " src=",
         "@import",
@@ -68,12 +67,12 @@ fn asks_for_nothing_and_lets_nothing_in() {
         "XMLHttpRequest",
         "import(",
     ] {
-        assert!(!frame.contains(way_out), "{way_out}");
+        assert!(!frame.contains(network_access), "{network_access}");
     }
     for href in frame.match_indices("href=\"").map(|(at, found)| &frame[at + found.len()..]) {
         assert!(href.starts_with('#'), "{}", &href[..40]);
     }
-    for way_in in [
+    for injection in [
         "innerHTML",
         "outerHTML",
         "insertAdjacentHTML",
@@ -83,14 +82,13 @@ fn asks_for_nothing_and_lets_nothing_in() {
         "'style',",
         " style=\"",
     ] {
-        assert!(!frame.contains(way_in), "{way_in}");
+        assert!(!frame.contains(injection), "{injection}");
     }
 }
 
-/// The policy names the style and the script that are in the page.
 #[test]
-fn the_policy_allows_its_own_style_and_script_alone() {
-    let page = told("html", &fixture("incident-503"), &[]);
+fn the_policy_allows_only_the_pages_own_style_and_script() {
+    let page = report_of("html", &fixture("incident-503"), &[]);
     let hash = |text: &str| STANDARD.encode(digest(&SHA256, text.as_bytes()));
     let style = hash(between(&page, "<style>", "</style>"));
     let script = hash(between(&page, "<script>", "</script>"));
@@ -103,31 +101,36 @@ fn the_policy_allows_its_own_style_and_script_alone() {
         fs::write(&file, &policy).unwrap();
         return;
     }
-    let is = fs::read_to_string(&file).unwrap();
-    assert_eq!(is, policy, "style or script changed: UPDATE_EXPECT=1 writes {}", file.display());
+    let actual = fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        actual,
+        policy,
+        "style or script changed: UPDATE_EXPECT=1 rewrites {}",
+        file.display()
+    );
     assert!(page.contains(&format!("content=\"{policy}\"")));
 }
 
 #[test]
-fn holds_the_json_report_without_what_was_written() {
+fn the_page_holds_the_json_report_without_annotations() {
     let log = fixture("careless-platform");
     let acted = Path::new(env!("CARGO_TARGET_TMPDIR")).join("html-acted.jsonl");
     let mut modes = Vec::new();
-    told("json", &log, &["--event-log", acted.to_str().unwrap()]);
+    report_of("json", &log, &["--event-log", acted.to_str().unwrap()]);
     for log in [&log, &acted] {
-        let mut report: Value = serde_json::from_str(&told("json", log, &[])).unwrap();
+        let mut report: Value = serde_json::from_str(&report_of("json", log, &[])).unwrap();
         for action in report["actions"].as_array_mut().unwrap() {
             let action = action.as_object_mut().unwrap();
             assert!(action.remove("precondition").is_some());
             assert_eq!(action.remove("annotations").is_some(), action["type"] != "delete");
         }
-        let page = told("html", log, &[]);
+        let page = report_of("html", log, &[]);
         let mut shown: Value = serde_json::from_str(data(&page)).unwrap();
         let picture = shown.as_object_mut().unwrap().remove("picture").unwrap();
         assert_eq!(shown, report);
         assert!(!page.contains("upstream-status\":"), "an annotation is in the page");
         modes.push(shown["mode"].clone());
-        // Every action is told of, by the passages of the text report.
+        // Every action belongs to an entry of a story.
         let stories = picture["connectors"].as_array().unwrap().iter().map(|part| &part["story"]);
         let rows = stories.chain([&picture["others"]]).flat_map(|story| story.as_array().unwrap());
         let mut ids: Vec<_> = rows.filter_map(|row| row["actions"].as_array()).flatten().collect();
@@ -140,47 +143,47 @@ fn holds_the_json_report_without_what_was_written() {
 }
 
 #[test]
-fn says_what_the_text_report_says() {
+fn the_page_has_the_sentences_of_the_text_report() {
     let log = fixture("incident-503");
-    let page: Value = serde_json::from_str(data(&told("html", &log, &[]))).unwrap();
+    let page: Value = serde_json::from_str(data(&report_of("html", &log, &[]))).unwrap();
     let picture = &page["picture"];
     let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let text = flat(&told("text", &log, &[]));
+    let text = flat(&report_of("text", &log, &[]));
     let lines = |name: &str| picture[name].as_array().unwrap().clone();
-    let mut said: Vec<_> = lines("head").into_iter().chain(lines("bottom")).collect();
-    assert!(said.len() > 10, "{said:?}");
+    let mut sentences: Vec<_> = lines("head").into_iter().chain(lines("summary")).collect();
+    assert!(sentences.len() > 10, "{sentences:?}");
     for part in picture["connectors"].as_array().unwrap() {
-        said.extend(part["story"].as_array().unwrap().iter().map(|row| row["text"].clone()));
+        sentences.extend(part["story"].as_array().unwrap().iter().map(|row| row["text"].clone()));
     }
-    for line in said {
+    for line in sentences {
         let line = flat(line.as_str().unwrap());
         assert!(text.contains(&line), "{line:?} is not in: {text}");
     }
     let figure = &picture["connectors"][0]["figures"][0];
     assert_eq!(
-        (figure["pain"].as_str(), figure["recorded"]["words"].as_str()),
+        (figure["symptom"].as_str(), figure["recorded"]["text"].as_str()),
         (Some("503"), Some("52.2\u{a0}s"))
     );
 }
 
 #[test]
-fn no_name_leaves_its_place() {
-    let plain = told("html", &written("html-plain.jsonl", &logs::flips(2, 2, "c-")), &[]);
-    let page = told("html", &written("html-evil.jsonl", &logs::flips(2, 2, logs::EVIL)), &[]);
+fn names_stay_inside_the_data() {
+    let plain = report_of("html", &written("html-plain.jsonl", &logs::flips(2, 2, "c-")), &[]);
+    let page = report_of("html", &written("html-evil.jsonl", &logs::flips(2, 2, logs::EVIL)), &[]);
     assert!(!data(&page).contains('<'), "a tag can begin in the data");
     let frame = frame(&page);
-    assert_eq!(frame, self::frame(&plain), "a name is elsewhere in the page");
+    assert_eq!(frame, self::frame(&plain), "a name is outside the data");
     let shown: Value = serde_json::from_str(data(&page)).unwrap();
     let name = shown["connectors"][0]["upstream"]["name"].as_str().unwrap();
     assert_eq!(name, format!("{}1", logs::EVIL));
 }
 
-/// A page of a long log can be mailed: so many bytes for each thing that happened, at most.
+/// The page of a long log is small enough to mail.
 #[test]
-fn grows_by_little() {
+fn each_hop_and_action_adds_few_bytes() {
     let size = |times| {
         let log = written(&format!("html-{times}.jsonl"), &logs::flips(20, times, "c-"));
-        let page = told("html", &log, &[]);
+        let page = report_of("html", &log, &[]);
         let shown: Value = serde_json::from_str(data(&page)).unwrap();
         let hops = shown["connectors"].as_array().unwrap().iter();
         let hops: usize = hops.map(|c| c["hops"].as_array().unwrap().len()).sum();
@@ -189,14 +192,14 @@ fn grows_by_little() {
     let (few, many) = (size(5), size(25));
     let each = (many.0 - few.0) / (many.1 - few.1);
     assert!(many.1 > 4 * few.1 && each < 350, "{each} bytes for each hop and action");
-    let bare = frame(&told("html", &fixture("incident-503"), &[])).len();
+    let bare = frame(&report_of("html", &fixture("incident-503"), &[])).len();
     assert!(bare < 120_000, "{bare} bytes before anything happened");
 }
 
 #[test]
-fn one_connector_where_asked_for() {
+fn a_page_about_one_connector_leaves_out_the_others() {
     let more = ["--connector", "shop/conn-2"];
-    let page = told("html", &fixture("careless-platform"), &more);
+    let page = report_of("html", &fixture("careless-platform"), &more);
     let shown: Value = serde_json::from_str(data(&page)).unwrap();
     assert_eq!(shown["connectors"].as_array().unwrap().len(), 1);
     assert_eq!(shown["picture"]["connectors"][0]["key"], "shop/conn-2");
@@ -205,9 +208,9 @@ fn one_connector_where_asked_for() {
 }
 
 #[test]
-fn one_file_makes_one_page() {
+fn two_logs_do_not_fit_on_one_page() {
     let log = fixture("incident-503");
-    let made = replayed("html", &log, &[log.to_str().unwrap()]);
+    let made = run_replay("html", &log, &[log.to_str().unwrap()]);
     let error = String::from_utf8(made.stderr).unwrap();
     assert_eq!(made.status.code(), Some(2), "{error}");
     assert!(made.stdout.is_empty() && error.contains("one at a time"), "{error}");

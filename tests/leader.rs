@@ -1,5 +1,5 @@
-//! A replica in an election whose Lease API answers, hangs, refuses and lies. Time is paused: it
-//! goes on only when everybody waits for it.
+//! Instances in an election whose Lease API responds, hangs, fails and loses responses. Time is paused:
+//! it advances only while every task waits.
 
 #![allow(missing_docs, unreachable_pub, reason = "a test crate has no callers")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
@@ -7,73 +7,77 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throughline::core::event::Happened;
-use throughline::gate::Gate;
-use throughline::leader::Leader;
-use throughline::leader::election::{Answer, Record, Request, Rules};
-use throughline::leader::lease::Api;
+use throughline::core::contract::event::EventKind;
+use throughline::core::contract::settings::OrphanMode;
+use throughline::leader::LeaderElection;
+use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
+use throughline::leader::gate::Gate;
+use throughline::leader::lease::LeaseApi;
 use throughline::metrics::Metrics;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-const RULES: Rules =
-    Rules { lease_ms: 15_000, renew_deadline_ms: 10_000, retry_ms: 2_000, write_ms: 5_000 };
+const TIMINGS: Timings =
+    Timings { lease_ms: 15_000, renew_deadline_ms: 10_000, retry_ms: 2_000, write_ms: 5_000 };
 const LEASE: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Default)]
-enum Mood {
+enum Behaviour {
     #[default]
-    Answers,
-    /// After so many milliseconds.
+    Responds,
+    /// Responds after so many milliseconds.
     Slow(u64),
-    /// It lands, and the answer never comes.
-    LosesAnswers,
+    /// Carries requests out, and never responds.
+    LosesResponses,
     Hangs,
     Fails,
-    /// Somebody was always faster.
+    /// Answers every write with a conflict.
     Conflicts,
 }
 
 #[derive(Default)]
 struct Server {
-    lease: Option<(Record, u64)>,
+    lease: Option<(LeaseRecord, u64)>,
     version: u64,
-    mood: Mood,
-    asked: usize,
-    told: Vec<String>,
+    behaviour: Behaviour,
+    events: Vec<String>,
 }
 
 impl Server {
-    fn write(&mut self, record: Record) -> Answer {
+    fn write(&mut self, record: LeaseRecord) -> LeaseResponse {
         self.version += 1;
         self.lease = Some((record.clone(), self.version));
-        Answer::Is(record, self.version.to_string())
+        LeaseResponse::Current(record, self.version.to_string())
     }
 
-    fn answer(&mut self, request: &Request) -> Answer {
+    fn answer(&mut self, request: &LeaseRequest) -> LeaseResponse {
         match (request, self.lease.clone()) {
-            (Request::Get, None) => Answer::Missing,
-            (Request::Get, Some((record, version))) => Answer::Is(record, version.to_string()),
-            (_, _) if matches!(self.mood, Mood::Conflicts) => Answer::Conflict,
-            (Request::Create(record), None) => self.write(record.clone()),
-            (Request::Update(record, version), Some((_, is))) if *version == is.to_string() => {
+            (LeaseRequest::Get, None) => LeaseResponse::NotFound,
+            (LeaseRequest::Get, Some((record, version))) => {
+                LeaseResponse::Current(record, version.to_string())
+            }
+            (_, _) if matches!(self.behaviour, Behaviour::Conflicts) => LeaseResponse::Conflict,
+            (LeaseRequest::Create(record), None) => self.write(record.clone()),
+            (LeaseRequest::Update(record, version), Some((_, is)))
+                if *version == is.to_string() =>
+            {
                 self.write(record.clone())
             }
-            _ => Answer::Conflict,
+            _ => LeaseResponse::Conflict,
         }
     }
 }
 
 #[derive(Clone, Default)]
-struct Fake(Arc<Mutex<Server>>);
+struct FakeApi(Arc<Mutex<Server>>);
 
-impl Fake {
-    fn mood(&self, mood: Mood) {
-        self.0.lock().unwrap().mood = mood;
+impl FakeApi {
+    fn behaviour(&self, behaviour: Behaviour) {
+        self.0.lock().unwrap().behaviour = behaviour;
     }
 
-    fn edit(&self, edit: impl FnOnce(&mut Record)) {
+    fn edit(&self, edit: impl FnOnce(&mut LeaseRecord)) {
         let mut server = self.0.lock().unwrap();
         let mut record = server.lease.clone().unwrap_or_default().0;
         edit(&mut record);
@@ -81,9 +85,9 @@ impl Fake {
     }
 
     fn released() -> Self {
-        let fake = Self::default();
-        fake.edit(|record| record.lease_ms = 1_000);
-        fake
+        let api = Self::default();
+        api.edit(|record| record.lease_ms = 1_000);
+        api
     }
 
     fn holder(&self) -> String {
@@ -92,61 +96,61 @@ impl Fake {
     }
 }
 
-impl Api for Fake {
-    async fn ask(&mut self, request: &Request) -> (Answer, Option<String>) {
-        let mood = {
-            let mut server = self.0.lock().unwrap();
-            server.asked += 1;
-            server.mood
-        };
-        let try_ms = Duration::from_millis(RULES.try_ms());
-        let late = (Answer::Failed, Some("no answer in time".to_owned()));
-        match mood {
-            Mood::Hangs => {
-                sleep(try_ms).await;
-                return late;
+impl LeaseApi for FakeApi {
+    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<String>) {
+        let behaviour = { self.0.lock().unwrap().behaviour };
+        let request_time = Duration::from_millis(TIMINGS.request_ms());
+        let timed_out = (LeaseResponse::Failed, Some("no response in time".to_owned()));
+        match behaviour {
+            Behaviour::Hangs => {
+                sleep(request_time).await;
+                return timed_out;
             }
-            Mood::Fails => return (Answer::Failed, Some("500 InternalError".to_owned())),
-            Mood::LosesAnswers => {
+            Behaviour::Fails => {
+                return (LeaseResponse::Failed, Some("500 InternalError".to_owned()));
+            }
+            Behaviour::LosesResponses => {
                 self.0.lock().unwrap().answer(request);
-                sleep(try_ms).await;
-                return late;
+                sleep(request_time).await;
+                return timed_out;
             }
-            Mood::Slow(ms) => sleep(Duration::from_millis(ms)).await,
-            Mood::Answers | Mood::Conflicts => sleep(Duration::from_millis(5)).await,
+            Behaviour::Slow(ms) => sleep(Duration::from_millis(ms)).await,
+            Behaviour::Responds | Behaviour::Conflicts => sleep(Duration::from_millis(5)).await,
         }
         (self.0.lock().unwrap().answer(request), None)
     }
 
-    fn tell(&self, message: String) {
-        self.0.lock().unwrap().told.push(message);
+    fn post_event(&self, message: String) {
+        self.0.lock().unwrap().events.push(message);
     }
 }
 
-fn is_acquired(event: Happened) -> bool {
+fn is_acquired(event: EventKind) -> bool {
     match event {
-        Happened::LeadershipAcquired => true,
-        Happened::LeadershipLost => false,
+        EventKind::LeadershipAcquired => true,
+        EventKind::LeadershipLost => false,
         other => panic!("{other:?}"),
     }
 }
 
-struct Replica {
-    leader: Leader,
+struct Instance {
+    election: LeaderElection,
     gate: Gate,
-    events: mpsc::UnboundedReceiver<Happened>,
+    events: mpsc::UnboundedReceiver<EventKind>,
 }
 
-fn replica(name: &str, fake: &Fake) -> Replica {
+fn instance(name: &str, api: &FakeApi) -> Instance {
     let (gate, keeper) = Gate::closed();
-    let (tell, events) = mpsc::unbounded_channel();
+    let (changes, events) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::new());
-    let leader = Leader::start(fake.clone(), name.to_owned(), RULES, keeper, tell, metrics);
-    Replica { leader, gate, events }
+    let (identity, orphans) = (name.to_owned(), OrphanMode::Report);
+    let election =
+        LeaderElection::start(api.clone(), identity, TIMINGS, keeper, orphans, changes, metrics);
+    Instance { election, gate, events }
 }
 
-impl Replica {
-    /// It leads, or no longer does, within this time; after how long.
+impl Instance {
+    /// Waits until it starts or stops leading, and returns how long that took.
     #[track_caller]
     fn becomes(
         &mut self,
@@ -164,7 +168,7 @@ impl Replica {
         }
     }
 
-    /// Nothing changes for so long.
+    /// Asserts that nothing changes for `long`.
     #[track_caller]
     fn stays(&mut self, long: Duration) -> impl Future<Output = ()> + use<'_> {
         let place = std::panic::Location::caller();
@@ -176,184 +180,185 @@ impl Replica {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_released_lease_is_led_by_at_once() {
-    let fake = Fake::released();
-    let mut one = replica("one", &fake);
+async fn a_released_lease_is_led_at_once() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
     assert!(one.becomes(true, RETRY).await < Duration::from_millis(100));
-    assert_eq!(fake.holder(), "one");
+    assert_eq!(api.holder(), "one");
     one.stays(Duration::from_secs(3600)).await;
     assert!(one.gate.is_open());
-    assert_eq!(fake.0.lock().unwrap().told, ["one became leader"]);
+    assert_eq!(api.0.lock().unwrap().events, ["one became leader"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_there_was_no_lease_it_waits_one_out() {
-    let fake = Fake::default();
-    let mut one = replica("one", &fake);
+async fn without_a_lease_it_leads_only_after_a_lease_duration() {
+    let api = FakeApi::default();
+    let mut one = instance("one", &api);
     let after = one.becomes(true, 2 * LEASE).await;
     assert!((LEASE..LEASE + RETRY).contains(&after), "{after:?}");
-    assert_eq!(fake.holder(), "one");
+    assert_eq!(api.holder(), "one");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_hangs_ends_the_claim_in_time_however_often() {
-    let fake = Fake::released();
-    let mut one = replica("one", &fake);
+async fn a_renewal_that_hangs_or_fails_closes_the_gate_in_time_however_often() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
     one.becomes(true, RETRY).await;
-    for mood in [Mood::Hangs, Mood::Fails, Mood::Conflicts, Mood::Hangs] {
+    for behaviour in [Behaviour::Hangs, Behaviour::Fails, Behaviour::Conflicts, Behaviour::Hangs] {
         sleep(Duration::from_secs(7)).await;
-        fake.mood(mood);
-        let gate = Duration::from_millis(RULES.gate_ms());
+        api.behaviour(behaviour);
+        let gate = Duration::from_millis(TIMINGS.gate_ms());
         let after = one.becomes(false, gate + Duration::from_millis(5)).await;
         assert!(after > gate - RETRY - Duration::from_millis(50), "{after:?}");
-        // For hours; nobody is told of it again.
+        // For hours, without another event.
         one.stays(Duration::from_secs(4 * 3600)).await;
-        fake.mood(Mood::Answers);
+        api.behaviour(Behaviour::Responds);
         one.becomes(true, 8 * RETRY).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn lost_answers_and_slow_ones_do_not_lose_the_lease() {
-    let fake = Fake::released();
-    let mut one = replica("one", &fake);
+async fn lost_and_slow_responses_do_not_lose_the_lease() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
     one.becomes(true, RETRY).await;
     for _ in 0..5 {
-        fake.mood(Mood::LosesAnswers);
-        one.stays(Duration::from_millis(RULES.try_ms())).await;
-        fake.mood(Mood::Slow(1_500));
+        api.behaviour(Behaviour::LosesResponses);
+        one.stays(Duration::from_millis(TIMINGS.request_ms())).await;
+        api.behaviour(Behaviour::Slow(1_500));
         one.stays(Duration::from_secs(30)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_is_lost_and_led_by_a_lease_later() {
-    let fake = Fake::released();
-    let mut one = replica("one", &fake);
+async fn a_deleted_lease_is_lost_and_led_again_a_lease_duration_later() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
     one.becomes(true, RETRY).await;
-    fake.0.lock().unwrap().lease = None;
+    api.0.lock().unwrap().lease = None;
     one.becomes(false, RETRY + RETRY).await;
     let after = one.becomes(true, 2 * LEASE).await;
     assert!(after > LEASE - RETRY, "{after:?}");
     assert_eq!(
-        fake.0.lock().unwrap().told,
+        api.0.lock().unwrap().events,
         ["one became leader", "one stopped leading", "one became leader"]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_a_hand_gave_to_another_is_waited_for() {
-    let fake = Fake::released();
-    let mut one = replica("one", &fake);
+async fn a_lease_that_somebody_gave_to_another_holder_is_waited_for() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
     one.becomes(true, RETRY).await;
-    fake.edit(|record| record.holder = "somebody".to_owned());
+    api.edit(|record| record.holder = "somebody".to_owned());
     one.becomes(false, RETRY + RETRY).await;
     let after = one.becomes(true, 2 * LEASE).await;
     assert!((LEASE - RETRY..LEASE + RETRY).contains(&after), "{after:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_annotation_and_a_clock_that_is_off_change_nothing() {
-    let fake = Fake::released();
-    let mut one = replica("one", &fake);
+async fn an_annotation_or_a_wrong_clock_changes_nothing() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
     one.becomes(true, RETRY).await;
     for _ in 0..10 {
-        fake.edit(|_| {});
+        api.edit(|_| {});
         one.stays(Duration::from_secs(5)).await;
     }
-    // Another replica's record, from a year ago by its own clock: not free before a lease is over.
-    let fake = Fake::default();
-    fake.edit(|record| {
-        *record = Record {
+    // A record that is years old by its own timestamp does not expire before a lease duration.
+    let api = FakeApi::default();
+    api.edit(|record| {
+        *record = LeaseRecord {
             holder: "another".to_owned(),
             lease_ms: 15_000,
             transitions: 7,
-            renewed: "2001-01-01T00:00:00.000000Z".to_owned(),
+            renew_time: "2001-01-01T00:00:00.000000Z".to_owned(),
         };
     });
-    let mut two = replica("two", &fake);
+    let mut two = instance("two", &api);
     let after = two.becomes(true, 2 * LEASE).await;
     assert!((LEASE..LEASE + RETRY).contains(&after), "{after:?}");
-    assert_eq!(fake.0.lock().unwrap().lease.as_ref().unwrap().0.transitions, 8);
+    assert_eq!(api.0.lock().unwrap().lease.as_ref().unwrap().0.transitions, 8);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clean_stop_hands_over_within_a_retry_period_and_a_crash_within_a_lease_and_one() {
-    let fake = Fake::released();
-    let mut one = replica("one", &fake);
+async fn another_instance_leads_a_retry_period_after_a_clean_stop_and_a_lease_later_after_a_crash()
+{
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
     one.becomes(true, RETRY).await;
-    let mut two = replica("two", &fake);
+    let mut two = instance("two", &api);
     two.stays(Duration::from_secs(61)).await;
     let since = Instant::now();
-    one.leader.release(RETRY).await;
+    one.election.release(RETRY).await;
     assert!(!one.gate.is_open());
     assert_eq!(one.events.recv().await.map(is_acquired), Some(false));
     two.becomes(true, RETRY).await;
     assert!(since.elapsed() <= RETRY, "{:?}", since.elapsed());
 
-    let mut three = replica("three", &fake);
+    let mut three = instance("three", &api);
     three.stays(Duration::from_secs(61)).await;
-    drop(two.leader);
-    // Who was dropped closes its gate at once.
+    drop(two.election);
+    // A dropped election closes its gate at once.
     tokio::task::yield_now().await;
     assert!(!two.gate.is_open());
     let after = three.becomes(true, LEASE + RETRY).await;
     assert!(after > LEASE - RETRY, "{after:?}");
 }
 
-/// However the attempts of the two fall: counted from the crash, of which nobody hears.
+/// At any offset between the attempts of the two, counted from the crash.
 #[tokio::test(start_paused = true)]
-async fn a_crash_is_made_up_for_within_a_lease_and_a_retry_period() {
+async fn after_a_crash_another_instance_leads_within_a_lease_and_a_retry_period() {
     for round in 0..200 {
-        let fake = Fake::released();
-        let mut one = replica("one", &fake);
+        let api = FakeApi::released();
+        let mut one = instance("one", &api);
         one.becomes(true, RETRY).await;
-        let mut two = replica("two", &fake);
+        let mut two = instance("two", &api);
         two.stays(Duration::from_secs(20) + Duration::from_millis(round * 37)).await;
-        let renewals = || fake.0.lock().unwrap().version;
+        let renewals = || api.0.lock().unwrap().version;
         let before = renewals();
         while renewals() == before {
             sleep(Duration::from_millis(1)).await;
         }
-        drop(one.leader);
+        drop(one.election);
         let after = two.becomes(true, LEASE + 2 * RETRY).await;
-        // Each of the timers on the way rounds up to a millisecond.
+        // Each timer involved rounds up to a millisecond.
         let timers = Duration::from_millis(5);
         assert!(after <= LEASE + RETRY + timers, "{after:?} in round {round}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_replicas_through_all_moods_never_open_two_gates() {
-    let fake = Fake::released();
-    let mut replicas = ["one", "two", "three"].map(|name| replica(name, &fake));
-    let moods = [
-        Mood::Answers,
-        Mood::Fails,
-        Mood::Slow(2_100),
-        Mood::LosesAnswers,
-        Mood::Hangs,
-        Mood::Answers,
-        Mood::Conflicts,
+async fn three_instances_never_have_two_open_gates() {
+    let api = FakeApi::released();
+    let mut instances = ["one", "two", "three"].map(|name| instance(name, &api));
+    let behaviours = [
+        Behaviour::Responds,
+        Behaviour::Fails,
+        Behaviour::Slow(2_100),
+        Behaviour::LosesResponses,
+        Behaviour::Hangs,
+        Behaviour::Responds,
+        Behaviour::Conflicts,
     ];
-    let mut led = 0;
+    let mut steps_led = 0;
     for step in 0..20_000_usize {
         if step % 400 == 0 {
-            fake.mood(moods[step / 400 % moods.len()]);
+            api.behaviour(behaviours[step / 400 % behaviours.len()]);
         }
         if step % 1_300 == 7 {
-            fake.0.lock().unwrap().lease = None;
+            api.0.lock().unwrap().lease = None;
         }
         sleep(Duration::from_millis(100)).await;
-        let open = replicas.iter().filter(|replica| replica.gate.is_open()).count();
+        let open = instances.iter().filter(|instance| instance.gate.is_open()).count();
         assert!(open <= 1, "{open} gates are open at step {step}");
-        led += open;
+        steps_led += open;
     }
-    assert!(led > 5_000, "led in {led} of 20000 steps only");
-    // Each hears of its own changes by turns.
-    for replica in &mut replicas {
+    assert!(steps_led > 5_000, "an instance led in only {steps_led} of 20000 steps");
+    // Each instance sees acquired and lost in turns.
+    for instance in &mut instances {
         let mut leads = false;
-        while let Ok(event) = replica.events.try_recv() {
+        while let Ok(event) = instance.events.try_recv() {
             assert_eq!(is_acquired(event), !leads);
             leads = !leads;
         }

@@ -1,4 +1,4 @@
-//! The event log of a live run: rotated, restarted, replayed; on disks that are full or slow.
+//! The event log of a live run: rotated, restarted, replayed, and on full or slow disks.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throughline::config::EventLogConfig;
-use throughline::core::event::{Event, Happened};
-use throughline::core::ids::{Kind, Role};
-use throughline::core::time::UnixMillis;
-use throughline::event_log::{ClusterSpec, Header, Line, Reader, Writer, holds_outcomes};
+use throughline::core::contract::event::{Event, EventKind};
+use throughline::core::data::ids::{Kind, Role};
+use throughline::core::data::time::UnixMillis;
+use throughline::event_log::{ClusterSpec, Header, LogEntry, LogReader, LogWriter, holds_outcomes};
 use throughline::live_log::LiveLog;
 use throughline::metrics::Metrics;
-use throughline::replay::{Mode, Options, Replay, replay};
+use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -43,19 +43,19 @@ fn header() -> Header {
 
 /// The `number`-th of some events, of about so many bytes.
 fn event(number: u64, bytes: usize) -> Event {
-    let error = format!("{number} {}", "x".repeat(bytes));
-    let what = Happened::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
-    Event { at: UnixMillis(number), what }
+    let error = format!("{number} {}", "x".repeat(bytes)).into();
+    let kind = EventKind::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
+    Event { at: UnixMillis(number), kind }
 }
 
-fn open(file: &Path) -> Reader<Box<dyn std::io::BufRead + Send>> {
-    Reader::open(file.to_str().unwrap()).unwrap()
+fn open(file: &Path) -> LogReader<Box<dyn std::io::BufRead + Send>> {
+    LogReader::open(file.to_str().unwrap()).unwrap()
 }
 
 fn times(file: &Path) -> Vec<u64> {
     let at = |line| match line {
-        Line::Event(event) => event.at.0,
-        Line::Action(decision) => decision.at.0,
+        LogEntry::Event(event) => event.at.0,
+        LogEntry::Action(decision) => decision.at.0,
     };
     open(file).map(|line| at(line.unwrap())).collect()
 }
@@ -65,32 +65,32 @@ fn numbered(file: &Path, number: u32) -> PathBuf {
 }
 
 fn verified(file: &Path) -> Replay {
-    let options = Options { mode: Some(Mode::Verify), ..Options::default() };
+    let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
     let none = None::<Vec<u8>>;
     replay(&mut open(file), "log", |_| Ok(()), &options, none, |_| {}).unwrap()
 }
 
-/// Everything that came of the recorded incident, as a live run would log it.
-fn acted() -> (Header, Vec<Line>) {
+/// The recorded incident with all actions and outcomes, as a live run would log it.
+fn incident_log() -> (Header, Vec<LogEntry>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/incident-503.jsonl");
     let mut acted = Vec::new();
-    let options = Options { mode: Some(Mode::WhatIf), ..Options::default() };
+    let options = ReplayOptions { mode: Some(ReplayMode::WhatIf), ..ReplayOptions::default() };
     replay(&mut open(&path), "log", |_| Ok(()), &options, Some(&mut acted), |_| {}).unwrap();
-    let reader = Reader::new("acted", Cursor::new(acted)).unwrap();
+    let reader = LogReader::new("acted", Cursor::new(acted)).unwrap();
     (reader.header().clone(), reader.map(Result::unwrap).collect())
 }
 
-fn log_all(log: &mut LiveLog, lines: &[Line]) {
+fn log_all(log: &mut LiveLog, lines: &[LogEntry]) {
     for line in lines {
         match line {
-            Line::Event(event) => log.event(event),
-            Line::Action(decision) => log.action(decision),
+            LogEntry::Event(event) => log.event(event),
+            LogEntry::Action(decision) => log.action(decision),
         }
     }
 }
 
 #[test]
-fn no_file_no_log() {
+fn without_a_file_there_is_no_log() {
     let log = LiveLog::start(&EventLogConfig::default(), &header(), Arc::new(Metrics::new()));
     assert!(log.unwrap().is_none());
 }
@@ -98,7 +98,7 @@ fn no_file_no_log() {
 #[test]
 fn a_rotated_log_replays_as_one() {
     let file = folder("replays").join("run.jsonl");
-    let (header, lines) = acted();
+    let (header, lines) = incident_log();
     let mut log = start(&config(&file, 20_000, 100), &header);
     log_all(&mut log, &lines);
     log.finish(GRACE);
@@ -126,10 +126,10 @@ fn a_rotated_log_replays_as_one() {
     assert_eq!(reader.bytes_read(), bytes + fs::metadata(&file).unwrap().len());
     let whole = verified(&file);
     assert_eq!(whole.verdict.problems, Vec::<String>::new());
-    let actions = lines.iter().filter(|line| matches!(line, Line::Action(_))).count();
+    let actions = lines.iter().filter(|line| matches!(line, LogEntry::Action(_))).count();
     assert_eq!(whole.actions.len(), actions);
 
-    // From an older part on, what comes later is not read.
+    // Reading an older part leaves out the later ones.
     assert_eq!(open(&numbered(&file, 2)).files().count(), parts as usize - 2);
     // The latest part alone may hold no outcome.
     fs::write(&file, fs::read_to_string(&file).unwrap().lines().next().unwrap()).unwrap();
@@ -139,17 +139,17 @@ fn a_rotated_log_replays_as_one() {
     let cut = verified(&file);
     assert!(!cut.verdict.good);
     let part = parts - 2;
-    let place = format!("{}:1: this is part {part} of a log", numbered(&file, 2).display());
+    let place = format!("{}:1: this is part {part} of a rotated log", numbered(&file, 2).display());
     assert!(cut.verdict.problems[0].starts_with(&place), "{}", cut.verdict.problems[0]);
     assert!(cut.warnings[0].contains("run.jsonl.3"), "{}", cut.warnings[0]);
     assert!(cut.first_at >= whole.first_at, "a part may begin with an action");
-    // A file of another run in its place is no part of it.
+    // A file of another log in its place is not part of it.
     fs::copy(numbered(&file, 1), numbered(&file, 3)).unwrap();
-    assert!(verified(&file).verdict.problems[0].contains("is of another log"));
+    assert!(verified(&file).verdict.problems[0].contains("belongs to another log"));
 }
 
 #[test]
-fn so_many_files_are_kept_and_nobody_else_reads_them() {
+fn the_configured_number_of_files_is_kept_readable_by_their_owner_alone() {
     let file = folder("kept").join("log");
     for keep in [0, 1, 3] {
         let mut log = start(&config(&file, 5_000, keep), &header());
@@ -164,20 +164,20 @@ fn so_many_files_are_kept_and_nobody_else_reads_them() {
             assert_eq!(mode & 0o777, 0o600);
         }
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        // What is left is the end of it, without a hole.
+        // The rest is the end of the log, without a gap.
         let times = times(&file);
         assert!((10..100).contains(&times.len()) || keep == 0, "{times:?}");
         assert_eq!(times, (100 - times.len() as u64..100).collect::<Vec<_>>());
         let mut reader = open(&file);
-        assert!(reader.gaps()[0].text.contains("reading starts in the middle"));
+        assert!(reader.gaps()[0].text.contains("reading starts here"));
     }
-    // Fewer are wanted now: the rest goes.
+    // With a lower limit the others are deleted.
     start(&config(&file, 5_000, 1), &header()).finish(GRACE);
     assert!(numbered(&file, 1).exists() && !numbered(&file, 2).exists());
 }
 
 #[test]
-fn each_run_has_a_log_of_its_own() {
+fn each_run_starts_its_own_log() {
     let file = folder("restart").join("log");
     for run in 0..4 {
         let mut log = start(&config(&file, 1 << 20, 2), &header());
@@ -189,45 +189,46 @@ fn each_run_has_a_log_of_its_own() {
     assert_eq!(times(&numbered(&file, 2)), [1]);
     assert!(!numbered(&file, 3).exists());
     assert_eq!(open(&file).gaps(), []);
-    // A run that never wrote leaves nothing to keep.
+    // A run that wrote nothing leaves no file to keep.
     fs::write(&file, "").unwrap();
     start(&config(&file, 1 << 20, 2), &header()).finish(GRACE);
     assert_eq!(times(&numbered(&file, 1)), [2]);
 }
 
 #[test]
-fn clusters_that_came_later_stand_in_the_next_files_header() {
+fn the_next_files_header_names_clusters_that_were_added_later() {
     let file = folder("clusters").join("log");
     let mut log = start(&config(&file, 2_000, 9), &header());
-    let added = Happened::ClusterAdded { cluster: "late".into(), roles: vec![Role::Upstream] };
-    log.event(&Event { at: UnixMillis(0), what: added });
+    let added = EventKind::ClusterAdded { cluster: "late".into(), roles: vec![Role::Upstream] };
+    log.event(&Event { at: UnixMillis(0), kind: added });
     for number in 0..20 {
         log.event(&event(number, 500));
     }
     log.event(&Event {
         at: UnixMillis(20),
-        what: Happened::ClusterRemoved { cluster: "edge".into() },
+        kind: EventKind::ClusterRemoved { cluster: "edge".into() },
     });
     for number in 21..30 {
         let cluster = "late".into();
-        let what = Happened::WatchLost { cluster, kind: Kind::Gateway, error: "x".repeat(500) };
-        log.event(&Event { at: UnixMillis(number), what });
+        let kind =
+            EventKind::WatchLost { cluster, kind: Kind::Gateway, error: "x".repeat(500).into() };
+        log.event(&Event { at: UnixMillis(number), kind });
     }
     log.finish(GRACE);
     assert_eq!(open(&file).count(), 31);
     let whole = fs::read_to_string(&file).unwrap();
-    let alone = Reader::new("alone", Cursor::new(whole)).unwrap();
+    let alone = LogReader::new("alone", Cursor::new(whole)).unwrap();
     let names: Vec<_> = alone.header().clusters.iter().map(|c| c.name.to_string()).collect();
     assert_eq!(names, ["late"]);
     assert!(alone.map(Result::unwrap).count() > 0);
 }
 
 #[test]
-fn who_follows_the_file_sees_a_line_without_another_one_coming() {
+fn a_line_is_written_without_waiting_for_the_next() {
     let file = folder("follow").join("log");
     let mut log = start(&config(&file, 1 << 20, 2), &header());
     log.event(&event(7, 0));
-    // Ends when it is seen; the test's own time limit is what a failure looks like.
+    // On failure this never ends, and the test's time limit does.
     while !fs::read_to_string(&file).unwrap_or_default().contains("\"at_ms\":7,") {
         std::thread::yield_now();
     }
@@ -235,19 +236,19 @@ fn who_follows_the_file_sees_a_line_without_another_one_coming() {
 }
 
 #[test]
-fn a_log_that_cannot_be_made_says_what_to_do() {
+fn a_log_that_cannot_be_created_says_what_to_do() {
     let folder = folder("refused");
     for file in [folder.join("missing/log"), folder.clone()] {
         let error = LiveLog::start(&config(&file, 1, 1), &header(), Arc::new(Metrics::new()));
         let error = format!("{:#}", error.unwrap_err());
-        let place = format!("eventLog.file {}: can't start", file.display());
-        assert!(error.starts_with(&place) && error.contains("; give a file in"), "{error}");
+        let place = format!("eventLog.file {}: cannot create", file.display());
+        assert!(error.starts_with(&place) && error.contains("; choose a file in"), "{error}");
     }
 }
 
 #[test]
-fn redacted_unless_told_otherwise() {
-    let (header, lines) = acted();
+fn the_log_is_redacted_by_default() {
+    let (header, lines) = incident_log();
     for redact in [true, false] {
         let file = folder(&format!("redact-{redact}")).join("log");
         let mut log = start(&EventLogConfig { redact, ..config(&file, 1 << 30, 1) }, &header);
@@ -259,11 +260,11 @@ fn redacted_unless_told_otherwise() {
     }
 }
 
-/// Keeps what is logged for people.
+/// Keeps the log for people.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<u8>>>);
+struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Told {
+impl Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -273,18 +274,18 @@ impl Write for Told {
     }
 }
 
-impl Told {
+impl CapturedLog {
     fn lines(&self, word: &str) -> usize {
-        let told = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        told.lines().filter(|line| line.contains(word)).count()
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(word)).count()
     }
 }
 
-/// One test, because it listens to what the process tells.
+/// One test, because it captures the log of the whole process.
 #[test]
 fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
-    let told = Told::default();
-    let writer = told.clone();
+    let log_lines = CapturedLog::default();
+    let writer = log_lines.clone();
     tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
 
     let full = Path::new("/dev/full");
@@ -295,9 +296,9 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     log.finish(GRACE);
     assert!(fs::metadata(full).unwrap().file_type().is_char_device());
     assert!(!Path::new("/dev/full.1").exists());
-    assert_eq!(told.lines("/dev/full"), 1);
+    assert_eq!(log_lines.lines("/dev/full"), 1);
 
-    // A pipe that nobody reads is a disk that takes 64 KiB and then nothing.
+    // A pipe that nobody reads acts as a disk that takes 64 KiB and then nothing.
     let pipe = folder("slow").join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let both_ends = File::options().read(true).write(true).open(&pipe).unwrap();
@@ -306,7 +307,7 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     for number in 0..1_000 {
         log.event(&event(number, 64 * 1024));
     }
-    assert_eq!((told.lines("too slow"), told.lines("it has caught up lines_lost")), (1, 0));
+    assert_eq!((log_lines.lines("too slow"), log_lines.lines("has caught up lines_lost")), (1, 0));
     let mut reading = File::open(&pipe).unwrap();
     drop(both_ends);
     let reader = std::thread::spawn(move || {
@@ -314,60 +315,61 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
         reading.read_to_end(&mut bytes).map(|_| bytes)
     });
     log.finish(GRACE);
-    let mut reader = Reader::new("pipe", Cursor::new(reader.join().unwrap().unwrap())).unwrap();
+    let mut reader = LogReader::new("pipe", Cursor::new(reader.join().unwrap().unwrap())).unwrap();
     let mut count = 0;
     while reader.next_line().unwrap().is_some() {
         count += 1;
     }
     let gaps = reader.gaps();
     assert_eq!(gaps.len(), 1);
-    let lacks = format!("the log lacks {} lines here", 1_000 - count);
+    let lacks = format!("{} lines are missing here", 1_000 - count);
     assert!(gaps[0].text.starts_with(&lacks), "{} and {count} lines", gaps[0].text);
     assert!((100..900).contains(&count), "{count} lines");
-    assert_eq!((told.lines("too slow"), told.lines("it has caught up lines_lost")), (1, 1));
+    assert_eq!((log_lines.lines("too slow"), log_lines.lines("has caught up lines_lost")), (1, 1));
 }
 
 #[test]
-fn a_gap_is_told_before_the_differences_that_come_of_it() {
-    let (header, lines) = acted();
-    let mut writer = Writer::new(Vec::new(), &header).unwrap();
-    // The connector's coming back is lost, and with it the name of a cluster.
-    let is_lost = |line: &&Line| matches!(line, Line::Event(e) if e.at.0 == 1_795_252_787_091);
+fn a_gap_is_reported_before_the_differences_that_it_causes() {
+    let (header, lines) = incident_log();
+    let mut writer = LogWriter::new(Vec::new(), &header).unwrap();
+    // The event of the connector's return is lost, and with it the name of a cluster.
+    let is_lost =
+        |line: &&LogEntry| matches!(line, LogEntry::Event(e) if e.at.0 == 1_795_252_787_091);
     let lost = lines.iter().filter(is_lost).count();
     assert!(lost > 0);
-    let mut is_told = false;
+    let mut is_gap_written = false;
     for line in &lines {
         match line {
             line if is_lost(&line) => {
-                if !is_told {
+                if !is_gap_written {
                     writer.gap(UnixMillis(1_795_252_787_091), lost as u64).unwrap();
-                    let what = Happened::ClusterRemoved { cluster: "unnamed".into() };
-                    writer.event(&Event { at: UnixMillis(1_795_252_787_091), what }).unwrap();
+                    let kind = EventKind::ClusterRemoved { cluster: "unnamed".into() };
+                    writer.event(&Event { at: UnixMillis(1_795_252_787_091), kind }).unwrap();
                 }
-                is_told = true;
+                is_gap_written = true;
             }
-            Line::Event(event) => writer.event(event).unwrap(),
-            Line::Action(decision) => writer.action(decision).unwrap(),
+            LogEntry::Event(event) => writer.event(event).unwrap(),
+            LogEntry::Action(decision) => writer.action(decision).unwrap(),
         }
     }
     let log = String::from_utf8(writer.into_inner()).unwrap();
     let file = folder("gap").join("log");
     fs::write(&file, &log).unwrap();
     let replay = verified(&file);
-    let lacks = if lost == 1 { "a line".to_owned() } else { format!("{lost} lines") };
-    assert!(replay.verdict.problems[0].contains(&format!("the log lacks {lacks} here")));
+    let lacks = if lost == 1 { "1 line is".to_owned() } else { format!("{lost} lines are") };
+    assert!(replay.verdict.problems[0].contains(&format!("{lacks} missing here")));
     assert!(replay.verdict.problems[1].contains("action "), "{}", replay.verdict.problems[1]);
-    assert!(replay.warnings[0].contains("the log lacks"), "{}", replay.warnings[0]);
+    assert!(replay.warnings[0].contains("missing here"), "{}", replay.warnings[0]);
 
-    // Where nothing of it shows in the actions, it still is no proof.
-    let end = lines.iter().filter(|line| matches!(line, Line::Event(_))).count() as u64;
+    // Even if the actions are the same, a log with a gap proves nothing.
+    let end = lines.iter().filter(|line| matches!(line, LogEntry::Event(_))).count() as u64;
     let text = format!("{{\"at_ms\":1795252900000,\"event\":\"log_gap\",\"lines\":{end}}}\n");
-    let (header, lines) = acted();
-    let mut whole = Writer::new(Vec::new(), &header).unwrap();
+    let (header, lines) = incident_log();
+    let mut whole = LogWriter::new(Vec::new(), &header).unwrap();
     for line in &lines {
         match line {
-            Line::Event(event) => whole.event(event).unwrap(),
-            Line::Action(decision) => whole.action(decision).unwrap(),
+            LogEntry::Event(event) => whole.event(event).unwrap(),
+            LogEntry::Action(decision) => whole.action(decision).unwrap(),
         }
     }
     whole.sink_mut().extend_from_slice(text.as_bytes());
@@ -379,5 +381,5 @@ fn a_gap_is_told_before_the_differences_that_come_of_it() {
     let header = log.split_inclusive('\n').next().unwrap();
     fs::write(&file, format!("{header}{text}")).unwrap();
     let error = open(&file).next_line().unwrap_err().to_string();
-    assert!(error.ends_with("this \"log_gap\" line lacks \"lines\""), "{error}");
+    assert!(error.ends_with("this \"log_gap\" line has no \"lines\" field; add it"), "{error}");
 }

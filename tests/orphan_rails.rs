@@ -1,10 +1,9 @@
-//! The last questions before an orphan is deleted, one by one: what breaks, and that nothing is
-//! deleted then.
+//! The checks just before an orphan is deleted: each can fail, and then nothing is deleted.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "support/front/mod.rs"]
-mod front;
+#[path = "support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,23 +11,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use front::Served;
-use front::orphan::{self, UID, namespace, ns, project_and_hub};
 use serde_json::{Value, json};
-use throughline::apply::{self, Apply};
-use throughline::client::Cluster;
+use sim_apiserver::TestServer;
+use sim_apiserver::orphan::{self, UID, namespace, ns, project_and_hub};
+use throughline::apply::{self, Applier};
+use throughline::client::ClusterClient;
 use throughline::config::ClusterConfig;
-use throughline::core::action::{AbsentGateways, Action, Precondition, Verb};
-use throughline::core::event::Outcome;
-use throughline::core::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
-use throughline::front::{Fault, Mode, Resource, Verb as Request};
+use throughline::core::contract::action::{AbsentGateways, Action, Precondition, Verb};
+use throughline::core::contract::event::Outcome;
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline::metrics::Metrics;
+use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 
-/// A project and its hub, with one orphan; and the delete of it.
+/// A project and its hub with one orphan, and the action that deletes it.
 struct Place {
-    up: Served,
-    hub: Served,
-    apply: Apply,
+    up: TestServer,
+    hub: TestServer,
+    applier: Applier,
     action: Action,
     files: Vec<PathBuf>,
     may: bool,
@@ -44,7 +43,7 @@ impl Place {
         let (up, hub) = project_and_hub().await;
         let version = hub.put(route());
         let (mut ways, mut files) = (BTreeMap::new(), Vec::new());
-        for (served, role) in [(&up, Role::Upstream), (&hub, Role::Downstream)] {
+        for (served, role) in [(&up, Role::Upstream), (&hub, Role::Hub)] {
             let number = PLACES.fetch_add(1, Ordering::Relaxed);
             let file = format!("throughline-rails-{}-{number}", std::process::id());
             let file = std::env::temp_dir().join(file);
@@ -58,7 +57,7 @@ impl Place {
                 in_cluster: false,
             };
             files.push(file);
-            ways.insert(name, Arc::new(Cluster::new(config, Arc::new(Metrics::new()))));
+            ways.insert(name, Arc::new(ClusterClient::new(config, Arc::new(Metrics::new()))));
         }
         let action = Action {
             id: ActionId(1),
@@ -79,12 +78,12 @@ impl Place {
             },
             connectors: Vec::new(),
         };
-        let apply = Apply::new(ways, Duration::from_secs(10));
-        Self { up, hub, apply, action, files, may: true }
+        let applier = Applier::new(ways, Duration::from_secs(10));
+        Self { up, hub, applier, action, files, may: true }
     }
 
-    /// The route is changed, and the delete decided on what it is now.
-    fn judged_as(&mut self, change: impl FnOnce(&mut Value)) {
+    /// Changes the route, and updates the action to its new version.
+    fn with_route(&mut self, change: impl FnOnce(&mut Value)) {
         let mut route = route();
         change(&mut route);
         let version = self.hub.put(route);
@@ -96,13 +95,13 @@ impl Place {
     }
 
     async fn outcome(&self) -> Outcome {
-        let done = self.apply.carry_out(&self.action, || self.may).await;
+        let done = self.applier.apply(&self.action, || self.may).await;
         done.unwrap_or_else(|error| apply::outcome(&error))
     }
 
     fn deletes(&self) -> u64 {
-        let requests = self.hub.front.requests();
-        requests.get(&(Request::Delete, Kind::HttpRoute.into())).copied().unwrap_or(0)
+        let requests = self.hub.handle.requests();
+        requests.get(&(ApiVerb::Delete, Kind::HttpRoute.into())).copied().unwrap_or(0)
     }
 
     async fn stands(&self) -> bool {
@@ -119,13 +118,13 @@ impl Drop for Place {
     }
 }
 
-fn fault(verb: Request, kind: Kind, code: u16) -> Fault {
+fn fault(verb: ApiVerb, kind: Kind, code: u16) -> Fault {
     let resource = Some(Resource::from(kind));
-    Fault { verbs: vec![verb], resource, code, retry_after_s: None, carried_out: false }
+    Fault { verbs: vec![verb], resource, code, retry_after_s: None, executes: false }
 }
 
 #[tokio::test]
-async fn an_orphan_that_is_proved_goes_and_is_told_whole() {
+async fn a_proved_orphan_is_deleted_and_the_outcome_holds_it_whole() {
     let place = Place::new().await;
     let Outcome::Applied { deleted: Some(deleted), .. } = place.outcome().await else {
         panic!("not deleted");
@@ -138,42 +137,43 @@ async fn an_orphan_that_is_proved_goes_and_is_told_whole() {
 type Break = fn(&mut Place);
 
 #[tokio::test]
-async fn what_is_not_proved_stays() {
+async fn an_orphan_that_is_not_proved_is_kept() {
     let broken: [(&str, Break, &str); 24] = [
         ("leadership", |p| p.may = false, "dropped"),
         ("a parent is there", |p| _ = p.up.put(gateway("site")), "conflict: …exists"),
         ("the other one is", |p| _ = p.up.put(gateway("blog")), "conflict: …exists"),
-        ("another namespace", |p| _ = p.up.put(namespace("other")), "conflict: …another one"),
-        ("no uid is known", |p| p.absent().namespace_uid = None, "conflict: …another one"),
-        ("no such namespace", |p| p.fail(Kind::Namespace, 404), "conflict: …be told: 404"),
+        ("another namespace", |p| _ = p.up.put(namespace("other")), "conflict: …copied from"),
+        ("no uid is known", |p| p.absent().namespace_uid = None, "conflict: …copied from"),
+        ("no such namespace", |p| p.fail(Kind::Namespace, 404), "conflict: …exists: 404"),
         ("no parents", |p| p.absent().names.clear(), "conflict"),
-        ("fewer parents", |p| drop(p.absent().names.pop()), "conflict: …others than"),
+        ("fewer parents", |p| drop(p.absent().names.pop()), "conflict: …not those"),
         ("no evidence", |p| p.action.precondition.absent = None, "conflict: …no evidence"),
-        ("no way there", |p| p.absent().cluster = "elsewhere".into(), "conflict: …others than"),
-        ("another route", |p| p.action.precondition.uid = Some("u-0".into()), "conflict: …another"),
-        ("no uid", |p| p.action.precondition.uid = None, "conflict: …another one of that name"),
-        ("changed", |p| _ = p.hub.put(relabelled("x")), "conflict: …changed meanwhile"),
+        ("no way there", |p| p.absent().cluster = "elsewhere".into(), "conflict: …not those"),
+        (
+            "another route",
+            |p| p.action.precondition.uid = Some("u-0".into()),
+            "conflict: …another route",
+        ),
+        ("no uid", |p| p.action.precondition.uid = None, "conflict: …another route"),
+        ("changed", |p| _ = p.hub.put(relabelled("x")), "conflict: …has changed"),
         ("no version", |p| p.action.precondition.resource_version = None, "conflict: …changed"),
-        ("protected", |p| p.judged_as(protect), "conflict: …protected"),
-        ("finalizers", |p| p.judged_as(finalize), "conflict: …finalizer"),
-        ("being deleted", |p| p.judged_as(condemn), "conflict: …being deleted"),
+        ("protected", |p| p.with_route(protect), "conflict: …protected"),
+        ("finalizers", |p| p.with_route(finalize), "conflict: …finalizer"),
+        ("being deleted", |p| p.with_route(condemn), "conflict: …being deleted"),
         ("gone", |p| p.action.object.name = "gone".into(), "not_found"),
-        ("no Gateways served", |p| p.up.front.set_served(Kind::Gateway, false), "conflict: …404"),
-        ("404", |p| p.fail(Kind::Gateway, 404), "conflict: …be told: 404"),
-        ("403", |p| p.fail(Kind::Gateway, 403), "conflict: …be told: 403"),
-        ("503", |p| p.fail(Kind::Gateway, 503), "failed: …be told: 503"),
-        ("namespaces 403", |p| p.fail(Kind::Namespace, 403), "conflict: …be told: 403"),
-        ("upstream down", |p| p.up.front.set_mode(Mode::Down), "failed: …be told"),
+        ("no Gateways served", |p| p.up.handle.set_served(Kind::Gateway, false), "conflict: …404"),
+        ("404", |p| p.fail(Kind::Gateway, 404), "conflict: …exists: 404"),
+        ("403", |p| p.fail(Kind::Gateway, 403), "conflict: …exists: 403"),
+        ("503", |p| p.fail(Kind::Gateway, 503), "failed: …exists: 503"),
+        ("namespaces 403", |p| p.fail(Kind::Namespace, 403), "conflict: …exists: 403"),
+        ("upstream down", |p| p.up.handle.set_mode(ServerMode::Down), "failed: …exists"),
     ];
     for (what, break_it, expected) in broken {
         let mut place = Place::new().await;
         break_it(&mut place);
         let before = place.stands().await;
         let outcome = place.outcome().await;
-        let error = match &outcome {
-            Outcome::Conflict { error } | Outcome::Failed { error, .. } => error.as_str(),
-            _ => "",
-        };
+        let error = outcome.error().map_or("", |error| error);
         let (name, said) = expected.split_once(": …").unwrap_or((expected, ""));
         assert!(outcome.name() == name && error.contains(said), "{what}: {outcome:?}");
         assert_eq!(place.deletes(), 0, "{what}");
@@ -183,7 +183,7 @@ async fn what_is_not_proved_stays() {
 
 impl Place {
     fn fail(&self, kind: Kind, code: u16) {
-        self.up.front.fail(&fault(Request::Get, kind, code), 1);
+        self.up.handle.inject(&fault(ApiVerb::Get, kind, code), 1);
     }
 }
 
@@ -211,13 +211,13 @@ fn condemn(route: &mut Value) {
 }
 
 #[tokio::test]
-async fn a_delete_that_is_refused_is_told_so_and_one_without_an_answer_too() {
+async fn a_refused_delete_and_an_unanswered_one_have_their_own_outcomes() {
     let place = Place::new().await;
-    place.hub.front.fail(&fault(Request::Delete, Kind::HttpRoute, 403), 1);
+    place.hub.handle.inject(&fault(ApiVerb::Delete, Kind::HttpRoute, 403), 1);
     assert_eq!(place.outcome().await.name(), "refused");
-    place.hub.front.fail(&fault(Request::Delete, Kind::HttpRoute, 500).carried_out(), 1);
+    place.hub.handle.inject(&fault(ApiVerb::Delete, Kind::HttpRoute, 500).but_executed(), 1);
     let Outcome::Unanswered { deleted: Some(deleted), .. } = place.outcome().await else {
-        panic!("whether it was carried out is not known");
+        panic!("the answer was lost");
     };
     assert!(deleted.contains("parentRefs"));
     assert!(!place.stands().await);

@@ -1,4 +1,4 @@
-//! Orphaned routes, to the millisecond: what has to hold, and from when on.
+//! Orphaned routes, to the millisecond: what must be true before one is deleted, and for how long.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -6,13 +6,14 @@
 mod stage;
 
 use stage::{Stage, UID, namespace, route_object};
-use throughline::core::action::{Noted, Verb};
-use throughline::core::event::{Happened, Outcome};
-use throughline::core::settings::{OrphanMode, Settings};
+use throughline::core::contract::action::Verb;
+use throughline::core::contract::event::{EventKind, Outcome};
+use throughline::core::contract::note::NoteKind;
+use throughline::core::contract::settings::{OrphanMode, Settings};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// A route whose parents are `site` and `blog`, of which only `site` is there; it is old.
+/// An old route with the parents `site` and `blog`, of which only `site` exists.
 fn orphan_to_be() -> (Stage, String) {
     let mut settings = Settings::default();
     settings.orphans.mode = OrphanMode::Delete;
@@ -21,16 +22,16 @@ fn orphan_to_be() -> (Stage, String) {
     stage.applied("up", &site);
     stage.route(HOUR_MS, &["site", "blog"]);
     stage.pass_to(100_000);
-    stage.nothing();
+    stage.assert_no_action();
     (stage, site)
 }
 
-/// Nothing until then, and then the delete.
+/// Asserts that nothing happens before `ms`, and that the route is deleted then.
 fn deleted_at(stage: &mut Stage, ms: u64) {
     stage.pass_to(ms - 1);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(ms);
-    let delete = stage.one();
+    let delete = stage.only_action();
     assert_eq!((delete.action.verb, delete.action.object.name.as_str()), (Verb::Delete, "lab"));
     assert_eq!(delete.action.precondition.uid.as_deref(), Some("u-r"));
     assert!(delete.action.precondition.resource_version.is_some());
@@ -40,26 +41,26 @@ fn deleted_at(stage: &mut Stage, ms: u64) {
 }
 
 #[test]
-fn it_goes_when_it_was_one_for_the_settling_time() {
+fn an_orphan_is_deleted_after_the_settling_time() {
     let (mut stage, site) = orphan_to_be();
     stage.deleted("up", &site);
     deleted_at(&mut stage, 130_000);
 }
 
 #[test]
-fn a_parent_that_comes_back_starts_the_settling_anew() {
+fn a_parent_that_comes_back_restarts_the_settling_time() {
     let (mut stage, site) = orphan_to_be();
     stage.deleted("up", &site);
     stage.pass_to(129_999);
     stage.applied("up", &site);
     stage.pass_to(200_000);
-    stage.nothing();
+    stage.assert_no_action();
     stage.deleted("up", &site);
     deleted_at(&mut stage, 230_000);
 }
 
 #[test]
-fn a_younger_one_waits_for_its_age() {
+fn a_young_orphan_waits_for_the_minimum_age() {
     let (mut stage, site) = orphan_to_be();
     stage.route(10_000, &["site", "blog"]);
     stage.deleted("up", &site);
@@ -67,14 +68,14 @@ fn a_younger_one_waits_for_its_age() {
 }
 
 #[test]
-fn what_was_not_watched_does_not_count() {
+fn time_without_a_watch_does_not_count_as_settling() {
     for kind in ["Gateway", "Namespace"] {
         let (mut stage, site) = orphan_to_be();
         stage.deleted("up", &site);
         stage.pass_to(110_000);
         stage.lost("up", kind);
         stage.pass_to(200_000);
-        stage.nothing();
+        stage.assert_no_action();
         let namespace = namespace(UID);
         let listed: &[&str] = if kind == "Gateway" { &[] } else { &[&namespace] };
         stage.list("up", kind, listed);
@@ -83,17 +84,17 @@ fn what_was_not_watched_does_not_count() {
 }
 
 #[test]
-fn it_stays_while_its_evidence_is_out_of_sight() {
+fn an_orphan_is_kept_while_its_evidence_is_out_of_sight() {
     type Break = fn(&mut Stage);
     let breaks: [(&str, Break); 6] = [
         ("the hub's routes", |s| s.lost("hub", "HTTPRoute")),
         ("upstream's gateways", |s| s.lost("up", "Gateway")),
         ("upstream's namespaces", |s| s.lost("up", "Namespace")),
-        ("the cluster is removed", |s| s.tell(Happened::ClusterRemoved { cluster: "up".into() })),
+        ("the cluster is removed", |s| s.event(EventKind::ClusterRemoved { cluster: "up".into() })),
         ("another namespace of that name", |s| {
             s.applied("up", &namespace("6bcb0b35-0000-4000-8000-00000000000f"));
         }),
-        ("no leadership", |s| s.tell(Happened::LeadershipLost)),
+        ("no leadership", |s| s.event(EventKind::LeadershipLost)),
     ];
     for (what, break_it) in breaks {
         let (mut stage, site) = orphan_to_be();
@@ -101,74 +102,80 @@ fn it_stays_while_its_evidence_is_out_of_sight() {
         stage.pass_to(129_999);
         break_it(&mut stage);
         stage.pass_to(HOUR_MS);
-        assert_eq!(stage.decided(), [], "{what}");
+        assert_eq!(stage.actions(), [], "{what}");
     }
 }
 
 #[test]
-fn leadership_that_returns_takes_it_up() {
+fn an_orphan_is_deleted_once_leadership_is_back() {
     let (mut stage, site) = orphan_to_be();
-    stage.tell(Happened::LeadershipLost);
+    stage.event(EventKind::LeadershipLost);
     stage.deleted("up", &site);
     stage.pass_to(200_000);
-    stage.nothing();
-    stage.tell(Happened::LeadershipAcquired);
-    assert_eq!(stage.one().at.0, stage::START + 200_000);
+    stage.assert_no_action();
+    stage.event(EventKind::LeadershipAcquired);
+    assert_eq!(stage.only_action().at.0, stage::START + 200_000);
 }
 
 #[test]
-fn a_delete_that_failed_is_tried_again_and_one_that_landed_is_not() {
+fn a_failed_delete_is_tried_again_and_a_successful_one_is_not() {
     let (mut stage, site) = orphan_to_be();
     stage.deleted("up", &site);
     stage.pass_to(130_000);
-    let first = stage.one();
+    let first = stage.only_action();
     stage.fail(first.action.id);
     stage.pass_to(130_999);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(131_000);
-    let second = stage.one();
+    let second = stage.only_action();
     stage.finish(&second, Outcome::Refused { error: "403".into() });
-    assert!(stage.troubles().iter().any(|n| matches!(n, Noted::Anomaly(_))));
+    assert!(stage.problems().iter().any(|n| matches!(n, NoteKind::Anomaly(_))));
     stage.pass_to(430_999);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(431_000);
-    let third = stage.one();
-    stage.land(&third);
+    let third = stage.only_action();
+    stage.succeed(&third);
     stage.pass_to(490_999);
-    stage.nothing();
-    // Its going was never seen: it is looked at again.
+    stage.assert_no_action();
+    // The watch never showed that it is gone, so after a while it is deleted again.
     stage.pass_to(491_000);
-    assert_eq!(stage.one().action.verb, Verb::Delete);
+    assert_eq!(stage.only_action().action.verb, Verb::Delete);
 }
 
 #[test]
-fn it_is_told_once_each_time_its_fate_changes() {
+fn each_new_verdict_is_reported_once() {
     let (mut stage, site) = orphan_to_be();
-    let told = |stage: &mut Stage| -> Vec<Option<String>> {
+    let reported = |stage: &mut Stage| -> Vec<Option<String>> {
         let notes = stage.notes().into_iter();
         notes
-            .filter_map(|n| match n.what {
-                Noted::Orphan { kept, .. } => Some(kept.map(|k| k.to_string())),
+            .filter_map(|n| match n.kind {
+                NoteKind::Orphan { kept, .. } => Some(kept.map(|k| k.to_string())),
                 _ => None,
             })
             .collect()
     };
-    assert_eq!(told(&mut stage), []);
+    assert_eq!(reported(&mut stage), []);
     stage.deleted("up", &site);
-    assert_eq!(told(&mut stage), [Some("it is an orphan for too short a time".to_owned())]);
+    assert_eq!(
+        reported(&mut stage),
+        [Some("it has not been an orphan for long enough".to_owned())]
+    );
     stage.pass_to(129_000);
-    assert_eq!(told(&mut stage), []);
+    assert_eq!(reported(&mut stage), []);
     stage.applied("up", &site);
-    assert_eq!(told(&mut stage), [Some("a parent exists".to_owned())]);
+    assert_eq!(reported(&mut stage), [Some("a parent exists".to_owned())]);
     stage.deleted("up", &site);
     stage.pass_to(200_000);
-    assert_eq!(told(&mut stage), [Some("it is an orphan for too short a time".to_owned()), None]);
+    assert_eq!(
+        reported(&mut stage),
+        [Some("it has not been an orphan for long enough".to_owned()), None]
+    );
 }
 
 #[test]
-fn an_older_version_of_a_route_is_not_believed_but_in_a_list() {
-    // The newest version names a parent that lives; the older one a parent that does not.
-    for (event, uid, gone) in
+fn an_older_version_of_a_route_is_ignored_except_in_a_list() {
+    // The newest version names a parent that exists; the older one a parent that does not.
+    for (event, uid, is_deleted) in
         [("applied", "u-r", false), ("applied", "u-other", true), ("listed", "u-r", true)]
     {
         let (mut stage, _) = orphan_to_be();
@@ -181,12 +188,12 @@ fn an_older_version_of_a_route_is_not_believed_but_in_a_list() {
             stage.applied("hub", &older);
         }
         stage.pass_to(HOUR_MS);
-        assert_eq!(!stage.decided().is_empty(), gone, "{event} {uid}");
+        assert_eq!(!stage.actions().is_empty(), is_deleted, "{event} {uid}");
     }
 }
 
 #[test]
-fn a_change_of_the_route_keeps_its_settling_and_another_route_does_not() {
+fn a_changed_route_keeps_its_settling_time_and_a_replaced_one_does_not() {
     for (uid, at_ms) in [("u-r", 130_000), ("u-other", 150_000)] {
         let (mut stage, _) = orphan_to_be();
         let now = stage.now;
@@ -194,21 +201,21 @@ fn a_change_of_the_route_keeps_its_settling_and_another_route_does_not() {
         stage.pass_to(120_000);
         stage.applied("hub", &route_object(now, uid, "71", "blog"));
         stage.pass_to(at_ms - 1);
-        stage.nothing();
+        stage.assert_no_action();
         stage.pass_to(at_ms);
-        let delete = stage.one();
+        let delete = stage.only_action();
         assert_eq!(delete.action.precondition.uid.as_deref(), Some(uid));
         assert_eq!(delete.action.precondition.resource_version.as_deref(), Some("71"));
     }
 }
 
 #[test]
-fn a_route_that_can_not_be_named_exactly_is_kept() {
+fn a_route_without_uid_or_version_is_kept() {
     for (uid, version) in [("", "70"), ("u-r", "")] {
         let (mut stage, _) = orphan_to_be();
         let now = stage.now;
         stage.applied("hub", &route_object(now, uid, version, "blog"));
         stage.pass_to(HOUR_MS);
-        stage.nothing();
+        stage.assert_no_action();
     }
 }

@@ -1,7 +1,7 @@
-//! The promises of the machine, over generated worlds and schedules.
+//! The machine's promises, tested with generated clusters and schedules of changes and faults.
 //!
-//! Each test names a promise. `PROPTEST_CASES` sets how many cases each runs; failures print
-//! their seed and are kept in `properties.proptest-regressions`.
+//! Each test names a promise. `PROPTEST_CASES` sets the number of cases for each. A failure prints its
+//! seed and saves it in `properties.proptest-regressions`.
 
 #![allow(missing_docs, unreachable_pub, reason = "a test crate has no callers")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
@@ -33,14 +33,15 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
-use throughline::core::action::{Noted, Verb};
-use throughline::core::event::{Event, Happened};
-use throughline::core::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::objects::{Body, Object, UPSTREAM_STATUS};
-use throughline::event_log::Reader;
-use throughline::replay::{Mode, Options, replay};
+use throughline::core::contract::action::Verb;
+use throughline::core::contract::event::{Event, EventKind};
+use throughline::core::contract::note::NoteKind;
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::objects::{Body, Object, UPSTREAM_STATUS};
+use throughline::event_log::LogReader;
+use throughline::replay::{ReplayMode, ReplayOptions, replay};
 
-use generate::{change, fates, fault, schedule, setup, spoiler};
+use generate::{change, fault, other_writer, schedule, setup, write_faults};
 use model::{Op, play};
 use sim::{HOUR, SECOND, Sim};
 
@@ -55,28 +56,36 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// Faults are over: all converges, and then is silent for ever.
+/// Ends all faults and checks that everything converges, and that nothing is written after that.
 fn converges(sim: &mut Sim, t: model::Topology) -> Result<(), TestCaseError> {
     sim.heal();
-    sim.pass(4 * HOUR);
-    let wrongs = oracle::wrongs(sim, t);
+    sim.advance_by(4 * HOUR);
+    let deviations = oracle::deviations(sim, t);
     let before = sim.actions.len();
-    prop_assert!(wrongs.is_empty(), "{wrongs:#?}\n{}", sim.story(before.saturating_sub(25)));
-    sim.pass(2 * HOUR);
-    prop_assert!(sim.actions.len() == before, "not silent:\n{}", sim.story(before));
+    prop_assert!(
+        deviations.is_empty(),
+        "{deviations:#?}\n{}",
+        sim.describe_actions(before.saturating_sub(25))
+    );
+    sim.advance_by(2 * HOUR);
+    prop_assert!(
+        sim.actions.len() == before,
+        "actions after convergence:\n{}",
+        sim.describe_actions(before)
+    );
     prop_assert_eq!(sim.machine.poll_deadline(), None);
     Ok(())
 }
 
-/// What the world says in the end: mirrored texts, announced digests.
-fn said(sim: &Sim, t: model::Topology) -> BTreeMap<String, String> {
+/// The final values: mirrored texts and announced digests.
+fn final_values(sim: &Sim, t: model::Topology) -> BTreeMap<String, String> {
     let mut said = BTreeMap::new();
-    for replica in sim.world.objects(&t.hub(), Kind::Connector) {
+    for replica in sim.clusters.objects(&t.hub(), Kind::Connector) {
         let text = replica.meta.annotations.get(UPSTREAM_STATUS);
         said.insert(format!("hub {}", replica.meta.key()), format!("{text:?}"));
     }
     for edge in t.edges() {
-        for gateway in sim.world.objects(&edge, Kind::Gateway) {
+        for gateway in sim.clusters.objects(&edge, Kind::Gateway) {
             let digest = oracle::trigger_of(sim, gateway).map(|trigger| trigger.digest);
             said.insert(format!("{edge} {}", gateway.meta.key()), format!("{digest:x?}"));
         }
@@ -91,7 +100,7 @@ fn mirrored(sim: &Sim) -> BTreeSet<String> {
     mirrors.map(|a| format!("{} {:?}", a.object, a.annotations)).collect()
 }
 
-/// An earlier version of an object, which said something else.
+/// An earlier version of an object, with another value.
 fn stale(object: &Object) -> Option<Object> {
     let version: u64 = object.meta.resource_version.parse().unwrap();
     let mut old = object.clone();
@@ -112,52 +121,53 @@ fn stale(object: &Object) -> Option<Object> {
     (version > 1).then_some(old)
 }
 
-/// How a fact comes again.
+/// How the machine gets a known fact again.
 #[derive(Clone, Debug)]
-enum Again {
+enum Repetition {
     Relist(u8),
     Twice(u8, u8),
     Stale(u8, u8),
 }
 
-fn again() -> impl Strategy<Value = Again> {
+fn repetition() -> impl Strategy<Value = Repetition> {
     prop_oneof![
-        any::<u8>().prop_map(Again::Relist),
-        any::<(u8, u8)>().prop_map(|(w, o)| Again::Twice(w, o)),
-        any::<(u8, u8)>().prop_map(|(w, o)| Again::Stale(w, o)),
+        any::<u8>().prop_map(Repetition::Relist),
+        any::<(u8, u8)>().prop_map(|(w, o)| Repetition::Twice(w, o)),
+        any::<(u8, u8)>().prop_map(|(w, o)| Repetition::Stale(w, o)),
     ]
 }
 
-fn tell_again(sim: &mut Sim, listed: &[(ClusterName, Kind)], again: &Again) {
-    let (Again::Relist(which) | Again::Twice(which, _) | Again::Stale(which, _)) = *again;
+fn repeat(sim: &mut Sim, listed: &[(ClusterName, Kind)], again: &Repetition) {
+    let (Repetition::Relist(which) | Repetition::Twice(which, _) | Repetition::Stale(which, _)) =
+        *again;
     let (cluster, kind) = listed[usize::from(which) % listed.len()].clone();
-    let objects: Vec<_> = sim.world.objects(&cluster, kind).cloned().collect();
+    let objects: Vec<_> = sim.clusters.objects(&cluster, kind).cloned().collect();
     let pick =
         |o: u8| (!objects.is_empty()).then(|| objects[usize::from(o) % objects.len()].clone());
     let object = match again {
-        Again::Relist(_) => {
+        Repetition::Relist(_) => {
             sim.list(&cluster, kind);
             None
         }
-        Again::Twice(_, o) => pick(*o),
-        Again::Stale(_, o) => pick(*o).and_then(|o| stale(&o)).map(Arc::new),
+        Repetition::Twice(_, o) => pick(*o),
+        Repetition::Stale(_, o) => pick(*o).and_then(|o| stale(&o)).map(Arc::new),
     };
-    // Only what the watch has shown before can come again.
+    // Only what the watch has shown before can be repeated.
     let known = |o: &Arc<Object>| {
-        sim.seen.iter().any(|e| match &e.what {
-            Happened::Listed { object, .. } | Happened::Applied { object, .. } => {
+        sim.seen.iter().any(|e| match &e.kind {
+            EventKind::Listed { object, .. } | EventKind::Applied { object, .. } => {
                 object.meta.uid == o.meta.uid
             }
             _ => false,
         })
     };
     if let Some(object) = object.filter(known) {
-        sim.feed(Event { at: sim.now, what: Happened::Applied { cluster, object } });
+        sim.feed(Event { at: sim.now, kind: EventKind::Applied { cluster, object } });
     }
 }
 
-/// Gateways that a fresh process may not trust: somebody wrote one of the connectors behind after
-/// throughline wrote the gateway, by the API server's clock.
+/// Gateways whose trigger a new process must not trust: after throughline wrote the gateway, another
+/// writer changed one of its connectors, by the API server's clock.
 fn distrusted(sim: &Sim, t: model::Topology) -> BTreeSet<(ClusterName, ObjectKey)> {
     let mut distrusted = BTreeSet::new();
     for edge in t.edges() {
@@ -166,12 +176,12 @@ fn distrusted(sim: &Sim, t: model::Topology) -> BTreeSet<(ClusterName, ObjectKey
             fields.filter(|f| (f.manager == "throughline") == ours).filter_map(|f| f.time).max()
         };
         let class_wide = sim.settings.touch.scope_of(&edge)
-            == throughline::core::settings::TouchScope::GatewayClass;
-        for gateway in sim.world.objects(&edge, Kind::Gateway) {
+            == throughline::core::contract::settings::TouchScope::GatewayClass;
+        for gateway in sim.clusters.objects(&edge, Kind::Gateway) {
             let ours = wrote(gateway, true);
-            let newer = sim.world.objects(&edge, Kind::Connector).any(|c| {
+            let newer = sim.clusters.objects(&edge, Kind::Connector).any(|c| {
                 let referenced = || {
-                    let proxy = sim.world.get(&edge, Kind::HttpProxy, &gateway.meta.key());
+                    let proxy = sim.clusters.get(&edge, Kind::HttpProxy, &gateway.meta.key());
                     proxy.is_some_and(|p| match &p.body {
                         Body::HttpProxy { connectors } => connectors.contains(&c.meta.name),
                         _ => false,
@@ -191,19 +201,19 @@ proptest! {
     #![proptest_config(config(200))]
 
     #[test]
-    fn whatever_the_outcomes_everything_converges_once_they_stop_failing_and_then_is_silent(
+    fn everything_converges_once_writes_stop_failing_and_then_nothing_is_written(
         setup in setup(),
-        fates in fates(),
-        schedule in schedule(prop_oneof![4 => change(), 2 => spoiler(), 2 => fault()], 25),
+        write_faults in write_faults(),
+        schedule in schedule(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 25),
     ) {
         let mut sim = setup.begin();
-        sim.fates = fates;
+        sim.write_faults = write_faults;
         play(&mut sim, setup.topology, &schedule);
         converges(&mut sim, setup.topology)?;
     }
 
     #[test]
-    fn a_settled_world_gives_no_action_after_a_restart(
+    fn a_restart_on_settled_clusters_gives_no_action(
         setup in setup(),
         schedule in schedule(change(), 12),
     ) {
@@ -215,33 +225,33 @@ proptest! {
         for times in 0..2 {
             let before = sim.actions.len();
             sim.restart();
-            sim.pass(HOUR);
-            let stalls = sim.notes.iter().filter(|n| matches!(n.what, Noted::Stalled(_))).count();
+            sim.advance_by(HOUR);
+            let stalls = sim.notes.iter().filter(|n| matches!(n.kind, NoteKind::Stalled(_))).count();
             prop_assert_eq!(stalls, 0);
-            for acted in &sim.actions[before..] {
-                let action = &acted.decision.action;
+            for recorded in &sim.actions[before..] {
+                let action = &recorded.decision.action;
                 let place = (action.cluster.clone(), action.object.clone());
                 let may = times == 0 && action.verb == Verb::Touch && distrusted.contains(&place);
-                prop_assert!(may, "restart {times}:\n{}", sim.story(before));
+                prop_assert!(may, "restart {times}:\n{}", sim.describe_actions(before));
             }
             prop_assert!(sim.actions.len() - before <= 3 * distrusted.len());
-            prop_assert!(oracle::wrongs(&sim, t).is_empty());
+            prop_assert!(oracle::deviations(&sim, t).is_empty());
         }
     }
 
     #[test]
-    fn any_order_duplication_or_relist_of_the_same_facts_ends_in_the_same_wishes(
+    fn any_order_repetition_or_relist_of_the_same_facts_ends_in_the_same_values(
         setup in setup(),
         order in prop::collection::vec(any::<u16>(), 20),
-        again in prop::collection::vec((0..3_000_u64, again()), 0..20),
+        again in prop::collection::vec((0..3_000_u64, repetition()), 0..20),
     ) {
         let t = setup.topology;
         let mut straight = setup.begin();
-        straight.pass(600 * SECOND);
+        straight.advance_by(600 * SECOND);
 
         let mut sim = setup.build();
         sim.add_clusters();
-        let names: Vec<_> = sim.clusters.iter().map(|c| c.name.clone()).collect();
+        let names: Vec<_> = sim.cluster_specs.iter().map(|c| c.name.clone()).collect();
         let mut lists: Vec<(u16, ClusterName, Kind)> = Vec::new();
         for name in &names {
             for kind in sim.kinds(name) {
@@ -258,26 +268,26 @@ proptest! {
                 sim.lead(true);
             }
             if let Some((pause_ms, fact)) = again.next() {
-                sim.pass(*pause_ms);
-                tell_again(&mut sim, &listed, fact);
+                sim.advance_by(*pause_ms);
+                repeat(&mut sim, &listed, fact);
             }
         }
         for (pause_ms, fact) in again {
-            sim.pass(*pause_ms);
-            tell_again(&mut sim, &listed, fact);
+            sim.advance_by(*pause_ms);
+            repeat(&mut sim, &listed, fact);
         }
-        sim.pass(600 * SECOND);
-        prop_assert_eq!(said(&sim, t), said(&straight, t), "{}", sim.story(0));
+        sim.advance_by(600 * SECOND);
+        prop_assert_eq!(final_values(&sim, t), final_values(&straight, t), "{}", sim.describe_actions(0));
         prop_assert_eq!(mirrored(&sim), mirrored(&straight));
-        let wrongs = oracle::wrongs(&sim, t);
-        prop_assert!(wrongs.is_empty(), "{wrongs:#?}");
+        let deviations = oracle::deviations(&sim, t);
+        prop_assert!(deviations.is_empty(), "{deviations:#?}");
     }
 
     #[test]
     fn the_same_log_gives_the_same_bytes(
         setup in setup(),
-        fates in fates(),
-        schedule in schedule(prop_oneof![4 => change(), 2 => spoiler(), 2 => fault()], 20),
+        write_faults in write_faults(),
+        schedule in schedule(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 20),
     ) {
         let t = setup.topology;
         let mut sim = setup.build();
@@ -285,14 +295,14 @@ proptest! {
         sim.add_clusters();
         sim.lead(true);
         sim.list_everything();
-        sim.fates = fates;
+        sim.write_faults = write_faults;
         let one_run = schedule.iter().filter(|(_, op)| !matches!(op, Op::Restart));
         play(&mut sim, t, &one_run.cloned().collect::<Vec<_>>());
         sim.heal();
-        sim.pass(1_000 * SECOND);
+        sim.advance_by(1_000 * SECOND);
         let log = sim.log.take().unwrap().into_inner();
-        let mut reader = Reader::new("log", log.as_slice()).unwrap();
-        let options = Options { mode: Some(Mode::Verify), ..Options::default() };
+        let mut reader = LogReader::new("log", log.as_slice()).unwrap();
+        let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
         let mut again = Vec::new();
         let replayed =
             replay(&mut reader, "log", |_| Ok(()), &options, Some(&mut again), |_| ()).unwrap();

@@ -1,4 +1,4 @@
-//! A redacted log holds no address and no key, and leads to the same decisions.
+//! A redacted log has no addresses and no keys, and leads to the same decisions.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,25 +9,25 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::Value;
-use throughline::core::action::Decision;
-use throughline::core::liveness;
-use throughline::core::objects::{PLATFORM_KEY, UPSTREAM_STATUS};
-use throughline::core::settings::{PlatformKeyMode, Settings};
-use throughline::core::spelling::{reduce, spell};
-use throughline::core::trigger::connector_part;
+use throughline::core::contract::action::Decision;
+use throughline::core::contract::settings::{PlatformKeyMode, Settings};
+use throughline::core::data::objects::{PLATFORM_KEY, UPSTREAM_STATUS};
+use throughline::core::status::go_json::{canonical, reduce};
+use throughline::core::status::liveness;
+use throughline::core::status::trigger::connector_part;
 use throughline::event_log::redact::Redactor;
-use throughline::event_log::{Line, Reader, Writer};
-use throughline::replay::{Mode, Options, Replay, replay};
+use throughline::event_log::{LogEntry, LogReader, LogWriter};
+use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
 fn run(
     name: &str,
     log: Vec<u8>,
-    mode: Mode,
+    mode: ReplayMode,
     change: impl FnOnce(&mut Settings),
     acted: Option<&mut Vec<u8>>,
 ) -> Replay {
-    let mut reader = Reader::new(name, Cursor::new(log)).unwrap();
-    let options = Options { mode: Some(mode), ..Options::default() };
+    let mut reader = LogReader::new(name, Cursor::new(log)).unwrap();
+    let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
     let settings = |settings: &mut Settings| {
         change(settings);
         Ok(())
@@ -36,18 +36,18 @@ fn run(
 }
 
 fn redacted(redactor: &Redactor, log: &[u8]) -> Vec<u8> {
-    let mut reader = Reader::new("acted", Cursor::new(log)).unwrap();
-    let mut writer = Writer::new(Vec::new(), reader.header()).unwrap();
+    let mut reader = LogReader::new("acted", Cursor::new(log)).unwrap();
+    let mut writer = LogWriter::new(Vec::new(), reader.header()).unwrap();
     while let Some(line) = reader.next_line().unwrap() {
         match line {
-            Line::Event(event) => writer.event(&redactor.event(&event)).unwrap(),
-            Line::Action(decision) => writer.action(&redactor.decision(&decision)).unwrap(),
+            LogEntry::Event(event) => writer.event(&redactor.event(&event)).unwrap(),
+            LogEntry::Action(decision) => writer.action(&redactor.decision(&decision)).unwrap(),
         }
     }
     writer.into_inner()
 }
 
-/// Every address and key of a log, found by another way than the redactor's.
+/// Every address and key of a log, found in another way than the redactor finds them.
 fn secrets(value: &Value, within: bool, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {
@@ -71,24 +71,24 @@ fn secrets(value: &Value, within: bool, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Redacts what came of a fixture, and decides anew by it; how many secrets there were.
+/// Redacts the what-if log of a fixture and verifies it; returns the number of secrets.
 fn check(name: &str, log: &str, change: impl Fn(&mut Settings)) -> usize {
     let mut found = BTreeSet::new();
     for line in log.lines() {
         secrets(&serde_json::from_str(line).unwrap(), false, &mut found);
     }
-    // A few characters may well stand somewhere else.
+    // Shorter texts may also occur elsewhere.
     found.retain(|secret| secret.len() > 3);
 
     let mut acted = Vec::new();
-    let before = run(name, log.into(), Mode::WhatIf, &change, Some(&mut acted));
+    let before = run(name, log.into(), ReplayMode::WhatIf, &change, Some(&mut acted));
     let redactor = Redactor::new();
     let hidden = redacted(&redactor, &acted);
     let text = String::from_utf8(hidden.clone()).unwrap();
     for secret in &found {
         assert!(!text.contains(secret), "{name}: {secret} is in the redacted log");
     }
-    let after = run(name, hidden, Mode::Verify, |_| {}, None);
+    let after = run(name, hidden, ReplayMode::Verify, |_| {}, None);
     assert_eq!(after.verdict.problems, Vec::<String>::new(), "{name}");
     let expected: Vec<Decision> =
         before.actions.iter().map(|d| redactor.decision(&d.decision).into_owned()).collect();
@@ -118,20 +118,20 @@ fn every_fixture_leads_to_the_same_decisions_when_redacted() {
 const IDS: [&str; 4] = ["8c5d1f3b9a7e42f0", "a\u{2028}<b>", "", "redacted-no"];
 const ADDRESSES: [&str; 4] = ["198.51.100.7", "2001:db8::7&1", "", "1.1.1.1"];
 
-/// How a document is spelled: of the same choices, the same.
+/// The form of a document. Equal choices produce equal text.
 #[derive(Clone, Debug)]
-struct Spelling {
+struct Form {
     blanks: &'static str,
     shuffle: bool,
     escapes: bool,
 }
 
-fn spelling() -> impl Strategy<Value = Spelling> {
+fn form() -> impl Strategy<Value = Form> {
     (prop_oneof![Just(""), Just(" "), Just("\n\t")], any::<bool>(), any::<bool>())
-        .prop_map(|(blanks, shuffle, escapes)| Spelling { blanks, shuffle, escapes })
+        .prop_map(|(blanks, shuffle, escapes)| Form { blanks, shuffle, escapes })
 }
 
-impl Spelling {
+impl Form {
     fn text(&self, text: &str) -> String {
         if self.escapes && !text.is_empty() {
             return text.encode_utf16().fold("\"".to_owned(), |t, u| t + &format!("\\u{u:04x}"))
@@ -151,19 +151,19 @@ impl Spelling {
     }
 }
 
-/// What a document says.
+/// The content of a document.
 #[derive(Clone, Debug)]
-struct Said {
+struct Content {
     online: Option<bool>,
     id: usize,
     id_key: &'static str,
     relay: usize,
     addresses: Vec<usize>,
-    /// Breaks the decoding, the spelling, or nothing.
+    /// 0: valid. Other numbers break the decoding or the canonical form.
     odd: usize,
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn content() -> impl Strategy<Value = Content> {
     let key = prop_oneof![4 => Just("id"), 1 => Just("ID"), 1 => Just("other")];
     let odd = prop_oneof![6 => Just(0_usize), 4 => 1..8_usize];
     (
@@ -174,7 +174,7 @@ fn said() -> impl Strategy<Value = Said> {
         prop::collection::vec(0..4_usize, 0..3),
         odd,
     )
-        .prop_map(|(online, id, id_key, relay, addresses, odd)| Said {
+        .prop_map(|(online, id, id_key, relay, addresses, odd)| Content {
             online,
             id,
             id_key,
@@ -184,8 +184,8 @@ fn said() -> impl Strategy<Value = Said> {
         })
 }
 
-impl Said {
-    fn spelled(&self, by: &Spelling) -> String {
+impl Content {
+    fn text(&self, by: &Form) -> String {
         let ready = |online| {
             let status = if online { "True" } else { "False" };
             by.object(&[("type", by.text("Ready")), ("status", by.text(status))])
@@ -217,33 +217,33 @@ impl Said {
     }
 }
 
-/// What the machine knows of a document: its meaning where it can be spelled, else its bytes.
-fn meaning(text: &str) -> Result<String, String> {
-    spell(text).ok_or_else(|| text.to_owned())
+/// What the machine compares: the canonical form if there is one, else the bytes.
+fn compared_by(text: &str) -> Result<String, String> {
+    canonical(text).ok_or_else(|| text.to_owned())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn redaction_keeps_what_is_equal_and_what_differs(
-        (a, b) in (said(), said()),
-        (by, other) in (spelling(), spelling()),
+    fn redaction_keeps_equal_values_equal_and_different_ones_different(
+        (a, b) in (content(), content()),
+        (by, other) in (form(), form()),
         (twins, same) in any::<(bool, bool)>(),
     ) {
         let redactor = Redactor::new();
         let b = if twins { a.clone() } else { b };
-        let a = a.spelled(&by);
-        let b = b.spelled(if same { &by } else { &other });
+        let a = a.text(&by);
+        let b = b.text(if same { &by } else { &other });
         let (hidden_a, hidden_b) = (redactor.status(&a), redactor.status(&b));
         for id in IDS.iter().chain(&ADDRESSES).filter(|s| s.len() > 6) {
             prop_assert!(!hidden_a.contains(id), "{id} in {hidden_a}");
         }
 
-        prop_assert_eq!(spell(&a).is_some(), spell(&hidden_a).is_some(), "{} {}", a, hidden_a);
-        // Of texts without a meaning the spelling of a value may be lost.
-        if spell(&a).is_some() || same {
-            prop_assert_eq!(meaning(&a) == meaning(&b), meaning(&hidden_a) == meaning(&hidden_b), "{} {}", a, b);
+        prop_assert_eq!(canonical(&a).is_some(), canonical(&hidden_a).is_some(), "{} {}", a, hidden_a);
+        // Without a canonical form the machine compares bytes, which redaction may change.
+        if canonical(&a).is_some() || same {
+            prop_assert_eq!(compared_by(&a) == compared_by(&b), compared_by(&hidden_a) == compared_by(&hidden_b), "{} {}", a, b);
         }
 
         let (shown, hidden) = (liveness::decode(&a), liveness::decode(&hidden_a));
@@ -256,19 +256,19 @@ proptest! {
             );
         }
 
-        // What the mirror makes of the redacted status is what it made of the status, redacted.
-        prop_assert_eq!(spell(&hidden_a), spell(&a).map(|spelled| redactor.status(&spelled)));
+        // Redaction and the canonical form can be applied in either order.
+        prop_assert_eq!(canonical(&hidden_a), canonical(&a).map(|text| redactor.status(&text)));
         prop_assert_eq!(reduce(&hidden_a), reduce(&a).map(|reduced| redactor.status(&reduced)));
     }
 
     #[test]
-    fn a_stand_in_is_as_long_as_its_value(address in "[0-9a-f:.<]{7,60}", id in "[0-9a-f]{41,80}") {
+    fn a_replacement_is_as_long_as_its_value(address in "[0-9a-f:.<]{7,60}", id in "[0-9a-f]{41,80}") {
         let status = |id: &str, address: &str| format!(
             r#"{{"connectionDetails":{{"publicKey":{{"homeRelay":"{address}","id":"{id}"}}}}}}"#
         );
-        let shown = spell(&status(&id, &address)).unwrap();
+        let shown = canonical(&status(&id, &address)).unwrap();
         let hidden = Redactor::new().status(&shown);
-        prop_assert_eq!(shown.len(), spell(&hidden).unwrap().len());
+        prop_assert_eq!(shown.len(), canonical(&hidden).unwrap().len());
         prop_assert!(!hidden.contains(&address) && !hidden.contains(&id));
     }
 }

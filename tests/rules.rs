@@ -1,4 +1,4 @@
-//! Corners of the rules, to the millisecond: what the fixtures show in the large.
+//! Corner cases of the rules, to the millisecond. The fixtures show the usual cases.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -6,9 +6,10 @@
 mod stage;
 
 use stage::{Stage, status};
-use throughline::core::action::{Anomaly, AnomalyKind, Hop, Noted, Verb};
-use throughline::core::event::{Happened, Outcome};
-use throughline::core::settings::Settings;
+use throughline::core::contract::action::Verb;
+use throughline::core::contract::event::{EventKind, Outcome};
+use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, NoteKind};
+use throughline::core::contract::settings::Settings;
 
 fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
     let mut settings = Settings::default();
@@ -16,137 +17,137 @@ fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
     settings
 }
 
-fn is_contention(note: &Noted) -> bool {
-    matches!(note, Noted::Anomaly(Anomaly { anomaly: AnomalyKind::Contention, .. }))
+fn is_contention(note: &NoteKind) -> bool {
+    matches!(note, NoteKind::Anomaly(Anomaly { anomaly: AnomalyKind::Contention, .. }))
 }
 
-/// Mirrored and settled: upstream and hub say the same.
+/// Upstream and hub say the same.
 fn settled(settings: Settings) -> (Stage, String) {
     let mut stage = Stage::new(settings);
     let online = status(Some("n1"));
     stage.upstream(Some(&online));
     stage.hub(Some(&online));
-    stage.nothing();
+    stage.assert_no_action();
     stage.notes();
     (stage, online)
 }
 
 #[test]
-fn spoils_count_as_one_contention_up_to_the_quiet_time_and_not_beyond() {
+fn overwrites_within_the_quiet_time_count_as_one_contention() {
     for (apart_ms, contention) in [(119_999, true), (120_000, true), (120_001, false)] {
         let (mut stage, online) = settled(settings(|s| s.mirror.contention_count = 2));
         for n in 1..=2 {
             stage.pass_to(n * apart_ms);
             stage.hub(Some("{}"));
             stage.pass_to(n * apart_ms + 1_000);
-            let mirror = stage.one();
+            let mirror = stage.only_action();
             assert!(mirror.because.starts_with("another writer"), "{}", mirror.because);
             stage.hub(Some(&online));
-            stage.land(&mirror);
+            stage.succeed(&mirror);
             stage.now -= 1_000;
         }
-        let told = stage.troubles().iter().filter(|n| is_contention(n)).count();
-        assert_eq!(told, usize::from(contention), "{apart_ms} ms apart");
+        let reported = stage.problems().iter().filter(|n| is_contention(n)).count();
+        assert_eq!(reported, usize::from(contention), "{apart_ms} ms apart");
     }
 }
 
 #[test]
-fn nothing_is_mirrored_where_the_mirror_is_off_or_the_hub_is_not_seen() {
+fn nothing_is_mirrored_while_the_mirror_is_off_or_the_hub_is_not_listed() {
     let mut stage = Stage::new(settings(|s| s.mirror.enabled = false));
     stage.upstream(Some(&status(Some("n1"))));
     stage.hub(None);
     stage.pass_to(60_000);
-    stage.nothing();
-    assert_eq!(stage.troubles(), []);
+    stage.assert_no_action();
+    assert_eq!(stage.problems(), []);
     let (mut stage, _) = settled(Settings::default());
     stage.lost("hub", "Connector");
     stage.upstream(Some(&status(None)));
     stage.pass_to(60_000);
-    stage.nothing();
+    stage.assert_no_action();
 }
 
-/// What a resumed watch brings afterwards is in order and whole: what was known still counts.
+/// A resumed watch missed nothing, so what was known before still counts.
 #[test]
-fn a_resumed_watch_takes_up_what_waited_and_forgets_nothing() {
+fn a_resumed_watch_continues_what_waited_and_loses_nothing() {
     let (mut stage, _) = settled(Settings::default());
     stage.lost("hub", "Connector");
     stage.upstream(Some(&status(None)));
-    stage.nothing();
+    stage.assert_no_action();
     stage.resumed("hub", "Connector");
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     assert_eq!(mirror.action.verb, Verb::Mirror);
-    stage.land(&mirror);
+    stage.succeed(&mirror);
     // A watch that was never listed can't be resumed, and one that lives needs not to be.
     let mut fresh = Stage::new(Settings::default());
     fresh.upstream(Some(&status(None)));
     fresh.hub(Some("{}"));
-    fresh.decided();
+    fresh.actions();
     fresh.line(r#""event":"list_started","cluster":"hub","kind":"Connector""#);
     fresh.resumed("hub", "Connector");
     fresh.upstream(Some(&status(Some("n2"))));
-    fresh.nothing();
+    fresh.assert_no_action();
 }
 
-/// A dry run goes on as if the write had landed: it is told once, not again and again.
+/// A dry run goes on as if the write had succeeded: it reports an action once, not again and again.
 #[test]
-fn a_dry_run_tells_each_decision_once() {
+fn a_dry_run_reports_each_decision_once() {
     let (mut stage, _) = settled(Settings::default());
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.finish(&mirror, Outcome::DryRun);
     stage.pass_to(4_000);
-    stage.nothing();
+    stage.assert_no_action();
 }
 
 #[test]
-fn a_stall_outlives_a_lost_watch_and_not_a_cluster_that_is_removed() {
+fn a_stall_survives_a_lost_watch_but_not_the_removal_of_its_cluster() {
     let (mut stage, _) = settled(Settings::default());
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.pass_to(5_000);
-    let is = |note: &Noted, over: bool| match note {
-        Noted::Stalled(s) => !over && s.hop == Hop::Mirrored,
-        Noted::StallEnded(s) => over && s.hop == Hop::Mirrored,
+    let is = |note: &NoteKind, over: bool| match note {
+        NoteKind::Stalled(s) => !over && s.hop == Hop::Mirrored,
+        NoteKind::StallEnded(s) => over && s.hop == Hop::Mirrored,
         _ => false,
     };
-    assert!(matches!(&stage.troubles()[..], [stall] if is(stall, false)));
+    assert!(matches!(&stage.problems()[..], [stall] if is(stall, false)));
     for kind in ["Connector", "Namespace"] {
         stage.lost("up", kind);
         stage.fail(mirror.action.id);
         stage.hub(Some("{}"));
-        assert_eq!(stage.troubles(), [], "{kind}");
+        assert_eq!(stage.problems(), [], "{kind}");
     }
-    stage.tell(Happened::ClusterRemoved { cluster: "up".into() });
-    assert!(matches!(&stage.troubles()[..], [stall] if is(stall, true)));
+    stage.event(EventKind::ClusterRemoved { cluster: "up".into() });
+    assert!(matches!(&stage.problems()[..], [stall] if is(stall, true)));
     // Nor one whose upstream namespace turns out to be another, all watches being live.
     let (mut stage, _) = settled(Settings::default());
     stage.upstream(Some(&status(None)));
     stage.pass_to(5_000);
-    assert!(matches!(&stage.troubles()[..], [stall] if is(stall, false)));
+    assert!(matches!(&stage.problems()[..], [stall] if is(stall, false)));
     stage.applied("up", &stage::namespace("6bcb0b35-0000-4000-8000-00000000000f"));
-    assert!(stage.troubles().iter().any(|note| is(note, true)));
+    assert!(stage.problems().iter().any(|note| is(note, true)));
 }
 
 #[test]
-fn a_write_is_about_the_version_that_was_seen_last() {
+fn a_write_carries_the_latest_observed_version() {
     let (mut stage, _) = settled(Settings::default());
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     assert_eq!(mirror.action.verb, Verb::Mirror);
     assert_eq!(mirror.action.precondition.uid.as_deref(), Some("u-hub"));
     assert_eq!(mirror.action.precondition.resource_version.as_deref(), Some("2"));
     // The outcome brings the version that the next write is about, before any watch tells.
     stage.finish(&mirror, Outcome::Applied { resource_version: Some("9".into()), deleted: None });
     stage.upstream(Some(&status(Some("n2"))));
-    assert_eq!(stage.one().action.precondition.resource_version.as_deref(), Some("9"));
+    assert_eq!(stage.only_action().action.precondition.resource_version.as_deref(), Some("9"));
 }
 
-/// Upstream went offline and the mirror of that is in flight.
-fn under_way() -> (Stage, throughline::core::action::Decision) {
+/// Upstream went offline, and the mirror of that is in flight.
+fn mirror_in_flight() -> (Stage, throughline::core::contract::action::Decision) {
     let (mut stage, _) = settled(Settings::default());
     stage.pass_to(10_000);
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     (stage, mirror)
 }
 
@@ -155,71 +156,75 @@ fn applied(version: Option<&str>) -> Outcome {
 }
 
 #[test]
-fn what_the_watch_showed_after_a_write_counts_more_than_the_writes_outcome() {
-    let (mut stage, mirror) = under_way();
+fn what_the_watch_shows_after_a_write_counts_more_than_its_outcome() {
+    let (mut stage, mirror) = mirror_in_flight();
     stage.hub(Some(&status(None))); // version 4: the write itself
     stage.hub(Some("{}")); // version 5: somebody else's
     stage.finish(&mirror, applied(Some("4")));
-    let again = stage.one();
+    let again = stage.only_action();
     assert_eq!(again.at.0, stage::START + 10_000);
     assert_eq!(again.action.precondition.resource_version.as_deref(), Some("5"));
 }
 
 #[test]
-fn where_the_order_is_not_known_the_watch_gets_a_moment_to_catch_up() {
-    let (mut stage, mirror) = under_way();
+fn when_the_order_is_unknown_the_watch_gets_time_to_catch_up() {
+    let (mut stage, mirror) = mirror_in_flight();
     stage.hub(Some("{}"));
     stage.finish(&mirror, applied(None));
     stage.pass_to(10_999);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(11_000);
-    assert_eq!(stage.one().action.verb, Verb::Mirror);
+    assert_eq!(stage.only_action().action.verb, Verb::Mirror);
 }
 
 #[test]
 fn a_write_that_the_watch_has_shown_is_done() {
     for version in [None, Some("4"), Some("3")] {
-        let (mut stage, mirror) = under_way();
+        let (mut stage, mirror) = mirror_in_flight();
         stage.hub(Some(&status(None)));
         stage.finish(&mirror, applied(version));
-        stage.nothing();
+        stage.assert_no_action();
         // What comes next is not held up.
         stage.upstream(Some(&status(Some("n2"))));
-        assert_eq!(stage.one().action.verb, Verb::Mirror, "{version:?}");
+        assert_eq!(stage.only_action().action.verb, Verb::Mirror, "{version:?}");
     }
 }
 
 #[test]
-fn a_write_that_no_watch_has_shown_yet_is_believed() {
+fn a_write_that_the_watch_has_not_shown_yet_is_trusted() {
     for version in [None, Some("9")] {
-        let (mut stage, mirror) = under_way();
+        let (mut stage, mirror) = mirror_in_flight();
         stage.finish(&mirror, applied(version));
         stage.pass_to(1_000_000);
-        stage.nothing();
-        // An older version that turns up late is not a spoiled one.
+        stage.assert_no_action();
+        // An older version that arrives late is not an overwrite.
         stage.line(&format!(
             r#""event":"applied","cluster":"hub","object":{}"#,
             stage::hub_object(2, &status(Some("n1")))
         ));
-        assert_eq!(stage.decided().is_empty(), version.is_some());
+        assert_eq!(stage.actions().is_empty(), version.is_some());
     }
 }
 
 #[test]
-fn a_conflict_waits_for_the_version_that_it_conflicts_with() {
+fn after_a_conflict_the_machine_waits_for_the_version_that_caused_it() {
     let conflict = || Outcome::Conflict { error: "409".into() };
-    let (mut stage, mirror) = under_way();
+    let (mut stage, mirror) = mirror_in_flight();
     stage.finish(&mirror, conflict());
     stage.pass_to(10_999);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(11_000);
-    assert_eq!(stage.one().action.verb, Verb::Mirror, "nothing was seen, so it looks again");
-    let (mut stage, mirror) = under_way();
+    assert_eq!(
+        stage.only_action().action.verb,
+        Verb::Mirror,
+        "nothing was seen, so it looks again"
+    );
+    let (mut stage, mirror) = mirror_in_flight();
     stage.finish(&mirror, conflict());
     stage.hub(Some("{}"));
-    assert_eq!(stage.one().at.0, stage::START + 10_000, "seen after the outcome");
-    let (mut stage, mirror) = under_way();
+    assert_eq!(stage.only_action().at.0, stage::START + 10_000, "seen after the outcome");
+    let (mut stage, mirror) = mirror_in_flight();
     stage.hub(Some("{}"));
     stage.finish(&mirror, conflict());
-    assert_eq!(stage.one().at.0, stage::START + 10_000, "seen before the outcome");
+    assert_eq!(stage.only_action().at.0, stage::START + 10_000, "seen before the outcome");
 }

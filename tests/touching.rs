@@ -1,4 +1,4 @@
-//! The touch, to the millisecond, and what it makes of outcomes and of other writers.
+//! The touch rule, to the millisecond: when it writes, how it takes outcomes and other writers.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -6,10 +6,12 @@
 mod stage;
 
 use stage::{Stage, UID, status};
-use throughline::core::action::{Anomaly, AnomalyKind, Decision, Hop, Noted, Verb};
-use throughline::core::event::Outcome;
-use throughline::core::settings::{PlatformKeyMode, Settings, TouchScope};
-use throughline::core::trigger::{Trigger, connector_part, digest, gateway_part};
+use throughline::core::contract::action::{Decision, Verb};
+use throughline::core::contract::event::{EventKind, Outcome};
+use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, NoteKind};
+use throughline::core::contract::settings::{PlatformKeyMode, Settings, TouchScope};
+use throughline::core::data::ids::Role;
+use throughline::core::status::trigger::{Trigger, connector_part, digest, gateway_part};
 
 const KEY: &str = "gateway.envoyproxy.io/connector-liveness";
 
@@ -28,15 +30,15 @@ fn carrying(trigger: Trigger) -> String {
     format!(r#""{KEY}":"{trigger}""#)
 }
 
-/// An edge alone as far as the test goes: the gateway announces `online` on n1 in its value
-/// number 4, confirmed twice; a minute and more has gone by.
+/// An edge whose Gateway announces that the connector is online on n1. Its trigger has number 4
+/// and is confirmed twice; more than a minute has passed since.
 fn settled(settings: Settings) -> Stage {
     let mut stage = Stage::new(settings);
     stage.edge(Some(&status(Some("n1"))));
     stage.proxy(&["lab"]);
     stage.gateway(&carrying(Trigger { digest: announces(true, "n1"), n: 4, c: 2 }));
     stage.pass_to(100_000);
-    stage.nothing();
+    stage.assert_no_action();
     stage.notes();
     stage
 }
@@ -45,9 +47,9 @@ fn went_offline() -> (Stage, Decision) {
     let mut stage = settled(Settings::default());
     stage.edge(Some(&status(None)));
     stage.pass_to(100_099);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(100_100);
-    let touch = stage.one();
+    let touch = stage.only_action();
     (stage, touch)
 }
 
@@ -59,102 +61,103 @@ fn a_change_is_announced_after_the_window_and_confirmed_twice() {
     assert_eq!(touch.action.precondition.uid.as_deref(), Some("u-g"));
     assert_eq!(touch.action.precondition.resource_version, None);
     assert_eq!(touch.action.connectors[0].to_string(), format!("ns-{UID}/lab"));
-    stage.land(&touch);
-    let hops: Vec<_> = stage.notes().into_iter().map(|n| n.what).collect();
+    stage.succeed(&touch);
+    let hops: Vec<_> = stage.notes().into_iter().map(|n| n.kind).collect();
     assert!(
-        matches!(&hops[..], [.., Noted::HopPassed { hop: Hop::Touched, online: false, .. }]),
+        matches!(&hops[..], [.., NoteKind::HopPassed { hop: Hop::Touched, online: false, .. }]),
         "{hops:?}"
     );
     for (ms, n, c) in [(105_100, 6, 1), (160_100, 7, 2)] {
         stage.pass_to(ms - 1);
-        stage.nothing();
+        stage.assert_no_action();
         stage.pass_to(ms);
-        let confirmation = stage.one();
+        let confirmation = stage.only_action();
         assert_eq!(value(&confirmation), Trigger { digest, n, c });
-        stage.land(&confirmation);
+        stage.succeed(&confirmation);
     }
     stage.pass_to(10_000_000);
-    stage.nothing();
+    stage.assert_no_action();
     assert_eq!(stage.machine.poll_deadline(), None);
 }
 
 #[test]
-fn two_touches_of_one_object_are_a_second_apart_and_the_last_state_wins() {
+fn touches_of_one_gateway_are_a_second_apart_and_the_last_state_wins() {
     let (mut stage, first) = went_offline();
-    stage.land(&first);
+    stage.succeed(&first);
     for (ms, node) in [(100_200, Some("n2")), (100_600, None), (100_950, Some("n3"))] {
         stage.pass_to(ms);
         stage.edge(Some(&status(node)));
     }
     stage.pass_to(101_099);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(101_100);
-    assert_eq!(value(&stage.one()), Trigger { digest: announces(true, "n3"), n: 6, c: 0 });
+    assert_eq!(value(&stage.only_action()), Trigger { digest: announces(true, "n3"), n: 6, c: 0 });
 }
 
 #[test]
-fn what_never_stops_changing_is_announced_all_the_same() {
+fn a_connector_that_never_stops_changing_is_still_announced() {
     let mut stage = settled(Settings::default());
     let mut touched = Vec::new();
     for n in 0..40 {
         stage.pass_to(100_000 + n * 50);
         stage.edge(Some(&status(Some(&format!("m{n}")))));
-        touched.extend(stage.decided().into_iter().map(|d| d.at.0 - stage::START));
+        touched.extend(stage.actions().into_iter().map(|d| d.at.0 - stage::START));
     }
-    assert_eq!(touched, [101_000], "a second after the first change; the next is in flight");
+    assert_eq!(touched, [101_000], "a second after the first change; it stays in flight");
 }
 
 #[test]
-fn what_came_back_is_announced_anew() {
+fn a_change_that_is_undone_within_the_window_is_still_announced() {
     let mut stage = settled(Settings::default());
     stage.edge(Some(&status(None)));
     stage.edge(Some(&status(Some("n1"))));
     stage.pass_to(100_100);
-    assert_eq!(value(&stage.one()), Trigger { digest: announces(true, "n1"), n: 5, c: 0 });
+    assert_eq!(value(&stage.only_action()), Trigger { digest: announces(true, "n1"), n: 5, c: 0 });
 }
 
 #[test]
-fn a_failed_touch_is_tried_again_with_a_value_never_used() {
+fn a_failed_touch_is_retried_with_a_new_value() {
     let (mut stage, first) = went_offline();
     stage.finish(&first, Outcome::Failed { error: "503".into(), retry_after_ms: Some(2_500) });
     stage.pass_to(102_599);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(102_600);
-    let second = stage.one();
+    let second = stage.only_action();
     assert_eq!(value(&second), Trigger { digest: announces(false, ""), n: 6, c: 0 });
     stage.finish(&second, Outcome::Refused { error: "403".into() });
-    let refused = |n: &Noted| matches!(n, Noted::Anomaly(a) if a.anomaly == AnomalyKind::Refused);
-    assert_eq!(stage.troubles().iter().filter(|n| refused(n)).count(), 1);
+    let refused =
+        |n: &NoteKind| matches!(n, NoteKind::Anomaly(a) if a.anomaly == AnomalyKind::Refused);
+    assert_eq!(stage.problems().iter().filter(|n| refused(n)).count(), 1);
     stage.pass_to(402_599);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(402_600);
-    let third = stage.one();
+    let third = stage.only_action();
     assert_eq!(value(&third).n, 7);
-    // A failed confirmation is done again as a confirmation.
-    stage.land(&third);
+    // A failed confirmation is retried as a confirmation.
+    stage.succeed(&third);
     stage.pass_to(407_600);
-    let confirmation = stage.one();
+    let confirmation = stage.only_action();
     assert_eq!(value(&confirmation).c, 1);
     stage.fail(confirmation.action.id);
     stage.pass_to(408_600);
-    let again = value(&stage.one());
+    let again = value(&stage.only_action());
     assert_eq!((again.n, again.c), (9, 1));
 }
 
 #[test]
-fn an_outcome_that_never_comes_is_not_waited_for_for_ever() {
+fn a_touch_without_an_outcome_is_retried_after_a_timeout() {
     let (mut stage, first) = went_offline();
     stage.pass_to(160_099);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(161_100);
-    assert_eq!(value(&stage.one()).n, 6);
-    // The late answer changes nothing.
-    stage.land(&first);
-    stage.nothing();
+    assert_eq!(value(&stage.only_action()).n, 6);
+    // The late outcome changes nothing.
+    stage.succeed(&first);
+    stage.assert_no_action();
 }
 
 #[test]
-fn another_replica_that_announced_the_same_is_enough() {
+fn an_announcement_by_another_instance_is_enough() {
     let offline = announces(false, "");
     for (n, c, enough) in [(5, 0, true), (9, 0, true), (5, 1, false), (4, 0, false)] {
         let mut stage = settled(Settings::default());
@@ -164,16 +167,16 @@ fn another_replica_that_announced_the_same_is_enough() {
         let announced = stage
             .notes()
             .into_iter()
-            .any(|n| matches!(n.what, Noted::HopPassed { hop: Hop::Touched, .. }));
+            .any(|n| matches!(n.kind, NoteKind::HopPassed { hop: Hop::Touched, .. }));
         assert_eq!(announced, enough, "n {n} c {c}");
         stage.pass_to(103_000);
-        let touches = stage.decided();
+        let touches = stage.actions();
         assert_eq!(touches.is_empty(), enough, "n {n} c {c}");
         if enough {
             stage.pass_to(105_049);
-            stage.nothing();
+            stage.assert_no_action();
             stage.pass_to(105_050);
-            assert_eq!(value(&stage.one()), Trigger { digest: offline, n: n + 1, c: 1 });
+            assert_eq!(value(&stage.only_action()), Trigger { digest: offline, n: n + 1, c: 1 });
         } else {
             assert_eq!(value(&touches[0]), Trigger { digest: offline, n: 5.max(n + 1), c: 0 });
         }
@@ -181,59 +184,59 @@ fn another_replica_that_announced_the_same_is_enough() {
 }
 
 #[test]
-fn a_spoiled_trigger_is_written_again_with_growing_pauses() {
+fn an_overwritten_trigger_is_written_again_after_growing_pauses() {
     let mut stage = settled(Settings::default());
     let mut now = 100_000;
     for (n, pause_ms) in [(1, 1_000), (2, 2_000), (3, 4_000), (4, 8_000)] {
-        stage.gateway(&format!(r#""{KEY}":"spoiled-{n}""#));
+        stage.gateway(&format!(r#""{KEY}":"overwritten-{n}""#));
         stage.pass_to(now + pause_ms - 1);
-        stage.nothing();
+        stage.assert_no_action();
         stage.pass_to(now + pause_ms);
-        let touch = stage.one();
+        let touch = stage.only_action();
         assert_eq!((value(&touch).n, value(&touch).c), (4 + n, 0));
         assert_eq!(touch.because, "another writer changed the trigger");
         stage.gateway(&carrying(value(&touch)));
-        stage.land(&touch);
-        let is = |n: &Noted| {
-            matches!(n, Noted::Anomaly(Anomaly { anomaly: AnomalyKind::Contention, .. }))
+        stage.succeed(&touch);
+        let is = |n: &NoteKind| {
+            matches!(n, NoteKind::Anomaly(Anomaly { anomaly: AnomalyKind::Contention, .. }))
         };
-        let told = stage.troubles().iter().any(is);
-        assert_eq!(told, n >= 3, "spoil {n}");
+        let reported = stage.problems().iter().any(is);
+        assert_eq!(reported, n >= 3, "overwrite {n}");
         now += pause_ms + 1_000;
         stage.pass_to(now);
     }
-    // Left alone for long, it begins anew.
+    // After a quiet time the pauses start again at the first one.
     stage.settle_to(now + 300_000);
     stage.gateway(r#""other":"key""#);
     stage.pass_to(now + 300_999);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(now + 301_000);
-    assert_eq!(value(&stage.one()).c, 0);
+    assert_eq!(value(&stage.only_action()).c, 0);
 }
 
 #[test]
-fn an_announcement_that_does_not_land_is_a_stall_until_it_does() {
+fn an_announcement_that_keeps_failing_is_a_stall_until_it_succeeds() {
     let (mut stage, touch) = went_offline();
     stage.fail(touch.action.id);
     stage.pass_to(104_999);
-    for decision in stage.decided() {
+    for decision in stage.actions() {
         stage.fail(decision.action.id);
     }
-    assert_eq!(stage.troubles(), []);
+    assert_eq!(stage.problems(), []);
     stage.pass_to(105_000);
-    let stalls = stage.troubles();
-    let [Noted::Stalled(stall)] = &stalls[..] else { panic!("{stalls:?}") };
+    let stalls = stage.problems();
+    let [NoteKind::Stalled(stall)] = &stalls[..] else { panic!("{stalls:?}") };
     assert_eq!((stall.hop, stall.since.0), (Hop::Touched, stage::START + 100_000));
     assert!(stall.reason.contains("503"), "{}", stall.reason);
     stage.pass_to(130_000);
-    for decision in stage.decided() {
-        stage.land(&decision);
+    for decision in stage.actions() {
+        stage.succeed(&decision);
     }
-    assert!(matches!(&stage.troubles()[..], [Noted::StallEnded(_)]));
+    assert!(matches!(&stage.problems()[..], [NoteKind::StallEnded(_)]));
 }
 
 #[test]
-fn the_platforms_key_is_written_along_where_that_is_asked_for() {
+fn the_platform_key_is_written_in_the_same_patch_if_so_configured() {
     let mut settings = Settings::default();
     settings.touch.platform_key = PlatformKeyMode::Write;
     let mut stage = settled(settings);
@@ -241,40 +244,40 @@ fn the_platforms_key_is_written_along_where_that_is_asked_for() {
         stage.settle_to(ms);
         stage.edge(Some(&status(node)));
         stage.pass_to(ms + 100);
-        let touch = stage.one();
+        let touch = stage.only_action();
         let (key, written) = &touch.action.annotations[1];
         assert_eq!(key, "networking.datumapis.com/connector-ready-generation");
         assert_eq!(written.as_deref(), Some(stamp));
-        stage.land(&touch);
+        stage.succeed(&touch);
     }
 }
 
 #[test]
-fn after_an_outage_only_what_was_announced_around_it_is_confirmed_once_more() {
-    // Announced at 100.1 s. The outage begins so long after, and lasts 10 s.
-    for (after_ms, once_more) in [(60_000, true), (60_001, false)] {
+fn after_an_outage_only_announcements_made_around_it_are_confirmed_again() {
+    // Announced at 100.1 s. The outage begins `after_ms` later and lasts 10 s.
+    for (after_ms, confirmed_again) in [(60_000, true), (60_001, false)] {
         let (mut stage, touch) = went_offline();
-        stage.land(&touch);
+        stage.succeed(&touch);
         stage.pass_to(160_099);
-        stage.decided().iter().for_each(|d| stage.land(d));
+        stage.actions().iter().for_each(|d| stage.succeed(d));
         let lost_at = 100_100 + after_ms;
         if after_ms > 60_000 {
             stage.pass_to(lost_at);
-            stage.decided().iter().for_each(|d| stage.land(d));
+            stage.actions().iter().for_each(|d| stage.succeed(d));
         } else {
             stage.now = stage::START + lost_at;
         }
         stage.lost("edge", "Gateway");
         stage.pass_to(lost_at + 10_000);
-        stage.nothing();
+        stage.assert_no_action();
         let copy = carrying(Trigger { digest: announces(false, ""), n: 7, c: 2 });
         let gateway = stage.gateway(&copy);
         stage.list("edge", "Gateway", &[&gateway]);
         stage.pass_to(lost_at + 189_999);
-        stage.nothing();
+        stage.assert_no_action();
         stage.pass_to(lost_at + 190_000);
-        let confirmed = stage.decided();
-        assert_eq!(confirmed.len(), usize::from(once_more), "{after_ms} ms");
+        let confirmed = stage.actions();
+        assert_eq!(confirmed.len(), usize::from(confirmed_again), "{after_ms} ms");
         for decision in &confirmed {
             assert_eq!(value(decision).c, 3);
             assert!(decision.because.contains("outage"));
@@ -283,7 +286,7 @@ fn after_an_outage_only_what_was_announced_around_it_is_confirmed_once_more() {
 }
 
 #[test]
-fn a_class_is_announced_by_one_gateway_for_all() {
+fn one_gateway_announces_for_its_whole_class() {
     let mut settings = Settings::default();
     settings.touch.scope = TouchScope::GatewayClass;
     let mut stage = Stage::new(settings);
@@ -291,45 +294,45 @@ fn a_class_is_announced_by_one_gateway_for_all() {
     stage.proxy(&["lab"]);
     stage.gateway("");
     stage.pass_to(100);
-    let touch = stage.one();
+    let touch = stage.only_action();
     let ns = format!("ns-{UID}");
     let whole = digest([gateway_part(&ns, "app", announces(true, "n1"))]);
     assert_eq!(value(&touch), Trigger { digest: whole, n: 1, c: 0 });
-    stage.land(&touch);
+    stage.succeed(&touch);
     stage.proxy(&[]);
     stage.pass_to(10_000_000);
-    stage.nothing();
+    stage.assert_no_action();
 }
 
 #[test]
-fn another_replicas_confirmation_does_not_move_the_next_one() {
+fn a_confirmation_by_another_instance_does_not_delay_the_next_one() {
     let (mut stage, touch) = went_offline();
     stage.gateway(&carrying(value(&touch)));
-    stage.land(&touch);
+    stage.succeed(&touch);
     stage.pass_to(105_000);
     stage.gateway(&carrying(Trigger { digest: announces(false, ""), n: 6, c: 1 }));
     stage.pass_to(160_099);
-    stage.nothing();
+    stage.assert_no_action();
     stage.pass_to(160_100);
-    assert_eq!((value(&stage.one()).n, stage.now), (7, stage::START + 160_100));
+    assert_eq!((value(&stage.only_action()).n, stage.now), (7, stage::START + 160_100));
 }
 
 #[test]
-fn spoils_of_a_trigger_add_up_until_it_was_left_alone_for_long() {
+fn overwrites_of_a_trigger_add_up_until_a_quiet_time_has_passed() {
     for (apart_ms, pause_ms) in [(120_000, 2_000), (120_001, 1_000)] {
         let mut stage = settled(Settings::default());
-        stage.gateway(&format!(r#""{KEY}":"spoiled""#));
+        stage.gateway(&format!(r#""{KEY}":"overwritten""#));
         stage.settle_to(100_000 + apart_ms);
-        stage.gateway(&format!(r#""{KEY}":"spoiled again""#));
+        stage.gateway(&format!(r#""{KEY}":"overwritten again""#));
         stage.pass_to(100_000 + apart_ms + pause_ms - 1);
-        stage.nothing();
+        stage.assert_no_action();
         stage.pass_to(100_000 + apart_ms + pause_ms);
-        assert_eq!(stage.decided().len(), 1, "{apart_ms} ms apart");
+        assert_eq!(stage.actions().len(), 1, "{apart_ms} ms apart");
     }
 }
 
 #[test]
-fn an_outage_is_no_reason_to_write_what_was_found_settled() {
+fn an_outage_does_not_touch_a_gateway_that_was_found_settled() {
     let mut stage = Stage::new(Settings::default());
     stage.edge(Some(&status(Some("n1"))));
     stage.proxy(&["lab"]);
@@ -338,5 +341,30 @@ fn an_outage_is_no_reason_to_write_what_was_found_settled() {
     stage.lost("edge", "Gateway");
     stage.list("edge", "Gateway", &[&gateway]);
     stage.pass_to(1_000_000);
-    stage.nothing();
+    stage.assert_no_action();
+}
+
+#[test]
+fn a_stall_says_how_many_gateways_are_not_touched_yet() {
+    let (mut stage, _never_answered) = went_offline();
+    stage.pass_to(105_000);
+    let stalls = stage.problems();
+    let [NoteKind::Stalled(stall)] = &stalls[..] else { panic!("{stalls:?}") };
+    assert_eq!(stall.reason, "1 Gateway is not touched yet");
+}
+
+/// The next cluster gets the id of the removed one, and must not inherit its timers.
+#[test]
+fn a_removed_edge_takes_its_timers_with_it() {
+    let mut stage = settled(Settings::default());
+    stage.lost("edge", "Gateway");
+    let gateway = stage.gateway(&carrying(Trigger { digest: announces(true, "n1"), n: 4, c: 2 }));
+    stage.list("edge", "Gateway", &[&gateway]);
+    stage.edge(Some(&status(None)));
+    assert!(stage.machine.poll_deadline().is_some());
+    stage.event(EventKind::ClusterRemoved { cluster: "edge".into() });
+    assert_eq!(stage.machine.poll_deadline(), None);
+    stage.event(EventKind::ClusterAdded { cluster: "other".into(), roles: vec![Role::Edge] });
+    stage.pass_to(1_000_000);
+    stage.assert_no_action();
 }

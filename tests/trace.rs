@@ -1,5 +1,5 @@
-//! The diagnosis: which hop is the first that disagrees, why, and what to do; from a machine on a
-//! stage, with every break there is.
+//! Diagnosis: for each way in which liveness can get stuck, a trace names the first hop that
+//! disagrees, its cause, and a remedy.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,14 +9,15 @@ mod found;
 mod stage;
 
 use stage::{START, Stage, UID, status};
-use throughline::core::action::Hop;
-use throughline::core::event::{Happened, Outcome};
-use throughline::core::ids::{Kind, ObjectKey};
-use throughline::core::settings::{Settings, StallSettings};
-use throughline::core::time::UnixMillis;
+use throughline::core::contract::event::{EventKind, Outcome};
+use throughline::core::contract::note::Hop;
+use throughline::core::contract::settings::{Settings, StallSettings};
+use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::time::UnixMillis;
 use throughline::core::view::View;
 use throughline::trace::{
-    Cause, Found, Snapshot, Source, State, Trace, Witness, Writer, connector, gateway, table,
+    HopCause, HopState, LastWriter, ManagedFieldsIndex, Snapshot, SnapshotSource, Trace,
+    status_rows, trace_connector, trace_gateway,
 };
 
 fn lab() -> ObjectKey {
@@ -27,43 +28,44 @@ fn settled() -> Stage {
     Stage::settled(Settings::default())
 }
 
-/// As `/state` tells it: the view goes over the wire and is the same.
-fn snapshot(stage: &Stage, source: Source) -> Snapshot {
+/// A snapshot whose view was written as JSON and read back, as `/state` does it.
+fn snapshot(stage: &Stage, source: SnapshotSource) -> Snapshot {
     let view = stage.machine.view();
     let json = serde_json::to_string(&view).unwrap();
     let read: View = serde_json::from_str(&json).unwrap();
     assert_eq!(read, view, "the state can be read back");
-    Snapshot { source, view: read, late: None, witness: Witness::default() }
+    let managed_fields = ManagedFieldsIndex::default();
+    Snapshot { source, view: read, stall_limits: None, managed_fields }
 }
 
 fn traced(snapshot: &Snapshot) -> Trace {
-    let Found(mut traces) = connector(snapshot, &lab(), None).unwrap();
+    let mut traces = trace_connector(snapshot, &lab(), None).unwrap();
     assert_eq!(traces.len(), 1);
     traces.remove(0)
 }
 
 fn trace(stage: &Stage) -> Trace {
-    traced(&snapshot(stage, Source::State))
+    traced(&snapshot(stage, SnapshotSource::State))
 }
 
-/// The first hop that disagrees: which, where, how, why; and that something can be done about it.
+/// The first hop that disagrees, its cluster, state and cause. Every such hop has a remedy.
 #[track_caller]
-fn first(trace: &Trace) -> (Hop, &str, State, Cause) {
+fn first(trace: &Trace) -> (Hop, &str, HopState, HopCause) {
     let hop = trace.first().unwrap_or_else(|| panic!("every hop agrees: {trace:#?}"));
     assert!(!hop.why.is_empty() && !hop.remedies.is_empty(), "{hop:#?}");
     assert_eq!(trace.state, hop.state);
     (hop.hop, hop.cluster.as_str(), hop.state, hop.cause.unwrap())
 }
 
-fn states(trace: &Trace) -> Vec<(Hop, State)> {
+fn states(trace: &Trace) -> Vec<(Hop, HopState)> {
     trace.hops.iter().map(|hop| (hop.hop, hop.state)).collect()
 }
 
 #[test]
-fn where_every_hop_agrees_there_is_nothing_to_do() {
+fn when_every_hop_agrees_the_trace_is_ok() {
     let trace = trace(&settled());
-    assert_eq!((trace.state, trace.first), (State::Ok, None));
-    assert_eq!(states(&trace), Hop::ALL.map(|hop| (hop, State::Ok)));
+    assert_eq!((trace.state, trace.first), (HopState::Ok, None));
+    assert_eq!(states(&trace), Hop::ALL.map(|hop| (hop, HopState::Ok)));
     let node = trace.hops[0].says.as_ref().unwrap().node.clone();
     assert!(node.is_some());
     for hop in &trace.hops[..3] {
@@ -79,63 +81,70 @@ fn where_every_hop_agrees_there_is_nothing_to_do() {
 fn a_hop_is_pending_until_it_is_late() {
     let mut stage = settled();
     stage.upstream(Some(&status(None)));
-    stage.one();
+    stage.only_action();
     let (hop, at, state, cause) = {
         let trace = trace(&stage);
         let (hop, at, state, cause) = first(&trace);
         (hop, at.to_owned(), state, cause)
     };
-    assert_eq!((hop, &*at, state, cause), (Hop::Mirrored, "hub", State::Pending, Cause::UnderWay));
+    assert_eq!(
+        (hop, &*at, state, cause),
+        (Hop::Mirrored, "hub", HopState::Pending, HopCause::WriteInFlight)
+    );
     stage.pass_to(606_000);
     let late = trace(&stage);
-    assert_eq!(first(&late), (Hop::Mirrored, "hub", State::Wrong, Cause::UnderWay));
+    assert_eq!(first(&late), (Hop::Mirrored, "hub", HopState::Wrong, HopCause::WriteInFlight));
     assert_eq!(late.hops[1].expected, "offline");
     let says = late.hops[1].says.as_ref().unwrap();
-    assert!(says.online, "what the edge says, too: {says:?}");
-    assert_eq!(late.hops[2].state, State::Ok, "the copy is as the hub's");
+    assert!(says.online, "the annotation is still the one that the edge has: {says:?}");
+    assert_eq!(
+        late.hops[2].state,
+        HopState::Ok,
+        "the edge Connector agrees with the hub Connector"
+    );
 }
 
 #[test]
-fn who_does_not_lead_says_who_does() {
+fn an_instance_that_does_not_lead_names_the_leader() {
     let mut stage = settled();
-    stage.tell(Happened::LeadershipLost);
+    stage.event(EventKind::LeadershipLost);
     stage.upstream(Some(&status(None)));
     stage.pass_to(606_000);
-    let mut snapshot = snapshot(&stage, Source::State);
+    let mut snapshot = snapshot(&stage, SnapshotSource::State);
     let trace = traced(&snapshot);
-    assert_eq!(first(&trace), (Hop::Mirrored, "hub", State::Wrong, Cause::NotLeading));
+    assert_eq!(first(&trace), (Hop::Mirrored, "hub", HopState::Wrong, HopCause::NotLeading));
     assert!(trace.first().unwrap().remedies[0].contains("kubectl get lease"));
     snapshot.view.holder = Some("pod-b".to_owned());
     let trace = traced(&snapshot);
-    assert!(trace.first().unwrap().why.ends_with("; pod-b does"), "{trace:#?}");
-    // A look from outside doesn't lead either, and says so of nobody.
-    snapshot.source = Source::Live;
+    assert!(trace.first().unwrap().why.ends_with("; pod-b is"), "{trace:#?}");
+    // A live trace is never the leader, which is no cause.
+    snapshot.source = SnapshotSource::Live;
     let trace = traced(&snapshot);
-    assert_eq!(first(&trace).3, Cause::NotWritten);
+    assert_eq!(first(&trace).3, HopCause::NotWritten);
     assert!(trace.first().unwrap().why.contains("pod-b holds the Lease"), "{trace:#?}");
 }
 
 #[test]
-fn a_refusal_is_wrong_at_once_and_names_the_right_that_is_missing() {
+fn a_refused_write_is_wrong_at_once_and_names_the_missing_permission() {
     let mut stage = settled();
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.finish(&mirror, Outcome::Refused { error: "403 Forbidden: no".into() });
     let trace = trace(&stage);
-    assert_eq!(first(&trace), (Hop::Mirrored, "hub", State::Wrong, Cause::Refused));
+    assert_eq!(first(&trace), (Hop::Mirrored, "hub", HopState::Wrong, HopCause::Refused));
     let hop = trace.first().unwrap();
     assert!(hop.why.contains("403 Forbidden: no"), "{hop:#?}");
     let remedy = "grant patch on connectors.networking.datumapis.com to the user or ServiceAccount";
-    assert_eq!(hop.remedies, [format!("{remedy} at hub")]);
+    assert_eq!(hop.remedies, [format!("for hub: {remedy}")]);
 }
 
 #[test]
-fn a_write_that_fails_is_tried_again_and_no_refusal() {
+fn a_failed_write_is_pending_until_it_is_late() {
     let mut stage = settled();
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.fail(mirror.action.id);
-    assert_eq!(first(&trace(&stage)), (Hop::Mirrored, "hub", State::Pending, Cause::Failing));
+    assert_eq!(first(&trace(&stage)), (Hop::Mirrored, "hub", HopState::Pending, HopCause::Failing));
 }
 
 #[test]
@@ -143,42 +152,45 @@ fn another_writer_is_named() {
     let mut stage = settled();
     stage.hub(Some(&status(None)));
     let found = trace(&stage);
-    assert_eq!(first(&found).3, Cause::Contention);
-    let mut snapshot = snapshot(&stage, Source::State);
-    let writer = |manager: &str, at: u64| Writer {
-        manager: manager.to_owned(),
-        at_ms: UnixMillis(at),
-        of_field: true,
-    };
-    let place = ObjectKey::new(format!("ns-{UID}"), "lab");
-    let by = writer("replicator", START + 600_000);
-    snapshot.witness.refine(&"hub".into(), Kind::Connector, &place, by);
+    assert_eq!(first(&found).3, HopCause::Contention);
+    let mut snapshot = snapshot(&stage, SnapshotSource::State);
+    let (manager, at_ms) = ("replicator".to_owned(), UnixMillis(START + 600_000));
+    let writer = LastWriter { manager, at_ms, of_field: true };
+    let hub_key = ObjectKey::new(format!("ns-{UID}"), "lab");
+    snapshot.managed_fields.set_writer(&"hub".into(), Kind::Connector, &hub_key, writer);
     let trace = traced(&snapshot);
     let why = &trace.first().unwrap().why;
-    assert!(why.starts_with("replicator wrote networking.datumapis.com/upstream-status"), "{why}");
+    assert!(
+        why.starts_with("replicator overwrote networking.datumapis.com/upstream-status"),
+        "{why}"
+    );
 }
 
 #[test]
-fn a_carrier_that_does_not_carry_is_named_with_its_binding() {
+fn a_carrier_that_does_not_deliver_is_named_with_its_resourcebinding() {
     let mut stage = settled();
     let offline = status(None);
     stage.upstream(Some(&offline));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.hub(Some(&offline));
-    stage.land(&mirror);
-    assert_eq!(first(&trace(&stage)), (Hop::Arrived, "edge", State::Pending, Cause::NotCarried));
+    stage.succeed(&mirror);
+    assert_eq!(
+        first(&trace(&stage)),
+        (Hop::Arrived, "edge", HopState::Pending, HopCause::NotCarried)
+    );
     stage.pass_to(611_000);
-    let nudge = stage.one();
-    stage.land(&nudge);
+    let nudge = stage.only_action();
+    stage.succeed(&nudge);
     let trace = trace(&stage);
-    assert_eq!(first(&trace), (Hop::Arrived, "edge", State::Wrong, Cause::NotCarried));
+    assert_eq!(first(&trace), (Hop::Arrived, "edge", HopState::Wrong, HopCause::NotCarried));
     let hop = trace.first().unwrap();
     assert!(hop.why.contains("(offline)") && hop.why.contains("nudged once"), "{}", hop.why);
-    assert!(hop.remedies[0].contains("describe resourcebinding lab-connector"), "{hop:#?}");
+    let command = format!("kubectl -n ns-{UID} describe resourcebinding lab-connector");
+    assert_eq!(hop.remedies[0].lines().nth(1), Some(&*command), "a command has its own line");
 }
 
 #[test]
-fn what_is_out_of_sight_is_unknown_with_the_error_and_a_remedy() {
+fn a_hop_whose_watch_is_not_live_is_unknown_with_the_error_and_a_remedy() {
     for (cluster, kind, hop) in [
         ("up", "Connector", Hop::Upstream),
         ("hub", "Connector", Hop::Mirrored),
@@ -188,15 +200,20 @@ fn what_is_out_of_sight_is_unknown_with_the_error_and_a_remedy() {
     ] {
         let mut stage = settled();
         stage.lost(cluster, kind);
-        let mut snapshot = snapshot(&stage, Source::State);
-        assert_eq!(first(&traced(&snapshot)), (hop, cluster, State::Unknown, Cause::Unseen));
+        let mut snapshot = snapshot(&stage, SnapshotSource::State);
+        assert_eq!(
+            first(&traced(&snapshot)),
+            (hop, cluster, HopState::Unknown, HopCause::WatchNotLive)
+        );
         let kind = Kind::parse(kind).unwrap();
         let error = "403 Forbidden: may not".to_owned();
-        snapshot.view.tell_errors([(cluster.into(), kind, error)]);
+        snapshot.view.tell_errors([(cluster.into(), kind, error.into())]);
         let trace = traced(&snapshot);
         let hop = trace.first().unwrap();
-        assert!(hop.why.ends_with(": 403 Forbidden: may not"), "{}", hop.why);
-        assert!(hop.remedies[0].starts_with("grant list and watch on "), "{hop:#?}");
+        assert!(hop.why.starts_with("not allowed to list "), "{}", hop.why);
+        assert!(hop.why.ends_with(" (403 Forbidden: may not)"), "{}", hop.why);
+        let remedy = format!("for {cluster}: grant list and watch on ");
+        assert!(hop.remedies[0].starts_with(&remedy), "{hop:#?}");
     }
 }
 
@@ -207,69 +224,84 @@ fn a_touch_that_is_refused_or_late_is_the_gateways_hop() {
     for step in [Stage::upstream, Stage::hub, Stage::edge] {
         step(&mut stage, Some(&offline));
     }
-    stage.decided();
-    assert_eq!(first(&trace(&stage)), (Hop::Touched, "edge", State::Pending, Cause::UnderWay));
+    stage.actions();
+    assert_eq!(
+        first(&trace(&stage)),
+        (Hop::Touched, "edge", HopState::Pending, HopCause::WriteInFlight)
+    );
     stage.pass_to(600_100);
-    let touch = stage.one();
+    let touch = stage.only_action();
     stage.finish(&touch, Outcome::Refused { error: "403 Forbidden: no".into() });
     let found = trace(&stage);
-    assert_eq!(first(&found), (Hop::Touched, "edge", State::Wrong, Cause::Refused));
+    assert_eq!(first(&found), (Hop::Touched, "edge", HopState::Wrong, HopCause::Refused));
     let hop = found.first().unwrap();
     assert_eq!(hop.object.as_ref().unwrap().name, "app");
-    assert!(hop.remedies[0].starts_with("grant patch on gateways."), "{hop:#?}");
+    assert!(hop.remedies[0].starts_with("for edge: grant patch on gateways."), "{hop:#?}");
     assert_eq!(hop.expected, "announces offline");
-    let Found(by_gateway) = gateway(
-        &snapshot(&stage, Source::State),
-        &ObjectKey::new(format!("ns-{UID}"), "app"),
-        None,
-    )
-    .unwrap();
-    assert_eq!(first(&by_gateway[0]), (Hop::Touched, "edge", State::Wrong, Cause::Refused));
+    let app = ObjectKey::new(format!("ns-{UID}"), "app");
+    let snapshot = snapshot(&stage, SnapshotSource::State);
+    let by_gateway = trace_gateway(&snapshot, &app, None).unwrap();
+    assert_eq!(first(&by_gateway[0]), (Hop::Touched, "edge", HopState::Wrong, HopCause::Refused));
 }
 
 #[test]
-fn a_connector_that_no_proxy_references_is_told_and_is_not_stuck() {
+fn a_connector_that_no_proxy_references_is_traced_but_not_stuck() {
     let mut stage = settled();
     stage.proxy(&[]);
-    let snapshot = snapshot(&stage, Source::State);
+    let snapshot = snapshot(&stage, SnapshotSource::State);
     let trace = traced(&snapshot);
-    assert_eq!(first(&trace), (Hop::Touched, "edge", State::Wrong, Cause::NotReferenced));
-    let rows = table(&snapshot);
-    assert_eq!((rows[0].state, rows[0].stuck.is_none()), (State::Ok, true));
+    assert_eq!(first(&trace), (Hop::Touched, "edge", HopState::Wrong, HopCause::NotReferenced));
+    let rows = status_rows(&snapshot);
+    assert_eq!((rows[0].state, rows[0].stuck.is_none()), (HopState::Ok, true));
     let app = ObjectKey::new(format!("ns-{UID}"), "app");
-    let Found(by_gateway) = gateway(&snapshot, &app, None).unwrap();
-    assert_eq!(first(&by_gateway[0]), (Hop::Touched, "edge", State::Wrong, Cause::NotReferenced));
-    // A connector that is only referenced.
+    let by_gateway = trace_gateway(&snapshot, &app, None).unwrap();
+    assert_eq!(
+        first(&by_gateway[0]),
+        (Hop::Touched, "edge", HopState::Wrong, HopCause::NotReferenced)
+    );
+    // A connector that is referenced and does not exist.
     stage.proxy(&["ghost"]);
     let snapshot = Snapshot { view: stage.machine.view(), ..snapshot };
-    let Found(by_gateway) = gateway(&snapshot, &app, None).unwrap();
-    assert_eq!(first(&by_gateway[0]), (Hop::Arrived, "edge", State::Wrong, Cause::NoConnector));
+    let by_gateway = trace_gateway(&snapshot, &app, None).unwrap();
+    assert_eq!(
+        first(&by_gateway[0]),
+        (Hop::Arrived, "edge", HopState::Wrong, HopCause::NoConnector)
+    );
     assert_eq!(by_gateway[0].hops[0].object.as_ref().unwrap().name, "ghost");
 }
 
 #[test]
-fn a_connector_without_replica_or_copy_is_the_replicators_or_the_carriers_matter() {
+fn a_connector_missing_at_hub_or_edge_is_the_replicators_or_the_carriers_work() {
     let mut stage = Stage::new(Settings::default());
     let online = status(Some("n1"));
     stage.pass_to(1);
     stage.upstream(Some(&online));
-    assert_eq!(first(&trace(&stage)), (Hop::Mirrored, "hub", State::Pending, Cause::Unreplicated));
+    assert_eq!(
+        first(&trace(&stage)),
+        (Hop::Mirrored, "hub", HopState::Pending, HopCause::Unreplicated)
+    );
     stage.pass_to(60_000);
     let lone = trace(&stage);
-    assert_eq!(first(&lone), (Hop::Mirrored, "hub", State::Wrong, Cause::Unreplicated));
+    assert_eq!(first(&lone), (Hop::Mirrored, "hub", HopState::Wrong, HopCause::Unreplicated));
     assert!(lone.first().unwrap().remedies[0].contains("replicator"));
     stage.hub(Some(&online));
-    assert_eq!(first(&trace(&stage)), (Hop::Arrived, "edge", State::Wrong, Cause::NoCopy));
+    assert_eq!(
+        first(&trace(&stage)),
+        (Hop::Arrived, "edge", HopState::Wrong, HopCause::NoEdgeConnector)
+    );
     stage.edge(Some(&online));
     stage.proxy(&["lab"]);
-    assert_eq!(first(&trace(&stage)), (Hop::Touched, "edge", State::Wrong, Cause::NoGateway));
+    assert_eq!(first(&trace(&stage)), (Hop::Touched, "edge", HopState::Wrong, HopCause::NoGateway));
 }
 
 #[test]
-fn an_upstream_that_is_not_configured_is_unknown_and_one_that_is_gone_is_offline() {
+fn a_connector_of_an_unconfigured_upstream_is_unknown_and_a_deleted_one_is_offline() {
     let mut stage = settled();
-    stage.tell(Happened::ClusterRemoved { cluster: "up".into() });
-    assert_eq!(first(&trace(&stage)), (Hop::Upstream, "up", State::Unknown, Cause::NotConfigured));
+    stage.event(EventKind::ClusterRemoved { cluster: "up".into() });
+    assert_eq!(
+        first(&trace(&stage)),
+        (Hop::Upstream, "up", HopState::Unknown, HopCause::UpstreamNotConfigured)
+    );
     let mut stage = settled();
     let gone = r#"{"kind":"Connector","metadata":{"namespace":"default","name":"lab","uid":"u-up","resourceVersion":"99"}}"#;
     stage.deleted("up", gone);
@@ -278,13 +310,13 @@ fn an_upstream_that_is_not_configured_is_unknown_and_one_that_is_gone_is_offline
     stage.edge(None);
     stage.settle_to(800_000);
     let trace = trace(&stage);
-    assert_eq!(trace.state, State::Ok, "{trace:#?}");
+    assert_eq!(trace.state, HopState::Ok, "{trace:#?}");
     assert_eq!(trace.hops[0].says, None);
-    assert!(trace.notes[0].contains("there is no Connector default/lab in up"), "{trace:#?}");
+    assert!(trace.notes[0].contains("up has no Connector default/lab"), "{trace:#?}");
 }
 
 #[test]
-fn what_is_offline_at_its_source_is_stuck_nowhere_and_says_why() {
+fn a_connector_that_is_offline_upstream_is_not_stuck_and_says_why() {
     let mut stage = settled();
     let offline = r#"{"conditions":[{"type":"Ready","status":"False","reason":"ConnectorNotReady","message":"Connector lease has expired."}]}"#;
     for step in [Stage::upstream, Stage::hub, Stage::edge] {
@@ -292,31 +324,32 @@ fn what_is_offline_at_its_source_is_stuck_nowhere_and_says_why() {
     }
     stage.settle_to(700_000);
     let trace = trace(&stage);
-    assert_eq!(trace.state, State::Ok);
+    assert_eq!(trace.state, HopState::Ok);
     let note = &trace.notes[0];
-    assert!(note.contains("ConnectorNotReady: Connector lease has expired."), "{note}");
+    assert!(note.contains("(ConnectorNotReady: Connector lease has expired)"), "{note}");
 }
 
 #[test]
-fn without_a_hub_in_sight_the_edge_is_judged_by_itself() {
+fn without_a_hub_the_edge_is_judged_by_itself() {
     let mut stage = settled();
     for cluster in ["up", "hub"] {
-        stage.tell(Happened::ClusterRemoved { cluster: cluster.into() });
+        stage.event(EventKind::ClusterRemoved { cluster: cluster.into() });
     }
-    let place = ObjectKey::new(format!("ns-{UID}"), "lab");
-    let Found(traces) = connector(&snapshot(&stage, Source::State), &place, None).unwrap();
-    assert_eq!(states(&traces[0]), [(Hop::Arrived, State::Ok), (Hop::Touched, State::Ok)]);
+    let hub_key = ObjectKey::new(format!("ns-{UID}"), "lab");
+    let snapshot = snapshot(&stage, SnapshotSource::State);
+    let traces = trace_connector(&snapshot, &hub_key, None).unwrap();
+    assert_eq!(states(&traces[0]), [(Hop::Arrived, HopState::Ok), (Hop::Touched, HopState::Ok)]);
     assert!(traces[0].notes[0].starts_with("no hub is configured here"));
 }
 
-/// A look that has just begun saw nothing change: the times of the writes tell what is late.
+/// A live trace saw no change happen, so the times of the last writes decide what is late.
 #[test]
-fn a_fresh_look_judges_by_the_times_of_the_writes() {
+fn a_live_trace_judges_lateness_by_the_times_of_writes() {
     let mut stage = settled();
-    stage.tell(Happened::LeadershipLost);
+    stage.event(EventKind::LeadershipLost);
     stage.upstream(Some(&status(None)));
     let at = |written: u64| {
-        let mut snapshot = snapshot(&stage, Source::Live);
+        let mut snapshot = snapshot(&stage, SnapshotSource::Live);
         let view = &mut snapshot.view;
         for cluster in &mut view.clusters {
             cluster
@@ -325,14 +358,17 @@ fn a_fresh_look_judges_by_the_times_of_the_writes() {
                 .for_each(|since| *since = UnixMillis(START + 600_000));
         }
         view.connectors[0].stalls.clear();
-        snapshot.late = Some(StallSettings::default());
+        snapshot.stall_limits = Some(StallSettings::default());
         let (manager, of_field) = ("agent".to_owned(), true);
         let at_ms = UnixMillis(START + written);
-        let by = Writer { manager, at_ms, of_field };
-        snapshot.witness.refine(&"up".into(), Kind::Connector, &lab(), by);
+        let writer = LastWriter { manager, at_ms, of_field };
+        snapshot.managed_fields.set_writer(&"up".into(), Kind::Connector, &lab(), writer);
         traced(&snapshot)
     };
-    assert_eq!(first(&at(598_000)), (Hop::Mirrored, "hub", State::Pending, Cause::NotWritten));
-    assert_eq!(first(&at(500_000)), (Hop::Mirrored, "hub", State::Wrong, Cause::NotWritten));
+    assert_eq!(
+        first(&at(598_000)),
+        (Hop::Mirrored, "hub", HopState::Pending, HopCause::NotWritten)
+    );
+    assert_eq!(first(&at(500_000)), (Hop::Mirrored, "hub", HopState::Wrong, HopCause::NotWritten));
     assert_eq!(at(500_000).hops[0].since_ms, Some(UnixMillis(START + 500_000)));
 }

@@ -1,4 +1,5 @@
-//! Liveness and spelling answer as Go does: vectors that Go code wrote, and properties.
+//! Liveness, canonical JSON and Event correlation give the same answers as Go: vectors written by Go
+//! programs, and properties.
 
 use std::fs;
 
@@ -6,11 +7,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
-use throughline::core::liveness::{Liveness, decode, read};
-use throughline::core::spelling::{reduce, spell};
-use throughline::core::time::UnixMillis;
+use throughline::core::data::time::UnixMillis;
+use throughline::core::status::go_json::{canonical, reduce};
+use throughline::core::status::liveness::{Liveness, decode, read};
 use throughline::events::correlate::Correlator;
-use throughline::events::{Reference, Report, Sending, Severity};
+use throughline::events::{EventReport, EventWrite, ObjectReference, Severity};
 
 #[derive(Deserialize)]
 struct LivenessVector {
@@ -25,11 +26,11 @@ struct LivenessVector {
 struct SpellingVector {
     name: String,
     status: String,
-    /// Absent when Go refuses the status.
+    /// `None` when Go refuses the status.
     annotation: Option<String>,
 }
 
-/// Runs `check` over a file's vectors, at least `count` of them, and names those that fail.
+/// Runs `check` over the vectors of a file, which must be at least `count`, and lists the failures.
 fn run<T: for<'de> Deserialize<'de>>(
     file: &str,
     count: usize,
@@ -58,7 +59,7 @@ fn liveness(file: &str, count: usize) {
 
 fn spelling(file: &str, count: usize) {
     run(file, count, |v: SpellingVector| {
-        let (got, want) = (spell(&v.status), v.annotation);
+        let (got, want) = (canonical(&v.status), v.annotation);
         (got == want).then_some(()).ok_or(format!("{:?}: got {got:?}, want {want:?}", v.name))
     });
 }
@@ -74,12 +75,12 @@ fn liveness_as_go_decodes_it() {
 }
 
 #[test]
-fn spelling_as_the_platform_writes_it() {
+fn canonical_json_as_the_platform_writes_it() {
     spelling("platform-spelling.jsonl", 14);
 }
 
 #[test]
-fn spelling_as_go_encodes_it() {
+fn canonical_json_as_go_encodes_it() {
     spelling("spelling.jsonl", 40);
 }
 
@@ -95,7 +96,7 @@ fn depth_as_go_limits_it() {
     }
 }
 
-/// Some JSON value; the numbers and texts are those at which spellings part.
+/// Any JSON value, with the numbers and texts for which JSON writers differ.
 fn json() -> impl Strategy<Value = Value> {
     let text = prop_oneof!["[a-c]{0,2}", "\\PC{0,8}", "[<>&\u{2028}\u{2029}\"\\\\\u{1}\n]{0,4}"];
     let leaf = prop_oneof![
@@ -103,7 +104,7 @@ fn json() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        // `-0.0` is the one value that Go does not spell alike twice: first `-0`, then `0`.
+        // `-0.0` is the one value that a second pass changes: first to `-0`, then to `0`.
         any::<f64>().prop_map(|f| Value::from(f + 0.0)),
         (-30..30i32, any::<u16>()).prop_map(|(e, n)| Value::from(f64::from(n) * 10f64.powi(e))),
         text.clone().prop_map(Value::from),
@@ -118,7 +119,7 @@ fn json() -> impl Strategy<Value = Value> {
 }
 
 /// Writes a value with its keys in another order and white space between all tokens.
-fn respell(value: &Value, turn: usize, out: &mut String) {
+fn rewrite(value: &Value, turn: usize, out: &mut String) {
     let space = [" ", "\n", "\t\r", ""][turn % 4];
     match value {
         Value::Object(map) => {
@@ -130,7 +131,7 @@ fn respell(value: &Value, turn: usize, out: &mut String) {
             for (i, (key, value)) in entries.into_iter().enumerate() {
                 let comma = if i > 0 { "," } else { "" };
                 *out += &format!("{comma}{space}{}{space}:", Value::from(key.as_str()));
-                respell(value, turn + i + 1, out);
+                rewrite(value, turn + i + 1, out);
             }
             *out += &format!("{space}}}");
         }
@@ -138,7 +139,7 @@ fn respell(value: &Value, turn: usize, out: &mut String) {
             *out += &format!("{space}[");
             for (i, value) in list.iter().enumerate() {
                 out.push_str(if i > 0 { "," } else { "" });
-                respell(value, turn + i, out);
+                rewrite(value, turn + i, out);
             }
             *out += &format!("{space}]");
         }
@@ -179,22 +180,22 @@ fn status() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn spelling_twice_changes_nothing(value in json()) {
-        let once = spell(&value.to_string());
+    fn a_second_pass_changes_nothing(value in json()) {
+        let once = canonical(&value.to_string());
         prop_assert!(once.is_some());
-        prop_assert_eq!(once.as_deref().and_then(spell), once);
+        prop_assert_eq!(once.as_deref().and_then(canonical), once);
     }
 
     #[test]
-    fn spelling_ignores_white_space_and_the_order_of_keys(value in json(), turn in 0..1000usize) {
+    fn white_space_and_the_order_of_keys_do_not_matter(value in json(), turn in 0..1000usize) {
         let mut text = String::new();
-        respell(&value, turn, &mut text);
-        prop_assert_eq!(spell(&text), spell(&value.to_string()), "{}", text);
+        rewrite(&value, turn, &mut text);
+        prop_assert_eq!(canonical(&text), canonical(&value.to_string()), "{}", text);
     }
 
     #[test]
     fn arbitrary_text_never_panics(text in "\\PC*|[\\[\\]{}:,\"\\\\u0-9dD8cC.eE+-]{0,40}") {
-        let _ = (decode(&text), spell(&text), reduce(&text));
+        let _ = (decode(&text), canonical(&text), reduce(&text));
         let _ = decode(&format!(r#"{{"conditions":[{{"type":"{text}"}}]}}"#));
     }
 
@@ -203,23 +204,23 @@ proptest! {
         let text = status.to_string();
         let torn: String = text.chars().take(at.index(text.chars().count())).collect();
         prop_assert_eq!(decode(&torn), None, "{}", torn);
-        prop_assert_eq!(spell(&torn), None, "{}", torn);
+        prop_assert_eq!(canonical(&torn), None, "{}", torn);
         prop_assert_eq!(reduce(&torn), None, "{}", torn);
     }
 
     #[test]
-    fn liveness_survives_spelling_and_reduction(status in status(), turn in 0..1000usize) {
+    fn liveness_survives_canonical_form_and_reduction(status in status(), turn in 0..1000usize) {
         let mut text = String::new();
-        respell(&status, turn, &mut text);
+        rewrite(&status, turn, &mut text);
         let liveness = decode(&text);
-        prop_assert_eq!(spell(&text).and_then(|t| decode(&t)), liveness.clone(), "{}", text);
+        prop_assert_eq!(canonical(&text).and_then(|t| decode(&t)), liveness.clone(), "{}", text);
         if liveness.is_some() {
             prop_assert_eq!(reduce(&text).and_then(|t| decode(&t)), liveness, "{}", text);
         }
     }
 }
 
-/// An Event, and what client-go's own correlator made of it.
+/// An Event, and what client-go's correlator made of it.
 #[derive(Deserialize)]
 struct EventVector {
     at_ms: u64,
@@ -235,23 +236,23 @@ struct EventVector {
     first_ms: u64,
     #[serde(default)]
     says: String,
-    /// The line that brought the Event of that name.
+    /// The line that created the Event of that name.
     made: i64,
 }
 
 #[test]
-fn events_are_counted_combined_and_left_out_as_client_go_does() {
+fn events_are_counted_combined_and_dropped_as_in_client_go() {
     let state = std::cell::RefCell::new((Correlator::default(), Vec::<String>::new()));
     run("events.jsonl", 100, |v: EventVector| {
         let (correlator, names) = &mut *state.borrow_mut();
         let line = names.len();
-        let report = Report {
+        let report = EventReport {
             at: UnixMillis(v.at_ms),
-            about: Reference {
+            object: ObjectReference {
                 name: v.object,
-                // It says how the object was seen, not which one it is.
+                // Not part of the object's identity, so it must not matter.
                 resource_version: line.to_string(),
-                ..Reference::default()
+                ..ObjectReference::default()
             },
             severity: if v.r#type == "Normal" { Severity::Normal } else { Severity::Warning },
             reason: v.reason.leak(),
@@ -259,7 +260,7 @@ fn events_are_counted_combined_and_left_out_as_client_go_does() {
         };
         let sent = correlator.correlate(report, line as u64 + 1);
         names.push(sent.as_ref().map(|s| s.name.clone()).unwrap_or_default());
-        let made = |s: &Sending| names.iter().position(|name| *name == s.name).unwrap() as i64;
+        let made = |s: &EventWrite| names.iter().position(|name| *name == s.name).unwrap() as i64;
         let got = sent.map(|s| (made(&s), s.count, s.first_at.0, s.report.message));
         let want = (!v.skip).then_some((v.made, v.count, v.first_ms, v.says));
         (got == want).then_some(()).ok_or(format!("got {got:?}, want {want:?}"))

@@ -1,4 +1,4 @@
-//! What the machine says that it believes: one word for each connector, and the whole of it as JSON.
+//! The machine's view of its state: a phase for each connector, and all of it as JSON.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -7,13 +7,13 @@ mod stage;
 
 use serde_json::{Value, json};
 use stage::{START, Stage, UID, status};
-use throughline::core::event::{Happened, Outcome};
+use throughline::core::contract::event::{EventKind, Outcome};
+use throughline::core::contract::settings::{OrphanMode, Settings, TouchScope};
+use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
-use throughline::core::phase::Phase;
-use throughline::core::settings::{OrphanMode, Settings, TouchScope};
-use throughline::core::time::UnixMillis;
+use throughline::core::view::phase::Phase;
 
-/// The one connector's phase, by the view and by the count alike.
+/// The phase of the only connector. The view and the phase counts must agree on it.
 fn phase(stage: &Stage) -> Phase {
     let view = stage.machine.view();
     assert_eq!(view.phases, stage.machine.phases());
@@ -32,31 +32,31 @@ fn settled() -> Stage {
 }
 
 #[test]
-fn a_flip_goes_through_the_phases_in_their_order() {
+fn a_flip_passes_the_phases_in_order() {
     let mut stage = settled();
     assert_eq!(phase(&stage), Phase::Settled);
     let offline = status(None);
     stage.upstream(Some(&offline));
     assert_eq!(phase(&stage), Phase::Mirroring);
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.hub(Some(&offline));
-    stage.land(&mirror);
+    stage.succeed(&mirror);
     assert_eq!(phase(&stage), Phase::Carrying);
     stage.edge(Some(&offline));
     assert_eq!(phase(&stage), Phase::Touching);
     stage.pass_to(600_100);
-    let touch = stage.one();
-    assert_eq!(phase(&stage), Phase::Touching, "a write under way is not done");
-    stage.land(&touch);
+    let touch = stage.only_action();
+    assert_eq!(phase(&stage), Phase::Touching, "a write in flight is not done");
+    stage.succeed(&touch);
     assert_eq!(phase(&stage), Phase::Offline);
     stage.pass_to(605_100);
-    let confirmation = stage.one();
-    assert_eq!(phase(&stage), Phase::Offline, "to confirm is not to announce");
-    stage.land(&confirmation);
+    let confirmation = stage.only_action();
+    assert_eq!(phase(&stage), Phase::Offline, "a due confirmation does not count as touching");
+    stage.succeed(&confirmation);
 }
 
 #[test]
-fn a_change_that_changed_back_is_not_announced_by_the_same_words() {
+fn a_change_that_changed_back_is_announced_again() {
     let mut stage = settled();
     stage.edge(Some(&status(None)));
     stage.edge(Some(&status(Some("n1"))));
@@ -68,20 +68,20 @@ fn a_change_that_changed_back_is_not_announced_by_the_same_words() {
     let due = json!(START + 600_100);
     assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), due));
     stage.pass_to(600_100);
-    let touch = stage.one();
+    let touch = stage.only_action();
     assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), Value::Null));
-    stage.land(&touch);
+    stage.succeed(&touch);
     assert_eq!(phase(&stage), Phase::Settled);
 }
 
 #[test]
-fn a_gateway_that_comes_late_is_touched_though_no_connector_changed() {
+fn a_late_gateway_is_touched_although_no_connector_changed() {
     let mut stage = Stage::new(Settings::default());
     let online = status(Some("n1"));
     stage.upstream(Some(&online));
     assert_eq!(phase(&stage), Phase::Unreplicated);
     stage.hub(Some(&online));
-    assert_eq!(phase(&stage), Phase::Settled, "no edge has it, so nothing is missing");
+    assert_eq!(phase(&stage), Phase::Settled, "no edge has a copy, so nothing is missing");
     stage.edge(Some(&online));
     stage.proxy(&["lab"]);
     assert_eq!(phase(&stage), Phase::Settled, "a proxy without a Gateway is no error");
@@ -97,7 +97,7 @@ fn a_gateway_that_comes_late_is_touched_though_no_connector_changed() {
 fn a_stall_says_which_hop_and_why() {
     let mut stage = settled();
     stage.upstream(Some(&status(None)));
-    let mirror = stage.one();
+    let mirror = stage.only_action();
     stage.finish(&mirror, Outcome::Refused { error: "403 Forbidden".into() });
     stage.pass_to(605_000);
     assert_eq!(phase(&stage), Phase::Stalled);
@@ -117,7 +117,7 @@ fn a_stall_says_which_hop_and_why() {
 }
 
 #[test]
-fn what_is_not_seen_is_unknown_and_not_settled() {
+fn a_connector_behind_a_lost_watch_is_unknown_and_not_settled() {
     for (cluster, kind) in [("up", "Connector"), ("hub", "Connector"), ("edge", "Gateway")] {
         let mut stage = settled();
         stage.lost(cluster, kind);
@@ -132,11 +132,11 @@ fn what_is_not_seen_is_unknown_and_not_settled() {
     assert_eq!(phase(&stage), Phase::Settled, "nothing depends on that watch");
     // An upstream that is not configured.
     let mut stage = settled();
-    stage.tell(Happened::ClusterRemoved { cluster: "up".into() });
+    stage.event(EventKind::ClusterRemoved { cluster: "up".into() });
     assert_eq!(phase(&stage), Phase::Unknown);
     let upstream = &json(&stage.machine)["connectors"][0]["upstream"];
     assert_eq!((&upstream["name"], &upstream["exists"]), (&json!("lab"), &json!(false)));
-    // A source whose hub is out of sight may well have a replica there.
+    // If the hub's watch is lost, the upstream Connector may have a hub Connector there.
     let mut stage = Stage::new(Settings::default());
     stage.upstream(Some(&status(None)));
     assert_eq!(phase(&stage), Phase::Unreplicated);
@@ -145,16 +145,16 @@ fn what_is_not_seen_is_unknown_and_not_settled() {
 }
 
 #[test]
-fn an_edge_by_itself_has_phases_of_its_own() {
+fn an_edge_alone_has_phases() {
     let mut stage = settled();
     for cluster in ["up", "hub"] {
-        stage.tell(Happened::ClusterRemoved { cluster: cluster.into() });
+        stage.event(EventKind::ClusterRemoved { cluster: cluster.into() });
     }
     assert_eq!(phase(&stage), Phase::Settled);
     stage.edge(Some(&status(None)));
     assert_eq!(phase(&stage), Phase::Touching);
     stage.pass_to(605_100);
-    stage.decided();
+    stage.actions();
     assert_eq!(phase(&stage), Phase::Stalled);
     let connector = &json(&stage.machine)["connectors"][0];
     assert_eq!(connector["stalls"][0]["hop"], "touched");
@@ -163,7 +163,7 @@ fn an_edge_by_itself_has_phases_of_its_own() {
 }
 
 #[test]
-fn the_whole_of_it_is_as_documented_and_the_node_id_is_not_in_it() {
+fn the_view_is_as_documented_and_without_node_ids() {
     let stage = settled();
     let seen = json(&stage.machine);
     let node = seen["connectors"][0]["upstream"]["node"].clone();
@@ -216,7 +216,7 @@ fn the_whole_of_it_is_as_documented_and_the_node_id_is_not_in_it() {
 }
 
 #[test]
-fn connectors_are_sorted_by_name_and_not_by_when_they_came() {
+fn connectors_are_sorted_by_name() {
     let mut stage = Stage::new(Settings::default());
     for name in ["zeta", "alpha", "mid"] {
         let v = stage.version();
@@ -230,7 +230,7 @@ fn connectors_are_sorted_by_name_and_not_by_when_they_came() {
 }
 
 #[test]
-fn a_class_is_announced_on_one_gateway_for_all() {
+fn a_gateway_class_is_announced_on_one_gateway() {
     let mut settings = Settings::default();
     settings.touch.scope = TouchScope::GatewayClass;
     let mut stage = Stage::settled(settings);
@@ -266,34 +266,31 @@ fn orphans_are_listed_with_their_age() {
     );
 }
 
-/// One cluster with every role: sources and replicas are told apart by their namespaces.
+/// In one cluster with every role, the namespace tells upstream and hub Connectors apart.
 #[test]
-fn in_one_cluster_a_source_is_no_replica() {
+fn in_one_cluster_an_upstream_connector_is_not_a_hub_connector() {
     let mut stage = Stage::new(Settings::default());
     for cluster in ["up", "hub", "edge"] {
-        stage.tell(Happened::ClusterRemoved { cluster: cluster.into() });
+        stage.event(EventKind::ClusterRemoved { cluster: cluster.into() });
     }
     stage.now += 1;
-    use throughline::core::ids::Role::{Downstream, Edge, Upstream};
-    stage.tell(Happened::ClusterAdded {
-        cluster: "up".into(),
-        roles: vec![Upstream, Downstream, Edge],
-    });
-    let replica_ns = format!(
+    use throughline::core::data::ids::Role::{Edge, Hub, Upstream};
+    stage.event(EventKind::ClusterAdded { cluster: "up".into(), roles: vec![Upstream, Hub, Edge] });
+    let hub_namespace = format!(
         r#"{{"kind":"Namespace","metadata":{{"name":"ns-{UID}","uid":"u-ns","resourceVersion":"1","labels":{{"meta.datumapis.com/upstream-namespace":"default"}}}}}}"#
     );
-    stage.list("up", "Namespace", &[&stage::namespace(UID), &replica_ns]);
+    stage.list("up", "Namespace", &[&stage::namespace(UID), &hub_namespace]);
     for kind in ["Connector", "Gateway", "HTTPRoute", "HTTPProxy"] {
         stage.list("up", kind, &[]);
     }
     stage.upstream(Some(&status(Some("n1"))));
     assert_eq!(phase(&stage), Phase::Unreplicated);
-    let replica = stage.replica("u-hub", None);
-    stage.applied("up", &replica);
+    let hub_connector = stage.connector_copy("u-hub", None);
+    stage.applied("up", &hub_connector);
     assert_eq!(phase(&stage), Phase::Mirroring);
     stage.pass_to(10);
-    let mirror = stage.one();
-    stage.land(&mirror);
+    let mirror = stage.only_action();
+    stage.succeed(&mirror);
     assert_eq!(phase(&stage), Phase::Settled);
     assert_eq!(stage.machine.view().at_ms, UnixMillis(START + 10));
 }

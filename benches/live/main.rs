@@ -1,8 +1,8 @@
-//! The numbers of a live run, on real API servers: `make bench-live`.
+//! Measures a live run on real API servers: `make bench-live`.
 //!
-//! Each rate is driven twice over the same fleet: once with throughline between source and sink,
-//! once with the *floor*, a plain watch on the source and a plain patch of the sink that knows
-//! nothing else. Latency is from the source's watch event to the sink's, both seen by this process.
+//! Each rate runs twice over the same fleet: with throughline, and with the *floor*, a plain watch
+//! upstream that patches the hub and does nothing else. The latency is the time from upstream's watch
+//! event to the hub's, both seen by this process.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, reason = "a bench may panic")]
 
@@ -16,8 +16,8 @@ mod starts;
 use std::time::Duration;
 
 use cluster::fleet::{Fleet, Mirrored, Spec};
+use cluster::testbed::{Testbed, Topology};
 use cluster::throughline::Setup;
-use cluster::world::{Topology, World};
 use serde_json::json;
 
 use crate::load::{Driven, drive};
@@ -27,42 +27,42 @@ const RATES: [(u32, u64); 3] = [(20, 20), (50, 20), (100, 120)];
 
 fn main() {
     let quick = std::env::var_os("QUICK").is_some();
-    // What to bench, e.g. `-- 1000 starts`; all of it when nothing is said.
+    // What to measure, such as `-- 1000 starts`; everything by default.
     let args: Vec<_> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let asked = |what: &str| args.is_empty() || args.iter().any(|a| a == what);
+    let is_selected = |what: &str| args.is_empty() || args.iter().any(|a| a == what);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let sizes: &[usize] = if quick { &[200] } else { &[1_000, 5_000] };
     runtime.block_on(async {
-        println!("mirror: the source's watch event to the sink's, in ms; requests per change");
+        println!("mirror: from upstream's watch event to the hub's, in ms; requests per change");
         println!(
             "connectors  rate/s  for   floor median  p99    median  p99     ratio median  p99   \
              behind  CPU    resident  requests"
         );
         for &connectors in sizes {
-            if asked(&connectors.to_string()) {
+            if is_selected(&connectors.to_string()) {
                 rates(connectors, quick).await;
             }
         }
-        if asked("starts") {
+        if is_selected("starts") {
             starts::bench(if quick { 200 } else { 5_000 }).await;
         }
     });
 }
 
 async fn rates(connectors: usize, quick: bool) {
-    let world = bench_world().await;
+    let testbed = bench_testbed().await;
     let spec = Spec { gateways: 0, mirrored: Mirrored::Fresh, ..Spec::of(connectors) };
-    let fleet = Fleet::seed(&world, spec).await;
+    let fleet = Fleet::seed(&testbed, spec).await;
     for (rate, seconds) in RATES {
         let seconds = if quick { 5 } else { seconds };
         let floor = floor::Floor::start(&fleet);
         let plain = drive(&fleet, rate, seconds.min(30)).await;
         drop(floor);
-        let throughline = Setup::of(&world).set(&quiet_config()).ready().await;
+        let throughline = Setup::of(&testbed).set(&bench_config()).ready().await;
         let pid = throughline.pid();
-        let (cpu, requests) = (proc::cpu(pid), requests(&throughline).await);
+        let (cpu, requests) = (proc::cpu_seconds(pid), requests(&throughline).await);
         let driven = drive(&fleet, rate, seconds).await;
-        let cpu = (proc::cpu(pid) - cpu) / driven.took.as_secs_f64();
+        let cpu = (proc::cpu_seconds(pid) - cpu) / driven.took.as_secs_f64();
         let after = self::requests(&throughline).await;
         let resident = proc::resident_mb(pid);
         let verbs: Vec<_> = after
@@ -77,17 +77,17 @@ async fn rates(connectors: usize, quick: bool) {
     }
 }
 
-/// Two clusters; throughline goes straight to them.
-async fn bench_world() -> World {
-    let mut world = World::start(Topology::Two).await;
-    for cluster in &mut world.clusters {
+/// Two clusters, which throughline reaches without proxies.
+async fn bench_testbed() -> Testbed {
+    let mut testbed = Testbed::start(Topology::Two).await;
+    for cluster in &mut testbed.clusters {
         cluster.is_direct = true;
     }
-    world
+    testbed
 }
 
-/// As it ships, but for lines that nobody reads here.
-fn quiet_config() -> serde_json::Value {
+/// The defaults, with fewer log lines.
+fn bench_config() -> serde_json::Value {
     json!({ "log": { "level": "warn,throughline::run=info" } })
 }
 
@@ -115,7 +115,7 @@ fn row(
     );
 }
 
-/// Requests so far that are no watch's, by verb, as throughline counts them.
+/// Requests so far except watches, by verb, as throughline counts them.
 async fn requests(
     throughline: &cluster::throughline::Throughline,
 ) -> std::collections::BTreeMap<String, f64> {

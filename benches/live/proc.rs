@@ -1,4 +1,4 @@
-//! What the kernel says of a process.
+//! Memory and CPU time of a process, from `/proc`.
 
 use std::fs;
 
@@ -10,13 +10,13 @@ pub(crate) fn resident_mb(pid: u32) -> f64 {
     kib * 1024.0 / 1e6
 }
 
-/// CPU seconds so far, in user and kernel mode.
-pub(crate) fn cpu(pid: u32) -> f64 {
-    /// `CLK_TCK` on every Linux that there is.
-    const TICKS_A_SECOND: f64 = 100.0;
+/// CPU time so far, in user and kernel mode.
+pub(crate) fn cpu_seconds(pid: u32) -> f64 {
+    /// `CLK_TCK`, which is 100 on all common Linux platforms.
+    const TICKS_PER_SECOND: f64 = 100.0;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, rest) = stat.rsplit_once(')').unwrap();
     let fields: Vec<_> = rest.split_whitespace().collect();
     let ticks: f64 = fields[11..13].iter().map(|f| f.parse::<f64>().unwrap()).sum();
-    ticks / TICKS_A_SECOND
+    ticks / TICKS_PER_SECOND
 }

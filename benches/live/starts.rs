@@ -1,4 +1,4 @@
-//! Starts on fleets that are settled, all stale, or a little stale; and rest.
+//! Starts on fleets that are settled, completely stale or slightly stale, and the cost of being idle.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::objects::{UPSTREAM_STATUS, annotation};
 use crate::cluster::oracle;
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, PROXIES};
+use crate::cluster::testbed::Testbed;
 use crate::cluster::throughline::{Setup, Throughline};
-use crate::cluster::world::World;
-use crate::{bench_world, proc, quiet_config, requests};
+use crate::{bench_config, bench_testbed, proc, requests};
 
-async fn start(world: &World) -> Throughline {
-    Setup::of(world).set(&quiet_config()).start().await
+async fn start(testbed: &Testbed) -> Throughline {
+    Setup::of(testbed).set(&bench_config()).start().await
 }
 
 /// Patches so far.
@@ -23,16 +23,16 @@ async fn patches(throughline: &Throughline) -> f64 {
 }
 
 pub(crate) async fn bench(connectors: usize) {
-    let world = bench_world().await;
+    let testbed = bench_testbed().await;
     let spec = Spec { mirrored: Mirrored::Stale(connectors), ..Spec::of(connectors) };
-    let fleet = Fleet::seed(&world, spec).await;
+    let fleet = Fleet::seed(&testbed, spec).await;
 
     println!("\nstarts, {connectors} connectors with a proxy and a gateway each");
     let began = Instant::now();
-    let throughline = start(&world).await;
+    let throughline = start(&testbed).await;
     let repaired = until(&throughline, &fleet, began, connectors as f64).await;
     println!("{connectors} stale annotations repaired in {:.1} s", repaired.as_secs_f64());
-    oracle::converges_within(&world, Duration::from_secs(300)).await;
+    oracle::converges_within(&testbed, Duration::from_secs(300)).await;
     let peak = proc::resident_mb(throughline.pid());
     throughline.stop().await;
 
@@ -47,15 +47,15 @@ pub(crate) async fn bench(connectors: usize) {
     }
     let listing = began.elapsed();
     let began = Instant::now();
-    let throughline = start(&world).await;
+    let throughline = start(&testbed).await;
     throughline.wait_ready().await;
     let ready = began.elapsed();
-    let cpu = proc::cpu(throughline.pid());
+    let cpu = proc::cpu_seconds(throughline.pid());
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let rest = proc::cpu(throughline.pid()) - cpu;
+    let rest = proc::cpu_seconds(throughline.pid()) - cpu;
     let writes = patches(&throughline).await;
     println!(
-        "settled: ready after {:.2} s (listing the same one after the other: {:.2} s), {writes} \
+        "settled: ready after {:.2} s (listing the same kinds in sequence: {:.2} s), {writes} \
          writes in 30 s, {:.2} s CPU in those, {:.1} MB resident ({peak:.1} MB after the repair)",
         ready.as_secs_f64(),
         listing.as_secs_f64(),
@@ -65,14 +65,14 @@ pub(crate) async fn bench(connectors: usize) {
     let before = requests(&throughline).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let after = requests(&throughline).await;
-    let cpu = proc::cpu(throughline.pid());
-    println!("at rest for 60 s: requests {before:?} → {after:?}; {cpu:.2} s CPU since the start");
+    let cpu = proc::cpu_seconds(throughline.pid());
+    println!("idle for 60 s: requests {before:?} → {after:?}; {cpu:.2} s CPU since the start");
     throughline.stop().await;
 
     let few = 100.min(connectors);
     fleet.flip_all(0..few).await.unwrap();
     let began = Instant::now();
-    let throughline = start(&world).await;
+    let throughline = start(&testbed).await;
     let repaired = until(&throughline, &fleet, began, few as f64).await;
     let writes = patches(&throughline).await;
     println!(
@@ -82,7 +82,7 @@ pub(crate) async fn bench(connectors: usize) {
     throughline.stop().await;
 }
 
-/// Mirrors that landed so far.
+/// Applied mirrors so far.
 async fn mirrored(throughline: &Throughline) -> f64 {
     let is_mirror = |name: &str| {
         name.starts_with("throughline_actions_total{")
@@ -92,23 +92,23 @@ async fn mirrored(throughline: &Throughline) -> f64 {
     throughline.metrics().await.into_iter().filter(|(name, _)| is_mirror(name)).map(|m| m.1).sum()
 }
 
-/// Waits until `count` mirrors have landed; the hub must be right then. Lists of all objects while
-/// it works would take the time from the API servers.
+/// Waits until `count` mirrors are applied, and checks the hub then. To list all objects meanwhile would
+/// slow down the API servers.
 async fn until(throughline: &Throughline, fleet: &Fleet, began: Instant, count: f64) -> Duration {
     loop {
-        let (landed, took) = (mirrored(throughline).await, began.elapsed());
-        if landed >= count {
-            let right = right(fleet).await;
-            assert_eq!(right, fleet.spec.connectors, "right at the hub after {landed} mirrors");
+        let (applied, took) = (mirrored(throughline).await, began.elapsed());
+        if applied >= count {
+            let right = count_right(fleet).await;
+            assert_eq!(right, fleet.spec.connectors, "right at the hub after {applied} mirrors");
             return took;
         }
-        assert!(took < Duration::from_secs(120), "{landed} mirrors after two minutes");
+        assert!(took < Duration::from_secs(120), "{applied} mirrors after two minutes");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// How many of the hub's annotations mean what upstream says.
-async fn right(fleet: &Fleet) -> usize {
+/// The number of hub annotations that equal the upstream status.
+async fn count_right(fleet: &Fleet) -> usize {
     let hub = fleet.hub.items(CONNECTORS).await.unwrap();
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
     let hub: HashMap<_, _> = hub.iter().map(|object| (name(object), object)).collect();

@@ -1,9 +1,9 @@
-//! A fleet to measure with: connectors in three tiers, ten to a namespace, each with a proxy and
-//! a gateway of its own, statuses of about 1 KB.
+//! A fleet as lines of an event log: connectors in three tiers, ten in each namespace, each with its own
+//! proxy and gateway and a status of about 1 KB.
 
 use std::fmt::Write;
 
-/// `ns-<uid>` of the n-th upstream namespace.
+/// The uid of the n-th upstream namespace.
 pub(crate) fn uid(n: usize) -> String {
     format!("{n:08x}-9e1f-4d55-8b57-3a0f5c1d2e4b")
 }
@@ -60,7 +60,7 @@ pub(crate) fn source(n: usize, online: bool, version: usize) -> String {
     )
 }
 
-/// Its replica, at the hub (`tier` 2) or at an edge (3).
+/// The hub Connector (`tier` 2) or edge Connector (`tier` 3) made from it.
 pub(crate) fn replica(
     tier: usize,
     n: usize,
@@ -110,10 +110,10 @@ fn namespace(n: usize) -> String {
     )
 }
 
-/// The first line of every log here.
+/// The header of every log here.
 pub(crate) const HEADER: &str = r#"{"log":"throughline","version":1,"clusters":[{"name":"project-a","roles":["upstream"]},{"name":"hub","roles":["downstream"]},{"name":"edge-1","roles":["edge"]}]}"#;
 
-/// The first lists of a settled fleet, line by line.
+/// The initial lists of a settled fleet, line by line.
 pub(crate) fn settled(connectors: usize, at_ms: u64) -> impl Iterator<Item = String> {
     type Make = fn(usize) -> String;
     let namespaces = connectors.div_ceil(10);
@@ -139,8 +139,8 @@ pub(crate) fn settled(connectors: usize, at_ms: u64) -> impl Iterator<Item = Str
     })
 }
 
-/// The `i`-th of many changes, as it comes by in the three tiers: a flip or, every third time, a
-/// new address. Times are 100 ms and 600 ms apart, as platforms are.
+/// The `i`-th change, as events of the three tiers: a flip or, every third time, a new address. The hub
+/// follows after 100 ms and the edge after 600 ms, as on real platforms.
 pub(crate) fn change(connectors: usize, i: usize, at_ms: u64) -> [String; 3] {
     let (n, round) = (i.wrapping_mul(7919) % connectors, i / connectors);
     let (version, online) = (round + 2, !(round + n).is_multiple_of(3));

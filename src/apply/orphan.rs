@@ -1,74 +1,74 @@
-//! The delete of an orphan: everything that it stands on is asked for once more, live, and then the
-//! delete follows at once, with the uid and resourceVersion that were proved.
+//! Deletes an orphaned route. Everything that the decision is based on is read again from the API
+//! servers; the delete follows at once, with the uid and resourceVersion that were just read.
 //!
 //! ```text
-//! GET the route ─► GET the upstream namespace ─► GET each parent ─► may we still? ─► DELETE
+//! GET the route ─► GET the upstream namespace ─► GET each parent ─► still leader? ─► DELETE
 //!  the one that      200, with the uid that        404 about that
 //!  was judged, and   the route's namespace         very Gateway
 //!  still an orphan   is named after
 //! ```
 //!
-//! Whatever is answered otherwise is no proof, and the route stays. A 403, a 404 of the whole API, a
-//! time-out say nothing about a Gateway.
+//! Any other response proves nothing, and the route stays: a 403, a 404 of the whole API or a
+//! time-out says nothing about a Gateway.
 
-use crate::client::{CallError, Class, JSON, get, path};
+use std::collections::BTreeSet;
+
+use crate::client::{CallError, ErrorClass, JSON, get, path};
 use crate::clock::millis;
-use crate::core::action::{AbsentGateways, Action};
-use crate::core::event::Outcome;
-use crate::core::ids::Kind;
-use crate::core::objects::{Object, Wire};
-use crate::core::route::claim;
+use crate::core::contract::action::{AbsentGateways, Action};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::event::Outcome;
+use crate::core::data::ids::Kind;
+use crate::core::data::objects::{Object, WireObject};
+use crate::core::orphans::route::origin_of;
 
-use super::{Apply, METADATA_ONLY, delete, meta, object_path};
+use super::{Applier, METADATA_ONLY, delete, object_path, response_metadata};
 
-/// Why nothing was deleted.
-type Unproved = Outcome;
-
-impl Apply {
+impl Applier {
     pub(super) async fn delete(
         &self,
         action: &Action,
-        may: impl Fn() -> bool,
+        may_write: impl Fn() -> bool,
     ) -> Result<Outcome, CallError> {
         let cluster = self.cluster(&action.cluster)?;
         let Some(absent) = &action.precondition.absent else {
-            return Ok(conflict("the delete names no evidence"));
+            return Ok(conflict("the delete carries no evidence"));
         };
-        let answer = cluster.call(get(&object_path(action), JSON)?, self.timeout).await?;
-        let route = match route(action, absent, &answer) {
+        let response = cluster.call(get(&object_path(action), JSON)?, self.timeout).await?;
+        let route = match checked_route(action, absent, &response) {
             Ok(text) => text,
             Err(why) => return Ok(conflict(why)),
         };
-        if let Err(unproved) = self.prove(absent).await {
-            return Ok(unproved);
+        if let Err(outcome) = self.confirm_absence(absent).await {
+            return Ok(outcome);
         }
-        if !may() {
+        if !may_write() {
             return Ok(Outcome::Dropped);
         }
         match cluster.call(delete(action, self.timeout)?, self.timeout).await {
             Ok(_) => Ok(Outcome::Applied { resource_version: None, deleted: Some(route) }),
-            // It did not reach the API server, or the API server says that it did not do it.
+            // The request was not sent, or the API server says that it did not delete the route.
             Err(error @ CallError::NoClient(_)) => Err(error),
-            Err(error) if (400..500).contains(&error.code()) => Err(error),
-            Err(error) => {
-                Ok(Outcome::Unanswered { error: error.to_string(), deleted: Some(route) })
-            }
+            Err(error) if error.code().is_some_and(|code| (400..500).contains(&code)) => Err(error),
+            Err(error) => Ok(Outcome::Unanswered { error: error.failure(), deleted: Some(route) }),
         }
     }
 
-    /// Asks upstream for the namespace and for each Gateway.
-    async fn prove(&self, absent: &AbsentGateways) -> Result<(), Unproved> {
+    /// Reads the upstream namespace and each Gateway. The error is the outcome of the delete.
+    async fn confirm_absence(&self, absent: &AbsentGateways) -> Result<(), Outcome> {
         let AbsentGateways { cluster: name, namespace, namespace_uid, names } = absent;
         let failed =
-            |error: CallError| Outcome::Failed { error: error.to_string(), retry_after_ms: None };
+            |error: CallError| Outcome::Failed { error: error.failure(), retry_after_ms: None };
         let cluster = self.cluster(name).map_err(failed)?;
         let at = format!("Namespace {namespace} in {name}");
         let uri = format!("{}/{namespace}", path(Kind::Namespace, None));
         let found = cluster.call(get(&uri, METADATA_ONLY).map_err(failed)?, self.timeout).await;
-        let found = found.map_err(|error| unproved(&at, &error))?;
-        let uid = meta(&found).uid;
+        let found = found.map_err(|error| inconclusive(&at, &error))?;
+        let uid = response_metadata(&found).uid;
         if uid.is_none() || uid != *namespace_uid || names.is_empty() {
-            return Err(conflict(format!("{at} is another one than the route's labels mean")));
+            return Err(conflict(format!(
+                "{at} is not the namespace that the route was copied from"
+            )));
         }
         for gateway in names {
             let at = format!("Gateway {namespace}/{gateway} in {name}");
@@ -76,48 +76,52 @@ impl Apply {
             match cluster.call(get(&uri, METADATA_ONLY).map_err(failed)?, self.timeout).await {
                 Ok(_) => return Err(conflict(format!("{at} exists"))),
                 Err(error) if error.is_absence_of(Kind::Gateway, gateway) => {}
-                Err(error) => return Err(unproved(&at, &error)),
+                Err(error) => return Err(inconclusive(&at, &error)),
             }
         }
         Ok(())
     }
 }
 
-fn conflict(error: impl Into<String>) -> Outcome {
-    Outcome::Conflict { error: error.into() }
+fn conflict(text: impl Into<Box<str>>) -> Outcome {
+    Outcome::Conflict { error: RequestFailure::new(ErrorCause::Conflict, text) }
 }
 
-/// An answer that proves nothing: the delete waits, and is decided anew.
-fn unproved(at: &str, error: &CallError) -> Unproved {
-    let text = format!("whether {at} exists can't be told: {error}");
-    if error.class() == Class::Backoff {
-        return Outcome::Failed { error: text, retry_after_ms: error.retry_after().map(millis) };
+/// A response that proves nothing: nothing is deleted, and the machine decides again.
+fn inconclusive(at: &str, error: &CallError) -> Outcome {
+    let text = format!("cannot tell whether {at} exists: {error}");
+    let failure = RequestFailure::new(error.cause(), text);
+    if error.class() == ErrorClass::Backoff {
+        return Outcome::Failed { error: failure, retry_after_ms: error.retry_after().map(millis) };
     }
-    conflict(text)
+    Outcome::Conflict { error: failure }
 }
 
-/// The route's text, if it is the one that was judged and is still what it was judged to be.
-fn route(action: &Action, absent: &AbsentGateways, answer: &[u8]) -> Result<Box<str>, String> {
-    let unreadable = |error: &dyn std::fmt::Display| format!("the route can't be read: {error}");
-    let text = std::str::from_utf8(answer).map_err(|error| unreadable(&error))?;
-    let wire: Wire = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
+/// The route's JSON text, if it is still the route that was judged, with the same labels and
+/// parents. The error says what differs.
+fn checked_route(
+    action: &Action,
+    absent: &AbsentGateways,
+    response: &[u8],
+) -> Result<Box<str>, String> {
+    let unreadable = |error: &dyn std::fmt::Display| format!("cannot read the route: {error}");
+    let text = std::str::from_utf8(response).map_err(|error| unreadable(&error))?;
+    let wire: WireObject = serde_json::from_str(text).map_err(|error| unreadable(&error))?;
     let object: Object = wire.try_into().map_err(|error| unreadable(&error))?;
-    let must = &action.precondition;
-    let is_same = |must: &Option<String>, is: &str| must.as_deref().is_some_and(|must| must == is);
-    if !is_same(&must.uid, &object.meta.uid) {
-        return Err("the route is another one of that name".to_owned());
+    let required = &action.precondition;
+    if required.uid.as_deref() != Some(&object.meta.uid) {
+        return Err("another route has this name now".to_owned());
     }
-    if !is_same(&must.resource_version, &object.meta.resource_version) {
-        return Err("the route was changed meanwhile".to_owned());
+    if required.resource_version.as_deref() != Some(&object.meta.resource_version) {
+        return Err("the route has changed since it was judged".to_owned());
     }
-    let claim = claim(&object).map_err(|keep| format!("the route is kept: {keep}"))?;
-    let is_about = claim.cluster == absent.cluster.as_str()
-        && claim.namespace == absent.namespace
-        && claim.gateways.iter().eq(absent.names.iter().collect::<std::collections::BTreeSet<_>>());
-    if !is_about {
-        return Err(
-            "the route's labels or parents are others than those that were judged".to_owned()
-        );
+    let origin = origin_of(&object).map_err(|keep| format!("the route must stay: {keep}"))?;
+    let names: BTreeSet<_> = absent.names.iter().collect();
+    if origin.cluster != absent.cluster.as_str()
+        || origin.namespace != absent.namespace
+        || !origin.gateways.iter().eq(names)
+    {
+        return Err("the route's labels or parents are not those that were judged".to_owned());
     }
     Ok(text.trim_ascii().into())
 }

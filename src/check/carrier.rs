@@ -1,134 +1,132 @@
-//! What carries replicas from the hub to the edges: whether it is set up, and whether it carries.
+//! Checks the carrier between hub and edges: whether it is configured, and whether it delivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::ask::{Asked, Item};
-use super::cluster::Look;
-use super::election::unreached;
-use super::finding::{Group, and, some};
-use super::need::parts;
-use super::need::{
+use super::cluster::CheckedCluster;
+use super::election::not_reached;
+use super::finding::{FindingGroup, join_first, join_with_and};
+use super::permissions::{
     CLUSTER_PROPAGATION_POLICIES, CUSTOMIZATIONS, PROPAGATION_POLICIES, RESOURCE_BINDINGS, WORKS,
+    split_resource,
 };
+use super::probe_client::{ListItem, ProbeClient};
 use crate::client::{CallError, path};
-use crate::core::ids::{Kind, Role};
-use crate::core::objects::UPSTREAM_STATUS;
+use crate::core::data::ids::{Kind, Role};
+use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::report::count;
 
-/// What differs between hub and edge is looked at once more after this: it may be under way.
-const UNDER_WAY: Duration = Duration::from_secs(3);
+/// The pause between two comparisons of hub and edges: what differs in only one of them is being
+/// carried just then.
+const COMPARE_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
-/// Looks at what is between the hub and the edges.
-pub(super) async fn look(looks: &[Look]) -> Group {
-    let mut group = Group::new("carrier, hub to edges");
-    let hub = looks.iter().find(|look| look.has(Role::Downstream));
-    let edges: Vec<_> = looks.iter().filter(|look| look.has(Role::Edge)).collect();
+pub(super) async fn check(clusters: &[CheckedCluster]) -> FindingGroup {
+    let mut group = FindingGroup::new("carrier, hub to edges");
+    let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub));
+    let edges: Vec<_> = clusters.iter().filter(|cluster| cluster.has(Role::Edge)).collect();
     let (Some(hub), false) = (hub, edges.is_empty()) else {
-        group.passed("carrier", "this process sees one end only: nothing to compare");
+        group.passed("carrier", "no hub or no edge is configured here: nothing to compare");
         return group;
     };
     if hub.has(Role::Edge) && edges.len() == 1 {
-        group.passed("carrier", "hub and edge are one cluster: there is nothing to carry");
+        group.passed("carrier", "hub and edge are one cluster: nothing to carry");
         return group;
     }
-    let unseen: Vec<_> = std::iter::once(&hub).chain(&edges).filter(|l| !l.reached).collect();
     if hub.reached {
-        karmada(&mut group, &hub.asked).await;
+        check_karmada(&mut group, &hub.client).await;
     }
-    match unseen.first() {
-        Some(unseen) => {
-            group.skipped("arrival", "whether replicas arrive can't be told", unreached(unseen))
-        }
-        None => arrival(&mut group, hub, &edges).await,
+    match std::iter::once(&hub).chain(&edges).find(|cluster| !cluster.reached) {
+        Some(cluster) => group.skipped("arrival", DELIVERY_UNKNOWN, not_reached(cluster)),
+        None => check_delivery(&mut group, hub, &edges).await,
     }
     group
 }
 
-/// Lists a resource of Karmada's.
+const DELIVERY_UNKNOWN: &str = "not known whether Connectors reach the edges";
+
+/// Lists one of Karmada's resources; one that is not served has no objects.
 async fn list<T>(
-    asked: &Asked,
+    client: &ProbeClient,
     version: &str,
     resource: &str,
-    keep: impl Fn(Item) -> Option<T>,
+    map: impl Fn(ListItem) -> Option<T>,
 ) -> Result<Vec<T>, CallError> {
-    let (plural, group) = parts(resource);
-    match asked.list(format!("/apis/{group}/{version}/{plural}"), keep).await {
+    let (plural, group) = split_resource(resource);
+    match client.list(format!("/apis/{group}/{version}/{plural}"), map).await {
         Err(CallError::Status { code: 404, .. }) => Ok(Vec::new()),
         found => found,
     }
 }
 
-async fn karmada(group: &mut Group, hub: &Asked) {
-    let (plural, of) = parts(PROPAGATION_POLICIES);
-    match hub.serves(of, "v1alpha1", plural).await {
+async fn check_karmada(group: &mut FindingGroup, hub: &ProbeClient) {
+    let (plural, api_group) = split_resource(PROPAGATION_POLICIES);
+    match hub.is_served(api_group, "v1alpha1", plural).await {
         Ok(true) => {}
         Ok(false) => {
-            group.passed(
-                "karmada",
-                "no Karmada at the hub: something else carries, or nothing does",
-            );
+            group.passed("karmada", "no Karmada at the hub: another carrier is in use, or none");
             return;
         }
         Err(error) => {
-            group.skipped("karmada", "whether there is a Karmada can't be told", error.to_string());
+            group.skipped("karmada", "not known whether Karmada is installed", error.to_string());
             return;
         }
     }
-    let selects = |item: Item| selects(&item.spec, "Connector").then_some(());
-    let retains = |item: Item| retains_gateways(&item.spec).then_some(());
+    let selects = |item: ListItem| selects(&item.spec, "Connector").then_some(());
+    let retains = |item: ListItem| retains_gateways(&item.spec).then_some(());
     let found = tokio::try_join!(
         list(hub, "v1alpha1", PROPAGATION_POLICIES, selects),
         list(hub, "v1alpha1", CLUSTER_PROPAGATION_POLICIES, selects),
-        list(hub, "v1alpha2", RESOURCE_BINDINGS, stuck_binding),
-        list(hub, "v1alpha1", WORKS, stuck_work),
+        list(hub, "v1alpha2", RESOURCE_BINDINGS, failed_binding),
+        list(hub, "v1alpha1", WORKS, failed_work),
         list(hub, "v1alpha1", CUSTOMIZATIONS, retains),
     );
     match found {
-        Ok((some, wide, bindings, works, rules)) => {
-            policies(group, some.len() + wide.len());
-            stuck(group, "ResourceBinding", &bindings);
-            stuck(group, "Work", &works);
-            retention(group, rules.len());
+        Ok((namespaced, cluster_wide, bindings, works, retention_rules)) => {
+            report_policies(group, namespaced.len() + cluster_wide.len());
+            report_failed(group, "ResourceBinding", &bindings);
+            report_failed(group, "Work", &works);
+            report_retention(group, retention_rules.len());
         }
         Err(error) => {
             let detail = format!(
-                "{error}; whoever runs this check needs list on Karmada's policies, bindings, works \
-                 and customizations, a live run does not"
+                "{error}; this check needs list on Karmada's policies, bindings, works and \
+                 customizations; a live run does not"
             );
-            group.skipped("karmada", "Karmada is there, and can't be looked at", detail);
+            group.skipped("karmada", "Karmada is installed, and we may not read it", detail);
         }
     }
 }
 
-fn policies(group: &mut Group, found: usize) {
-    if found == 0 {
+fn report_policies(group: &mut FindingGroup, policies: usize) {
+    if policies == 0 {
         group.warned(
             "karmada",
             "no PropagationPolicy selects Connectors",
-            "looked through PropagationPolicies and ClusterPropagationPolicies at the hub",
-            "let one select Connector of networking.datumapis.com/v1alpha1, with the edges as its \
-             placement: without one Karmada carries none of them",
+            "searched the hub's PropagationPolicies and ClusterPropagationPolicies",
+            "create a policy that selects Connector of networking.datumapis.com/v1alpha1 and places \
+             it on the edges; without one Karmada carries no Connector",
         );
         return;
     }
-    let policies = if found == 1 { "1 policy".to_owned() } else { format!("{found} policies") };
+    let policies =
+        if policies == 1 { "1 policy".to_owned() } else { format!("{policies} policies") };
     group.passed("karmada", format!("Karmada, with {policies} for Connectors"));
 }
 
-fn retention(group: &mut Group, rules: usize) {
+fn report_retention(group: &mut FindingGroup, rules: usize) {
     if rules > 0 {
-        group.passed("retention", "a retention rule for Gateways is there");
+        group.passed("retention", "has a retention rule for Gateways");
         return;
     }
     group.warned(
         "retention",
-        "no rule retains annotations that are written to Gateways at the edge",
-        "looked for a ResourceInterpreterCustomization with a retention for Gateway",
-        "where Karmada carries the Gateways, too, it now and then puts an older trigger back: \
-         install the retention rule of deploy/",
+        "no retention rule protects the triggers that throughline writes to Gateways",
+        "searched for a ResourceInterpreterCustomization with a retention for Gateway",
+        "if Karmada carries the Gateways as well, it sometimes restores an older trigger; install \
+         the retention rule at the hub:\n\
+         kubectl apply -f deploy/karmada/retain-trigger.yaml",
     );
 }
 
@@ -141,8 +139,8 @@ fn retains_gateways(rule: &Value) -> bool {
     rule["target"]["kind"] == "Gateway" && !rule["customizations"]["retention"].is_null()
 }
 
-/// What a condition says against an object; `None` where nothing.
-fn against(status: &Value, condition: &str) -> Option<String> {
+/// Reason and message of a condition that is False; `None` where it is not.
+fn failed_condition(status: &Value, condition: &str) -> Option<String> {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let found =
         conditions.into_iter().find(|c| c["type"] == condition && c["status"] == "False")?;
@@ -150,163 +148,166 @@ fn against(status: &Value, condition: &str) -> Option<String> {
     Some(format!("{} {}", text("reason"), text("message")).trim().to_owned())
 }
 
-fn stuck_binding(item: Item) -> Option<(String, String)> {
+fn failed_binding(item: ListItem) -> Option<(String, String)> {
     (item.spec["resource"]["kind"] == "Connector").then_some(())?;
-    let why =
-        against(&item.status, "Scheduled").or_else(|| against(&item.status, "FullyApplied"))?;
+    let why = failed_condition(&item.status, "Scheduled")
+        .or_else(|| failed_condition(&item.status, "FullyApplied"))?;
     Some((item.metadata.key(), why))
 }
 
-fn stuck_work(item: Item) -> Option<(String, String)> {
+fn failed_work(item: ListItem) -> Option<(String, String)> {
     let manifests = item.spec["workload"]["manifests"].as_array();
     manifests.into_iter().flatten().any(|m| m["kind"] == "Connector").then_some(())?;
-    Some((item.metadata.key(), against(&item.status, "Applied")?))
+    Some((item.metadata.key(), failed_condition(&item.status, "Applied")?))
 }
 
-fn stuck(group: &mut Group, kind: &str, stuck: &[(String, String)]) {
-    let Some((first, why)) = stuck.first() else {
-        group.passed("applied", format!("no {kind} of a Connector says that it is stuck"));
+fn report_failed(group: &mut FindingGroup, kind: &str, failed: &[(String, String)]) {
+    let Some((first, why)) = failed.first() else {
+        group.passed("applied", format!("no {kind} of a Connector reports a failure"));
         return;
     };
-    let names: Vec<_> = stuck.iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = failed.iter().map(|(name, _)| name).collect();
+    let (namespace, name) = first.split_once('/').unwrap_or(("", first));
     group.failed(
         "applied",
-        format!("{} not applied: {}", count(stuck.len(), kind), some(&names)),
+        format!("{} not applied: {}", count(failed.len(), kind), join_first(&names)),
         format!("{first}: {why}"),
-        "see the member cluster and Karmada's controllers: kubectl get clusters, and the events of \
-         the objects named",
+        format!(
+            "at the hub, check the member cluster and the events of these objects:\n\
+             kubectl get clusters\n\
+             kubectl -n {namespace} describe {} {name}",
+            kind.to_lowercase()
+        ),
     );
 }
 
-/// Connectors, by what their annotation says.
-type Copies = BTreeMap<String, String>;
+/// The status annotations of a cluster's Connectors; empty where a Connector has none.
+type Annotations = BTreeMap<String, String>;
 
-async fn copies(asked: &Asked, replicas_only: bool) -> Result<Copies, CallError> {
-    let found = asked.list(path(Kind::Connector, None), |item: Item| {
-        let said = item.metadata.annotations.get(UPSTREAM_STATUS).cloned().unwrap_or_default();
-        let is_replica = item.metadata.is_replica();
-        (is_replica || !replicas_only).then(|| (item.metadata.key(), said))
+async fn annotations(
+    client: &ProbeClient,
+    with_upstream_only: bool,
+) -> Result<Annotations, CallError> {
+    let found = client.list(path(Kind::Connector, None), |item: ListItem| {
+        let value = item.metadata.annotations.get(UPSTREAM_STATUS).cloned().unwrap_or_default();
+        let has_upstream = item.metadata.has_upstream();
+        (has_upstream || !with_upstream_only).then(|| (item.metadata.key(), value))
     });
     Ok(found.await?.into_iter().collect())
 }
 
-/// What of the hub's is at no edge, and what is at an edge with another value.
+/// Where the edges differ from the hub.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Apart {
-    replicas: usize,
-    absent: BTreeSet<String>,
-    other: BTreeSet<String>,
+struct Differences {
+    /// How many Connectors the hub has.
+    connectors: usize,
+    /// Connectors that no edge has.
+    missing: BTreeSet<String>,
+    /// Connectors that have another value at an edge.
+    different: BTreeSet<String>,
 }
 
-impl Apart {
-    fn of(hub: &Copies, edges: &[Copies]) -> Self {
-        let mut apart = Self { replicas: hub.len(), ..Self::default() };
-        for (key, said) in hub {
-            let mut at = edges.iter().filter_map(|edge| edge.get(key)).peekable();
-            if at.peek().is_none() {
-                apart.absent.insert(key.clone());
-            } else if at.any(|copy| copy != said) {
-                apart.other.insert(key.clone());
+impl Differences {
+    fn between(hub: &Annotations, edges: &[Annotations]) -> Self {
+        let mut differences = Self { connectors: hub.len(), ..Self::default() };
+        for (key, at_hub) in hub {
+            let mut at_edges = edges.iter().filter_map(|edge| edge.get(key)).peekable();
+            if at_edges.peek().is_none() {
+                differences.missing.insert(key.clone());
+            } else if at_edges.any(|at_edge| at_edge != at_hub) {
+                differences.different.insert(key.clone());
             }
         }
-        apart
+        differences
     }
 
-    /// What is so at both moments.
-    fn still(self, later: Self) -> Self {
+    /// Those that still exist later.
+    fn persisting(self, later: Self) -> Self {
         Self {
-            replicas: later.replicas,
-            absent: self.absent.intersection(&later.absent).cloned().collect(),
-            other: self.other.intersection(&later.other).cloned().collect(),
+            connectors: later.connectors,
+            missing: self.missing.intersection(&later.missing).cloned().collect(),
+            different: self.different.intersection(&later.different).cloned().collect(),
         }
     }
 
-    fn is_none(&self) -> bool {
-        self.absent.is_empty() && self.other.is_empty()
+    fn is_empty(&self) -> bool {
+        self.missing.is_empty() && self.different.is_empty()
     }
 }
 
-async fn compare(hub: &Look, edges: &[&Look]) -> Result<Apart, CallError> {
-    let at_edges = edges.iter().map(|edge| copies(&edge.asked, false));
+async fn compare(
+    hub: &CheckedCluster,
+    edges: &[&CheckedCluster],
+) -> Result<Differences, CallError> {
+    let at_edges = edges.iter().map(|edge| annotations(&edge.client, false));
     let (at_hub, at_edges) =
-        tokio::join!(copies(&hub.asked, true), futures::future::join_all(at_edges));
+        tokio::join!(annotations(&hub.client, true), futures::future::join_all(at_edges));
     let at_edges: Vec<_> = at_edges.into_iter().collect::<Result<_, _>>()?;
-    Ok(Apart::of(&at_hub?, &at_edges))
+    Ok(Differences::between(&at_hub?, &at_edges))
 }
 
-async fn arrival(group: &mut Group, hub: &Look, edges: &[&Look]) {
+async fn check_delivery(group: &mut FindingGroup, hub: &CheckedCluster, edges: &[&CheckedCluster]) {
     let compared = async {
         let first = compare(hub, edges).await?;
-        if first.is_none() {
+        if first.is_empty() {
             return Ok(first);
         }
-        tokio::time::sleep(UNDER_WAY).await;
-        Ok(first.still(compare(hub, edges).await?))
+        tokio::time::sleep(COMPARE_AGAIN_AFTER).await;
+        Ok(first.persisting(compare(hub, edges).await?))
     };
     let names: Vec<_> = edges.iter().map(|edge| edge.name()).collect();
     match compared.await {
-        Ok(apart) => tell_arrival(group, &apart, hub.name(), &and(&names)),
+        Ok(found) => report_delivery(group, &found, hub.name(), &join_with_and(&names)),
         Err(error @ CallError::Status { .. }) => {
-            group.skipped("arrival", "whether replicas arrive can't be told", error.to_string());
+            group.skipped("arrival", DELIVERY_UNKNOWN, error.to_string());
         }
         Err(error) => {
-            let remedy = "see the cluster's own findings, and try again";
-            group.failed("arrival", "replicas can't be counted", error.to_string(), remedy);
+            let remedy = "fix what is reported for the cluster itself, and run the check again";
+            group.failed("arrival", "the Connectors cannot be listed", error.to_string(), remedy);
         }
     }
 }
 
-fn tell_arrival(group: &mut Group, apart: &Apart, hub: &str, edges: &str) {
-    let Apart { replicas, absent, other } = apart;
-    if apart.is_none() {
-        let what = match replicas {
-            0 => format!("there is no replica at {hub} yet"),
-            n => format!(
-                "each of {} at {hub} is at {edges}, with the same value",
-                count(*n, "replica")
-            ),
+fn report_delivery(group: &mut FindingGroup, found: &Differences, hub: &str, edges: &str) {
+    let Differences { connectors, missing, different } = found;
+    let all = count(*connectors, "Connector");
+    if found.is_empty() {
+        let what = match connectors {
+            0 => format!("{hub} has no Connectors from upstream yet"),
+            _ => format!("{all} at {hub}, with the same value at {edges}"),
         };
         group.passed("arrival", what);
         return;
     }
-    if !absent.is_empty() {
-        let names: Vec<_> = absent.iter().collect();
-        let detail = format!(
-            "looked at {hub} and {edges} twice, {} s apart: {}",
-            UNDER_WAY.as_secs(),
-            some(&names)
+    let evidence = |names: &BTreeSet<String>| {
+        let names: Vec<_> = names.iter().collect();
+        let pause = COMPARE_AGAIN_AFTER.as_secs();
+        format!("compared {hub} with {edges} twice, {pause} s apart: {}", join_first(&names))
+    };
+    if !missing.is_empty() && missing.len() == *connectors {
+        group.failed(
+            "arrival",
+            format!("nothing is carried: {edges} has none of {all} at {hub}"),
+            evidence(missing),
+            "check the carrier: its policy for Connectors, its controllers, whether it reaches the \
+             member clusters, and whether these edges are its members",
         );
-        if absent.len() == *replicas {
-            group.failed(
-                "arrival",
-                format!(
-                    "none of {} at {hub} is at {edges}: nothing is carried",
-                    count(*replicas, "replica")
-                ),
-                detail,
-                "see the carrier: its policy for Connectors, its controllers, whether it reaches \
-                 the member; and whether these edges are its members",
-            );
-        } else {
-            group.warned(
-                "arrival",
-                format!("{} of {} at {hub} not at {edges}", absent.len(), count(*replicas, "replica")),
-                detail,
-                "see the carrier's objects for them, or configure the edge that they are carried to",
-            );
-        }
-    }
-    if !other.is_empty() {
-        let names: Vec<_> = other.iter().collect();
+    } else if !missing.is_empty() {
         group.warned(
             "arrival",
-            format!(
-                "{} at {edges} with another value than at {hub}",
-                count(other.len(), "replica")
-            ),
-            format!("looked twice, {} s apart: {}", UNDER_WAY.as_secs(), some(&names)),
-            "a live run nudges the carrier for them; where that goes on, see who writes \
-             upstream-status at the edge, and the carrier's objects for them",
+            format!("{edges} lacks {} of {all} at {hub}", missing.len()),
+            evidence(missing),
+            "read the carrier's objects for them, or configure the edge that they are placed on",
+        );
+    }
+    if !different.is_empty() {
+        let differ = count(different.len(), "Connector");
+        group.warned(
+            "arrival",
+            format!("{differ} with another value at {edges} than at {hub}"),
+            evidence(different),
+            "a live run nudges the carrier for them; if that does not help, check who writes \
+             upstream-status at the edge, and read the carrier's objects for them",
         );
     }
 }
@@ -317,41 +318,41 @@ mod tests {
     use crate::check::finding::Level;
     use serde_json::json;
 
-    fn copies(of: &[(&str, &str)]) -> Copies {
-        of.iter().map(|(key, said)| ((*key).to_owned(), (*said).to_owned())).collect()
+    fn annotations(of: &[(&str, &str)]) -> Annotations {
+        of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     #[test]
-    fn replicas_that_do_not_arrive_are_told_and_how_bad_it_is() {
-        let hub = copies(&[("a", "1"), ("b", "1")]);
+    fn connectors_that_are_not_carried_are_a_warning_and_a_failure_when_none_is() {
+        let hub = annotations(&[("a", "1"), ("b", "1")]);
         for (edges, levels) in [
-            (vec![copies(&[("a", "1"), ("b", "1"), ("own", "")])], vec![Level::Passed]),
-            // Each is at an edge of its own.
-            (vec![copies(&[("a", "1")]), copies(&[("b", "1")])], vec![Level::Passed]),
-            (vec![copies(&[("a", "1")])], vec![Level::Warning]),
-            (vec![copies(&[("a", "0"), ("b", "1")])], vec![Level::Warning]),
-            (vec![copies(&[("a", "0")])], vec![Level::Warning, Level::Warning]),
-            (vec![copies(&[])], vec![Level::Failed]),
+            (vec![annotations(&[("a", "1"), ("b", "1"), ("own", "")])], vec![Level::Passed]),
+            // Each is placed on one edge.
+            (vec![annotations(&[("a", "1")]), annotations(&[("b", "1")])], vec![Level::Passed]),
+            (vec![annotations(&[("a", "1")])], vec![Level::Warning]),
+            (vec![annotations(&[("a", "0"), ("b", "1")])], vec![Level::Warning]),
+            (vec![annotations(&[("a", "0")])], vec![Level::Warning, Level::Warning]),
+            (vec![annotations(&[])], vec![Level::Failed]),
         ] {
-            let mut group = Group::new("g");
-            tell_arrival(&mut group, &Apart::of(&hub, &edges), "hub", "edge");
-            let found: Vec<_> = group.findings().iter().map(|f| f.level).collect();
+            let mut group = FindingGroup::new("g");
+            report_delivery(&mut group, &Differences::between(&hub, &edges), "hub", "edge");
+            let found: Vec<_> = group.into_findings().iter().map(|f| f.level).collect();
             assert_eq!(found, levels, "{edges:?}");
         }
     }
 
     #[test]
-    fn what_was_under_way_is_not_told() {
-        let hub = copies(&[("a", "1"), ("b", "1")]);
-        let before = Apart::of(&hub, &[copies(&[("a", "0")])]);
-        let later = Apart::of(&hub, &[copies(&[("a", "1")])]);
-        let still = before.still(later);
-        assert_eq!((still.absent.len(), still.other.len()), (1, 0));
+    fn a_difference_that_goes_away_is_not_reported() {
+        let hub = annotations(&[("a", "1"), ("b", "1")]);
+        let before = Differences::between(&hub, &[annotations(&[("a", "0")])]);
+        let later = Differences::between(&hub, &[annotations(&[("a", "1")])]);
+        let persisting = before.persisting(later);
+        assert_eq!((persisting.missing.len(), persisting.different.len()), (1, 0));
     }
 
     #[test]
-    fn a_binding_or_work_that_says_no_is_stuck() {
-        let item = |kind: &str, condition: &str, status: &str| -> Item {
+    fn a_binding_or_work_with_a_false_condition_has_failed() {
+        let item = |kind: &str, condition: &str, status: &str| -> ListItem {
             let manifest = json!({ "kind": kind });
             serde_json::from_value(json!({
                 "metadata": { "namespace": "n", "name": "x" },
@@ -361,12 +362,12 @@ mod tests {
             }))
             .unwrap()
         };
-        let stuck = Some(("n/x".to_owned(), "R m".to_owned()));
-        assert_eq!(stuck_binding(item("Connector", "Scheduled", "False")), stuck);
-        assert_eq!(stuck_binding(item("Connector", "FullyApplied", "False")), stuck);
-        assert_eq!(stuck_binding(item("Connector", "FullyApplied", "True")), None);
-        assert_eq!(stuck_binding(item("Secret", "FullyApplied", "False")), None);
-        assert_eq!(stuck_work(item("Connector", "Applied", "False")), stuck);
-        assert_eq!(stuck_work(item("Gateway", "Applied", "False")), None);
+        let failed = Some(("n/x".to_owned(), "R m".to_owned()));
+        assert_eq!(failed_binding(item("Connector", "Scheduled", "False")), failed);
+        assert_eq!(failed_binding(item("Connector", "FullyApplied", "False")), failed);
+        assert_eq!(failed_binding(item("Connector", "FullyApplied", "True")), None);
+        assert_eq!(failed_binding(item("Secret", "FullyApplied", "False")), None);
+        assert_eq!(failed_work(item("Connector", "Applied", "False")), failed);
+        assert_eq!(failed_work(item("Gateway", "Applied", "False")), None);
     }
 }

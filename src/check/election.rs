@@ -1,32 +1,31 @@
-//! Whether the Lease can be used, and who has it. It is never taken: what would be written is sent
-//! with `dryRun=All`.
+//! Checks whether the Lease can be used, and who holds it. The checks never take it: they send their
+//! writes with `dryRun=All`.
 
 use serde_json::{Value, json};
 
-use super::cluster::Look;
-use super::finding::Group;
+use super::cluster::CheckedCluster;
+use super::finding::{FindingGroup, join_with_and};
 use crate::client::CallError;
-use crate::clock::wall;
+use crate::clock::wall_clock_now;
 use crate::config::Config;
-use crate::core::ids::Role;
-use crate::core::objects::FIELD_MANAGER;
-use crate::core::time::UnixMillis;
+use crate::core::data::ids::Role;
+use crate::core::data::objects::FIELD_MANAGER;
+use crate::core::data::time::UnixMillis;
 use crate::report::duration;
 
 /// A Lease as it was read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct ObservedLease {
     /// Empty when nobody holds it.
     pub(super) holder: String,
     pub(super) renewed: Option<UnixMillis>,
-    pub(super) lease_ms: u64,
-    /// Written by throughline, as far as `managedFields` tell.
-    pub(super) ours: bool,
-    /// Who wrote it.
+    pub(super) duration_ms: u64,
+    /// Whether throughline wrote it, by `managedFields`; true where there are none.
+    pub(super) is_ours: bool,
     managers: Vec<String>,
 }
 
-impl Held {
+impl ObservedLease {
     pub(super) fn of(object: &Value) -> Self {
         let spec = &object["spec"];
         let renewed = spec["renewTime"].as_str().and_then(UnixMillis::parse_rfc3339);
@@ -36,40 +35,39 @@ impl Held {
         Self {
             holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
             renewed,
-            lease_ms: spec["leaseDurationSeconds"].as_u64().unwrap_or_default() * 1_000,
-            ours: managers.iter().any(|m| m == FIELD_MANAGER) || managers.is_empty(),
+            duration_ms: spec["leaseDurationSeconds"].as_u64().unwrap_or_default() * 1_000,
+            is_ours: managers.iter().any(|m| m == FIELD_MANAGER) || managers.is_empty(),
             managers,
         }
     }
 }
 
-/// Where the Lease is, for requests and for people.
-pub(super) struct Place {
+pub(super) struct LeaseLocation {
     namespace: String,
     name: String,
 }
 
-impl Place {
-    pub(super) async fn of(config: &Config, look: &Look) -> Result<Self, CallError> {
+impl LeaseLocation {
+    pub(super) async fn of(config: &Config, cluster: &CheckedCluster) -> Result<Self, CallError> {
         let election = &config.leader_election;
         let namespace = match &election.lease_namespace {
             Some(namespace) => namespace.clone(),
-            None => look.asked.cluster.default_namespace().await?,
+            None => cluster.client.cluster.default_namespace().await?,
         };
         Ok(Self { namespace, name: election.lease_name.clone() })
     }
 
-    fn all(&self) -> String {
+    fn collection_path(&self) -> String {
         format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
     }
 
-    fn one(&self) -> String {
-        format!("{}/{}", self.all(), self.name)
+    fn path(&self) -> String {
+        format!("{}/{}", self.collection_path(), self.name)
     }
 
-    /// The Lease; `None` when there is none yet.
-    pub(super) async fn read(&self, look: &Look) -> Result<Option<Value>, CallError> {
-        match look.asked.get::<Value>(&self.one()).await {
+    /// The Lease; `None` when it does not exist yet.
+    pub(super) async fn read(&self, cluster: &CheckedCluster) -> Result<Option<Value>, CallError> {
+        match cluster.client.get::<Value>(&self.path()).await {
             Ok(object) => Ok(Some(object)),
             Err(CallError::Status { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
@@ -77,89 +75,101 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for LeaseLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Lease {}/{}", self.namespace, self.name)
     }
 }
 
-/// Looks at the Lease.
-pub(super) async fn look(config: &Config, looks: &[Look]) -> Group {
-    let mut group = Group::new("leader election");
-    let Some(cluster) = config.election_cluster() else {
-        let why = if !looks.iter().any(|look| look.has(Role::Downstream)) {
-            "none is needed: there is no downstream cluster to lead at"
+pub(super) async fn check(config: &Config, clusters: &[CheckedCluster]) -> FindingGroup {
+    let mut group = FindingGroup::new("leader election");
+    let Some(holder) = config.election_cluster() else {
+        let why = if !clusters.iter().any(|cluster| cluster.has(Role::Hub)) {
+            "not needed: no hub is configured"
         } else if config.dry_run {
-            "none is needed: nothing is written (dryRun)"
+            "not needed: nothing is written (dryRun)"
         } else {
-            "none is wanted (leaderElection.enabled): this process always leads, so let it be the \
-             only one"
+            "disabled (leaderElection.enabled): this process always leads, so run only one"
         };
         group.passed("election", why);
         return group;
     };
-    let Some(look) = looks.iter().find(|look| look.name() == cluster.name.as_str()) else {
-        return group;
-    };
-    if !look.reached {
-        group.skipped("lease", "the Lease can't be looked at", unreached(look));
+    let named = |cluster: &&CheckedCluster| cluster.name() == holder.name.as_str();
+    let Some(cluster) = clusters.iter().find(named) else { return group };
+    if !cluster.reached {
+        group.skipped("lease", "the Lease cannot be checked", not_reached(cluster));
         return group;
     }
-    let place = match Place::of(config, look).await {
-        Ok(place) => place,
+    let location = match LeaseLocation::of(config, cluster).await {
+        Ok(location) => location,
         Err(error) => {
-            group.skipped("lease", "the Lease's namespace can't be told", error.to_string());
+            group.skipped("lease", "the Lease's namespace is not known", error.to_string());
             return group;
         }
     };
-    match place.read(look).await {
-        Err(error) => refused(&mut group, &place, "get", &error),
+    match location.read(cluster).await {
+        Err(error) => report_unusable(&mut group, &location, "get", &error),
         Ok(None) => {
-            tried(&mut group, &place, "create", create(look, &place).await.err());
-            group.passed("holder", "nobody holds it: there is none yet");
+            let created = create_dry(cluster, &location).await;
+            report_dry_run(&mut group, &location, "create", created.err());
+            group.passed("holder", "nobody holds it: it does not exist yet");
         }
         Ok(Some(object)) => {
-            let updated = look.asked.put(&dry(&place.one()), &object).await;
-            tried(&mut group, &place, "update", updated.err());
-            holder(&mut group, &place, &Held::of(&object), now(look));
+            let updated = cluster.client.put(&dry_run(&location.path()), &object).await;
+            report_dry_run(&mut group, &location, "update", updated.err());
+            let lease = ObservedLease::of(&object);
+            report_holder(&mut group, &location, &lease, server_time(cluster));
         }
     }
     group
 }
 
-/// The API server's time now, by our clock.
-pub(super) fn now(look: &Look) -> UnixMillis {
-    UnixMillis(wall().0.saturating_add_signed(-look.ahead_ms))
+/// The time by the cluster's clock.
+pub(super) fn server_time(cluster: &CheckedCluster) -> UnixMillis {
+    UnixMillis(wall_clock_now().0.saturating_add_signed(-cluster.ahead_ms))
 }
 
-pub(super) fn unreached(look: &Look) -> String {
-    format!("{} was not reached", look.name())
+pub(super) fn not_reached(cluster: &CheckedCluster) -> String {
+    format!("{} was not reached", cluster.name())
 }
 
-fn dry(path: &str) -> String {
+fn dry_run(path: &str) -> String {
     format!("{path}?dryRun=All&fieldManager={FIELD_MANAGER}")
 }
 
-async fn create(look: &Look, place: &Place) -> Result<Value, CallError> {
+async fn create_dry(
+    cluster: &CheckedCluster,
+    location: &LeaseLocation,
+) -> Result<Value, CallError> {
     let object = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": { "namespace": place.namespace, "name": place.name },
+        "metadata": { "namespace": location.namespace, "name": location.name },
         "spec": { "holderIdentity": "throughline-check", "leaseDurationSeconds": 15 },
     });
-    look.asked.post(&dry(&place.all()), &object).await
+    cluster.client.post(&dry_run(&location.collection_path()), &object).await
 }
 
-fn tried(group: &mut Group, place: &Place, verb: &str, error: Option<CallError>) {
+fn report_dry_run(
+    group: &mut FindingGroup,
+    location: &LeaseLocation,
+    verb: &str,
+    error: Option<CallError>,
+) {
     match error {
-        // Somebody else was quicker: so it can be written.
+        // A conflict means that another process wrote it first, and so that it can be written.
         None | Some(CallError::Status { code: 409, .. }) => {
-            group.passed("lease", format!("{place} can be used ({verb}, tried as a dry run)"));
+            group.passed("lease", format!("{location} can be used ({verb}, as a dry run)"));
         }
-        Some(error) => refused(group, place, verb, &error),
+        Some(error) => report_unusable(group, location, verb, &error),
     }
 }
 
-fn refused(group: &mut Group, place: &Place, verb: &str, error: &CallError) {
+fn report_unusable(
+    group: &mut FindingGroup,
+    location: &LeaseLocation,
+    verb: &str,
+    error: &CallError,
+) {
     let remedy = match error {
         CallError::Status { code: 403, message, .. }
             if message.contains("forbidden: User") || verb == "get" =>
@@ -167,50 +177,56 @@ fn refused(group: &mut Group, place: &Place, verb: &str, error: &CallError) {
             format!(
                 "grant get, create and update on leases of API group coordination.k8s.io in \
                  namespace {} to the user or ServiceAccount",
-                place.namespace
+                location.namespace
             )
         }
         CallError::Status { code: 403 | 422, .. } => {
-            "an admission policy or a quota says no: let it pass this Lease".to_owned()
+            "let the admission policy or the quota that refuses it accept this Lease".to_owned()
         }
         CallError::Status { code: 404, .. } => format!(
-            "create namespace {}, or name another one in leaderElection.leaseNamespace",
-            place.namespace
+            "create namespace {0}, or name another one in leaderElection.leaseNamespace:\n\
+             kubectl create namespace {0}",
+            location.namespace
         ),
-        _ => "see the API server's log".to_owned(),
+        _ => "read the API server's log".to_owned(),
     };
-    let what = format!("{place} can't be used: nobody would be elected, nothing mirrored");
+    let what = format!("{location} cannot be used: no leader is elected and nothing is mirrored");
     group.failed("lease", what, format!("{verb}: {error}"), remedy);
 }
 
-fn holder(group: &mut Group, place: &Place, held: &Held, now: UnixMillis) {
-    if held.holder.is_empty() {
+fn report_holder(
+    group: &mut FindingGroup,
+    location: &LeaseLocation,
+    lease: &ObservedLease,
+    now: UnixMillis,
+) {
+    if lease.holder.is_empty() {
         group.passed("holder", "nobody holds it: it was released");
         return;
     }
-    let holder = &held.holder;
-    let age = held.renewed.map(|at| now.since(at));
+    let holder = &lease.holder;
+    let age = lease.renewed.map(|at| now.since(at));
     let ago = age.map_or("never renewed".to_owned(), |ms| format!("renewed {} ago", duration(ms)));
-    if !held.ours {
-        let by = super::finding::and(&held.managers);
+    if !lease.is_ours {
+        let managers = join_with_and(&lease.managers);
         group.warned(
             "holder",
-            format!("{holder} holds it ({ago}), and is no throughline"),
-            format!("{place} was last written by {by}"),
-            "two programs that share a Lease shut each other out: give throughline one of its own \
-             by leaderElection.leaseName",
+            format!("{holder} holds it ({ago}), and is not a throughline"),
+            format!("{location} was written by {managers}"),
+            "two programs that share a Lease lock each other out: give throughline its own with \
+             leaderElection.leaseName",
         );
-    } else if age.is_none_or(|ms| ms > held.lease_ms) {
-        let lease = duration(held.lease_ms);
+    } else if age.is_none_or(|ms| ms > lease.duration_ms) {
+        let expires = duration(lease.duration_ms);
         group.warned(
             "holder",
             format!("{holder} holds it and does not renew it: nobody leads"),
-            format!("{place}: {ago}, and lasts {lease}"),
-            "see why its process is gone, or can't reach the Lease; a throughline that is started \
-             takes it by itself, a lease later",
+            format!("{location}: {ago}, expires after {expires}"),
+            "find out why that instance stopped, or cannot reach the Lease; a new instance takes the \
+             Lease over by itself",
         );
     } else {
-        group.passed("holder", format!("{holder} leads ({ago}); one more replica would stand by"));
+        group.passed("holder", format!("{holder} leads ({ago}); other instances stand by"));
     }
 }
 
@@ -227,28 +243,24 @@ mod tests {
             "metadata": { "managedFields": [{ "manager": manager }] },
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed },
         });
-        let mut group = Group::new("g");
-        let place = Place { namespace: "a".into(), name: "l".into() };
-        holder_of(&mut group, &place, &object);
-        let finding = group.findings().remove(0);
+        let mut group = FindingGroup::new("g");
+        let location = LeaseLocation { namespace: "a".into(), name: "l".into() };
+        report_holder(&mut group, &location, &ObservedLease::of(&object), NOW);
+        let finding = group.into_findings().remove(0);
         (finding.level, finding.what)
     }
 
-    fn holder_of(group: &mut Group, place: &Place, object: &Value) {
-        holder(group, place, &Held::of(object), NOW);
-    }
-
     #[test]
-    fn whoever_holds_it_is_told_and_how_well() {
-        for (manager, name, age_ms, level, told) in [
+    fn the_holder_is_named_and_judged_by_its_last_renewal() {
+        for (manager, name, age_ms, level, text) in [
             ("throughline", "pod-1", 2_000, Level::Passed, "leads"),
             ("throughline", "pod-1", 16_000, Level::Warning, "does not renew"),
             ("throughline", "", 16_000, Level::Passed, "released"),
-            ("kube-scheduler", "node-1", 2_000, Level::Warning, "no throughline"),
+            ("kube-scheduler", "node-1", 2_000, Level::Warning, "not a throughline"),
         ] {
             let (found, what) = found(manager, name, age_ms);
             assert_eq!(found, level, "{what}");
-            assert!(what.contains(told), "{what}");
+            assert!(what.contains(text), "{what}");
         }
     }
 }

@@ -1,82 +1,77 @@
-//! What a check found, and how findings are gathered.
+//! What the checks found.
 
 use serde::Serialize;
 
-/// How well it is; the greater, the worse.
+/// In ascending order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// As it should be.
     Passed,
-    /// It could not be looked at, and a live run does not need it.
+    /// It could not be checked, and a live run does not need it.
     Skipped,
-    /// It works, and may be meant; or it will not work well.
+    /// It works badly, or works and may be intended.
     Warning,
-    /// Something does not work.
+    /// A live run would not work, or not fully.
     Failed,
 }
 
-/// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The topic and the cluster, e.g. `cluster hub (downstream)`.
+    /// The topic and the cluster, e.g. `cluster hub (hub)`.
     pub group: String,
-    /// Which check it is, by a name that stays.
+    /// The check's name, which does not change between versions.
     pub check: &'static str,
-    /// How well it is.
     pub level: Level,
-    /// What is so, in one line.
+    /// The result in one line.
     pub what: String,
-    /// What was tried and what came back, where that is not well.
+    /// What was tried and what the answer was, unless the check passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What to do.
+    /// What to do. The first line is an explanation, each further line a command to paste.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// Everything that was found, group by group, in an order that stays.
+/// All findings, group by group, in an order that does not change between runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
-    /// What was found.
+pub struct CheckReport {
     pub findings: Vec<Finding>,
 }
 
-impl Report {
-    /// Nothing failed.
-    pub fn is_well(&self) -> bool {
+impl CheckReport {
+    /// Whether nothing failed.
+    pub fn is_passed(&self) -> bool {
         self.count(Level::Failed) == 0
     }
 
-    /// How many are of this level.
     pub fn count(&self, level: Level) -> usize {
         self.findings.iter().filter(|f| f.level == level).count()
     }
 
-    /// What failed, group and all, in few words: what is waited for.
     pub fn failures(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|f| f.level == Level::Failed)
     }
 }
 
-/// The findings of one group.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct FindingGroup {
     name: String,
     findings: Vec<Finding>,
 }
 
-impl Group {
+impl FindingGroup {
     pub(super) fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), findings: Vec::new() }
     }
 
-    fn add(&mut self, check: &'static str, level: Level, words: [String; 3]) {
+    fn add(&mut self, check: &'static str, level: Level, texts: [String; 3]) {
         let group = self.name.clone();
-        // Some numbers are tied to their units, which programs need not know.
+        // Durations hold no-break spaces, which are for terminals only.
         let [what, detail, remedy] =
-            words.map(|text| text.replace(['\u{a0}', '\n'], " ").trim().to_owned());
-        let (detail, remedy) = (said(detail), said(remedy));
+            texts.map(|text| text.replace('\u{a0}', " ").trim().to_owned());
+        // Answers of API servers may have several lines; the lines of a remedy are commands.
+        let [what, detail] = [what, detail].map(|text| text.replace('\n', " "));
+        let (detail, remedy) = (non_empty(detail), non_empty(remedy));
         self.findings.push(Finding { group, check, level, what, detail, remedy });
     }
 
@@ -84,7 +79,6 @@ impl Group {
         self.add(check, Level::Passed, [what.into(), String::new(), String::new()]);
     }
 
-    /// It could not be looked at, because of `detail`.
     pub(super) fn skipped(
         &mut self,
         check: &'static str,
@@ -114,17 +108,17 @@ impl Group {
         self.add(check, Level::Failed, [what.into(), detail.into(), remedy.into()]);
     }
 
-    pub(super) fn findings(self) -> Vec<Finding> {
+    pub(super) fn into_findings(self) -> Vec<Finding> {
         self.findings
     }
 }
 
-fn said(text: String) -> Option<String> {
+fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
 /// `patch`, `list and watch`, `get, create and update`.
-pub(super) fn and(words: &[impl AsRef<str>]) -> String {
+pub(super) fn join_with_and(words: &[impl AsRef<str>]) -> String {
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     match words.as_slice() {
         [] => String::new(),
@@ -133,12 +127,12 @@ pub(super) fn and(words: &[impl AsRef<str>]) -> String {
     }
 }
 
-/// Some of many, for a person: `a, b, c and 7 more`.
-pub(super) fn some(words: &[impl AsRef<str>]) -> String {
-    const SHOWN: usize = 5;
-    let shown: Vec<&str> = words.iter().take(SHOWN).map(AsRef::as_ref).collect();
-    match words.len().saturating_sub(SHOWN) {
-        0 => and(&shown),
+/// The first few words: `a, b, c, d, e and 7 more`.
+pub(super) fn join_first(words: &[impl AsRef<str>]) -> String {
+    const SHOWN_MAX: usize = 5;
+    let shown: Vec<&str> = words.iter().take(SHOWN_MAX).map(AsRef::as_ref).collect();
+    match words.len().saturating_sub(SHOWN_MAX) {
+        0 => join_with_and(&shown),
         more => format!("{} and {more} more", shown.join(", ")),
     }
 }

@@ -1,21 +1,22 @@
-//! Whether a live run can work with a configuration: what hinders it, what came back, what to do.
+//! Checks whether a live run can work with a configuration: what would fail, the evidence, and what to
+//! do about it.
 //!
-//! It reads, asks about its own rights, and writes nothing: where the Lease is tried, by requests that
-//! API servers check and don't carry out (`dryRun=All`).
+//! The checks read objects and ask about their own permissions. They write nothing: the Lease is tried
+//! with requests that API servers validate and do not carry out (`dryRun=All`).
 //!
 //! ```text
-//!  each cluster: answers? kinds? rights? ──┬─► election: the Lease
-//!   (side by side)                         ├─► each edge: Envoy Gateway
-//!                                          └─► hub and edges: carrier, other writers
+//!  each cluster: reachable? kinds? permissions? ──┬─► election: the Lease
+//!   (in parallel)                                 ├─► each edge: Envoy Gateway
+//!                                                 └─► hub and edges: carrier, other writers
 //! ```
 
-mod ask;
 mod carrier;
 mod cluster;
 mod edge;
 mod election;
 mod finding;
-pub mod need;
+pub mod permissions;
+mod probe_client;
 mod rights;
 mod writers;
 
@@ -24,71 +25,63 @@ use std::time::Duration;
 
 use futures::future::join_all;
 
-use crate::client::Cluster;
-use crate::config::{Config, Problem};
-use crate::core::ids::Role;
+use crate::client::ClusterClient;
+use crate::config::{Config, ConfigProblem, role_name};
+use crate::core::data::ids::Role;
 use crate::metrics::Metrics;
-use ask::Asked;
-use cluster::Look;
-use finding::{Group, and};
+use cluster::CheckedCluster;
+use finding::{FindingGroup, join_with_and};
+use probe_client::ProbeClient;
 
-pub use finding::{Finding, Level, Report};
+pub use finding::{CheckReport, Finding, Level};
 
-/// An answer that takes longer counts as none.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
-/// Looks at everything once. `warnings` are those of loading the configuration. A cluster that does
-/// not answer costs its own findings only.
-pub async fn check(config: &Config, warnings: &[Problem]) -> Report {
-    let (needs, metrics) = (need::needs(config), Arc::new(Metrics::new()));
-    let timeout = Duration::from_millis(config.watch.timeout_ms).min(PATIENCE);
-    let looks = config.clusters.iter().map(|cluster| {
-        let asked = Cluster::new(cluster.clone(), metrics.clone());
-        let asked = Asked { cluster: Arc::new(asked), timeout };
-        cluster::look(asked, config, &needs)
+/// Runs all checks once. `warnings` are those of loading the configuration. A cluster that does not
+/// answer does not keep the others from being checked.
+pub async fn check(config: &Config, warnings: &[ConfigProblem]) -> CheckReport {
+    let needed = permissions::required_permissions(config);
+    let metrics = Arc::new(Metrics::new());
+    let timeout = Duration::from_millis(config.watch.timeout_ms).min(REQUEST_TIMEOUT_MAX);
+    let clusters = config.clusters.iter().map(|cluster| {
+        let client = ClusterClient::new(cluster.clone(), metrics.clone());
+        let client = ProbeClient { cluster: Arc::new(client), timeout };
+        cluster::check(client, config, &needed)
     });
-    let looks = join_all(looks).await;
-    let with = |role| looks.iter().filter(move |l: &&Look| l.has(role));
+    let clusters = join_all(clusters).await;
+    let edges = clusters.iter().filter(|cluster: &&CheckedCluster| cluster.has(Role::Edge));
     let (election, edges, carrier, writers) = tokio::join!(
-        election::look(config, &looks),
-        join_all(with(Role::Edge).map(|look| edge::look(config, look))),
-        carrier::look(&looks),
-        writers::look(config, &looks),
+        election::check(config, &clusters),
+        join_all(edges.map(|cluster| edge::check(config, cluster))),
+        carrier::check(&clusters),
+        writers::check(config, &clusters),
     );
-    let mut findings = configuration(config, warnings).findings();
-    findings.extend(looks.into_iter().flat_map(|look| look.group.findings()));
+    let mut findings = configuration(config, warnings).into_findings();
+    findings.extend(clusters.into_iter().flat_map(|cluster| cluster.group.into_findings()));
     let groups = std::iter::once(election).chain(edges).chain([carrier, writers]);
-    findings.extend(groups.flat_map(Group::findings));
-    Report { findings }
+    findings.extend(groups.flat_map(FindingGroup::into_findings));
+    CheckReport { findings }
 }
 
-/// What can be told without asking anybody.
-fn configuration(config: &Config, warnings: &[Problem]) -> Group {
-    let mut group = Group::new("configuration");
+fn configuration(config: &Config, warnings: &[ConfigProblem]) -> FindingGroup {
+    let mut group = FindingGroup::new("configuration");
     let clusters = crate::report::count(config.clusters.len(), "cluster");
-    let dry = if config.dry_run { ", and writes nothing (dryRun)" } else { "" };
-    group.passed("configuration", format!("can be used: {clusters}{dry}"));
-    for Problem { origin, key, message } in warnings {
-        let what = if key.is_empty() { "it looks odd".to_owned() } else { key.clone() };
+    let dry = if config.dry_run { ", nothing is written (dryRun)" } else { "" };
+    group.passed("configuration", format!("is valid: {clusters}{dry}"));
+    for ConfigProblem { origin, key, message } in warnings {
+        let what = if key.is_empty() { "has an unusual setting".to_owned() } else { key.clone() };
         group.warned(
             "configuration",
             what,
             message,
-            format!("look at {origin}; leave it where it is meant"),
+            format!("check {origin}; keep the setting if you mean it"),
         );
     }
     group
 }
 
-/// A cluster's name and roles, as groups are headed.
-fn title(name: &str, roles: &[Role]) -> String {
-    let roles: Vec<_> = roles
-        .iter()
-        .map(|role| match role {
-            Role::Upstream => "upstream",
-            Role::Downstream => "downstream",
-            Role::Edge => "edge",
-        })
-        .collect();
-    format!("{name} ({})", and(&roles))
+/// `hub (hub and edge)`.
+fn name_and_roles(name: &str, roles: &[Role]) -> String {
+    let roles: Vec<_> = roles.iter().map(|role| role_name(*role)).collect();
+    format!("{name} ({})", join_with_and(&roles))
 }

@@ -1,4 +1,4 @@
-//! What we may do in a cluster, beside what we need.
+//! Checks the permissions in a cluster: those that are missing, and those that a run does not need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,17 +6,16 @@ use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::ask::Asked;
-use super::finding::{Group, and, some};
-use super::need::{LOOKED_AT, Need, Place, parts};
+use super::finding::{FindingGroup, join_first, join_with_and};
+use super::permissions::{PermissionScope, READ_BY_CHECK_ONLY, RequiredPermission, split_resource};
+use super::probe_client::ProbeClient;
 use crate::client::CallError;
 use crate::config::Config;
 
-/// Questions under way at a time.
-const AT_A_TIME: usize = 8;
+const REVIEWS_IN_FLIGHT_MAX: usize = 8;
 
-/// Asked for where an API server can't list our rules: what nobody should give away.
-const GRAVE: [(&str, &str); 8] = [
+/// Dangerous permissions, asked for one by one where an API server cannot list all of our rules.
+const DANGEROUS: [(&str, &str); 8] = [
     ("*", "*.*"),
     ("get", "secrets"),
     ("delete", "connectors.networking.datumapis.com"),
@@ -27,84 +26,94 @@ const GRAVE: [(&str, &str); 8] = [
     ("delete", "namespaces"),
 ];
 
-/// What was answered.
-pub(super) struct Rights {
-    /// Who we are, where that can be told.
+type VerbsByResource = BTreeMap<String, BTreeSet<String>>;
+
+pub(super) struct GrantedPermissions {
+    /// Our user name, where the API server tells it.
     user: Option<String>,
-    /// To each need in its order: whether it is given, and what was said.
-    given: Vec<Result<(bool, String), CallError>>,
-    /// What is given and not needed: verbs by resource.
-    more: Result<BTreeMap<String, BTreeSet<String>>, CallError>,
-    /// The namespace by which the rules were read.
+    /// For each required permission, in its order: whether it is granted, and the reason.
+    reviews: Vec<Result<(bool, String), CallError>>,
+    /// What is granted and not required.
+    excess: Result<VerbsByResource, CallError>,
+    /// The namespace of the rules review.
     namespace: String,
 }
 
-/// A rule as a SelfSubjectRulesReview tells it.
-#[derive(Debug, Deserialize)]
+/// A rule of a SelfSubjectRulesReview.
+#[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-#[derive(Default)]
-struct Rule {
+struct ResourceRule {
     verbs: Vec<String>,
     api_groups: Vec<String>,
     resources: Vec<String>,
 }
 
-/// Asks for each need, and for everything else that is given.
-pub(super) async fn look(asked: &Asked, config: &Config, needs: &[&Need]) -> Rights {
-    let own = asked.cluster.default_namespace().await;
-    let own = own.unwrap_or_else(|_| "default".to_owned());
-    let namespace = config.leader_election.lease_namespace.clone().unwrap_or_else(|| own.clone());
-    let each = needs.iter().map(|need| {
-        let within = match &need.place {
-            Place::Everywhere => None,
-            Place::LeaseNamespace(named) => Some(named.as_deref().unwrap_or(&own)),
+/// Asks for each required permission, and for everything else that is granted.
+pub(super) async fn fetch(
+    client: &ProbeClient,
+    config: &Config,
+    needed: &[&RequiredPermission],
+) -> GrantedPermissions {
+    let default = client.cluster.default_namespace().await;
+    let default = default.unwrap_or_else(|_| "default".to_owned());
+    let lease_namespace = config.leader_election.lease_namespace.clone();
+    let namespace = lease_namespace.unwrap_or_else(|| default.clone());
+    let reviews = needed.iter().map(|permission| {
+        let namespace = match &permission.scope {
+            PermissionScope::AllNamespaces => None,
+            PermissionScope::LeaseNamespace(named) => Some(named.as_deref().unwrap_or(&default)),
         };
-        asked.may(need.verb, need.resource, within)
+        client.is_allowed(permission.verb, permission.resource, namespace)
     });
-    let each = futures::stream::iter(each).buffered(AT_A_TIME).collect::<Vec<_>>();
-    let (given, user, more) = tokio::join!(each, who(asked), beyond(asked, &namespace, needs));
-    Rights { user, given, more, namespace }
+    let reviews = futures::stream::iter(reviews).buffered(REVIEWS_IN_FLIGHT_MAX);
+    let (reviews, user, excess) = tokio::join!(
+        reviews.collect::<Vec<_>>(),
+        fetch_user(client),
+        fetch_excess(client, &namespace, needed)
+    );
+    GrantedPermissions { user, reviews, excess, namespace }
 }
 
-async fn who(asked: &Asked) -> Option<String> {
+async fn fetch_user(client: &ProbeClient) -> Option<String> {
     let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-    let answer: Value = asked.post(path, &review).await.ok()?;
+    let answer: Value = client.post(path, &review).await.ok()?;
     answer["status"]["userInfo"]["username"].as_str().map(str::to_owned)
 }
 
-/// What is given and not needed.
-async fn beyond(
-    asked: &Asked,
+async fn fetch_excess(
+    client: &ProbeClient,
     namespace: &str,
-    needs: &[&Need],
-) -> Result<BTreeMap<String, BTreeSet<String>>, CallError> {
+    needed: &[&RequiredPermission],
+) -> Result<VerbsByResource, CallError> {
     let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
         "spec": { "namespace": namespace } });
     let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
-    let answer: Value = asked.post(path, &review).await?;
+    let answer: Value = client.post(path, &review).await?;
     let rules = answer["status"]["resourceRules"].clone();
-    let rules: Vec<Rule> =
+    let rules: Vec<ResourceRule> =
         serde_json::from_value(rules).map_err(|e| CallError::Unreadable(e.to_string()))?;
-    let mut more = superfluous(&rules, needs);
+    let mut excess = excess_of(&rules, needed);
     if answer["status"]["incomplete"].as_bool().unwrap_or(false) {
-        for (verb, resource) in GRAVE {
-            if !is_needed(needs, resource, verb) && asked.may(verb, resource, None).await?.0 {
+        for (verb, resource) in DANGEROUS {
+            if !is_needed(needed, resource, verb)
+                && client.is_allowed(verb, resource, None).await?.0
+            {
                 let everything = resource == "*.*";
                 let resource = if everything { "everything" } else { resource };
-                more.entry(resource.to_owned()).or_default().insert(verb.to_owned());
+                excess.entry(resource.to_owned()).or_default().insert(verb.to_owned());
             }
         }
     }
-    Ok(more)
+    Ok(excess)
 }
 
-/// Verbs by resource that rules give beyond needs.
-fn superfluous(rules: &[Rule], needs: &[&Need]) -> BTreeMap<String, BTreeSet<String>> {
-    let mut more: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+/// What the rules grant and nothing needs.
+fn excess_of(rules: &[ResourceRule], needed: &[&RequiredPermission]) -> VerbsByResource {
+    let mut excess = VerbsByResource::new();
     for rule in rules {
         for group in &rule.api_groups {
-            // Everybody may ask who they are and what they may.
+            // Kubernetes lets every authenticated user review their own identity and permissions.
             if group == "authorization.k8s.io" || group == "authentication.k8s.io" {
                 continue;
             }
@@ -114,77 +123,82 @@ fn superfluous(rules: &[Rule], needs: &[&Need]) -> BTreeMap<String, BTreeSet<Str
                     ("", resource) => resource.to_owned(),
                     (group, resource) => format!("{resource}.{group}"),
                 };
-                let extra = rule.verbs.iter().filter(|verb| !is_needed(needs, &name, verb));
+                let extra = rule.verbs.iter().filter(|verb| !is_needed(needed, &name, verb));
                 for verb in extra {
-                    more.entry(name.clone()).or_default().insert(verb.clone());
+                    excess.entry(name.clone()).or_default().insert(verb.clone());
                 }
             }
         }
     }
-    more
+    excess
 }
 
-/// A run needs it, or a check looks at it. Who may list may as well get: it shows nothing more.
-fn is_needed(needs: &[&Need], resource: &str, verb: &str) -> bool {
-    let reads = ["get", "list", "watch"].contains(&verb);
-    let listed = |verb: &str| {
-        verb == "get" && needs.iter().any(|n| n.resource == resource && n.verb == "list")
-    };
-    needs.iter().any(|need| need.resource == resource && need.verb == verb)
-        || listed(verb)
-        || (reads && LOOKED_AT.contains(&resource))
+/// Whether a run or a check uses a permission. Get counts with list: it shows nothing more.
+fn is_needed(needed: &[&RequiredPermission], resource: &str, verb: &str) -> bool {
+    let is_read = ["get", "list", "watch"].contains(&verb);
+    let requires = |verb: &str| needed.iter().any(|n| n.resource == resource && n.verb == verb);
+    requires(verb)
+        || (verb == "get" && requires("list"))
+        || (is_read && READ_BY_CHECK_ONLY.contains(&resource))
 }
 
-/// Tells of them: one finding a resource.
-pub(super) fn tell(group: &mut Group, rights: &Rights, needs: &[&Need]) {
-    let user = rights.user.as_deref().unwrap_or("the user or ServiceAccount");
-    let mut at = 0;
-    while let Some(first) = needs.get(at) {
-        let same = |need: &&&Need| (need.resource, &need.place) == (first.resource, &first.place);
-        let end = at + needs[at..].iter().take_while(same).count();
-        tell_one(group, user, &needs[at..end], &rights.given[at..end]);
-        at = end;
-    }
-    tell_more(group, user, rights);
-}
-
-fn tell_one(
-    group: &mut Group,
-    user: &str,
-    needs: &[&Need],
-    given: &[Result<(bool, String), CallError>],
+/// Reports one finding for each resource, and one for what is not needed.
+pub(super) fn report(
+    group: &mut FindingGroup,
+    granted: &GrantedPermissions,
+    needed: &[&RequiredPermission],
 ) {
-    let Some(Need { resource, place, .. }) = needs.first() else { return };
-    let place = match place {
-        Place::Everywhere => String::new(),
-        Place::LeaseNamespace(Some(namespace)) => format!(" in {namespace}"),
-        Place::LeaseNamespace(None) => " in its own namespace".to_owned(),
+    let user = granted.user.as_deref().unwrap_or("the user or ServiceAccount");
+    let mut start = 0;
+    while let Some(first) = needed.get(start) {
+        let same_resource = |need: &&&RequiredPermission| {
+            (need.resource, &need.scope) == (first.resource, &first.scope)
+        };
+        let end = start + needed[start..].iter().take_while(same_resource).count();
+        report_resource(group, user, &needed[start..end], &granted.reviews[start..end]);
+        start = end;
+    }
+    report_excess(group, user, granted);
+}
+
+fn report_resource(
+    group: &mut FindingGroup,
+    user: &str,
+    needed: &[&RequiredPermission],
+    reviews: &[Result<(bool, String), CallError>],
+) {
+    let Some(RequiredPermission { resource, scope, .. }) = needed.first() else { return };
+    let place = match scope {
+        PermissionScope::AllNamespaces => String::new(),
+        PermissionScope::LeaseNamespace(Some(namespace)) => format!(" in {namespace}"),
+        PermissionScope::LeaseNamespace(None) => " in its own namespace".to_owned(),
     };
-    let (mut may, mut may_not, mut untold) = (Vec::new(), Vec::new(), Vec::new());
-    for (need, given) in needs.iter().zip(given) {
-        match given {
-            Ok((true, _)) => may.push(need.verb),
-            Ok((false, reason)) => may_not.push((*need, reason)),
-            Err(error) => untold.push((need.verb, error)),
+    let (mut allowed, mut denied, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    for (need, review) in needed.iter().zip(reviews) {
+        match review {
+            Ok((true, _)) => allowed.push(need.verb),
+            Ok((false, reason)) => denied.push((*need, reason)),
+            Err(error) => unknown.push((need.verb, error)),
         }
     }
-    if let Some((_, error)) = untold.first() {
-        let verbs: Vec<_> = untold.iter().map(|(verb, _)| verb).collect();
-        let what = format!("whether we may {} {resource} can't be told", and(&verbs));
+    if let Some((_, error)) = unknown.first() {
+        let verbs: Vec<_> = unknown.iter().map(|(verb, _)| verb).collect();
+        let what = format!("not known whether we may {} {resource}{place}", join_with_and(&verbs));
         group.skipped("permission", what, format!("SelfSubjectAccessReview: {error}"));
     }
-    if !may.is_empty() {
-        group.passed("permission", format!("may {} {resource}{place}", and(&may)));
+    if !allowed.is_empty() {
+        group.passed("permission", format!("may {} {resource}{place}", join_with_and(&allowed)));
     }
-    if let Some((Need { without, .. }, _)) = may_not.last() {
-        let verbs: Vec<_> = may_not.iter().map(|(need, _)| need.verb).collect();
-        let reasons = may_not.iter().map(|(_, reason)| reason.as_str());
-        tell_refused(group, user, (&and(&verbs), resource, &place), reasons, without);
+    if let Some((RequiredPermission { without, .. }, _)) = denied.last() {
+        let verbs: Vec<_> = denied.iter().map(|(need, _)| need.verb).collect();
+        let verbs = join_with_and(&verbs);
+        let reasons = denied.iter().map(|(_, reason)| reason.as_str());
+        report_denied(group, user, (&verbs, resource, &place), reasons, without);
     }
 }
 
-fn tell_refused<'a>(
-    group: &mut Group,
+fn report_denied<'a>(
+    group: &mut FindingGroup,
     user: &str,
     (verbs, resource, place): (&str, &str, &str),
     reasons: impl Iterator<Item = &'a str>,
@@ -193,9 +207,9 @@ fn tell_refused<'a>(
     let mut reasons: Vec<_> = reasons.filter(|reason| !reason.is_empty()).collect();
     reasons.dedup();
     let why = if reasons.is_empty() { "not allowed".to_owned() } else { reasons.join("; ") };
-    let of = match parts(resource) {
+    let of = match split_resource(resource) {
         (plural, "") => format!("{plural} of the core API group"),
-        (plural, of) => format!("{plural} of API group {of}"),
+        (plural, api_group) => format!("{plural} of API group {api_group}"),
     };
     group.failed(
         "permission",
@@ -205,27 +219,27 @@ fn tell_refused<'a>(
     );
 }
 
-fn tell_more(group: &mut Group, user: &str, rights: &Rights) {
-    match &rights.more {
+fn report_excess(group: &mut FindingGroup, user: &str, granted: &GrantedPermissions) {
+    match &granted.excess {
         Err(error) => {
             let detail = format!("SelfSubjectRulesReview: {error}");
-            group.skipped("superfluous", "what else we may can't be told", detail);
+            group.skipped("superfluous", "not known what else we may do", detail);
         }
-        Ok(more) if more.is_empty() => {
-            group.passed("superfluous", format!("{user} may nothing else"));
+        Ok(excess) if excess.is_empty() => {
+            group.passed("superfluous", format!("{user} has no other permissions"));
         }
-        Ok(more) => {
-            let words = |(resource, verbs): (&String, &BTreeSet<String>)| {
+        Ok(excess) => {
+            let permission = |(resource, verbs): (&String, &BTreeSet<String>)| {
                 let verbs: Vec<_> =
                     verbs.iter().map(|v| if v == "*" { "do anything with" } else { v }).collect();
-                format!("{} {resource}", and(&verbs))
+                format!("{} {resource}", join_with_and(&verbs))
             };
-            let more: Vec<_> = more.iter().map(words).collect();
+            let excess: Vec<_> = excess.iter().map(permission).collect();
             group.warned(
                 "superfluous",
-                format!("{user} may more than is needed: {}", some(&more)),
-                format!("SelfSubjectRulesReview in namespace {}", rights.namespace),
-                "take it away: whoever takes over the process could use it",
+                format!("{user} has permissions that are not needed: {}", join_first(&excess)),
+                format!("SelfSubjectRulesReview in namespace {}", granted.namespace),
+                "remove them: whoever takes over the process could use them",
             );
         }
     }
@@ -234,10 +248,10 @@ fn tell_more(group: &mut Group, user: &str, rights: &Rights) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::ids::ClusterName;
+    use crate::core::data::ids::ClusterName;
 
-    fn rule(group: &str, resource: &str, verbs: &[&str]) -> Rule {
-        Rule {
+    fn rule(group: &str, resource: &str, verbs: &[&str]) -> ResourceRule {
+        ResourceRule {
             verbs: verbs.iter().map(|v| (*v).to_owned()).collect(),
             api_groups: vec![group.to_owned()],
             resources: vec![resource.to_owned()],
@@ -245,24 +259,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_beyond_the_needs_is_found() {
+    fn permissions_beyond_the_required_ones_are_found() {
         let resource = "connectors.networking.datumapis.com";
-        let need = |verb| Need {
+        let need = |verb| RequiredPermission {
             cluster: ClusterName::from("hub"),
             resource,
-            place: Place::Everywhere,
+            scope: PermissionScope::AllNamespaces,
             verb,
             without: "",
         };
-        let needs = [need("list"), need("watch")];
-        let needs: Vec<_> = needs.iter().collect();
+        let needed = [need("list"), need("watch")];
+        let needed: Vec<_> = needed.iter().collect();
         let group = "networking.datumapis.com";
         let harmless = [
             rule(group, "connectors", &["get", "list", "watch"]),
             rule("authorization.k8s.io", "selfsubjectaccessreviews", &["create"]),
             rule("work.karmada.io", "works", &["list"]),
         ];
-        assert_eq!(superfluous(&harmless, &needs), BTreeMap::new());
+        assert_eq!(excess_of(&harmless, &needed), BTreeMap::new());
         for (rule, verb, found) in [
             (rule(group, "connectors", &["list", "patch"]), "patch", resource),
             (rule(group, "connectors", &["*"]), "*", resource),
@@ -272,7 +286,7 @@ mod tests {
         ] {
             let one = BTreeSet::from([verb.to_owned()]);
             let expected = BTreeMap::from([(found.to_owned(), one)]);
-            assert_eq!(superfluous(&[rule], &needs), expected);
+            assert_eq!(excess_of(&[rule], &needed), expected);
         }
     }
 }

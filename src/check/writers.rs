@@ -1,70 +1,70 @@
-//! Who else writes what throughline writes, as `managedFields` tell.
+//! Checks, by `managedFields`, whether anybody else writes what throughline writes.
 
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
 
-use super::ask::{Item, Writer};
-use super::cluster::Look;
-use super::election::{Held, Place, now, unreached};
-use super::finding::{Group, and};
+use super::cluster::CheckedCluster;
+use super::election::{LeaseLocation, ObservedLease, not_reached, server_time};
+use super::finding::{FindingGroup, join_with_and};
+use super::probe_client::{AnnotationOwner, ListItem};
 use crate::client::path;
 use crate::config::Config;
-use crate::core::ids::{Kind, Role};
-use crate::core::objects::{FIELD_MANAGER, UPSTREAM_STATUS};
-use crate::core::time::UnixMillis;
+use crate::core::data::ids::{Kind, Role};
+use crate::core::data::objects::{FIELD_MANAGER, UPSTREAM_STATUS};
+use crate::core::data::time::UnixMillis;
 use crate::report::count;
 
-/// Beyond the Lease's time so much may lie between two clocks.
-const SLACK_MS: u64 = 10_000;
+/// The clocks of the Lease's holder and of the API server may differ by this much.
+const CLOCK_SKEW_MAX_MS: u64 = 10_000;
 
-/// An older write tells nothing of who runs now.
+/// Older writes do not show which processes run now.
 const RECENT_MS: u64 = 600_000;
 
-/// Values of one annotation, by who wrote them.
+/// Who owns one annotation, over all objects of a kind.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Values {
-    /// How many stand, by manager, without ours.
+struct OwnerCounts {
+    /// By field manager, without throughline.
     others: BTreeMap<String, usize>,
     ours: usize,
-    ours_last: Option<UnixMillis>,
+    our_last_write: Option<UnixMillis>,
 }
 
-impl Values {
-    fn of(objects: Vec<Vec<Writer>>) -> Self {
-        let mut values = Self::default();
-        for Writer { manager, at } in objects.into_iter().flatten() {
+impl OwnerCounts {
+    fn of(objects: Vec<Vec<AnnotationOwner>>) -> Self {
+        let mut counts = Self::default();
+        for AnnotationOwner { manager, at } in objects.into_iter().flatten() {
             if manager == FIELD_MANAGER {
-                values.ours += 1;
-                values.ours_last = values.ours_last.max(at);
+                counts.ours += 1;
+                counts.our_last_write = counts.our_last_write.max(at);
             } else {
-                *values.others.entry(manager).or_default() += 1;
+                *counts.others.entry(manager).or_default() += 1;
             }
         }
-        values
+        counts
     }
 }
 
-/// Looks at the hub's Connectors and the edges' Gateways.
-pub(super) async fn look(config: &Config, looks: &[Look]) -> Group {
-    let mut group = Group::new("other writers");
-    let watched = looks.iter().flat_map(|look| {
-        let hub = look.has(Role::Downstream).then_some((look, Kind::Connector, UPSTREAM_STATUS));
-        let edge = look.has(Role::Edge).then_some((look, Kind::Gateway, &*config.touch.key));
+/// Checks the Connectors of the hub and the Gateways of the edges.
+pub(super) async fn check(config: &Config, clusters: &[CheckedCluster]) -> FindingGroup {
+    let mut group = FindingGroup::new("other writers");
+    let written = clusters.iter().flat_map(|cluster| {
+        let hub = cluster.has(Role::Hub).then_some((cluster, Kind::Connector, UPSTREAM_STATUS));
+        let edge = cluster.has(Role::Edge).then_some((cluster, Kind::Gateway, &*config.touch.key));
         hub.into_iter().chain(edge)
     });
-    let watched: Vec<_> = watched.collect();
-    let all = watched.iter().map(|(look, kind, key)| values(look, *kind, key));
-    for ((look, kind, key), values) in watched.iter().zip(join_all(all).await) {
-        match values {
+    let written: Vec<_> = written.collect();
+    let counts = written.iter().map(|(cluster, kind, key)| count_owners(cluster, *kind, key));
+    for ((cluster, kind, key), counts) in written.iter().zip(join_all(counts).await) {
+        match counts {
             Err(why) => {
-                let what = format!("who writes {key} at {} can't be told", look.name());
+                let what = format!("not known who writes {key} at {}", cluster.name());
                 group.skipped("second-writer", what, why);
             }
-            Ok(values) => {
-                tell(&mut group, look.name(), *kind, key, &values);
+            Ok(counts) => {
+                report_owners(&mut group, cluster.name(), *kind, key, &counts);
                 if *kind == Kind::Connector {
-                    leaderless(&mut group, config, look, &values).await;
+                    check_leader_wrote(&mut group, config, cluster, &counts).await;
                 }
             }
         }
@@ -72,81 +72,101 @@ pub(super) async fn look(config: &Config, looks: &[Look]) -> Group {
     group
 }
 
-/// Who wrote `key`; or why that can't be told.
-async fn values(look: &Look, kind: Kind, key: &str) -> Result<Values, String> {
-    if !look.reached {
-        return Err(unreached(look));
+/// # Errors
+/// Why the objects could not be listed.
+async fn count_owners(
+    cluster: &CheckedCluster,
+    kind: Kind,
+    key: &str,
+) -> Result<OwnerCounts, String> {
+    if !cluster.reached {
+        return Err(not_reached(cluster));
     }
-    let writers = |item: Item| Some(item.metadata.writers(key));
-    let found = look.asked.list(path(kind, None), writers).await;
-    found.map(Values::of).map_err(|error| error.to_string())
+    let owners = |item: ListItem| Some(item.metadata.owners_of(key));
+    let found = cluster.client.list(path(kind, None), owners).await;
+    found.map(OwnerCounts::of).map_err(|error| error.to_string())
 }
 
-fn tell(group: &mut Group, cluster: &str, kind: Kind, key: &str, values: &Values) {
-    if values.others.is_empty() {
-        let by = match values.ours {
-            0 => "nobody has written it yet".to_owned(),
-            n => format!("throughline alone wrote it, to {}", count(n, "object")),
+fn report_owners(
+    group: &mut FindingGroup,
+    cluster: &str,
+    kind: Kind,
+    key: &str,
+    counts: &OwnerCounts,
+) {
+    if counts.others.is_empty() {
+        let by = match counts.ours {
+            0 => "not written yet".to_owned(),
+            n => format!("written by throughline alone ({})", count(n, "object")),
         };
         group.passed("second-writer", format!("{key} at {cluster}: {by}"));
         return;
     }
-    let who: Vec<_> =
-        values.others.iter().map(|(who, n)| format!("{who} ({})", count(*n, "object"))).collect();
+    let others = counts.others.iter();
+    let others: Vec<_> =
+        others.map(|(manager, n)| format!("{manager} ({})", count(*n, "object"))).collect();
     let remedy = match kind {
         Kind::Connector => {
-            "a replicator that writes the same meaning does no harm; one that writes stale values is \
-             written over, each time at the carrier's cost: let it leave this annotation alone"
+            "a replicator that writes the same value does no harm; throughline overwrites stale \
+             values, and each overwrite costs the carrier a delivery: make the other writer leave \
+             this annotation alone"
         }
         _ => {
-            "let nobody else write the trigger: a value that comes back may be one that Envoy \
-             Gateway has translated already. Where it is the carrier, install the retention rule of \
-             deploy/"
+            "let nobody else write the trigger: Envoy Gateway may ignore a value that it has \
+             translated before. If the carrier writes it, install the retention rule at the hub:\n\
+             kubectl apply -f deploy/karmada/retain-trigger.yaml"
         }
     };
     group.warned(
         "second-writer",
-        format!("{key} at {cluster} is written by {}", and(&who)),
-        format!("managedFields of {kind}s; of throughline's writing: {}", values.ours),
+        format!("{key} at {cluster} is written by {}", join_with_and(&others)),
+        format!(
+            "by the managedFields of {kind}s; throughline wrote {}",
+            count(counts.ours, "object")
+        ),
         remedy,
     );
 }
 
-/// Another throughline that does not share the Lease: its writes go on while nobody holds this one.
-async fn leaderless(group: &mut Group, config: &Config, look: &Look, values: &Values) {
-    let Some(cluster) = config.election_cluster() else { return };
-    if cluster.name.as_str() != look.name() {
+/// Finds another throughline that does not share the Lease: it writes while nobody holds this one.
+async fn check_leader_wrote(
+    group: &mut FindingGroup,
+    config: &Config,
+    cluster: &CheckedCluster,
+    counts: &OwnerCounts,
+) {
+    let Some(election) = config.election_cluster() else { return };
+    if election.name.as_str() != cluster.name() {
         return;
     }
-    let recent = |at: &UnixMillis| now(look).since(*at) < RECENT_MS;
-    let Some(last) = values.ours_last.filter(recent) else { return };
-    let Ok(place) = Place::of(config, look).await else { return };
-    let Ok(object) = place.read(look).await else { return };
-    let held = object.as_ref().map(Held::of);
-    if !is_covered(last, held.as_ref()) {
+    let is_recent = |at: &UnixMillis| server_time(cluster).since(*at) < RECENT_MS;
+    let Some(written) = counts.our_last_write.filter(is_recent) else { return };
+    let Ok(location) = LeaseLocation::of(config, cluster).await else { return };
+    let Ok(object) = location.read(cluster).await else { return };
+    let lease = object.as_ref().map(ObservedLease::of);
+    if !was_held_at(written, lease.as_ref()) {
         group.warned(
             "second-writer",
             format!(
-                "a throughline wrote {UPSTREAM_STATUS} at {} without holding {place}",
-                look.name()
+                "a throughline wrote {UPSTREAM_STATUS} at {} without holding {location}",
+                cluster.name()
             ),
             format!(
-                "it wrote at {last}; {}",
-                match held.and_then(|held| held.renewed) {
+                "it wrote at {written}; {}",
+                match lease.and_then(|lease| lease.renewed) {
                     Some(renewed) => format!("the Lease was last renewed at {renewed}"),
-                    None => "there is no such Lease, or nobody ever renewed it".to_owned(),
+                    None => "the Lease does not exist, or was never renewed".to_owned(),
                 }
             ),
-            "where another one runs, let it share this Lease (leaderElection.leaseNamespace and \
-             leaseName), or turn it off: two leaders write everything twice",
+            "if another throughline runs, make it share this Lease (leaderElection.leaseNamespace \
+             and leaseName) or stop it: two leaders write everything twice",
         );
     }
 }
 
-/// Whether a write fell into a time in which the Lease was held.
-fn is_covered(written: UnixMillis, held: Option<&Held>) -> bool {
-    let renewed = held.and_then(|held| Some(held.renewed?.plus(held.lease_ms)));
-    renewed.is_some_and(|until| written <= until.plus(SLACK_MS))
+fn was_held_at(written: UnixMillis, lease: Option<&ObservedLease>) -> bool {
+    let expires = lease.and_then(|lease| Some(lease.renewed?.plus(lease.duration_ms)));
+    expires.is_some_and(|expires| written <= expires.plus(CLOCK_SKEW_MAX_MS))
 }
 
 #[cfg(test)]
@@ -155,14 +175,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_write_after_the_lease_ended_is_not_covered() {
+    fn a_write_after_the_lease_expired_was_not_the_leaders() {
         let renewed = UnixMillis(1_795_252_772_000);
         let lease =
             json!({ "spec": { "renewTime": renewed.to_string(), "leaseDurationSeconds": 15 } });
-        let held = Held::of(&lease);
-        for (after_ms, covered) in [(0, true), (24_000, true), (26_000, false)] {
-            assert_eq!(is_covered(renewed.plus(after_ms), Some(&held)), covered, "{after_ms}");
+        let lease = ObservedLease::of(&lease);
+        for (after_ms, held) in [(0, true), (24_000, true), (26_000, false)] {
+            assert_eq!(was_held_at(renewed.plus(after_ms), Some(&lease)), held, "{after_ms}");
         }
-        assert!(!is_covered(renewed, None));
+        assert!(!was_held_at(renewed, None));
     }
 }

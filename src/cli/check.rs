@@ -6,53 +6,55 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use clap::Args;
 use serde_json::json;
-use throughline::check::{Level, Report, check};
-use throughline::config::Loaded;
+use throughline::check::{CheckReport, Level, check};
+use throughline::config::LoadedConfig;
 use throughline::report;
 use tokio::time::{Instant, sleep};
 
 use super::config::ConfigArgs;
-use super::out::{Output, look, one_thread, print, print_with};
+use super::out::{Output, one_thread, print, print_with, report_options};
 use super::settings::duration_ms;
 
-/// Something hinders it.
-const HINDERED: u8 = 1;
+/// The exit code when a check failed.
+const FAILED: u8 = 1;
 
-/// `throughline check`.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// How to print what was found
+    /// The output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Look again until nothing fails, for at most so long
+    /// Repeat the checks until none fails, for at most this long
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0s")]
     wait: u64,
 }
 
-/// Looks, waits where that was asked for, and prints what was found last.
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let Loaded { config, warnings } = args.config.load_for_report()?;
+    let LoadedConfig { config, warnings } = args.config.load_for_report()?;
     let runtime = one_thread()?;
-    let report = runtime
-        .block_on(until_well(Duration::from_millis(args.wait), || check(&config, &warnings)));
+    let report = runtime.block_on(repeat_until_passed(Duration::from_millis(args.wait), || {
+        check(&config, &warnings)
+    }));
     runtime.shutdown_background();
     match args.output {
         Output::Text => {
-            print_with(|out| Ok(report::check(&report, &look(), out)?))?;
+            print_with(|out| Ok(report::check(&report, &report_options(), out)?))?;
         }
         Output::Json => {
-            let json = json!({ "well": report.is_well(), "failed": report.count(Level::Failed),
+            let json = json!({ "well": report.is_passed(), "failed": report.count(Level::Failed),
                 "warnings": report.count(Level::Warning), "findings": report.findings });
             print(&format!("{json:#}\n"))?;
         }
     }
-    Ok(if report.is_well() { ExitCode::SUCCESS } else { ExitCode::from(HINDERED) })
+    Ok(if report.is_passed() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
-/// Looks again and again, ever more rarely, until nothing fails or the time is up.
-async fn until_well<F: Future<Output = Report>>(wait: Duration, look: impl Fn() -> F) -> Report {
+/// Checks at growing intervals until nothing fails or the time is up; returns the last report.
+async fn repeat_until_passed<F: Future<Output = CheckReport>>(
+    wait: Duration,
+    check: impl Fn() -> F,
+) -> CheckReport {
     let until = Instant::now() + wait;
     let pauses = ExponentialBuilder::default()
         .with_min_delay(Duration::from_secs(1))
@@ -60,9 +62,9 @@ async fn until_well<F: Future<Output = Report>>(wait: Duration, look: impl Fn() 
         .without_max_times();
     let mut pauses = pauses.build();
     loop {
-        let report = look().await;
+        let report = check().await;
         let left = until.saturating_duration_since(Instant::now());
-        if report.is_well() || left.is_zero() {
+        if report.is_passed() || left.is_zero() {
             return report;
         }
         let pause = pauses.next().unwrap_or(left).min(left);
@@ -73,7 +75,7 @@ async fn until_well<F: Future<Output = Report>>(wait: Duration, look: impl Fn() 
                 more => format!(" (and {more} more)"),
             };
             eprintln!(
-                "waiting, for {} s at most: {}: {}{more}",
+                "trying again for up to {} s: {}: {}{more}",
                 left.as_secs_f64().ceil(),
                 first.group,
                 first.what

@@ -1,4 +1,4 @@
-//! The command line's words, and what each does.
+//! The commands and their arguments.
 
 mod check;
 mod config;
@@ -17,11 +17,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Bad usage, or input that can't be used.
+/// The exit code for bad usage and for input that cannot be used.
 pub(crate) const BAD_INPUT: u8 = 2;
 
-/// Carries tunnel-connector liveness from project control planes to the edge, and says where it
-/// got lost.
+/// Carries the liveness of tunnel connectors from project control planes to the edge, and shows
+/// where it is stuck.
 #[derive(Debug, Parser)]
 #[command(name = "throughline", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -31,55 +31,69 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch clusters and carry liveness from hop to hop, until told to stop.
+    /// Run the controller until it is stopped.
     ///
-    /// With no clusters configured it is the one that kubectl would use, or the own one in a pod,
-    /// with every role. SIGTERM and SIGINT stop it; a second one ends it at once. Exit codes: 0
-    /// stopped, 1 failed, 2 bad usage or configuration.
+    /// Without configured clusters it uses your current kubeconfig context (in a pod: the pod's own
+    /// cluster) for all roles. SIGTERM or SIGINT stops it; a second signal ends it immediately.
+    ///
+    /// Exit codes: 0 stopped by a signal, 1 failed, 2 bad usage or configuration.
     Run(run::RunArgs),
-    /// Say whether a live run can work here, what hinders it, and what to do: the same flags as `run`.
+    /// Check whether throughline can run here, and what to fix if not.
     ///
-    /// Nothing is written anywhere. Exit codes: 0 nothing hinders it (it may warn), 1 something
-    /// does, 2 bad usage or configuration.
+    /// Takes the same flags as `run` and writes nothing to any cluster.
+    ///
+    /// Exit codes: 0 no check failed (there may be warnings), 1 a check failed, 2 bad usage or
+    /// configuration.
     Check(Box<check::CheckArgs>),
-    /// Show every connector in a table, the stuck ones first.
+    /// List all connectors in a table, stuck ones first.
     ///
-    /// From the same places as `trace`. Exit codes: 0 none is stuck, 1 one is, or can't be told, 2 bad
+    /// Reads the clusters, a running instance or an event log, and writes nothing.
+    ///
+    /// Exit codes: 0 no connector is stuck, 1 a connector is stuck or its state is unknown, 2 bad
     /// usage or input.
     Status(Box<status::StatusArgs>),
-    /// Say where a connector's liveness is stuck: each hop, who wrote it, why, and what to do.
+    /// Show where a connector's liveness is stuck: each hop, its last writer, the cause and the remedy.
     ///
-    /// From the clusters (named as for `run`; nothing is written), from a running instance, or
-    /// from an event log at a moment. Exit codes: 0 every hop agrees, 1 one disagrees or can't be
-    /// told, 2 no such object, bad usage or input.
+    /// Reads the clusters (the same flags as `run`), a running instance or an event log, and writes
+    /// nothing.
+    ///
+    /// Exit codes: 0 all hops agree, 1 a hop disagrees or is unknown, 2 no such object, or bad usage
+    /// or input.
     Trace(Box<trace::TraceArgs>),
-    /// Watch only, and write what is seen to an event log, until told to stop.
+    /// Record an event log without writing to any cluster.
     ///
-    /// It asks for nothing but lists and watches. SIGTERM and SIGINT stop it. Exit codes: 0 all of
-    /// it was recorded, 1 not all of it, 2 bad usage or configuration.
-    Record(Box<record::RecordArgs>),
-    /// Replay an event log: where liveness got lost, and what throughline would have done.
+    /// Sends only list and watch requests. SIGTERM or SIGINT (Ctrl-C) ends the recording.
     ///
-    /// Exit codes: 0 converged (or verified), 1 not, 2 bad usage or input.
-    Replay(replay::ReplayArgs),
-    /// List routes that may be orphaned, with the evidence and their fate; delete them once.
-    ///
-    /// Exit codes: 0 none stands that should go, 1 one does, or it can't be told, 2 bad usage or
+    /// Exit codes: 0 the recording is complete, 1 the recording is incomplete, 2 bad usage or
     /// configuration.
+    Record(Box<record::RecordArgs>),
+    /// Replay an event log: show where liveness got lost and what throughline would have done.
+    ///
+    /// Exit codes: 0 the replay converged (or verified), 1 it did not, 2 bad usage or input.
+    Replay(replay::ReplayArgs),
+    /// List HTTPRoutes whose upstream Gateway is gone, and optionally delete them once.
+    ///
+    /// Shows the evidence for each route, and why a route is kept.
+    ///
+    /// Exit codes: 0 no orphan is left, 1 an orphan is left or a route could not be judged, 2 bad
+    /// usage or configuration.
     Orphans(Box<orphans::OrphansArgs>),
-    /// Print the configuration in effect, checked; the same flags as `run`.
+    /// Validate the configuration and print it with all defaults.
     ///
-    /// Exit codes: 0 it can be used, 2 it can't.
+    /// Takes the same flags as `run`.
+    ///
+    /// Exit codes: 0 the configuration is valid, 2 it is not.
     Config(config::PrintArgs),
-    /// Show a live run with no cluster at hand: an event log is played into clusters in memory.
+    /// Play an event log into in-memory clusters and run the controller against them.
     ///
-    /// They are served on loopback by the API server's protocol, and the same program as `run` is
-    /// pointed at them. With no LOG it is the recorded incident. Exit codes: 0 converged, 1 not (or
-    /// stopped), 2 bad usage or input.
+    /// The clusters are served on loopback with the Kubernetes API protocol. Without LOG, the demo
+    /// plays a recorded incident.
+    ///
+    /// Exit codes: 0 converged, 1 not converged or stopped, 2 bad usage or input.
     Demo(demo::DemoArgs),
 }
 
-/// Does what the command line says.
+/// Runs the command that was given.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => run::run(&args),

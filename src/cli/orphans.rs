@@ -1,4 +1,4 @@
-//! `throughline orphans`: lists what may be orphaned, deletes it once, brings it back.
+//! `throughline orphans`: lists routes that may be orphaned, deletes them once, restores them.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal};
@@ -7,150 +7,149 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use throughline::config::EventLogConfig;
-use throughline::core::keep::{Candidate, Keep};
-use throughline::core::time::UnixMillis;
-use throughline::event_log::Reader;
-use throughline::orphans::{Fate, Survey, restore};
+use throughline::core::contract::settings::OrphanSettings;
+use throughline::core::data::time::UnixMillis;
+use throughline::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
+use throughline::event_log::LogReader;
+use throughline::orphans::{DeleteResult, OrphanCleanup, deleted_objects};
+use throughline::report::{count, duration};
 
 use super::config::ConfigArgs;
 use super::out::{Output, print, threads};
 
-/// Something is left to be looked at.
-const LEFT: u8 = 1;
+/// The exit code when a route needs attention: an orphan that stands, or one that is not judged.
+const ATTENTION: u8 = 1;
 
-/// `throughline orphans`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct OrphansArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    command: Option<OrphansCommand>,
     #[command(flatten)]
     config: ConfigArgs,
-    /// How to print what was found
+    /// The output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Look once more when the settling time is over
+    /// Wait for the settling time before listing the routes
     #[arg(long)]
     wait: bool,
-    /// Delete them, once; waits for the settling time, and asks first
+    /// Delete the orphans once; waits for the settling time and asks for confirmation
     #[arg(long)]
     delete: bool,
-    /// Don't ask
+    /// Do not ask for confirmation
     #[arg(long, requires = "delete")]
     yes: bool,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Print manifests of what an event log says was deleted, for `kubectl create -f -`
+enum OrphansCommand {
+    /// Print the routes that an event log records as deleted, as manifests for `kubectl create -f -`.
+    ///
+    /// Exit codes: 0 printed, 1 the log records no deletes, 2 bad usage or input.
     Restore {
         /// The event log, with its rotated parts; `-` for standard input
         file: String,
     },
 }
 
-/// Does what the command line says.
 pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
-    if let Some(What::Restore { file }) = &args.what {
+    if let Some(OrphansCommand::Restore { file }) = &args.command {
         return print_manifests(file);
     }
     if args.delete && !args.yes && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        bail!("--delete asks before it deletes, and there is no terminal to ask at: add --yes");
+        bail!("--delete asks for confirmation, and there is no terminal: add --yes");
     }
     let config = args.config.load_quietly()?;
     let file = args.delete.then(|| args.config.own_event_log("orphans"));
     let log = file.map(|file| EventLogConfig { file: Some(file), ..EventLogConfig::default() });
     if let Some(EventLogConfig { file: Some(file), .. }) = &log {
-        eprintln!("what is deleted is kept in {}", file.display());
+        eprintln!("backup of deleted routes: {}", file.display());
     }
     let runtime = threads(2)?;
     let code = runtime.block_on(async {
-        let mut survey = Survey::start(&config, log)?;
-        survey.listed().await;
+        let mut cleanup = OrphanCleanup::start(&config, log)?;
+        cleanup.wait_for_lists().await;
         if args.wait || args.delete {
-            survey.settled().await;
+            cleanup.wait_for_settling().await;
         }
-        let (found, now) = (survey.candidates(), survey.now());
+        let found = cleanup.candidates();
         if args.output == Output::Text {
-            print(&text(&found, now))?;
+            print(&listing(&found, cleanup.settings(), cleanup.now()))?;
         }
-        let may_go = found.iter().filter(|c| is_orphan(c)).count();
-        let mut fates = None;
-        if args.delete && may_go > 0 && (args.yes || confirmed(&mut survey, may_go).await?) {
-            fates = Some(survey.delete(|fate| eprintln!("{}", told(fate))).await);
+        let orphans = found.iter().filter(|c| c.is_orphan()).count();
+        let mut results = None;
+        if args.delete && orphans > 0 && (args.yes || is_confirmed(&mut cleanup, orphans).await?) {
+            results = Some(cleanup.delete(|result| eprintln!("{}", result_text(result))).await);
         }
-        let left = if fates.is_some() { survey.candidates() } else { found.clone() };
-        survey.finish().await;
+        let left = if results.is_some() { cleanup.candidates() } else { found.clone() };
+        cleanup.finish().await;
         if args.output == Output::Json {
-            let json = serde_json::json!({ "candidates": found, "deletes": fates });
+            let json = serde_json::json!({ "candidates": found, "deletes": results });
             print(&format!("{json:#}\n"))?;
         }
-        let failed = fates.iter().flatten().any(|f| !matches!(f.outcome, "applied" | "not_found"));
-        let is_done = |c: &Candidate| {
-            fates.iter().flatten().any(|f| (&f.cluster, &f.route) == (&c.cluster, &c.route))
+        let results = results.unwrap_or_default();
+        let failed = results.iter().any(|r| !matches!(r.outcome, "applied" | "not_found"));
+        let was_tried = |c: &OrphanCandidate| {
+            results.iter().any(|r| (&r.cluster, &r.route) == (&c.cluster, &c.route))
         };
-        let open = left.iter().any(|c| is_open(c) && !is_done(c));
-        anyhow::Ok(if failed || open { ExitCode::from(LEFT) } else { ExitCode::SUCCESS })
+        let attention = failed || left.iter().any(|c| needs_attention(c) && !was_tried(c));
+        anyhow::Ok(if attention { ExitCode::from(ATTENTION) } else { ExitCode::SUCCESS })
     });
     runtime.shutdown_background();
     code
 }
 
-fn is_orphan(candidate: &Candidate) -> bool {
-    matches!(candidate.kept, None | Some(Keep::Budget))
-}
-
-/// An orphan that stands, or a route of which it can't be told: somebody should look.
-fn is_open(candidate: &Candidate) -> bool {
+/// An orphan that stands, or a route that cannot be judged.
+fn needs_attention(candidate: &OrphanCandidate) -> bool {
     let Some(keep) = candidate.kept else { return true };
     matches!(
         keep,
-        Keep::Budget
-            | Keep::ShareExceeded
-            | Keep::Settling
-            | Keep::ListsIncomplete
-            | Keep::Stale
-            | Keep::WentBack
-            | Keep::ClusterUnknown
-            | Keep::NamespaceUnproved
+        KeepReason::Budget
+            | KeepReason::ShareExceeded
+            | KeepReason::Settling
+            | KeepReason::ListsIncomplete
+            | KeepReason::Stale
+            | KeepReason::ResourceVersionRegressed
+            | KeepReason::ClusterUnknown
+            | KeepReason::NamespaceUnproved
     )
 }
 
-async fn confirmed(survey: &mut Survey, routes: usize) -> anyhow::Result<bool> {
-    eprint!("Delete {routes} routes? Type their number to go on: ");
+/// Asks the person at the terminal. The watches are followed meanwhile, so that the evidence stays
+/// fresh.
+async fn is_confirmed(cleanup: &mut OrphanCleanup, orphans: usize) -> anyhow::Result<bool> {
+    eprint!("Delete {}? Type {orphans} to confirm: ", count(orphans, "route"));
     let read = tokio::task::spawn_blocking(|| {
         let mut line = String::new();
         io::stdin().lock().read_line(&mut line).map(|_| line)
     });
-    let line = survey.meanwhile(read).await.context("asking")?.context("reading the answer")?;
-    let yes = line.trim() == routes.to_string();
-    if !yes {
-        eprintln!("nothing is deleted");
+    let line = cleanup.follow_while(read).await.context("asking for confirmation")?;
+    let confirmed = line.context("reading the answer")?.trim() == orphans.to_string();
+    if !confirmed {
+        eprintln!("not confirmed: nothing was deleted");
     }
-    Ok(yes)
+    Ok(confirmed)
 }
 
-fn told(fate: &Fate) -> String {
-    let Fate { cluster, route, outcome, error } = fate;
+fn result_text(result: &DeleteResult) -> String {
+    let DeleteResult { cluster, route, outcome, error } = result;
     let outcome = if *outcome == "applied" { "deleted" } else { outcome };
     let error = error.as_ref().map_or(String::new(), |error| format!(": {error}"));
     format!("{route} at {cluster}: {outcome}{error}")
 }
 
-/// What was found, for people.
-fn text(found: &[Candidate], now: UnixMillis) -> String {
+/// The candidates with their evidence, and a summary.
+fn listing(found: &[OrphanCandidate], settings: &OrphanSettings, now: UnixMillis) -> String {
     let mut text = String::new();
     if found.is_empty() {
-        return "no route is an orphan\n".to_owned();
+        return "no orphaned routes\n".to_owned();
     }
     for candidate in found {
-        let Candidate { cluster, route, created_at, kept, evidence, .. } = candidate;
-        let fate = match kept {
-            None => "an orphan: would be deleted".to_owned(),
-            Some(keep) => format!("kept, {}: {keep}", keep.as_str()),
-        };
-        let age = created_at.map_or("of unknown age".to_owned(), |at| ago(now, at));
-        let _ = writeln!(text, "{route} at {cluster} ({age})\n  {fate}");
+        let OrphanCandidate { cluster, route, created_at, evidence, .. } = candidate;
+        let age = created_at
+            .map_or("of unknown age".to_owned(), |at| format!("created {} ago", span(now, at)));
+        let verdict = verdict(candidate, settings, now);
+        let _ = writeln!(text, "{route} at {cluster} ({age})\n  {verdict}");
         let Some(evidence) = evidence else { continue };
         let parents: Vec<_> = evidence
             .parents
@@ -158,71 +157,90 @@ fn text(found: &[Candidate], now: UnixMillis) -> String {
             .map(|(name, exists)| {
                 let state = match exists {
                     Some(true) => "exists",
-                    Some(false) => "absent",
+                    Some(false) => "does not exist",
                     None => "unknown",
                 };
-                format!("{name} {state}")
+                format!("{name} ({state})")
             })
             .collect();
-        let proved = if evidence.namespace_proved { "proved by its uid" } else { "not proved" };
+        let proven = if evidence.namespace_proved { "proven by its uid" } else { "not proven" };
         let _ = writeln!(
             text,
-            "  parents: {}\n  upstream: {} in {}, {proved}",
+            "  parent Gateways: {}\n  upstream namespace: {} in {}, {proven}",
             parents.join(", "),
             evidence.upstream_namespace,
             evidence.upstream
         );
-        if let Some(at) = evidence.heard_at {
-            let _ = writeln!(text, "  its Gateways were heard of {} ago", span(now, at));
+        if let Some(at) = evidence.last_activity_at {
+            let _ = writeln!(text, "  last activity of its Gateway watch: {} ago", span(now, at));
         }
         if let Some(at) = evidence.orphan_since {
-            let _ = writeln!(text, "  an orphan for {}", span(now, at));
+            let _ = writeln!(text, "  orphaned for {}", span(now, at));
         }
     }
-    let orphans = found.iter().filter(|c| is_orphan(c)).count();
-    let settling = found.iter().filter(|c| c.kept == Some(Keep::Settling)).count();
+    let orphans = found.iter().filter(|c| c.is_orphan()).count();
+    let settling = found.iter().filter(|c| c.kept == Some(KeepReason::Settling)).count();
     let kept = found.len() - orphans - settling;
-    let _ = writeln!(text, "\n{orphans} orphans, {settling} that still settle, {kept} kept");
+    let orphans = count(orphans, "orphan");
+    let _ = writeln!(text, "\n{orphans}, {settling} settling, {kept} kept");
     if settling > 0 {
-        text.push_str("--wait looks once more when the settling time is over\n");
+        let settle = plain_duration(settings.settle_ms);
+        let _ = writeln!(text, "add --wait to list again after the settling time of {settle}");
     }
     text
 }
 
-fn ago(now: UnixMillis, at: UnixMillis) -> String {
-    format!("made {} ago", span(now, at))
+fn verdict(candidate: &OrphanCandidate, settings: &OrphanSettings, now: UnixMillis) -> String {
+    let Some(reason) = candidate.kept else { return "orphan: would be deleted".to_owned() };
+    let orphan_since = candidate.evidence.as_ref().and_then(|evidence| evidence.orphan_since);
+    let why = match (reason, orphan_since, candidate.created_at) {
+        (KeepReason::Settling, Some(at), _) => {
+            let needed = plain_duration(settings.settle_ms);
+            format!("orphaned for {}, needs {needed}", span(now, at))
+        }
+        (KeepReason::Young, _, Some(at)) => {
+            let needed = plain_duration(settings.min_age_ms);
+            format!("created {} ago, needs {needed}", span(now, at))
+        }
+        _ => reason.to_string(),
+    };
+    format!("kept ({}): {why}", reason.as_str())
 }
 
 fn span(now: UnixMillis, at: UnixMillis) -> String {
-    let seconds = now.since(at) / 1_000;
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} d", seconds / 86_400),
+    plain_duration(now.since(at))
+}
+
+/// In whole seconds, and without the no-break spaces that wrapped text needs.
+fn plain_duration(ms: u64) -> String {
+    match ms {
+        1_000..60_000 => format!("{} s", ms / 1_000),
+        _ => duration(ms).replace('\u{a0}', " "),
     }
 }
 
 fn print_manifests(file: &str) -> anyhow::Result<ExitCode> {
-    let mut reader = Reader::open(file)?;
-    let found = restore(&mut reader)?;
+    let mut reader = LogReader::open(file)?;
+    let found = deleted_objects(&mut reader)?;
     for warning in reader.warnings() {
         eprintln!("warning: {warning}");
     }
     let mut text = String::new();
     for deleted in &found {
         text.push_str("---\n");
-        if !deleted.answered {
-            text.push_str("# The delete was not answered: it may not have been carried out.\n");
+        if !deleted.confirmed {
+            text.push_str(
+                "# The API server did not confirm this delete: the route may still exist.\n",
+            );
         }
-        let yaml = serde_saphyr::to_string(&deleted.manifest).context("spelling YAML")?;
+        let yaml = serde_saphyr::to_string(&deleted.manifest).context("writing YAML")?;
         text.push_str(yaml.trim_end());
         text.push('\n');
     }
     print(&text)?;
     if found.is_empty() {
-        eprintln!("nothing was deleted, by this log");
-        return Ok(ExitCode::from(LEFT));
+        eprintln!("this log records no deletes");
+        return Ok(ExitCode::from(ATTENTION));
     }
     Ok(ExitCode::SUCCESS)
 }

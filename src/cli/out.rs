@@ -1,4 +1,4 @@
-//! What the commands have in common: standard output, and the runtime they wait in.
+//! Shared by the commands: standard output and the async runtime.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -7,12 +7,12 @@ use clap::ValueEnum;
 use throughline::report;
 use tokio::runtime::{Builder, Runtime};
 
-/// How a command prints what it found.
+/// The output format of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Output {
-    /// For people.
+    /// For people
     Text,
-    /// For programs.
+    /// For programs
     Json,
 }
 
@@ -21,7 +21,7 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
     print_with(|out| Ok(out.write_all(text.as_bytes())?)).map(drop)
 }
 
-/// Lets `write` print to standard output. False when nobody reads it any longer, which is no
+/// Lets `write` print to standard output. False if the reader has closed the pipe, which is not an
 /// error.
 pub(super) fn print_with(
     write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
@@ -33,31 +33,29 @@ pub(super) fn print_with(
     }
 }
 
-/// Nobody reads any longer.
 pub(super) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<io::Error>();
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// How a report on standard output looks: as wide as the shell or the terminal says, else 100
-/// columns.
-pub(super) fn look() -> report::Options {
+/// How to write a report to standard output: the width is `$COLUMNS`, the terminal's width, or 100.
+pub(super) fn report_options() -> report::ReportOptions {
     let stdout = io::stdout();
     let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
     let columns = columns.or_else(|| Some(terminal_size::terminal_size_of(&stdout)?.0.0.into()));
-    report::Options {
+    report::ReportOptions {
         color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
         width: columns.filter(|c| *c >= 40).unwrap_or(100),
         connector: None,
     }
 }
 
-/// The machine is one thread's work, and the rest waits for the network.
+/// The usual runtime: the machine needs one thread, and everything else waits for the network.
 pub(super) fn one_thread() -> anyhow::Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("starting the runtime")
 }
 
-/// For what serves clusters itself, or waits for a person at the terminal.
+/// For commands that serve clusters themselves or wait for input from the terminal.
 pub(super) fn threads(threads: usize) -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(threads).enable_all().build().context("starting the runtime")

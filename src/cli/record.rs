@@ -1,4 +1,4 @@
-//! `throughline record`: watches only, and writes an event log.
+//! `throughline record`: watches the clusters and writes an event log, without acting.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use throughline::clock::{millis, until};
+use throughline::clock::{millis, sleep_until_opt};
 use throughline::config::EventLogConfig;
-use throughline::record::{Recording, Tally};
+use throughline::record::{RecordingStats, WatchRecorder};
 use throughline::report::{count, duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -17,27 +17,26 @@ use super::out::one_thread;
 use super::run::stop_on_signals;
 use super::settings::duration_ms;
 
-/// Not all of it was recorded.
 const INCOMPLETE: u8 = 1;
 
-/// How often the counter line changes.
+/// How often the progress line is redrawn.
 const TICK: Duration = Duration::from_millis(500);
 
 /// `throughline record`.
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
-    /// Where to write, as --event-log; a name with the time in it when there is none. It must not
-    /// be there yet
+    /// The file to write, same as --event-log; must not exist yet [default: a name with the
+    /// current time]
     #[arg(value_name = "FILE", conflicts_with = "event_log")]
     file: Option<PathBuf>,
-    /// Stop by itself after so long
+    /// Stop after this time
     #[arg(long = "for", value_name = "DURATION", value_parser = duration_ms)]
     for_ms: Option<u64>,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
-/// Records until a signal comes, or the time is up.
+/// Records until a signal arrives or the time is up.
 pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let config = args.config.load_quietly()?;
     let file = args.file.clone().unwrap_or_else(|| args.config.own_event_log("record"));
@@ -45,20 +44,20 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     let runtime = one_thread()?;
     let code = runtime.block_on(async {
         let mut stop = stop_on_signals()?;
-        let (mut recording, began) = (Recording::start(&config, &log)?, Instant::now());
-        let (file, counter) = (file.display().to_string(), io::stderr().is_terminal());
+        let (mut recording, started) = (WatchRecorder::start(&config, &log)?, Instant::now());
+        let (file, on_terminal) = (file.display().to_string(), io::stderr().is_terminal());
         let clusters = count(config.clusters.len(), "cluster");
-        eprintln!("recording {clusters} to {file}; {}", how_it_ends(args.for_ms, log.redact));
-        let end = until(args.for_ms.map(|ms| began + Duration::from_millis(ms)));
+        eprintln!("recording {clusters} to {file}; {}", redaction_and_end(args.for_ms, log.redact));
+        let end = sleep_until_opt(args.for_ms.map(|ms| started + Duration::from_millis(ms)));
         let mut end = std::pin::pin!(end);
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = recording.next() => {}
-                _ = tick.tick(), if counter => {
-                    let line = told(recording.tally(), recording.bytes(), began);
-                    // What is logged next takes the line's place.
+                _ = tick.tick(), if on_terminal => {
+                    let line = summary(recording.stats(), recording.bytes(), started);
+                    // The next log line overwrites this one.
                     eprint!("\x1b[K{line}\r");
                     drop(io::stderr().flush());
                 }
@@ -66,41 +65,43 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
                 _ = stop.changed() => break,
             }
         }
-        let (tally, bytes, lost) = recording.finish().await;
-        if counter {
+        let (stats, bytes, lost) = recording.finish().await;
+        if on_terminal {
             eprint!("\x1b[K");
         }
-        eprintln!("recorded {}", told(&tally, bytes, began));
+        eprintln!("recorded {}", summary(&stats, bytes, started));
         eprintln!("replay it: throughline replay {file}");
-        anyhow::Ok(if is_whole(&tally, lost) { ExitCode::SUCCESS } else { INCOMPLETE.into() })
+        anyhow::Ok(if report_gaps(&stats, lost) { ExitCode::SUCCESS } else { INCOMPLETE.into() })
     });
     runtime.shutdown_background();
     code
 }
 
-fn how_it_ends(for_ms: Option<u64>, redact: bool) -> String {
+fn redaction_and_end(for_ms: Option<u64>, redact: bool) -> String {
     let end = match for_ms {
         Some(ms) => format!("for {}, or until SIGINT (Ctrl-C)", duration(ms)),
         None => "until SIGINT (Ctrl-C) or SIGTERM".to_owned(),
     };
-    let redacted = if redact { "addresses and keys are replaced" } else { "nothing is redacted" };
+    let redacted = if redact { "addresses and keys are redacted" } else { "nothing is redacted" };
     format!("{redacted}; {end}").replace('\u{a0}', " ")
 }
 
 /// `1,204 events, 300 connectors, 2.1 MB, 11 watches live, 32.0 s`.
-fn told(tally: &Tally, bytes: u64, began: Instant) -> String {
-    let events = count(usize::try_from(tally.events).unwrap_or(usize::MAX), "event");
-    let connectors = count(tally.connectors.len(), "connector");
-    let watches = match tally.dark.len() {
-        0 => format!("{} live", count(tally.watches, "watch")),
-        dark => format!("{} of {} live", tally.watches - dark, count(tally.watches, "watch")),
+fn summary(stats: &RecordingStats, bytes: u64, started: Instant) -> String {
+    let events = count(usize::try_from(stats.events).unwrap_or(usize::MAX), "event");
+    let connectors = count(stats.connectors.len(), "connector");
+    let watches = match stats.not_live.len() {
+        0 => format!("{} live", count(stats.watches, "watch")),
+        not_live => {
+            format!("{} of {} live", stats.watches - not_live, count(stats.watches, "watch"))
+        }
     };
-    let losses = match tally.losses {
+    let losses = match stats.losses {
         0 => String::new(),
         1 => " (lost once)".to_owned(),
         losses => format!(" (lost {losses} times)"),
     };
-    let lasted = duration(millis(began.elapsed()));
+    let lasted = duration(millis(started.elapsed()));
     format!("{events}, {connectors}, {}, {watches}{losses}, {lasted}", size(bytes))
         .replace('\u{a0}', " ")
 }
@@ -115,13 +116,14 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// Whether everything was seen and written, as far as that can be told; says what was not.
-fn is_whole(tally: &Tally, lost: u64) -> bool {
-    for (cluster, kind) in &tally.dark {
-        eprintln!("incomplete: {kind} in {cluster} could not be watched at the end");
+/// Prints each known gap in the recording. True if there is none.
+fn report_gaps(stats: &RecordingStats, lost: u64) -> bool {
+    for (cluster, kind) in &stats.not_live {
+        eprintln!("incomplete: {kind} in {cluster} was not being watched at the end");
     }
     if lost > 0 {
-        eprintln!("incomplete: {lost} lines could not be written");
+        let lines = count(usize::try_from(lost).unwrap_or(usize::MAX), "line");
+        eprintln!("incomplete: {lines} could not be written");
     }
-    tally.dark.is_empty() && lost == 0
+    stats.not_live.is_empty() && lost == 0
 }

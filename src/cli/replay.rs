@@ -8,59 +8,59 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use throughline::config::change_settings;
-use throughline::core::ids::ObjectKey;
-use throughline::core::settings::Settings;
-use throughline::event_log::{Reader, holds_outcomes};
-use throughline::replay::{self, Mode, Options, Replay};
+use throughline::config::override_settings;
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::ids::ObjectKey;
+use throughline::event_log::{LogReader, holds_outcomes};
+use throughline::replay::{self, Replay, ReplayMode, ReplayOptions};
 use throughline::report;
 
-use super::out::{look, print_with};
+use super::out::{print_with, report_options};
 use super::settings::{SettingArgs, duration_ms};
 
-/// The replay did not converge, or did not verify.
+/// Also the exit code for a log that does not verify.
 const NOT_CONVERGED: u8 = 1;
 
-/// How a replay is told.
+/// The output format of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people.
+enum ReplayFormat {
+    /// For people
     Text,
-    /// For programs.
+    /// For programs
     Json,
-    /// One page that needs nothing else: the timeline, to look at and to pass on.
+    /// A self-contained web page with the timeline
     Html,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// Event logs; `-` is standard input; .gz and .zst are read, too
+    /// Event logs to replay (.gz and .zst too); - is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// Carry actions out on top of the recording, or compare with the recorded ones [default:
-    /// verify when the log holds outcomes, else what-if]
+    /// Apply the decided actions on top of the recording (what-if), or compare them with the
+    /// recorded ones (verify) [default: verify if the log holds outcomes, otherwise what-if]
     #[arg(long, value_enum)]
-    mode: Option<Mode>,
-    /// Tell of this connector only, by its name upstream or at the hub and edges
+    mode: Option<ReplayMode>,
+    /// Report on this connector only; accepts its upstream name or its name at the hub and edges
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_key)]
     connector: Option<ObjectKey>,
-    /// What to print: a story for people, everything for programs, or a page for a browser
-    #[arg(long, value_enum, default_value_t = Form::Text)]
-    output: Form,
-    /// After the last line, virtual time goes on until nothing is due, for at most this long
+    /// The output format
+    #[arg(long, value_enum, default_value_t = ReplayFormat::Text)]
+    output: ReplayFormat,
+    /// How far virtual time may run past the last line while timers are due
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "15m")]
     run_on: u64,
-    /// How long the carrier takes from hub to edge in a what-if
+    /// The simulated delay of the carrier from hub to edge (what-if)
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "50ms")]
     carrier_delay: u64,
-    /// Write what entered and left the machine to this file, as an event log that verifies
+    /// Write the replay's events and actions to this file, as an event log that verifies
     #[arg(long, value_name = "FILE")]
     event_log: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Settings that change decisions")]
     settings: SettingArgs,
 }
 
-/// `NAMESPACE/NAME`.
+/// Parses `NAMESPACE/NAME`.
 pub(super) fn object_key(text: &str) -> Result<ObjectKey, String> {
     match text.split_once('/') {
         Some((namespace, name))
@@ -72,18 +72,18 @@ pub(super) fn object_key(text: &str) -> Result<ObjectKey, String> {
     }
 }
 
-/// Replays each file and tells of it.
+/// Replays each file and prints its report.
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     if args.files.len() > 1 && args.event_log.is_some() {
-        bail!("--event-log takes one FILE to replay, and {} were given", args.files.len());
+        bail!("--event-log works with one FILE, but {} were given", args.files.len());
     }
-    if args.files.len() > 1 && args.output == Form::Html {
+    if args.files.len() > 1 && args.output == ReplayFormat::Html {
         bail!(
-            "--output html makes a page of one FILE, and {} were given: replay them one at a time",
+            "--output html works with one FILE, but {} were given: replay them one at a time",
             args.files.len()
         );
     }
-    let options = report::Options { connector: args.connector.clone(), ..look() };
+    let options = report::ReportOptions { connector: args.connector.clone(), ..report_options() };
     let mut good = true;
     for file in &args.files {
         let replay = replay_file(args, file)?;
@@ -93,9 +93,9 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
         good &= replay.verdict.good;
         let is_read = print_with(|out| {
             match args.output {
-                Form::Text => report::text(&replay, &options, out)?,
-                Form::Json => report::json(&replay, &options, out)?,
-                Form::Html => report::html(&replay, &options, out)?,
+                ReplayFormat::Text => report::text(&replay, &options, out)?,
+                ReplayFormat::Json => report::json(&replay, &options, out)?,
+                ReplayFormat::Html => report::html(&replay, &options, out)?,
             }
             Ok(())
         })?;
@@ -107,65 +107,66 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
-    let mut reader = Reader::open(file)?;
+    let mut reader = LogReader::open(file)?;
     let mode = match args.mode {
         Some(mode) => Some(mode),
-        // A file that can't be opened is the reader's to tell.
+        // If the file cannot be read, the reader reports the error.
         None => holds_outcomes(file)
             .ok()
             .flatten()
-            .map(|outcomes| if outcomes { Mode::Verify } else { Mode::WhatIf }),
+            .map(|outcomes| if outcomes { ReplayMode::Verify } else { ReplayMode::WhatIf }),
     };
-    let options = Options {
+    let options = ReplayOptions {
         mode,
         run_on_ms: args.run_on,
         carrier_delay_ms: args.carrier_delay,
-        ..Options::default()
+        ..ReplayOptions::default()
     };
     let log = args.event_log.as_deref().map(|path| create(path, file)).transpose()?;
-    let mut progress = Progress::new(file);
-    let settings = |settings: &mut Settings| Ok(change_settings(settings, &args.settings.given())?);
+    let mut progress = ReplayProgress::new(file);
+    let settings =
+        |settings: &mut Settings| Ok(override_settings(settings, &args.settings.values())?);
     let replay = replay::replay(&mut reader, file, settings, &options, log, |r| {
-        progress.tick(r.line_number(), || r.progress());
+        progress.update(r.line_number(), || r.progress());
     });
     progress.clear();
     replay
 }
 
-/// The log that is read must not be written to.
-pub(super) fn refuse_same(path: &Path, input: &str) -> anyhow::Result<()> {
+/// A command must not overwrite the log that it reads.
+pub(super) fn refuse_same_file(path: &Path, input: &str) -> anyhow::Result<()> {
     let same = |input: &Path| Some(input.canonicalize().ok()? == path.canonicalize().ok()?);
     if same(Path::new(input)) == Some(true) {
-        bail!("--event-log {}: that is the file to replay", path.display());
+        bail!("--event-log {}: this is the file to replay; name another one", path.display());
     }
     Ok(())
 }
 
 fn create(path: &Path, input: &str) -> anyhow::Result<BufWriter<File>> {
-    refuse_same(path, input)?;
+    refuse_same_file(path, input)?;
     let file = File::create(path).with_context(|| format!("--event-log {}", path.display()))?;
     Ok(BufWriter::new(file))
 }
 
-/// A line on standard error, where that is a terminal and it takes long.
-struct Progress<'a> {
+/// Shows a progress line on standard error if that is a terminal and the replay takes a while.
+struct ReplayProgress<'a> {
     file: &'a str,
     shown: bool,
-    next: Instant,
+    redraw_at: Instant,
     is_terminal: bool,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> ReplayProgress<'a> {
     fn new(file: &'a str) -> Self {
-        let next = Instant::now() + Duration::from_millis(500);
-        Self { file, shown: false, next, is_terminal: io::stderr().is_terminal() }
+        let redraw_at = Instant::now() + Duration::from_millis(500);
+        Self { file, shown: false, redraw_at, is_terminal: io::stderr().is_terminal() }
     }
 
-    fn tick(&mut self, line: u64, share: impl FnOnce() -> Option<f64>) {
-        if !self.is_terminal || !line.is_multiple_of(1024) || Instant::now() < self.next {
+    fn update(&mut self, line: u64, share: impl FnOnce() -> Option<f64>) {
+        if !self.is_terminal || !line.is_multiple_of(1024) || Instant::now() < self.redraw_at {
             return;
         }
-        self.next = Instant::now() + Duration::from_millis(200);
+        self.redraw_at = Instant::now() + Duration::from_millis(200);
         self.shown = true;
         let share = share().map_or(String::new(), |s| format!(" ({:.0} %)", s * 100.0));
         eprint!("\r{}: line {line}{share} ", self.file);

@@ -1,4 +1,4 @@
-//! `throughline run`: from the command line to the loop, and signals.
+//! `throughline run`, and signals.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::config::ConfigArgs;
 use super::out::one_thread;
 
-/// The run ended by itself.
+/// The run ended without a signal.
 const FAILED: u8 = 1;
 
 /// `throughline run`.
@@ -33,7 +33,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         let stop = stop_on_signals()?;
         throughline::run::run(loaded.config, stop).await
     });
-    // What is still under way was given its time; threads that hang are not waited for.
+    // The grace period is over; do not wait for threads that hang.
     runtime.shutdown_background();
     match ended {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -44,16 +44,16 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Becomes true at the first SIGTERM or SIGINT. The second ends the process at once.
+/// Becomes true at the first SIGTERM or SIGINT. A second one ends the process immediately.
 pub(super) fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
     let listen = |kind| signal(kind).context("listening for signals");
     let (term, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let (stop, stopping) = watch::channel(false);
-    tokio::spawn(heed(term, interrupt, stop));
+    tokio::spawn(handle_signals(term, interrupt, stop));
     Ok(stopping)
 }
 
-async fn heed(mut term: Signal, mut interrupt: Signal, stop: watch::Sender<bool>) {
+async fn handle_signals(mut term: Signal, mut interrupt: Signal, stop: watch::Sender<bool>) {
     let mut next = async || {
         tokio::select! {
             _ = term.recv() => ("SIGTERM", 143),
@@ -61,9 +61,9 @@ async fn heed(mut term: Signal, mut interrupt: Signal, stop: watch::Sender<bool>
         }
     };
     let (name, _) = next().await;
-    tracing::info!("{name}: stopping; a second one ends it at once");
+    tracing::info!("{name}: stopping; a second signal ends the process immediately");
     stop.send_replace(true);
     let (name, code) = next().await;
-    tracing::warn!("{name} again: ending at once");
+    tracing::warn!("second {name}: ending immediately");
     std::process::exit(code);
 }

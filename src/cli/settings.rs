@@ -1,57 +1,57 @@
-//! Flags for the settings that change decisions; a replay and a live run take them alike.
+//! Flags for the settings that change decisions; `replay` and `run` share them.
 
 use clap::Args;
-use throughline::config::Given;
+use throughline::config::FlagValue;
 
-/// Settings given here go before those in the log's header or the file, which go before the
-/// defaults.
+/// These override the settings from the log's header or from the file, which override the defaults.
 #[derive(Debug, Args)]
 pub(super) struct SettingArgs {
-    /// What one touch covers; `gateway-class` for mergeGateways: true only
+    /// Touch every gateway, or one per GatewayClass (requires mergeGateways: true)
     #[arg(long, value_name = "SCOPE", value_parser = ["gateway", "gateway-class"])]
     scope: Option<String>,
-    /// What the platform's own key on a Gateway is good for
+    /// Observe the platform's own Gateway annotation, write it too, or ignore it
     #[arg(long, value_name = "USE", value_parser = ["observe", "write", "off"])]
     platform_key: Option<String>,
-    /// What becomes of orphaned routes
-    #[arg(long, value_name = "FATE", value_parser = ["off", "report", "delete"])]
+    /// Ignore, report or delete orphaned routes
+    #[arg(long, value_name = "MODE", value_parser = ["off", "report", "delete"])]
     orphans: Option<String>,
-    /// How long a change settles at the edge before the touch
+    /// How long to wait after a change at the edge before touching
     #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
     window: Option<u64>,
-    /// Any setting, by its path: touch.minIntervalMs=2000
+    /// Set any key by its path, for example touch.minIntervalMs=2000
     #[arg(long = "set", value_name = "PATH=VALUE")]
     set: Vec<String>,
 }
 
 impl SettingArgs {
-    /// What was given; `--set` comes last.
-    pub(super) fn given(&self) -> Vec<Given> {
+    /// The values that were given; `--set` comes last.
+    pub(super) fn values(&self) -> Vec<FlagValue> {
         let scope = self.scope.as_deref().map(|scope| match scope {
             "gateway-class" => "gatewayClass",
             scope => scope,
         });
-        let words = [
+        let flags = [
             ("--scope", "touch.scope", scope),
             ("--platform-key", "touch.platformKey", self.platform_key.as_deref()),
             ("--orphans", "orphans.mode", self.orphans.as_deref()),
         ];
-        let words = words.into_iter().filter_map(|(flag, key, word)| Some(given(flag, key, word?)));
-        let window = self.window.map(|ms| Given::Flag {
+        let flags =
+            flags.into_iter().filter_map(|(flag, key, value)| Some(flag_value(flag, key, value?)));
+        let window = self.window.map(|ms| FlagValue::Named {
             flag: format!("--window {ms}ms"),
             key: "touch.windowMs",
             value: ms.into(),
         });
-        words.chain(window).chain(self.set.iter().cloned().map(Given::Set)).collect()
+        flags.chain(window).chain(self.set.iter().cloned().map(FlagValue::Set)).collect()
     }
 }
 
-/// A flag and its word.
-pub(super) fn given(flag: &str, key: &'static str, word: &str) -> Given {
-    Given::Flag { flag: format!("{flag} {word}"), key, value: word.into() }
+/// A flag that sets `key` to a string.
+pub(super) fn flag_value(flag: &str, key: &'static str, value: &str) -> FlagValue {
+    FlagValue::Named { flag: format!("{flag} {value}"), key, value: value.into() }
 }
 
-/// A number and its unit.
+/// Parses a number and its unit.
 pub(super) fn duration_ms(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -62,10 +62,10 @@ pub(super) fn duration_ms(text: &str) -> Result<u64, String> {
         "h" => 3_600_000,
         _ => {
             return Err(
-                "expected a number and a unit of ms, s, m or h, for example 100ms".to_owned()
+                "expected a number and a unit (ms, s, m or h), for example 100ms".to_owned()
             );
         }
     };
     let number: u64 = number.parse().map_err(|_| "expected a number before the unit".to_owned())?;
-    number.checked_mul(factor).ok_or_else(|| "that is too long".to_owned())
+    number.checked_mul(factor).ok_or_else(|| "the duration is too long".to_owned())
 }

@@ -8,55 +8,55 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::Args;
 use serde_json::json;
-use throughline::core::ids::ObjectKey;
-use throughline::report::Options;
-use throughline::trace::live::Look;
-use throughline::trace::{Place, Row, Snapshot, state, table, text};
+use throughline::core::data::ids::ObjectKey;
+use throughline::report::ReportOptions;
+use throughline::trace::live::ClusterWatcher;
+use throughline::trace::{Snapshot, StatusRow, UpstreamRef, state, status_rows, text};
 use tokio::time::sleep;
 
-use super::out::{Output, look, one_thread, print_with};
+use super::out::{Output, one_thread, print_with, report_options};
 use super::settings::duration_ms;
-use super::source::{Source, SourceArgs};
+use super::source::{OpenedSource, SourceArgs};
 
-/// A connector is stuck, or that can't be told.
+/// The exit code when a connector is stuck or its state is unknown.
 const STUCK: u8 = 1;
 
-/// `throughline status`.
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Only those that are stuck
+    /// Show only connectors that are stuck
     #[arg(long)]
     stuck: bool,
-    /// Only those in this namespace, upstream or at hub and edges
+    /// Show only connectors in this namespace, upstream or at the hub and the edges
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Go on: a terminal shows the table as it is now, a pipe gets each row that changed
+    /// Keep watching: redraw on a terminal, print changed rows in a pipe
     #[arg(short, long, conflicts_with = "log")]
     watch: bool,
-    /// With --watch and --state: ask so often
+    /// With --watch and --state: how often to fetch the state
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "2s")]
     every: u64,
-    /// How to print it
+    /// The output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
     #[command(flatten)]
     source: SourceArgs,
 }
 
-/// Does what the command line says.
 pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let within = args.source.within();
-    let mut shown = Shown { args, before: None, stuck: false };
+    let mut printer = StatusPrinter { args, printed: None, any_stuck: false };
     match args.source.open()? {
-        Source::Log(snapshot) => drop(shown.show(&snapshot)?),
-        Source::State(url) => one_thread()?.block_on(follow_state(&mut shown, url, within))?,
-        Source::Live(config) => {
+        OpenedSource::EventLog(snapshot) => drop(printer.update(&snapshot)?),
+        OpenedSource::Instance(url) => {
+            one_thread()?.block_on(follow_state(&mut printer, url, within))?
+        }
+        OpenedSource::Clusters(config) => {
             let runtime = one_thread()?;
             let ended = runtime.block_on(async {
-                let mut look = Look::start(&config)?;
-                look.listed(&config, within).await;
-                while shown.show(&look.snapshot())? && args.watch {
-                    look.changed().await;
+                let mut watcher = ClusterWatcher::start(&config)?;
+                watcher.wait_for_lists(&config, within).await;
+                while printer.update(&watcher.snapshot())? && args.watch {
+                    watcher.wait_for_change().await;
                 }
                 anyhow::Ok(())
             });
@@ -64,30 +64,35 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
             ended?;
         }
     }
-    Ok(if shown.stuck { ExitCode::from(STUCK) } else { ExitCode::SUCCESS })
+    Ok(if printer.any_stuck { ExitCode::from(STUCK) } else { ExitCode::SUCCESS })
 }
 
-/// An instance that restarts is asked again; one that was never there is an error.
-async fn follow_state(shown: &mut Shown<'_>, url: &str, within: Duration) -> anyhow::Result<()> {
-    let every = Duration::from_millis(shown.args.every);
+/// Fails when the instance cannot be reached at first. Once it has answered, it may restart: then the
+/// next attempts decide.
+async fn follow_state(
+    printer: &mut StatusPrinter<'_>,
+    url: &str,
+    within: Duration,
+) -> anyhow::Result<()> {
+    let every = Duration::from_millis(printer.args.every);
     if every.is_zero() {
-        bail!("--every 0ms: expected a pause, such as 2s");
+        bail!("--every 0ms: expected more than zero, such as 2s");
     }
-    let mut lost = None;
+    let mut last_error = None;
     loop {
         match state::snapshot(url, within).await {
             Ok(snapshot) => {
-                lost = None;
-                if !shown.show(&snapshot)? || !shown.args.watch {
+                last_error = None;
+                if !printer.update(&snapshot)? || !printer.args.watch {
                     return Ok(());
                 }
             }
-            Err(error) if shown.before.is_none() => return Err(error),
+            Err(error) if printer.printed.is_none() => return Err(error),
             Err(error) => {
                 let text = format!("{error:#}");
-                if lost.as_ref() != Some(&text) {
-                    eprintln!("warning: {text}; asked again every {} ms", every.as_millis());
-                    lost = Some(text);
+                if last_error.as_ref() != Some(&text) {
+                    eprintln!("warning: {text}; trying again every {} ms", every.as_millis());
+                    last_error = Some(text);
                 }
             }
         }
@@ -95,23 +100,24 @@ async fn follow_state(shown: &mut Shown<'_>, url: &str, within: Duration) -> any
     }
 }
 
-type Name = (Option<Place>, Option<ObjectKey>);
+/// Names a connector, upstream and at the hub.
+type RowKey = (Option<UpstreamRef>, Option<ObjectKey>);
 
-/// What was printed.
-struct Shown<'a> {
+struct StatusPrinter<'a> {
     args: &'a StatusArgs,
-    before: Option<BTreeMap<Name, Row>>,
-    stuck: bool,
+    printed: Option<BTreeMap<RowKey, StatusRow>>,
+    any_stuck: bool,
 }
 
-impl Shown<'_> {
-    /// Prints what is new. False when nobody reads any longer.
-    fn show(&mut self, snapshot: &Snapshot) -> anyhow::Result<bool> {
-        let rows: Vec<_> = table(snapshot).into_iter().filter(|row| self.is_wanted(row)).collect();
-        self.stuck = rows.iter().any(|row| row.stuck.is_some());
-        let name = |row: &Row| (row.upstream.clone(), row.replica.clone());
-        let now: BTreeMap<_, _> = rows.iter().map(|row| (name(row), row.clone())).collect();
-        let Some(before) = self.before.replace(now.clone()) else {
+impl StatusPrinter<'_> {
+    /// Prints the table, or what has changed in it. False when the reader has closed the pipe.
+    fn update(&mut self, snapshot: &Snapshot) -> anyhow::Result<bool> {
+        let rows = status_rows(snapshot).into_iter().filter(|row| self.is_selected(row));
+        let rows: Vec<_> = rows.collect();
+        self.any_stuck = rows.iter().any(|row| row.stuck.is_some());
+        let key = |row: &StatusRow| (row.upstream.clone(), row.hub_key.clone());
+        let now: BTreeMap<_, _> = rows.iter().map(|row| (key(row), row.clone())).collect();
+        let Some(before) = self.printed.replace(now.clone()) else {
             return self.print(snapshot, &rows);
         };
         if before == now {
@@ -121,21 +127,21 @@ impl Shown<'_> {
             return self.print(snapshot, &rows);
         }
         let mut rows = rows;
-        rows.retain(|row| before.get(&name(row)) != Some(row));
-        let gone: Vec<_> = before.into_keys().filter(|name| !now.contains_key(name)).collect();
+        rows.retain(|row| before.get(&key(row)) != Some(row));
+        let gone: Vec<_> = before.into_keys().filter(|key| !now.contains_key(key)).collect();
         print_with(|out| {
             match self.args.output {
-                Output::Text => text::rows(snapshot, &rows, false, &look(), out)?,
-                Output::Json => lines(&rows, out)?,
+                Output::Text => text::rows(snapshot, &rows, false, &report_options(), out)?,
+                Output::Json => print_json_lines(&rows, out)?,
             }
-            gone.iter().try_for_each(|name| self.print_gone(name, out))
+            gone.iter().try_for_each(|key| self.print_gone(key, out))
         })
     }
 
-    fn is_wanted(&self, row: &Row) -> bool {
-        let namespaces = [row.upstream.as_ref().map(|up| &up.object), row.replica.as_ref()];
+    fn is_selected(&self, row: &StatusRow) -> bool {
+        let names = [row.upstream.as_ref().map(|up| &up.object), row.hub_key.as_ref()];
         let is_in = |namespace: &String| {
-            namespaces.iter().flatten().any(|object| object.namespace == *namespace)
+            names.iter().flatten().any(|object| object.namespace == *namespace)
         };
         (!self.args.stuck || row.stuck.is_some()) && self.args.namespace.as_ref().is_none_or(is_in)
     }
@@ -144,11 +150,11 @@ impl Shown<'_> {
         self.args.watch && self.args.output == Output::Text && io::stdout().is_terminal()
     }
 
-    fn print(&self, snapshot: &Snapshot, rows: &[Row]) -> anyhow::Result<bool> {
-        let options: Options = look();
+    fn print(&self, snapshot: &Snapshot, rows: &[StatusRow]) -> anyhow::Result<bool> {
+        let options: ReportOptions = report_options();
         print_with(|out| {
             match self.args.output {
-                Output::Json if self.args.watch => lines(rows, out)?,
+                Output::Json if self.args.watch => print_json_lines(rows, out)?,
                 Output::Json => {
                     let (source, at) = (snapshot.source, snapshot.view.at_ms);
                     let all = json!({ "source": source, "atMs": at, "connectors": rows });
@@ -156,7 +162,7 @@ impl Shown<'_> {
                 }
                 Output::Text => {
                     if self.redraws() {
-                        // To the top, and what stood below goes.
+                        // Cursor to the top left, then clear the screen below.
                         write!(out, "\x1b[H\x1b[J")?;
                     }
                     if !rows.is_empty() {
@@ -170,29 +176,29 @@ impl Shown<'_> {
         })
     }
 
-    /// A row that is not wanted, or not there, any longer.
-    fn print_gone(&self, name: &Name, out: &mut dyn Write) -> anyhow::Result<()> {
-        let (upstream, replica) = name;
+    /// Prints that a row is no longer selected or no longer exists.
+    fn print_gone(&self, key: &RowKey, out: &mut dyn Write) -> anyhow::Result<()> {
+        let (upstream, hub_key) = key;
         match self.args.output {
             Output::Json => {
                 writeln!(
                     out,
                     "{}",
-                    json!({"upstream": upstream, "replica": replica, "gone": true})
+                    json!({"upstream": upstream, "replica": hub_key, "gone": true})
                 )?;
             }
             Output::Text => {
                 let upstream = upstream.as_ref().map(ToString::to_string);
-                let told = upstream.or_else(|| replica.as_ref().map(ToString::to_string));
-                let why = if self.args.stuck { "not stuck any longer" } else { "gone" };
-                writeln!(out, "{}: {why}", told.unwrap_or_default())?;
+                let name = upstream.or_else(|| hub_key.as_ref().map(ToString::to_string));
+                let why = if self.args.stuck { "no longer stuck" } else { "gone" };
+                writeln!(out, "{}: {why}", name.unwrap_or_default())?;
             }
         }
         Ok(())
     }
 }
 
-fn lines(rows: &[Row], out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_json_lines(rows: &[StatusRow], out: &mut dyn Write) -> anyhow::Result<()> {
     for row in rows {
         writeln!(out, "{}", serde_json::to_string(row)?)?;
     }

@@ -4,84 +4,87 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use throughline::core::ids::{ClusterName, ObjectKey};
-use throughline::trace::live::Look;
-use throughline::trace::{Found, NotFound, Snapshot, State, connector, gateway, state, text};
+use throughline::core::data::ids::{ClusterName, ObjectKey};
+use throughline::trace::live::ClusterWatcher;
+use throughline::trace::{
+    HopState, NotFound, Snapshot, Trace, state, text, trace_connector, trace_gateway,
+};
 
-use super::out::{Output, look, one_thread, print, print_with};
+use super::out::{Output, one_thread, print, print_with, report_options};
 use super::replay::object_key;
-use super::source::{Source, SourceArgs};
+use super::source::{OpenedSource, SourceArgs};
 
-/// A hop disagrees, or can't be told.
+/// The exit code when a hop disagrees or is unknown.
 const STUCK: u8 = 1;
 
-/// `throughline trace`.
 #[derive(Debug, Args)]
 pub(super) struct TraceArgs {
     #[command(subcommand)]
-    what: What,
+    command: TraceCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// A connector, by its name upstream or at hub and edges.
+enum TraceCommand {
+    /// Trace one connector, by its name upstream or at the hub and the edges.
     ///
-    /// Exit codes: 0 every hop agrees, 1 one disagrees or can't be told, 2 no such object, bad usage
-    /// or input.
-    Connector(Target),
-    /// A gateway at an edge: every connector that stands behind it.
+    /// Exit codes: 0 every hop agrees, 1 a hop disagrees or is unknown, 2 no such connector, bad
+    /// usage or bad input.
+    Connector(TraceTarget),
+    /// Trace every connector behind one gateway at an edge.
     ///
-    /// Exit codes: 0 every hop agrees, 1 one disagrees or can't be told, 2 no such object, bad usage
-    /// or input.
-    Gateway(Target),
+    /// Exit codes: 0 every hop agrees, 1 a hop disagrees or is unknown, 2 no such gateway, bad usage
+    /// or bad input.
+    Gateway(TraceTarget),
 }
 
 #[derive(Debug, Args)]
-struct Target {
-    /// What to trace
+struct TraceTarget {
+    /// The namespace and name of the object
     #[arg(value_name = "NAMESPACE/NAME", value_parser = object_key)]
     name: ObjectKey,
-    /// Of several that are called alike, the one in this cluster
+    /// Choose the object in this cluster when several have the same name
     #[arg(long = "in", value_name = "CLUSTER")]
-    one_in: Option<String>,
-    /// How to print it
+    only_in: Option<String>,
+    /// The output format
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
     #[command(flatten)]
     source: SourceArgs,
 }
 
-type Find = fn(&Snapshot, &ObjectKey, Option<&ClusterName>) -> Result<Found, NotFound>;
+type FindTraces = fn(&Snapshot, &ObjectKey, Option<&ClusterName>) -> Result<Vec<Trace>, NotFound>;
 
-/// Does what the command line says.
 pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
-    let (target, find): (_, Find) = match &args.what {
-        What::Connector(target) => (target, connector),
-        What::Gateway(target) => (target, gateway),
+    let (target, find): (_, FindTraces) = match &args.command {
+        TraceCommand::Connector(target) => (target, trace_connector),
+        TraceCommand::Gateway(target) => (target, trace_gateway),
     };
-    let cluster = target.one_in.as_deref().map(ClusterName::from);
-    let found = |snapshot: &Snapshot| find(snapshot, &target.name, cluster.as_ref());
+    let cluster = target.only_in.as_deref().map(ClusterName::from);
+    let find = |snapshot: &Snapshot| find(snapshot, &target.name, cluster.as_ref());
     let within = target.source.within();
-    let Found(traces) = match target.source.open()? {
-        Source::Log(snapshot) => found(&snapshot)?,
-        Source::State(url) => found(&one_thread()?.block_on(state::snapshot(url, within))?)?,
-        Source::Live(config) => {
+    let traces = match target.source.open()? {
+        OpenedSource::EventLog(snapshot) => find(&snapshot)?,
+        OpenedSource::Instance(url) => {
+            find(&one_thread()?.block_on(state::snapshot(url, within))?)?
+        }
+        OpenedSource::Clusters(config) => {
             let runtime = one_thread()?;
             let traces = runtime.block_on(async {
-                let mut look = Look::start(&config)?;
-                look.listed(&config, within).await;
-                let Found(first) = found(&look.snapshot())?;
-                look.ask_writers(&first, within).await;
-                anyhow::Ok(found(&look.snapshot())?)
+                let mut watcher = ClusterWatcher::start(&config)?;
+                watcher.wait_for_lists(&config, within).await;
+                // The hops of a first trace say whose fields to look up.
+                let traces = find(&watcher.snapshot())?;
+                watcher.fetch_field_owners(&traces, within).await;
+                anyhow::Ok(find(&watcher.snapshot())?)
             });
             runtime.shutdown_background();
             traces?
         }
     };
     match target.output {
-        Output::Text => drop(print_with(|out| Ok(text::traces(&traces, &look(), out)?))?),
+        Output::Text => drop(print_with(|out| Ok(text::traces(&traces, &report_options(), out)?))?),
         Output::Json => print(&format!("{:#}\n", json!({ "traces": traces })))?,
     }
-    let well = traces.iter().all(|trace| trace.state == State::Ok);
-    Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(STUCK) })
+    let all_ok = traces.iter().all(|trace| trace.state == HopState::Ok);
+    Ok(if all_ok { ExitCode::SUCCESS } else { ExitCode::from(STUCK) })
 }

@@ -1,23 +1,23 @@
-//! Requests as they are built: paths, and bodies in JSON.
+//! Builds requests: paths, and bodies in JSON.
 
 use http::Request;
 use http::header::CONTENT_TYPE;
 
 use super::CallError;
-use crate::core::ids::Kind;
+use crate::core::data::ids::Kind;
 
-/// The type of a whole object.
+/// The media type of a whole object.
 pub const JSON: &str = "application/json";
 
-/// A GET, of whatever `accept` says.
+/// A GET that asks for the media type `accept`.
 ///
 /// # Errors
-/// [`CallError::Unreadable`]: names that make no path.
+/// [`CallError::Unreadable`]: a name that can't be part of a path.
 pub fn get(uri: &str, accept: &str) -> Result<Request<Vec<u8>>, CallError> {
     Request::get(uri).header("accept", accept).body(Vec::new()).map_err(|e| no_request(&e))
 }
 
-/// A request with a body, which is JSON unless the builder says what kind of a patch it is.
+/// A request with a JSON body. The content type is JSON unless the builder names a kind of patch.
 ///
 /// # Errors
 /// As [`get`].
@@ -25,17 +25,17 @@ pub fn with_body(
     request: http::request::Builder,
     body: &serde_json::Value,
 ) -> Result<Request<Vec<u8>>, CallError> {
-    let is_named = request.headers_ref().is_some_and(|h| h.contains_key(CONTENT_TYPE));
-    let request = if is_named { request } else { request.header(CONTENT_TYPE, JSON) };
+    let has_content_type = request.headers_ref().is_some_and(|h| h.contains_key(CONTENT_TYPE));
+    let request = if has_content_type { request } else { request.header(CONTENT_TYPE, JSON) };
     request.body(body.to_string().into_bytes()).map_err(|e| no_request(&e))
 }
 
-/// No request could be made of what it was to be about.
+/// The error of a request that could not be built.
 pub fn no_request(error: &dyn std::error::Error) -> CallError {
-    CallError::Unreadable(format!("no request: {error}"))
+    CallError::Unreadable(format!("the request could not be built: {error}"))
 }
 
-/// The path of a kind's objects: all of them, or those of one namespace.
+/// The path of a kind's objects: in all namespaces, or in one.
 pub fn path(kind: Kind, namespace: Option<&str>) -> String {
     let version = kind.api_version();
     let root = if version.contains('/') { "/apis" } else { "/api" };

@@ -1,63 +1,64 @@
-//! Whether the election's timings leave room for one another, and its Lease can be had.
+//! Leader election: whether its timings fit each other and its Lease has a valid name and cluster.
 
 use super::ClusterConfig;
-use super::check::Checker;
-use crate::core::ids::Role;
+use super::validate::Validator;
+use crate::core::data::ids::Role;
 use crate::leader::election::LEASE_MAX_MS;
 
-/// Shorter pauses would only wear the API server out.
-const RETRY_LEAST_MS: u64 = 100;
+/// Shorter pauses would only load the API server.
+const RETRY_MIN_MS: u64 = 100;
 
-impl Checker<'_> {
+impl Validator<'_> {
     pub(super) fn leader_election(&mut self) {
         let config = self.config;
         let election = &config.leader_election;
-        let hub = |cluster: &ClusterConfig| cluster.roles.contains(&Role::Downstream);
+        let hub = |cluster: &ClusterConfig| cluster.roles.contains(&Role::Hub);
         if !election.enabled || !config.clusters.iter().any(hub) {
             return;
         }
-        self.election_place();
+        self.lease_location();
         let (lease, deadline) = (election.lease_duration_ms, election.renew_deadline_ms);
         let retry = election.retry_period_ms;
         let [lease_key, deadline_key, retry_key] =
             ["leaseDurationMs", "renewDeadlineMs", "retryPeriodMs"]
                 .map(|key| format!("leaderElection.{key}"));
-        let told = [&lease_key, &deadline_key, &retry_key].map(|key| self.is_sound(key));
+        let usable = [&lease_key, &deadline_key, &retry_key].map(|key| self.is_usable(key));
         if !lease.is_multiple_of(1_000) || !(1_000..=LEASE_MAX_MS).contains(&lease) {
-            let message = format!("found {lease}; accepted: 1000 to {LEASE_MAX_MS}, in thousands");
+            let message =
+                format!("found {lease}; accepted: 1000 to {LEASE_MAX_MS}, a multiple of 1000");
             return self.error(lease_key, message);
         }
-        if retry < RETRY_LEAST_MS {
-            let message = format!("found {retry}; accepted: {RETRY_LEAST_MS} or more");
+        if retry < RETRY_MIN_MS {
+            let message = format!("found {retry}; accepted: {RETRY_MIN_MS} or more");
             return self.error(retry_key, message);
         }
-        if told != [true; 3] {
+        if usable != [true; 3] {
             return;
         }
         if deadline >= lease {
-            let message = format!("found {deadline}; accepted: less than {lease_key}, {lease}");
+            let message = format!("found {deadline}; accepted: less than {lease_key} ({lease})");
             return self.error(deadline_key, message);
         }
         if retry * 2 >= deadline {
             let message = format!(
-                "found {retry}; accepted: less than half of {deadline_key}, which is {deadline}, \
-                 so that a renewal that fails can be tried again"
+                "found {retry}; accepted: less than half of {deadline_key} ({deadline}), so that a \
+                 failed renewal can be retried"
             );
             return self.error(retry_key, message);
         }
-        let (gate, write) = (config.election_rules().gate_ms(), config.executor.timeout_ms);
-        if retry * 2 > gate && self.is_sound("executor.timeoutMs") {
+        let (gate, write) = (config.election_timings().gate_ms(), config.executor.timeout_ms);
+        if retry * 2 > gate && self.is_usable("executor.timeoutMs") {
             let message = format!(
-                "found {lease}; less a tenth for clocks that differ, and {write} for a write that \
-                 is under way (executor.timeoutMs), this leaves {gate} from one renewal to the \
-                 next; accepted: a lease that leaves {} or more, twice {retry_key}",
+                "found {lease}; minus a tenth for clock drift and {write} for a write in flight \
+                 (executor.timeoutMs), {gate} remain between renewals; accepted: a duration that \
+                 leaves {} or more, twice {retry_key}",
                 retry * 2
             );
             self.error(lease_key, message);
         }
     }
 
-    fn election_place(&mut self) {
+    fn lease_location(&mut self) {
         let config = self.config;
         let election = &config.leader_election;
         let is_label = |text: &str| {
@@ -73,16 +74,16 @@ impl Checker<'_> {
             self.error("leaderElection.leaseName", message);
         }
         if let Some(namespace) = election.lease_namespace.as_ref().filter(|n| !is_label(n)) {
-            let message = format!("found {namespace:?}; accepted: a namespace's name");
+            let message = format!("found {namespace:?}; accepted: a namespace name");
             self.error("leaderElection.leaseNamespace", message);
         }
         if let Some(name) = &election.cluster
-            && self.is_sound("clusters")
+            && self.is_usable("clusters")
             && !config.clusters.iter().any(|cluster| cluster.name == *name)
         {
             let names: Vec<_> = config.clusters.iter().map(|c| c.name.to_string()).collect();
             let message = format!(
-                "found {:?}, and no cluster has this name; accepted here: {}",
+                "found {:?}, but no cluster has this name; accepted: {}",
                 name.as_str(),
                 names.join(", ")
             );

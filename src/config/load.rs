@@ -1,108 +1,112 @@
-//! From a file and flags to a [`Config`], with everything that is wrong in one go.
+//! Turns a file and flags into a [`Config`], or into the list of everything that is wrong.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::layers::{ANY, Layers};
-use super::problem::{ConfigErrors, Problem};
-use super::{ClusterConfig, Config, check};
-use crate::core::ids::{ClusterName, Role};
-use crate::core::settings::{Settings, TouchScope, TouchSettings};
+use super::merge::{ANY, MergedValues};
+use super::problem::{ConfigErrors, ConfigProblem};
+use super::role::role_name;
+use super::validate::validate;
+use super::{ClusterConfig, Config};
+use crate::core::contract::settings::{Settings, TouchScope, TouchSettings};
+use crate::core::data::ids::{ClusterName, Role};
 
-/// The name of the one cluster of a run that was told of none.
+/// The name of the only cluster when none is configured.
 pub const LOCAL_CLUSTER: &str = "local";
 
-/// A value from a flag.
+/// A value that a flag sets.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Given {
-    /// `--set PATH=VALUE`, as it was written after `--set`. The value is JSON, or else a text.
+pub enum FlagValue {
+    /// The argument of `--set PATH=VALUE`. VALUE is JSON, or else a string.
     Set(String),
-    /// A flag of its own.
-    Flag {
-        /// The flag with its value, for errors: `--window 200ms`.
+    /// A flag for one key.
+    Named {
+        /// The flag with its value, for error messages: `--window 200ms`.
         flag: String,
-        /// The key that it sets: `touch.windowMs`.
+        /// For example `touch.windowMs`.
         key: &'static str,
-        /// The value, as the file would have it.
+        /// The value as the file would hold it.
         value: Value,
     },
 }
 
-/// What flags say. They go before the file, which goes before the defaults.
+/// Values from flags. They override the file, which overrides the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// `NAME=ROLE[+ROLE…][,kubeconfig=FILE][,context=CTX][,in-cluster]`; any of them replaces all
-    /// clusters of the file.
+    /// `NAME=ROLE[+ROLE…][,kubeconfig=FILE][,context=CTX][,in-cluster]`; if there is any, the
+    /// file's clusters are ignored.
     pub clusters: Vec<String>,
-    /// The kubeconfig file, where there is one cluster.
+    /// The kubeconfig file of the only cluster.
     pub kubeconfig: Option<PathBuf>,
-    /// The context, where there is one cluster.
+    /// The context of the only cluster.
     pub context: Option<String>,
-    /// All else, in order; the last one counts.
-    pub values: Vec<Given>,
+    /// All other values, in order; the last one for a key counts.
+    pub values: Vec<FlagValue>,
 }
 
-/// A configuration that can be used.
+/// A valid configuration and its warnings.
 #[derive(Clone, Debug)]
-pub struct Loaded {
-    /// The configuration in effect; `clusters` is never empty.
+pub struct LoadedConfig {
+    /// `clusters` is never empty.
     pub config: Config,
-    /// What looks wrong, and may be meant.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
 }
 
-/// Reads the file, if there is one, lays the flags over it, and checks the whole. Looks at the
-/// kubeconfig files that are named (or at kubectl's own), and connects to nothing.
+/// Reads the file, if any, applies the flags and validates the result. Reads the named kubeconfig
+/// files (or kubectl's own) but connects to nothing.
 ///
 /// # Errors
-/// Everything that is wrong: what can't be read, unknown keys, values that don't fit, and values
-/// that make no sense together.
-pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Loaded, ConfigErrors> {
-    let mut layers = Layers::new(&Config::default(), example());
+/// Everything that is wrong: files that cannot be read, unknown keys, values of the wrong type, and
+/// values that contradict each other.
+pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<LoadedConfig, ConfigErrors> {
+    let mut merged = MergedValues::new(&Config::default(), example());
     if let Some(file) = file {
         let name = file.display().to_string();
         match read(file) {
-            Ok(value) => layers.lay_tree(&name, &value),
+            Ok(value) => merged.merge_document(&name, &value),
             Err(message) => {
-                layers.refuse(&name, "", message);
-                layers.complete = false;
+                merged.refuse(&name, "", message);
+                merged.is_complete = false;
             }
         }
     }
-    lay_clusters(&mut layers, overrides);
-    overrides.values.iter().for_each(|given| lay(&mut layers, given));
-    lay_local(&mut layers);
+    merge_clusters(&mut merged, overrides);
+    overrides.values.iter().for_each(|value| merge_flag(&mut merged, value));
+    add_local_cluster(&mut merged);
 
-    let config: Config = layers.finish().map_err(|problem| ConfigErrors(vec![problem]))?;
+    let config: Config = merged.finish().map_err(|problem| ConfigErrors(vec![problem]))?;
     let fallback = file.map_or("defaults".to_owned(), |file| file.display().to_string());
-    let found = check::check(&config, &layers, &fallback);
-    let problems: Vec<_> = layers.problems.into_iter().chain(found.errors).collect();
+    let findings = validate(&config, &merged, &fallback);
+    let problems: Vec<_> = merged.problems.into_iter().chain(findings.errors).collect();
     if problems.is_empty() {
-        Ok(Loaded { config, warnings: found.warnings })
+        Ok(LoadedConfig { config, warnings: findings.warnings })
     } else {
         Err(ConfigErrors(problems))
     }
 }
 
-/// Lays flags over settings, as a replay does.
+/// Applies flags to the settings of a recorded run.
 ///
 /// # Errors
-/// Unknown keys, and values that don't fit; `settings` are then as they were.
-pub fn change_settings(settings: &mut Settings, values: &[Given]) -> Result<(), ConfigErrors> {
+/// Unknown keys and values of the wrong type; `settings` is then unchanged.
+pub fn override_settings(
+    settings: &mut Settings,
+    values: &[FlagValue],
+) -> Result<(), ConfigErrors> {
     let example = Settings { touch: any_edge_scope(), ..Settings::default() };
-    let mut layers = Layers::new(settings, serde_json::to_value(example).unwrap_or_default());
-    values.iter().for_each(|given| lay(&mut layers, given));
-    if layers.problems.is_empty() {
-        *settings = layers.finish().map_err(|problem| ConfigErrors(vec![problem]))?;
+    let mut merged = MergedValues::new(settings, serde_json::to_value(example).unwrap_or_default());
+    values.iter().for_each(|value| merge_flag(&mut merged, value));
+    if merged.problems.is_empty() {
+        *settings = merged.finish().map_err(|problem| ConfigErrors(vec![problem]))?;
         Ok(())
     } else {
-        Err(ConfigErrors(layers.problems))
+        Err(ConfigErrors(merged.problems))
     }
 }
 
-/// A configuration in which every key is there.
+/// A configuration in which every key is present.
 fn example() -> Value {
     let mut config = Config { touch: any_edge_scope(), ..Config::default() };
     config.event_log.file = Some(PathBuf::new());
@@ -124,85 +128,85 @@ fn any_edge_scope() -> TouchSettings {
 }
 
 fn read(file: &Path) -> Result<Value, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("can't be read: {error}"))?;
-    // YAML 1.2's booleans only, so that `off` is the word that some keys take.
+    let text = std::fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"))?;
+    // YAML 1.2 booleans only, so that `off` stays a string, as some keys accept it.
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
-        let words = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-        format!("is no YAML that can be read: {words}")
+        let error = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+        format!("is not valid YAML: {error}")
     })
 }
 
-fn lay(layers: &mut Layers, given: &Given) {
-    let text = match given {
-        Given::Flag { flag, key, value } => return layers.lay_at(flag, key, value),
-        Given::Set(text) => text,
+fn merge_flag(merged: &mut MergedValues, flag: &FlagValue) {
+    let text = match flag {
+        FlagValue::Named { flag, key, value } => return merged.set(flag, key, value),
+        FlagValue::Set(text) => text,
     };
     let origin = format!("--set {text}");
     let Some((key, value)) = text.split_once('=') else {
         let message = "expected PATH=VALUE, for example touch.windowMs=200".to_owned();
-        return layers.refuse(&origin, "", message);
+        return merged.refuse(&origin, "", message);
     };
     let text = Value::from(value);
     let value = serde_json::from_str(value).unwrap_or_else(|_| text.clone());
-    let before = layers.problems.len();
-    layers.lay_at(&origin, key, &value);
-    if layers.problems.len() > before && value != text {
-        // A text that looks like something else, such as a cluster named 7.
-        let problems = layers.problems.split_off(before);
-        layers.lay_at(&origin, key, &text);
-        if layers.problems.len() > before {
-            layers.problems.truncate(before);
-            layers.problems.extend(problems);
+    let before = merged.problems.len();
+    merged.set(&origin, key, &value);
+    if merged.problems.len() > before && value != text {
+        // Retry as a string: a cluster may be named 7.
+        let problems = merged.problems.split_off(before);
+        merged.set(&origin, key, &text);
+        if merged.problems.len() > before {
+            merged.problems.truncate(before);
+            merged.problems.extend(problems);
         }
     }
 }
 
-fn lay_clusters(layers: &mut Layers, overrides: &Overrides) {
+fn merge_clusters(merged: &mut MergedValues, overrides: &Overrides) {
     if !overrides.clusters.is_empty() {
-        layers.clear("clusters");
+        merged.clear_list("clusters");
     }
     for (i, text) in overrides.clusters.iter().enumerate() {
         let origin = format!("--cluster {text}");
-        match cluster(text) {
-            Ok(value) => layers.lay_at(&origin, &format!("clusters[{i}]"), &value),
+        match parse_cluster(text) {
+            Ok(value) => merged.set(&origin, &format!("clusters[{i}]"), &value),
             Err(message) => {
-                // It keeps its place, so that the others' numbers are right.
-                layers.lay_at(&origin, &format!("clusters[{i}]"), &Value::Null);
-                layers.refuse(&origin, format!("clusters[{i}]"), message);
+                // Keep its place, so that the indexes of the other clusters are right.
+                merged.set(&origin, &format!("clusters[{i}]"), &Value::Null);
+                merged.refuse(&origin, format!("clusters[{i}]"), message);
             }
         }
     }
-    lay_local(layers);
+    add_local_cluster(merged);
     let kubeconfig = overrides.kubeconfig.as_ref().map(|path| path.display().to_string());
-    let ways = [("kubeconfig", &kubeconfig), ("context", &overrides.context)];
-    for (key, value) in ways.into_iter().filter_map(|(k, v)| v.as_deref().map(|v| (k, v))) {
+    let flags = [("kubeconfig", &kubeconfig), ("context", &overrides.context)];
+    for (key, value) in flags.into_iter().filter_map(|(k, v)| v.as_deref().map(|v| (k, v))) {
         let origin = format!("--{key} {value}");
-        match layers.length("clusters") {
-            // The file would have said.
+        match merged.list_len("clusters") {
+            // The file could not be read; it may name the cluster.
             0 => {}
-            1 => layers.lay_at(&origin, &format!("clusters[0].{key}"), &value.into()),
+            1 => merged.set(&origin, &format!("clusters[0].{key}"), &value.into()),
             n => {
                 let message = format!(
-                    "which of the {n} clusters is meant? accepted: \
+                    "applies to a single cluster, but there are {n}; accepted: \
                      --cluster NAME=ROLE,{key}={value}, or {key} in the file"
                 );
-                layers.refuse(&origin, "", message);
+                merged.refuse(&origin, "", message);
             }
         }
     }
 }
 
-/// With no clusters said there is one; but a file that can't be read may have said some.
-fn lay_local(layers: &mut Layers) {
-    if layers.length("clusters") == 0 && layers.complete {
-        let all = json!([{ "name": LOCAL_CLUSTER, "roles": ["upstream", "downstream", "edge"] }]);
-        layers.lay_at("defaults", "clusters", &all);
+/// Adds the default cluster if none is configured, unless a file that cannot be read may name some.
+fn add_local_cluster(merged: &mut MergedValues) {
+    if merged.list_len("clusters") == 0 && merged.is_complete {
+        let roles = [Role::Upstream, Role::Hub, Role::Edge].map(role_name);
+        merged.set("defaults", "clusters", &json!([{ "name": LOCAL_CLUSTER, "roles": roles }]));
     }
 }
 
-/// Reads what stands after `--cluster`.
-fn cluster(text: &str) -> Result<Value, String> {
+/// Parses the argument of `--cluster`.
+fn parse_cluster(text: &str) -> Result<Value, String> {
     const ACCEPTED: &str =
         "accepted: NAME=ROLE[+ROLE…][,kubeconfig=FILE][,context=CTX][,in-cluster]";
     let (name, rest) = text.split_once('=').ok_or(ACCEPTED)?;

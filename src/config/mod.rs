@@ -1,71 +1,61 @@
-//! What a live run is told: clusters, roles, timings, what is enabled. Read from a YAML file and
-//! flags; every error names the key, the value and what is accepted.
+//! The configuration of a live run: clusters, roles, timings and features. It is read from a YAML
+//! file and flags; every error names the key, the value found and what is accepted.
 
-mod bounds;
-mod check;
 mod election;
-mod layers;
+mod kubeconfig;
+mod limits;
 mod load;
+mod merge;
 mod problem;
-mod reach;
+mod role;
+mod validate;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::core::ids::{ClusterName, Role};
-use crate::core::settings::{
+use crate::core::contract::settings::{
     MirrorSettings, OrphanSettings, RetrySettings, Settings, StallSettings, TouchSettings,
 };
+use crate::core::data::ids::{ClusterName, Role};
 
-use crate::leader::election::Rules;
+use crate::leader::election::Timings;
 
-pub use load::{Given, LOCAL_CLUSTER, Loaded, Overrides, change_settings, load};
+pub use load::{FlagValue, LOCAL_CLUSTER, LoadedConfig, Overrides, load, override_settings};
 pub(crate) use problem::nearest;
-pub use problem::{ConfigErrors, Problem};
+pub use problem::{ConfigErrors, ConfigProblem};
+pub(crate) use role::role_name;
 
 /// The whole configuration. Durations are in milliseconds, sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
-    /// The clusters; empty means the one that kubectl would use (or the own one, in a pod), with
-    /// every role.
+    /// If empty, one cluster with every role: the current kubeconfig context or, in a pod, the
+    /// pod's own cluster.
     pub clusters: Vec<ClusterConfig>,
-    /// Decide and log, and write nothing.
+    /// Decide and log, but write nothing to any cluster.
     pub dry_run: bool,
-    /// Who may mirror and delete.
     pub leader_election: LeaderElectionConfig,
-    /// The watches.
     pub watch: WatchConfig,
-    /// The writes.
     pub executor: ExecutorConfig,
-    /// The event log of the run.
     pub event_log: EventLogConfig,
-    /// Kubernetes Events on the objects concerned.
     pub events: EventsConfig,
-    /// Probes, metrics, state.
     pub admin: AdminConfig,
-    /// The log for people.
     pub log: LogConfig,
-    /// Stopping.
     pub shutdown: ShutdownConfig,
-    /// See [`Settings`]; so are the four below.
+    /// This and the four below are the machine's [`Settings`].
     pub mirror: MirrorSettings,
-    /// See [`Settings`].
     pub touch: TouchSettings,
-    /// See [`Settings`].
     pub orphans: OrphanSettings,
-    /// See [`Settings`].
     pub stall: StallSettings,
-    /// See [`Settings`].
     pub retry: RetrySettings,
 }
 
 impl Config {
-    /// The cluster that holds the Lease; `None` when there is no election.
+    /// The cluster that holds the Lease; `None` if no leader is elected.
     pub fn election_cluster(&self) -> Option<&ClusterConfig> {
-        let hub = self.clusters.iter().find(|c| c.roles.contains(&Role::Downstream))?;
+        let hub = self.clusters.iter().find(|c| c.roles.contains(&Role::Hub))?;
         if !self.leader_election.enabled || self.dry_run {
             return None;
         }
@@ -73,9 +63,9 @@ impl Config {
         named.map_or(Some(hub), |name| self.clusters.iter().find(|c| c.name == *name))
     }
 
-    /// The election's timings.
-    pub fn election_rules(&self) -> Rules {
-        Rules {
+    /// The timings of the leader election.
+    pub fn election_timings(&self) -> Timings {
+        Timings {
             lease_ms: self.leader_election.lease_duration_ms,
             renew_deadline_ms: self.leader_election.renew_deadline_ms,
             retry_ms: self.leader_election.retry_period_ms,
@@ -95,47 +85,47 @@ impl Config {
     }
 }
 
-/// One cluster and the way to it. Without `kubeconfig`, `context` and `inCluster` it is found as
-/// kubectl finds it, or else as a pod finds its own.
+/// One cluster and how to connect to it. Without `kubeconfig`, `context` and `inCluster`, the
+/// connection is found as kubectl finds it, or else from the pod's ServiceAccount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterConfig {
-    /// Its name; for an upstream, the name that replicas' labels carry.
+    /// For an upstream, the name in the hub objects' label
+    /// `meta.datumapis.com/upstream-cluster-name`.
     pub name: ClusterName,
-    /// What it is to us; never empty.
+    /// Never empty in a loaded configuration.
+    #[serde(with = "role")]
     pub roles: Vec<Role>,
-    /// A kubeconfig file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig; its current one when absent.
+    /// The kubeconfig's current context if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// The cluster of the own pod, by its ServiceAccount.
+    /// The cluster that this pod runs in, with its ServiceAccount.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_cluster: bool,
 }
 
-/// Who may mirror and delete: one replica at a time, elected on a Lease of the Kubernetes API.
-/// Only a process with a downstream cluster takes part, and none in a dry run.
+/// Which instance mirrors and deletes: the holder of a Lease in the Kubernetes API. Only instances
+/// with a hub take part, and none in a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LeaderElectionConfig {
-    /// Elect a leader. Off means: this process leads, and so does every other one.
+    /// If false, this instance always leads, and so does every other instance.
     pub enabled: bool,
-    /// The cluster that holds the Lease; the downstream one when absent.
+    /// The cluster that holds the Lease; the hub if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterName>,
-    /// The Lease's namespace; when absent the one that the way to the cluster names: the own one in
-    /// a pod, the context's, or `default`.
+    /// If absent, the pod's namespace, the namespace of the kubeconfig context, or `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_namespace: Option<String>,
-    /// The Lease's name. Replicas that share it take turns.
+    /// Instances that share a Lease take turns.
     pub lease_name: String,
-    /// A Lease that was not renewed for so long is free; whole seconds.
+    /// Another instance may take a Lease that has not been renewed for this long; whole seconds.
     pub lease_duration_ms: u64,
-    /// A leader that could not renew for so long stops.
+    /// A leader that cannot renew the Lease for this long stops leading.
     pub renew_deadline_ms: u64,
-    /// The pause between two attempts.
+    /// The pause between two attempts to acquire or renew the Lease.
     pub retry_period_ms: u64,
 }
 
@@ -153,22 +143,20 @@ impl Default for LeaderElectionConfig {
     }
 }
 
-/// The watches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct WatchConfig {
-    /// Objects a page of an initial list.
+    /// Objects per page of an initial list.
     pub page_size: u32,
-    /// A request or a page must be answered in this time.
+    /// The limit for the answer to a request or one page of a list.
     pub timeout_ms: u64,
-    /// A watch that brought no byte, no bookmark either, for so long is taken up anew. API servers
+    /// A watch that delivers no byte, not even a bookmark, for this long is restarted. API servers
     /// send a bookmark about once a minute.
     pub silent_after_ms: u64,
-    /// The first pause after a failure; doubles, with jitter.
+    /// The first pause after a failure; it doubles, with jitter.
     pub backoff_first_ms: u64,
-    /// The longest such pause.
     pub backoff_max_ms: u64,
-    /// Events that may wait for the machine; when they are this many, the watches wait.
+    /// Events that may wait for the machine; when the queue is full, the watches wait.
     pub queue: usize,
 }
 
@@ -185,21 +173,20 @@ impl Default for WatchConfig {
     }
 }
 
-/// The writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExecutorConfig {
-    /// Writes under way at one time, to different objects.
+    /// Writes in flight at the same time, each to a different object.
     pub parallel: usize,
-    /// Actions that may wait for their turn; when they are this many, no more events are taken.
+    /// Actions that may wait; when the queue is full, no more events are taken.
     pub queue: usize,
-    /// One try of one write.
+    /// The limit for one attempt of one write.
     pub timeout_ms: u64,
-    /// Tries of one action before the machine is told that it failed.
+    /// Attempts of one action before it counts as failed.
     pub tries: usize,
-    /// The first pause between tries; doubles, with jitter.
+    /// The first pause between attempts; it doubles, with jitter.
     pub backoff_first_ms: u64,
-    /// The longest such pause. A longer `Retry-After` ends the tries.
+    /// A longer `Retry-After` ends the attempts.
     pub backoff_max_ms: u64,
 }
 
@@ -216,16 +203,15 @@ impl Default for ExecutorConfig {
     }
 }
 
-/// The event log of a live run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventLogConfig {
-    /// Where; none is written when absent.
+    /// If absent, no event log is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// A file that grows past this is rotated: `FILE` becomes `FILE.1`, and so on.
+    /// A file that grows past this size is rotated: `FILE` becomes `FILE.1`, and so on.
     pub max_bytes: u64,
-    /// Rotated files that are kept.
+    /// Number of rotated files to keep.
     pub keep: u32,
     /// Replace addresses and keys by stand-ins; the log replays to the same decisions.
     pub redact: bool,
@@ -237,11 +223,10 @@ impl Default for EventLogConfig {
     }
 }
 
-/// Kubernetes Events: what a person should know of an object, told on it. None in a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventsConfig {
-    /// Leave Events, of the election on its Lease, too.
+    /// Post Kubernetes Events on Connectors, Gateways, routes and the Lease; none in a dry run.
     pub enabled: bool,
 }
 
@@ -255,22 +240,20 @@ impl Default for EventsConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum StateAccess {
-    /// Whoever asks from the same host.
+    /// Clients on the same host.
     #[default]
     Loopback,
-    /// Whoever reaches the port.
+    /// Any client that reaches the port.
     Everyone,
-    /// Nobody.
     Off,
 }
 
-/// Probes, metrics, state.
+/// The server for probes, metrics and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdminConfig {
-    /// Where to listen; port 0 takes any free one, and the log says which.
+    /// Port 0 takes any free port; the log shows which one.
     pub address: SocketAddr,
-    /// Who may read `/state`.
     pub state: StateAccess,
 }
 
@@ -280,26 +263,23 @@ impl Default for AdminConfig {
     }
 }
 
-/// How the log looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LogFormat {
     /// Text on a terminal, JSON otherwise.
     #[default]
     Auto,
-    /// Text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The log for people.
+/// The log for people; see [`EventLogConfig`] for the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LogConfig {
-    /// As `RUST_LOG` takes it: `info`, or `throughline=debug,kube=warn`. `RUST_LOG` wins.
+    /// Same syntax as `RUST_LOG`: `info`, or `throughline=debug,kube=warn`. `RUST_LOG` overrides it.
     pub level: String,
-    /// How it looks.
     pub format: LogFormat,
 }
 
@@ -309,11 +289,10 @@ impl Default for LogConfig {
     }
 }
 
-/// Stopping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ShutdownConfig {
-    /// Writes under way are waited for this long, then abandoned.
+    /// How long to wait for writes in flight before abandoning them.
     pub grace_ms: u64,
 }
 

@@ -1,25 +1,25 @@
-//! What is wrong with a configuration, and how it is told.
+//! A problem in the configuration, and suggestions for misspelled names.
 
 use std::fmt;
 
-/// One thing that is wrong, or looks so: where it was said, which key, and what about it.
+/// One error or warning: where the value was given, its key, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The file, the flag, or `defaults`.
     pub origin: String,
-    /// The key, e.g. `clusters[1].roles`; empty when it is about the whole.
+    /// For example `clusters[1].roles`; empty if the problem concerns the whole file or flag.
     pub key: String,
     /// What was found and what is accepted.
     pub message: String,
 }
 
-impl Problem {
+impl ConfigProblem {
     pub(super) fn new(origin: &str, key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { origin: origin.to_owned(), key: key.into(), message: message.into() }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key.as_str() {
             "" => write!(f, "{}: {}", self.origin, self.message),
@@ -28,12 +28,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration; never empty.
+/// All errors in a configuration; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigErrors(pub Vec<Problem>);
+pub struct ConfigErrors(pub Vec<ConfigProblem>);
 
 impl fmt::Display for ConfigErrors {
-    /// One error is one line; of several each has its own, below their number.
+    /// A single error is one line; several are listed below their count.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let [problem] = self.0.as_slice() {
             return problem.fmt(f);
@@ -45,31 +45,31 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// The one of `known` that was most likely meant by `word`, if any is near.
+/// The name in `known` that `word` most likely stands for; `None` if none is similar.
 pub(crate) fn nearest<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a String>,
 ) -> Option<&'a str> {
-    let plain = |text: &str| -> Vec<char> {
+    let normalize = |text: &str| -> Vec<char> {
         text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };
-    let word = plain(word);
-    let far = |name: &String| {
-        let name = plain(name);
-        let begun =
+    let word = normalize(word);
+    let distance_to = |name: &String| {
+        let name = normalize(name);
+        let is_prefix =
             word.len().min(name.len()) > 2 && (word.starts_with(&name) || name.starts_with(&word));
-        if begun { 1 } else { distance(&word, &name) }
+        if is_prefix { 1 } else { edit_distance(&word, &name) }
     };
     known
         .into_iter()
-        .map(|name| (far(name), name.as_str()))
+        .map(|name| (distance_to(name), name.as_str()))
         .filter(|(distance, _)| *distance <= word.len().div_ceil(3).min(3))
         .min()
         .map(|(_, name)| name)
 }
 
-/// How many letters must be changed, put in or taken out (Levenshtein).
-fn distance(a: &[char], b: &[char]) -> usize {
+/// Levenshtein distance.
+fn edit_distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
         let mut corner = i;

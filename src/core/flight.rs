@@ -1,117 +1,142 @@
-//! One target's writes: at most one in flight, and when the next may be tried.
+//! The writes to one target: at most one in flight, and when the next may be tried.
 
-use super::event::Outcome;
-use super::ids::ActionId;
-use super::settings::RetrySettings;
-use super::time::UnixMillis;
+use super::contract::error_cause::{ErrorCause, RequestFailure};
+use super::contract::event::Outcome;
+use super::contract::settings::RetrySettings;
+use super::data::ids::ActionId;
+use super::data::time::UnixMillis;
 
-/// The state of the writes to one target.
-#[derive(Debug, Default)]
-pub(crate) struct Flight {
-    pub(crate) in_flight: Option<ActionId>,
-    /// No try before this.
+/// The state of the writes to one target. `W` is what a write in flight makes of it.
+#[derive(Debug)]
+pub(crate) struct Flight<W = ()> {
+    in_flight: Option<(ActionId, W)>,
+    /// No attempt before this.
     pub(crate) not_before: UnixMillis,
     failures: u32,
-    /// The pause ends early when the object is seen changed.
-    until_seen: bool,
-    /// What the last try came back with, for a person.
-    pub(crate) error: Option<Box<str>>,
+    /// The pause ends early when the object changes.
+    until_changed: bool,
+    /// Why the last attempt failed.
+    pub(crate) error: Option<Box<RequestFailure>>,
 }
 
-/// What a finished action means for its target.
+impl<W> Default for Flight<W> {
+    fn default() -> Self {
+        Self {
+            in_flight: None,
+            not_before: UnixMillis(0),
+            failures: 0,
+            until_changed: false,
+            error: None,
+        }
+    }
+}
+
+/// What an outcome means for its target.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Landed {
-    /// The object is as the action wished.
-    Yes,
-    /// It is not, or may not be; the target is looked at again at [`Flight::not_before`].
-    No,
-    /// Nor will it be soon: a person should hear of it.
+pub(crate) enum WriteResult {
+    /// The object is as the action wanted it.
+    Written,
+    /// It is not, or may not be. The target is due again at [`Flight::not_before`].
+    NotWritten,
+    /// The API server will refuse it again: a person should know.
     Refused,
 }
 
-impl Flight {
-    pub(crate) fn launch(&mut self, id: ActionId) {
-        self.in_flight = Some(id);
+impl<W> Flight<W> {
+    pub(crate) fn started(&mut self, id: ActionId, write: W) {
+        debug_assert!(self.in_flight.is_none(), "two writes to one target in flight");
+        self.in_flight = Some((id, write));
+    }
+
+    /// The action in flight.
+    pub(crate) fn action(&self) -> Option<ActionId> {
+        self.in_flight.as_ref().map(|(id, _)| *id)
+    }
+
+    /// What the action in flight writes.
+    pub(crate) fn writing(&self) -> Option<&W> {
+        self.in_flight.as_ref().map(|(_, write)| write)
+    }
+
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.in_flight.is_some()
     }
 
     pub(crate) fn is_free(&self, now: UnixMillis) -> bool {
-        self.in_flight.is_none() && self.not_before <= now
+        !self.is_in_flight() && self.not_before <= now
     }
 
-    /// Nothing under way, and nothing to remember.
+    /// Nothing is in flight, and there is nothing to remember.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_none() && self.failures == 0 && self.not_before == UnixMillis(0)
+        !self.is_in_flight() && self.failures == 0 && self.not_before == UnixMillis(0)
     }
 
-    /// The object was seen in a new version: what waited for just that may go on.
-    pub(crate) fn seen(&mut self) {
-        if std::mem::take(&mut self.until_seen) {
+    /// The object changed: a pause that waited for just that is over.
+    pub(crate) fn object_changed(&mut self) {
+        if std::mem::take(&mut self.until_changed) {
             self.not_before = UnixMillis(0);
         }
     }
 
-    /// What is wished changed: a pause that was about the old wish is over. A pause because
-    /// the API fails is not.
-    pub(crate) fn wish_changed(&mut self) {
+    /// What is desired changed: a pause about the old value is over. A pause because the API
+    /// fails is not.
+    pub(crate) fn desired_changed(&mut self) {
         if self.failures == 0 {
             self.not_before = UnixMillis(0);
         }
     }
 
-    /// Pauses until `at`, not counted as a failure.
+    /// Pauses until `at`; not counted as a failure.
     pub(crate) fn pause_until(&mut self, at: UnixMillis) {
         self.not_before = self.not_before.max(at);
     }
 
-    /// Takes the outcome of the action in flight.
-    pub(crate) fn land(
+    /// Takes the outcome of an action, and returns what it wrote. `None` when another action, or
+    /// none, is in flight: this one was given up before.
+    pub(crate) fn finished(
         &mut self,
+        action: ActionId,
         now: UnixMillis,
         outcome: &Outcome,
         retry: &RetrySettings,
-    ) -> Landed {
-        self.in_flight = None;
+    ) -> Option<(WriteResult, W)> {
+        let (_, write) = self.in_flight.take_if(|(id, _)| *id == action)?;
         let backoff_ms = doubled(retry.first_ms, self.failures, retry.max_ms);
-        let mut fail = |pause_ms: u64, until_seen: bool, error: &str| {
+        let mut fail = |pause_ms: u64, until_changed: bool, error: &RequestFailure| {
             self.failures = self.failures.saturating_add(1);
             self.not_before = now.plus(pause_ms);
-            self.until_seen = until_seen;
-            self.error = Some(error.into());
+            self.until_changed = until_changed;
+            self.error = Some(Box::new(error.clone()));
+            WriteResult::NotWritten
         };
-        match outcome {
+        let result = match outcome {
             Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => {
                 *self = Flight::default();
-                Landed::Yes
+                WriteResult::Written
             }
-            Outcome::Superseded => Landed::No,
-            // The gate may be closed a good while before word of it comes: no reason to ask it again
-            // and again meanwhile.
+            Outcome::Superseded => WriteResult::NotWritten,
+            // The gate may be closed for a while before the machine learns of it: don't ask it
+            // again and again meanwhile.
             Outcome::Dropped => {
                 self.pause_until(now.plus(retry.first_ms));
-                Landed::No
+                WriteResult::NotWritten
             }
-            Outcome::Conflict { error } => {
-                fail(backoff_ms, true, error);
-                Landed::No
-            }
+            Outcome::Conflict { error } => fail(backoff_ms, true, error),
             Outcome::NotFound => {
-                fail(retry.max_ms, true, "the object is gone (404)");
-                Landed::No
+                let gone = RequestFailure::new(ErrorCause::NotFound, "the object is gone (404)");
+                fail(retry.max_ms, true, &gone)
             }
             Outcome::Failed { error, retry_after_ms } => {
-                fail(backoff_ms.max(retry_after_ms.unwrap_or(0)), false, error);
-                Landed::No
+                fail(backoff_ms.max(retry_after_ms.unwrap_or(0)), false, error)
             }
-            Outcome::Unanswered { error, .. } => {
-                fail(backoff_ms, false, error);
-                Landed::No
-            }
+            Outcome::Unanswered { error, .. } => fail(backoff_ms, false, error),
             Outcome::Refused { error } => {
                 fail(retry.refused_ms, false, error);
                 self.failures = 0;
-                Landed::Refused
+                WriteResult::Refused
             }
-        }
+        };
+        Some((result, write))
     }
 }
 
@@ -126,11 +151,13 @@ mod tests {
 
     const NOW: UnixMillis = UnixMillis(1_000_000);
 
-    fn landed(flight: &mut Flight, outcome: Outcome) -> (Landed, u64) {
-        flight.launch(ActionId(1));
+    fn finish(flight: &mut Flight, outcome: Outcome) -> (WriteResult, u64) {
+        let (id, retry) = (ActionId(1), RetrySettings::default());
+        flight.started(id, ());
         assert!(!flight.is_free(NOW.plus(1_000_000)));
-        let landed = flight.land(NOW, &outcome, &RetrySettings::default());
-        (landed, flight.not_before.since(NOW))
+        assert_eq!(flight.finished(ActionId(2), NOW, &outcome, &retry), None);
+        let (result, ()) = flight.finished(id, NOW, &outcome, &retry).unwrap();
+        (result, flight.not_before.since(NOW))
     }
 
     fn failed(retry_after_ms: Option<u64>) -> Outcome {
@@ -138,48 +165,51 @@ mod tests {
     }
 
     #[test]
-    fn failures_back_off_and_a_success_forgets_them() {
+    fn failures_back_off_and_a_success_resets_them() {
         let mut flight = Flight::default();
-        let pauses: Vec<_> = (0..8).map(|_| landed(&mut flight, failed(None)).1).collect();
+        let pauses: Vec<_> = (0..8).map(|_| finish(&mut flight, failed(None)).1).collect();
         assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
-        assert_eq!(landed(&mut flight, failed(Some(90_000))).1, 90_000);
-        assert_eq!(landed(&mut flight, Outcome::Unchanged), (Landed::Yes, 0));
+        assert_eq!(finish(&mut flight, failed(Some(90_000))).1, 90_000);
+        assert_eq!(finish(&mut flight, Outcome::Unchanged), (WriteResult::Written, 0));
         assert!(flight.is_free(NOW) && flight.error.is_none());
-        assert_eq!(landed(&mut flight, failed(Some(500))).1, 1_000);
+        assert_eq!(finish(&mut flight, failed(Some(500))).1, 1_000);
     }
 
     #[test]
-    fn a_conflict_waits_for_the_object_to_be_seen_and_a_failure_does_not() {
+    fn a_change_of_the_object_ends_the_pause_after_a_conflict_but_not_after_a_failure() {
         let mut flight = Flight::default();
-        landed(&mut flight, Outcome::Conflict { error: String::new() });
+        finish(&mut flight, Outcome::Conflict { error: "".into() });
         assert!(!flight.is_free(NOW));
-        flight.wish_changed();
-        assert!(!flight.is_free(NOW), "a failing API is not asked again for a new wish");
-        flight.seen();
+        flight.desired_changed();
+        assert!(
+            !flight.is_free(NOW),
+            "a new desired value does not end a pause because the API fails"
+        );
+        flight.object_changed();
         assert!(flight.is_free(NOW));
-        landed(&mut flight, failed(None));
-        flight.seen();
+        finish(&mut flight, failed(None));
+        flight.object_changed();
         assert!(!flight.is_free(NOW));
         assert!(!flight.is_free(NOW.plus(1_999)) && flight.is_free(NOW.plus(2_000)));
     }
 
     #[test]
-    fn a_refusal_waits_long_unless_something_else_is_wished() {
+    fn a_refusal_waits_long_unless_something_else_is_desired() {
         let mut flight = Flight::default();
         let refused = Outcome::Refused { error: "403".into() };
-        assert_eq!(landed(&mut flight, refused), (Landed::Refused, 300_000));
-        flight.seen();
+        assert_eq!(finish(&mut flight, refused), (WriteResult::Refused, 300_000));
+        flight.object_changed();
         assert!(!flight.is_free(NOW));
-        flight.wish_changed();
+        flight.desired_changed();
         assert!(flight.is_free(NOW));
-        assert_eq!(landed(&mut flight, Outcome::NotFound).1, 60_000);
+        assert_eq!(finish(&mut flight, Outcome::NotFound).1, 60_000);
     }
 
     #[test]
-    fn what_met_a_closed_gate_pauses_and_is_no_failure() {
+    fn a_closed_gate_brings_a_pause_and_counts_as_no_failure() {
         let mut flight = Flight::default();
         for _ in 0..5 {
-            assert_eq!(landed(&mut flight, Outcome::Dropped), (Landed::No, 1_000));
+            assert_eq!(finish(&mut flight, Outcome::Dropped), (WriteResult::NotWritten, 1_000));
         }
         assert!(!flight.is_free(NOW) && flight.is_free(NOW.plus(1_000)));
         assert_eq!((flight.failures, &flight.error), (0, &None));

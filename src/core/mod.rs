@@ -1,40 +1,22 @@
-//! The pure heart: what is seen in three tiers of clusters, what should be, what to do.
+//! The pure core: the state of three tiers of clusters, the rules, and the actions that they decide.
 //!
-//! No async, no I/O, no clock, no randomness, no logging. [`machine`] is the way in and out; one
-//! file holds each rule: `mirror`, `touch`, `orphan` (and `budget`, how many orphans may go).
+//! No async, no I/O, no clock, no randomness, no logging: the same events always give the same
+//! actions (`tests/tidy.rs` searches for what would break that). [`machine`] is the way in and out;
+//! `dispatch` hands each object to its tier; a rule stands beside the data it reads: `hub` has
+//! mirror and nudge, `edge` has touch, [`orphans`] has delete.
 
-pub mod action;
-mod announcement;
-mod budget;
-mod cluster;
-mod connector;
-mod desk;
+mod clusters;
+mod contention;
+mod context;
+pub mod contract;
+pub mod data;
+mod dispatch;
 mod edge;
-mod edge_events;
-pub mod event;
-mod few;
 mod flight;
-pub mod ids;
-pub mod keep;
-pub mod liveness;
+mod hub;
 pub mod machine;
-mod mirror;
-mod mirrored;
-pub mod objects;
-mod orphan;
-mod packed;
-pub mod phase;
-mod replica;
-pub mod route;
-mod seen;
-pub mod settings;
-mod source;
-pub mod spelling;
-mod string_map;
-pub mod subject;
-pub mod time;
+pub mod orphans;
+pub mod status;
 mod timers;
-mod touch;
-mod touched;
-pub mod trigger;
+mod upstream;
 pub mod view;

@@ -1,43 +1,45 @@
-//! Deadlines: one per thing that waits, the earliest first.
+//! Deadlines: at most one for each thing that waits, earliest first.
 
 use std::collections::BTreeSet;
 
-use super::ids::{ActionId, ClusterId, Key, Map, Sym};
-use super::time::UnixMillis;
+use super::clusters::Place;
+use super::data::ids::{ActionId, ClusterId};
+use super::data::interner::{Key, Sym};
+use super::data::map::Map;
+use super::data::time::UnixMillis;
 
-/// What waits for a moment to come.
+/// What is due at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Due {
-    /// A replica: retry, grace, nudge or stall.
-    Replica(ClusterId, Key),
-    /// The touches of an edge that fall due.
+    /// A hub Connector: a retry, a grace period, a nudge or a stall.
+    HubConnector(Place),
+    /// Touches of an edge.
     Bundle(ClusterId),
-    /// A connector at an edge that waits to be announced.
+    /// The stall of an edge Connector that is not announced.
     Announce(ClusterId, Key),
     /// The extra confirmation after an edge's outage.
     Outage(ClusterId),
-    /// A route: age, settling, retry.
+    /// A route: its age, its settling time, or a retry.
     Route(ClusterId, Key),
-    /// An action whose outcome has not come.
-    Flight(ActionId),
-    /// The share of an upstream cluster's routes that are orphans changed. After `Route`: all that
-    /// a moment brings is counted first.
+    /// The time-out of an action in flight.
+    Outcome(ActionId),
+    /// The count of an upstream's orphans. Ordered after `Route`, so that everything that one
+    /// moment brings is counted first.
     Share(Sym),
-    /// Deletes that the budget may have room for. Last: no share may be looked at later.
+    /// Deletes that the budget may have room for. Ordered last: every share is evaluated before.
     Deletes,
 }
 
 impl Due {
-    /// What is waited for, for a person.
     pub(crate) fn reason(self) -> &'static str {
         match self {
-            Due::Replica(..) => "a replica is to be looked at again",
-            Due::Bundle(_) => "touches of an edge fall due",
-            Due::Announce(..) => "a connector should have been announced by now",
-            Due::Outage(_) => "an edge is confirmed once more after its outage",
-            Due::Route(..) => "a route is to be looked at again",
-            Due::Flight(_) => "an action's outcome should have come by now",
-            Due::Share(_) => "the orphans of a cluster are to be counted",
+            Due::HubConnector(_) => "a hub Connector is due for evaluation",
+            Due::Bundle(_) => "touches of an edge are due",
+            Due::Announce(..) => "the announcement of a connector is late",
+            Due::Outage(_) => "an edge is due for a confirmation after its outage",
+            Due::Route(..) => "a route is due for evaluation",
+            Due::Outcome(_) => "the outcome of an action is late",
+            Due::Share(_) => "the orphans of an upstream are due for counting",
             Due::Deletes => "the budget has room for a delete",
         }
     }
@@ -51,7 +53,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Makes sure that `due` is looked at no later than `at`.
+    /// Makes sure that `due` runs no later than `at`.
     pub(crate) fn no_later(&mut self, due: Due, at: UnixMillis) {
         if let Some(&old) = self.at.get(&due) {
             if old <= at {
@@ -73,7 +75,7 @@ impl Timers {
         self.queue.first().copied()
     }
 
-    /// Takes the earliest that is due at `now`.
+    /// Takes the earliest deadline that has come.
     pub(crate) fn pop(&mut self, now: UnixMillis) -> Option<Due> {
         let &(at, due) = self.queue.first()?;
         if at > now {
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earlier_wish_for_the_same_thing_wins() {
+    fn the_earlier_of_two_deadlines_for_one_thing_holds() {
         let (mut timers, due) = (Timers::default(), Due::Bundle(ClusterId(0)));
         timers.no_later(due, UnixMillis(20));
         timers.no_later(due, UnixMillis(10));

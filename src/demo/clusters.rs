@@ -1,4 +1,4 @@
-//! The clusters of a recording, served on loopback, and the kubeconfig that leads to them.
+//! Serves the clusters of a recording on loopback and writes a kubeconfig for them.
 
 use std::fs;
 use std::io::Write;
@@ -13,27 +13,27 @@ use tokio::net::TcpListener;
 
 use crate::clock::Clock;
 use crate::config::ClusterConfig;
-use crate::core::ids::{ClusterName, Kind};
+use crate::core::data::ids::{ClusterName, Kind};
 use crate::event_log::ClusterSpec;
-use crate::front::{Front, FrontHandle, FrontSettings, Mode};
-use crate::replay::Requests;
-use crate::world::World;
+use crate::replay::RequestCounts;
+use crate::sim::SimClusters;
+use crate::sim::apiserver::{ServerMode, SimApiServer, SimApiServerHandle, SimApiServerSettings};
 
-/// A folder of this run's own; it is removed when dropped.
-pub(super) struct Folder(PathBuf);
+/// A temporary folder of this run; removed when dropped.
+pub(super) struct TempFolder(PathBuf);
 
-impl Folder {
-    /// Makes one that nobody else can look into.
+impl TempFolder {
+    /// Creates a folder that other users cannot read.
     pub(super) fn new() -> anyhow::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("throughline-demo-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // What is there already is not ours.
+        // Fails if the path exists: it belongs to another process.
         fs::DirBuilder::new()
             .mode(0o700)
             .create(&path)
-            .with_context(|| format!("making the folder {} (TMPDIR)", path.display()))?;
+            .with_context(|| format!("creating the folder {} (TMPDIR)", path.display()))?;
         Ok(Self(path))
     }
 
@@ -42,48 +42,49 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
-        // What can't be removed is left to whoever cleans up the folder for temporary files.
+        // If this fails, the system cleans up its temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// The clusters, served until this is dropped.
-pub(super) struct Clusters {
-    fronts: Vec<(ClusterSpec, FrontHandle)>,
+/// The clusters of a recording, served until this is dropped.
+pub(super) struct DemoClusters {
+    servers: Vec<(ClusterSpec, SimApiServerHandle)>,
 }
 
-impl Clusters {
-    /// Serves the clusters of `world`; its time follows `clock` from now on.
+impl DemoClusters {
+    /// Serves each cluster; the simulated time follows `clock` from now on.
     pub(super) async fn serve(
-        world: &Arc<Mutex<World>>,
+        sim: &Arc<Mutex<SimClusters>>,
         clusters: &[ClusterSpec],
         clock: Clock,
     ) -> anyhow::Result<Self> {
-        let mut fronts = Vec::with_capacity(clusters.len());
+        let mut servers = Vec::with_capacity(clusters.len());
         for spec in clusters {
             let listener = TcpListener::bind("127.0.0.1:0")
                 .await
                 .with_context(|| format!("listening on 127.0.0.1 for the cluster {}", spec.name))?;
-            let settings = FrontSettings { clock: Some(clock), ..FrontSettings::default() };
-            let front = Front::start(world.clone(), spec.name.clone(), listener, settings)
+            let settings =
+                SimApiServerSettings { clock: Some(clock), ..SimApiServerSettings::default() };
+            let server = SimApiServer::start(sim.clone(), spec.name.clone(), listener, settings)
                 .with_context(|| format!("serving the cluster {}", spec.name))?;
-            fronts.push((spec.clone(), front));
+            servers.push((spec.clone(), server));
         }
-        Ok(Self { fronts })
+        Ok(Self { servers })
     }
 
-    /// Writes the kubeconfig, and gives what a configuration says of the clusters.
-    pub(super) fn kubeconfig(&self, folder: &Path) -> anyhow::Result<Vec<ClusterConfig>> {
-        let each = |entry: fn(&ClusterSpec, &FrontHandle) -> Value| -> Vec<Value> {
-            self.fronts.iter().map(|(spec, front)| entry(spec, front)).collect()
+    /// Writes a kubeconfig for the clusters and returns their configuration.
+    pub(super) fn write_kubeconfig(&self, folder: &Path) -> anyhow::Result<Vec<ClusterConfig>> {
+        let each = |entry: fn(&ClusterSpec, &SimApiServerHandle) -> Value| -> Vec<Value> {
+            self.servers.iter().map(|(spec, server)| entry(spec, server)).collect()
         };
         let content = json!({
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": each(|spec, front| {
-                json!({ "name": spec.name, "cluster": { "server": front.url() } })
+            "clusters": each(|spec, server| {
+                json!({ "name": spec.name, "cluster": { "server": server.url() } })
             }),
             "users": [{ "name": "demo", "user": {} }],
             "contexts": each(|spec, _| {
@@ -94,43 +95,43 @@ impl Clusters {
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         file.and_then(|mut file| file.write_all(content.to_string().as_bytes()))
             .with_context(|| format!("writing {}", path.display()))?;
-        let config = |(spec, _): &(ClusterSpec, FrontHandle)| ClusterConfig {
+        let config = |(spec, _): &(ClusterSpec, SimApiServerHandle)| ClusterConfig {
             name: spec.name.clone(),
             roles: spec.roles.clone(),
             kubeconfig: Some(path.clone()),
             context: Some(spec.name.to_string()),
             in_cluster: false,
         };
-        Ok(self.fronts.iter().map(config).collect())
+        Ok(self.servers.iter().map(config).collect())
     }
 
-    /// A kind that answers 404, as before its CRD is installed.
-    pub(super) fn hide(&self, cluster: &ClusterName, kind: Kind) {
-        for (_, front) in self.fronts.iter().filter(|(spec, _)| spec.name == *cluster) {
-            front.set_served(kind, false);
+    /// Answers requests for a kind with 404, as before its CRD is installed.
+    pub(super) fn stop_serving(&self, cluster: &ClusterName, kind: Kind) {
+        for (_, server) in self.servers.iter().filter(|(spec, _)| spec.name == *cluster) {
+            server.set_served(kind, false);
         }
     }
 
     /// Takes a cluster down, or brings it back.
-    pub(super) fn set_up(&self, cluster: &ClusterName, up: bool) {
-        for (_, front) in self.fronts.iter().filter(|(spec, _)| spec.name == *cluster) {
-            front.set_mode(if up { Mode::Serving } else { Mode::Down });
+    pub(super) fn set_down(&self, cluster: &ClusterName, down: bool) {
+        for (_, server) in self.servers.iter().filter(|(spec, _)| spec.name == *cluster) {
+            server.set_mode(if down { ServerMode::Down } else { ServerMode::Serving });
         }
     }
 
-    /// What was asked of them.
-    pub(super) fn requests(&self) -> Vec<Requests> {
-        let of_one = |(spec, front): &(ClusterSpec, FrontHandle)| {
+    /// The requests that the API servers received.
+    pub(super) fn requests(&self) -> Vec<RequestCounts> {
+        let of_one = |(spec, server): &(ClusterSpec, SimApiServerHandle)| {
             let cluster = spec.name.clone();
-            let requests = front.requests().into_iter();
-            requests.map(move |((verb, resource), count)| Requests {
+            let requests = server.requests().into_iter();
+            requests.map(move |((verb, resource), count)| RequestCounts {
                 cluster: cluster.clone(),
                 verb: verb.as_str(),
                 resource: resource.plural(),
-                writes: verb.writes(),
+                writes: verb.is_write(),
                 count,
             })
         };
-        self.fronts.iter().flat_map(of_one).collect()
+        self.servers.iter().flat_map(of_one).collect()
     }
 }

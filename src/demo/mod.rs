@@ -1,15 +1,15 @@
-//! The whole of it with no cluster at hand: a log's clusters are served on loopback, the recorded
-//! changes are played into them, the real [`run`](crate::run) is pointed at them, and what happens
-//! is shown as it happens.
+//! The demo: serves a log's clusters on loopback, plays the recorded changes into them, runs the
+//! real [`run`](crate::run) against them, and prints what happens as it happens. It needs no
+//! cluster.
 //!
-//! What differs from clusters elsewhere: long pauses of the recording are shortened, a touch is
-//! confirmed once and not twice, there are no other kinds than those of the recording, and the
-//! carrier takes 50 ms. What others did in the recording they do here, too.
+//! Differences from real clusters: long pauses of the recording are shortened, a touch is confirmed
+//! once instead of twice, only the kinds in the recording exist, and the carrier takes 50 ms.
+//! Changes that others made in the recording are played as well.
 
 mod clusters;
 mod play;
 mod recording;
-mod show;
+mod story;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -22,135 +22,136 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use self::clusters::{Clusters, Folder};
+use self::clusters::{DemoClusters, TempFolder};
 use self::play::Player;
-use self::recording::Recording;
-use self::show::Audience;
-use crate::clock::{Clock, until};
+use self::recording::DemoLog;
+use self::story::RunStory;
+use crate::clock::{Clock, sleep_until_opt};
 use crate::config::{ClusterConfig, Config, EventLogConfig};
-use crate::core::ids::{ClusterName, Kind};
-use crate::core::settings::Settings;
-use crate::event_log::Reader;
-use crate::replay::{self, Mode, Replay, stall_problems};
-use crate::report::{self, Aside};
-use crate::run::{Run, kinds_watched};
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{ClusterName, Kind};
+use crate::event_log::LogReader;
+use crate::replay::{self, Replay, ReplayMode, stall_problems};
+use crate::report::{self, Notice};
+use crate::run::Run;
 
-/// When all was played and nothing was heard for so long, it is looked whether all is well. Longer
-/// than the machine puts anything off that the state of the clusters does not show.
-const SETTLED: Duration = Duration::from_millis(1_500);
-/// When nothing was heard for so long, nothing will come any more.
-const GIVE_UP: Duration = Duration::from_secs(60);
+/// After the recording, the demo checks for convergence once the run has been quiet for this long.
+/// It is longer than any delay of the machine that the state of the clusters does not show.
+const QUIET_TIME: Duration = Duration::from_millis(1_500);
+/// The demo ends without convergence once the run has been quiet for this long.
+const GIVE_UP_TIME: Duration = Duration::from_secs(60);
 
-/// What to play and how.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// The log; `None`: the recorded incident, which is part of the program.
+pub struct DemoOptions {
+    /// The log to play; `None` plays the built-in incident.
     pub log: Option<String>,
-    /// Longer pauses of the recording are cut to this, in milliseconds.
+    /// Longer pauses of the recording are shortened to this.
     pub longest_pause_ms: u64,
-    /// Where the run's event log is kept; `None`: it is not.
+    /// Where to write the run's event log; `None` does not keep it.
     pub event_log: Option<PathBuf>,
-    /// How the story looks; `None`: nothing is shown.
-    pub report: Option<report::Options>,
+    /// How to print the story; `None` prints nothing.
+    pub report: Option<report::ReportOptions>,
 }
 
-impl Default for Options {
+impl Default for DemoOptions {
     fn default() -> Self {
-        let report = Some(report::Options::default());
+        let report = Some(report::ReportOptions::default());
         Self { log: None, longest_pause_ms: 2_000, event_log: None, report }
     }
 }
 
-/// Plays a log, shows on `out` what happens, and ends when all is well, when nothing comes any
-/// more, or when `stop` turns true.
+/// Plays a log and prints to `out` what happens. Ends once everything has converged, once nothing
+/// happens any more, or when `stop` becomes true.
 ///
-/// The outcome is a [`Replay`] of mode [`Mode::Live`]: what the run did by its own event log, which
-/// was verified; what users saw as recorded, and what they would have seen in the run. Its verdict
-/// is good when every hub annotation means what upstream says and has come to the edges, every
-/// gateway concerned announces what its edge says, and the event log verifies.
+/// Returns a [`Replay`] of mode [`ReplayMode::Live`]: the run's actions from its own event log,
+/// which was verified; what users saw in the recording, and what they would have seen in the run.
+/// Its verdict is good if every status annotation at the hub matches upstream and has reached the
+/// edges, every gateway concerned announces what its edge holds, and the event log verifies.
 ///
 /// # Errors
-/// The log can't be read, or names no clusters; loopback, the folder for temporary files or the
-/// event log can't be used; those of `out`.
+/// The log cannot be read or names no clusters; loopback, the folder for temporary files or the
+/// event log cannot be used; writing to `out` fails.
 pub async fn run(
-    options: &Options,
+    options: &DemoOptions,
     mut stop: watch::Receiver<bool>,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<Replay> {
-    let mut recording = Recording::read(options.log.as_deref())?;
+    let mut recording = DemoLog::read(options.log.as_deref())?;
     let clock = Clock::start();
     let mut player = Player::new(&mut recording, clock, options.longest_pause_ms);
-    let clusters = Clusters::serve(&player.world, &recording.replay.clusters, clock).await?;
-    let (awaited, unknown) = kinds(&recording);
-    for (cluster, kind) in &unknown {
-        clusters.hide(cluster, *kind);
+    let clusters = DemoClusters::serve(&player.sim, &recording.replay.clusters, clock).await?;
+    let (recorded, unrecorded) = watched_kinds(&recording);
+    for (cluster, kind) in &unrecorded {
+        clusters.stop_serving(cluster, *kind);
     }
     if let Some(report) = &options.report {
         report::head(&recording.replay, report, out)?;
-        introduce(options, &unknown, out)?;
+        print_introduction(options, &unrecorded, out)?;
     }
 
-    let folder = Folder::new()?;
+    let folder = TempFolder::new()?;
     let log = options.event_log.clone().unwrap_or_else(|| folder.path().join("events.jsonl"));
-    let mut config = config(&recording.replay.settings, clusters.kubeconfig(folder.path())?, &log);
+    let cluster_configs = clusters.write_kubeconfig(folder.path())?;
+    let mut config = run_config(&recording.replay.settings, cluster_configs, &log);
     if recording.has_outages {
-        // They are as short as pauses.
+        // Outages are shortened like pauses, so reconnect quickly.
         config.watch.backoff_max_ms = 1_000;
     }
     let replay = &recording.replay;
-    let (mut audience, ear) = Audience::new(replay, clock.now(), awaited, options.report.clone());
+    let (mut story, observer) =
+        RunStory::new(replay, clock.now(), recorded, options.report.clone());
     let (stop_run, stopping) = watch::channel(false);
-    let mut running = tokio::spawn(Run::new(config, vec![ear])?.until(stopping));
-    let mut show = Show {
+    let mut running = tokio::spawn(Run::new(config, vec![observer])?.until(stopping));
+    let mut demo = DemoLoop {
         player: &mut player,
         clusters: &clusters,
-        audience: &mut audience,
+        story: &mut story,
         settings: &recording.replay.settings,
         clock,
-        begun: false,
-        looked_at: None,
+        is_playing: false,
+        checked_at_activity: None,
     };
-    let ended = show.go_on(&mut running, &mut stop, out).await;
+    let ended = demo.run(&mut running, &mut stop, out).await;
     if ended.is_err() {
         running.abort();
     }
     let problems = match ended? {
-        Ended::Well => Vec::new(),
-        Ended::Stopped => vec!["it was stopped before its end".to_owned()],
-        Ended::Badly(problems) => problems,
+        DemoEnd::Converged => Vec::new(),
+        DemoEnd::Stopped => vec!["the demo was stopped before its end".to_owned()],
+        DemoEnd::NotConverged(problems) => problems,
     };
     stop_run.send_replace(true);
-    running.await.context("the run broke off")??;
+    running.await.context("the run crashed")??;
     let ended_at = clock.now();
-    audience.take_rest();
-    audience.tell(out)?;
+    story.apply_rest();
+    story.print(out)?;
 
-    let mut replay = verified(&log, recording.replay).await?;
+    let mut replay = verify_run(&log, recording.replay).await?;
     replay.requests = clusters.requests();
     replay.ended_at = ended_at;
-    replay.replayed = audience.outages();
+    replay.replayed = story.outages();
     replay.verdict.problems.extend(problems);
     replay.verdict.problems.extend(stall_problems(&replay.notes));
     replay.verdict.good = replay.verdict.problems.is_empty();
     if let Some(report) = &options.report {
-        report::bottom_line(&replay, report, out)?;
-        tell_of_log(options.event_log.as_deref(), out)?;
+        report::summary(&replay, report, out)?;
+        print_event_log_hint(options.event_log.as_deref(), out)?;
     }
     Ok(replay)
 }
 
-type Kinds = BTreeSet<(ClusterName, Kind)>;
+type ClusterKinds = BTreeSet<(ClusterName, Kind)>;
 
-/// The kinds that the run will watch: those that the recording lists, and those it knows nothing of.
-fn kinds(recording: &Recording) -> (Kinds, Kinds) {
+/// The kinds that the run will watch: those that the recording contains, and the others.
+fn watched_kinds(recording: &DemoLog) -> (ClusterKinds, ClusterKinds) {
     let watched = recording.replay.clusters.iter().flat_map(|spec| {
-        let kinds = kinds_watched(&spec.roles, &recording.replay.settings);
+        let kinds = recording.replay.settings.kinds_watched(&spec.roles);
         kinds.into_iter().map(|kind| (spec.name.clone(), kind))
     });
     watched.partition(|(name, kind)| recording.listed.get(name).is_some_and(|k| k.contains(kind)))
 }
 
-fn config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> Config {
+fn run_config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> Config {
     let mut config = Config {
         clusters,
         event_log: EventLogConfig {
@@ -165,177 +166,183 @@ fn config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> Conf
         retry: settings.retry,
         ..Config::default()
     };
-    // Nobody else is there to lead.
+    // This is the only instance.
     config.leader_election.enabled = false;
-    // Nobody looks at them, and what is written shall be counted.
+    // Events would be counted as writes, and nobody reads them.
     config.events.enabled = false;
     config.admin.address = SocketAddr::from(([127, 0, 0, 1], 0));
     config.shutdown.grace_ms = 2_000;
     config
 }
 
-fn introduce(options: &Options, unknown: &Kinds, out: &mut dyn Write) -> io::Result<()> {
-    let pause_ms = options.longest_pause_ms;
+fn print_introduction(
+    options: &DemoOptions,
+    unrecorded: &ClusterKinds,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let pause_s = options.longest_pause_ms as f64 / 1e3;
     writeln!(
         out,
-        "  each cluster is served on loopback, `run` is pointed at them by a kubeconfig"
+        "  each cluster is an in-memory API server on loopback; throughline runs against them"
     )?;
-    writeln!(
-        out,
-        "  pauses last {:.1} s at most; touches are confirmed once",
-        pause_ms as f64 / 1e3
-    )?;
-    if !unknown.is_empty() {
-        let unknown: Vec<_> =
-            unknown.iter().map(|(cluster, kind)| format!("{kind} in {cluster}")).collect();
-        writeln!(out, "  not in the recording, so not served: {}", unknown.join(", "))?;
+    writeln!(out, "  longer pauses are shortened to {pause_s:.1} s; each touch is confirmed once")?;
+    if !unrecorded.is_empty() {
+        let kinds: Vec<_> =
+            unrecorded.iter().map(|(cluster, kind)| format!("{kind} in {cluster}")).collect();
+        writeln!(out, "  not in the recording, so not served: {}", kinds.join(", "))?;
     }
     writeln!(out)?;
     out.flush()
 }
 
-fn tell_of_log(kept: Option<&Path>, out: &mut dyn Write) -> io::Result<()> {
+fn print_event_log_hint(kept: Option<&Path>, out: &mut dyn Write) -> io::Result<()> {
     match kept {
         Some(path) => {
             let path = path.display();
-            writeln!(out, "  its event log verifies by `throughline replay {path}`")?;
+            writeln!(out, "  to verify the run's event log: throughline replay {path}")?;
         }
         None => writeln!(
             out,
-            "  --event-log FILE keeps the run's event log, for `throughline replay FILE`"
+            "  to keep the run's event log for `throughline replay`: add --event-log FILE"
         )?,
     }
     out.flush()
 }
 
-/// The run's event log, decided again; the rest is as in `recording`.
-async fn verified(log: &Path, recording: Replay) -> anyhow::Result<Replay> {
+/// Verifies the run's event log and adds the run's actions to the report of the recording.
+async fn verify_run(log: &Path, recording: Replay) -> anyhow::Result<Replay> {
     let path = log.to_string_lossy().into_owned();
     let replayed = tokio::task::spawn_blocking(move || {
-        let mut reader = Reader::open(&path)?;
-        let options = replay::Options { mode: Some(Mode::Verify), ..replay::Options::default() };
+        let mut reader = LogReader::open(&path)?;
+        let options = replay::ReplayOptions {
+            mode: Some(ReplayMode::Verify),
+            ..replay::ReplayOptions::default()
+        };
         let log = None::<io::Sink>;
         replay::replay(&mut reader, &path, |_| Ok(()), &options, log, |_| {})
     });
-    let replayed = replayed.await.context("verifying the run's event log broke off")??;
+    let replayed = replayed.await.context("verifying the run's event log crashed")??;
     let mut replay = recording;
     let not_verified = |problem| format!("the run's event log does not verify: {problem}");
     replay.verdict.problems = replayed.verdict.problems.into_iter().map(not_verified).collect();
     replay.warnings.extend(replayed.warnings);
     replay.actions = replayed.actions;
     replay.notes = replayed.notes;
-    replay.ways = replayed.ways;
+    replay.connectors = replayed.connectors;
     Ok(replay)
 }
 
-/// How it ended.
-enum Ended {
-    Well,
+/// How the demo ended.
+enum DemoEnd {
+    Converged,
     Stopped,
-    Badly(Vec<String>),
+    NotConverged(Vec<String>),
 }
 
-/// The play, and those who watch it.
-struct Show<'a> {
+/// Plays the recording while the run reacts, and prints the story.
+struct DemoLoop<'a> {
     player: &'a mut Player,
-    clusters: &'a Clusters,
-    audience: &'a mut Audience,
+    clusters: &'a DemoClusters,
+    story: &'a mut RunStory,
     settings: &'a Settings,
     clock: Clock,
-    begun: bool,
-    /// What had been heard when it was last looked whether all is well.
-    looked_at: Option<Instant>,
+    is_playing: bool,
+    /// The run's last activity when convergence was last checked.
+    checked_at_activity: Option<Instant>,
 }
 
-impl Show<'_> {
-    async fn go_on(
+impl DemoLoop<'_> {
+    async fn run(
         &mut self,
         running: &mut JoinHandle<anyhow::Result<()>>,
         stop: &mut watch::Receiver<bool>,
         out: &mut (dyn Write + Send),
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<DemoEnd> {
         loop {
-            if !self.begun && self.audience.has_seen_all() {
-                self.begun = true;
-                self.player.begin();
-                self.announce();
+            if !self.is_playing && self.story.has_listed_all() {
+                self.is_playing = true;
+                self.player.start();
+                self.announce_next();
             }
-            let due = until(self.due_at());
+            let due = sleep_until_opt(self.due_at());
             tokio::select! {
-                heard = self.audience.hear() => self.audience.take(heard),
+                observation = self.story.next() => self.story.apply(observation),
                 () = self.player.hub_changed() => {}
-                () = due => if let Some(ended) = self.turn(out)? {
+                () = due => if let Some(ended) = self.do_what_is_due(out)? {
                     return Ok(ended);
                 },
                 ended = &mut *running => {
-                    ended.context("the run broke off")??;
-                    anyhow::bail!("the run ended by itself");
+                    ended.context("the run crashed")??;
+                    anyhow::bail!("the run ended before the demo did");
                 }
-                Ok(_) = stop.wait_for(|stop| *stop) => return Ok(Ended::Stopped),
+                Ok(_) = stop.wait_for(|stop| *stop) => return Ok(DemoEnd::Stopped),
             }
         }
     }
 
     fn play_at(&self) -> Option<Instant> {
-        self.player.next_at().filter(|_| self.begun).map(|(at, _)| at)
+        self.player.next_at().filter(|_| self.is_playing).map(|(at, _)| at)
     }
 
-    /// When it is to be looked whether all is well.
-    fn look_at(&self) -> Option<Instant> {
-        let last = self.audience.last_heard;
-        let wait = if self.looked_at == Some(last) { GIVE_UP } else { SETTLED };
-        (self.begun && self.player.is_over()).then(|| last + wait)
+    /// When to check for convergence.
+    fn check_at(&self) -> Option<Instant> {
+        let last = self.story.last_activity;
+        let wait = if self.checked_at_activity == Some(last) { GIVE_UP_TIME } else { QUIET_TIME };
+        (self.is_playing && self.player.is_finished()).then(|| last + wait)
     }
 
     fn due_at(&self) -> Option<Instant> {
-        let carrier_at = self.player.carrier_at();
-        let all = [self.play_at(), carrier_at, self.audience.tell_at(), self.look_at()];
+        let carrier_at = self.player.carrier_due_at();
+        let all = [self.play_at(), carrier_at, self.story.print_at(), self.check_at()];
         all.into_iter().flatten().min()
     }
 
-    /// Does what is due.
-    fn turn(&mut self, out: &mut (dyn Write + Send)) -> io::Result<Option<Ended>> {
+    fn do_what_is_due(&mut self, out: &mut (dyn Write + Send)) -> io::Result<Option<DemoEnd>> {
         let now = Instant::now();
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_due(self.player.carrier_at()) {
-            self.player.carry();
+        if is_due(self.player.carrier_due_at()) {
+            self.player.advance_carrier();
         }
-        if is_due(self.audience.tell_at()) {
-            self.audience.tell(out)?;
+        if is_due(self.story.print_at()) {
+            self.story.print(out)?;
         }
         if is_due(self.play_at()) {
-            if let Some(aside) = self.player.play(self.clusters) {
-                self.audience.aside(self.clock.now(), aside);
+            if let Some(line) = self.player.play_next(self.clusters) {
+                self.story.add_line(self.clock.now(), line);
             }
-            self.audience.last_heard = now;
-            self.announce();
-        } else if is_due(self.look_at()) {
-            return Ok(self.look());
+            self.story.last_activity = now;
+            self.announce_next();
+        } else if is_due(self.check_at()) {
+            return Ok(self.check());
         }
         Ok(None)
     }
 
-    /// Tells of a pause that is shortened, or of the end.
-    fn announce(&mut self) {
-        let aside = match self.player.next_at() {
-            Some((_, silence)) => silence,
-            None => Some(Aside::Words("… the recording ends; what is still due".to_owned())),
+    /// Adds a line about a shortened pause, or about the end of the recording.
+    fn announce_next(&mut self) {
+        let line = match self.player.next_at() {
+            Some((_, pause)) => pause,
+            None => {
+                let text = "… the recording ends; waiting until everything has converged";
+                Some(Notice::Text(text.to_owned()))
+            }
         };
-        if let Some(aside) = aside {
-            self.audience.aside(self.clock.now(), aside);
+        if let Some(line) = line {
+            self.story.add_line(self.clock.now(), line);
         }
     }
 
-    fn look(&mut self) -> Option<Ended> {
-        let waited = self.looked_at == Some(self.audience.last_heard);
-        self.looked_at = Some(self.audience.last_heard);
-        let mut problems = self.player.problems(self.settings, &self.audience.touched);
-        if self.audience.is_waiting_for_writes() {
-            problems.push("writes are still under way".to_owned());
+    /// Whether everything has converged; if not, gives up at the second check without new activity.
+    fn check(&mut self) -> Option<DemoEnd> {
+        let is_second_check = self.checked_at_activity == Some(self.story.last_activity);
+        self.checked_at_activity = Some(self.story.last_activity);
+        let mut problems = self.player.problems(self.settings, &self.story.touched);
+        if self.story.has_writes_in_flight() {
+            problems.push("writes are still in flight".to_owned());
         }
         match problems.is_empty() {
-            true => Some(Ended::Well),
-            false => waited.then_some(Ended::Badly(problems)),
+            true => Some(DemoEnd::Converged),
+            false => is_second_check.then_some(DemoEnd::NotConverged(problems)),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Plays the recorded changes into the clusters, in real time but for shortened pauses, and moves
-//! the carrier between hub and edges.
+//! Plays the recorded changes into the clusters in real time, with long pauses shortened, and
+//! advances the carrier between hub and edges.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,141 +8,142 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::clusters::Clusters;
-use super::recording::Recording;
+use super::clusters::DemoClusters;
+use super::recording::DemoLog;
 use crate::clock::Clock;
-use crate::core::event::{Event, Happened};
-use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
-use crate::core::objects::{Object, UPSTREAM_STATUS};
-use crate::core::settings::Settings;
-use crate::core::spelling;
-use crate::core::time::UnixMillis;
+use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::objects::{Object, UPSTREAM_STATUS};
+use crate::core::data::time::UnixMillis;
+use crate::core::status::go_json;
 use crate::event_log::ClusterSpec;
 use crate::replay::audit;
 use crate::replay::overlay::Overlay;
-use crate::report::Aside;
-use crate::world::World;
+use crate::report::Notice;
+use crate::sim::SimClusters;
 
-/// From the hub's change to the edge's, as measured on an idle carrier.
+/// Hub to edge, as measured on an idle Karmada.
 const CARRIER_DELAY_MS: u64 = 50;
 
-/// The clusters' world and what is still to happen in it.
+/// The simulated clusters and the recorded changes that are still to be played.
 pub(super) struct Player {
-    pub(super) world: Arc<Mutex<World>>,
+    pub(super) sim: Arc<Mutex<SimClusters>>,
     clock: Clock,
     overlay: Overlay,
     clusters: Vec<ClusterSpec>,
-    to_come: VecDeque<Event>,
+    remaining: VecDeque<Event>,
     longest_pause_ms: u64,
-    /// The recorded time of what came last, and when it came.
-    last: UnixMillis,
-    last_played: Instant,
-    /// Clusters that the recording can't reach now.
+    /// The recorded time of the last change.
+    last_recorded_at: UnixMillis,
+    /// When the last change was played.
+    last_played_at: Instant,
+    /// Clusters that are down because the recording lost a watch there.
     down: BTreeSet<ClusterName>,
-    /// The carrier has something to do when one of these moves on.
-    hubs: Vec<watch::Receiver<u64>>,
+    /// The resourceVersion of each hub: a change may concern the carrier.
+    hub_versions: Vec<watch::Receiver<u64>>,
 }
 
 impl Player {
-    /// Lays what was there at the start.
-    pub(super) fn new(recording: &mut Recording, clock: Clock, longest_pause_ms: u64) -> Self {
-        let clusters = recording.replay.clusters.clone();
-        let mut world = World::new(&clusters, CARRIER_DELAY_MS);
+    /// Fills the clusters with the recording's initial state.
+    pub(super) fn new(log: &mut DemoLog, clock: Clock, longest_pause_ms: u64) -> Self {
+        let clusters = log.replay.clusters.clone();
+        let mut sim = SimClusters::new(&clusters, CARRIER_DELAY_MS);
         let mut overlay = Overlay::new(&clusters);
-        let mut events = VecDeque::from(std::mem::take(&mut recording.events));
-        let shift = Shift { from: recording.replay.first_at, to: clock.now() };
+        let mut events = VecDeque::from(std::mem::take(&mut log.events));
+        let shift = TimeShift { from: log.replay.first_at, to: clock.now() };
         for event in &mut events {
-            shift.event(&mut event.what);
+            shift.shift_event(&mut event.kind);
         }
-        let mut last = recording.replay.first_at;
-        for event in events.drain(..recording.at_first.min(events.len())) {
-            last = event.at;
-            overlay.lay(&mut world, Event { at: clock.now(), ..event });
+        let mut last_recorded_at = log.replay.first_at;
+        for event in events.drain(..log.initial_count.min(events.len())) {
+            last_recorded_at = event.at;
+            overlay.apply(&mut sim, Event { at: clock.now(), ..event });
         }
-        // Nobody watches yet.
-        while world.poll_event().is_some() {}
+        // Nothing watches yet; the run lists the initial state itself.
+        while sim.poll_event().is_some() {}
         Self {
-            world: Arc::new(Mutex::new(world)),
+            sim: Arc::new(Mutex::new(sim)),
             clock,
             overlay,
             clusters,
-            to_come: events,
+            remaining: events,
             longest_pause_ms,
-            last,
-            last_played: Instant::now(),
+            last_recorded_at,
+            last_played_at: Instant::now(),
             down: BTreeSet::new(),
-            hubs: Vec::new(),
+            hub_versions: Vec::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, SimClusters> {
+        self.sim.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pauses count from now. The clusters must be served by now.
-    pub(super) fn begin(&mut self) {
-        self.last_played = Instant::now();
-        let hubs = {
-            let world = self.lock();
-            let hubs = world.with_role(Role::Downstream);
-            hubs.filter_map(|hub| world.subscribe(hub)).collect()
+    /// Starts the clock of the recording. The clusters must already be served.
+    pub(super) fn start(&mut self) {
+        self.last_played_at = Instant::now();
+        let hub_versions = {
+            let sim = self.lock();
+            let hubs = sim.with_role(Role::Hub);
+            hubs.filter_map(|hub| sim.subscribe(hub)).collect()
         };
-        self.hubs = hubs;
+        self.hub_versions = hub_versions;
     }
 
-    /// Whether everything was played.
-    pub(super) fn is_over(&self) -> bool {
-        self.to_come.is_empty()
+    /// Whether everything has been played.
+    pub(super) fn is_finished(&self) -> bool {
+        self.remaining.is_empty()
     }
 
-    /// When the next change is due, and the pause before it if that was shortened.
-    pub(super) fn next_at(&self) -> Option<(Instant, Option<Aside>)> {
-        let recorded_ms = self.to_come.front()?.at.since(self.last);
+    /// When the next change is due, and the pause before it if it was shortened.
+    pub(super) fn next_at(&self) -> Option<(Instant, Option<Notice>)> {
+        let recorded_ms = self.remaining.front()?.at.since(self.last_recorded_at);
         let waited_ms = recorded_ms.min(self.longest_pause_ms);
-        let silence = Aside::Silence { recorded_ms, waited_ms };
-        let at = self.last_played + Duration::from_millis(waited_ms);
-        Some((at, (waited_ms < recorded_ms).then_some(silence)))
+        let pause = Notice::PauseShortened { recorded_ms, waited_ms };
+        let at = self.last_played_at + Duration::from_millis(waited_ms);
+        Some((at, (waited_ms < recorded_ms).then_some(pause)))
     }
 
-    /// Plays the next change. What is worth telling of it.
-    pub(super) fn play(&mut self, clusters: &Clusters) -> Option<Aside> {
-        let (at, _) = self.next_at()?;
-        let event = self.to_come.pop_front()?;
-        self.last = event.at;
-        // Not the time it is: a late turn must not add up.
-        self.last_played = at;
-        let told = self.aside(&event.what);
+    /// Plays the next change and returns a line about it, if the story needs one.
+    pub(super) fn play_next(&mut self, clusters: &DemoClusters) -> Option<Notice> {
+        let (due_at, _) = self.next_at()?;
+        let event = self.remaining.pop_front()?;
+        self.last_recorded_at = event.at;
+        // The due time rather than the current time, so that delays do not add up.
+        self.last_played_at = due_at;
+        let line = self.line_about(&event.kind);
         let was_down = self.down.clone();
-        if let Happened::WatchLost { cluster, .. } = &event.what {
+        if let EventKind::WatchLost { cluster, .. } = &event.kind {
             self.down.insert(cluster.clone());
         }
         let at = self.clock.now();
-        let still_down = {
-            let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
-            self.overlay.lay(&mut world, Event { at, ..event });
+        let is_down = {
+            let mut sim = self.sim.lock().unwrap_or_else(PoisonError::into_inner);
+            self.overlay.apply(&mut sim, Event { at, ..event });
             let overlay = &self.overlay;
             self.down.retain(|cluster| overlay.is_lost(cluster));
             self.down.clone()
         };
-        for cluster in still_down.difference(&was_down) {
-            clusters.set_up(cluster, false);
+        for cluster in is_down.difference(&was_down) {
+            clusters.set_down(cluster, true);
         }
-        for cluster in was_down.difference(&still_down) {
-            clusters.set_up(cluster, true);
+        for cluster in was_down.difference(&is_down) {
+            clusters.set_down(cluster, false);
         }
-        told
+        line
     }
 
-    /// Changes of upstream's connectors the machine tells of itself; of others they are told here.
-    fn aside(&self, what: &Happened) -> Option<Aside> {
-        let (cluster, object, deleted) = match what {
-            Happened::Applied { cluster, object } => (cluster, object, false),
-            Happened::Deleted { cluster, object } => (cluster, object, true),
+    /// The run reports changes of upstream Connectors itself; all other changes need a line.
+    fn line_about(&self, kind: &EventKind) -> Option<Notice> {
+        let (cluster, object, deleted) = match kind {
+            EventKind::Applied { cluster, object } => (cluster, object, false),
+            EventKind::Deleted { cluster, object } => (cluster, object, true),
             _ => return None,
         };
         let spec = self.clusters.iter().find(|spec| spec.name == *cluster)?;
-        let is_source = spec.roles.contains(&Role::Upstream) && is_source(object);
-        (!is_source || deleted).then(|| Aside::Played {
+        let is_upstream = spec.roles.contains(&Role::Upstream) && is_upstream_connector(object);
+        (!is_upstream || deleted).then(|| Notice::RecordedChange {
             cluster: cluster.clone(),
             kind: object.kind(),
             name: object.meta.name.to_string(),
@@ -151,56 +152,61 @@ impl Player {
     }
 
     /// When the carrier has something to do.
-    pub(super) fn carrier_at(&self) -> Option<Instant> {
+    pub(super) fn carrier_due_at(&self) -> Option<Instant> {
         self.lock().next_due().map(|at| self.clock.instant(at))
     }
 
-    /// Waits until a hub changes; then the carrier may have something to do.
+    /// Waits until a hub changes, which may concern the carrier.
     pub(super) async fn hub_changed(&mut self) {
-        let changes: Vec<_> = self.hubs.iter_mut().map(|hub| Box::pin(hub.changed())).collect();
+        let versions = self.hub_versions.iter_mut();
+        let changes: Vec<_> = versions.map(|version| Box::pin(version.changed())).collect();
         if changes.is_empty() {
             return std::future::pending().await;
         }
-        // A world that is gone has no hubs; then nothing is waited for any longer.
+        // Fails only if the clusters are gone, and then nothing changes any more.
         if futures::future::select_all(changes).await.0.is_err() {
             std::future::pending().await
         }
     }
 
-    /// The carrier does what is due.
-    pub(super) fn carry(&self) {
+    /// Lets the carrier do what is due.
+    pub(super) fn advance_carrier(&self) {
         self.lock().advance(self.clock.now());
     }
 
-    /// What is not as it should be; empty when everything was played and all is well.
+    /// What differs from the desired state; empty if everything was played and has converged.
     pub(super) fn problems(
         &self,
         settings: &Settings,
         touched: &BTreeSet<(ClusterName, ObjectKey)>,
     ) -> Vec<String> {
-        let world = self.lock();
-        let mut problems = audit::problems(&world, settings, touched);
-        problems.extend(not_arrived(&world));
-        if world.next_due().is_some() {
-            problems.push("the carrier is still carrying".to_owned());
+        let sim = self.lock();
+        let mut problems = audit::problems(&sim, settings, touched);
+        problems.extend(edge_differences(&sim));
+        if sim.next_due().is_some() {
+            problems.push("the carrier is still copying changes to an edge".to_owned());
         }
         problems
     }
 }
 
-/// What the hub says and an edge's copy does not. A replay tells of it by the stall that comes of it.
-fn not_arrived(world: &World) -> Vec<String> {
-    let said = |object: &Object| object.meta.annotations.get(UPSTREAM_STATUS).map(str::to_owned);
-    let meant = |said: &Option<String>| said.as_deref().map(spelling::spell);
+/// Status annotations that differ between hub and edge. A replay finds them by the stall that follows.
+fn edge_differences(sim: &SimClusters) -> Vec<String> {
+    let annotation =
+        |object: &Object| object.meta.annotations.get(UPSTREAM_STATUS).map(str::to_owned);
+    let canonical = |value: &Option<String>| value.as_deref().map(go_json::canonical);
     let mut problems = Vec::new();
-    for hub in world.with_role(Role::Downstream) {
-        for edge in world.with_role(Role::Edge).filter(|edge| *edge != hub) {
-            for replica in world.objects(hub, Kind::Connector) {
-                let key = replica.meta.key();
-                let Some(copy) = world.get(edge, Kind::Connector, &key) else { continue };
-                let (hubs, edges) = (said(replica), said(copy));
-                if hubs != edges && meant(&hubs) != meant(&edges) {
-                    problems.push(format!("{edge}: Connector {key} does not say what {hub} says"));
+    for hub in sim.with_role(Role::Hub) {
+        for edge in sim.with_role(Role::Edge).filter(|edge| *edge != hub) {
+            for hub_connector in sim.objects(hub, Kind::Connector) {
+                let key = hub_connector.meta.key();
+                let Some(edge_connector) = sim.get(edge, Kind::Connector, &key) else { continue };
+                let (at_hub, at_edge) = (annotation(hub_connector), annotation(edge_connector));
+                if at_hub != at_edge && canonical(&at_hub) != canonical(&at_edge) {
+                    problems.push(format!(
+                        "{edge}: the status annotation of Connector {key} differs from the one at \
+                         {hub}"
+                    ));
                 }
             }
         }
@@ -208,17 +214,17 @@ fn not_arrived(world: &World) -> Vec<String> {
     problems
 }
 
-/// Times within objects are moved with the recording: what was young then is young now.
-struct Shift {
+/// Moves the times within objects to the present, so that the age of each object stays the same.
+struct TimeShift {
     from: UnixMillis,
     to: UnixMillis,
 }
 
-impl Shift {
-    fn event(&self, what: &mut Happened) {
-        let (Happened::Listed { object, .. }
-        | Happened::Applied { object, .. }
-        | Happened::Deleted { object, .. }) = what
+impl TimeShift {
+    fn shift_event(&self, kind: &mut EventKind) {
+        let (EventKind::Listed { object, .. }
+        | EventKind::Applied { object, .. }
+        | EventKind::Deleted { object, .. }) = kind
         else {
             return;
         };
@@ -226,17 +232,17 @@ impl Shift {
         let managed = meta.managed_fields.iter_mut().map(|field| &mut field.time);
         let own = [&mut meta.creation_timestamp, &mut meta.deletion_timestamp];
         for time in own.into_iter().chain(managed) {
-            *time = time.map(|at| self.time(at));
+            *time = time.map(|at| self.shift(at));
         }
     }
 
-    /// Whole seconds stay whole seconds, as API servers have them.
-    fn time(&self, at: UnixMillis) -> UnixMillis {
+    /// Shifts by whole seconds, because API servers store whole seconds.
+    fn shift(&self, at: UnixMillis) -> UnixMillis {
         let (from, to) = (self.from.0 / 1000, self.to.0 / 1000);
         UnixMillis(at.0.saturating_add(to * 1000).saturating_sub(from * 1000))
     }
 }
 
-fn is_source(object: &Object) -> bool {
+fn is_upstream_connector(object: &Object) -> bool {
     object.kind() == Kind::Connector && object.meta.upstream().is_none()
 }

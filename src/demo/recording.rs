@@ -1,90 +1,91 @@
-//! The log to play, read as a whole.
+//! The event log that the demo plays, read into memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 use anyhow::bail;
 
-use crate::core::event::{Event, Happened};
-use crate::core::ids::{ClusterName, Kind};
-use crate::core::settings::Settings;
-use crate::event_log::{Line, Reader};
-use crate::outage::Outages;
-use crate::replay::{Mode, Replay, Way};
+use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{ClusterName, Kind};
+use crate::event_log::{LogEntry, LogReader};
+use crate::outage::OutageTracker;
+use crate::replay::{Replay, ReplayMode};
 
-/// The incident that is played when no log is named; part of the program.
+/// The incident that the demo plays if no log is named.
 const INCIDENT: &[u8] = include_bytes!("../../fixtures/incident-503.jsonl");
 const INCIDENT_NAME: &str = "incident-503.jsonl (built in)";
 
-/// A log, ready to be played.
-pub(super) struct Recording {
-    /// What there is to tell of it, and what users saw in it; nothing of the run yet.
+/// An event log, ready to play.
+pub(super) struct DemoLog {
+    /// The report so far: what users saw in the recording, and nothing of the run yet.
     pub(super) replay: Replay,
     pub(super) events: Vec<Event>,
-    /// So many events are what was there at the start.
-    pub(super) at_first: usize,
-    /// The kinds that the recording lists, by cluster: of others it knows nothing.
+    /// The first events, which show the initial state of the clusters.
+    pub(super) initial_count: usize,
+    /// The kinds that the recording lists, by cluster; it does not contain any others.
     pub(super) listed: BTreeMap<ClusterName, BTreeSet<Kind>>,
-    /// Watches were lost.
+    /// Whether watches were lost.
     pub(super) has_outages: bool,
 }
 
-impl Recording {
-    /// Reads the log at `path`, or the one that is built in.
+impl DemoLog {
+    /// Reads the log at `path`, or the built-in one.
     ///
     /// # Errors
-    /// It can't be read, or names no clusters.
+    /// The log cannot be read, or its header names no clusters.
     pub(super) fn read(path: Option<&str>) -> anyhow::Result<Self> {
         match path {
-            Some(path) => Self::take(path, &mut Reader::open(path)?),
-            None => Self::take(INCIDENT_NAME, &mut Reader::decompressing(INCIDENT_NAME, INCIDENT)?),
+            Some(path) => Self::load(path, &mut LogReader::open(path)?),
+            None => {
+                Self::load(INCIDENT_NAME, &mut LogReader::decompressing(INCIDENT_NAME, INCIDENT)?)
+            }
         }
     }
 
-    fn take<R: BufRead>(file: &str, reader: &mut Reader<R>) -> anyhow::Result<Self> {
+    fn load<R: BufRead>(file: &str, reader: &mut LogReader<R>) -> anyhow::Result<Self> {
         let header = reader.header().clone();
         if header.clusters.is_empty() {
             bail!("{file}: the header names no clusters, so there is nothing to serve");
         }
         let mut settings: Settings = header.settings.unwrap_or_default();
-        // The second one would come a minute later.
+        // The second confirmation would come a minute later.
         settings.touch.confirm_after_ms.truncate(1);
-        let mut replay = Replay::new(file, Mode::Live, header.clusters, settings);
-        let mut outages = Outages::new(&replay.clusters, &replay.settings, true);
+        let mut replay = Replay::new(file, ReplayMode::Live, header.clusters, settings);
+        let mut outages = OutageTracker::new(&replay.clusters, &replay.settings, true);
         let mut listed: BTreeMap<ClusterName, BTreeSet<Kind>> = BTreeMap::new();
         let mut events = Vec::new();
         while let Some(line) = reader.next_line()? {
-            let Line::Event(event) = line else { continue };
+            let LogEntry::Event(event) = line else { continue };
             outages.observe(&event);
-            if let Happened::ListFinished { cluster, kind } = &event.what {
+            if let EventKind::ListFinished { cluster, kind } = &event.kind {
                 listed.entry(cluster.clone()).or_default().insert(*kind);
             }
             events.push(event);
         }
-        let way = |(cluster, source, replica)| Way { upstream: Some((cluster, source)), replica };
-        replay.ways = outages.ways().into_iter().map(way).collect();
+        replay.connectors = outages.connectors();
         replay.recorded = outages.finish();
         replay.events = u64::try_from(events.len()).unwrap_or(u64::MAX);
         replay.first_at = events.first().map(|event| event.at).unwrap_or_default();
         replay.last_at = events.last().map(|event| event.at).unwrap_or_default();
         replay.warnings = reader.warnings().iter().map(ToString::to_string).collect();
-        let at_first = at_first(&events);
-        let is_lost = |event: &Event| matches!(event.what, Happened::WatchLost { .. });
+        let initial_count = initial_count(&events);
+        let is_lost = |event: &Event| matches!(event.kind, EventKind::WatchLost { .. });
         let has_outages = events.iter().any(is_lost);
-        Ok(Self { replay, events, at_first, listed, has_outages })
+        Ok(Self { replay, events, initial_count, listed, has_outages })
     }
 }
 
-/// How many events tell what was there at the start: all up to the first change, or to the
-/// second list of the same.
-fn at_first(events: &[Event]) -> usize {
-    let mut begun = BTreeSet::new();
-    let is_change = |event: &Event| match &event.what {
-        Happened::Applied { .. }
-        | Happened::Deleted { .. }
-        | Happened::WatchLost { .. }
-        | Happened::WatchResumed { .. } => true,
-        Happened::ListStarted { cluster, kind } => !begun.insert((cluster.clone(), *kind)),
+/// The number of events that show the initial state: all up to the first change, or up to the
+/// second list of the same kind.
+fn initial_count(events: &[Event]) -> usize {
+    let mut listed = BTreeSet::new();
+    let is_change = |event: &Event| match &event.kind {
+        EventKind::Applied { .. }
+        | EventKind::Deleted { .. }
+        | EventKind::WatchLost { .. }
+        | EventKind::WatchResumed { .. } => true,
+        EventKind::ListStarted { cluster, kind } => !listed.insert((cluster.clone(), *kind)),
         _ => false,
     };
     events.iter().position(is_change).unwrap_or(events.len())

@@ -1,4 +1,4 @@
-//! The members of a line, read in one pass and written in one order.
+//! The members of a line: read in one pass, whatever their order, and written in a fixed order.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,171 +7,152 @@ use serde::de::{Error, IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::{ClusterSpec, Part, VERSION};
-use crate::core::action::Action;
-use crate::core::event::{Happened, Outcome};
-use crate::core::ids::{ActionId, ClusterName, Kind, Role};
-use crate::core::objects::{Object, Wire};
-use crate::core::settings::Settings;
-use crate::core::time::UnixMillis;
+use super::{ClusterSpec, LogPart, VERSION};
+use crate::core::contract::action::Action;
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::event::{EventKind, EventName, Outcome, OutcomeName};
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
+use crate::core::data::objects::{Object, WireObject};
+use crate::core::data::time::UnixMillis;
 
-/// Text that borrows from the line where it holds no escapes. `Option<Cow<str>>` would always
+/// Text that borrows from the line unless it contains escapes. An `Option<Cow<str>>` would always
 /// copy: serde borrows only for a bare `Cow` member.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(super) struct BorrowedStr<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+/// The name of the `event` line that says how many lines the log lacks. No machine ever sees it.
+pub(super) const LOG_GAP: &str = "log_gap";
+
+/// Every name that the `event` member may have in version 1.
+pub const EVENT_NAMES: [&str; EventName::ALL.len() + 1] = {
+    let mut names = [LOG_GAP; EventName::ALL.len() + 1];
+    let mut i = 0;
+    while i < EventName::ALL.len() {
+        names[i] = EventName::ALL[i].as_str();
+        i += 1;
+    }
+    names
+};
+
+/// Every name that the `outcome` member of an `action_finished` line may have.
+pub const OUTCOME_NAMES: [&str; OutcomeName::ALL.len()] = {
+    let mut names = [""; OutcomeName::ALL.len()];
+    let mut i = 0;
+    while i < names.len() {
+        names[i] = OutcomeName::ALL[i].as_str();
+        i += 1;
+    }
+    names
+};
 
 /// The `event` member.
 #[derive(Debug)]
-pub(super) enum EventName {
-    ClusterAdded,
-    ClusterRemoved,
-    ListStarted,
-    Listed,
-    ListFinished,
-    Applied,
-    Deleted,
-    WatchLost,
-    WatchResumed,
-    WatchHeard,
-    WentBack,
-    LeadershipAcquired,
-    LeadershipLost,
-    ActionFinished,
-    TimedOut,
+pub(super) enum EventMember {
+    Event(EventName),
     LogGap,
     Unknown(String),
 }
 
-impl EventName {
-    fn parse(name: &str) -> Self {
-        match name {
-            "cluster_added" => Self::ClusterAdded,
-            "cluster_removed" => Self::ClusterRemoved,
-            "list_started" => Self::ListStarted,
-            "listed" => Self::Listed,
-            "list_finished" => Self::ListFinished,
-            "applied" => Self::Applied,
-            "deleted" => Self::Deleted,
-            "watch_lost" => Self::WatchLost,
-            "watch_resumed" => Self::WatchResumed,
-            "watch_heard" => Self::WatchHeard,
-            "went_back" => Self::WentBack,
-            "leadership_acquired" => Self::LeadershipAcquired,
-            "leadership_lost" => Self::LeadershipLost,
-            "action_finished" => Self::ActionFinished,
-            "timed_out" => Self::TimedOut,
-            "log_gap" => Self::LogGap,
-            other => Self::Unknown(other.to_owned()),
-        }
-    }
-
-    /// The event's name in the log.
+impl EventMember {
     pub(super) fn as_str(&self) -> &str {
         match self {
-            Self::ClusterAdded => "cluster_added",
-            Self::ClusterRemoved => "cluster_removed",
-            Self::ListStarted => "list_started",
-            Self::Listed => "listed",
-            Self::ListFinished => "list_finished",
-            Self::Applied => "applied",
-            Self::Deleted => "deleted",
-            Self::WatchLost => "watch_lost",
-            Self::WatchResumed => "watch_resumed",
-            Self::WatchHeard => "watch_heard",
-            Self::WentBack => "went_back",
-            Self::LeadershipAcquired => "leadership_acquired",
-            Self::LeadershipLost => "leadership_lost",
-            Self::ActionFinished => "action_finished",
-            Self::TimedOut => "timed_out",
-            Self::LogGap => "log_gap",
+            Self::Event(name) => name.as_str(),
+            Self::LogGap => LOG_GAP,
             Self::Unknown(name) => name,
         }
     }
 }
 
-impl<'de> Deserialize<'de> for EventName {
+impl<'de> Deserialize<'de> for EventMember {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Name;
         impl Visitor<'_> for Name {
-            type Value = EventName;
+            type Value = EventMember;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("the name of an event")
             }
-            fn visit_str<E: Error>(self, name: &str) -> Result<EventName, E> {
-                Ok(EventName::parse(name))
+            fn visit_str<E: Error>(self, name: &str) -> Result<EventMember, E> {
+                Ok(match EventName::parse(name) {
+                    Some(name) => EventMember::Event(name),
+                    None if name == LOG_GAP => EventMember::LogGap,
+                    None => EventMember::Unknown(name.to_owned()),
+                })
             }
         }
         deserializer.deserialize_str(Name)
     }
 }
 
-/// Every member a line may have. All are optional: which ones a line needs depends on its event,
-/// and a missing one gets a better error than serde's.
+/// Every member that a line may have. All are optional, because the event decides which ones a line
+/// needs, and so that a missing one gets a better error than serde's.
 #[derive(Debug, Deserialize)]
 pub(super) struct RawLine<'a> {
-    /// Only a header has it.
+    /// Only headers have it.
     pub(super) log: Option<IgnoredAny>,
     pub(super) at_ms: Option<u64>,
-    pub(super) event: Option<EventName>,
+    pub(super) event: Option<EventMember>,
     #[serde(borrow)]
-    pub(super) cluster: Option<Text<'a>>,
+    pub(super) cluster: Option<BorrowedStr<'a>>,
     #[serde(borrow)]
-    pub(super) kind: Option<Text<'a>>,
-    pub(super) object: Option<Wire>,
+    pub(super) kind: Option<BorrowedStr<'a>>,
+    pub(super) object: Option<WireObject>,
     #[serde(borrow)]
-    pub(super) error: Option<Text<'a>>,
+    pub(super) error: Option<BorrowedStr<'a>>,
+    /// Why a request failed; logs written before it was added have none.
+    pub(super) cause: Option<ErrorCause>,
     pub(super) id: Option<ActionId>,
     #[serde(borrow)]
-    pub(super) outcome: Option<Text<'a>>,
+    pub(super) outcome: Option<BorrowedStr<'a>>,
     #[serde(borrow, rename = "resourceVersion")]
-    pub(super) resource_version: Option<Text<'a>>,
+    pub(super) resource_version: Option<BorrowedStr<'a>>,
     pub(super) retry_after_ms: Option<u64>,
-    /// Of a delete that was carried out: the whole object, as it was.
+    /// After a delete: the whole object as it was read just before.
     #[serde(borrow)]
     pub(super) deleted: Option<&'a RawValue>,
     pub(super) roles: Option<Vec<Role>>,
-    /// Of a gap: how many.
+    /// In a `log_gap` line: how many lines the log lacks.
     pub(super) lines: Option<u64>,
     /// Boxed, because most lines have none and every line is moved.
     pub(super) action: Option<Box<Action>>,
     #[serde(borrow)]
-    pub(super) because: Option<Text<'a>>,
+    pub(super) because: Option<BorrowedStr<'a>>,
 }
 
-/// Of a line that could not be read as [`RawLine`] as much as tells whether it matters: an object
-/// of a foreign kind may well have a `spec.rules` or a `spec.parentRefs` of another shape.
+/// The part of an unreadable line that shows whether it matters: an object of a kind that throughline
+/// does not use may have a `spec.rules` or a `spec.parentRefs` of another shape.
 #[derive(Debug, Deserialize)]
-pub(super) struct Sketch<'a> {
+pub(super) struct PartialLine<'a> {
     pub(super) at_ms: Option<u64>,
     #[serde(borrow)]
-    pub(super) cluster: Option<Text<'a>>,
-    pub(super) event: Option<EventName>,
+    pub(super) cluster: Option<BorrowedStr<'a>>,
+    pub(super) event: Option<EventMember>,
     #[serde(borrow)]
-    pub(super) object: Option<SketchedObject<'a>>,
+    pub(super) object: Option<PartialObject<'a>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SketchedObject<'a> {
+pub(super) struct PartialObject<'a> {
     #[serde(borrow)]
-    api_version: Option<Text<'a>>,
+    api_version: Option<BorrowedStr<'a>>,
     #[serde(borrow)]
-    kind: Option<Text<'a>>,
+    kind: Option<BorrowedStr<'a>>,
 }
 
-impl SketchedObject<'_> {
-    /// The same object with nothing but its kind.
-    pub(super) fn into_wire(self) -> Option<Wire> {
-        let text = |member: Option<Text<'_>>| member.map(|text| text.0.into_owned());
+impl PartialObject<'_> {
+    /// The object, reduced to its kind.
+    pub(super) fn into_wire(self) -> Option<WireObject> {
+        let text = |member: Option<BorrowedStr<'_>>| member.map(|text| text.0.into_owned());
         let (version, kind) = (text(self.api_version), text(self.kind));
         serde_json::from_value(serde_json::json!({"apiVersion": version, "kind": kind?})).ok()
     }
 }
 
-/// Of the first line as much as tells whether it is a header, and what else it may be.
+/// The part of the first line that shows whether it is a header, and if not, what it may be.
 #[derive(Debug, Deserialize)]
-pub(super) struct HeaderSketch<'a> {
+pub(super) struct PartialHeader<'a> {
     #[serde(borrow)]
     pub(super) log: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -181,7 +162,6 @@ pub(super) struct HeaderSketch<'a> {
     pub(super) kind: Option<IgnoredAny>,
 }
 
-/// A header's members.
 #[derive(Debug, Deserialize)]
 pub(super) struct RawHeader {
     pub(super) clusters: Option<Vec<ClusterSpec>>,
@@ -192,13 +172,13 @@ pub(super) struct RawHeader {
     pub(super) started_ms: Option<UnixMillis>,
 }
 
-/// A header on its way out.
+/// A header to write.
 #[derive(Serialize)]
 pub(super) struct HeaderOut<'a> {
     log: &'static str,
     version: u64,
     #[serde(flatten)]
-    part: Option<Part>,
+    part: Option<LogPart>,
     clusters: &'a [ClusterSpec],
     #[serde(skip_serializing_if = "Option::is_none")]
     settings: Option<&'a Settings>,
@@ -207,7 +187,7 @@ pub(super) struct HeaderOut<'a> {
 }
 
 impl<'a> HeaderOut<'a> {
-    pub(super) fn new(header: &'a super::Header, part: Option<Part>) -> Self {
+    pub(super) fn new(header: &'a super::Header, part: Option<LogPart>) -> Self {
         Self {
             log: "throughline",
             version: VERSION,
@@ -219,15 +199,21 @@ impl<'a> HeaderOut<'a> {
     }
 }
 
-/// A gap on its way out.
+/// A gap to write.
 #[derive(Serialize)]
 pub(super) struct GapOut {
-    pub(super) at_ms: UnixMillis,
-    pub(super) event: &'static str,
-    pub(super) lines: u64,
+    at_ms: UnixMillis,
+    event: &'static str,
+    lines: u64,
 }
 
-/// A decision on its way out.
+impl GapOut {
+    pub(super) fn new(at_ms: UnixMillis, lines: u64) -> Self {
+        Self { at_ms, event: LOG_GAP, lines }
+    }
+}
+
+/// A decision to write.
 #[derive(Serialize)]
 pub(super) struct DecisionOut<'a> {
     pub(super) at_ms: UnixMillis,
@@ -235,11 +221,11 @@ pub(super) struct DecisionOut<'a> {
     pub(super) because: &'a str,
 }
 
-/// An event on its way out.
+/// An event to write.
 #[derive(Serialize)]
 pub(super) struct EventOut<'a> {
     at_ms: UnixMillis,
-    event: &'static str,
+    event: EventName,
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<&'a ClusterName>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -251,22 +237,29 @@ pub(super) struct EventOut<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<ActionId>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    outcome: Option<&'static str>,
+    outcome: Option<OutcomeName>,
     #[serde(skip_serializing_if = "Option::is_none", rename = "resourceVersion")]
     resource_version: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<ErrorCause>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deleted: Option<&'a RawValue>,
 }
 
+fn failed<'a>(line: EventOut<'a>, failure: &'a RequestFailure) -> EventOut<'a> {
+    let cause = Some(failure.cause).filter(|cause| *cause != ErrorCause::Other);
+    EventOut { error: Some(&failure.text), cause, ..line }
+}
+
 impl<'a> EventOut<'a> {
-    pub(super) fn new(at_ms: UnixMillis, what: &'a Happened) -> Self {
-        let bare = |event| EventOut {
+    pub(super) fn new(at_ms: UnixMillis, kind: &'a EventKind) -> Self {
+        let bare = EventOut {
             at_ms,
-            event,
+            event: EventName::from(kind),
             cluster: None,
             roles: None,
             kind: None,
@@ -275,61 +268,46 @@ impl<'a> EventOut<'a> {
             outcome: None,
             resource_version: None,
             error: None,
+            cause: None,
             retry_after_ms: None,
             deleted: None,
         };
-        let of_kind = |event, cluster, kind| EventOut {
-            cluster: Some(cluster),
-            kind: Some(kind),
-            ..bare(event)
-        };
-        let of_object = |event, cluster, object| EventOut {
-            cluster: Some(cluster),
-            object: Some(object),
-            ..bare(event)
-        };
-        match what {
-            Happened::ClusterAdded { cluster, roles } => {
-                EventOut { cluster: Some(cluster), roles: Some(roles), ..bare("cluster_added") }
+        match kind {
+            EventKind::ClusterAdded { cluster, roles } => {
+                EventOut { cluster: Some(cluster), roles: Some(roles), ..bare }
             }
-            Happened::ClusterRemoved { cluster } => {
-                EventOut { cluster: Some(cluster), ..bare("cluster_removed") }
+            EventKind::ClusterRemoved { cluster } => EventOut { cluster: Some(cluster), ..bare },
+            EventKind::ListStarted { cluster, kind }
+            | EventKind::ListFinished { cluster, kind }
+            | EventKind::WatchResumed { cluster, kind }
+            | EventKind::Bookmark { cluster, kind }
+            | EventKind::ResourceVersionRegressed { cluster, kind } => {
+                EventOut { cluster: Some(cluster), kind: Some(*kind), ..bare }
             }
-            Happened::ListStarted { cluster, kind } => of_kind("list_started", cluster, *kind),
-            Happened::Listed { cluster, object } => of_object("listed", cluster, &**object),
-            Happened::ListFinished { cluster, kind } => of_kind("list_finished", cluster, *kind),
-            Happened::Applied { cluster, object } => of_object("applied", cluster, &**object),
-            Happened::Deleted { cluster, object } => of_object("deleted", cluster, &**object),
-            Happened::WatchLost { cluster, kind, error } => {
-                EventOut { error: Some(error), ..of_kind("watch_lost", cluster, *kind) }
+            EventKind::WatchLost { cluster, kind, error } => {
+                failed(EventOut { cluster: Some(cluster), kind: Some(*kind), ..bare }, error)
             }
-            Happened::WatchResumed { cluster, kind } => of_kind("watch_resumed", cluster, *kind),
-            Happened::WatchHeard { cluster, kind } => of_kind("watch_heard", cluster, *kind),
-            Happened::WentBack { cluster, kind } => of_kind("went_back", cluster, *kind),
-            Happened::LeadershipAcquired => bare("leadership_acquired"),
-            Happened::LeadershipLost => bare("leadership_lost"),
-            Happened::ActionFinished { id, outcome } => {
-                let line = EventOut {
-                    id: Some(*id),
-                    outcome: Some(outcome.name()),
-                    ..bare("action_finished")
-                };
+            EventKind::Listed { cluster, object }
+            | EventKind::Applied { cluster, object }
+            | EventKind::Deleted { cluster, object } => {
+                EventOut { cluster: Some(cluster), object: Some(object), ..bare }
+            }
+            EventKind::ActionFinished { id, outcome } => {
+                let line =
+                    EventOut { id: Some(*id), outcome: Some(OutcomeName::from(outcome)), ..bare };
                 match outcome {
                     Outcome::Applied { resource_version, deleted } => EventOut {
                         resource_version: resource_version.as_deref(),
                         deleted: deleted.as_deref().and_then(|o| serde_json::from_str(o).ok()),
                         ..line
                     },
-                    Outcome::Refused { error } | Outcome::Conflict { error } => {
-                        EventOut { error: Some(error), ..line }
-                    }
+                    Outcome::Refused { error } | Outcome::Conflict { error } => failed(line, error),
                     Outcome::Unanswered { error, deleted } => EventOut {
-                        error: Some(error),
                         deleted: deleted.as_deref().and_then(|o| serde_json::from_str(o).ok()),
-                        ..line
+                        ..failed(line, error)
                     },
                     Outcome::Failed { error, retry_after_ms } => {
-                        EventOut { error: Some(error), retry_after_ms: *retry_after_ms, ..line }
+                        EventOut { retry_after_ms: *retry_after_ms, ..failed(line, error) }
                     }
                     Outcome::Unchanged
                     | Outcome::Superseded
@@ -338,7 +316,7 @@ impl<'a> EventOut<'a> {
                     | Outcome::DryRun => line,
                 }
             }
-            Happened::TimedOut => bare("timed_out"),
+            EventKind::LeadershipAcquired | EventKind::LeadershipLost | EventKind::TimedOut => bare,
         }
     }
 }

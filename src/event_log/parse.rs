@@ -1,44 +1,51 @@
-//! From a line's bytes to what it says.
+//! From the bytes of a line to an event or an action.
 
 use std::collections::BTreeSet;
 
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
-use super::line::{EventName, RawLine, Sketch, Text};
-use super::{Line, Problem};
-use crate::core::action::Decision;
-use crate::core::event::{Event, Happened, Outcome};
-use crate::core::ids::{ClusterName, Kind, Map};
-use crate::core::objects::{Object, ObjectError, Wire};
-use crate::core::time::UnixMillis;
+use super::line::{BorrowedStr, EventMember, LOG_GAP, PartialLine, RawLine};
+use super::{LineError, LogEntry};
+use crate::core::contract::action::Decision;
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::event::{Event, EventKind, EventName, Outcome, OutcomeName};
+use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::data::map::Map;
+use crate::core::data::objects::{Object, ObjectError, WireObject};
+use crate::core::data::time::UnixMillis;
+
+fn failure(error: Option<BorrowedStr<'_>>, cause: Option<ErrorCause>) -> RequestFailure {
+    RequestFailure::recorded(error.map_or_else(String::new, |text| text.0.into_owned()), cause)
+}
 
 /// How many characters of a bad line an error quotes.
 const EXCERPT_CHARS_MAX: usize = 60;
 /// How many cluster names an error lists.
-const CLUSTERS_TOLD_MAX: usize = 10;
+const CLUSTERS_SHOWN_MAX: usize = 10;
 
-/// What earlier lines say about later ones.
+/// Parses lines one by one, and remembers what later lines refer to.
 #[derive(Default)]
 pub(super) struct Parser {
-    /// Every cluster the log named so far, so that no line allocates its name anew. Removed ones
-    /// stay: events may trail the removal.
+    /// Every cluster that the log has named, so that its name is allocated once. Removed clusters
+    /// stay, because events may trail the removal.
     clusters: Map<Box<str>, ClusterName>,
     latest: UnixMillis,
     backward_count: u64,
     backward_max_ms: u64,
     skipped_kinds: BTreeSet<String>,
-    /// With the line each is about.
+    /// Each with its line number.
     warnings: Vec<(u64, String)>,
-    /// Those of them that tell what is missing.
+    /// The warnings about missing lines.
     gaps: Vec<(u64, String)>,
     has_gaps: bool,
 }
 
-impl Problem {
-    /// What a line has that was cut short. Everything else is wrong however the line goes on.
+impl LineError {
+    /// Whether a line that was cut short can look like this. Every other problem would remain if the
+    /// line went on.
     pub(super) fn is_torn(&self) -> bool {
-        matches!(self, Problem::NotJson { .. } | Problem::NotUtf8 { .. })
+        matches!(self, LineError::NotJson { .. } | LineError::NotUtf8 { .. })
     }
 
     pub(super) fn json(line: &str, error: &serde_json::Error) -> Self {
@@ -48,13 +55,13 @@ impl Problem {
         let text = error.to_string();
         let error = text.strip_suffix(&place).unwrap_or(&text).to_owned();
         match serde_json::from_str::<IgnoredAny>(line) {
-            Ok(_) => Problem::BadMember { column, error, excerpt },
-            Err(_) => Problem::NotJson { column, error, excerpt },
+            Ok(_) => LineError::BadMember { column, error, excerpt },
+            Err(_) => LineError::NotJson { column, error, excerpt },
         }
     }
 
-    fn missing(event: &EventName, member: &'static str) -> Self {
-        Problem::Missing { line: format!("this {:?} line", event.as_str()), member }
+    fn missing(event: &str, member: &'static str) -> Self {
+        LineError::Missing { line: format!("this {event:?} line"), member }
     }
 }
 
@@ -71,7 +78,7 @@ impl Parser {
         std::mem::take(&mut self.gaps)
     }
 
-    /// Warns of lines that the log should have.
+    /// Warns about missing lines.
     pub(super) fn gap(&mut self, line_number: u64, text: String) {
         self.has_gaps = true;
         self.gaps.push((line_number, text.clone()));
@@ -82,152 +89,166 @@ impl Parser {
         self.clusters.insert(cluster.as_str().into(), cluster.clone());
     }
 
-    /// Warns of what only the whole log shows.
-    pub(super) fn sum_up(&mut self, line_number: u64) {
+    /// Warns about what only the whole log shows.
+    pub(super) fn add_final_warnings(&mut self, line_number: u64) {
         if self.backward_count > 1 {
             let text = format!(
-                "at_ms ran backwards on {} lines in all, by up to {} ms; each counts as the latest \
-                 time before it",
+                "at_ms goes back on {} lines in total, by up to {} ms; each line counts as \
+                 the latest time before it",
                 self.backward_count, self.backward_max_ms
             );
             self.warn(line_number, text);
         }
     }
 
-    /// What a line says; `None` when it is about a kind that means nothing here.
-    pub(super) fn parse(&mut self, line: &[u8], number: u64) -> Result<Option<Line>, Problem> {
+    /// `None` for a line about a kind that throughline does not use.
+    pub(super) fn parse(
+        &mut self,
+        line: &[u8],
+        number: u64,
+    ) -> Result<Option<LogEntry>, LineError> {
         let line = text(line)?;
         if !line.starts_with('{') {
             return Err(not_an_object(line));
         }
         match serde_json::from_str::<RawLine<'_>>(line) {
-            Ok(raw) => self.understand(raw, number),
+            Ok(raw) => self.interpret(raw, number),
             Err(error) => {
                 if error.classify() == Category::Data && self.skip_foreign(line, number)? {
                     return Ok(None);
                 }
-                Err(Problem::json(line, &error))
+                Err(LineError::json(line, &error))
             }
         }
     }
 
-    fn understand(&mut self, raw: RawLine<'_>, number: u64) -> Result<Option<Line>, Problem> {
+    fn interpret(&mut self, raw: RawLine<'_>, number: u64) -> Result<Option<LogEntry>, LineError> {
         if raw.log.is_some() {
-            return Err(Problem::SecondHeader);
+            return Err(LineError::SecondHeader);
         }
         let event = match (raw.event, raw.action) {
             (Some(event), None) => event,
-            (Some(_), Some(_)) => return Err(Problem::EventAndAction),
+            (Some(_), Some(_)) => return Err(LineError::EventAndAction),
             (None, action) => {
-                let line = if action.is_some() { "an action's line" } else { "the line" };
-                let lacks = |member| Problem::Missing { line: line.to_owned(), member };
-                let at_ms = raw.at_ms.ok_or_else(|| lacks("at_ms"))?;
-                let action = action.ok_or_else(|| lacks("event"))?;
+                let line = if action.is_some() { "this action's line" } else { "the line" };
+                let missing = |member| LineError::Missing { line: line.to_owned(), member };
+                let at_ms = raw.at_ms.ok_or_else(|| missing("at_ms"))?;
+                let action = action.ok_or_else(|| missing("event"))?;
                 let because = raw.because.map_or_else(String::new, |text| text.0.into_owned());
                 let at = self.at(at_ms, number);
-                return Ok(Some(Line::Action(Decision { at, action: *action, because })));
+                return Ok(Some(LogEntry::Action(Decision { at, action: *action, because })));
             }
         };
-        let at_ms = raw.at_ms.ok_or_else(|| Problem::missing(&event, "at_ms"))?;
-        let what = match event {
+        let at_ms = raw.at_ms.ok_or_else(|| LineError::missing(event.as_str(), "at_ms"))?;
+        let event = match event {
+            EventMember::Event(event) => event,
+            EventMember::LogGap => {
+                let missing = raw.lines.ok_or_else(|| LineError::missing(LOG_GAP, "lines"))?;
+                self.at(at_ms, number);
+                self.log_gap(missing, number);
+                return Ok(None);
+            }
+            EventMember::Unknown(name) => return Err(LineError::UnknownEvent { name }),
+        };
+        let lacks = |member| LineError::missing(event.as_str(), member);
+        let error = || failure(raw.error, raw.cause);
+        let kind = match event {
             EventName::Applied | EventName::Listed | EventName::Deleted => {
-                let cluster = self.cluster(&event, raw.cluster)?;
-                let Some(object) = self.object(&event, raw.object, number)? else {
+                let cluster = self.cluster(event, raw.cluster)?;
+                let Some(object) = self.object(event, raw.object, number)? else {
                     return Ok(None);
                 };
                 match event {
-                    EventName::Applied => Happened::Applied { cluster, object },
-                    EventName::Listed => Happened::Listed { cluster, object },
-                    _ => Happened::Deleted { cluster, object },
+                    EventName::Applied => EventKind::Applied { cluster, object },
+                    EventName::Listed => EventKind::Listed { cluster, object },
+                    _ => EventKind::Deleted { cluster, object },
                 }
             }
             EventName::ListStarted
             | EventName::ListFinished
             | EventName::WatchLost
             | EventName::WatchResumed
-            | EventName::WatchHeard
-            | EventName::WentBack => {
-                let cluster = self.cluster(&event, raw.cluster)?;
-                let Text(kind) = raw.kind.ok_or_else(|| Problem::missing(&event, "kind"))?;
+            | EventName::Bookmark
+            | EventName::ResourceVersionRegressed => {
+                let cluster = self.cluster(event, raw.cluster)?;
+                let BorrowedStr(kind) = raw.kind.ok_or_else(|| lacks("kind"))?;
                 let Some(kind) = Kind::parse(&kind) else {
                     let text = ObjectError::UnknownKind(kind.to_string()).to_string();
                     self.skip(&text, &kind, number);
                     return Ok(None);
                 };
                 match event {
-                    EventName::ListStarted => Happened::ListStarted { cluster, kind },
-                    EventName::ListFinished => Happened::ListFinished { cluster, kind },
-                    EventName::WatchResumed => Happened::WatchResumed { cluster, kind },
-                    EventName::WatchHeard => Happened::WatchHeard { cluster, kind },
-                    EventName::WentBack => Happened::WentBack { cluster, kind },
-                    _ => {
-                        let error = raw.error.map_or_else(String::new, |e| e.0.into_owned());
-                        Happened::WatchLost { cluster, kind, error }
+                    EventName::ListStarted => EventKind::ListStarted { cluster, kind },
+                    EventName::ListFinished => EventKind::ListFinished { cluster, kind },
+                    EventName::WatchResumed => EventKind::WatchResumed { cluster, kind },
+                    EventName::Bookmark => EventKind::Bookmark { cluster, kind },
+                    EventName::ResourceVersionRegressed => {
+                        EventKind::ResourceVersionRegressed { cluster, kind }
                     }
+                    _ => EventKind::WatchLost { cluster, kind, error: error() },
                 }
             }
             EventName::ClusterAdded => {
                 let name = raw.cluster.filter(|name| !name.0.is_empty());
-                let Text(name) = name.ok_or_else(|| Problem::missing(&event, "cluster"))?;
-                let roles = raw.roles.ok_or_else(|| Problem::missing(&event, "roles"))?;
+                let BorrowedStr(name) = name.ok_or_else(|| lacks("cluster"))?;
+                let roles = raw.roles.ok_or_else(|| lacks("roles"))?;
                 if roles.is_empty() {
-                    return Err(Problem::NoRoles { cluster: name.into_owned() });
+                    return Err(LineError::NoRoles { cluster: name.into_owned() });
                 }
                 let cluster = self
                     .clusters
                     .entry((*name).into())
                     .or_insert_with(|| ClusterName::from(&*name))
                     .clone();
-                Happened::ClusterAdded { cluster, roles }
+                EventKind::ClusterAdded { cluster, roles }
             }
             EventName::ClusterRemoved => {
-                Happened::ClusterRemoved { cluster: self.cluster(&event, raw.cluster)? }
+                EventKind::ClusterRemoved { cluster: self.cluster(event, raw.cluster)? }
             }
             EventName::ActionFinished => {
-                let id = raw.id.ok_or_else(|| Problem::missing(&event, "id"))?;
-                let Text(name) = raw.outcome.ok_or_else(|| Problem::missing(&event, "outcome"))?;
-                let error = || raw.error.map_or_else(String::new, |text| text.0.into_owned());
+                let id = raw.id.ok_or_else(|| lacks("id"))?;
+                let BorrowedStr(name) = raw.outcome.ok_or_else(|| lacks("outcome"))?;
+                let Some(name) = OutcomeName::parse(&name) else {
+                    return Err(LineError::UnknownOutcome { name: name.into_owned() });
+                };
                 let resource_version = raw.resource_version.map(|text| text.0.into_owned());
                 let deleted = raw.deleted.map(|object| object.get().into());
-                let outcome = match &*name {
-                    "applied" => Outcome::Applied { resource_version, deleted },
-                    "unanswered" => Outcome::Unanswered { error: error(), deleted },
-                    "unchanged" => Outcome::Unchanged,
-                    "superseded" => Outcome::Superseded,
-                    "refused" => Outcome::Refused { error: error() },
-                    "failed" => {
+                let outcome = match name {
+                    OutcomeName::Applied => Outcome::Applied { resource_version, deleted },
+                    OutcomeName::Unchanged => Outcome::Unchanged,
+                    OutcomeName::Superseded => Outcome::Superseded,
+                    OutcomeName::Refused => Outcome::Refused { error: error() },
+                    OutcomeName::Failed => {
                         Outcome::Failed { error: error(), retry_after_ms: raw.retry_after_ms }
                     }
-                    "conflict" => Outcome::Conflict { error: error() },
-                    "not_found" => Outcome::NotFound,
-                    "dropped" => Outcome::Dropped,
-                    "dry_run" => Outcome::DryRun,
-                    _ => return Err(Problem::UnknownOutcome { name: name.into_owned() }),
+                    OutcomeName::Unanswered => Outcome::Unanswered { error: error(), deleted },
+                    OutcomeName::Conflict => Outcome::Conflict { error: error() },
+                    OutcomeName::NotFound => Outcome::NotFound,
+                    OutcomeName::Dropped => Outcome::Dropped,
+                    OutcomeName::DryRun => Outcome::DryRun,
                 };
-                Happened::ActionFinished { id, outcome }
+                EventKind::ActionFinished { id, outcome }
             }
-            EventName::LeadershipAcquired => Happened::LeadershipAcquired,
-            EventName::LeadershipLost => Happened::LeadershipLost,
-            EventName::TimedOut => Happened::TimedOut,
-            EventName::LogGap => {
-                let lines = raw.lines.ok_or_else(|| Problem::missing(&event, "lines"))?;
-                self.at(at_ms, number);
-                let lines = if lines == 1 { "a line".into() } else { format!("{lines} lines") };
-                self.gap(
-                    number,
-                    format!(
-                        "the log lacks {lines} here, which could not be written; what was decided \
-                         after it may have been decided on what is missing"
-                    ),
-                );
-                return Ok(None);
-            }
-            EventName::Unknown(name) => return Err(Problem::UnknownEvent { name }),
+            EventName::LeadershipAcquired => EventKind::LeadershipAcquired,
+            EventName::LeadershipLost => EventKind::LeadershipLost,
+            EventName::TimedOut => EventKind::TimedOut,
         };
-        Ok(Some(Line::Event(Event { at: self.at(at_ms, number), what })))
+        Ok(Some(LogEntry::Event(Event { at: self.at(at_ms, number), kind })))
     }
 
-    /// The machine's clock does not run backwards, so neither does the log's.
+    /// A line that stands for lines which could not be written.
+    fn log_gap(&mut self, missing: u64, line_number: u64) {
+        let lines = if missing == 1 { "1 line is".into() } else { format!("{missing} lines are") };
+        self.gap(
+            line_number,
+            format!(
+                "{lines} missing here because they could not be written; later decisions may depend \
+                 on missing events"
+            ),
+        );
+    }
+
+    /// The machine's clock never runs backwards, so the log's does not either.
     fn at(&mut self, at_ms: u64, line_number: u64) -> UnixMillis {
         let at = UnixMillis(at_ms);
         if at >= self.latest {
@@ -239,7 +260,7 @@ impl Parser {
         self.backward_max_ms = self.backward_max_ms.max(back_ms);
         if self.backward_count == 1 {
             let text = format!(
-                "at_ms runs backwards by {back_ms} ms; the line counts as of {}",
+                "at_ms goes back by {back_ms} ms; the line counts as {}, the latest time before it",
                 self.latest.0
             );
             self.warn(line_number, text);
@@ -249,79 +270,81 @@ impl Parser {
 
     fn cluster(
         &mut self,
-        event: &EventName,
-        cluster: Option<Text<'_>>,
-    ) -> Result<ClusterName, Problem> {
-        let Text(cluster) = cluster.ok_or_else(|| Problem::missing(event, "cluster"))?;
+        event: EventName,
+        cluster: Option<BorrowedStr<'_>>,
+    ) -> Result<ClusterName, LineError> {
+        let BorrowedStr(cluster) =
+            cluster.ok_or_else(|| LineError::missing(event.as_str(), "cluster"))?;
         if self.has_gaps && !cluster.is_empty() && !self.clusters.contains_key(&*cluster) {
-            // The line that named it may well be among those that are missing.
+            // The line that named it may be among the missing ones.
             self.add_cluster(&ClusterName::from(&*cluster));
         }
         self.clusters.get(&*cluster).cloned().ok_or_else(|| {
             let mut known: Vec<_> = self.clusters.values().map(|c| c.as_str()).collect();
             known.sort_unstable();
-            let more = known.len().saturating_sub(CLUSTERS_TOLD_MAX);
-            known.truncate(CLUSTERS_TOLD_MAX);
+            let more = known.len().saturating_sub(CLUSTERS_SHOWN_MAX);
+            known.truncate(CLUSTERS_SHOWN_MAX);
             let mut known = known.join(", ");
             if more > 0 {
                 known += &format!(" and {more} more");
             }
-            Problem::UnknownCluster { cluster: cluster.into_owned(), known }
+            LineError::UnknownCluster { cluster: cluster.into_owned(), known }
         })
     }
 
     fn object(
         &mut self,
-        event: &EventName,
-        object: Option<Wire>,
+        event: EventName,
+        object: Option<WireObject>,
         line_number: u64,
-    ) -> Result<Option<std::sync::Arc<Object>>, Problem> {
-        let object = object.ok_or_else(|| Problem::missing(event, "object"))?;
+    ) -> Result<Option<std::sync::Arc<Object>>, LineError> {
+        let object = object.ok_or_else(|| LineError::missing(event.as_str(), "object"))?;
         match Object::try_from(object) {
             Ok(object) => Ok(Some(std::sync::Arc::new(object))),
             Err(ObjectError::UnknownKind(kind)) => {
-                // Without an apiVersion it is the kind alone.
+                // `apiVersion kind`, or the kind alone where there is no apiVersion.
                 let name = kind.rsplit(' ').next().unwrap_or_default().to_owned();
                 if name.is_empty() {
-                    return Err(Problem::missing(event, "object.kind"));
+                    return Err(LineError::missing(event.as_str(), "object.kind"));
                 }
                 let text = ObjectError::UnknownKind(kind.clone()).to_string();
-                // A known name in a foreign group is a kind of its own.
+                // A known name in another group is another kind.
                 let once = if Kind::parse(&name).is_some() { kind } else { name };
                 self.skip(&text, &once, line_number);
                 Ok(None)
             }
-            Err(source) => Err(Problem::BadObject { source }),
+            Err(source) => Err(LineError::BadObject { source }),
         }
     }
 
-    /// Warns that a kind is skipped, once.
+    /// Warns once that a kind is skipped.
     fn skip(&mut self, text: &str, kind: &str, line_number: u64) {
         if !self.skipped_kinds.contains(kind) {
             self.skipped_kinds.insert(kind.to_owned());
-            self.warn(line_number, format!("{text}; all its lines are skipped"));
+            self.warn(line_number, format!("{text}; skipping all its lines"));
         }
     }
 
-    /// Whether a line that could not be read is about an object of a foreign kind: its `spec` may
-    /// well have a member that is called as one of ours and looks otherwise.
-    fn skip_foreign(&mut self, line: &str, number: u64) -> Result<bool, Problem> {
-        let Ok(sketch) = serde_json::from_str::<Sketch<'_>>(line) else { return Ok(false) };
-        let (Some(_), Some(event), Some(object)) = (sketch.at_ms, sketch.event, sketch.object)
+    /// Whether an unreadable line is about an object of a kind that throughline does not use: its
+    /// `spec` may have a member with a name that throughline reads, but of another type.
+    fn skip_foreign(&mut self, line: &str, number: u64) -> Result<bool, LineError> {
+        let Ok(sketch) = serde_json::from_str::<PartialLine<'_>>(line) else { return Ok(false) };
+        let (Some(_), Some(EventMember::Event(event)), Some(object)) =
+            (sketch.at_ms, sketch.event, sketch.object)
         else {
             return Ok(false);
         };
         let is_about_object =
             matches!(event, EventName::Applied | EventName::Listed | EventName::Deleted);
-        if !is_about_object || self.cluster(&event, sketch.cluster).is_err() {
+        if !is_about_object || self.cluster(event, sketch.cluster).is_err() {
             return Ok(false);
         }
-        let object = self.object(&event, object.into_wire(), number);
+        let object = self.object(event, object.into_wire(), number);
         Ok(matches!(object, Ok(None)))
     }
 }
 
-/// A line without its end, without blanks around it, and the first without its byte order mark.
+/// A line without its line break and surrounding blanks; the first also without a byte order mark.
 pub(super) fn content(line: &[u8], line_number: u64) -> &[u8] {
     let line = match line.strip_prefix(b"\xEF\xBB\xBF") {
         Some(rest) if line_number == 1 => rest,
@@ -330,26 +353,26 @@ pub(super) fn content(line: &[u8], line_number: u64) -> &[u8] {
     line.trim_ascii()
 }
 
-pub(super) fn text(line: &[u8]) -> Result<&str, Problem> {
+pub(super) fn text(line: &[u8]) -> Result<&str, LineError> {
     std::str::from_utf8(line).map_err(|error| {
         let column = error.valid_up_to() + 1;
-        Problem::NotUtf8 { column, excerpt: excerpt(line, column) }
+        LineError::NotUtf8 { column, excerpt: excerpt(line, column) }
     })
 }
 
-fn not_an_object(line: &str) -> Problem {
+fn not_an_object(line: &str) -> LineError {
     match serde_json::from_str::<IgnoredAny>(line) {
-        Ok(_) => Problem::NotAnObject { excerpt: excerpt(line.as_bytes(), 1) },
-        Err(error) => Problem::json(line, &error),
+        Ok(_) => LineError::NotAnObject { excerpt: excerpt(line.as_bytes(), 1) },
+        Err(error) => LineError::json(line, &error),
     }
 }
 
-/// What stands around a column (in bytes, from 1), short and printable.
+/// The text around a column (in bytes, from 1), short and printable.
 pub(super) fn excerpt(line: &[u8], column: usize) -> String {
     let mut start = 0;
     if line.len() > EXCERPT_CHARS_MAX {
         start = column.min(line.len()).saturating_sub(EXCERPT_CHARS_MAX / 2);
-        // Not in the middle of a character, which has at most four bytes.
+        // A UTF-8 character has at most four bytes; do not start in the middle of one.
         let is_inside = |at: usize| line.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
         start -= (0..4.min(start + 1)).find(|back| !is_inside(start - back)).unwrap_or(0);
     }

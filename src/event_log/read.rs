@@ -1,4 +1,4 @@
-//! The reader: each line is parsed once, straight from its bytes into its members.
+//! The reader. It parses each line once, from its bytes straight into its fields.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Read};
@@ -8,12 +8,12 @@ use super::header::read_header;
 use super::input::{self, Progress};
 use super::parse::{Parser, content};
 use super::parts;
-use super::{Header, LINE_BYTES_MAX, Line, LogError, Part, Problem, Warning};
+use super::{Header, LINE_BYTES_MAX, LineError, LogEntry, LogError, LogPart, Warning};
 
 /// Reads an event log line by line, in memory bounded by its longest line.
 ///
-/// After an error, and after the end, there is nothing more to read.
-pub struct Reader<R> {
+/// After an error it behaves as at the end of the log.
+pub struct LogReader<R> {
     name: Arc<str>,
     input: R,
     progress: Option<Progress>,
@@ -24,39 +24,42 @@ pub struct Reader<R> {
     is_exhausted: bool,
     is_done: bool,
     header: Header,
-    part: Option<Part>,
+    part: Option<LogPart>,
     parser: Parser,
-    /// What earlier files gave cause to.
+    /// From earlier files of a rotated log, as are the gaps.
     warnings: Vec<Warning>,
     gaps: Vec<Warning>,
-    /// The later files of a rotated log, at their first line after the header.
+    /// The later files of a rotated log, each read up to the end of its header.
     later: VecDeque<Self>,
     files_read: usize,
 }
 
-/// How a line ended.
-enum Ending {
+enum LineEnd {
     Newline,
     EndOfInput,
-    /// A compressed stream without its end; the input ends there, too.
-    BrokenOff(io::Error),
+    /// A compressed stream is cut off here, and with it the input.
+    Truncated(io::Error),
 }
 
-impl Reader<Box<dyn BufRead + Send>> {
+impl LogReader<Box<dyn BufRead + Send>> {
     /// Opens the log at `path`, `-` for stdin, and reads its header. Gzip and zstd are recognised
     /// by their first bytes, whatever the name.
     ///
-    /// Of a log that was rotated, the files before `path` are read first: `path.1` and so on. Where
-    /// one of them is missing, reading begins after it, and [`Reader::gaps`] tells.
+    /// The older files of a rotated log, `path.1` and so on, are read first. If one of them is
+    /// missing, reading starts after it, and [`LogReader::gaps`] says so.
     pub fn open(path: &str) -> Result<Self, LogError> {
-        let mut reader = Self::open_one(path)?;
+        let mut reader = Self::open_file(path)?;
         let mut name = path.to_owned();
         while let Some(part) = reader.part.filter(|part| part.number > 1) {
-            name = parts::before(&name);
-            match Self::open_one(&name) {
-                Ok(before) if before.part == Some(part.before()) => reader = before.then(reader),
+            name = parts::previous_file(&name);
+            match Self::open_file(&name) {
+                Ok(previous) if previous.part == Some(part.previous()) => {
+                    reader = previous.followed_by(reader);
+                }
                 other => {
-                    reader.parser.gap(1, parts::missing(part, &name, other.err().as_ref()));
+                    let error = other.err();
+                    let text = parts::missing_part_warning(part, &name, error.as_ref());
+                    reader.parser.gap(1, text);
                     break;
                 }
             }
@@ -64,7 +67,7 @@ impl Reader<Box<dyn BufRead + Send>> {
         Ok(reader)
     }
 
-    fn open_one(path: &str) -> Result<Self, LogError> {
+    fn open_file(path: &str) -> Result<Self, LogError> {
         let (name, opened) = if path == "-" {
             ("stdin", input::decompressing(io::stdin()).map(|input| (input, None)))
         } else {
@@ -72,30 +75,30 @@ impl Reader<Box<dyn BufRead + Send>> {
         };
         let (input, progress) =
             opened.map_err(|source| LogError::Open { file: name.into(), source })?;
-        Reader { progress, ..Reader::headless(name, input) }.with_header()
+        LogReader { progress, ..LogReader::without_header(name, input) }.with_header()
     }
 
-    /// Reads a log, plain or compressed, from anywhere; `name` stands for it in messages.
+    /// Reads a log, plain or compressed, from any source; messages call it `name`.
     pub fn decompressing(name: &str, input: impl Read + Send + 'static) -> Result<Self, LogError> {
         let input = input::decompressing(input)
             .map_err(|source| LogError::Open { file: name.into(), source })?;
-        Reader::new(name, input)
+        LogReader::new(name, input)
     }
 }
 
-impl<R: BufRead> Reader<R> {
-    /// Reads a log that is not compressed, its header at once; `name` stands for it in messages.
+impl<R: BufRead> LogReader<R> {
+    /// Reads an uncompressed log, its header immediately; messages call it `name`.
     pub fn new(name: &str, input: R) -> Result<Self, LogError> {
-        Self::headless(name, input).with_header()
+        Self::without_header(name, input).with_header()
     }
 
-    /// The header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The next line that matters; `None` at the end of the log.
-    pub fn next_line(&mut self) -> Result<Option<Line>, LogError> {
+    /// The next entry; `None` at the end of the log. Skips lines about kinds that throughline does
+    /// not use.
+    pub fn next_line(&mut self) -> Result<Option<LogEntry>, LogError> {
         if self.is_done {
             return Ok(None);
         }
@@ -106,61 +109,61 @@ impl<R: BufRead> Reader<R> {
         line
     }
 
-    /// The number of the line that was read last, counted from 1; the header is one of them.
+    /// The number of the line read last, counted from 1, the header included.
     pub fn line_number(&self) -> u64 {
         self.line_number
     }
 
-    /// How many bytes the lines read so far have, decompressed.
+    /// The decompressed size of the lines read so far.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
-    /// How much of a regular file was read, from 0 to 1, a buffer ahead of the lines; `None` for
-    /// other inputs, whose size is not known. Of a rotated log each file counts alike.
+    /// How much of a regular file has been read, from 0 to 1; it runs one buffer ahead of the lines.
+    /// `None` for other inputs, whose size is unknown. Every file of a rotated log counts the same.
     pub fn progress(&self) -> Option<f64> {
         let files = self.files_read + 1 + self.later.len();
         let read = self.files_read as f64 + self.progress.as_ref()?.fraction();
         Some(read / files as f64)
     }
 
-    /// The files that are read, the one at hand first.
+    /// The current file and those still to be read.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.name).chain(self.later.iter().map(|reader| &*reader.name))
     }
 
-    /// The warnings since the last call. There are few: one a kind or a cause, not one a line.
-    /// Those about the log as a whole come with its end.
+    /// The warnings since the last call. There are few: one per kind or cause, not one per line.
+    /// Those about the whole log come at its end.
     pub fn warnings(&mut self) -> Vec<Warning> {
-        self.take_told();
+        self.take_from_parser();
         std::mem::take(&mut self.warnings)
     }
 
-    /// The gaps since the last call, of which there were warnings as well: lines that could not be
-    /// written, and beginnings that were rotated away.
+    /// The gaps since the last call: lines that could not be written, and missing parts of a rotated
+    /// log. Each is in [`warnings`](Self::warnings) as well.
     pub fn gaps(&mut self) -> Vec<Warning> {
-        self.take_told();
+        self.take_from_parser();
         std::mem::take(&mut self.gaps)
     }
 
-    fn take_told(&mut self) {
+    fn take_from_parser(&mut self) {
         let warning = |(line, text)| Warning { file: self.name.clone(), line, text };
         self.warnings.extend(self.parser.take_warnings().into_iter().map(warning));
         self.gaps.extend(self.parser.take_gaps().into_iter().map(warning));
     }
 
-    /// Reads `later` when this file is read.
-    fn then(mut self, mut later: Self) -> Self {
+    /// Queues `later` to be read after this file.
+    fn followed_by(mut self, mut later: Self) -> Self {
         self.later.append(&mut later.later);
         self.later.push_front(later);
         self
     }
 
-    /// Goes on with the next file, if there is one. Its clusters are known from the first header
-    /// and the lines since, but after a gap.
+    /// Continues with the next file, if there is one. After a gap its header may name clusters that
+    /// no earlier line did.
     fn next_file(&mut self) -> bool {
         let Some(next) = self.later.pop_front() else { return false };
-        self.take_told();
+        self.take_from_parser();
         for cluster in &next.header.clusters {
             self.parser.add_cluster(&cluster.name);
         }
@@ -174,7 +177,7 @@ impl<R: BufRead> Reader<R> {
         true
     }
 
-    fn headless(name: &str, input: R) -> Self {
+    fn without_header(name: &str, input: R) -> Self {
         Self {
             name: name.into(),
             input,
@@ -196,69 +199,69 @@ impl<R: BufRead> Reader<R> {
 
     fn with_header(mut self) -> Result<Self, LogError> {
         loop {
-            let ending = self.fill()?;
+            let end = self.fill()?;
             let line = content(&self.buffer, self.line_number);
-            match (line.is_empty(), ending) {
-                (false, Some(ending)) => {
-                    (self.header, self.part) = match (read_header(line), ending) {
+            match (line.is_empty(), end) {
+                (false, Some(end)) => {
+                    (self.header, self.part) = match (read_header(line), end) {
                         (Ok(header), _) => header,
-                        (Err(_), Ending::BrokenOff(source)) => return Err(self.unreadable(source)),
-                        (Err(problem), _) => return Err(self.refused(problem)),
+                        (Err(_), LineEnd::Truncated(source)) => return Err(self.unreadable(source)),
+                        (Err(error), _) => return Err(self.bad_line(error)),
                     };
                     for cluster in &self.header.clusters {
                         self.parser.add_cluster(&cluster.name);
                     }
                     return Ok(self);
                 }
-                (true, Some(Ending::BrokenOff(source))) => return Err(self.unreadable(source)),
+                (true, Some(LineEnd::Truncated(source))) => return Err(self.unreadable(source)),
                 (true, Some(_)) => {}
                 (_, None) => {
                     self.line_number = 1;
-                    return Err(self.refused(Problem::Empty));
+                    return Err(self.bad_line(LineError::Empty));
                 }
             }
         }
     }
 
-    fn read_line(&mut self) -> Result<Option<Line>, LogError> {
+    fn read_line(&mut self) -> Result<Option<LogEntry>, LogError> {
         loop {
-            let Some(ending) = self.fill()? else {
+            let Some(end) = self.fill()? else {
                 if self.next_file() {
                     continue;
                 }
-                self.parser.sum_up(self.line_number);
+                self.parser.add_final_warnings(self.line_number);
                 return Ok(None);
             };
             let line = content(&self.buffer, self.line_number);
             if line.is_empty() {
                 continue;
             }
-            match (self.parser.parse(line, self.line_number), ending) {
+            match (self.parser.parse(line, self.line_number), end) {
                 (Ok(Some(line)), _) => return Ok(Some(line)),
                 (Ok(None), _) => {}
-                (Err(problem), Ending::EndOfInput) if problem.is_torn() => {
+                (Err(error), LineEnd::EndOfInput) if error.is_torn() => {
                     self.parser.warn(
                         self.line_number,
                         format!(
-                            "the last line breaks off after {} bytes, as after a crash; it is \
-                             left out",
+                            "the last line is cut off after {} bytes, as after a crash; skipping \
+                             it",
                             self.buffer.len()
                         ),
                     );
                 }
-                (Err(problem), Ending::BrokenOff(_)) if problem.is_torn() => {}
-                (Err(problem), _) => return Err(self.refused(problem)),
+                (Err(error), LineEnd::Truncated(_)) if error.is_torn() => {}
+                (Err(error), _) => return Err(self.bad_line(error)),
             }
         }
     }
 
-    /// Reads a line into the buffer; `None` at the end.
-    fn fill(&mut self) -> Result<Option<Ending>, LogError> {
+    /// Reads a line into the buffer; `None` at the end of the input.
+    fn fill(&mut self) -> Result<Option<LineEnd>, LogError> {
         self.buffer.clear();
         if self.is_exhausted {
             return Ok(None);
         }
-        // Room for CR and LF, which do not count.
+        // CR and LF do not count towards the limit.
         let bytes_max = LINE_BYTES_MAX as u64 + 2;
         let read = self.input.by_ref().take(bytes_max).read_until(b'\n', &mut self.buffer);
         self.bytes_read += self.buffer.len() as u64;
@@ -267,26 +270,26 @@ impl<R: BufRead> Reader<R> {
         }
         self.line_number += 1;
         match read {
-            Ok(_) if self.buffer.ends_with(b"\n") => Ok(Some(Ending::Newline)),
-            Ok(_) if self.buffer.len() > LINE_BYTES_MAX => Err(self.refused(Problem::TooLong)),
+            Ok(_) if self.buffer.ends_with(b"\n") => Ok(Some(LineEnd::Newline)),
+            Ok(_) if self.buffer.len() > LINE_BYTES_MAX => Err(self.bad_line(LineError::TooLong)),
             Ok(_) => {
                 self.is_exhausted = true;
-                Ok(Some(Ending::EndOfInput))
+                Ok(Some(LineEnd::EndOfInput))
             }
             Err(source) if source.kind() == io::ErrorKind::UnexpectedEof => {
                 self.is_exhausted = true;
-                let text = "the compressed stream breaks off in this line, as after a crash; what \
-                            comes before it is read";
+                let text = "the compressed stream is cut off in this line, as after a crash; the \
+                            lines before it were read";
                 self.parser.warn(self.line_number, text.to_owned());
-                Ok(Some(Ending::BrokenOff(source)))
+                Ok(Some(LineEnd::Truncated(source)))
             }
             Err(source) => Err(self.unreadable(source)),
         }
     }
 
-    fn refused(&self, problem: Problem) -> LogError {
-        let problem = Box::new(problem);
-        LogError::Refused { file: self.name.clone(), line: self.line_number, problem }
+    fn bad_line(&self, error: LineError) -> LogError {
+        let error = Box::new(error);
+        LogError::BadLine { file: self.name.clone(), line: self.line_number, error }
     }
 
     fn unreadable(&self, source: io::Error) -> LogError {
@@ -294,8 +297,8 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-impl<R: BufRead> Iterator for Reader<R> {
-    type Item = Result<Line, LogError>;
+impl<R: BufRead> Iterator for LogReader<R> {
+    type Item = Result<LogEntry, LogError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_line().transpose()

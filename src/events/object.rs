@@ -1,38 +1,36 @@
-//! A `core/v1` Event as it goes over the wire, spelled as client-go spells it.
+//! A `core/v1` Event in JSON, with the fields that client-go sets.
 
 use serde_json::{Value, json};
 
-use crate::core::subject::Subject;
-use crate::core::time::UnixMillis;
+use crate::core::data::time::UnixMillis;
+use crate::core::view::involved_object::InvolvedObject;
 
-/// Who reports.
+/// The Event's source.
 const COMPONENT: &str = "throughline";
 
-/// Characters of a message; the newer events API takes no more.
+/// The longest message, in characters: `events.k8s.io/v1` accepts no more.
 const MESSAGE_CHARS_MAX: usize = 1024;
 
-/// Characters of the name that stand before the number; an object's name may take 253.
+/// How much of the object's name the Event's name keeps before the number: a name may have 253
+/// characters.
 const NAME_CHARS_MAX: usize = 236;
 
-/// An object, as an Event names it.
+/// The object that an Event is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Reference {
-    /// Its `apiVersion`.
+pub struct ObjectReference {
     pub api_version: String,
-    /// Its `kind`.
     pub kind: String,
-    /// Its namespace, which is the Event's, too.
+    /// Also the Event's own namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its uid; empty where it is not known.
+    /// Empty where it is not known.
     pub uid: String,
-    /// Its resourceVersion; empty where it is not known.
+    /// Empty where it is not known.
     pub resource_version: String,
 }
 
-impl From<Subject> for Reference {
-    fn from(subject: Subject) -> Self {
+impl From<InvolvedObject> for ObjectReference {
+    fn from(subject: InvolvedObject) -> Self {
         Self {
             api_version: subject.kind.api_version().to_owned(),
             kind: subject.kind.as_str().to_owned(),
@@ -44,17 +42,15 @@ impl From<Subject> for Reference {
     }
 }
 
-/// An Event's type.
+/// The `type` of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// For information.
     Normal,
     /// A person may have to do something.
     Warning,
 }
 
 impl Severity {
-    /// As Events spell it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Severity::Normal => "Normal",
@@ -63,69 +59,65 @@ impl Severity {
     }
 }
 
-/// Something to tell on an object.
+/// An occurrence to report on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// When it came about.
+pub struct EventReport {
     pub at: UnixMillis,
-    /// The object.
-    pub about: Reference,
-    /// For information, or for a person.
+    pub object: ObjectReference,
     pub severity: Severity,
-    /// Why, in one word: `StalledMirror`.
+    /// In CamelCase: `StalledMirror`.
     pub reason: &'static str,
-    /// Why, for people; no addresses and no node ids.
+    /// For people; without addresses and node ids.
     pub message: String,
 }
 
-/// An Event to be created, or counted where it is there already.
+/// An Event to create, or to update if it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sending {
+pub struct EventWrite {
     /// The Event's own name.
     pub name: String,
-    /// When it came about first.
     pub first_at: UnixMillis,
-    /// How often by now; more than 1: it is there already.
+    /// The number of occurrences; above 1 the Event exists already.
     pub count: u32,
-    /// What it says, with the time of the last occurrence.
-    pub report: Report,
+    /// The latest occurrence.
+    pub report: EventReport,
 }
 
-impl Sending {
+impl EventWrite {
     /// The body of a POST.
     pub(super) fn event(&self) -> Value {
-        let Report { at, about, severity, reason, .. } = &self.report;
+        let EventReport { at, object, severity, reason, .. } = &self.report;
         let mut involved = json!({
-            "apiVersion": about.api_version,
-            "kind": about.kind,
-            "namespace": about.namespace,
-            "name": about.name,
+            "apiVersion": object.api_version,
+            "kind": object.kind,
+            "namespace": object.namespace,
+            "name": object.name,
         });
-        let known = [("uid", &about.uid), ("resourceVersion", &about.resource_version)];
+        let known = [("uid", &object.uid), ("resourceVersion", &object.resource_version)];
         for (member, value) in known.into_iter().filter(|(_, value)| !value.is_empty()) {
             involved[member] = value.as_str().into();
         }
         json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": self.name, "namespace": about.namespace},
+            "metadata": {"name": self.name, "namespace": object.namespace},
             "involvedObject": involved,
             "reason": reason,
             "message": self.message(),
             "type": severity.as_str(),
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
-            "firstTimestamp": seconds(self.first_at),
-            "lastTimestamp": seconds(*at),
+            "firstTimestamp": to_seconds(self.first_at),
+            "lastTimestamp": to_seconds(*at),
             "count": self.count,
         })
     }
 
-    /// The body of a PATCH: what another occurrence changes.
+    /// The body of a PATCH: the fields that another occurrence changes.
     pub(super) fn patch(&self) -> Value {
         json!({
             "count": self.count,
-            "lastTimestamp": seconds(self.report.at),
+            "lastTimestamp": to_seconds(self.report.at),
             "message": self.message(),
         })
     }
@@ -135,14 +127,14 @@ impl Sending {
     }
 }
 
-/// An Event's name: the object's, and a number that was never used on it.
-pub(super) fn name(about: &Reference, number: u64) -> String {
-    let name: String = about.name.chars().take(NAME_CHARS_MAX).collect();
+/// An Event's name: the object's name and a number that no other Event of the object has.
+pub(super) fn event_name(object: &ObjectReference, number: u64) -> String {
+    let name: String = object.name.chars().take(NAME_CHARS_MAX).collect();
     format!("{}.{number:016x}", name.trim_end_matches(['.', '-']))
 }
 
-/// RFC 3339 in whole seconds: an Event's time has no more.
-fn seconds(at: UnixMillis) -> String {
+/// RFC 3339 in whole seconds, which is the precision of an Event's times.
+fn to_seconds(at: UnixMillis) -> String {
     let text = at.to_string();
     format!("{}Z", text.split('.').next().unwrap_or_default())
 }
@@ -152,8 +144,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_spelled_as_client_go_spells_it() {
-        let about = Reference {
+    fn an_event_has_client_gos_fields() {
+        let object = ObjectReference {
             api_version: "networking.datumapis.com/v1alpha1".into(),
             kind: "Connector".into(),
             namespace: "ns-1".into(),
@@ -164,16 +156,16 @@ mod tests {
         let at = UnixMillis(1_795_252_772_865);
         let severity = Severity::Warning;
         let message = "x".repeat(2_000);
-        let report = Report { at, about, severity, reason: "StalledMirror", message };
-        let name = name(&report.about, 255);
-        let sending = Sending { name, first_at: UnixMillis(at.0 - 60_000), count: 2, report };
-        let event = sending.event();
+        let report = EventReport { at, object, severity, reason: "StalledMirror", message };
+        let name = event_name(&report.object, 255);
+        let write = EventWrite { name, first_at: UnixMillis(at.0 - 60_000), count: 2, report };
+        let event = write.event();
         assert_eq!(event["metadata"]["name"], "home-lab.00000000000000ff");
         assert_eq!(event["firstTimestamp"], "2026-11-21T09:18:32Z");
         assert_eq!(event["lastTimestamp"], "2026-11-21T09:19:32Z");
         assert_eq!(event["involvedObject"]["uid"], "u-1");
         assert_eq!(event["message"].as_str().map(str::len), Some(MESSAGE_CHARS_MAX));
-        let patch = sending.patch();
+        let patch = write.patch();
         assert_eq!(
             (&patch["count"], patch.as_object().map(serde_json::Map::len)),
             (&json!(2), Some(3))
@@ -181,9 +173,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_one_that_an_api_server_takes() {
-        let about = |name: String| Reference { name, ..Reference::default() };
-        assert!(name(&about("a".repeat(253)), u64::MAX).len() <= 253);
-        assert_eq!(name(&about(format!("{}.b", "a".repeat(235))), 1).find(".."), None);
+    fn names_are_valid_for_an_api_server() {
+        let object = |name: String| ObjectReference { name, ..ObjectReference::default() };
+        assert!(event_name(&object("a".repeat(253)), u64::MAX).len() <= 253);
+        assert_eq!(event_name(&object(format!("{}.b", "a".repeat(235))), 1).find(".."), None);
     }
 }

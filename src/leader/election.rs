@@ -1,357 +1,379 @@
-//! The rules of the election, without clock and wire: what to ask the Lease API for, what its
-//! answers mean, and until when this process may lead.
+//! The rules of the election, without clock or I/O: what to ask the Lease API, what its responses
+//! mean, and until when this instance may act as leader.
 //!
-//! Times are milliseconds of the process's own monotonic clock. Nothing is ever concluded from the
-//! timestamps in the record: they are for people and other tools, and tell records apart.
+//! Times are milliseconds of the process's own monotonic clock. No decision uses the timestamps in
+//! the Lease: they are for people and other tools, and tell one renewal from another.
 //!
 //! | rule | what would go wrong without it |
 //! |---|---|
-//! | another's claim ends when the record has not *changed* for its lease duration, by the own clock | clocks apart make two leaders |
-//! | the own claim counts from when the renewal was *sent* | a slow answer makes it outlast what others saw |
-//! | the own claim ends by itself | a hanging renewal leaves a leader that others have replaced |
-//! | the gate closes earlier than the claim of any other can begin: [`Rules::gate_ms`] | a write lands after somebody else leads |
-//! | a Lease that is free but neither expired nor released (deleted, edited) is taken at once, and led by only a lease after it was seen so | its former holder has not noticed yet |
-//! | a Lease that is not led by yet is not released either | so might the next one's not have |
-//! | every update carries the version it was decided on | two updates both count |
+//! | another instance's Lease expires when it has not *changed* for its duration, by our clock | clocks that differ make two leaders |
+//! | our own tenure counts from when the renewal was *sent* | a slow response makes it outlast what others saw |
+//! | our own tenure ends without any response | a renewal that hangs leaves a leader whom others have replaced |
+//! | the gate closes before any other instance's tenure can begin: [`Timings::gate_ms`] | a write takes effect after another instance leads |
+//! | a Lease that is free but neither expired nor released (deleted, edited) is acquired at once, but its new holder leads only after a full lease duration | the former holder has not noticed yet |
+//! | a Lease whose holder does not lead yet is never released | the next holder would lead at once, while a former leader may still write |
+//! | every update carries the resourceVersion that it was decided on | two updates both succeed |
 //!
-//! What can't be told apart: a Lease that somebody puts back, to the byte, to what its holder wrote
-//! before, and one that somebody gives the form of a released one.
+//! Two edits can't be detected: a Lease that somebody restores byte for byte to what its holder
+//! wrote earlier, and one that somebody edits into the form of a released one.
 
 /// The election's timings, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Rules {
-    /// A record that did not change for so long is free.
+pub struct Timings {
+    /// A Lease that did not change for this long has expired.
     pub lease_ms: u64,
-    /// A claim that was not renewed for so long is over.
+    /// A tenure that was not renewed for this long is over.
     pub renew_deadline_ms: u64,
-    /// The pause from the beginning of one attempt to that of the next.
+    /// From the start of one attempt to the start of the next.
     pub retry_ms: u64,
-    /// The longest that one write may take from its last look at the gate.
+    /// The longest that one write may take after its last check of the gate.
     pub write_ms: u64,
 }
 
-/// Tries that fit between a renewal and the end of the gate.
-const TRIES: u64 = 4;
+/// The number of attempts that fit between a renewal and the closing of the gate.
+const ATTEMPTS_PER_GATE: u64 = 4;
 
-impl Rules {
-    /// How long after a renewal was sent the gate stays open. Another replica's clock may run
-    /// faster by a tenth, so its lease is over after ten elevenths of ours; and a write that was
-    /// let through must have ended by then. Zero when the timings leave no room for any.
+impl Timings {
+    /// How long after a renewal was sent the gate stays open. Another instance's clock may run up
+    /// to a tenth faster, so that it sees our lease expire after ten elevenths of its duration; a
+    /// write that passed the gate must have ended by then. Zero when the timings leave no room.
     pub fn gate_ms(&self) -> u64 {
         (self.lease_ms * 10 / 11).saturating_sub(self.write_ms).min(self.renew_deadline_ms)
     }
 
-    /// How long one request may take: several fit into what a renewal is good for, so that one
-    /// that hangs does not lose the Lease.
-    pub fn try_ms(&self) -> u64 {
-        (self.gate_ms() / TRIES).max(1)
+    /// The longest that one request may take. Several fit between a renewal and the closing of the
+    /// gate, so that one request that hangs does not lose the Lease.
+    pub fn request_ms(&self) -> u64 {
+        (self.gate_ms() / ATTEMPTS_PER_GATE).max(1)
     }
 
     /// When the next attempt is due, after one that began at `began` and ended at `ended`.
     pub fn next_attempt(&self, began: u64, ended: u64) -> u64 {
-        // One that hung has used its pause up, but for a breath.
+        // An attempt that hung has used up its pause: the next follows almost at once.
         (began + self.retry_ms).max(ended + self.retry_ms / 10)
     }
 }
 
-/// What the election reads and writes of a Lease's spec.
+/// The part of a Lease's spec that the election reads and writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Record {
-    /// Who holds it; empty when nobody does.
+pub struct LeaseRecord {
+    /// Empty when nobody holds the Lease.
     pub holder: String,
-    /// For how long, as the holder says.
+    /// The lease duration, as its holder wrote it.
     pub lease_ms: u64,
-    /// How often it went from one holder to another.
+    /// How often the holder changed.
     pub transitions: u32,
-    /// The `renewTime` as it is spelled: tells two renewals apart, and nothing else.
-    pub renewed: String,
+    /// The text of `renewTime`. Only compared for equality.
+    pub renew_time: String,
 }
 
-/// A released Lease says that it lasts for so long, as client-go writes it.
+/// The duration of a released Lease, as client-go writes it.
 const RELEASED_MS: u64 = 1_000;
 
-/// The longest lease that may be configured. It bounds how long the word of a former record counts.
+/// The longest lease that may be configured. It limits how long a former record's duration counts.
 pub const LEASE_MAX_MS: u64 = 600_000;
 
-/// Writes whose answers were lost, that are remembered. Forgetting one is safe, and slower.
-const UNANSWERED: usize = 2;
+/// The number of unanswered writes that are remembered. Forgetting one is safe, but slower.
+const UNANSWERED_MAX: usize = 2;
 
-impl Record {
-    /// Its holder gave it up after its work had ended.
+impl LeaseRecord {
+    /// Whether its holder released it, after its last write had ended.
     pub fn is_released(&self) -> bool {
         self.holder.is_empty() && self.lease_ms == RELEASED_MS
     }
 }
 
-/// What to ask the Lease API for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Request {
-    /// Read the Lease.
+pub enum LeaseRequest {
     Get,
-    /// Create it.
-    Create(Record),
-    /// Replace it, if it still has this resourceVersion.
-    Update(Record, String),
+    Create(LeaseRecord),
+    /// Replaces the Lease if it still has this resourceVersion.
+    Update(LeaseRecord, String),
 }
 
-/// What came back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Answer {
-    /// The Lease as it is now, with its resourceVersion: read, or written as asked.
-    Is(Record, String),
-    /// There is none.
-    Missing,
-    /// It was changed, or created, by somebody else meanwhile.
+pub enum LeaseResponse {
+    /// The Lease and its resourceVersion, as read or as written.
+    Current(LeaseRecord, String),
+    /// The Lease does not exist.
+    NotFound,
+    /// Somebody else changed or created it first.
     Conflict,
-    /// Nobody knows: refused, failed, no answer in time.
+    /// Refused, failed or not answered in time: the Lease's state is not known.
     Failed,
 }
 
-/// The record as it was last seen.
+/// The Lease as it was last seen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Seen {
-    record: Record,
+struct ObservedLease {
+    record: LeaseRecord,
     version: String,
-    /// From when on it is free, if it does not change until then.
-    free_at: u64,
-    /// It is what this process wrote, and nobody else since.
-    claim: Option<Claim>,
-    /// It may have changed: a request went wrong since.
-    stale: bool,
+    /// When it expires, if it does not change until then.
+    expires_at: u64,
+    /// Set when this instance wrote this record, and nobody has since.
+    tenure: Option<Tenure>,
+    /// A request failed since, so the Lease may have changed.
+    is_stale: bool,
 }
 
-/// A claim of this process. It may be over.
+/// This instance's hold on the Lease. It may be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Claim {
+struct Tenure {
     /// When the last renewal that is known to have succeeded was sent.
     renewed_at: u64,
     /// Before this the former holder may still write.
     leads_from: u64,
 }
 
-/// A write under way, or whose answer was lost: it may have landed, or land yet.
+/// A write that has no response yet, or whose response was lost: it may have been carried out, or
+/// may still be.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Try {
-    renewed: String,
-    sent: u64,
-    /// `None`: a lease after it is first seen. That of a create, which may land whenever there is
-    /// no Lease: nothing ties it to the moment in which it was decided.
+struct UnansweredWrite {
+    renew_time: String,
+    sent_at: u64,
+    /// `None` for a create: a lease duration after the Lease is first seen. A create succeeds
+    /// whenever there is no Lease, so nothing ties it to the moment at which it was decided.
     leads_from: Option<u64>,
 }
 
-/// The election as one process sees it.
+/// The election as one instance sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Election {
-    me: String,
-    rules: Rules,
-    seen: Option<Seen>,
-    tries: Vec<Try>,
-    /// This attempt has read the Lease already.
+    identity: String,
+    timings: Timings,
+    observed: Option<ObservedLease>,
+    unanswered: Vec<UnansweredWrite>,
+    /// The current attempt has read the Lease.
     has_read: bool,
-    /// It is given up, or was.
-    leaving: bool,
+    is_resigning: bool,
 }
 
 impl Election {
-    /// An election in which this process is called `me`; no two processes may ever be called
-    /// alike, nor one and its restarted self.
-    pub fn new(me: String, rules: Rules) -> Self {
-        Self { me, rules, seen: None, tries: Vec::new(), has_read: false, leaving: false }
+    /// No two instances may ever have the same `identity`, nor may an instance before and after a
+    /// restart.
+    pub fn new(identity: String, timings: Timings) -> Self {
+        Self {
+            identity,
+            timings,
+            observed: None,
+            unanswered: Vec::new(),
+            has_read: false,
+            is_resigning: false,
+        }
     }
 
-    fn claim(&self) -> Option<Claim> {
-        self.seen.as_ref()?.claim.filter(|_| !self.leaving)
+    fn tenure(&self) -> Option<Tenure> {
+        self.observed.as_ref()?.tenure.filter(|_| !self.is_resigning)
     }
 
-    /// Until when leader-only work may go to the wire; `None` when it may not.
+    /// Until when leader-only writes may be sent; `None` when they may not.
     pub fn gate(&self, now: u64) -> Option<u64> {
-        let claim = self.claim().filter(|c| c.leads_from <= now)?;
-        let until = claim.renewed_at + self.rules.gate_ms();
+        let tenure = self.tenure().filter(|tenure| tenure.leads_from <= now)?;
+        let until = tenure.renewed_at + self.timings.gate_ms();
         (now < until).then_some(until)
     }
 
-    /// Whether this process holds the Lease, as far as it knows: its claim is not over.
-    pub fn holds(&self, now: u64) -> bool {
-        self.claim().is_some_and(|c| now < c.renewed_at + self.rules.renew_deadline_ms)
+    /// Whether this instance holds the Lease as far as it knows: its tenure is not over.
+    pub fn is_holder(&self, now: u64) -> bool {
+        self.tenure().is_some_and(|t| now < t.renewed_at + self.timings.renew_deadline_ms)
     }
 
-    /// From when on the Lease may be led by that this process took, whether or not its claim is
-    /// over meanwhile.
+    /// From when this instance may lead by the Lease that it acquired, even if its tenure has
+    /// ended since.
     pub fn leads_from(&self) -> Option<u64> {
-        self.claim().map(|c| c.leads_from)
+        self.tenure().map(|tenure| tenure.leads_from)
     }
 
-    /// When the Lease, held by another as it was last seen, is free if it does not change.
+    /// When another holder's Lease may be acquired, if it does not change until then.
     pub fn free_from(&self) -> Option<u64> {
-        // Expired is what is older than its lease, not what is as old.
-        self.seen.as_ref().filter(|seen| seen.claim.is_none()).map(|seen| seen.free_at + 1)
+        // It has expired when it is older than its duration, not when it is as old.
+        let others = self.observed.as_ref().filter(|observed| observed.tenure.is_none());
+        others.map(|observed| observed.expires_at + 1)
     }
 
     /// When the last renewal that succeeded was sent.
     pub fn renewed_at(&self) -> Option<u64> {
-        self.claim().map(|c| c.renewed_at)
+        self.tenure().map(|tenure| tenure.renewed_at)
     }
 
-    /// The Lease as it was last seen; `None` when there was none.
-    pub fn record(&self) -> Option<&Record> {
-        self.seen.as_ref().map(|seen| &seen.record)
+    /// The Lease as it was last seen; `None` when it did not exist.
+    pub fn record(&self) -> Option<&LeaseRecord> {
+        self.observed.as_ref().map(|observed| &observed.record)
     }
 
-    /// The first request of an attempt, to be sent at `now`; `renewed` is a `renewTime` that this
-    /// process never wrote before. `None`: there is nothing left to give up.
-    pub fn begin(&mut self, now: u64, renewed: &str) -> Option<Request> {
+    /// The first request of an attempt, to be sent at `now`. This instance must never have written
+    /// `renew_time` before. `None`: nothing is left to release.
+    pub fn begin_attempt(&mut self, now: u64, renew_time: &str) -> Option<LeaseRequest> {
         self.has_read = false;
-        match &self.seen {
-            Some(seen) if seen.claim.is_some() && !seen.stale => self.decide(now, renewed),
-            Some(seen) if seen.claim.is_none() && !seen.stale && self.leaving => None,
-            _ => Some(Request::Get),
+        match &self.observed {
+            Some(observed) if observed.tenure.is_some() && !observed.is_stale => {
+                self.decide(now, renew_time)
+            }
+            Some(observed)
+                if observed.tenure.is_none() && !observed.is_stale && self.is_resigning =>
+            {
+                None
+            }
+            _ => Some(LeaseRequest::Get),
         }
     }
 
-    /// Takes the answer to a request, which came at `now`, and gives the attempt's next one, as
-    /// [`Election::begin`] does. `None`: the attempt is over. Ends after three requests at most.
-    pub fn answered(
+    /// Handles the response to a request, which arrived at `now`, and returns the attempt's next
+    /// request, as [`Election::begin_attempt`] does. `None`: the attempt is over. An attempt takes
+    /// at most three requests.
+    pub fn handle_response(
         &mut self,
-        request: &Request,
-        answer: Answer,
+        request: &LeaseRequest,
+        response: LeaseResponse,
         now: u64,
-        renewed: &str,
-    ) -> Option<Request> {
-        let is_read = *request == Request::Get;
-        match answer {
-            Answer::Is(record, version) => {
-                self.see(record, version, now);
+        renew_time: &str,
+    ) -> Option<LeaseRequest> {
+        let is_read = *request == LeaseRequest::Get;
+        match response {
+            LeaseResponse::Current(record, version) => {
+                self.observe(record, version, now);
                 self.has_read = true;
-                is_read.then(|| self.decide(now, renewed))?
+                is_read.then(|| self.decide(now, renew_time))?
             }
-            Answer::Missing if is_read => {
-                self.seen = None;
-                self.tries.clear();
+            LeaseResponse::NotFound if is_read => {
+                self.observed = None;
+                self.unanswered.clear();
                 self.has_read = true;
-                if self.leaving {
+                if self.is_resigning {
                     return None;
                 }
-                let record = self.mine(0, renewed);
-                self.note(renewed, now, None);
-                Some(Request::Create(record))
+                let record = self.own_record(0, renew_time);
+                self.remember_write(renew_time, now, None);
+                Some(LeaseRequest::Create(record))
             }
-            // It may have landed all the same: a proxy that asks twice is told of a conflict.
-            Answer::Missing | Answer::Conflict | Answer::Failed => {
-                if let Some(seen) = &mut self.seen {
-                    seen.stale = true;
+            // Even then the write may have been carried out: a proxy that repeats a request gets a
+            // conflict for the second one.
+            LeaseResponse::NotFound | LeaseResponse::Conflict | LeaseResponse::Failed => {
+                if let Some(observed) = &mut self.observed {
+                    observed.is_stale = true;
                 }
-                let again = answer != Answer::Failed && !is_read && !self.has_read;
-                again.then_some(Request::Get)
+                let reads = response != LeaseResponse::Failed && !is_read && !self.has_read;
+                reads.then_some(LeaseRequest::Get)
             }
         }
     }
 
-    /// What to do about the record as it is.
-    fn decide(&mut self, now: u64, renewed: &str) -> Option<Request> {
-        let seen = self.seen.as_ref()?;
-        let (old, version) = (&seen.record, seen.version.clone());
-        if self.leaving {
-            let claim = seen.claim.filter(|c| c.leads_from <= now);
-            let released = Record {
+    /// What to write, given the Lease as last seen.
+    fn decide(&mut self, now: u64, renew_time: &str) -> Option<LeaseRequest> {
+        let observed = self.observed.as_ref()?;
+        let (old, version) = (&observed.record, observed.version.clone());
+        if self.is_resigning {
+            let tenure = observed.tenure.filter(|tenure| tenure.leads_from <= now);
+            let released = LeaseRecord {
                 holder: String::new(),
                 lease_ms: RELEASED_MS,
                 transitions: old.transitions,
-                renewed: renewed.to_owned(),
+                renew_time: renew_time.to_owned(),
             };
-            return claim.map(|_| Request::Update(released, version));
+            return tenure.map(|_| LeaseRequest::Update(released, version));
         }
-        let leads_from = match seen.claim {
-            Some(claim) => claim.leads_from,
+        let leads_from = match observed.tenure {
+            Some(tenure) => tenure.leads_from,
             None if old.is_released() => now,
-            None if old.holder.is_empty() || old.holder == self.me => seen.free_at,
-            None if now > seen.free_at => seen.free_at,
+            None if old.holder.is_empty() || old.holder == self.identity => observed.expires_at,
+            None if now > observed.expires_at => observed.expires_at,
             None => return None,
         };
-        let transitions = old.transitions.saturating_add(u32::from(old.holder != self.me));
-        self.note(renewed, now, Some(leads_from));
-        Some(Request::Update(self.mine(transitions, renewed), version))
+        let transitions = old.transitions.saturating_add(u32::from(old.holder != self.identity));
+        self.remember_write(renew_time, now, Some(leads_from));
+        Some(LeaseRequest::Update(self.own_record(transitions, renew_time), version))
     }
 
-    fn mine(&self, transitions: u32, renewed: &str) -> Record {
-        let renewed = renewed.to_owned();
-        Record { holder: self.me.clone(), lease_ms: self.rules.lease_ms, transitions, renewed }
-    }
-
-    fn note(&mut self, renewed: &str, sent: u64, leads_from: Option<u64>) {
-        if self.tries.len() == UNANSWERED {
-            self.tries.remove(0);
+    fn own_record(&self, transitions: u32, renew_time: &str) -> LeaseRecord {
+        LeaseRecord {
+            holder: self.identity.clone(),
+            lease_ms: self.timings.lease_ms,
+            transitions,
+            renew_time: renew_time.to_owned(),
         }
-        self.tries.push(Try { renewed: renewed.to_owned(), sent, leads_from });
     }
 
-    fn see(&mut self, record: Record, version: String, now: u64) {
-        if let Some(seen) = &mut self.seen
-            && seen.record == record
+    fn remember_write(&mut self, renew_time: &str, sent_at: u64, leads_from: Option<u64>) {
+        if self.unanswered.len() == UNANSWERED_MAX {
+            self.unanswered.remove(0);
+        }
+        let renew_time = renew_time.to_owned();
+        self.unanswered.push(UnansweredWrite { renew_time, sent_at, leads_from });
+    }
+
+    fn observe(&mut self, record: LeaseRecord, version: String, now: u64) {
+        if let Some(observed) = &mut self.observed
+            && observed.record == record
         {
-            if seen.version != version {
-                // Labels, annotations. What was decided on the old version can't land any more.
-                self.tries.clear();
+            if observed.version != version {
+                // Labels or annotations changed: what was decided on the old version can no longer
+                // be carried out.
+                self.unanswered.clear();
             }
-            (seen.version, seen.stale) = (version, false);
+            (observed.version, observed.is_stale) = (version, false);
             return;
         }
-        // Each update of ours was tied to the version that it replaced, so if it is there, nobody
-        // else wrote between what we knew and it.
-        let ours =
-            self.tries.iter().find(|t| record.holder == self.me && t.renewed == record.renewed);
-        let word = |record: &Record| if record.is_released() { 0 } else { record.lease_ms };
-        let former = self.seen.as_ref().map_or(0, |seen| word(&seen.record).min(LEASE_MAX_MS));
-        let lease_ms = self.rules.lease_ms.max(word(&record)).max(former);
-        let free_at = now.saturating_add(lease_ms);
-        let claim = ours.map(|ours| Claim {
-            renewed_at: ours.sent,
-            leads_from: ours.leads_from.unwrap_or(free_at),
+        // Each of our updates was tied to the version that it replaced. So where one was carried
+        // out, nobody else wrote between the record that we knew and this one.
+        let own_write = self
+            .unanswered
+            .iter()
+            .find(|write| record.holder == self.identity && write.renew_time == record.renew_time);
+        let duration =
+            |record: &LeaseRecord| if record.is_released() { 0 } else { record.lease_ms };
+        let former = self.observed.as_ref().map_or(0, |o| duration(&o.record).min(LEASE_MAX_MS));
+        let lease_ms = self.timings.lease_ms.max(duration(&record)).max(former);
+        let expires_at = now.saturating_add(lease_ms);
+        let tenure = own_write.map(|write| Tenure {
+            renewed_at: write.sent_at,
+            leads_from: write.leads_from.unwrap_or(expires_at),
         });
-        self.tries.clear();
-        self.seen = Some(Seen { record, version, free_at, claim, stale: false });
+        self.unanswered.clear();
+        self.observed =
+            Some(ObservedLease { record, version, expires_at, tenure, is_stale: false });
     }
 
-    /// Gives the Lease up: the gate is closed from now on, and attempts release what they find to
-    /// be held. The leader's own work must have ended before the next attempt.
-    pub fn leave(&mut self) {
-        self.leaving = true;
+    /// Resigns: the gate is closed from now on, and further attempts release the Lease if this
+    /// instance holds it. The leader's writes must have ended before the next attempt.
+    pub fn resign(&mut self) {
+        self.is_resigning = true;
     }
 
-    /// Whether it is given up, or was.
-    pub fn is_leaving(&self) -> bool {
-        self.leaving
+    /// Whether [`Election::resign`] was called.
+    pub fn is_resigning(&self) -> bool {
+        self.is_resigning
     }
 
-    /// Whether the Lease, as it was last seen, is this process's, be its claim over or not.
-    pub fn is_mine(&self) -> bool {
-        self.seen.as_ref().is_some_and(|seen| seen.claim.is_some())
+    /// Whether this instance wrote the Lease as it was last seen, even if its tenure is over.
+    pub fn owns_lease(&self) -> bool {
+        self.observed.as_ref().is_some_and(|observed| observed.tenure.is_some())
     }
 
-    /// The same election by another clock and with other names: `sent` maps the times at which
-    /// something was, `due` those from which on something may be, `name` every resourceVersion and
-    /// `renewTime`. What behaves alike becomes alike this way, without which nobody could explore
-    /// all there is.
+    /// The same election by another clock and with other names: `past` maps the times of past
+    /// events, `due` the times from which something may happen, `rename` every resourceVersion and
+    /// `renewTime`. The model checker uses it to make states equal that behave alike; otherwise
+    /// their number would be infinite.
     #[must_use]
     pub fn mapped(
         &self,
-        sent: impl Fn(u64) -> u64,
+        past: impl Fn(u64) -> u64,
         due: impl Fn(u64) -> u64,
-        name: &mut impl FnMut(&str) -> String,
+        rename: &mut impl FnMut(&str) -> String,
     ) -> Self {
         let mut mapped = self.clone();
-        if let Some(seen) = &mut mapped.seen {
-            seen.version = name(&seen.version);
-            seen.record.renewed = name(&seen.record.renewed);
-            seen.free_at = due(seen.free_at);
-            if let Some(claim) = &mut seen.claim {
-                claim.renewed_at = sent(claim.renewed_at);
-                claim.leads_from = due(claim.leads_from);
+        if let Some(observed) = &mut mapped.observed {
+            observed.version = rename(&observed.version);
+            observed.record.renew_time = rename(&observed.record.renew_time);
+            observed.expires_at = due(observed.expires_at);
+            if let Some(tenure) = &mut observed.tenure {
+                tenure.renewed_at = past(tenure.renewed_at);
+                tenure.leads_from = due(tenure.leads_from);
             }
         }
-        for one in &mut mapped.tries {
-            one.renewed = name(&one.renewed);
-            one.sent = sent(one.sent);
-            one.leads_from = one.leads_from.map(&due);
+        for write in &mut mapped.unanswered {
+            write.renew_time = rename(&write.renew_time);
+            write.sent_at = past(write.sent_at);
+            write.leads_from = write.leads_from.map(&due);
         }
         mapped
     }

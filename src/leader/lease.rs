@@ -1,5 +1,5 @@
-//! The Lease as it goes over the wire, spelled as client-go spells it, so that both can take turns
-//! and `kubectl get lease` reads it right.
+//! The Lease over HTTP, in client-go's format, so that instances of both can share one Lease and
+//! `kubectl get lease` shows it correctly.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,43 +7,47 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::Request as HttpRequest;
 use serde_json::{Value, json};
 
-use super::election::{Answer, Record, Request};
-use crate::client::{self, CallError, Cluster, JSON, with_body};
-use crate::clock::wall;
-use crate::core::objects::FIELD_MANAGER;
-use crate::core::time::UnixMillis;
-use crate::events::{Recorder, Reference, Report, Severity};
+use super::election::{LeaseRecord, LeaseRequest, LeaseResponse};
+use crate::client::{self, CallError, ClusterClient, JSON, with_body};
+use crate::clock::wall_clock_now;
+use crate::core::contract::error_cause::ErrorCause;
+use crate::core::data::objects::FIELD_MANAGER;
+use crate::core::data::time::UnixMillis;
+use crate::events::{EventReport, ObjectReference, Recorder, Severity};
 
 const LEASES: &str = "leases.coordination.k8s.io";
 
-/// Carries the election's requests out.
-pub trait Api: Send {
-    /// Asks, and waits for the answer for as long as one try may take. With the reason where the
-    /// answer is none.
-    fn ask(&mut self, request: &Request) -> impl Future<Output = (Answer, Option<String>)> + Send;
+/// Sends the election's requests.
+pub trait LeaseApi: Send {
+    /// Sends a request and waits for its response, for as long as one request may take. The text
+    /// says why it failed, where it did.
+    fn send(
+        &mut self,
+        request: &LeaseRequest,
+    ) -> impl Future<Output = (LeaseResponse, Option<String>)> + Send;
 
-    /// Tells the world, beside the Lease; does not wait.
-    fn tell(&self, message: String);
+    /// Posts a Kubernetes Event on the Lease, without waiting.
+    fn post_event(&self, message: String);
 }
 
-/// A Lease of a cluster.
+/// The Lease of a cluster.
 #[derive(Debug)]
-pub struct Lease {
-    cluster: Arc<Cluster>,
-    /// `None`: the namespace that the way to the cluster names.
+pub struct LeaseClient {
+    cluster: Arc<ClusterClient>,
+    /// `None`: the cluster client's default namespace.
     namespace: Option<String>,
     name: String,
     timeout: Duration,
     events: Option<Recorder>,
-    /// As it was last read or written: what others keep in it is kept.
+    /// The Lease as last read or written. Updates keep the fields that others set.
     object: Value,
 }
 
-impl Lease {
-    /// A Lease. Each request about it may take `timeout`. Give it a [`Cluster`] of its own: a
-    /// connection that others keep busy would make it late. Who leads is told to `events`.
+impl LeaseClient {
+    /// Each request may take `timeout`. Give it a [`ClusterClient`] of its own: on a connection that
+    /// others keep busy, renewals would be late. Changes of leadership are posted to `events`.
     pub fn new(
-        cluster: Arc<Cluster>,
+        cluster: Arc<ClusterClient>,
         namespace: Option<String>,
         name: String,
         timeout: Duration,
@@ -52,7 +56,7 @@ impl Lease {
         Self { cluster, namespace, name, timeout, events, object: Value::Null }
     }
 
-    async fn call(&mut self, request: &Request) -> Result<Answer, CallError> {
+    async fn call(&mut self, request: &LeaseRequest) -> Result<LeaseResponse, CallError> {
         let namespace = match &self.namespace {
             Some(namespace) => namespace.clone(),
             None => {
@@ -64,8 +68,8 @@ impl Lease {
         let one = format!("{all}/{}", self.name);
         let manager = format!("fieldManager={FIELD_MANAGER}");
         let request = match request {
-            Request::Get => client::get(&one, JSON)?,
-            Request::Create(record) => {
+            LeaseRequest::Get => client::get(&one, JSON)?,
+            LeaseRequest::Create(record) => {
                 let mut object = json!({
                     "apiVersion": "coordination.k8s.io/v1",
                     "kind": "Lease",
@@ -74,64 +78,64 @@ impl Lease {
                 fill(&mut object, record);
                 with_body(HttpRequest::post(format!("{all}?{manager}")), &object)?
             }
-            Request::Update(record, version) => {
-                // The uid in it matters: without one, a PUT creates a Lease that is gone.
+            LeaseRequest::Update(record, version) => {
+                // Keep the uid: without it, a PUT would create a Lease that was deleted.
                 let mut object = self.object.clone();
                 object["metadata"]["resourceVersion"] = json!(version);
                 fill(&mut object, record);
                 with_body(HttpRequest::put(format!("{one}?{manager}")), &object)?
             }
         };
-        let answer = self.cluster.call(request, self.timeout).await?;
-        let object: Value = serde_json::from_slice(&answer)
-            .map_err(|e| CallError::Unreadable(format!("no Lease: {e}")))?;
+        let response = self.cluster.call(request, self.timeout).await?;
+        let object: Value = serde_json::from_slice(&response)
+            .map_err(|e| CallError::Unreadable(format!("not a Lease: {e}")))?;
         let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         if version.is_empty() {
-            return Err(CallError::Unreadable("a Lease without resourceVersion".to_owned()));
+            return Err(CallError::Unreadable("a Lease without a resourceVersion".to_owned()));
         }
         let record = record(&object);
         self.object = object;
-        Ok(Answer::Is(record, version))
+        Ok(LeaseResponse::Current(record, version))
     }
 }
 
-impl Api for Lease {
-    async fn ask(&mut self, request: &Request) -> (Answer, Option<String>) {
-        let asked = tokio::time::timeout(self.timeout, self.call(request)).await;
-        let error = match asked.unwrap_or(Err(CallError::TimedOut(self.timeout))) {
-            Ok(answer) => return (answer, None),
+impl LeaseApi for LeaseClient {
+    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<String>) {
+        let response = tokio::time::timeout(self.timeout, self.call(request)).await;
+        let error = match response.unwrap_or(Err(CallError::TimedOut(self.timeout))) {
+            Ok(response) => return (response, None),
             Err(error) => error,
         };
         let verb = match request {
-            Request::Get => "get",
-            Request::Create(_) => "create",
-            Request::Update(..) => "update",
+            LeaseRequest::Get => "get",
+            LeaseRequest::Create(_) => "create",
+            LeaseRequest::Update(..) => "update",
         };
-        let remedy = match &error {
-            CallError::Status { code: 403, .. } => {
-                format!("; grant {verb} on {LEASES} to the ServiceAccount")
-            }
+        let remedy = match error.cause() {
+            ErrorCause::Forbidden => format!("; grant {verb} on {LEASES} to the ServiceAccount"),
             _ => String::new(),
         };
         let why = format!("{verb} of Lease {}: {error}{remedy}", self.name);
-        let answer = match (&error, request) {
-            (CallError::Status { code: 409, .. }, _) => Answer::Conflict,
-            // That of a namespace or an API that is not there says nothing about the Lease.
-            (_, Request::Get | Request::Update(..)) if error.is_absence(LEASES, &self.name) => {
-                Answer::Missing
+        let response = match (&error, request) {
+            (CallError::Status { code: 409, .. }, _) => LeaseResponse::Conflict,
+            // A 404 about the namespace or the API says nothing about the Lease.
+            (_, LeaseRequest::Get | LeaseRequest::Update(..))
+                if error.is_absence(LEASES, &self.name) =>
+            {
+                LeaseResponse::NotFound
             }
-            _ => Answer::Failed,
+            _ => LeaseResponse::Failed,
         };
-        (answer, Some(why))
+        (response, Some(why))
     }
 
-    fn tell(&self, message: String) {
+    fn post_event(&self, message: String) {
         let (Some(events), Some(namespace)) = (&self.events, self.namespace.clone()) else {
             return;
         };
         let text =
             |member: &str| self.object["metadata"][member].as_str().unwrap_or_default().to_owned();
-        let about = Reference {
+        let object = ObjectReference {
             api_version: "coordination.k8s.io/v1".to_owned(),
             kind: "Lease".to_owned(),
             namespace,
@@ -140,39 +144,39 @@ impl Api for Lease {
             resource_version: text("resourceVersion"),
         };
         let (severity, reason) = (Severity::Normal, "LeaderElection");
-        events.record(self.cluster.name(), Report { at: wall(), about, severity, reason, message });
+        let report = EventReport { at: wall_clock_now(), object, severity, reason, message };
+        events.record(self.cluster.name(), report);
     }
 }
 
-/// What a Lease says.
-fn record(object: &Value) -> Record {
+fn record(object: &Value) -> LeaseRecord {
     let spec = &object["spec"];
     let text = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
     let number = |name: &str| spec[name].as_u64().unwrap_or_default();
-    Record {
+    LeaseRecord {
         holder: text("holderIdentity"),
         lease_ms: number("leaseDurationSeconds").saturating_mul(1000),
         transitions: u32::try_from(number("leaseTransitions")).unwrap_or(u32::MAX),
-        renewed: text("renewTime"),
+        renew_time: text("renewTime"),
     }
 }
 
-/// Writes the record into a Lease, and leaves the rest of it as it is.
-fn fill(object: &mut Value, record: &Record) {
-    let had = object["spec"]["holderIdentity"].as_str().unwrap_or_default();
-    let is_renewal = !record.holder.is_empty() && had == record.holder;
+/// Writes the record into a Lease and keeps its other fields.
+fn fill(object: &mut Value, record: &LeaseRecord) {
+    let old_holder = object["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    let is_renewal = !record.holder.is_empty() && old_holder == record.holder;
     if !object["spec"].is_object() {
         object["spec"] = json!({});
     }
     let spec = &mut object["spec"];
     if !is_renewal || !spec["acquireTime"].is_string() {
-        spec["acquireTime"] = json!(record.renewed);
+        spec["acquireTime"] = json!(record.renew_time);
     }
     spec["holderIdentity"] = json!(record.holder);
-    // Whole seconds; others had better wait too long than too short.
+    // Whole seconds, rounded up: waiting too long is safe, too short is not.
     spec["leaseDurationSeconds"] = json!(record.lease_ms.div_ceil(1000));
     spec["leaseTransitions"] = json!(record.transitions.min(i32::MAX.unsigned_abs()));
-    spec["renewTime"] = json!(record.renewed);
+    spec["renewTime"] = json!(record.renew_time);
 }
 
 fn now_micros() -> u64 {
@@ -180,21 +184,22 @@ fn now_micros() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Gives times that were never given before, as a Lease spells them.
+/// Makes values for `renewTime`, each different from all before.
 #[derive(Debug, Default)]
 pub struct RenewTimes {
     last_micros: u64,
 }
 
 impl RenewTimes {
-    /// The wall clock's time, or a microsecond after the last one: RFC 3339, microseconds, UTC.
-    pub fn another(&mut self) -> String {
+    /// The wall clock's time, but at least a microsecond after the last one: RFC 3339, UTC.
+    pub fn next_time(&mut self) -> String {
         self.last_micros = now_micros().max(self.last_micros + 1);
-        spelled(self.last_micros)
+        micro_time(self.last_micros)
     }
 }
 
-fn spelled(micros: u64) -> String {
+/// Kubernetes' `MicroTime` format.
+fn micro_time(micros: u64) -> String {
     let millis = UnixMillis(micros / 1000).to_string();
     format!("{}{:03}Z", millis.trim_end_matches('Z'), micros % 1000)
 }
@@ -204,36 +209,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_spelled_as_the_api_server_spells_them_and_never_come_twice() {
-        assert_eq!(spelled(1_795_252_772_865_007), "2026-11-21T09:19:32.865007Z");
+    fn renew_times_have_the_api_servers_format_and_never_repeat() {
+        assert_eq!(micro_time(1_795_252_772_865_007), "2026-11-21T09:19:32.865007Z");
         let mut times = RenewTimes { last_micros: u64::MAX / 2 };
-        let ahead = spelled(u64::MAX / 2 + 1);
-        assert_eq!((times.another(), times.another() != ahead), (ahead, true));
+        let ahead = micro_time(u64::MAX / 2 + 1);
+        assert_eq!((times.next_time(), times.next_time() != ahead), (ahead, true));
     }
 
     #[test]
-    fn a_renewal_keeps_what_others_keep_in_the_lease() {
+    fn a_renewal_keeps_the_fields_that_others_set() {
         let mut lease = json!({
             "metadata": {"uid": "u", "labels": {"team": "a"}},
             "spec": {"holderIdentity": "me", "acquireTime": "then", "renewTime": "then",
                 "leaseDurationSeconds": 15, "leaseTransitions": 2, "strategy": "OldestEmulationVersion"},
         });
-        let was = record(&lease);
-        assert_eq!((was.holder.as_str(), was.lease_ms, was.transitions), ("me", 15_000, 2));
-        fill(&mut lease, &Record { renewed: "now".into(), lease_ms: 14_500, ..was.clone() });
+        let old = record(&lease);
+        assert_eq!((old.holder.as_str(), old.lease_ms, old.transitions), ("me", 15_000, 2));
+        fill(
+            &mut lease,
+            &LeaseRecord { renew_time: "now".into(), lease_ms: 14_500, ..old.clone() },
+        );
         let spec = json!({"holderIdentity": "me", "acquireTime": "then", "renewTime": "now",
             "leaseDurationSeconds": 15, "leaseTransitions": 2, "strategy": "OldestEmulationVersion"});
         assert_eq!((&lease["spec"], &lease["metadata"]["labels"]["team"]), (&spec, &json!("a")));
-        fill(&mut lease, &Record { holder: "you".into(), renewed: "later".into(), ..was });
+        fill(&mut lease, &LeaseRecord { holder: "you".into(), renew_time: "later".into(), ..old });
         assert_eq!(lease["spec"]["acquireTime"], "later");
     }
 
     #[test]
-    fn a_lease_without_a_spec_is_nobodys_and_not_released() {
+    fn a_lease_without_a_spec_has_no_holder_and_is_not_released() {
         let mut lease = json!({"metadata": {}});
         let empty = record(&lease);
         assert!(empty.holder.is_empty() && !empty.is_released());
-        fill(&mut lease, &Record { holder: "me".into(), ..empty });
+        fill(&mut lease, &LeaseRecord { holder: "me".into(), ..empty });
         assert_eq!(lease["spec"]["holderIdentity"], "me");
     }
 }

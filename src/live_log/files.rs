@@ -1,13 +1,13 @@
-//! The files of a live log: the one at hand, and those that were rotated away.
+//! The files of a live log: the current one, and those that were rotated away.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::event_log::{Header, Part, Writer};
+use crate::event_log::{Header, LogPart, LogWriter};
 
-/// A file that lines are appended to.
+/// A file that lines are appended to. A trait, so that tests can make writes fail.
 pub(super) trait LogFile: Write + Send {
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 }
@@ -27,23 +27,23 @@ pub(super) struct Files {
     keep: u32,
     create: Create,
     file: Option<Box<dyn LogFile>>,
-    part: Part,
-    /// How long the file is, in whole lines; a new file gets its header with the first lines.
+    part: LogPart,
+    /// The file's size up to its last whole line. A new file gets its header with the first lines.
     bytes: u64,
-    /// Something stands after the whole lines.
+    /// A partial line follows the last whole line.
     is_torn: bool,
-    /// Pipes and devices are neither renamed nor cut.
+    /// Pipes and devices are neither renamed nor truncated.
     is_regular: bool,
-    /// Where the file is rotated; later than wished where that failed.
+    /// The size at which the file is rotated; more than `max_bytes` after a rotation failed.
     rotate_at_bytes: u64,
 }
 
-/// For its owner alone: the log may hold names of customers.
+/// Readable by its owner alone: the log may hold names of customers.
 pub(super) fn create(path: &Path) -> io::Result<Box<dyn LogFile>> {
     Ok(Box::new(OpenOptions::new().append(true).create(true).mode(0o600).open(path)?))
 }
 
-/// As `write_all`, and says how far it came.
+/// As `write_all`, but also returns how many bytes were written.
 fn write(file: &mut dyn LogFile, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
@@ -58,12 +58,12 @@ fn write(file: &mut dyn LogFile, bytes: &[u8]) -> (usize, io::Result<()>) {
 }
 
 impl Files {
-    /// Starts a log. What stands at `path` is rotated away, and what is beyond `keep` is deleted.
+    /// Starts a log. Rotates an existing file at `path` away, and deletes those beyond `keep`.
     pub(super) fn start(
         path: &Path,
         max_bytes: u64,
         keep: u32,
-        part: Part,
+        part: LogPart,
         create: Create,
     ) -> io::Result<Self> {
         let is_regular = fs::metadata(path).map_or(true, |metadata| metadata.is_file());
@@ -82,11 +82,11 @@ impl Files {
         if is_regular {
             match fs::metadata(path) {
                 Ok(metadata) if metadata.len() == 0 => fs::remove_file(path)?,
-                _ => files.shift()?,
+                _ => files.rename_files()?,
             }
             let mut beyond = keep.saturating_add(1);
-            while files.name(beyond).try_exists()? {
-                fs::remove_file(files.name(beyond))?;
+            while files.path_of(beyond).try_exists()? {
+                fs::remove_file(files.path_of(beyond))?;
                 beyond += 1;
             }
         }
@@ -94,15 +94,15 @@ impl Files {
         Ok(files)
     }
 
-    /// Whether so many bytes more are for the next file.
+    /// Whether `more` bytes belong in the next file.
     pub(super) fn is_full(&self, more: usize) -> bool {
         self.is_regular && self.bytes > 0 && self.bytes + more as u64 > self.rotate_at_bytes
     }
 
-    /// Ends the file; the next one begins with the next lines. After an error the file at hand is
-    /// filled for as much again.
+    /// Ends the file; the next lines start a new one. After an error the current file may grow by
+    /// `max_bytes` before the next attempt.
     pub(super) fn rotate(&mut self) -> io::Result<()> {
-        self.shift().inspect_err(|_| {
+        self.rename_files().inspect_err(|_| {
             self.rotate_at_bytes = self.bytes.saturating_add(self.max_bytes);
         })?;
         self.file = None;
@@ -113,8 +113,8 @@ impl Files {
         Ok(())
     }
 
-    /// Writes whole lines. A new file gets `header` before them. With an error comes how many of
-    /// the lines are in the file all the same.
+    /// Writes whole lines; in a new file, `header` first. An error comes with the number of lines
+    /// that were written nevertheless.
     pub(super) fn append(
         &mut self,
         header: &Header,
@@ -123,7 +123,7 @@ impl Files {
         self.repair().map_err(|error| (0, error))?;
         let mut whole = Vec::new();
         if self.bytes == 0 {
-            let writer = Writer::part(Vec::new(), header, self.part);
+            let writer = LogWriter::part(Vec::new(), header, self.part);
             let mut writer = writer.map_err(|error| (0, error))?;
             writer.sink_mut().extend_from_slice(lines);
             whole = writer.into_inner();
@@ -137,9 +137,9 @@ impl Files {
         self.bytes += whole.len() as u64;
         self.is_torn = written.len() > whole.len();
         ended.map_err(|error| {
-            // At once, so that who reads the log now finds whole lines; else the next time.
-            if self.cut().is_ok() && self.is_regular {
-                // Held open, a file that somebody deletes to make room would take it up for ever.
+            // Try to cut the partial line now, so that the log can be read; else before the next write.
+            if self.cut_partial_line().is_ok() && self.is_regular {
+                // If somebody deletes the file to free space, an open handle would keep that space.
                 self.file = None;
             }
             let headers = usize::from(bytes.len() > lines.len());
@@ -148,13 +148,13 @@ impl Files {
         })
     }
 
-    /// Makes sure that lines may be appended. Half a line is cut off, or left behind by a new file,
-    /// in which it does not matter.
+    /// Makes sure that lines can be appended: cuts a partial line off, or else starts a new file,
+    /// so that it is the last of its file.
     fn repair(&mut self) -> io::Result<()> {
         if self.is_regular && self.file.is_none() && self.bytes > 0 {
             match fs::metadata(&self.path).map(|metadata| metadata.len()) {
                 Ok(bytes) if bytes == self.bytes => {}
-                // Deleted or emptied: this part is no more.
+                // Deleted or emptied by somebody: start the next part.
                 Ok(0) | Err(_) => {
                     self.bytes = 0;
                     self.part.number += 1;
@@ -162,20 +162,20 @@ impl Files {
                 Ok(_) => self.rotate()?,
             }
         }
-        match self.cut() {
+        match self.cut_partial_line() {
             Err(_) if self.is_regular && self.bytes > 0 => self.rotate(),
             Err(_) if self.is_regular => {
-                // Not even a header to keep.
+                // Nothing to keep, not even a whole header.
                 fs::remove_file(&self.path)?;
                 self.file = None;
                 self.is_torn = false;
                 Ok(())
             }
-            cut => cut,
+            result => result,
         }
     }
 
-    fn cut(&mut self) -> io::Result<()> {
+    fn cut_partial_line(&mut self) -> io::Result<()> {
         if let Some(file) = self.file.as_mut().filter(|_| self.is_torn) {
             if self.is_regular {
                 file.set_len(self.bytes)?;
@@ -194,8 +194,8 @@ impl Files {
         }
     }
 
-    /// Makes room for a new `FILE`.
-    fn shift(&self) -> io::Result<()> {
+    /// Renames `FILE` to `FILE.1`, and those before it accordingly.
+    fn rename_files(&self) -> io::Result<()> {
         if !self.path.try_exists()? {
             return Ok(());
         }
@@ -203,20 +203,25 @@ impl Files {
             return fs::remove_file(&self.path);
         }
         let mut free = 1;
-        while free < self.keep && self.name(free).try_exists()? {
+        while free < self.keep && self.path_of(free).try_exists()? {
             free += 1;
         }
         for number in (0..free).rev() {
-            fs::rename(self.name(number), self.name(number + 1))?;
+            fs::rename(self.path_of(number), self.path_of(number + 1))?;
         }
         Ok(())
     }
 
-    fn name(&self, number: u32) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        if number > 0 {
-            name.push(format!(".{number}"));
-        }
-        name.into()
+    fn path_of(&self, number: u32) -> PathBuf {
+        numbered(&self.path, number)
     }
+}
+
+/// The part of the log `file` with this number: 0 is the one being written, 1 the one before it.
+pub(crate) fn numbered(file: &Path, number: u32) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    if number > 0 {
+        name.push(format!(".{number}"));
+    }
+    name.into()
 }

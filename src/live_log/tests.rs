@@ -1,4 +1,4 @@
-//! A disk that fails now and then, as told: what it leaves is a log that can be read.
+//! A disk that fails by a script: the log that it leaves can always be read.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,21 +7,21 @@ use std::sync::Mutex;
 
 use super::files::{Create, LogFile};
 use super::*;
-use crate::core::ids::Kind;
-use crate::core::time::UnixMillis;
-use crate::event_log::{ClusterSpec, Line, Reader, Writer};
+use crate::core::data::ids::Kind;
+use crate::core::data::time::UnixMillis;
+use crate::event_log::{ClusterSpec, LogEntry, LogReader, LogWriter};
 
-/// What becomes of the next writes: `None` succeeds, else so many bytes are written before the disk
-/// is full. After the last all succeed.
+/// The results of the next writes: `None` succeeds; `Some(n)` writes n bytes before the disk is full.
+/// All writes after the script succeed.
 type Script = Arc<Mutex<Vec<Option<usize>>>>;
 
-struct Flaky {
+struct FlakyFile {
     file: File,
     script: Script,
     can_cut: bool,
 }
 
-impl Write for Flaky {
+impl Write for FlakyFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut script = self.script.lock().unwrap();
         match script.first().copied() {
@@ -30,14 +30,14 @@ impl Write for Flaky {
                 script.remove(0);
                 self.file.write_all(bytes).map(|()| bytes.len())
             }
-            // First the part that fits, then the error, as `write_all` gets it from a disk.
+            // First the part that fits, then the error, as a disk does it.
             Some(Some(0)) => {
                 script.remove(0);
                 Err(io::ErrorKind::StorageFull.into())
             }
             Some(Some(room)) => {
                 script[0] = Some(0);
-                // Never a whole line but for its end, which would count as both there and lost.
+                // Never a whole line without its line break: it would count as both written and lost.
                 let room = room.min(bytes.len() - 2);
                 self.file.write_all(&bytes[..room]).map(|()| room)
             }
@@ -49,7 +49,7 @@ impl Write for Flaky {
     }
 }
 
-impl LogFile for Flaky {
+impl LogFile for FlakyFile {
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         if self.can_cut { self.file.set_len(bytes) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
@@ -64,63 +64,63 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn header() -> Header {
-    let roles = vec![crate::core::ids::Role::Edge];
+    let roles = vec![crate::core::data::ids::Role::Edge];
     Header { clusters: vec![ClusterSpec { name: "edge".into(), roles }], ..Header::default() }
 }
 
-/// The `number`-th line, of 20 kB: three and a bit are written at once.
+/// The `number`-th line, of 20 kB: about three are written at once.
 fn event(number: u64) -> Event {
-    let error = format!("{number} {}", "x".repeat(20_000));
-    let what = Happened::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
-    Event { at: UnixMillis(1000 + number), what }
+    let error = format!("{number} {}", "x".repeat(20_000)).into();
+    let kind = EventKind::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
+    Event { at: UnixMillis(1000 + number), kind }
 }
 
 fn flaky(script: Script, can_cut: bool) -> Create {
     Box::new(move |path: &Path| {
         let file = File::options().append(true).create(true).open(path)?;
-        Ok(Box::new(Flaky { file, script: script.clone(), can_cut }) as Box<dyn LogFile>)
+        Ok(Box::new(FlakyFile { file, script: script.clone(), can_cut }) as Box<dyn LogFile>)
     })
 }
 
-/// Runs the writer on so many lines, here and now.
+/// Runs the worker on so many lines, in this thread.
 fn write(path: &Path, script: &[Option<usize>], can_cut: bool, lines: u64, max_bytes: u64) {
     let script = Arc::new(Mutex::new(script.to_vec()));
     let create = flaky(script.clone(), can_cut);
-    let part = Part { number: 1, started: UnixMillis(7) };
+    let part = LogPart { number: 1, started: UnixMillis(7) };
     let files = Files::start(path, max_bytes, 50, part, create).unwrap();
     let (metrics, waiting) = (Arc::new(Metrics::new()), Arc::new(AtomicUsize::new(0)));
     let pauses = (Duration::ZERO, Duration::ZERO);
     let worker = Worker::new(files, header(), None, metrics, waiting, pauses).unwrap();
     let (send, receive) = channel();
     for number in 0..lines {
-        send.send(Entry { bytes: 0, what: What::Event(event(number)) }).unwrap();
+        send.send(QueuedLine { bytes: 0, content: QueuedContent::Event(event(number)) }).unwrap();
     }
     drop(send);
     worker.run(&receive);
-    assert_eq!(script.lock().unwrap().first(), None, "the script was not played to its end");
+    assert_eq!(script.lock().unwrap().first(), None, "the script was not used up");
 }
 
-/// The numbers of the lines that are there, and how many the gaps say are not.
+/// The numbers of the lines in the log, and how many the gaps say are missing.
 fn read(path: &Path) -> (Vec<u64>, u64) {
-    let mut reader = Reader::open(path.to_str().unwrap()).unwrap();
+    let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
     let mut numbers = Vec::new();
     while let Some(line) = reader.next_line().unwrap() {
-        let Line::Event(Event { what: Happened::WatchLost { error, .. }, .. }) = line else {
-            panic!("a line that nobody wrote")
+        let LogEntry::Event(Event { kind: EventKind::WatchLost { error, .. }, .. }) = line else {
+            panic!("an unknown line")
         };
         numbers.push(error.split_once(' ').unwrap().0.parse().unwrap());
     }
     let said = |text: &str| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
     let gaps = reader.gaps();
     let missing = gaps.iter().map(|gap| {
-        assert!(gap.text.starts_with("the log lacks "), "{gap}");
+        assert!(gap.text.contains("missing here"), "{gap}");
         said(&gap.text).unwrap_or(1)
     });
     (numbers, missing.sum())
 }
 
 #[test]
-fn whatever_a_full_disk_tears_the_log_can_be_read_and_tells_what_it_lacks() {
+fn after_any_failed_write_the_log_can_be_read_and_says_what_is_missing() {
     let folder = folder("full");
     let mut lost_at_most = 0;
     for can_cut in [true, false] {
@@ -145,16 +145,16 @@ fn whatever_a_full_disk_tears_the_log_can_be_read_and_tells_what_it_lacks() {
 }
 
 #[test]
-fn who_makes_room_by_the_log_itself_loses_no_more_than_that() {
+fn deleting_the_log_to_free_space_loses_only_what_was_deleted() {
     let folder = folder("room");
     for how in ["deleted", "emptied", "replaced"] {
         let path = folder.join(how);
         let script: Script = Arc::new(Mutex::new(vec![None, Some(0)]));
         let create = flaky(script, true);
-        let part = Part { number: 1, started: UnixMillis(7) };
+        let part = LogPart { number: 1, started: UnixMillis(7) };
         let mut files = Files::start(&path, 1 << 30, 3, part, create).unwrap();
         let line = |number| {
-            let mut writer = Writer::new(Vec::new(), &header()).unwrap();
+            let mut writer = LogWriter::new(Vec::new(), &header()).unwrap();
             writer.sink_mut().clear();
             writer.event(&event(number)).unwrap();
             writer.into_inner()
@@ -167,25 +167,34 @@ fn who_makes_room_by_the_log_itself_loses_no_more_than_that() {
             _ => fs::write(&path, "something else\n").unwrap(),
         }
         files.append(&header(), &line(3)).unwrap();
-        let mut reader = Reader::open(path.to_str().unwrap()).unwrap();
-        let Line::Event(seen) = reader.next_line().unwrap().unwrap() else { panic!("no event") };
+        let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
+        let LogEntry::Event(seen) = reader.next_line().unwrap().unwrap() else {
+            panic!("no event")
+        };
         assert_eq!(seen.at, event(3).at, "{how}");
-        assert!(reader.gaps()[0].text.starts_with("this is part 2 of a log"), "{how}");
+        assert!(reader.gaps()[0].text.starts_with("this is part 2 of a rotated log"), "{how}");
     }
     fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
-fn a_disk_that_stays_full_leaves_nothing_and_ends() {
+fn a_disk_that_stays_full_gets_nothing_and_the_run_still_ends() {
     let folder = folder("stays-full");
     let path = folder.join("log");
     let script: Script = Arc::new(Mutex::new(vec![Some(0); 200]));
     let create = flaky(script, true);
-    let part = Part { number: 1, started: UnixMillis(7) };
+    let part = LogPart { number: 1, started: UnixMillis(7) };
     let files = Files::start(&path, 1 << 30, 3, part, create).unwrap();
     let metrics = Arc::new(Metrics::new());
-    let mut log =
-        LiveLog::start_on(files, None, &header(), metrics, 1 << 20, worker::PAUSES).unwrap();
+    let mut log = LiveLog::start_on(
+        files,
+        None,
+        &header(),
+        metrics,
+        1 << 20,
+        (worker::PAUSE_MIN, worker::PAUSE_MAX),
+    )
+    .unwrap();
     for number in 0..100 {
         log.event(&event(number));
     }

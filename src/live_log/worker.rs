@@ -1,4 +1,4 @@
-//! The thread that owns the files: takes lines, writes them, and bears with a disk that fails.
+//! The thread that owns the files: it writes the queued lines, and retries when the disk fails.
 
 use std::io;
 use std::sync::Arc;
@@ -7,61 +7,62 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::files::Files;
-use crate::core::action::Decision;
-use crate::core::event::{Event, Happened};
-use crate::core::time::UnixMillis;
+use crate::core::contract::action::Decision;
+use crate::core::contract::event::{Event, EventKind};
+use crate::core::data::time::UnixMillis;
 use crate::event_log::redact::Redactor;
-use crate::event_log::{ClusterSpec, Header, Writer};
+use crate::event_log::{ClusterSpec, Header, LogWriter};
 use crate::metrics::Metrics;
 
-/// So many bytes are written at once when lines come faster than they are written.
+/// While lines arrive faster than they are written, this many bytes are written at once.
 const FLUSH_BYTES: usize = 64 * 1024;
-/// After a failed write the next one is tried so much later, then twice that, and so on.
-pub(super) const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The pause after a failed write. It doubles with each further failure.
+pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// What the loop hands over, and how many bytes that is held to be.
-pub(super) struct Entry {
+pub(super) struct QueuedLine {
+    /// What it counts for in the queue.
     pub(super) bytes: usize,
-    pub(super) what: What,
+    pub(super) content: QueuedContent,
 }
 
-pub(super) enum What {
+pub(super) enum QueuedContent {
     Event(Event),
     Action(Box<Decision>),
-    /// So many lines were not taken.
+    /// So many lines were not queued.
     Gap(u64),
 }
 
 /// A line in the buffer.
-enum Line {
-    Said,
-    /// Tells that so many are missing.
+enum BufferedLine {
+    Content,
+    /// A `log_gap` line for so many missing lines.
     Gap(u64),
 }
 
-/// Owns the files.
 pub(super) struct Worker {
     files: Files,
-    /// With the clusters as they are now.
+    /// Names the clusters as they are now.
     header: Header,
     redactor: Option<Redactor>,
     metrics: Arc<Metrics>,
-    waiting_bytes: Arc<AtomicUsize>,
-    /// Lines that are yet to be written.
-    buffer: Writer<Vec<u8>>,
-    buffered: Vec<Line>,
-    /// Lines that are missing since the last whole line.
+    queued_bytes: Arc<AtomicUsize>,
+    /// Lines that are not written yet.
+    buffer: LogWriter<Vec<u8>>,
+    buffered: Vec<BufferedLine>,
+    /// Lines that are missing since the last one in the buffer.
     gap: u64,
     last_at: UnixMillis,
+    /// The shortest and the longest.
     pauses: (Duration, Duration),
-    failing: Option<Failing>,
+    retry: Option<WriteRetry>,
 }
 
-/// Since a write failed, and until one succeeds.
-struct Failing {
+/// Set while writes fail.
+struct WriteRetry {
     kind: io::ErrorKind,
     pause: Duration,
-    again_at: Instant,
+    at: Instant,
 }
 
 impl Worker {
@@ -70,134 +71,136 @@ impl Worker {
         header: Header,
         redactor: Option<Redactor>,
         metrics: Arc<Metrics>,
-        waiting_bytes: Arc<AtomicUsize>,
+        queued_bytes: Arc<AtomicUsize>,
         pauses: (Duration, Duration),
     ) -> io::Result<Self> {
-        let mut buffer = Writer::new(Vec::new(), &header)?;
-        // Headers are the files' to write.
+        let mut buffer = LogWriter::new(Vec::new(), &header)?;
+        // `Files` writes the headers.
         buffer.sink_mut().clear();
         Ok(Self {
             files,
             header,
             redactor,
             metrics,
-            waiting_bytes,
+            queued_bytes,
             buffer,
             buffered: Vec::new(),
             gap: 0,
             last_at: UnixMillis(0),
             pauses,
-            failing: None,
+            retry: None,
         })
     }
 
-    /// Until the loop lets go of the log.
-    pub(super) fn run(mut self, entries: &Receiver<Entry>) {
+    /// Runs until the loop drops the log.
+    pub(super) fn run(mut self, lines: &Receiver<QueuedLine>) {
         self.write();
         loop {
-            let next = entries.try_recv().or_else(|ended| {
-                // Nothing more to come for now: who follows the file sees all there is.
+            let next = lines.try_recv().or_else(|ended| {
+                // No line is waiting: write now, so that those who follow the file see everything.
                 self.flush();
                 match ended {
-                    TryRecvError::Empty => entries.recv().map_err(|_| ()),
+                    TryRecvError::Empty => lines.recv().map_err(|_| ()),
                     TryRecvError::Disconnected => Err(()),
                 }
             });
-            let Ok(entry) = next else { break };
-            self.take(entry.what);
-            self.waiting_bytes.fetch_sub(entry.bytes, Ordering::Relaxed);
+            let Ok(line) = next else { break };
+            self.add(line.content);
+            self.queued_bytes.fetch_sub(line.bytes, Ordering::Relaxed);
         }
-        self.tell_gap();
+        self.add_gap_line();
         self.write();
     }
 
-    fn take(&mut self, what: What) {
-        match &what {
-            What::Event(event) => {
+    fn add(&mut self, content: QueuedContent) {
+        match &content {
+            QueuedContent::Event(event) => {
                 self.last_at = event.at;
-                self.follow(&event.what);
+                self.update_header(&event.kind);
             }
-            What::Action(decision) => self.last_at = decision.at,
-            What::Gap(lines) => {
+            QueuedContent::Action(decision) => self.last_at = decision.at,
+            QueuedContent::Gap(lines) => {
                 self.gap += lines;
                 return;
             }
         }
-        if self.failing.as_ref().is_some_and(|failing| Instant::now() < failing.again_at) {
-            self.lose(1);
+        if self.retry.as_ref().is_some_and(|retry| Instant::now() < retry.at) {
+            self.count_lost(1);
             return;
         }
-        self.tell_gap();
+        self.add_gap_line();
         let before = self.buffer.sink_mut().len();
-        let written = match (&what, &self.redactor) {
-            (What::Event(event), None) => self.buffer.event(event),
-            (What::Event(event), Some(redactor)) => self.buffer.event(&redactor.event(event)),
-            (What::Action(decision), None) => self.buffer.action(decision),
-            (What::Action(decision), Some(redactor)) => {
+        let written = match (&content, &self.redactor) {
+            (QueuedContent::Event(event), None) => self.buffer.event(event),
+            (QueuedContent::Event(event), Some(redactor)) => {
+                self.buffer.event(&redactor.event(event))
+            }
+            (QueuedContent::Action(decision), None) => self.buffer.action(decision),
+            (QueuedContent::Action(decision), Some(redactor)) => {
                 self.buffer.action(&redactor.decision(decision))
             }
-            (What::Gap(_), _) => Ok(()),
+            (QueuedContent::Gap(_), _) => Ok(()),
         };
         match written {
             Ok(()) => {
-                if !self.fits(before) {
+                if !self.write_before(before) {
                     return;
                 }
-                self.buffered.push(Line::Said);
+                self.buffered.push(BufferedLine::Content);
             }
             Err(error) => {
                 self.buffer.sink_mut().truncate(before);
-                tracing::warn!(%error, "event log: a line can't be spelled and is left out");
-                self.lose(1);
+                tracing::warn!(%error, "event log: cannot encode a line; it is left out");
+                self.count_lost(1);
             }
         }
-        if self.failing.is_some() || self.buffer.sink_mut().len() >= FLUSH_BYTES {
+        if self.retry.is_some() || self.buffer.sink_mut().len() >= FLUSH_BYTES {
             self.flush();
         }
     }
 
-    /// Where the buffer's last line, which starts at `start`, is for the next file, writes the
-    /// lines before it to this one. `false` when that failed: the line may not come without them.
-    fn fits(&mut self, start: usize) -> bool {
+    /// If the buffer's last line, which starts at `start`, belongs in the next file, writes the
+    /// lines before it to this one. `false` when that failed: the line must not follow without them.
+    fn write_before(&mut self, start: usize) -> bool {
         let lines = self.buffer.sink_mut();
         if start == 0 || !self.files.is_full(lines.len()) {
             return true;
         }
         let last = lines.split_off(start);
         self.write();
-        if self.failing.is_some() {
-            self.lose(1);
+        if self.retry.is_some() {
+            self.count_lost(1);
             return false;
         }
         self.buffer.sink_mut().extend(last);
         true
     }
 
-    /// Keeps the clusters that the next file's header names.
-    fn follow(&mut self, what: &Happened) {
+    /// Keeps the clusters of the next file's header up to date.
+    fn update_header(&mut self, kind: &EventKind) {
         let clusters = &mut self.header.clusters;
-        match what {
-            Happened::ClusterAdded { cluster, roles } => {
+        match kind {
+            EventKind::ClusterAdded { cluster, roles } => {
                 clusters.retain(|known| known.name != *cluster);
                 clusters.push(ClusterSpec { name: cluster.clone(), roles: roles.clone() });
             }
-            // A header names at least one.
-            Happened::ClusterRemoved { cluster } if clusters.len() > 1 => {
+            // A header must name at least one cluster.
+            EventKind::ClusterRemoved { cluster } if clusters.len() > 1 => {
                 clusters.retain(|known| known.name != *cluster);
             }
             _ => {}
         }
     }
 
-    fn lose(&mut self, lines: u64) {
+    fn count_lost(&mut self, lines: u64) {
         self.gap += lines;
-        self.metrics.log_lines_lost(lines);
+        self.metrics.add_log_lines_lost(lines);
     }
 
-    fn tell_gap(&mut self) {
-        // To memory, which can't fail.
+    fn add_gap_line(&mut self) {
+        // Writing to memory can't fail.
         if self.gap > 0 && self.buffer.gap(self.last_at, self.gap).is_ok() {
-            self.buffered.push(Line::Gap(std::mem::take(&mut self.gap)));
+            self.buffered.push(BufferedLine::Gap(std::mem::take(&mut self.gap)));
         }
     }
 
@@ -207,7 +210,7 @@ impl Worker {
         }
     }
 
-    /// Writes the buffer and, to a new file, its header.
+    /// Writes the buffer, and first the header if the file is new.
     fn write(&mut self) {
         let lines = self.buffer.sink_mut();
         if self.files.is_full(lines.len())
@@ -215,8 +218,8 @@ impl Worker {
         {
             tracing::warn!(
                 file = %self.files.path.display(), %error,
-                "event log: can't be rotated, and grows on; it needs the right to rename files and \
-                 to make new ones in its folder"
+                "event log: cannot rotate the file, which keeps growing; allow this user to rename \
+                 and create files in its folder"
             );
         }
         let written = self.files.append(&self.header, lines);
@@ -224,38 +227,40 @@ impl Worker {
         let buffered = std::mem::take(&mut self.buffered);
         match written {
             Ok(()) => {
-                let gaps = buffered.iter().map(|line| if let Line::Gap(n) = line { *n } else { 0 });
-                if self.failing.take().is_some() {
+                let gaps = buffered
+                    .iter()
+                    .map(|line| if let BufferedLine::Gap(n) = line { *n } else { 0 });
+                if self.retry.take().is_some() {
                     tracing::info!(
                         file = %self.files.path.display(), lines_lost = gaps.sum::<u64>(),
-                        "event log: it can be written again; a log_gap line stands for what is lost"
+                        "event log: writing works again; a log_gap line marks the lost lines"
                     );
                 }
             }
             Err((in_the_file, error)) => {
                 for line in buffered.iter().skip(in_the_file) {
                     match line {
-                        Line::Said => self.lose(1),
-                        Line::Gap(lines) => self.gap += lines,
+                        BufferedLine::Content => self.count_lost(1),
+                        BufferedLine::Gap(lines) => self.gap += lines,
                     }
                 }
-                self.failed(&error);
+                self.schedule_retry(&error);
             }
         }
     }
 
-    fn failed(&mut self, error: &io::Error) {
-        let (first, longest) = self.pauses;
-        let before = self.failing.take();
+    fn schedule_retry(&mut self, error: &io::Error) {
+        let (pause_min, pause_max) = self.pauses;
+        let before = self.retry.take();
         let kind = error.kind();
-        if before.as_ref().is_none_or(|failing| failing.kind != kind) {
+        let pause = before.as_ref().map_or(pause_min, |retry| (retry.pause * 2).min(pause_max));
+        if before.is_none_or(|retry| retry.kind != kind) {
             tracing::warn!(
-                file = %self.files.path.display(), %error,
-                "event log: can't be written; lines are lost until it can, and nothing else is; \
-                 make room, or see to the disk"
+                file = %self.files.path.display(), %error, retry_in_s = pause.as_secs(),
+                "event log: cannot write; losing log lines until it works again; nothing else is \
+                 affected; free space on the disk, or check it"
             );
         }
-        let pause = before.map_or(first, |failing| (failing.pause * 2).min(longest));
-        self.failing = Some(Failing { kind, pause, again_at: Instant::now() + pause });
+        self.retry = Some(WriteRetry { kind, pause, at: Instant::now() + pause });
     }
 }

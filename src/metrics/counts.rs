@@ -1,4 +1,5 @@
-//! What is counted by whoever does it: names, labels, buckets.
+//! The metrics that code updates as it runs: names, labels, buckets. The other modules hold those
+//! that are collected at each scrape.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -6,30 +7,30 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
-use crate::core::action::{Hop, Verb};
+use crate::core::contract::action::Verb;
+use crate::core::contract::note::Hop;
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
 type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
-/// The one queue, as `name` in the metrics of client-go's work queues.
+/// `name` in the metrics of client-go's work queues; there is one queue.
 pub(super) const QUEUE: (&str, &str) = ("name", "actions");
-/// The one lock, as `name` in the metrics of leader elections.
+/// `name` in the metrics of leader elections; there is one lock.
 pub(super) const LEADER: (&str, &str) = ("name", "throughline");
-/// A hop takes milliseconds, or is stuck.
+/// A hop takes milliseconds unless it is stuck.
 const HOP_BUCKETS: [f64; 14] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
-/// A request, with its tries.
+/// For an action with all its attempts.
 const REQUEST_BUCKETS: [f64; 13] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// An event in the machine takes microseconds.
 const EVENT_BUCKETS: [f64; 11] =
     [2e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 1e-3, 5e-3, 2.5e-2, 1e-1];
 
-/// Every metric that is more than a look at something else.
 #[derive(Debug)]
-pub(super) struct Counts {
+pub(super) struct Instruments {
     pub(super) reconciles: Counters<2>,
     pub(super) reconcile_errors: Counters<1>,
     pub(super) reconcile_time: Histograms<1>,
@@ -38,7 +39,7 @@ pub(super) struct Counts {
     pub(super) queue_waited: Histograms<2>,
     pub(super) queue_worked: Histograms<2>,
     pub(super) queue_retries: Counters<2>,
-    pub(super) under_way: Gauge,
+    pub(super) in_flight: Gauge,
     pub(super) leader: Gauges<1>,
     pub(super) leadership_changes: Counter,
     pub(super) hops: Histograms<1>,
@@ -56,7 +57,7 @@ pub(super) struct Counts {
     pub(super) events_dropped: Counter,
 }
 
-/// Registers a metric and gives it back.
+/// Registers a metric and returns it.
 fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     registry.register(name, help, metric.clone());
     metric
@@ -74,149 +75,138 @@ pub(super) const fn by(verb: Verb) -> (&'static str, &'static str) {
     ("controller", verb.as_str())
 }
 
-impl Counts {
-    /// Nothing counted yet.
+impl Instruments {
     pub(super) fn new(r: &mut Registry) -> Self {
         let build: Gauges<1> = Family::default();
         build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
-        add(r, "throughline_build_info", "What is running", build);
-        let counts = Self {
+        add(r, "throughline_build_info", "The running version", build);
+        let instruments = Self {
             reconciles: add(
                 r,
                 "controller_runtime_reconcile",
-                "Tries of actions, by verb and result; requeue: failed, and tried again",
+                "Attempts at actions, by verb and result; requeue: failed, to be repeated",
                 Counters::default(),
             ),
             reconcile_errors: add(
                 r,
                 "controller_runtime_reconcile_errors",
-                "Actions that failed or were refused in the end, by verb",
+                "Actions whose last attempt failed or was refused, by verb",
                 Counters::default(),
             ),
             reconcile_time: add(
                 r,
                 "controller_runtime_reconcile_time_seconds",
-                "From an action's first try to its fate, by verb",
+                "Time from an action's first attempt to its outcome, by verb",
                 request_times(),
             ),
-            queue_depth: add(
-                r,
-                "workqueue_depth",
-                "Actions that wait for their turn",
-                Gauges::default(),
-            ),
+            queue_depth: add(r, "workqueue_depth", "Actions in the queue", Gauges::default()),
             queue_adds: add(
                 r,
                 "workqueue_adds",
-                "Actions put into the queue, by verb",
+                "Actions added to the queue, by verb",
                 Counters::default(),
             ),
             queue_waited: add(
                 r,
                 "workqueue_queue_duration_seconds",
-                "How long an action waited for its first try, by verb",
+                "Time that an action waited for its first attempt, by verb",
                 request_times(),
             ),
             queue_worked: add(
                 r,
                 "workqueue_work_duration_seconds",
-                "How long an action took, with all its tries, by verb",
+                "Time that an action took with all its attempts, by verb",
                 request_times(),
             ),
             queue_retries: add(
                 r,
                 "workqueue_retries",
-                "Tries after the first, by verb",
+                "Attempts after the first, by verb",
                 Counters::default(),
             ),
-            under_way: add(
+            in_flight: add(
                 r,
                 "throughline_actions_under_way",
-                "Actions that are being carried out",
+                "Actions in flight",
                 Gauge::default(),
             ),
             leader: add(
                 r,
                 "leader_election_master_status",
-                "1 while this process may mirror, nudge and delete",
+                "1 while this instance may mirror, nudge and delete",
                 Gauges::default(),
             ),
             leadership_changes: add(
                 r,
                 "throughline_leadership_changes",
-                "How often this process became leader or ceased to be",
+                "How often this instance became leader or stopped being it",
                 Counter::default(),
             ),
             hops: add(
                 r,
                 "throughline_hop_seconds",
-                "How long a connector's change took from one hop to the next, where both were seen",
+                "Time that a connector's change took from one hop to the next, where both were seen",
                 hop_times(),
             ),
             phases: add(
                 r,
                 "throughline_connectors",
-                "Connectors, by the first hop that is not done",
+                "Connectors, by the first hop that is not complete",
                 Gauges::default(),
             ),
             orphans: add(
                 r,
                 "throughline_orphans",
-                "Downstream routes that are orphans or can't be told not to be, by what keeps them",
+                "Hub routes that are or may be orphans, by the reason that keeps them",
                 Gauges::default(),
             ),
             deletes_held: add(
                 r,
                 "throughline_orphan_deletes_held",
-                "1 while so many routes of an upstream cluster are orphans that none is deleted",
+                "1 while so many routes of an upstream cluster are orphans that deletes are held",
                 Family::default(),
             ),
             stalls_open: add(
                 r,
                 "throughline_stalls_open",
-                "Hops that have not come in time and are still missing",
+                "Hops that are late now",
                 Gauges::default(),
             ),
-            stalls: add(
-                r,
-                "throughline_stalls",
-                "Hops that did not come in time",
-                Counters::default(),
-            ),
+            stalls: add(r, "throughline_stalls", "Hops that were late", Counters::default()),
             anomalies: add(
                 r,
                 "throughline_anomalies",
-                "What a person should look at; the log says more",
+                "Conditions that need a person's attention; the log has the details",
                 Counters::default(),
             ),
             actions: add(
                 r,
                 "throughline_actions",
-                "Fates of actions, by verb and outcome",
+                "Actions that ended, by verb and outcome",
                 Counters::default(),
             ),
             events: add(
                 r,
                 "throughline_event_seconds",
-                "How long the machine took for an event",
+                "Time that the machine took for an event",
                 Histogram::new(EVENT_BUCKETS),
             ),
             log_lines_lost: add(
                 r,
                 "throughline_event_log_lines_lost",
-                "Lines that the event log could not take",
+                "Lines that were not written to the event log",
                 Counter::default(),
             ),
             events_posted: add(
                 r,
                 "throughline_events_posted",
-                "Kubernetes Events that were created, or counted where they were there",
+                "Kubernetes Events that were created, or counted on an existing Event",
                 Counter::default(),
             ),
             events_failed: add(
                 r,
                 "throughline_events_failed",
-                "Kubernetes Events that an API server did not take",
+                "Kubernetes Events that an API server did not accept",
                 Counter::default(),
             ),
             events_dropped: add(
@@ -226,12 +216,12 @@ impl Counts {
                 Counter::default(),
             ),
         };
-        counts.begin();
-        counts
+        instruments.init_to_zero();
+        instruments
     }
 
-    /// A rate over a counter needs its zero.
-    fn begin(&self) {
+    /// Creates all series at zero: Prometheus can't compute a rate before a counter's first sample.
+    fn init_to_zero(&self) {
         for verb in Verb::ALL {
             for result in ["success", "error", "requeue"] {
                 let _ = self.reconciles.get_or_create(&[by(verb), ("result", result)]);

@@ -1,4 +1,4 @@
-//! The Lease as this process knows it, at the time of a scrape; nothing is told without election.
+//! The Lease as this instance knows it at the time of a scrape; no metrics without an election.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -8,16 +8,15 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
-/// When the Lease was last renewed by this process, until when leader-only work may start, and who
-/// holds it.
+/// When this instance last renewed the Lease, until when its gate is open, and who holds the Lease.
 #[derive(Debug, Default)]
-pub(super) struct LeaseTimes {
+pub(super) struct LeaseMetrics {
     times: Mutex<(Option<Instant>, Option<Instant>)>,
-    /// Who holds it, as it was last seen; empty for nobody.
+    /// As last seen; empty when nobody holds it.
     holder: Mutex<String>,
 }
 
-impl LeaseTimes {
+impl LeaseMetrics {
     pub(super) fn set(&self, renewed: Option<Instant>, until: Option<Instant>) {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = (renewed, until);
     }
@@ -32,7 +31,7 @@ impl LeaseTimes {
     }
 }
 
-impl Collector for LeaseTimes {
+impl Collector for LeaseMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (renewed, until) = *self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let mut gauge = |name: &str, help: &str, value: Option<f64>| match value {
@@ -44,12 +43,12 @@ impl Collector for LeaseTimes {
         };
         gauge(
             "throughline_lease_age_seconds",
-            "Since this process last renewed the Lease.",
+            "Seconds since this instance last renewed the Lease.",
             renewed.map(|at| at.elapsed().as_secs_f64()),
         )?;
         gauge(
             "throughline_lease_left_seconds",
-            "For so long leader-only work may still start, if the Lease is not renewed.",
+            "Seconds for which leader-only writes may still start if the Lease is not renewed.",
             until.map(|at| at.saturating_duration_since(Instant::now()).as_secs_f64()),
         )
     }

@@ -1,7 +1,8 @@
-//! What is counted: Prometheus metrics, and what the probes need to know of the watches.
+//! Prometheus metrics, and the state of the watches for the probes.
 //!
-//! Names that dashboards for controllers expect are controller-runtime's and client-go's; ours begin
-//! with `throughline_`. What is counted per event or per action costs an atomic or a short lock.
+//! Where dashboards for controllers expect a metric, it has the name that controller-runtime or
+//! client-go gives it; the others begin with `throughline_`. Counting an event or an action costs an
+//! atomic operation or a short lock.
 
 mod counts;
 mod lease;
@@ -16,46 +17,47 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use crate::core::action::{Action, Note, Noted, Verb};
-use crate::core::event::Outcome;
-use crate::core::ids::{ClusterName, Kind};
-use crate::core::keep::OrphanCounts;
-use crate::core::phase::Phases;
-use counts::{Counts, LEADER, QUEUE, by};
-use lease::LeaseTimes;
-use process::Process;
+use crate::core::contract::action::{Action, Verb};
+use crate::core::contract::event::Outcome;
+use crate::core::contract::note::{Note, NoteKind};
+use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::orphans::keep_reason::OrphanCounts;
+use crate::core::view::phase::Phases;
+use counts::{Instruments, LEADER, QUEUE, by};
+use lease::LeaseMetrics;
+use process::ProcessMetrics;
 pub use text::Format;
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
-use watches::{Requests, Watches};
+use watches::{RequestCounts, WatchTable};
 
-/// How things stand in the machine at one moment.
+/// Counts that only the machine knows, at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Levels {
+pub struct MachineCounts {
     /// Connectors, by phase.
     pub phases: Phases,
-    /// Routes that are orphans, or can't be told not to be.
+    /// Routes that are orphans, or that may be.
     pub orphans: OrphanCounts,
 }
 
-/// What became of a Kubernetes Event.
+/// What happened to a Kubernetes Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventFate {
-    /// It was created, or counted where it was there.
+pub enum EventDelivery {
+    /// Created, or counted on the Event that existed.
     Posted,
-    /// An API server did not take it.
+    /// The API server did not accept it.
     Failed,
-    /// It was not sent: there were too many, or they were forbidden a moment ago.
+    /// Not sent: there were too many, or Events were forbidden a moment ago.
     Dropped,
 }
 
-/// Everything that is counted in one process.
+/// All metrics of one process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    counts: Counts,
-    watches: Arc<Watches>,
-    requests: Arc<Requests>,
-    lease: Arc<LeaseTimes>,
+    instruments: Instruments,
+    watches: Arc<WatchTable>,
+    requests: Arc<RequestCounts>,
+    lease: Arc<LeaseMetrics>,
 }
 
 impl Default for Metrics {
@@ -65,184 +67,181 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let counts = Counts::new(&mut registry);
-        let (watches, requests) = (Arc::new(Watches::new()), Arc::new(Requests::default()));
+        let instruments = Instruments::new(&mut registry);
+        let (watches, requests) = (Arc::new(WatchTable::new()), Arc::new(RequestCounts::default()));
         registry.register_collector(Box::new(Arc::clone(&watches)));
         registry.register_collector(Box::new(Arc::clone(&requests)));
-        let lease = Arc::new(LeaseTimes::default());
+        let lease = Arc::new(LeaseMetrics::default());
         registry.register_collector(Box::new(Arc::clone(&lease)));
-        registry.register_collector(Box::new(Process::new()));
-        Self { registry, counts, watches, requests, lease }
+        registry.register_collector(Box::new(ProcessMetrics::new()));
+        Self { registry, instruments, watches, requests, lease }
     }
 
-    /// The place of one watch; made at the first call.
+    /// The metrics of one watch; created at the first call.
     pub fn watch(&self, cluster: &ClusterName, kind: Kind) -> Arc<WatchMetrics> {
         self.watches.watch(cluster, kind)
     }
 
-    /// A cluster is gone: so are the metrics of its watches and requests.
-    pub fn forget_cluster(&self, cluster: &ClusterName) {
-        self.watches.forget(cluster);
-        self.counts.deletes_held.remove(&[("cluster", cluster.to_string())]);
-        self.requests.forget(cluster);
+    /// Removes the metrics of a cluster that is gone.
+    pub fn remove_cluster(&self, cluster: &ClusterName) {
+        self.watches.remove_cluster(cluster);
+        self.instruments.deletes_held.remove(&[("cluster", cluster.to_string())]);
+        self.requests.remove_cluster(cluster);
     }
 
-    /// Whether the process is ready. Once it was, it stays so.
+    /// Whether the process is ready. Once ready, it stays so.
     pub fn readiness(&self) -> Readiness {
         self.watches.readiness()
     }
 
-    /// An action was put into the queue.
     pub fn action_queued(&self, verb: Verb) {
-        self.counts.queue_adds.get_or_create(&[QUEUE, by(verb)]).inc();
+        self.instruments.queue_adds.get_or_create(&[QUEUE, by(verb)]).inc();
     }
 
-    /// An action left the queue, after so long, and is under way.
+    /// An action left the queue for its first attempt.
     pub fn action_started(&self, verb: Verb, waited: Duration) {
-        self.counts.queue_waited.get_or_create(&[QUEUE, by(verb)]).observe(waited.as_secs_f64());
+        self.instruments
+            .queue_waited
+            .get_or_create(&[QUEUE, by(verb)])
+            .observe(waited.as_secs_f64());
     }
 
-    /// A try failed and is made again.
+    /// An attempt failed and is repeated.
     pub fn action_retried(&self, verb: Verb) {
-        self.counts.reconciles.get_or_create(&[by(verb), ("result", "requeue")]).inc();
-        self.counts.queue_retries.get_or_create(&[QUEUE, by(verb)]).inc();
+        self.instruments.reconciles.get_or_create(&[by(verb), ("result", "requeue")]).inc();
+        self.instruments.queue_retries.get_or_create(&[QUEUE, by(verb)]).inc();
     }
 
-    /// A request was answered (`code` 0: it was not).
-    pub fn request(&self, cluster: &ClusterName, method: &'static str, code: u16) {
+    /// `code` is `None` for a request that got no response.
+    pub fn count_request(&self, cluster: &ClusterName, method: &'static str, code: Option<u16>) {
         self.requests.count(cluster, method, code);
     }
 
-    /// An action's fate. `took` is from the start of its first try; zero when it was never tried.
+    /// `took` counts from the start of the first attempt; zero when there was none.
     pub fn action_finished(&self, action: &Action, outcome: &Outcome, took: Duration) {
         let verb = action.verb;
         let labels = [("verb", verb.as_str()), ("outcome", outcome.name())];
-        self.counts.actions.get_or_create(&labels).inc();
+        self.instruments.actions.get_or_create(&labels).inc();
         let result = match outcome {
             Outcome::Applied { .. } | Outcome::Unchanged | Outcome::NotFound => Some("success"),
             Outcome::Conflict { .. } => Some("requeue"),
             Outcome::Refused { .. } | Outcome::Failed { .. } | Outcome::Unanswered { .. } => {
                 Some("error")
             }
-            // Never reached the wire.
+            // Never sent.
             Outcome::Superseded | Outcome::Dropped | Outcome::DryRun => None,
         };
         if let Some(result) = result {
-            self.counts.reconciles.get_or_create(&[by(verb), ("result", result)]).inc();
+            self.instruments.reconciles.get_or_create(&[by(verb), ("result", result)]).inc();
         }
         if result == Some("error") {
-            self.counts.reconcile_errors.get_or_create(&[by(verb)]).inc();
+            self.instruments.reconcile_errors.get_or_create(&[by(verb)]).inc();
         }
         if took > Duration::ZERO {
             let seconds = took.as_secs_f64();
-            self.counts.reconcile_time.get_or_create(&[by(verb)]).observe(seconds);
-            self.counts.queue_worked.get_or_create(&[QUEUE, by(verb)]).observe(seconds);
+            self.instruments.reconcile_time.get_or_create(&[by(verb)]).observe(seconds);
+            self.instruments.queue_worked.get_or_create(&[QUEUE, by(verb)]).observe(seconds);
         }
     }
 
-    /// How many actions wait, and how many are under way.
-    pub fn queue(&self, waiting: usize, under_way: usize) {
-        set(&self.counts.queue_depth.get_or_create(&[QUEUE]), waiting);
-        set(&self.counts.under_way, under_way);
+    pub fn set_queue(&self, queued: usize, in_flight: usize) {
+        set(&self.instruments.queue_depth.get_or_create(&[QUEUE]), queued);
+        set(&self.instruments.in_flight, in_flight);
     }
 
-    /// The machine told something.
-    pub fn note(&self, note: &Note) {
-        match &note.what {
-            Noted::HopPassed { hop, after_ms: Some(after_ms), .. } => {
+    pub fn count_note(&self, note: &Note) {
+        match &note.kind {
+            NoteKind::HopPassed { hop, after_ms: Some(after_ms), .. } => {
                 let seconds = Duration::from_millis(*after_ms).as_secs_f64();
-                self.counts.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
+                self.instruments.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
             }
-            Noted::HopPassed { after_ms: None, .. } | Noted::Orphan { .. } => {}
-            Noted::DeletesHeld { cluster, held, .. } => {
+            NoteKind::HopPassed { after_ms: None, .. } | NoteKind::Orphan { .. } => {}
+            NoteKind::DeletesHeld { cluster, held, .. } => {
                 let labels = [("cluster", cluster.to_string())];
-                self.counts.deletes_held.get_or_create(&labels).set(i64::from(*held));
+                self.instruments.deletes_held.get_or_create(&labels).set(i64::from(*held));
             }
-            Noted::Stalled(stall) => {
+            NoteKind::Stalled(stall) => {
                 let labels = [("hop", stall.hop.as_str())];
-                self.counts.stalls.get_or_create(&labels).inc();
-                self.counts.stalls_open.get_or_create(&labels).inc();
+                self.instruments.stalls.get_or_create(&labels).inc();
+                self.instruments.stalls_open.get_or_create(&labels).inc();
             }
-            Noted::StallEnded(stall) => {
-                self.counts.stalls_open.get_or_create(&[("hop", stall.hop.as_str())]).dec();
+            NoteKind::StallEnded(stall) => {
+                self.instruments.stalls_open.get_or_create(&[("hop", stall.hop.as_str())]).dec();
             }
-            Noted::Anomaly(anomaly) => {
+            NoteKind::Anomaly(anomaly) => {
                 let labels = [("anomaly", anomaly.anomaly.as_str())];
-                self.counts.anomalies.get_or_create(&labels).inc();
+                self.instruments.anomalies.get_or_create(&labels).inc();
             }
         }
     }
 
-    /// The machine took an event, which took so long.
+    /// `took` is the machine's time for one event.
     pub fn event_handled(&self, took: Duration) {
-        self.counts.events.observe(took.as_secs_f64());
+        self.instruments.events.observe(took.as_secs_f64());
     }
 
-    /// Whether this process leads; told at every change.
-    pub fn leader(&self, leads: bool) {
-        let was = self.counts.leader.get_or_create(&[LEADER]).set(i64::from(leads));
-        if was != i64::from(leads) {
-            self.counts.leadership_changes.inc();
+    /// Called at every change.
+    pub fn set_leader(&self, is_leader: bool) {
+        let was = self.instruments.leader.get_or_create(&[LEADER]).set(i64::from(is_leader));
+        if was != i64::from(is_leader) {
+            self.instruments.leadership_changes.inc();
         }
     }
 
-    /// When the Lease was last renewed, and until when leader-only work may start; told at every
+    /// When this instance last renewed the Lease, and until when the gate is open. Called at every
     /// renewal and every change.
-    pub fn lease(&self, renewed: Option<Instant>, until: Option<Instant>) {
+    pub fn set_lease(&self, renewed: Option<Instant>, until: Option<Instant>) {
         self.lease.set(renewed, until);
     }
 
-    /// Who holds the Lease was seen; empty for nobody.
-    pub fn lease_held_by(&self, holder: &str) {
+    /// Empty when nobody holds the Lease.
+    pub fn set_lease_holder(&self, holder: &str) {
         self.lease.set_holder(holder);
     }
 
-    /// Who holds the Lease, as it was last seen; `None` for nobody, and without an election.
+    /// The Lease's holder, as last seen; `None` when nobody holds it, and without an election.
     pub fn lease_holder(&self) -> Option<String> {
         self.lease.holder()
     }
 
-    /// Lines that the event log could not take.
-    pub fn log_lines_lost(&self, lines: u64) {
-        self.counts.log_lines_lost.inc_by(lines);
+    pub fn add_log_lines_lost(&self, lines: u64) {
+        self.instruments.log_lines_lost.inc_by(lines);
     }
 
-    /// How many lines that were so far.
-    pub fn log_lines_lost_so_far(&self) -> u64 {
-        self.counts.log_lines_lost.get()
+    /// Lines that were not written to the event log.
+    pub fn log_lines_lost(&self) -> u64 {
+        self.instruments.log_lines_lost.get()
     }
 
-    /// A Kubernetes Event came to its end.
-    pub fn kubernetes_event(&self, fate: EventFate) {
-        let counter = match fate {
-            EventFate::Posted => &self.counts.events_posted,
-            EventFate::Failed => &self.counts.events_failed,
-            EventFate::Dropped => &self.counts.events_dropped,
+    pub fn count_kubernetes_event(&self, delivery: EventDelivery) {
+        let counter = match delivery {
+            EventDelivery::Posted => &self.instruments.events_posted,
+            EventDelivery::Failed => &self.instruments.events_failed,
+            EventDelivery::Dropped => &self.instruments.events_dropped,
         };
         counter.inc();
     }
 
-    /// All metrics as text. `levels` are the machine's at this moment; `None` leaves them out, where
-    /// the loop could not be asked.
-    pub fn text(&self, levels: Option<&Levels>, format: Format) -> String {
-        match levels {
-            Some(Levels { phases, orphans }) => {
+    /// All metrics as text. `counts` are the machine's at this moment; `None`, when the loop did not
+    /// answer, leaves them out.
+    pub fn text(&self, counts: Option<&MachineCounts>, format: Format) -> String {
+        match counts {
+            Some(MachineCounts { phases, orphans }) => {
                 for (phase, connectors) in phases {
-                    let gauge = self.counts.phases.get_or_create(&[("phase", phase.as_str())]);
+                    let gauge = self.instruments.phases.get_or_create(&[("phase", phase.as_str())]);
                     set(&gauge, usize::try_from(*connectors).unwrap_or(usize::MAX));
                 }
                 let kept = orphans.kept.iter().map(|(keep, routes)| (keep.as_str(), *routes));
                 for (reason, routes) in kept.chain([("none", orphans.orphans)]) {
-                    let gauge = self.counts.orphans.get_or_create(&[("reason", reason)]);
+                    let gauge = self.instruments.orphans.get_or_create(&[("reason", reason)]);
                     set(&gauge, usize::try_from(routes).unwrap_or(usize::MAX));
                 }
             }
             None => {
-                self.counts.phases.clear();
-                self.counts.orphans.clear();
+                self.instruments.phases.clear();
+                self.instruments.orphans.clear();
             }
         }
         text::encode(&self.registry, format)

@@ -1,4 +1,4 @@
-//! The process itself, as Linux tells it at the time of a scrape; nothing is told elsewhere.
+//! Metrics of the process, read from `/proc` at each scrape; absent on systems other than Linux.
 
 use std::fmt;
 use std::fs;
@@ -11,23 +11,22 @@ use prometheus_client::metrics::gauge::ConstGauge;
 /// Ticks a second in `/proc`: `USER_HZ` is 100 on every architecture that throughline is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Reads `/proc/self` at each scrape.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessMetrics {
     started_at: Option<f64>,
 }
 
-impl Process {
+impl ProcessMetrics {
     pub(super) fn new() -> Self {
         Self { started_at: started_at() }
     }
 }
 
-impl Collector for Process {
+impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(seconds) = cpu_seconds() {
             let metric = ConstCounter::new(seconds);
-            let help = "CPU time, user and system.";
+            let help = "CPU time in seconds, user and system.";
             metric.encode(encoder.encode_descriptor(
                 "process_cpu_seconds",
                 help,
@@ -42,17 +41,17 @@ impl Collector for Process {
             }
             None => Ok(()),
         };
-        gauge("process_start_time_seconds", "Start, in seconds since 1970.", self.started_at)?;
+        gauge("process_start_time_seconds", "Start time in seconds since 1970.", self.started_at)?;
         let (resident, all) = memory();
-        gauge("process_resident_memory_bytes", "Resident memory.", resident)?;
-        gauge("process_virtual_memory_bytes", "Virtual memory.", all)?;
+        gauge("process_resident_memory_bytes", "Resident memory in bytes.", resident)?;
+        gauge("process_virtual_memory_bytes", "Virtual memory in bytes.", all)?;
         gauge("process_open_fds", "Open file descriptors.", open_fds())?;
-        gauge("process_max_fds", "Most file descriptors that may be open.", max_fds())
+        gauge("process_max_fds", "Maximum number of open file descriptors.", max_fds())
     }
 }
 
-/// The fields of `/proc/self/stat` after the command, which may hold anything. The first is the
-/// state, field 3 of proc(5).
+/// The fields of `/proc/self/stat` after the command, which may hold spaces and parentheses. The
+/// first is the state, field 3 of proc(5).
 fn stat() -> Option<Vec<u64>> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -85,7 +84,7 @@ fn memory() -> (Option<f64>, Option<f64>) {
 }
 
 fn open_fds() -> Option<f64> {
-    // The folder itself is open while it is read.
+    // Minus the descriptor that reading the directory opens.
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
 

@@ -1,25 +1,23 @@
-//! The metrics as text, in the one or the other of the two formats that scrapers read.
+//! The metrics as text, in either of the two formats that scrapers read.
 
 use prometheus_client::encoding::text::encode as open_metrics;
 use prometheus_client::registry::Registry;
 
-/// How the metrics are spelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// OpenMetrics 1.0, which Prometheus asks for.
+    /// OpenMetrics 1.0, which Prometheus prefers.
     OpenMetrics,
-    /// Prometheus' text format 0.0.4, which everything else reads.
+    /// Prometheus' text format 0.0.4, which every scraper reads.
     Plain,
 }
 
 impl Format {
-    /// The format for an `Accept` header; plain when nothing asks for OpenMetrics.
+    /// The format for an `Accept` header; plain unless it lists OpenMetrics.
     pub fn accepted(accept: Option<&str>) -> Self {
-        let asked = accept.is_some_and(|accept| accept.contains("application/openmetrics-text"));
-        if asked { Format::OpenMetrics } else { Format::Plain }
+        let open = accept.is_some_and(|accept| accept.contains("application/openmetrics-text"));
+        if open { Format::OpenMetrics } else { Format::Plain }
     }
 
-    /// The `Content-Type`.
     pub const fn content_type(self) -> &'static str {
         match self {
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -30,7 +28,7 @@ impl Format {
 
 pub(super) fn encode(registry: &Registry, format: Format) -> String {
     let mut text = String::with_capacity(32 * 1024);
-    // Writing to a String can't fail, and no collector of ours does.
+    // Neither writing to a String nor our collectors fail.
     if open_metrics(&mut text, registry).is_err() {
         text.push_str("# EOF\n");
     }
@@ -40,7 +38,8 @@ pub(super) fn encode(registry: &Registry, format: Format) -> String {
     }
 }
 
-/// In the plain format a counter is named as its samples are, and nothing marks the end.
+/// Unlike OpenMetrics, the plain format gives a counter's family the name of its samples, with
+/// `_total`, and has no end marker.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len() + 1024);
     let mut help = "";

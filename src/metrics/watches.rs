@@ -1,4 +1,4 @@
-//! The watches, for metrics and for readiness; and the requests, by cluster.
+//! The watches, for metrics and readiness; and the requests, by cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,119 +13,121 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::clock::millis;
-use crate::core::ids::{ClusterName, Kind};
-use crate::core::view::Watch;
+use crate::core::contract::error_cause::RequestFailure;
+use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::view::WatchState;
 
-/// What a watch tells of itself. Its methods cost an atomic or two.
+/// The metrics of one watch. Updating them costs an atomic operation or two.
 #[derive(Debug)]
 pub struct WatchMetrics {
     epoch: Instant,
     state: AtomicU8,
-    /// The first list is complete, or can't be had for now: start-up waits no more for it.
-    tried: AtomicBool,
-    listed: AtomicBool,
-    /// Milliseconds from `epoch`, and one; 0 is never.
-    heard_at: AtomicU64,
+    /// The first list is complete or has failed: readiness no longer waits for this watch.
+    was_tried: AtomicBool,
+    was_listed: AtomicBool,
+    /// Milliseconds since `epoch`; `NEVER` before the first response.
+    last_activity_ms: AtomicU64,
     objects: AtomicU64,
     lists: AtomicU64,
     resumes: AtomicU64,
     events: AtomicU64,
-    /// What the watch broke with; rarely written, and never on the way of an event.
-    error: Mutex<Box<str>>,
+    /// Why the watch was lost. Written rarely, and never while an event is handled.
+    failure: Mutex<Option<RequestFailure>>,
 }
+
+const NEVER: u64 = u64::MAX;
 
 impl WatchMetrics {
     fn new(epoch: Instant) -> Self {
         Self {
             epoch,
-            state: AtomicU8::new(Watch::Never as u8),
-            tried: AtomicBool::new(false),
-            listed: AtomicBool::new(false),
-            heard_at: AtomicU64::new(0),
+            state: AtomicU8::new(WatchState::Never as u8),
+            was_tried: AtomicBool::new(false),
+            was_listed: AtomicBool::new(false),
+            last_activity_ms: AtomicU64::new(NEVER),
             objects: AtomicU64::new(0),
             lists: AtomicU64::new(0),
             resumes: AtomicU64::new(0),
             events: AtomicU64::new(0),
-            error: Mutex::default(),
+            failure: Mutex::default(),
         }
     }
 
-    /// A list began.
-    pub fn listing(&self) {
-        self.state.store(Watch::Listing as u8, Relaxed);
+    pub fn list_started(&self) {
+        self.state.store(WatchState::Listing as u8, Relaxed);
         self.lists.fetch_add(1, Relaxed);
     }
 
-    /// The list is complete, with so many objects; the watch is live.
-    pub fn live(&self, objects: u64) {
+    /// The list is complete, with so many objects, and the watch is live.
+    pub fn list_finished(&self, objects: u64) {
         self.objects.store(objects, Relaxed);
-        self.listed.store(true, Relaxed);
-        self.tried.store(true, Relaxed);
-        self.state.store(Watch::Live as u8, Relaxed);
-        self.heard(false);
+        self.was_listed.store(true, Relaxed);
+        self.was_tried.store(true, Relaxed);
+        self.state.store(WatchState::Live as u8, Relaxed);
+        self.bookmark_received();
     }
 
-    /// The watch goes on where it broke.
+    /// The watch continues where it was lost.
     pub fn resumed(&self) {
         self.resumes.fetch_add(1, Relaxed);
-        self.state.store(Watch::Live as u8, Relaxed);
-        self.heard(false);
+        self.state.store(WatchState::Live as u8, Relaxed);
+        self.bookmark_received();
     }
 
-    /// The watch broke, or can't be had.
-    pub fn lost(&self, error: &str) {
-        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error.into();
-        self.state.store(Watch::Lost as u8, Relaxed);
-        self.tried.store(true, Relaxed);
+    /// The watch was lost, or could not be started.
+    pub fn lost(&self, failure: &RequestFailure) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure.clone());
+        self.state.store(WatchState::Lost as u8, Relaxed);
+        self.was_tried.store(true, Relaxed);
     }
 
-    /// Something came from the API server: an event, a bookmark.
-    pub fn heard(&self, is_event: bool) {
-        self.heard_at.store(millis(self.epoch.elapsed()).saturating_add(1), Relaxed);
-        if is_event {
-            self.events.fetch_add(1, Relaxed);
-        }
+    /// The watch brought a change.
+    pub fn event_received(&self) {
+        self.bookmark_received();
+        self.events.fetch_add(1, Relaxed);
     }
 
-    fn state(&self) -> Watch {
+    /// The API server showed that the watch is alive.
+    pub fn bookmark_received(&self) {
+        self.last_activity_ms.store(millis(self.epoch.elapsed()), Relaxed);
+    }
+
+    fn state(&self) -> WatchState {
         let state = self.state.load(Relaxed);
-        let states = [Watch::Listing, Watch::Live, Watch::Lost];
-        states.into_iter().find(|s| *s as u8 == state).unwrap_or(Watch::Never)
+        let states = [WatchState::Listing, WatchState::Live, WatchState::Lost];
+        states.into_iter().find(|s| *s as u8 == state).unwrap_or(WatchState::Never)
     }
 
     fn age_seconds(&self) -> Option<f64> {
-        let at_ms = self.heard_at.load(Relaxed).checked_sub(1)?;
+        let at_ms = self.last_activity_ms.load(Relaxed);
+        (at_ms != NEVER).then_some(())?;
         Some((self.epoch.elapsed().as_secs_f64() - at_ms as f64 / 1000.0).max(0.0))
     }
 }
 
-/// Whether the process is ready, and each watch's part in it.
+/// Whether the process is ready, and the state of each watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// It is, or was once.
+    /// It is ready now, or was ready once.
     pub ready: bool,
-    /// The watches, by cluster and kind.
+    /// By cluster and kind.
     pub watches: Vec<WatchStatus>,
 }
 
-/// One watch, as the probes see it.
+/// One watch, as the probes show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchStatus {
-    /// Where.
     pub cluster: ClusterName,
-    /// Of which kind.
     pub kind: Kind,
-    /// How it is.
-    pub state: Watch,
-    /// It was listed in full at least once.
-    pub listed: bool,
-    /// What it broke with, while it is lost. May hold addresses.
-    pub error: Option<String>,
+    pub state: WatchState,
+    /// At least one list was complete.
+    pub was_listed: bool,
+    /// Why it is lost, while it is. The text may hold addresses.
+    pub failure: Option<RequestFailure>,
 }
 
-/// All watches.
 #[derive(Debug)]
-pub(super) struct Watches {
+pub(super) struct WatchTable {
     epoch: Instant,
     table: RwLock<BTreeMap<(ClusterName, Kind), Arc<WatchMetrics>>>,
     was_ready: AtomicBool,
@@ -133,7 +135,7 @@ pub(super) struct Watches {
 
 type Rows = Vec<((ClusterName, Kind), Arc<WatchMetrics>)>;
 
-impl Watches {
+impl WatchTable {
     pub(super) fn new() -> Self {
         Self { epoch: Instant::now(), table: RwLock::default(), was_ready: AtomicBool::new(false) }
     }
@@ -144,7 +146,7 @@ impl Watches {
         Arc::clone(table.entry((cluster.clone(), kind)).or_insert_with(new))
     }
 
-    pub(super) fn forget(&self, cluster: &ClusterName) {
+    pub(super) fn remove_cluster(&self, cluster: &ClusterName) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.retain(|(name, _), _| name != cluster);
     }
@@ -154,27 +156,27 @@ impl Watches {
         table.iter().map(|(key, watch)| (key.clone(), Arc::clone(watch))).collect()
     }
 
-    /// Every watch was tried, and one cluster at least is listed in full: a broken cluster holds up
-    /// nobody, and a process that sees nothing is of no use.
+    /// Ready once every watch has been tried and at least one cluster is fully listed: a broken
+    /// cluster must not hold up the others, and an instance that sees no cluster is of no use.
     pub(super) fn readiness(&self) -> Readiness {
         let rows = self.rows();
-        let mut whole: BTreeMap<&ClusterName, bool> = BTreeMap::new();
+        let mut fully_listed: BTreeMap<&ClusterName, bool> = BTreeMap::new();
         for ((cluster, _), watch) in &rows {
-            *whole.entry(cluster).or_insert(true) &= watch.listed.load(Relaxed);
+            *fully_listed.entry(cluster).or_insert(true) &= watch.was_listed.load(Relaxed);
         }
-        let tried = rows.iter().all(|(_, watch)| watch.tried.load(Relaxed));
-        if tried && whole.values().any(|listed| *listed) {
+        let all_tried = rows.iter().all(|(_, watch)| watch.was_tried.load(Relaxed));
+        if all_tried && fully_listed.values().any(|listed| *listed) {
             self.was_ready.store(true, Relaxed);
         }
         let status = |((cluster, kind), watch): &((ClusterName, Kind), Arc<WatchMetrics>)| {
             let state = watch.state();
-            let error = || watch.error.lock().unwrap_or_else(PoisonError::into_inner).to_string();
+            let failure = || watch.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
             WatchStatus {
                 cluster: cluster.clone(),
                 kind: *kind,
                 state,
-                listed: watch.listed.load(Relaxed),
-                error: (state == Watch::Lost).then(error),
+                was_listed: watch.was_listed.load(Relaxed),
+                failure: (state == WatchState::Lost).then(failure).flatten(),
             }
         };
         Readiness {
@@ -200,22 +202,23 @@ fn gauges(
     Ok(())
 }
 
-impl Collector for Watches {
+impl Collector for WatchTable {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let rows = self.rows();
         if rows.is_empty() {
             return Ok(());
         }
         let e = &mut encoder;
-        let about = "The watch: 0 never listed, 1 listing, 2 live, 3 lost.";
+        let about = "State of the watch: 0 never listed, 1 listing, 2 live, 3 lost.";
         gauges(e, &rows, ("throughline_watch_state", about), |w| Some(f64::from(w.state() as u8)))?;
-        let about = "Since the API server was last heard, bookmarks included.";
+        let about = "Seconds since the watch last brought anything, bookmarks included.";
         gauges(e, &rows, ("throughline_watch_age_seconds", about), WatchMetrics::age_seconds)?;
         let about = "Objects in the latest complete list.";
         gauges(e, &rows, ("throughline_watch_objects", about), |w| {
-            w.listed.load(Relaxed).then(|| w.objects.load(Relaxed) as f64)
+            w.was_listed.load(Relaxed).then(|| w.objects.load(Relaxed) as f64)
         })?;
-        let about = "How often the watch was taken up again: by a new list, or where it broke.";
+        let about =
+            "How often the watch was restarted: by a new list, or resumed where it was lost.";
         let mut metric =
             e.encode_descriptor("throughline_watch_restarts", about, None, MetricType::Counter)?;
         for ((cluster, kind), watch) in &rows {
@@ -225,7 +228,7 @@ impl Collector for Watches {
                 ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
             }
         }
-        let about = "Changes that the watch brought; lists and bookmarks are none.";
+        let about = "Changes that the watch brought, without lists and bookmarks.";
         let mut metric =
             e.encode_descriptor("throughline_watch_events", about, None, MetricType::Counter)?;
         for ((cluster, kind), watch) in &rows {
@@ -237,14 +240,16 @@ impl Collector for Watches {
     }
 }
 
-type ByMethodAndCode = BTreeMap<(&'static str, u16), AtomicU64>;
+/// `None` counts requests without a response.
+type ByMethodAndCode = BTreeMap<(&'static str, Option<u16>), AtomicU64>;
 
-/// Requests, as client-go counts them; `host` is the cluster's name, never an address.
+/// Requests, labelled as client-go labels them, except that `host` is the cluster's name and never
+/// an address.
 #[derive(Debug, Default)]
-pub(super) struct Requests(RwLock<BTreeMap<ClusterName, ByMethodAndCode>>);
+pub(super) struct RequestCounts(RwLock<BTreeMap<ClusterName, ByMethodAndCode>>);
 
-impl Requests {
-    pub(super) fn count(&self, cluster: &ClusterName, method: &'static str, code: u16) {
+impl RequestCounts {
+    pub(super) fn count(&self, cluster: &ClusterName, method: &'static str, code: Option<u16>) {
         let key = (method, code);
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = table.get(cluster).and_then(|counts| counts.get(&key)) {
@@ -257,12 +262,12 @@ impl Requests {
         counts.entry(key).or_default().fetch_add(1, Relaxed);
     }
 
-    pub(super) fn forget(&self, cluster: &ClusterName) {
+    pub(super) fn remove_cluster(&self, cluster: &ClusterName) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(cluster);
     }
 }
 
-impl Collector for Requests {
+impl Collector for RequestCounts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if table.is_empty() {
@@ -273,7 +278,7 @@ impl Collector for Requests {
             encoder.encode_descriptor("rest_client_requests", about, None, MetricType::Counter)?;
         for (cluster, counts) in &*table {
             for ((method, code), count) in counts {
-                let code = if *code == 0 { "<error>".to_owned() } else { code.to_string() };
+                let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
                 let labels =
                     [("code", code.as_str()), ("method", method), ("host", cluster.as_str())];
                 let count = ConstCounter::new(count.load(Relaxed));

@@ -1,5 +1,5 @@
-//! Orphaned routes, looked for once, and deleted once if a person says so: the machine, the watches
-//! and the rails of a live run, without the rest of it.
+//! Finds orphaned routes, and deletes each once if a person says so. Uses the machine, the watches and
+//! the safeguards of a live run, and nothing else of it.
 
 mod restore;
 
@@ -10,71 +10,55 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::Cluster;
+use crate::client::ClusterClient;
 use crate::config::{Config, EventLogConfig};
-use crate::core::event::{Happened, Outcome};
-use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
-use crate::core::keep::{Candidate, Keep};
-use crate::core::settings::OrphanMode;
-use crate::core::time::UnixMillis;
-use crate::engine::{Engine, Unlisted};
-use crate::gate::Gate;
+use crate::core::contract::event::EventKind;
+use crate::core::contract::settings::{OrphanMode, OrphanSettings};
+use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
+use crate::engine::{Engine, PendingLists};
+use crate::leader::gate::Gate;
 
-pub use restore::{Deleted, restore};
+pub use restore::{DeletedObject, deleted_objects};
 
-/// Beyond the settling time so much is waited for what settles anew.
-const SETTLING_MORE: Duration = Duration::from_secs(5);
+/// How much longer than the settling time to wait for routes whose settling has started again.
+const SETTLE_GRACE: Duration = Duration::from_secs(5);
 
-/// A look at the clusters, kept up to date by their watches.
-pub struct Survey {
+/// Follows the clusters through their watches, and deletes orphans on request.
+pub struct OrphanCleanup {
     engine: Engine,
-    events: mpsc::Receiver<Happened>,
-    unlisted: Unlisted,
-    /// What came of deletes, latest last.
-    fates: Vec<Fate>,
+    events: mpsc::Receiver<EventKind>,
+    pending_lists: PendingLists,
+    /// In the order in which the deletes ended.
+    results: Vec<DeleteResult>,
     _watches: JoinSet<()>,
 }
 
-impl std::fmt::Debug for Survey {
+impl std::fmt::Debug for OrphanCleanup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Survey").finish_non_exhaustive()
+        f.debug_struct("OrphanCleanup").finish_non_exhaustive()
     }
 }
 
-/// What came of a delete.
 #[derive(Clone, Debug, serde::Serialize)]
-pub struct Fate {
+pub struct DeleteResult {
     /// The hub.
     pub cluster: ClusterName,
-    /// The route.
     #[serde(flatten)]
     pub route: ObjectKey,
-    /// The outcome's name: `applied` is deleted.
+    /// The outcome's name in the event log; `applied` means deleted.
     pub outcome: &'static str,
-    /// What came back, where it is none that was hoped for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// The kinds that the evidence stands on.
-fn kinds(roles: &[Role]) -> Vec<Kind> {
-    let (upstream, hub) = (roles.contains(&Role::Upstream), roles.contains(&Role::Downstream));
-    let mut kinds = Vec::new();
-    if upstream {
-        kinds.extend([Kind::Namespace, Kind::Gateway]);
-    }
-    if hub {
-        kinds.push(Kind::HttpRoute);
-    }
-    kinds
-}
-
-impl Survey {
-    /// Begins to list. Nothing is deleted before [`Survey::delete`]; what is decided then is written
-    /// to `log`.
+impl OrphanCleanup {
+    /// Starts the watches. Nothing is deleted before [`OrphanCleanup::delete`]; the deletes and the
+    /// deleted routes are written to `log`.
     ///
     /// # Errors
-    /// The event log can't be had.
+    /// The event log can't be opened.
     pub fn start(config: &Config, log: Option<EventLogConfig>) -> anyhow::Result<Self> {
         let mut settings = config.settings();
         (settings.mirror.enabled, settings.touch.enabled) = (false, false);
@@ -82,110 +66,112 @@ impl Survey {
         let (gate, log) = (Gate::always_open(), log.unwrap_or_default());
         let engine = Engine::new(config, settings, gate, &log, Vec::new())?;
         let (bus, events) = mpsc::channel(config.watch.queue);
-        let kinds = |cluster: &Cluster| kinds(cluster.roles());
-        let watches = engine.watch(config, kinds, &bus);
-        let unlisted = Unlisted::all(&engine.clusters, kinds);
-        Ok(Self { engine, events, unlisted, fates: Vec::new(), _watches: watches })
+        let kinds = |cluster: &ClusterClient| {
+            cluster.roles().iter().flat_map(|role| role.orphan_kinds()).copied().collect::<Vec<_>>()
+        };
+        let watches = engine.start_watches(config, kinds, &bus);
+        let pending_lists = PendingLists::new(&engine.clusters, kinds);
+        Ok(Self { engine, events, pending_lists, results: Vec::new(), _watches: watches })
     }
 
-    /// Waits until every list has come or has failed once.
-    pub async fn listed(&mut self) {
-        while !self.unlisted.is_empty() {
-            self.turn().await;
+    /// Waits until every list is complete or has failed once.
+    pub async fn wait_for_lists(&mut self) {
+        while !self.pending_lists.is_empty() {
+            self.next_event().await;
         }
     }
 
-    /// Waits until nothing is kept for its settling any longer, for about as long as that takes.
-    pub async fn settled(&mut self) {
+    /// Waits until no route is settling any more, for little more than the settling time.
+    pub async fn wait_for_settling(&mut self) {
         let settle = Duration::from_millis(self.engine.machine.settings().orphans.settle_ms);
-        let until = Instant::now() + settle + SETTLING_MORE;
-        let settles = |c: &Candidate| c.kept == Some(Keep::Settling);
-        while self.candidates().iter().any(settles) && timeout_at(until, self.turn()).await.is_ok()
-        {
-        }
+        let until = Instant::now() + settle + SETTLE_GRACE;
+        let is_settling = |c: &OrphanCandidate| c.kept == Some(KeepReason::Settling);
+        while self.candidates().iter().any(is_settling)
+            && timeout_at(until, self.next_event()).await.is_ok()
+        {}
     }
 
-    /// Waits for `other`, and hears meanwhile what happens.
-    pub async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> T {
+    /// Follows the watches while it waits for `other`.
+    pub async fn follow_while<T>(&mut self, other: impl Future<Output = T>) -> T {
         let mut other = std::pin::pin!(other);
         loop {
             tokio::select! {
                 done = &mut other => return done,
-                () = self.turn() => {}
+                () = self.next_event() => {}
             }
         }
     }
 
-    /// What there is at this moment.
-    pub fn candidates(&self) -> Vec<Candidate> {
+    /// The routes that are orphans or may be.
+    pub fn candidates(&self) -> Vec<OrphanCandidate> {
         self.engine.machine.candidates()
     }
 
-    /// The time by which the candidates' times are to be read.
+    /// The settings that decide which routes are orphans.
+    pub fn settings(&self) -> &OrphanSettings {
+        &self.engine.machine.settings().orphans
+    }
+
+    /// The current time, by the clock of the candidates' times.
     pub fn now(&self) -> UnixMillis {
         self.engine.clock.now()
     }
 
-    /// Deletes what is an orphan now, each once, at the pace that the budget allows; `told` hears of
-    /// each. Ends when each had its turn, or is kept for another reason by then.
-    pub async fn delete(&mut self, mut told: impl FnMut(&Fate)) -> Vec<Fate> {
-        let may_go = |c: &Candidate| matches!(c.kept, None | Some(Keep::Budget));
-        let key = |c: Candidate| (c.cluster, c.route);
-        let mut open: BTreeSet<_> = self.candidates().into_iter().filter(may_go).map(key).collect();
-        self.engine.take(Happened::LeadershipAcquired);
-        let mut seen = 0;
+    fn orphans(&self) -> BTreeSet<(ClusterName, ObjectKey)> {
+        let orphans = self.candidates().into_iter().filter(OrphanCandidate::is_orphan);
+        orphans.map(|orphan| (orphan.cluster, orphan.route)).collect()
+    }
+
+    /// Deletes the routes that are orphans now, each once, at the pace that the budget allows; calls
+    /// `on_result` for each. Ends when each route was tried or is no longer an orphan.
+    pub async fn delete(&mut self, mut on_result: impl FnMut(&DeleteResult)) -> Vec<DeleteResult> {
+        let mut remaining = self.orphans();
+        self.engine.handle_event(EventKind::LeadershipAcquired);
+        let mut reported = 0;
         loop {
-            for fate in &self.fates[seen..] {
-                told(fate);
-                open.remove(&(fate.cluster.clone(), fate.route.clone()));
+            for result in &self.results[reported..] {
+                on_result(result);
+                remaining.remove(&(result.cluster.clone(), result.route.clone()));
             }
-            seen = self.fates.len();
-            let (waiting, under_way) = self.engine.executor.load();
-            if waiting + under_way == 0 {
-                let now: BTreeSet<_> =
-                    self.candidates().into_iter().filter(may_go).map(key).collect();
-                open.retain(|route| now.contains(route));
+            reported = self.results.len();
+            let executor = &self.engine.executor;
+            if executor.queued() + executor.in_flight() == 0 {
+                let now = self.orphans();
+                remaining.retain(|route| now.contains(route));
             }
-            if open.is_empty() {
+            if remaining.is_empty() {
                 break;
             }
-            self.turn().await;
+            self.next_event().await;
         }
-        self.engine.take(Happened::LeadershipLost);
-        std::mem::take(&mut self.fates)
+        self.engine.handle_event(EventKind::LeadershipLost);
+        std::mem::take(&mut self.results)
     }
 
-    /// Ends the event log.
+    /// Closes the event log.
     pub async fn finish(self) {
-        self.engine.end(Duration::from_secs(10)).await;
+        self.engine.finish_log(Duration::from_secs(10)).await;
     }
 
-    /// Takes the next thing that happens.
-    async fn turn(&mut self) {
-        let due = self.engine.due();
+    async fn next_event(&mut self) {
+        let deadline = self.engine.deadline();
         tokio::select! {
-            Some(what) = self.events.recv() => {
-                self.unlisted.hear(&what);
-                self.engine.take(what);
+            Some(kind) = self.events.recv() => {
+                self.pending_lists.observe(&kind);
+                self.engine.handle_event(kind);
             }
-            finished = self.engine.executor.finished() => {
+            finished = self.engine.executor.next_finished() => {
                 let action = &finished.decision.action;
-                let error = match &finished.outcome {
-                    Outcome::Refused { error }
-                    | Outcome::Conflict { error }
-                    | Outcome::Unanswered { error, .. }
-                    | Outcome::Failed { error, .. } => Some(error.clone()),
-                    _ => None,
-                };
-                self.fates.push(Fate {
+                let error = finished.outcome.error().map(ToString::to_string);
+                self.results.push(DeleteResult {
                     cluster: action.cluster.clone(),
                     route: action.object.clone(),
                     outcome: finished.outcome.name(),
                     error,
                 });
-                self.engine.finished(finished);
+                self.engine.handle_finished(finished);
             }
-            () = due => self.engine.take(Happened::TimedOut),
+            () = deadline => self.engine.handle_event(EventKind::TimedOut),
         }
     }
 }

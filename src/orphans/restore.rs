@@ -1,12 +1,12 @@
-//! What an event log says was deleted, as manifests that bring it back.
+//! Reads the deleted objects from an event log, as manifests that create them again.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
 use serde_json::{Map, Value};
 
-use crate::core::event::{Event, Happened, Outcome};
-use crate::event_log::{Line, LogError, Reader};
+use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::event_log::{LogEntry, LogError, LogReader};
 
 /// Members of `metadata` that the API server sets itself.
 const SET_BY_SERVERS: [&str; 8] = [
@@ -20,26 +20,28 @@ const SET_BY_SERVERS: [&str; 8] = [
     "selfLink",
 ];
 
-/// An object that was deleted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Deleted {
-    /// The object, without what API servers set: `kubectl create -f` takes it.
+pub struct DeletedObject {
+    /// The object without the fields that API servers set, as `kubectl create -f` accepts it.
     pub manifest: Value,
-    /// The delete was answered; if not, it may not have been carried out.
-    pub answered: bool,
+    /// Whether the API server confirmed the delete. If not, the object may still exist.
+    pub confirmed: bool,
 }
 
-/// Every object that the log says was deleted, as it last was, by namespace and name.
+/// Every object whose delete the log records, as it was last, by namespace and name.
 ///
 /// # Errors
 /// The log can't be read.
-pub fn restore<R: BufRead>(reader: &mut Reader<R>) -> Result<Vec<Deleted>, LogError> {
+pub fn deleted_objects<R: BufRead>(
+    reader: &mut LogReader<R>,
+) -> Result<Vec<DeletedObject>, LogError> {
     let mut found = BTreeMap::new();
     while let Some(line) = reader.next_line()? {
-        let Line::Event(Event { what: Happened::ActionFinished { outcome, .. }, .. }) = line else {
+        let LogEntry::Event(Event { kind: EventKind::ActionFinished { outcome, .. }, .. }) = line
+        else {
             continue;
         };
-        let (text, answered) = match outcome {
+        let (text, confirmed) = match outcome {
             Outcome::Applied { deleted: Some(text), .. } => (text, true),
             Outcome::Unanswered { deleted: Some(text), .. } => (text, false),
             _ => continue,
@@ -48,7 +50,7 @@ pub fn restore<R: BufRead>(reader: &mut Reader<R>) -> Result<Vec<Deleted>, LogEr
         let manifest = manifest(object);
         let name = |member: &str| manifest["metadata"][member].as_str().map(str::to_owned);
         let key = (name("namespace"), name("name"));
-        found.insert(key, Deleted { manifest, answered });
+        found.insert(key, DeletedObject { manifest, confirmed });
     }
     Ok(found.into_values().collect())
 }

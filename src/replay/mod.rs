@@ -1,12 +1,11 @@
-//! A recorded log, driven through the machine.
+//! Replays a recorded log through the machine.
 //!
-//! Two ways: *verify* feeds the recorded lines alone and compares the machine's actions with the
-//! recorded ones; *what-if* carries the machine's actions out in a [`World`](crate::world::World)
-//! on top of the recorded changes, and goes on after the last line until nothing is due.
+//! There are two modes. *Verify* feeds only the recorded events and compares the machine's actions
+//! with the recorded ones. *What-if* carries the machine's actions out in
+//! [`SimClusters`](crate::sim::SimClusters), on top of the recorded changes, and continues after the
+//! last line until nothing is due.
 
 pub(crate) mod audit;
-mod bookmarks;
-mod land;
 pub(crate) mod overlay;
 mod threads;
 mod verify;
@@ -16,104 +15,94 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Sender, sync_channel};
 
-use crate::core::action::{Decision, Note, Noted, Stall};
-use crate::core::event::{Event, Happened, Outcome};
-use crate::core::ids::{ActionId, ClusterName, ObjectKey};
-use crate::core::settings::Settings;
-use crate::core::time::UnixMillis;
-use crate::event_log::{ClusterSpec, Header, Line, LogError, Reader, Writer};
+use crate::core::contract::action::Decision;
+use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{ActionId, ClusterName, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::event_log::{ClusterSpec, Header, LogEntry, LogError, LogReader, LogWriter};
 use crate::outage::Outage;
-use threads::{BATCH, BATCHES, Observed, OutageThread, Timeline, read_batches};
+use threads::{BATCH_LEN, BATCHES_MAX, EventBatch, OutageThread, Timeline, read_batches};
 
-/// How a log is replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Actions are carried out in memory on top of the recorded changes.
+pub enum ReplayMode {
+    /// Carry actions out in memory, on top of the recorded changes.
     WhatIf,
-    /// The recorded lines alone; the actions must equal the recorded ones.
+    /// Feed only the recorded events; the actions must equal the recorded ones.
     Verify,
-    /// No replay: a real run acted on clusters in memory, into which the log was played.
+    /// Not a replay but a demo: a real run on in-memory clusters that play the log.
     #[value(skip)]
     Live,
 }
 
-/// An action and its fate.
+/// An action with its outcome.
 #[derive(Clone, Debug)]
-pub struct Done {
-    /// What was decided, when, and why.
+pub struct ActionRecord {
     pub decision: Decision,
-    /// When its outcome came, and which.
+    /// The outcome and when it came; `None` if it never did.
     pub finished: Option<(UnixMillis, Outcome)>,
 }
 
-/// Whether all ended well.
 #[derive(Clone, Debug, Default)]
-pub struct Verdict {
-    /// What-if: everything is as it should be at the end, and nothing is under way.
+pub struct ReplayVerdict {
+    /// What-if: at the end every object is right and no action is in flight.
     /// Verify: every action equals the recorded one. Live: as what-if, and its own log verifies.
     pub good: bool,
-    /// What is not, in words; empty when `good`.
+    /// One sentence each; empty if `good`.
     pub problems: Vec<String>,
 }
 
-/// Everything there is to tell of one replay.
+/// The result of a replay, for the reports.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The file's name as it was given.
+    /// The file's name as the user gave it.
     pub file: String,
-    /// How it was replayed.
-    pub mode: Mode,
-    /// The clusters of the log.
+    pub mode: ReplayMode,
     pub clusters: Vec<ClusterSpec>,
-    /// The settings that were decided by.
     pub settings: Settings,
-    /// Lines that were events.
+    /// How many lines are events.
     pub events: u64,
-    /// The time of the first line; live, the recording's, as is the next.
+    /// The times of the first and the last line. Live, both are the recording's.
     pub first_at: UnixMillis,
-    /// The time of the last line.
     pub last_at: UnixMillis,
-    /// When virtual time ended; live, when the run did, by the run's own clock.
+    /// When virtual time ended. Live, when the run ended, by its own clock.
     pub ended_at: UnixMillis,
-    /// Every action, in order.
-    pub actions: Vec<Done>,
-    /// Everything that was told, in order.
+    /// In the order decided.
+    pub actions: Vec<ActionRecord>,
+    /// In the order noted.
     pub notes: Vec<Note>,
     /// The reader's warnings.
     pub warnings: Vec<String>,
-    /// Which upstream connectors are which replicas, for every replica seen.
-    pub ways: Vec<Way>,
-    /// When users saw the wrong thing, as recorded.
+    /// One for each hub or edge Connector with upstream labels.
+    pub connectors: Vec<ConnectorNames>,
+    /// What users saw in the recording.
     pub recorded: Vec<Outage>,
-    /// When they would have with throughline, or did in a live run; none in a verify.
+    /// What users would have seen with throughline, or did see in a live run. Empty in a verify.
     pub replayed: Vec<Outage>,
-    /// What the API servers were asked; live only.
-    pub requests: Vec<Requests>,
-    /// Whether all ended well.
-    pub verdict: Verdict,
+    /// Requests to the API servers; live only.
+    pub requests: Vec<RequestCounts>,
+    pub verdict: ReplayVerdict,
 }
 
-/// How often a cluster's API server was asked for something.
+/// How often one kind of request was sent to a cluster's API server.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Requests {
-    /// The cluster.
+pub struct RequestCounts {
     pub cluster: ClusterName,
-    /// As RBAC has it: `list`, `watch`, `patch` …
+    /// As in RBAC rules: `list`, `watch`, `patch` …
     pub verb: &'static str,
-    /// The resource's name in paths, e.g. `connectors`.
+    /// As in paths: `connectors`, `httproutes` …
     pub resource: &'static str,
-    /// Whether such a request changes anything.
+    /// Whether such a request changes objects.
     pub writes: bool,
-    /// How often.
     pub count: u64,
 }
 
 impl Replay {
-    /// Nothing happened yet.
     pub(crate) fn new(
         file: &str,
-        mode: Mode,
+        mode: ReplayMode,
         clusters: Vec<ClusterSpec>,
         settings: Settings,
     ) -> Self {
@@ -129,85 +118,84 @@ impl Replay {
             actions: Vec::new(),
             notes: Vec::new(),
             warnings: Vec::new(),
-            ways: Vec::new(),
+            connectors: Vec::new(),
             recorded: Vec::new(),
             replayed: Vec::new(),
             requests: Vec::new(),
-            verdict: Verdict::default(),
+            verdict: ReplayVerdict::default(),
         }
     }
 
-    /// Writes that an API server took and that changed nothing there, or that it refused; live
-    /// only.
+    /// Writes that an API server refused or that changed nothing; live only.
     pub fn needless_writes(&self) -> u64 {
         let sent: u64 = self.requests.iter().filter(|r| r.writes).map(|r| r.count).sum();
-        let applied = |done: &&Done| matches!(done.finished, Some((_, Outcome::Applied { .. })));
+        let applied =
+            |record: &&ActionRecord| matches!(record.finished, Some((_, Outcome::Applied { .. })));
         let changed = self.actions.iter().filter(applied).count();
         sent.saturating_sub(u64::try_from(changed).unwrap_or(u64::MAX))
     }
 }
 
-/// One connector: what it is called upstream, and at hub and edges.
+/// The names of one connector in the three tiers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Way {
-    /// The upstream cluster and connector, as the replica's labels say; `None` where no replica
-    /// with labels was seen (an edge alone).
+pub struct ConnectorNames {
+    /// The upstream cluster and Connector, from the labels of the hub or edge Connector; `None` if
+    /// it has none (a log of an edge alone).
     pub upstream: Option<(String, ObjectKey)>,
-    /// Its name at hub and edges.
-    pub replica: ObjectKey,
+    /// Its name at the hub, which is also its name at the edges.
+    pub hub: ObjectKey,
 }
 
-/// How to replay.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// `None`: verify when the log holds outcomes, else what-if. Telling that apart costs memory
-    /// for lines read ahead; for a file, [`holds_outcomes`](crate::event_log::holds_outcomes) tells
+pub struct ReplayOptions {
+    /// `None`: verify if the log holds outcomes, otherwise what-if. To find out, the reader keeps
+    /// lines in memory; for a file, [`holds_outcomes`](crate::event_log::holds_outcomes) answers
     /// without.
-    pub mode: Option<Mode>,
-    /// After the last line, virtual time goes on for at most this long.
+    pub mode: Option<ReplayMode>,
+    /// Virtual time continues for at most this long after the last line.
     pub run_on_ms: u64,
     /// From a hub's change to the edge's, in what-if.
     pub carrier_delay_ms: u64,
-    /// From a decision to its landing, in what-if.
+    /// From a decision to its write, in what-if.
     pub write_ms: u64,
 }
 
-impl Default for Options {
+impl Default for ReplayOptions {
     fn default() -> Self {
         Self { mode: None, run_on_ms: 900_000, carrier_delay_ms: 50, write_ms: 10 }
     }
 }
 
-/// Replays a log. `settings` change what the header says (or the defaults); `progress` hears of
-/// every line; everything that enters and leaves the machine is written to `log`.
+/// Replays a log. `settings` edits the settings from the header, or the defaults; `progress` is
+/// called after every line; every event and action of the replay is written to `log`.
 ///
 /// # Errors
 /// The log can't be read, or the new one can't be written.
 pub fn replay<R: BufRead + Send, W: Write>(
-    reader: &mut Reader<R>,
+    reader: &mut LogReader<R>,
     file: &str,
     settings: impl FnOnce(&mut Settings) -> anyhow::Result<()>,
-    options: &Options,
+    options: &ReplayOptions,
     log: Option<W>,
-    mut progress: impl FnMut(&Reader<R>) + Send,
+    mut progress: impl FnMut(&LogReader<R>) + Send,
 ) -> anyhow::Result<Replay> {
     let mut header = reader.header().clone();
-    let foreign = header.settings.is_none();
-    let mut changed = header.settings.take().unwrap_or_default();
-    settings(&mut changed)?;
+    let is_foreign = header.settings.is_none();
+    let mut edited = header.settings.take().unwrap_or_default();
+    settings(&mut edited)?;
     let mut ahead = Vec::new();
     let mode = match options.mode {
         Some(mode) => mode,
-        None => detect(reader, &mut ahead)?,
+        None => detect_mode(reader, &mut ahead)?,
     };
-    let mut story = Story::new(file, mode, header.clusters.clone(), changed.clone());
-    let header = Header { settings: Some(changed), recorded: false, ..header };
-    let log = log.map(|sink| Writer::new(sink, &header)).transpose()?;
-    let reading = &mut *reader;
-    // Reading is about half of the work, and looking for outages a quarter: each is a thread.
-    let done = std::thread::scope(|scope| {
-        let (batches, lines) = sync_channel(BATCHES);
-        scope.spawn(move || read_batches(reading, ahead, &batches, &mut progress));
+    let mut builder = ReplayBuilder::new(file, mode, header.clusters.clone(), edited.clone());
+    let header = Header { settings: Some(edited), recorded: false, ..header };
+    let log = log.map(|sink| LogWriter::new(sink, &header)).transpose()?;
+    let log_reader = &mut *reader;
+    // Reading is about half of the work, and the search for outages a quarter. Each gets a thread.
+    let outages = std::thread::scope(|scope| {
+        let (batches, lines) = sync_channel(BATCHES_MAX);
+        scope.spawn(move || read_batches(log_reader, ahead, &batches, &mut progress));
         let mut batch = Vec::new().into_iter();
         let next = || loop {
             if let Some(line) = batch.next() {
@@ -219,67 +207,76 @@ pub fn replay<R: BufRead + Send, W: Write>(
                 Err(_) => return Ok(None),
             }
         };
-        let outages = OutageThread::new(scope, &story);
-        story.outages = Some(outages.send);
-        let done = match mode {
-            Mode::WhatIf | Mode::Live => what_if::run(&mut story, options, foreign, next, log),
-            Mode::Verify => verify::run(&mut story, next, log),
+        let search = OutageThread::new(scope, &builder);
+        builder.outage_search = Some(search.events);
+        let result = match mode {
+            ReplayMode::WhatIf | ReplayMode::Live => {
+                what_if::run(&mut builder, options, is_foreign, next, log)
+            }
+            ReplayMode::Verify => verify::run(&mut builder, next, log),
         };
-        drop(story.outages.take());
-        let found = outages.thread.join();
-        // The reader must not wait for somebody who has stopped listening.
+        drop(builder.outage_search.take());
+        let outages = search.thread.join();
+        // After an error the reader would wait for room in this channel.
         drop(lines);
-        done.map(|()| found)
+        result.map(|()| outages)
     })?;
-    let Ok((ways, recorded, replayed)) = done else {
-        anyhow::bail!("the search for outages broke off")
+    let Ok(outages) = outages else {
+        anyhow::bail!("the search for outages stopped unexpectedly; please report this as a bug")
     };
-    story.replay.ways = ways;
-    story.replay.recorded = recorded;
-    story.replay.replayed = if mode != Mode::Verify { replayed } else { Vec::new() };
-    if mode == Mode::Verify {
-        // First, because the differences that follow may come of them.
+    builder.replay.connectors = outages.connectors;
+    builder.replay.recorded = outages.recorded;
+    if mode != ReplayMode::Verify {
+        builder.replay.replayed = outages.replayed;
+    } else {
+        // First, because gaps may explain the differences that follow.
         let gaps =
             reader.gaps().into_iter().map(|gap| format!("{}:{}: {}", gap.file, gap.line, gap.text));
-        story.replay.verdict.problems.splice(0..0, gaps);
+        builder.replay.verdict.problems.splice(0..0, gaps);
     }
-    let mut replay = story.finish();
+    let mut replay = builder.finish();
     replay.warnings = reader.warnings().iter().map(ToString::to_string).collect();
     Ok(replay)
 }
 
-/// Whether the log holds outcomes, where it can't be searched beforehand: reads at most
-/// [`DETECT_LINES_MAX`] lines ahead.
-fn detect<R: BufRead>(reader: &mut Reader<R>, ahead: &mut Vec<Line>) -> Result<Mode, LogError> {
+/// Verify if one of the next [`DETECT_LINES_MAX`] lines holds an outcome, otherwise what-if. The
+/// lines read end up in `ahead`.
+fn detect_mode<R: BufRead>(
+    reader: &mut LogReader<R>,
+    ahead: &mut Vec<LogEntry>,
+) -> Result<ReplayMode, LogError> {
     while ahead.len() < DETECT_LINES_MAX {
         let Some(line) = reader.next_line()? else { break };
-        let outcome =
-            matches!(&line, Line::Event(e) if matches!(e.what, Happened::ActionFinished { .. }));
+        let is_outcome = matches!(
+            &line,
+            LogEntry::Event(event) if matches!(event.kind, EventKind::ActionFinished { .. })
+        );
         ahead.push(line);
-        if outcome {
-            return Ok(Mode::Verify);
+        if is_outcome {
+            return Ok(ReplayMode::Verify);
         }
     }
-    Ok(Mode::WhatIf)
+    Ok(ReplayMode::WhatIf)
 }
 
-/// How many lines of standard input are kept in memory to tell whether throughline was acting.
+/// Bounds the memory for lines of standard input that are read ahead.
 const DETECT_LINES_MAX: usize = 200_000;
 
-/// A replay in the making.
-struct Story {
+struct ReplayBuilder {
     replay: Replay,
-    done: BTreeMap<ActionId, usize>,
-    outages: Option<Sender<Observed>>,
-    observed: [Vec<Event>; 2],
+    /// Each action's index in `replay.actions`.
+    action_indexes: BTreeMap<ActionId, usize>,
+    outage_search: Option<Sender<EventBatch>>,
+    /// Events not yet sent to the search for outages, by timeline.
+    unsent: [Vec<Event>; 2],
 }
 
-impl Story {
-    fn new(file: &str, mode: Mode, clusters: Vec<ClusterSpec>, settings: Settings) -> Self {
+impl ReplayBuilder {
+    fn new(file: &str, mode: ReplayMode, clusters: Vec<ClusterSpec>, settings: Settings) -> Self {
         Self {
-            done: BTreeMap::new(),
-            outages: None,
-            observed: Default::default(),
+            action_indexes: BTreeMap::new(),
+            outage_search: None,
+            unsent: Default::default(),
             replay: Replay::new(file, mode, clusters, settings),
         }
     }
@@ -291,76 +288,71 @@ impl Story {
 
     fn end(&mut self, at: UnixMillis) {
         self.replay.ended_at = at;
-        self.hand_over(Timeline::Recorded);
-        self.hand_over(Timeline::Replayed);
+        self.send_batch(Timeline::Recorded);
+        self.send_batch(Timeline::Replayed);
     }
 
-    /// Shows an event to the search for outages.
-    fn observe(&mut self, timeline: Timeline, event: &Event) {
-        let matters = matches!(
-            event.what,
-            Happened::Listed { .. }
-                | Happened::Applied { .. }
-                | Happened::Deleted { .. }
-                | Happened::ListFinished { .. }
+    fn send_to_outage_search(&mut self, timeline: Timeline, event: &Event) {
+        let is_relevant = matches!(
+            event.kind,
+            EventKind::Listed { .. }
+                | EventKind::Applied { .. }
+                | EventKind::Deleted { .. }
+                | EventKind::ListFinished { .. }
         );
-        if matters {
-            let observed = &mut self.observed[timeline as usize];
-            observed.push(event.clone());
-            if observed.len() >= BATCH {
-                self.hand_over(timeline);
+        if is_relevant {
+            let unsent = &mut self.unsent[timeline as usize];
+            unsent.push(event.clone());
+            if unsent.len() >= BATCH_LEN {
+                self.send_batch(timeline);
             }
         }
     }
 
-    fn hand_over(&mut self, timeline: Timeline) {
-        let events = std::mem::take(&mut self.observed[timeline as usize]);
-        if let Some(outages) = &self.outages {
-            // Its end is noticed when it is joined.
-            let _ = outages.send((timeline, events));
+    fn send_batch(&mut self, timeline: Timeline) {
+        let events = std::mem::take(&mut self.unsent[timeline as usize]);
+        if let Some(search) = &self.outage_search {
+            // If the thread has died, joining it will tell.
+            let _ = search.send((timeline, events));
         }
     }
 
-    /// A line of the log.
-    fn recorded(&mut self, event: &Event) {
+    /// Adds an event of the log.
+    fn add_recorded(&mut self, event: &Event) {
         self.replay.events += 1;
-        self.observe(Timeline::Recorded, event);
+        self.send_to_outage_search(Timeline::Recorded, event);
     }
 
-    /// What the machine was told.
-    fn replayed(&mut self, event: &Event) {
-        if self.replay.mode != Mode::Verify {
-            self.observe(Timeline::Replayed, event);
+    /// Adds an event that was fed to the machine.
+    fn add_replayed(&mut self, event: &Event) {
+        if self.replay.mode != ReplayMode::Verify {
+            self.send_to_outage_search(Timeline::Replayed, event);
         }
-        if let Happened::ActionFinished { id, outcome } = &event.what
-            && let Some(done) = self.done.get(id).and_then(|&i| self.replay.actions.get_mut(i))
+        if let EventKind::ActionFinished { id, outcome } = &event.kind
+            && let Some(&index) = self.action_indexes.get(id)
+            && let Some(record) = self.replay.actions.get_mut(index)
         {
-            done.finished = Some((event.at, outcome.clone()));
+            record.finished = Some((event.at, outcome.clone()));
         }
     }
 
-    /// What it decided.
-    fn acted(&mut self, decision: Decision) {
-        self.done.insert(decision.action.id, self.replay.actions.len());
-        self.replay.actions.push(Done { decision, finished: None });
+    fn add_decision(&mut self, decision: Decision) {
+        self.action_indexes.insert(decision.action.id, self.replay.actions.len());
+        self.replay.actions.push(ActionRecord { decision, finished: None });
     }
 
-    /// Objects that some action was about.
-    fn written(&self) -> audit::Touched {
-        self.replay
-            .actions
-            .iter()
-            .map(|d| (d.decision.action.cluster.clone(), d.decision.action.object.clone()))
-            .collect()
+    fn written(&self) -> audit::WrittenObjects {
+        let actions = self.replay.actions.iter().map(|record| &record.decision.action);
+        actions.map(|action| (action.cluster.clone(), action.object.clone())).collect()
     }
 
-    fn problems(&mut self, problems: Vec<String>) {
+    fn add_problems(&mut self, problems: Vec<String>) {
         self.replay.verdict.problems.extend(problems);
     }
 
     fn finish(self) -> Replay {
         let mut replay = self.replay;
-        if replay.mode != Mode::Verify {
+        if replay.mode != ReplayMode::Verify {
             replay.verdict.problems.extend(stall_problems(&replay.notes));
         }
         replay.verdict.good = replay.verdict.problems.is_empty();
@@ -368,25 +360,35 @@ impl Story {
     }
 }
 
-/// The stalls that did not end, in words.
+/// One sentence for each stall that did not end.
 pub(crate) fn stall_problems(notes: &[Note]) -> Vec<String> {
-    let words = |s: Stall| format!("{}: {} has not come: {}", s.connector, hop_name(&s), s.reason);
-    open_stalls(notes).into_iter().map(words).collect()
+    let problem = |stall: Stall| {
+        let (connector, missing) = (&stall.connector, missing_step(&stall));
+        format!("{connector} is {missing}: {}", stall.reason)
+    };
+    open_stalls(notes).into_iter().map(problem).collect()
 }
 
-fn hop_name(stall: &Stall) -> String {
-    format!("the hop `{}` at {}", format!("{:?}", stall.hop).to_lowercase(), stall.cluster)
+/// The step that a stalled connector has not made, e.g. `not mirrored to the hub (hub-1)`.
+pub(crate) fn missing_step(stall: &Stall) -> String {
+    let cluster = &stall.cluster;
+    match stall.hop {
+        Hop::Upstream => format!("not seen upstream ({cluster})"),
+        Hop::Mirrored => format!("not mirrored to the hub ({cluster})"),
+        Hop::Arrived => format!("not carried to the edge ({cluster})"),
+        Hop::Touched => format!("not announced by every gateway at {cluster}"),
+    }
 }
 
-/// The stalls that did not end.
-pub fn open_stalls(notes: &[Note]) -> Vec<Stall> {
+/// The stalls that did not end, by cluster, connector and hop.
+fn open_stalls(notes: &[Note]) -> Vec<Stall> {
     let mut open = BTreeMap::new();
     for note in notes {
-        match &note.what {
-            Noted::Stalled(s) => {
+        match &note.kind {
+            NoteKind::Stalled(s) => {
                 open.insert((s.cluster.clone(), s.connector.clone(), s.hop), s.clone());
             }
-            Noted::StallEnded(s) => {
+            NoteKind::StallEnded(s) => {
                 open.remove(&(s.cluster.clone(), s.connector.clone(), s.hop));
             }
             _ => {}

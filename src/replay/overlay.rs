@@ -1,26 +1,28 @@
-//! A recording's changes, laid over a world that has moved on by our own writes: for a what-if, and
-//! for a live run on clusters in memory.
+//! Applies a recording's changes to clusters in memory that throughline also writes to: for a
+//! what-if, and for a demo's live run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::core::event::{Event, Happened};
-use crate::core::ids::{ClusterName, Key, Kind, Map, Role};
-use crate::core::objects::{Body, Object};
+use crate::core::contract::event::{Event, EventKind};
+use crate::core::data::ids::{ClusterName, Kind, Role};
+use crate::core::data::interner::Key;
+use crate::core::data::map::Map;
+use crate::core::data::objects::{Body, Object};
 use crate::event_log::ClusterSpec;
-use crate::world::{Tell, World};
+use crate::sim::{SimClusters, WatchNotice};
 
-/// The recorded timeline, laid over a world that has moved on by our own writes.
+/// Merges the recorded timeline into clusters whose state differs by throughline's own writes.
 pub(crate) struct Overlay {
-    /// Hub and edge are one cluster: there is no carrier between them.
+    /// Every edge is also a hub, so there is no carrier between them.
     hub_is_edge: bool,
-    /// Objects as recorded, to see what a recorded change changed.
+    /// The latest recorded version of each object, from which the next recorded change is derived.
     recorded: Map<(Kind, Key), BTreeMap<ClusterName, Arc<Object>>>,
-    /// Fingerprints of the values that recorded hubs ever had in an annotation: what an edge gets
-    /// of these was brought by the recorded carrier, whose place the world's takes.
+    /// Fingerprints of every annotation value that a recorded hub ever had. If a recorded edge gets
+    /// one of them, the recorded carrier brought it; here the simulated carrier does that.
     hub_values: Map<Key, Vec<u64>>,
     listing: BTreeMap<(ClusterName, Kind), HashSet<Key>>,
-    /// How many watches of a cluster are lost.
+    /// The kinds whose watch is lost.
     lost: BTreeMap<ClusterName, BTreeSet<Kind>>,
     roles: HashMap<ClusterName, Vec<Role>>,
 }
@@ -31,12 +33,11 @@ fn fingerprint(key: &str, value: Option<&str>) -> u64 {
 }
 
 impl Overlay {
-    /// For a world of these clusters.
     pub(crate) fn new(clusters: &[ClusterSpec]) -> Self {
         let roles: HashMap<_, _> =
             clusters.iter().map(|c| (c.name.clone(), c.roles.clone())).collect();
         let three_tiers =
-            roles.values().any(|r| r.contains(&Role::Edge) && !r.contains(&Role::Downstream));
+            roles.values().any(|r| r.contains(&Role::Edge) && !r.contains(&Role::Hub));
         Self {
             hub_is_edge: !three_tiers,
             recorded: Map::default(),
@@ -51,71 +52,71 @@ impl Overlay {
         self.roles.get(cluster).is_some_and(|r| r.contains(&role))
     }
 
-    /// Lays one recorded event over the world; what the watches show of it comes out of the world.
-    /// What is left is no change of objects, and is given back.
-    pub(crate) fn lay(&mut self, world: &mut World, event: Event) -> Option<Event> {
-        world.advance(event.at);
-        match event.what {
-            Happened::Listed { cluster, object } => {
-                let key = world.key_of(&object);
+    /// Applies one recorded event. The clusters' watches then show it if it changes an object;
+    /// other events are returned for the machine.
+    pub(crate) fn apply(&mut self, clusters: &mut SimClusters, event: Event) -> Option<Event> {
+        clusters.advance(event.at);
+        match event.kind {
+            EventKind::Listed { cluster, object } => {
+                let key = clusters.key_of(&object);
                 if let Some(list) = self.listing.get_mut(&(cluster.clone(), object.kind())) {
                     list.insert(key);
                 }
-                self.lay_object(world, cluster, object, Tell::Listed);
+                self.apply_object(clusters, cluster, object, WatchNotice::Listed);
                 None
             }
-            Happened::Applied { cluster, object } => {
-                self.lay_object(world, cluster, object, Tell::Applied);
+            EventKind::Applied { cluster, object } => {
+                self.apply_object(clusters, cluster, object, WatchNotice::Applied);
                 None
             }
-            Happened::Deleted { cluster, object } => {
-                let place = (object.kind(), world.key_of(&object));
-                world.remove(&cluster, place.0, &object.meta.key());
+            EventKind::Deleted { cluster, object } => {
+                let place = (object.kind(), clusters.key_of(&object));
+                clusters.remove(&cluster, place.0, &object.meta.key());
                 self.forget(&cluster, place);
                 None
             }
-            Happened::ListStarted { ref cluster, kind } => {
+            EventKind::ListStarted { ref cluster, kind } => {
                 self.listing.insert((cluster.clone(), kind), HashSet::new());
                 Some(event)
             }
-            Happened::ListFinished { ref cluster, kind } => {
+            EventKind::ListFinished { ref cluster, kind } => {
                 let listed = self.listing.remove(&(cluster.clone(), kind)).unwrap_or_default();
-                let all: Vec<_> = world.objects(cluster, kind).cloned().collect();
+                let all: Vec<_> = clusters.objects(cluster, kind).cloned().collect();
                 for object in all {
-                    let key = world.key_of(&object);
+                    let key = clusters.key_of(&object);
                     if !listed.contains(&key) {
-                        world.remove(cluster, kind, &object.meta.key());
+                        clusters.remove(cluster, kind, &object.meta.key());
                         self.forget(cluster, (kind, key));
                     }
                 }
-                self.is_back(world, cluster, kind);
+                self.watch_is_back(clusters, cluster, kind);
                 Some(event)
             }
-            Happened::WatchResumed { ref cluster, kind } => {
-                self.is_back(world, cluster, kind);
+            EventKind::WatchResumed { ref cluster, kind } => {
+                self.watch_is_back(clusters, cluster, kind);
                 Some(event)
             }
-            Happened::WatchLost { ref cluster, kind, .. } => {
-                // In a recording a lost watch is all there is to see of an outage.
+            EventKind::WatchLost { ref cluster, kind, .. } => {
+                // A lost watch is the only trace that an outage leaves in a recording.
                 self.lost.entry(cluster.clone()).or_default().insert(kind);
-                world.set_reachable(cluster, false);
+                clusters.set_reachable(cluster, false);
                 Some(event)
             }
-            Happened::ActionFinished { .. } | Happened::TimedOut => None,
+            EventKind::ActionFinished { .. } | EventKind::TimedOut => None,
             _ => Some(event),
         }
     }
 
-    /// Whether a watch of the cluster is lost now.
+    /// Whether any watch of the cluster is lost.
     pub(crate) fn is_lost(&self, cluster: &ClusterName) -> bool {
         self.lost.get(cluster).is_some_and(|kinds| !kinds.is_empty())
     }
 
-    fn is_back(&mut self, world: &mut World, cluster: &ClusterName, kind: Kind) {
+    fn watch_is_back(&mut self, clusters: &mut SimClusters, cluster: &ClusterName, kind: Kind) {
         if let Some(lost) = self.lost.get_mut(cluster) {
             lost.remove(&kind);
-            let back = lost.is_empty();
-            world.set_reachable(cluster, back);
+            let is_reachable = lost.is_empty();
+            clusters.set_reachable(cluster, is_reachable);
         }
     }
 
@@ -125,45 +126,50 @@ impl Overlay {
         }
     }
 
-    fn lay_object(
+    fn apply_object(
         &mut self,
-        world: &mut World,
+        clusters: &mut SimClusters,
         cluster: ClusterName,
         object: Arc<Object>,
-        tell: Tell,
+        notice: WatchNotice,
     ) {
         let kind = object.kind();
-        let place = (kind, world.key_of(&object));
+        let place = (kind, clusters.key_of(&object));
         let key = place.1;
         let before = self.recorded.get(&place).and_then(|r| r.get(&cluster)).cloned();
         let tiers = kind == Kind::Connector && !self.hub_is_edge;
         let is_member = tiers && self.has(&cluster, Role::Edge);
-        if tiers && self.has(&cluster, Role::Downstream) {
+        if tiers && self.has(&cluster, Role::Hub) {
             self.remember_hub(key, before.as_deref(), &object);
         }
-        let ours = world.at(&cluster, kind, key);
+        let ours = clusters.at(&cluster, kind, key);
         let diverged = match (ours, &before) {
             (Some(ours), Some(before)) => is_member || !Arc::ptr_eq(ours, before),
             (Some(_), None) => is_member,
             (None, _) => false,
         };
         let recorded = if diverged {
-            match self.merge(world, &cluster, place, before.as_deref(), &object, is_member) {
+            match self.merge(clusters, &cluster, place, before.as_deref(), &object, is_member) {
                 Some(merged) => {
-                    world.put(&cluster, merged, "recorded", tell);
+                    clusters.put(&cluster, merged, "recorded", notice);
                 }
-                // A list brings the object whether it changed or not.
-                None if tell == Tell::Listed => {
-                    if let Some(ours) = world.at(&cluster, kind, key).cloned() {
-                        world.put(&cluster, Object::clone(&ours), "recorded", Tell::Listed);
+                // A list shows the object whether it changed or not.
+                None if notice == WatchNotice::Listed => {
+                    if let Some(ours) = clusters.at(&cluster, kind, key).cloned() {
+                        clusters.put(
+                            &cluster,
+                            Object::clone(&ours),
+                            "recorded",
+                            WatchNotice::Listed,
+                        );
                     }
                 }
                 None => {}
             }
             Some(object)
         } else {
-            // Kept as the world has it while both are the same: then one look tells.
-            world.put(&cluster, Arc::unwrap_or_clone(object), "recorded", tell)
+            // While both are the same, keep the cluster's own copy: comparing pointers is enough.
+            clusters.put(&cluster, Arc::unwrap_or_clone(object), "recorded", notice)
         };
         if let Some(recorded) = recorded {
             self.recorded.entry(place).or_default().insert(cluster, recorded);
@@ -180,24 +186,24 @@ impl Overlay {
         values.extend(gone.map(|(k, _)| fingerprint(k, None)));
     }
 
-    /// The recorded change from `before` to `object`, made to the object as it is in this world;
-    /// `None` when nothing of it is left.
+    /// The cluster's own version of the object with the recorded change from `before` to `object`
+    /// applied; `None` if that changes nothing.
     fn merge(
         &self,
-        world: &World,
+        clusters: &SimClusters,
         cluster: &ClusterName,
         (kind, key): (Kind, Key),
         before: Option<&Object>,
         object: &Object,
         is_member: bool,
     ) -> Option<Object> {
-        let ours = world.at(cluster, kind, key)?;
+        let ours = clusters.at(cluster, kind, key)?;
         if ours.meta.uid != object.meta.uid {
             return Some(object.clone());
         }
         let none = Default::default();
         let old = before.map_or(&none, |b| &b.meta.annotations);
-        let carried = |k: &str, v: Option<&str>| {
+        let is_carried = |k: &str, v: Option<&str>| {
             is_member
                 && self
                     .hub_values
@@ -207,20 +213,20 @@ impl Overlay {
         let mut annotations = ours.meta.annotations.clone();
         let new = &object.meta.annotations;
         for (k, v) in new.iter() {
-            if old.get(k) != Some(v) && !carried(k, Some(v)) {
+            if old.get(k) != Some(v) && !is_carried(k, Some(v)) {
                 annotations.set(k, Some(v));
             }
         }
         for (k, _) in old.iter() {
-            if new.get(k).is_none() && !carried(k, None) {
+            if new.get(k).is_none() && !is_carried(k, None) {
                 annotations.set(k, None);
             }
         }
-        let same = annotations == ours.meta.annotations
+        let is_same = annotations == ours.meta.annotations
             && object.meta.labels == ours.meta.labels
             && object.meta.deletion_timestamp == ours.meta.deletion_timestamp
             && same_body(&object.body, &ours.body);
-        if same {
+        if is_same {
             return None;
         }
         let mut merged = object.clone();

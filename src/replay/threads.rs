@@ -1,25 +1,27 @@
-//! What goes on beside the machine: reading the log, and looking for outages.
+//! Work on threads beside the machine's: reading the log, and the search for outages.
 
 use std::io::BufRead;
 use std::sync::mpsc::{Sender, SyncSender, channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
-use super::{Story, Way};
-use crate::core::event::Event;
-use crate::event_log::{Line, LogError, Reader};
-use crate::outage::{Outage, Outages};
+use super::{ConnectorNames, ReplayBuilder};
+use crate::core::contract::event::Event;
+use crate::event_log::{LogEntry, LogError, LogReader};
+use crate::outage::{Outage, OutageTracker};
 
-/// Lines and events are handed on so many at a time, and so many batches may wait.
-pub(super) const BATCH: usize = 256;
-pub(super) const BATCHES: usize = 16;
+/// How many lines or events one message carries.
+pub(super) const BATCH_LEN: usize = 256;
+/// How many batches of lines the reader may be ahead.
+pub(super) const BATCHES_MAX: usize = 16;
 
-pub(super) type Lines = Result<Vec<Line>, LogError>;
+pub(super) type LineBatch = Result<Vec<LogEntry>, LogError>;
 
+/// Reads the log to its end; `ahead` are lines that were read before.
 pub(super) fn read_batches<R: BufRead>(
-    reader: &mut Reader<R>,
-    ahead: Vec<Line>,
-    batches: &SyncSender<Lines>,
-    progress: &mut impl FnMut(&Reader<R>),
+    reader: &mut LogReader<R>,
+    ahead: Vec<LogEntry>,
+    batches: &SyncSender<LineBatch>,
+    progress: &mut impl FnMut(&LogReader<R>),
 ) {
     let mut batch = ahead;
     loop {
@@ -36,49 +38,58 @@ pub(super) fn read_batches<R: BufRead>(
             }
         }
         progress(reader);
-        if batch.len() >= BATCH
-            && batches.send(Ok(std::mem::replace(&mut batch, Vec::with_capacity(BATCH)))).is_err()
-        {
-            return;
+        if batch.len() >= BATCH_LEN {
+            let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_LEN));
+            if batches.send(Ok(full)).is_err() {
+                return;
+            }
         }
     }
 }
 
-/// Which of the two timelines an event belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timeline {
     Recorded,
     Replayed,
 }
 
-pub(super) type Observed = (Timeline, Vec<Event>);
-pub(super) type Found = (Vec<Way>, Vec<Outage>, Vec<Outage>);
+pub(super) type EventBatch = (Timeline, Vec<Event>);
 
-/// Follows both timelines beside the machine.
+/// What the search for outages found.
+pub(super) struct Outages {
+    pub(super) connectors: Vec<ConnectorNames>,
+    pub(super) recorded: Vec<Outage>,
+    pub(super) replayed: Vec<Outage>,
+}
+
+/// Searches both timelines for outages.
 pub(super) struct OutageThread<'scope> {
-    pub(super) send: Sender<Observed>,
-    pub(super) thread: ScopedJoinHandle<'scope, Found>,
+    pub(super) events: Sender<EventBatch>,
+    pub(super) thread: ScopedJoinHandle<'scope, Outages>,
 }
 
 impl<'scope> OutageThread<'scope> {
-    pub(super) fn new(scope: &'scope Scope<'scope, '_>, story: &Story) -> Self {
-        let (send, receive) = channel::<Observed>();
-        let (clusters, settings) = (&story.replay.clusters, &story.replay.settings);
-        let mut recorded = Outages::new(clusters, settings, true);
-        let mut replayed = Outages::new(clusters, settings, false);
+    pub(super) fn new(scope: &'scope Scope<'scope, '_>, builder: &ReplayBuilder) -> Self {
+        let (events, batches) = channel::<EventBatch>();
+        let (clusters, settings) = (&builder.replay.clusters, &builder.replay.settings);
+        let mut recorded = OutageTracker::new(clusters, settings, true);
+        let mut replayed = OutageTracker::new(clusters, settings, false);
         let thread = scope.spawn(move || {
-            for (timeline, events) in receive {
-                let outages =
-                    if timeline == Timeline::Recorded { &mut recorded } else { &mut replayed };
+            for (timeline, events) in batches {
+                let tracker = match timeline {
+                    Timeline::Recorded => &mut recorded,
+                    Timeline::Replayed => &mut replayed,
+                };
                 for event in &events {
-                    outages.observe(event);
+                    tracker.observe(event);
                 }
             }
-            let way =
-                |(cluster, source, replica)| Way { upstream: Some((cluster, source)), replica };
-            let ways = recorded.ways().into_iter().map(way).collect();
-            (ways, recorded.finish(), replayed.finish())
+            Outages {
+                connectors: recorded.connectors(),
+                recorded: recorded.finish(),
+                replayed: replayed.finish(),
+            }
         });
-        Self { send, thread }
+        Self { events, thread }
     }
 }

@@ -1,61 +1,60 @@
-//! Verify: the recorded lines alone drive the machine, and its actions must be the recorded ones.
+//! Verify: only the recorded events drive the machine, and its actions must equal the recorded
+//! ones.
 
 use std::collections::VecDeque;
 use std::io::Write;
 
-use super::Story;
-use crate::core::action::Decision;
-use crate::core::event::{Event, Happened};
+use super::ReplayBuilder;
+use crate::core::contract::action::Decision;
+use crate::core::contract::event::Event;
 use crate::core::machine::Machine;
-use crate::event_log::{Line, LogError, Writer};
+use crate::event_log::{LogEntry, LogError, LogWriter};
 
-/// At most so many differences are told one by one.
+/// More differences are only counted.
 const DIFFERENCES_MAX: usize = 5;
 
 pub(super) fn run<W: Write>(
-    story: &mut Story,
-    mut next: impl FnMut() -> Result<Option<Line>, LogError>,
-    mut log: Option<Writer<W>>,
+    builder: &mut ReplayBuilder,
+    mut next: impl FnMut() -> Result<Option<LogEntry>, LogError>,
+    mut log: Option<LogWriter<W>>,
 ) -> anyhow::Result<()> {
-    let mut machine = Machine::new(story.replay.settings.clone());
-    // Decided but not yet seen in the log.
+    let mut machine = Machine::new(builder.replay.settings.clone());
+    // Decisions not yet found in the log.
     let mut decided: VecDeque<Decision> = VecDeque::new();
-    // How many of them the latest event led to.
-    let mut by_last = 0_usize;
+    // How many of them come from the latest event.
+    let mut by_latest_event = 0_usize;
     let mut compared = 0_usize;
     let mut differences = Vec::new();
     while let Some(line) = next()? {
         match line {
-            Line::Event(event) => {
-                if story.replay.events == 0 {
-                    story.begin(event.at);
-                    for cluster in story.replay.clusters.clone() {
-                        let what =
-                            Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
-                        machine.handle_event(&Event { at: event.at, what });
+            LogEntry::Event(event) => {
+                if builder.replay.events == 0 {
+                    builder.begin(event.at);
+                    for cluster in &builder.replay.clusters {
+                        machine.handle_event(&Event { at: event.at, kind: cluster.added() });
                     }
                 }
                 if let Some(log) = &mut log {
                     log.event(&event)?;
                 }
-                story.recorded(&event);
-                story.replayed(&event);
+                builder.add_recorded(&event);
+                builder.add_replayed(&event);
                 machine.handle_event(&event);
-                story.replay.last_at = event.at;
-                by_last = 0;
+                builder.replay.last_at = event.at;
+                by_latest_event = 0;
                 while let Some(decision) = machine.poll_action() {
                     if let Some(log) = &mut log {
                         log.action(&decision)?;
                     }
                     decided.push_back(decision.clone());
-                    by_last += 1;
-                    story.acted(decision);
+                    by_latest_event += 1;
+                    builder.add_decision(decision);
                 }
                 while let Some(note) = machine.poll_note() {
-                    story.replay.notes.push(note);
+                    builder.replay.notes.push(note);
                 }
             }
-            Line::Action(recorded) => {
+            LogEntry::Action(recorded) => {
                 compared += 1;
                 let ours = decided.pop_front();
                 if ours.as_ref() != Some(&recorded) {
@@ -64,29 +63,30 @@ pub(super) fn run<W: Write>(
             }
         }
     }
-    // A process that was killed may not have come to write what its last event led to.
-    let torn = decided.len() <= by_last;
-    for decision in decided.into_iter().filter(|_| !torn) {
+    // A process that was killed may not have logged the decisions of its last event.
+    let is_cut_off = decided.len() <= by_latest_event;
+    for decision in decided.into_iter().filter(|_| !is_cut_off) {
         compared += 1;
         differences.push(format!(
-            "action {compared}: the log has none, the machine decides to {}",
-            told(&decision)
+            "action {compared}: missing in the log; the machine decides {}",
+            describe(&decision)
         ));
     }
     if let Some(log) = &mut log {
         log.flush()?;
     }
-    story.end(story.replay.last_at);
+    builder.end(builder.replay.last_at);
     let more = differences.len().saturating_sub(DIFFERENCES_MAX);
     differences.truncate(DIFFERENCES_MAX);
     if more > 0 {
-        differences.push(format!("and {more} more actions that differ"));
+        let nouns = if more == 1 { "action differs" } else { "actions differ" };
+        differences.push(format!("{more} more {nouns}"));
     }
-    story.problems(differences);
+    builder.add_problems(differences);
     Ok(())
 }
 
-fn told(decision: &Decision) -> String {
+fn describe(decision: &Decision) -> String {
     let action = &decision.action;
     let annotations: Vec<_> = action
         .annotations
@@ -105,14 +105,14 @@ fn told(decision: &Decision) -> String {
 }
 
 fn difference(number: usize, recorded: &Decision, ours: Option<&Decision>) -> String {
-    let log = told(recorded);
+    let log = describe(recorded);
     match ours {
-        None => format!("action {number}: the log says {log}; the machine decides nothing"),
-        Some(ours) if told(ours) != log => {
-            format!("action {number}: the log says {log}; the machine decides to {}", told(ours))
+        None => format!("action {number}: the log has {log}; the machine decides nothing"),
+        Some(ours) if describe(ours) != log => {
+            format!("action {number}: the log has {log}; the machine decides {}", describe(ours))
         }
         Some(ours) => format!(
-            "action {number}: {log}: id, precondition or reason differ: the log has {:?} {:?} {:?}, the machine {:?} {:?} {:?}",
+            "action {number}: {log}: the id, precondition or reason differs: the log has {:?} {:?} {:?}, the machine {:?} {:?} {:?}",
             recorded.action.id.0,
             recorded.action.precondition,
             recorded.because,

@@ -1,50 +1,52 @@
 //! What-if: the machine's actions are carried out in memory, on top of the recorded changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 
-use super::bookmarks::Bookmarks;
-use super::land::carry_out;
 use super::overlay::Overlay;
-use super::{Options, Story, audit};
-use crate::core::action::Action;
-use crate::core::event::{Event, Happened};
-use crate::core::ids::ActionId;
+use super::{ReplayBuilder, ReplayOptions, audit};
+use crate::core::contract::action::{AbsentGateways, Action, Verb};
+use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::objects::FIELD_MANAGER;
+use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
-use crate::core::time::UnixMillis;
-use crate::event_log::{Line, LogError, Writer};
-use crate::world::World;
+use crate::event_log::{ClusterSpec, LogEntry, LogError, LogWriter};
+use crate::sim::{ApiError, Preconditions, SimClusters};
 
-/// Replays in what-if mode; `foreign`: throughline did not write the log. Lines come from `next`; every event and action goes to `log`.
+/// Actions in flight: when each is carried out.
+type Writes = BTreeMap<(UnixMillis, ActionId), Action>;
+
+/// Replays in what-if mode; `is_foreign` says that another tool wrote the log. Lines come from
+/// `next`; every event and action goes to `log`.
 pub(super) fn run<W: Write>(
-    story: &mut Story,
-    options: &Options,
-    foreign: bool,
-    mut next: impl FnMut() -> Result<Option<Line>, LogError>,
-    mut log: Option<Writer<W>>,
+    builder: &mut ReplayBuilder,
+    options: &ReplayOptions,
+    is_foreign: bool,
+    mut next: impl FnMut() -> Result<Option<LogEntry>, LogError>,
+    mut log: Option<LogWriter<W>>,
 ) -> anyhow::Result<()> {
-    let mut overlay = Overlay::new(&story.replay.clusters);
-    let mut world = World::new(&story.replay.clusters, options.carrier_delay_ms);
-    let mut machine = Machine::new(story.replay.settings.clone());
-    let mut bookmarks = Bookmarks::new(&story.replay.clusters);
-    let mut writes: BTreeMap<(UnixMillis, ActionId), Action> = BTreeMap::new();
+    let mut overlay = Overlay::new(&builder.replay.clusters);
+    let mut clusters = SimClusters::new(&builder.replay.clusters, options.carrier_delay_ms);
+    let mut machine = Machine::new(builder.replay.settings.clone());
+    let mut bookmarks = Bookmarks::new(&builder.replay.clusters);
+    let mut writes = Writes::new();
     let mut now = UnixMillis(0);
     let mut line = next_event(&mut next)?;
     if let Some(first) = &line {
         now = first.at;
-        story.begin(now);
-        for cluster in story.replay.clusters.clone() {
-            let what = Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
-            machine.handle_event(&Event { at: now, what });
+        builder.begin(now);
+        for cluster in &builder.replay.clusters {
+            machine.handle_event(&Event { at: now, kind: cluster.added() });
         }
-        let lead = Event { at: now, what: Happened::LeadershipAcquired };
-        feed(&mut machine, story, &mut log, &lead, &mut writes, options)?;
+        let acquired = Event { at: now, kind: EventKind::LeadershipAcquired };
+        feed(&mut machine, builder, &mut log, &acquired, &mut writes, options)?;
     }
     let mut end = UnixMillis(u64::MAX);
     loop {
         let recorded_at = line.as_ref().map(|l| l.at);
         let write_at = writes.keys().next().map(|(at, _)| *at);
-        let carrier_at = world.next_due();
+        let carrier_at = clusters.next_due();
         let deadline = machine.poll_deadline().map(|(at, _)| at);
         let Some(at) = [recorded_at, write_at, carrier_at, deadline].into_iter().flatten().min()
         else {
@@ -53,94 +55,96 @@ pub(super) fn run<W: Write>(
         if at > end {
             break;
         }
-        // A log of ours tells the bookmarks of its time.
-        if (foreign || line.is_none())
+        // A log that throughline wrote holds the bookmarks of its time.
+        if (is_foreign || line.is_none())
             && machine.orphan_counts().is_any()
             && let Some(bookmark) = bookmarks.next_before(at, now)
         {
             now = now.max(bookmark.at);
-            feed(&mut machine, story, &mut log, &bookmark, &mut writes, options)?;
+            feed(&mut machine, builder, &mut log, &bookmark, &mut writes, options)?;
             continue;
         }
         now = now.max(at);
         if recorded_at == Some(at) {
             let Some(event) = line.take() else { break };
-            story.recorded(&event);
-            bookmarks.recorded(&event);
-            if let Some(event) = overlay.lay(&mut world, event) {
-                feed(&mut machine, story, &mut log, &event, &mut writes, options)?;
+            builder.add_recorded(&event);
+            bookmarks.observe(&event);
+            if let Some(event) = overlay.apply(&mut clusters, event) {
+                feed(&mut machine, builder, &mut log, &event, &mut writes, options)?;
             }
             line = next_event(&mut next)?;
             if line.is_none() {
-                story.replay.last_at = now;
+                builder.replay.last_at = now;
                 end = now.plus(options.run_on_ms);
             }
         } else if write_at == Some(at) {
-            world.advance(now);
+            clusters.advance(now);
             let Some(((_, id), action)) = writes.pop_first() else { break };
-            let outcome = carry_out(&mut world, &action);
-            drain(&mut world, &mut machine, story, &mut log, &mut writes, options)?;
-            let event = Event { at: now, what: Happened::ActionFinished { id, outcome } };
-            feed(&mut machine, story, &mut log, &event, &mut writes, options)?;
+            let outcome = carry_out(&mut clusters, &action);
+            feed_watches(&mut clusters, &mut machine, builder, &mut log, &mut writes, options)?;
+            let event = Event { at: now, kind: EventKind::ActionFinished { id, outcome } };
+            feed(&mut machine, builder, &mut log, &event, &mut writes, options)?;
         } else if carrier_at == Some(at) {
-            world.advance(now);
+            clusters.advance(now);
         } else {
-            let event = Event { at: now, what: Happened::TimedOut };
-            feed(&mut machine, story, &mut log, &event, &mut writes, options)?;
+            let event = Event { at: now, kind: EventKind::TimedOut };
+            feed(&mut machine, builder, &mut log, &event, &mut writes, options)?;
         }
-        drain(&mut world, &mut machine, story, &mut log, &mut writes, options)?;
+        feed_watches(&mut clusters, &mut machine, builder, &mut log, &mut writes, options)?;
     }
     if let Some(log) = &mut log {
         log.flush()?;
     }
-    story.end(now);
-    let (written, settings) = (story.written(), story.replay.settings.clone());
-    story.problems(audit::problems(&world, &settings, &written));
-    if machine.in_flight() > 0 {
-        story.problems(vec![format!("{} actions are still under way", machine.in_flight())]);
+    builder.end(now);
+    let (written, settings) = (builder.written(), builder.replay.settings.clone());
+    builder.add_problems(audit::problems(&clusters, &settings, &written));
+    match machine.in_flight() {
+        0 => {}
+        1 => builder.add_problems(vec!["1 action is still in flight".to_owned()]),
+        n => builder.add_problems(vec![format!("{n} actions are still in flight")]),
     }
     Ok(())
 }
 
 fn next_event(
-    next: &mut impl FnMut() -> Result<Option<Line>, LogError>,
+    next: &mut impl FnMut() -> Result<Option<LogEntry>, LogError>,
 ) -> Result<Option<Event>, LogError> {
     loop {
         match next()? {
-            Some(Line::Event(event)) => return Ok(Some(event)),
-            Some(Line::Action(_)) => {}
+            Some(LogEntry::Event(event)) => return Ok(Some(event)),
+            Some(LogEntry::Action(_)) => {}
             None => return Ok(None),
         }
     }
 }
 
-/// Hands what the watches show to the machine.
-fn drain<W: Write>(
-    world: &mut World,
+/// Feeds what the watches show to the machine.
+fn feed_watches<W: Write>(
+    clusters: &mut SimClusters,
     machine: &mut Machine,
-    story: &mut Story,
-    log: &mut Option<Writer<W>>,
-    writes: &mut BTreeMap<(UnixMillis, ActionId), Action>,
-    options: &Options,
+    builder: &mut ReplayBuilder,
+    log: &mut Option<LogWriter<W>>,
+    writes: &mut Writes,
+    options: &ReplayOptions,
 ) -> anyhow::Result<()> {
-    while let Some(event) = world.poll_event() {
-        feed(machine, story, log, &event, writes, options)?;
+    while let Some(event) = clusters.poll_event() {
+        feed(machine, builder, log, &event, writes, options)?;
     }
     Ok(())
 }
 
 fn feed<W: Write>(
     machine: &mut Machine,
-    story: &mut Story,
-    log: &mut Option<Writer<W>>,
+    builder: &mut ReplayBuilder,
+    log: &mut Option<LogWriter<W>>,
     event: &Event,
-    writes: &mut BTreeMap<(UnixMillis, ActionId), Action>,
-    options: &Options,
+    writes: &mut Writes,
+    options: &ReplayOptions,
 ) -> anyhow::Result<()> {
     if let Some(log) = log {
         log.event(event)?;
     }
-    story.replayed(event);
+    builder.add_replayed(event);
     machine.handle_event(event);
     while let Some(decision) = machine.poll_action() {
         if let Some(log) = log {
@@ -148,10 +152,108 @@ fn feed<W: Write>(
         }
         let at = decision.at.plus(options.write_ms);
         writes.insert((at, decision.action.id), decision.action.clone());
-        story.acted(decision);
+        builder.add_decision(decision);
     }
     while let Some(note) = machine.poll_note() {
-        story.replay.notes.push(note);
+        builder.replay.notes.push(note);
     }
     Ok(())
+}
+
+/// Carries out an action as the executor and an API server would.
+fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
+    let preconditions = Preconditions {
+        uid: action.precondition.uid.clone(),
+        resource_version: action.precondition.resource_version.clone(),
+    };
+    let result = if action.verb == Verb::Delete {
+        if let Some(error) = absence_conflict(clusters, action) {
+            return Outcome::Conflict { error: error.into() };
+        }
+        clusters.delete(&action.cluster, action.kind, &action.object, &preconditions).map(|()| None)
+    } else {
+        clusters
+            .patch(
+                &action.cluster,
+                action.kind,
+                &action.object,
+                &action.annotations,
+                &preconditions,
+                FIELD_MANAGER,
+            )
+            .map(|(rv, changed)| changed.then_some(rv))
+    };
+    match result {
+        Ok(None) if action.verb != Verb::Delete => Outcome::Unchanged,
+        Ok(resource_version) => Outcome::Applied { resource_version, deleted: None },
+        Err(ApiError::NotFound) => Outcome::NotFound,
+        Err(ApiError::Conflict(error)) => Outcome::Conflict { error: error.into() },
+        Err(ApiError::Invalid(error)) => Outcome::Refused { error: error.into() },
+        Err(error @ ApiError::Unreachable) => {
+            Outcome::Failed { error: error.to_string().into(), retry_after_ms: None }
+        }
+    }
+}
+
+/// Why a delete's parents do not count as absent, if they don't.
+fn absence_conflict(clusters: &SimClusters, action: &Action) -> Option<String> {
+    let absent = action.precondition.absent.as_ref()?;
+    if let AbsentGateways { cluster, namespace, namespace_uid: Some(uid), .. } = absent {
+        let found = clusters.get(cluster, Kind::Namespace, &ObjectKey::new("", namespace));
+        if found.is_none_or(|namespace| *namespace.meta.uid != **uid) {
+            return Some(format!("namespace {namespace} was deleted or recreated in {cluster}"));
+        }
+    }
+    let exists = |name: &&String| {
+        let key = ObjectKey::new(&absent.namespace, *name);
+        clusters.get(&absent.cluster, Kind::Gateway, &key).is_some()
+    };
+    let name = absent.names.iter().find(exists)?;
+    Some(format!("parent Gateway {name} still exists in {}", absent.cluster))
+}
+
+const BOOKMARK_INTERVAL_MS: u64 = 60_000;
+
+/// Invents bookmarks where a log has none: other tools record none, and after the last line there
+/// is no log. They come as API servers send them, while a watch is live.
+struct Bookmarks {
+    upstreams: HashSet<ClusterName>,
+    /// When each upstream's Gateway watch last showed a sign of life; live watches only.
+    last_activity_at: BTreeMap<ClusterName, UnixMillis>,
+}
+
+impl Bookmarks {
+    fn new(clusters: &[ClusterSpec]) -> Self {
+        let upstreams = clusters.iter().filter(|c| c.roles.contains(&Role::Upstream));
+        let upstreams = upstreams.map(|c| c.name.clone()).collect();
+        Self { upstreams, last_activity_at: BTreeMap::new() }
+    }
+
+    fn observe(&mut self, event: &Event) {
+        match &event.kind {
+            EventKind::ListFinished { cluster, kind: Kind::Gateway }
+            | EventKind::WatchResumed { cluster, kind: Kind::Gateway }
+            | EventKind::Bookmark { cluster, kind: Kind::Gateway }
+                if self.upstreams.contains(cluster) =>
+            {
+                self.last_activity_at.insert(cluster.clone(), event.at);
+            }
+            EventKind::ListStarted { cluster, kind: Kind::Gateway }
+            | EventKind::WatchLost { cluster, kind: Kind::Gateway, .. }
+            | EventKind::ClusterRemoved { cluster } => {
+                self.last_activity_at.remove(cluster);
+            }
+            _ => {}
+        }
+    }
+
+    /// The next bookmark, if it is due before `at`.
+    fn next_before(&mut self, at: UnixMillis, now: UnixMillis) -> Option<Event> {
+        let due = self.last_activity_at.iter();
+        let due = due.map(|(cluster, at)| (at.plus(BOOKMARK_INTERVAL_MS), cluster));
+        let (due, cluster) = due.min().filter(|(due, _)| *due < at)?;
+        let (at, cluster) = (due.max(now), cluster.clone());
+        self.last_activity_at.insert(cluster.clone(), at);
+        Some(Event { at, kind: EventKind::Bookmark { cluster, kind: Kind::Gateway } })
+    }
 }

@@ -1,47 +1,39 @@
-//! A preflight's findings as text: ticked, grouped, with what to do below each that is not well.
+//! Prints the findings of `throughline check`: grouped, each with a mark, its details and a remedy.
 
 use std::io::{self, Write};
 
-use super::Options;
-use super::style::{Page, Style, count};
-use crate::check::{Finding, Level, Report};
+use super::ReportOptions;
+use super::style::{Style, TextWriter, count};
+use crate::check::{CheckReport, Finding, Level};
 
-/// Writes the findings, and a closing line.
+/// Writes the findings and a summary line.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn check(report: &Report, options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let mut page = Page::new(out, options);
+pub fn check(report: &CheckReport, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
+    let mut writer = TextWriter::new(out, options);
     let mut group = "";
     for finding in &report.findings {
         if finding.group != group {
             if !group.is_empty() {
-                page.gap()?;
+                writer.gap()?;
             }
             group = &finding.group;
-            page.put(0, 0, &[(Style::Bold, group)])?;
-            page.put(0, 0, &[(Style::Dim, &"-".repeat(group.chars().count()))])?;
+            writer.put(0, 0, &[(Style::Bold, group)])?;
+            writer.put(0, 0, &[(Style::Dim, &"-".repeat(group.chars().count()))])?;
         }
-        one(&mut page, finding)?;
+        put_finding(&mut writer, finding)?;
     }
-    page.gap()?;
+    writer.gap()?;
     let (failed, warned) = (report.count(Level::Failed), report.count(Level::Warning));
-    let warnings = count(warned, "warning");
-    let words = match (failed, warned) {
-        (0, 0) => String::new(),
-        (0, _) => format!(", with {warnings}"),
-        _ => format!(": {} failed, {warnings}", count(failed, "check")),
-    };
-    let (sign, style) = sign(if failed > 0 { Level::Failed } else { Level::Passed });
-    page.put(
-        0,
-        0,
-        &[(Style::Plain, "Status check results are "), (style, sign), (Style::Plain, &words)],
-    )?;
-    page.finish()
+    let failures = if failed == 0 { "no check".to_owned() } else { count(failed, "check") };
+    let summary = format!(" {failures} failed, {}", count(warned, "warning"));
+    let (mark, style) = mark(if failed > 0 { Level::Failed } else { Level::Passed });
+    writer.put(0, 2, &[(style, mark), (Style::Plain, &summary)])?;
+    writer.finish()
 }
 
-fn sign(level: Level) -> (&'static str, Style) {
+fn mark(level: Level) -> (&'static str, Style) {
     match level {
         Level::Passed => ("√", Style::Green),
         Level::Skipped => ("-", Style::Dim),
@@ -50,14 +42,34 @@ fn sign(level: Level) -> (&'static str, Style) {
     }
 }
 
-fn one(page: &mut Page<'_>, finding: &Finding) -> io::Result<()> {
-    let (sign, style) = sign(finding.level);
-    page.put(0, 2, &[(style, sign), (Style::Plain, &format!(" {}", finding.what))])?;
+fn put_finding(writer: &mut TextWriter<'_>, finding: &Finding) -> io::Result<()> {
+    let (mark, style) = mark(finding.level);
+    writer.put(0, 2, &[(style, mark), (Style::Plain, &format!(" {}", finding.what))])?;
     if let Some(detail) = &finding.detail {
-        page.put(4, 4, &[(Style::Dim, detail)])?;
+        writer.put(4, 4, &[(Style::Dim, detail)])?;
     }
     if let Some(remedy) = &finding.remedy {
-        page.put(4, 6, &[(Style::Plain, "→ "), (Style::Plain, remedy)])?;
+        put_remedy(writer, 4, "→ ", remedy)?;
     }
     Ok(())
 }
+
+/// Writes a remedy: its first line is an explanation, each further line a command. A command is not
+/// broken, however long it is, so that it can be pasted.
+pub(crate) fn put_remedy(
+    writer: &mut TextWriter<'_>,
+    indent: usize,
+    mark: &str,
+    remedy: &str,
+) -> io::Result<()> {
+    let mut lines = remedy.lines();
+    let explanation = lines.next().unwrap_or_default();
+    writer.put(indent, indent + 2, &[(Style::Plain, mark), (Style::Plain, explanation)])?;
+    for command in lines {
+        writer.put(indent + 4, 0, &[(Style::Plain, &command.replace(' ', NO_BREAK_SPACE))])?;
+    }
+    Ok(())
+}
+
+/// [`TextWriter`] breaks lines at blanks, and prints this one as a blank.
+const NO_BREAK_SPACE: &str = "\u{a0}";

@@ -1,42 +1,45 @@
-//! Which note and which action is about which connector.
+//! Sorts a replay's notes and actions by connector.
 
 use std::collections::HashMap;
 
-use crate::core::action::{Hop, Note, Noted, Stall, Verb};
-use crate::core::ids::{ClusterName, ObjectKey};
-use crate::core::time::UnixMillis;
-use crate::replay::{Done, Replay};
+use crate::core::contract::action::Verb;
+use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
+use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::replay::{ActionRecord, Replay};
 
-/// All that is told of one connector.
+/// Everything about one connector.
 #[derive(Default)]
-pub(super) struct Chapter<'a> {
+pub(super) struct ConnectorHistory<'a> {
     pub(super) upstream: Option<(&'a str, &'a ObjectKey)>,
-    pub(super) replica: Option<&'a ObjectKey>,
-    /// Hops and stalls, in the order told.
+    /// Its name at the hub and the edges.
+    pub(super) hub: Option<&'a ObjectKey>,
+    /// Hops and stalls, in the order noted.
     pub(super) notes: Vec<&'a Note>,
-    /// What was written, in the order decided.
-    pub(super) actions: Vec<&'a Done>,
-    /// As short as can be without being mistaken for another.
+    /// In the order decided.
+    pub(super) actions: Vec<&'a ActionRecord>,
+    /// The shortest name that no other connector has.
     pub(super) label: String,
-    /// What upstream said before the first note, and when, where that was told elsewhere.
-    pub(super) before: Option<(UnixMillis, bool)>,
+    /// When upstream last changed before the first note, and whether it was online then. A live run
+    /// sets it, because it reports its notes in pieces.
+    pub(super) upstream_before: Option<(UnixMillis, bool)>,
 }
 
-impl<'a> Chapter<'a> {
-    pub(super) fn is_quiet(&self) -> bool {
+impl<'a> ConnectorHistory<'a> {
+    pub(super) fn is_empty(&self) -> bool {
         self.notes.is_empty() && self.actions.is_empty()
     }
 
-    /// The name to ask for it by.
+    /// The value of `--connector` that selects it.
     pub(super) fn key(&self) -> Option<&'a ObjectKey> {
-        self.upstream.map(|(_, key)| key).or(self.replica)
+        self.upstream.map(|(_, key)| key).or(self.hub)
     }
 
-    /// Where it lives: `project-a default/home-lab`.
-    pub(super) fn place(&self) -> String {
-        match (self.upstream, self.replica) {
+    /// Its full name, e.g. `project-a default/home-lab`.
+    pub(super) fn full_name(&self) -> String {
+        match (self.upstream, self.hub) {
             (Some((cluster, key)), _) => format!("{cluster} {key}"),
-            (None, Some(replica)) => replica.to_string(),
+            (None, Some(hub)) => hub.to_string(),
             (None, None) => String::new(),
         }
     }
@@ -49,108 +52,104 @@ pub(super) struct StallSpan<'a> {
     pub(super) ended_at: Option<UnixMillis>,
 }
 
-/// The replay, sorted by connector.
-pub(super) struct Index<'a> {
+/// A replay, sorted by connector.
+pub(super) struct ConnectorIndex<'a> {
     /// Ordered by upstream cluster and name.
-    pub(super) chapters: Vec<Chapter<'a>>,
-    /// What was written for no one connector.
-    pub(super) others: Chapter<'a>,
+    pub(super) histories: Vec<ConnectorHistory<'a>>,
+    /// Actions that are not tied to one connector.
+    pub(super) others: ConnectorHistory<'a>,
     pub(super) stalls: Vec<StallSpan<'a>>,
     only: Option<&'a ObjectKey>,
-    by_replica: HashMap<&'a ObjectKey, usize>,
+    by_hub: HashMap<&'a ObjectKey, usize>,
     by_upstream: HashMap<(&'a str, &'a ObjectKey), Vec<usize>>,
 }
 
-impl<'a> Index<'a> {
-    /// Of everything, or of the connector of that name alone.
+impl<'a> ConnectorIndex<'a> {
+    /// Indexes everything, or `only` one connector.
     pub(super) fn new(replay: &'a Replay, only: Option<&'a ObjectKey>) -> Self {
         let mut index = Self {
-            chapters: Vec::new(),
-            others: Chapter::default(),
+            histories: Vec::new(),
+            others: ConnectorHistory::default(),
             stalls: Vec::new(),
             only,
-            by_replica: HashMap::new(),
+            by_hub: HashMap::new(),
             by_upstream: HashMap::new(),
         };
-        for way in &replay.ways {
-            let upstream = way.upstream.as_ref().map(|(cluster, key)| (cluster.as_str(), key));
-            let wanted =
-                |only| &way.replica == only || upstream.is_some_and(|(_, key)| key == only);
-            if only.is_none_or(wanted) {
-                index.open(upstream, Some(&way.replica));
+        for names in &replay.connectors {
+            let upstream = names.upstream.as_ref().map(|(cluster, key)| (cluster.as_str(), key));
+            let is_wanted =
+                |only| &names.hub == only || upstream.is_some_and(|(_, key)| key == only);
+            if only.is_none_or(is_wanted) {
+                index.add_connector(upstream, Some(&names.hub));
             }
         }
-        index.take_notes(&replay.notes);
-        for done in &replay.actions {
-            index.take_action(done);
+        index.add_notes(&replay.notes);
+        for record in &replay.actions {
+            index.add_action(record);
         }
-        index.arrange();
+        index.sort_and_label();
         index
     }
 
-    fn open(
+    /// Adds a connector if it is new; returns its index.
+    fn add_connector(
         &mut self,
         upstream: Option<(&'a str, &'a ObjectKey)>,
-        replica: Option<&'a ObjectKey>,
+        hub: Option<&'a ObjectKey>,
     ) -> usize {
-        let known = replica.and_then(|replica| self.by_replica.get(replica)).copied();
-        // A replica that was first seen without labels, or is told of twice.
+        let known = hub.and_then(|hub| self.by_hub.get(hub)).copied();
+        // A hub Connector may be seen first without labels, or named twice.
         if let Some(known) = known
-            && let Some(chapter) = self.chapters.get_mut(known)
-            && (chapter.upstream.is_none() || upstream.is_none() || chapter.upstream == upstream)
+            && let Some(history) = self.histories.get_mut(known)
+            && (history.upstream.is_none() || upstream.is_none() || history.upstream == upstream)
         {
-            if chapter.upstream.is_none()
+            if history.upstream.is_none()
                 && let Some(upstream) = upstream
             {
-                chapter.upstream = Some(upstream);
+                history.upstream = Some(upstream);
                 self.by_upstream.entry(upstream).or_default().push(known);
             }
             return known;
         }
-        let at = self.chapters.len();
-        if let Some(replica) = replica {
-            self.by_replica.entry(replica).or_insert(at);
+        let at = self.histories.len();
+        if let Some(hub) = hub {
+            self.by_hub.entry(hub).or_insert(at);
         }
         if let Some(upstream) = upstream {
             self.by_upstream.entry(upstream).or_default().push(at);
         }
-        self.chapters.push(Chapter {
-            upstream,
-            replica,
-            notes: Vec::new(),
-            actions: Vec::new(),
-            label: String::new(),
-            before: None,
-        });
+        self.histories.push(ConnectorHistory { upstream, hub, ..ConnectorHistory::default() });
         at
     }
 
-    fn take_notes(&mut self, notes: &'a [Note]) {
-        // Which stalls are open, by what tells one from another.
-        type Open<'a> = HashMap<(&'a ClusterName, &'a ObjectKey, Hop, UnixMillis), usize>;
-        let mut open: Open<'a> = HashMap::new();
+    fn add_notes(&mut self, notes: &'a [Note]) {
+        // The index of each open stall.
+        type OpenStalls<'a> = HashMap<(&'a ClusterName, &'a ObjectKey, Hop, UnixMillis), usize>;
+        let mut open: OpenStalls<'a> = HashMap::new();
         for note in notes {
-            let (cluster, connector, hop) = match &note.what {
-                Noted::HopPassed { cluster, connector, hop, .. } => (cluster, connector, *hop),
-                Noted::Stalled(s) | Noted::StallEnded(s) => (&s.cluster, &s.connector, s.hop),
-                Noted::Anomaly(_) | Noted::Orphan { .. } | Noted::DeletesHeld { .. } => continue,
+            let (cluster, connector, hop) = match &note.kind {
+                NoteKind::HopPassed { cluster, connector, hop, .. } => (cluster, connector, *hop),
+                NoteKind::Stalled(s) | NoteKind::StallEnded(s) => (&s.cluster, &s.connector, s.hop),
+                NoteKind::Anomaly(_) | NoteKind::Orphan { .. } | NoteKind::DeletesHeld { .. } => {
+                    continue;
+                }
             };
-            let chapters = self.find(cluster, connector, hop);
-            if chapters.is_empty() {
+            let found = self.find_or_add(cluster, connector, hop);
+            if found.is_empty() {
                 continue;
             }
-            for at in chapters {
-                if let Some(chapter) = self.chapters.get_mut(at) {
-                    chapter.notes.push(note);
+            for at in found {
+                if let Some(history) = self.histories.get_mut(at) {
+                    history.notes.push(note);
                 }
             }
-            match &note.what {
-                Noted::Stalled(stall) => {
+            match &note.kind {
+                NoteKind::Stalled(stall) => {
                     open.insert((cluster, connector, hop, stall.since), self.stalls.len());
                     let reported_at = note.at;
                     self.stalls.push(StallSpan { stall, reported_at, ended_at: None });
                 }
-                Noted::StallEnded(stall) => {
+                NoteKind::StallEnded(stall) => {
                     let found = open.remove(&(cluster, connector, hop, stall.since));
                     if let Some(span) = found.and_then(|at| self.stalls.get_mut(at)) {
                         span.ended_at = Some(note.at);
@@ -161,86 +160,90 @@ impl<'a> Index<'a> {
         }
     }
 
-    /// The chapters a hop belongs to; begun where there is none, and none when not asked for.
-    fn find(&mut self, cluster: &'a ClusterName, connector: &'a ObjectKey, hop: Hop) -> Vec<usize> {
+    /// The indexes of the connectors that a hop is about. Adds one if there is none yet; returns
+    /// none if the report is about another connector.
+    fn find_or_add(
+        &mut self,
+        cluster: &'a ClusterName,
+        connector: &'a ObjectKey,
+        hop: Hop,
+    ) -> Vec<usize> {
         let known = match hop {
             Hop::Upstream => self.by_upstream.get(&(cluster.as_str(), connector)).cloned(),
-            _ => self.by_replica.get(connector).map(|at| vec![*at]),
+            _ => self.by_hub.get(connector).map(|at| vec![*at]),
         };
         match known {
-            Some(chapters) => chapters,
+            Some(found) => found,
             None if self.only.is_some_and(|only| only != connector) => Vec::new(),
             None if hop == Hop::Upstream => {
-                vec![self.open(Some((cluster.as_str(), connector)), None)]
+                vec![self.add_connector(Some((cluster.as_str(), connector)), None)]
             }
-            None => vec![self.open(None, Some(connector))],
+            None => vec![self.add_connector(None, Some(connector))],
         }
     }
 
-    fn take_action(&mut self, done: &'a Done) {
-        let action = &done.decision.action;
+    fn add_action(&mut self, record: &'a ActionRecord) {
+        let action = &record.decision.action;
         let about = match action.verb {
             Verb::Mirror | Verb::Nudge => std::slice::from_ref(&action.object),
             Verb::Touch => &action.connectors,
             Verb::Delete => &[],
         };
         if about.is_empty() && self.only.is_none() {
-            self.others.actions.push(done);
+            self.others.actions.push(record);
         }
         for connector in about {
-            for at in self.find(&action.cluster, connector, Hop::Mirrored) {
-                if let Some(chapter) = self.chapters.get_mut(at) {
-                    chapter.actions.push(done);
+            for at in self.find_or_add(&action.cluster, connector, Hop::Mirrored) {
+                if let Some(history) = self.histories.get_mut(at) {
+                    history.actions.push(record);
                 }
             }
         }
     }
 
-    /// Orders the chapters and gives each the shortest name that is its own.
-    fn arrange(&mut self) {
-        self.chapters.sort_by_key(|c| (c.upstream.is_none(), c.upstream, c.replica));
-        self.by_replica.clear();
-        for (at, chapter) in self.chapters.iter().enumerate() {
-            if let Some(replica) = chapter.replica {
-                self.by_replica.entry(replica).or_insert(at);
+    fn sort_and_label(&mut self) {
+        self.histories.sort_by_key(|h| (h.upstream.is_none(), h.upstream, h.hub));
+        self.by_hub.clear();
+        for (at, history) in self.histories.iter().enumerate() {
+            if let Some(hub) = history.hub {
+                self.by_hub.entry(hub).or_insert(at);
             }
         }
         self.by_upstream.clear();
         let (mut names, mut keys) = (HashMap::new(), HashMap::new());
-        for key in self.chapters.iter().filter_map(Chapter::key) {
+        for key in self.histories.iter().filter_map(ConnectorHistory::key) {
             *names.entry(&key.name).or_insert(0_usize) += 1;
             *keys.entry(key).or_insert(0_usize) += 1;
         }
-        for chapter in &mut self.chapters {
-            let Some(key) = chapter.key() else { continue };
-            chapter.label = match (names.get(&key.name), keys.get(key)) {
+        for history in &mut self.histories {
+            let Some(key) = history.key() else { continue };
+            history.label = match (names.get(&key.name), keys.get(key)) {
                 (Some(1), _) => key.name.clone(),
                 (_, Some(1)) => key.to_string(),
-                _ => chapter.place(),
+                _ => history.full_name(),
             };
         }
     }
 
-    /// Whether a connector, named as at hub and edges, is asked for.
-    pub(super) fn has(&self, replica: &ObjectKey) -> bool {
-        self.only.is_none_or(|only| only == replica) || self.by_replica.contains_key(replica)
+    /// Whether the report covers a connector, given by its name at the hub and the edges.
+    pub(super) fn includes(&self, hub: &ObjectKey) -> bool {
+        self.only.is_none_or(|only| only == hub) || self.by_hub.contains_key(hub)
     }
 
-    /// What to call a connector that is named as at hub and edges.
-    pub(super) fn label(&self, replica: &ObjectKey) -> String {
-        match self.by_replica.get(replica).and_then(|at| self.chapters.get(*at)) {
-            Some(chapter) => chapter.label.clone(),
-            None => replica.to_string(),
+    /// The label of a connector, given by its name at the hub and the edges.
+    pub(super) fn label(&self, hub: &ObjectKey) -> String {
+        match self.by_hub.get(hub).and_then(|at| self.histories.get(*at)) {
+            Some(history) => history.label.clone(),
+            None => hub.to_string(),
         }
     }
 
-    /// Whether an action is asked for.
-    pub(super) fn wants(&self, done: &Done) -> bool {
-        let action = &done.decision.action;
+    pub(super) fn includes_action(&self, record: &ActionRecord) -> bool {
+        let action = &record.decision.action;
         self.only.is_none()
             || match action.verb {
-                Verb::Mirror | Verb::Nudge => self.has(&action.object),
-                Verb::Touch => action.connectors.iter().any(|key| self.has(key)),
+                Verb::Mirror | Verb::Nudge => self.includes(&action.object),
+                Verb::Touch => action.connectors.iter().any(|key| self.includes(key)),
                 Verb::Delete => false,
             }
     }

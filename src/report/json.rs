@@ -1,4 +1,4 @@
-//! The replay as one JSON object.
+//! The JSON report.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, Write};
@@ -6,70 +6,73 @@ use std::io::{self, BufWriter, Write};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::Options;
-use super::index::{Chapter, Index, StallSpan};
-use crate::core::action::{AnomalyKind, Hop, Note, Noted, Precondition, Verb};
-use crate::core::event::Outcome;
-use crate::core::ids::{ActionId, ClusterName, Kind, ObjectKey};
-use crate::core::keep::Keep;
-use crate::core::time::UnixMillis;
+use super::ReportOptions;
+use super::index::{ConnectorHistory, ConnectorIndex, StallSpan};
+use crate::core::contract::action::{Precondition, Verb};
+use crate::core::contract::event::Outcome;
+use crate::core::contract::note::{AnomalyKind, Hop, Note, NoteKind};
+use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::core::orphans::keep_reason::KeepReason;
 use crate::outage::{Outage, OutageKind};
-use crate::replay::{Done, Mode, Replay};
+use crate::replay::{ActionRecord, Replay, ReplayMode};
 
-/// Writes the replay as one JSON object, pretty-printed, with a `\n` at its end.
+/// Writes the replay as one pretty-printed JSON object and a final `\n`.
 ///
-/// Times (`…_ms`) are milliseconds since the Unix epoch. Members, in this order:
+/// Times (`…_ms`) are milliseconds since the Unix epoch. The fields, in this order:
 ///
-/// - `mode`: `"what-if"`, `"verify"` or `"live"` (a demo); `file`; `events`: how many lines were events;
-///   `from_ms`, `to_ms`: the first and the last line; `ended_ms`: when virtual time, or
-///   the live run, ended
+/// - `mode`: `"what-if"`, `"verify"` or `"live"` (a demo); `file`; `events`: the number of lines that
+///   are events; `from_ms`, `to_ms`: the times of the first and the last line; `ended_ms`: when
+///   virtual time, or the live run, ended
 /// - `clusters`: `[{name, roles}]`
-/// - `verdict`: `{converged}` of a what-if or a live run, `{verified}` of a verify, a boolean; and
-///   `problems`: what is wrong, in words
-/// - `actions`: in the order decided: `id`, `at_ms`, `type` (`mirror`, `nudge`, `touch`, `delete`),
-///   `cluster`, `kind`, `namespace`, `name`; `annotations`: exactly what was written, `null` for a
-///   removed key, the member absent for a delete; `precondition`; `connectors`: those it is about
-///   as `"namespace/name"` at hub and edges; `because`; `outcome` and `finished_at_ms`, `null` while
-///   unknown; `error`: what came back, where something did
-/// - `connectors`: one for each replica, by upstream: `upstream`: `{cluster, namespace, name}` or
-///   `null`; `namespace`, `name` at hub and edges, `null` where no replica was seen; `hops`:
-///   `[{at_ms, hop, cluster, online, after_ms}]`, `hop` being `upstream`, `mirrored`, `arrived` or
-///   `touched`, `after_ms` how long the hop took, absent where its beginning was not seen;
-///   `actions`: the ids of those about it
+/// - `verdict`: a boolean, named `converged` in a what-if or a live run and `verified` in a verify;
+///   and `problems`: one sentence each
+/// - `actions`, in the order decided: `id`, `at_ms`, `type` (`mirror`, `nudge`, `touch`, `delete`),
+///   `cluster`, `kind`, `namespace`, `name`; `annotations`: the exact values written, `null` for a
+///   removed key, the field absent for a delete; `precondition`; `connectors`: the connectors it is
+///   about, as `"namespace/name"` at the hub and the edges; `because`; `outcome` and
+///   `finished_at_ms`, `null` while unknown; `error`: the API server's answer, if there was an error
+/// - `connectors`, ordered by upstream: `upstream`: `{cluster, namespace, name}` or `null`;
+///   `namespace`, `name` at the hub and the edges, `null` if no such Connector was seen; `hops`:
+///   `[{at_ms, hop, cluster, online, after_ms}]`, where `hop` is `upstream`, `mirrored`, `arrived` or
+///   `touched`, and `after_ms` is the time the hop took, absent if its beginning was not seen;
+///   `actions`: ids
 /// - `stalls`: `cluster`, `connector` (`"namespace/name"`), `hop`, `since_ms`, `reported_at_ms`,
-///   `ended_at_ms` (`null` when it was not over at the end), `reason`
+///   `ended_at_ms` (`null` if it did not end), `reason`
 /// - `anomalies`: `at_ms`, `anomaly`, `cluster`, `namespace` and `name` (or `null`), `detail`
-/// - `orphans`: `at_ms`, `cluster`, `namespace`, `name`, `kept` (a word) and `kept_because`: `null`
-///   when nothing but the mode and leadership keeps it; once for each change of the judgement
-/// - `outages`: what users saw, `{recorded, replayed}`, each `[{edge, namespace, name, kind, from_ms,
-///   first_right_ms, until_ms, gateways, by_platform_key}]`; `kind` is `offline`, `other_node` or
-///   `stale_online`, an end that never came `null`
-/// - `warnings`: the reader's, in words
-/// - of a live run alone, `requests`: what the API servers were asked, `[{cluster, verb, resource,
-///   writes, count}]`; and `needless_writes`: how many writes changed nothing
+/// - `orphans`, one for each time the judgement of a route changed: `at_ms`, `cluster`, `namespace`,
+///   `name`, `kept` (a word) and `kept_because`; both are `null` if only the mode or missing
+///   leadership keeps the route
+/// - `outages`, what users saw: `{recorded, replayed}`, each `[{edge, namespace, name, kind, from_ms,
+///   first_right_ms, until_ms, gateways, by_platform_key}]`, where `kind` is `offline`, `other_node`
+///   or `stale_online`; `first_right_ms` and `until_ms` are when the first and the last gateway
+///   recovered, or `null`
+/// - `warnings`: the reader's, one sentence each
+/// - only for a live run, `requests`: `[{cluster, verb, resource, writes, count}]`, the requests to
+///   the API servers; and `needless_writes`: how many writes changed nothing
 ///
-/// `options.connector` narrows `actions`, `connectors`, `stalls` and `outages`; the rest is of
-/// the whole log.
+/// `options.connector` narrows `actions`, `connectors`, `stalls` and `outages`; the other fields
+/// cover the whole log.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn json(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let index = Index::new(replay, options.connector.as_ref());
+pub fn json(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
+    let index = ConnectorIndex::new(replay, options.connector.as_ref());
     let mut out = BufWriter::new(out);
     let mut serializer = serde_json::Serializer::pretty(&mut out);
     let mut map = serializer.serialize_map(None)?;
-    members(replay, &index, true, &mut map)?;
+    report_fields(replay, &index, true, &mut map)?;
     map.end()?;
     out.write_all(b"\n")?;
     out.flush()
 }
 
-/// Writes the members of [`json`]. Without `written`, actions lack `annotations` and
-/// `precondition`: the rest tells what was done, and is short.
-pub(super) fn members<M: SerializeMap>(
+/// Writes the fields of [`json`]. Without `with_annotations`, actions lack `annotations` and
+/// `precondition`, which make up most of a report's size.
+pub(super) fn report_fields<M: SerializeMap>(
     replay: &Replay,
-    index: &Index<'_>,
-    written: bool,
+    index: &ConnectorIndex<'_>,
+    with_annotations: bool,
     map: &mut M,
 ) -> Result<(), M::Error> {
     map.serialize_entry("mode", &replay.mode)?;
@@ -80,26 +83,29 @@ pub(super) fn members<M: SerializeMap>(
     map.serialize_entry("ended_ms", &replay.ended_at)?;
     map.serialize_entry("clusters", &replay.clusters)?;
     map.serialize_entry("verdict", &verdict(replay))?;
-    let wanted = || replay.actions.iter().filter(|done| index.wants(done));
-    map.serialize_entry("actions", &Rows(|| wanted().map(|done| ActionRow::new(done, written))))?;
-    map.serialize_entry("connectors", &Rows(|| index.chapters.iter().map(ConnectorRow::new)))?;
+    let actions = || replay.actions.iter().filter(|record| index.includes_action(record));
+    let rows = || actions().map(|record| ActionRow::new(record, with_annotations));
+    map.serialize_entry("actions", &Rows(rows))?;
+    map.serialize_entry("connectors", &Rows(|| index.histories.iter().map(ConnectorRow::new)))?;
     map.serialize_entry("stalls", &Rows(|| index.stalls.iter().map(StallRow::new)))?;
     map.serialize_entry("anomalies", &Rows(|| replay.notes.iter().filter_map(AnomalyRow::new)))?;
     map.serialize_entry("orphans", &Rows(|| replay.notes.iter().filter_map(OrphanRow::new)))?;
-    let recorded =
-        Rows(|| replay.recorded.iter().filter(|o| index.has(&o.connector)).map(OutageRow::new));
-    let replayed =
-        Rows(|| replay.replayed.iter().filter(|o| index.has(&o.connector)).map(OutageRow::new));
+    let recorded = Rows(|| {
+        replay.recorded.iter().filter(|o| index.includes(&o.connector)).map(OutageRow::new)
+    });
+    let replayed = Rows(|| {
+        replay.replayed.iter().filter(|o| index.includes(&o.connector)).map(OutageRow::new)
+    });
     map.serialize_entry("outages", &Outages { recorded, replayed })?;
     map.serialize_entry("warnings", &replay.warnings)?;
-    if replay.mode == Mode::Live {
+    if replay.mode == ReplayMode::Live {
         map.serialize_entry("requests", &replay.requests)?;
         map.serialize_entry("needless_writes", &replay.needless_writes())?;
     }
     Ok(())
 }
 
-/// A list whose rows are made as they are written.
+/// A list whose rows are built while they are written.
 struct Rows<F>(F);
 
 impl<I: Iterator<Item: Serialize>, F: Fn() -> I> Serialize for Rows<F> {
@@ -108,10 +114,10 @@ impl<I: Iterator<Item: Serialize>, F: Fn() -> I> Serialize for Rows<F> {
     }
 }
 
-/// Something as it prints.
-struct Shown<T>(T);
+/// Serialises a value as its `Display` text.
+struct AsText<T>(T);
 
-impl<T: Display> Serialize for Shown<T> {
+impl<T: Display> Serialize for AsText<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
@@ -136,7 +142,8 @@ struct VerdictRow<'a> {
 }
 
 fn verdict(replay: &Replay) -> VerdictRow<'_> {
-    let good = |verify| ((replay.mode == Mode::Verify) == verify).then_some(replay.verdict.good);
+    let good =
+        |verify| ((replay.mode == ReplayMode::Verify) == verify).then_some(replay.verdict.good);
     VerdictRow { converged: good(false), verified: good(true), problems: &replay.verdict.problems }
 }
 
@@ -153,7 +160,7 @@ struct ActionRow<'a> {
     annotations: Option<Annotations<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     precondition: Option<&'a Precondition>,
-    connectors: Vec<Shown<&'a ObjectKey>>,
+    connectors: Vec<AsText<&'a ObjectKey>>,
     because: &'a str,
     outcome: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -162,24 +169,25 @@ struct ActionRow<'a> {
 }
 
 impl<'a> ActionRow<'a> {
-    fn new(done: &'a Done, written: bool) -> Self {
-        let action = &done.decision.action;
-        let outcome = done.finished.as_ref().map(|(_, outcome)| outcome);
+    fn new(record: &'a ActionRecord, with_annotations: bool) -> Self {
+        let action = &record.decision.action;
+        let outcome = record.finished.as_ref().map(|(_, outcome)| outcome);
         let is_delete = action.verb == Verb::Delete;
         Self {
             id: action.id,
-            at_ms: done.decision.at,
+            at_ms: record.decision.at,
             r#type: action.verb,
             cluster: &action.cluster,
             kind: action.kind,
             object: &action.object,
-            annotations: (written && !is_delete).then_some(Annotations(&action.annotations)),
-            precondition: written.then_some(&action.precondition),
-            connectors: action.connectors.iter().map(Shown).collect(),
-            because: &done.decision.because,
+            annotations: (with_annotations && !is_delete)
+                .then_some(Annotations(&action.annotations)),
+            precondition: with_annotations.then_some(&action.precondition),
+            connectors: action.connectors.iter().map(AsText).collect(),
+            because: &record.decision.because,
             outcome: outcome.map(Outcome::name),
-            error: outcome.and_then(super::passage::error_of),
-            finished_at_ms: done.finished.as_ref().map(|(at, _)| *at),
+            error: outcome.and_then(super::story_entry::error_of),
+            finished_at_ms: record.finished.as_ref().map(|(at, _)| *at),
         }
     }
 }
@@ -211,20 +219,20 @@ struct ConnectorRow<'a> {
 }
 
 impl<'a> ConnectorRow<'a> {
-    fn new(chapter: &Chapter<'a>) -> Self {
-        let hop = |note: &'a Note| match &note.what {
-            Noted::HopPassed { cluster, hop, online, after_ms, .. } => {
+    fn new(history: &ConnectorHistory<'a>) -> Self {
+        let hop = |note: &'a Note| match &note.kind {
+            NoteKind::HopPassed { cluster, hop, online, after_ms, .. } => {
                 let (at_ms, hop, online, after_ms) = (note.at, *hop, *online, *after_ms);
                 Some(HopRow { at_ms, hop, cluster, online, after_ms })
             }
             _ => None,
         };
         Self {
-            upstream: chapter.upstream.map(|(cluster, key)| UpstreamRow { cluster, key }),
-            namespace: chapter.replica.map(|key| key.namespace.as_str()),
-            name: chapter.replica.map(|key| key.name.as_str()),
-            hops: chapter.notes.iter().filter_map(|note| hop(note)).collect(),
-            actions: chapter.actions.iter().map(|done| done.decision.action.id).collect(),
+            upstream: history.upstream.map(|(cluster, key)| UpstreamRow { cluster, key }),
+            namespace: history.hub.map(|key| key.namespace.as_str()),
+            name: history.hub.map(|key| key.name.as_str()),
+            hops: history.notes.iter().filter_map(|note| hop(note)).collect(),
+            actions: history.actions.iter().map(|record| record.decision.action.id).collect(),
         }
     }
 }
@@ -232,7 +240,7 @@ impl<'a> ConnectorRow<'a> {
 #[derive(Serialize)]
 struct StallRow<'a> {
     cluster: &'a ClusterName,
-    connector: Shown<&'a ObjectKey>,
+    connector: AsText<&'a ObjectKey>,
     hop: Hop,
     since_ms: UnixMillis,
     reported_at_ms: UnixMillis,
@@ -244,7 +252,7 @@ impl<'a> StallRow<'a> {
     fn new(span: &StallSpan<'a>) -> Self {
         Self {
             cluster: &span.stall.cluster,
-            connector: Shown(&span.stall.connector),
+            connector: AsText(&span.stall.connector),
             hop: span.stall.hop,
             since_ms: span.stall.since,
             reported_at_ms: span.reported_at,
@@ -266,7 +274,7 @@ struct AnomalyRow<'a> {
 
 impl<'a> AnomalyRow<'a> {
     fn new(note: &'a Note) -> Option<Self> {
-        let Noted::Anomaly(anomaly) = &note.what else { return None };
+        let NoteKind::Anomaly(anomaly) = &note.kind else { return None };
         let object = anomaly.object.as_ref();
         Some(Self {
             at_ms: note.at,
@@ -285,14 +293,14 @@ struct OrphanRow<'a> {
     cluster: &'a ClusterName,
     #[serde(flatten)]
     route: &'a ObjectKey,
-    kept: Option<Keep>,
+    kept: Option<KeepReason>,
     kept_because: Option<&'static str>,
 }
 
 impl<'a> OrphanRow<'a> {
     fn new(note: &'a Note) -> Option<Self> {
-        let Noted::Orphan { cluster, route, kept } = &note.what else { return None };
-        let (kept, kept_because) = (*kept, kept.map(Keep::text));
+        let NoteKind::Orphan { cluster, route, kept } = &note.kind else { return None };
+        let (kept, kept_because) = (*kept, kept.map(KeepReason::text));
         Some(Self { at_ms: note.at, cluster, route, kept, kept_because })
     }
 }
@@ -323,7 +331,7 @@ impl<'a> OutageRow<'a> {
             connector: &outage.connector,
             kind: outage.kind,
             from_ms: outage.from,
-            first_right_ms: outage.first_right,
+            first_right_ms: outage.first_recovered,
             until_ms: outage.until,
             gateways: outage.gateways,
             by_platform_key: outage.by_platform_key,

@@ -1,217 +1,210 @@
-//! The story of a live run, told while it goes on.
+//! The story of a live run, written while it goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-use super::Options;
-use super::index::{Chapter, Index};
-use super::passage::{parts, passages};
+use super::ReportOptions;
+use super::index::{ConnectorHistory, ConnectorIndex};
+use super::story_entry::{borrowed, story_entries};
 use super::style::Style::{self, Bold, Dim, Plain, Yellow};
-use super::style::{Page, count, duration, offset};
-use crate::core::action::{Decision, Hop, Note, Noted};
-use crate::core::event::Outcome;
-use crate::core::ids::{ActionId, ClusterName, Kind, ObjectKey};
-use crate::core::time::UnixMillis;
-use crate::replay::{Done, Mode, Replay};
+use super::style::{TextWriter, count, duration, offset};
+use crate::core::contract::action::Decision;
+use crate::core::contract::event::Outcome;
+use crate::core::contract::note::{Hop, Note, NoteKind};
+use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::replay::{ActionRecord, Replay, ReplayMode};
 
-/// Labels are padded to this width, at most.
-const LABEL_MAX: usize = 24;
+/// Longer labels do not widen the label column.
+const LABEL_CHARS_MAX: usize = 24;
 
-/// Something that is told beside the machine's own doings.
+/// Something that happens in a live run besides the machine's own notes and actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Aside {
-    /// The recording has a pause, and it was shortened.
-    Silence {
-        /// How long it was.
+pub enum Notice {
+    /// A pause in the recording is shortened.
+    PauseShortened {
         recorded_ms: u64,
-        /// How long it is waited.
         waited_ms: u64,
     },
-    /// An object changed as the recording says, by somebody else's doing.
-    Played {
-        /// Where.
+    /// The recording changed an object, as another client had.
+    RecordedChange {
         cluster: ClusterName,
-        /// Of which kind.
         kind: Kind,
-        /// Its name.
         name: String,
-        /// It was deleted.
         deleted: bool,
     },
-    /// Watches of a cluster broke.
-    Lost {
-        /// The cluster.
+    WatchLost {
         cluster: ClusterName,
-        /// What came back.
         error: String,
     },
-    /// All of its watches are live again.
-    Back {
-        /// The cluster.
+    /// All watches of the cluster are live again.
+    WatchesRestored {
         cluster: ClusterName,
     },
-    /// Anything else, in words.
-    Words(String),
+    Text(String),
 }
 
-/// Gathers what a live run tells, and tells it in the words of a replay's story: together what
-/// belongs together, each line with its time since the start.
+/// Collects a live run's notes, actions and notices, and writes them as entries of a replay's story,
+/// each with its time since the start.
 #[derive(Debug)]
-pub struct Live {
-    options: Options,
+pub struct LiveStory {
+    options: ReportOptions,
     started: UnixMillis,
-    /// What is not told yet.
+    /// Not yet written.
     pending: Replay,
-    asides: Vec<(UnixMillis, Aside)>,
-    under_way: BTreeMap<ActionId, usize>,
-    /// What upstream said last of each connector, and when.
-    said: BTreeMap<(ClusterName, ObjectKey), (UnixMillis, bool)>,
+    notices: Vec<(UnixMillis, Notice)>,
+    /// The index of each action without an outcome in `pending.actions`; [`WRITTEN`] if its entry
+    /// has been written.
+    in_flight: BTreeMap<ActionId, usize>,
+    /// The latest upstream change of each connector, and whether it was online then.
+    upstream: BTreeMap<(ClusterName, ObjectKey), (UnixMillis, bool)>,
     label_width: usize,
 }
 
-impl Live {
-    /// Nothing is told yet. `like` has the clusters, settings and ways of the run.
-    pub fn new(like: &Replay, started: UnixMillis, options: Options) -> Self {
-        let (clusters, settings) = (like.clusters.clone(), like.settings.clone());
-        let mut pending = Replay::new(&like.file, Mode::Live, clusters, settings);
-        pending.ways.clone_from(&like.ways);
-        let index = Index::new(&pending, None);
-        let widths = index.chapters.iter().map(|chapter| chapter.label.chars().count());
-        let label_width = widths.max().unwrap_or(0).min(LABEL_MAX);
-        let (asides, said) = (Vec::new(), BTreeMap::new());
-        let under_way = BTreeMap::new();
-        Self { options, started, pending, asides, under_way, said, label_width }
+const WRITTEN: usize = usize::MAX;
+
+impl LiveStory {
+    /// `replay` has the clusters, settings and connectors of the run.
+    pub fn new(replay: &Replay, started: UnixMillis, options: ReportOptions) -> Self {
+        let (clusters, settings) = (replay.clusters.clone(), replay.settings.clone());
+        let mut pending = Replay::new(&replay.file, ReplayMode::Live, clusters, settings);
+        pending.connectors.clone_from(&replay.connectors);
+        let index = ConnectorIndex::new(&pending, None);
+        let widths = index.histories.iter().map(|history| history.label.chars().count());
+        let label_width = widths.max().unwrap_or(0).min(LABEL_CHARS_MAX);
+        let (notices, upstream) = (Vec::new(), BTreeMap::new());
+        let in_flight = BTreeMap::new();
+        Self { options, started, pending, notices, in_flight, upstream, label_width }
     }
 
-    /// The machine decided something.
-    pub fn decided(&mut self, decision: Decision) {
-        self.under_way.insert(decision.action.id, self.pending.actions.len());
-        self.pending.actions.push(Done { decision, finished: None });
+    pub fn add_decision(&mut self, decision: Decision) {
+        self.in_flight.insert(decision.action.id, self.pending.actions.len());
+        self.pending.actions.push(ActionRecord { decision, finished: None });
     }
 
-    /// An action came to its end.
-    pub fn finished(&mut self, at: UnixMillis, id: ActionId, outcome: Outcome) {
-        let at_index = self.under_way.remove(&id);
-        if let Some(done) = at_index.and_then(|i| self.pending.actions.get_mut(i)) {
-            done.finished = Some((at, outcome));
+    pub fn add_outcome(&mut self, at: UnixMillis, id: ActionId, outcome: Outcome) {
+        let index = self.in_flight.remove(&id);
+        if let Some(record) = index.and_then(|i| self.pending.actions.get_mut(i)) {
+            record.finished = Some((at, outcome));
         }
     }
 
-    /// The machine told something.
-    pub fn noted(&mut self, note: Note) {
+    pub fn add_note(&mut self, note: Note) {
         self.pending.notes.push(note);
     }
 
-    /// Something else happened.
-    pub fn aside(&mut self, at: UnixMillis, aside: Aside) {
-        self.asides.push((at, aside));
+    pub fn add_notice(&mut self, at: UnixMillis, notice: Notice) {
+        self.notices.push((at, notice));
     }
 
-    /// How many actions have no outcome yet.
-    pub fn under_way(&self) -> usize {
-        self.under_way.len()
+    /// The number of actions without an outcome.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
-    /// Whether there is something to tell.
+    /// Whether there is anything to write.
     pub fn has_news(&self) -> bool {
         !(self.pending.notes.is_empty()
             && self.pending.actions.is_empty()
-            && self.asides.is_empty())
+            && self.notices.is_empty())
     }
 
-    /// Tells what has not been told; actions without an outcome are told as unfinished.
+    /// Writes everything that has not been written; actions without an outcome as unfinished.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn tell(&mut self, out: &mut dyn Write) -> io::Result<()> {
+    pub fn write_news(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let mut lines = Vec::new();
-        let mut index = Index::new(&self.pending, None);
-        for chapter in &mut index.chapters {
-            let upstream = chapter.upstream;
+        let mut index = ConnectorIndex::new(&self.pending, None);
+        for history in &mut index.histories {
+            let upstream = history.upstream;
             let key = upstream.map(|(cluster, key)| (ClusterName::from(cluster), key.clone()));
-            chapter.before = key.and_then(|key| self.said.get(&key)).copied();
-            self.label_width = self.label_width.max(chapter.label.chars().count().min(LABEL_MAX));
-            lines.extend(told(chapter, &self.pending));
+            history.upstream_before = key.and_then(|key| self.upstream.get(&key)).copied();
+            let label_width = history.label.chars().count().min(LABEL_CHARS_MAX);
+            self.label_width = self.label_width.max(label_width);
+            lines.extend(story_lines(history, &self.pending));
         }
-        lines.extend(told(&index.others, &self.pending));
+        lines.extend(story_lines(&index.others, &self.pending));
         for note in &self.pending.notes {
-            match &note.what {
-                Noted::HopPassed { cluster, connector, hop: Hop::Upstream, online, .. } => {
-                    self.said.insert((cluster.clone(), connector.clone()), (note.at, *online));
+            match &note.kind {
+                NoteKind::HopPassed { cluster, connector, hop: Hop::Upstream, online, .. } => {
+                    self.upstream.insert((cluster.clone(), connector.clone()), (note.at, *online));
                 }
-                Noted::Anomaly(anomaly) => {
-                    let object = anomaly.object.as_ref().map(ToString::to_string);
+                NoteKind::Anomaly(anomaly) => {
+                    let object = anomaly.object.as_ref().map(|o| format!(" {o}"));
                     let object = object.unwrap_or_default();
-                    let text = format!("{} {object}: {}", anomaly.cluster, anomaly.detail);
+                    let text = format!("{}{object}: {}", anomaly.cluster, anomaly.detail);
                     lines.push((note.at, String::new(), vec![(Yellow, text)]));
                 }
                 _ => {}
             }
         }
-        lines.extend(asides(&std::mem::take(&mut self.asides)));
+        lines.extend(notice_lines(&std::mem::take(&mut self.notices)));
         lines.sort_by_key(|(at, ..)| *at);
-        let mut page = Page::new(out, &self.options);
-        for (at, label, words) in lines {
+        let mut writer = TextWriter::new(out, &self.options);
+        for (at, label, text) in lines {
             let time = format!("{:>10}  ", offset(at.since(self.started)));
             let label = format!("{label:<width$}  ", width = self.label_width);
-            let hang = (time.chars().count() + label.chars().count()).min(LABEL_MAX + 16);
+            let hang = (time.chars().count() + label.chars().count()).min(LABEL_CHARS_MAX + 16);
             let mut line = vec![(Dim, time.as_str()), (Bold, label.as_str())];
-            line.extend(parts(&words));
-            page.put(0, hang, &line)?;
+            line.extend(borrowed(&text));
+            writer.put(0, hang, &line)?;
         }
-        page.finish()?;
+        writer.finish()?;
         self.pending.notes.clear();
         self.pending.actions.clear();
-        // What is told as unfinished is not told again, and yet waited for.
-        self.under_way.values_mut().for_each(|at| *at = usize::MAX);
+        self.in_flight.values_mut().for_each(|index| *index = WRITTEN);
         Ok(())
     }
 }
 
-/// A line to be: when, about what, in words.
-type Line = (UnixMillis, String, Vec<(Style, String)>);
+/// Time, label, text.
+type StoryLine = (UnixMillis, String, Vec<(Style, String)>);
 
-fn told(chapter: &Chapter<'_>, replay: &Replay) -> Vec<Line> {
-    let passages = passages(chapter, &replay.settings);
-    passages.iter().map(|p| (p.at, chapter.label.clone(), p.words())).collect()
+fn story_lines(history: &ConnectorHistory<'_>, replay: &Replay) -> Vec<StoryLine> {
+    let entries = story_entries(history, &replay.settings);
+    entries.iter().map(|entry| (entry.at, history.label.clone(), entry.text())).collect()
 }
 
-/// What came one after the other of the same kind in the same cluster is one line.
-fn asides(asides: &[(UnixMillis, Aside)]) -> Vec<Line> {
+/// Changes of the same kind in the same cluster share one line.
+fn notice_lines(notices: &[(UnixMillis, Notice)]) -> Vec<StoryLine> {
     let mut lines = Vec::new();
-    let mut played: BTreeMap<(&ClusterName, Kind, bool), (UnixMillis, BTreeSet<&str>)> =
+    let mut changes: BTreeMap<(&ClusterName, Kind, bool), (UnixMillis, BTreeSet<&str>)> =
         BTreeMap::new();
-    for (at, aside) in asides {
-        let words = match aside {
-            Aside::Played { cluster, kind, name, deleted } => {
-                let place = (cluster, *kind, *deleted);
-                played.entry(place).or_insert((*at, BTreeSet::new())).1.insert(name);
+    for (at, notice) in notices {
+        let text = match notice {
+            Notice::RecordedChange { cluster, kind, name, deleted } => {
+                let group = (cluster, *kind, *deleted);
+                changes.entry(group).or_insert((*at, BTreeSet::new())).1.insert(name);
                 continue;
             }
-            Aside::Silence { recorded_ms, waited_ms } => {
+            Notice::PauseShortened { recorded_ms, waited_ms } => {
                 let (recorded, waited) = (duration(*recorded_ms), duration(*waited_ms));
-                vec![(Dim, format!("… the recording is silent for {recorded}: waiting {waited}"))]
+                let text = format!("… {recorded} pause in the recording, shortened to {waited}");
+                vec![(Dim, text)]
             }
-            Aside::Lost { cluster, error } => {
-                vec![(Yellow, format!("{cluster} can't be watched: {error}"))]
+            Notice::WatchLost { cluster, error } => {
+                vec![(Yellow, format!("watches of {cluster} lost: {error}"))]
             }
-            Aside::Back { cluster } => vec![(Plain, format!("{cluster} is watched again"))],
-            Aside::Words(words) => vec![(Dim, words.clone())],
+            Notice::WatchesRestored { cluster } => {
+                vec![(Plain, format!("watches of {cluster} restored"))]
+            }
+            Notice::Text(text) => vec![(Dim, text.clone())],
         };
-        lines.push((*at, String::new(), words));
+        lines.push((*at, String::new(), text));
     }
-    for ((cluster, kind, deleted), (at, names)) in played {
+    for ((cluster, kind, deleted), (at, names)) in changes {
         let names: Vec<_> = names.into_iter().collect();
-        let what = match names.as_slice() {
+        let objects = match names.as_slice() {
             [name] => format!("{kind} {name}"),
             [first, .., last] => {
                 format!("{} ({first} … {last})", count(names.len(), kind.as_str()))
             }
             [] => continue,
         };
-        let done = if deleted { "deleted" } else { "written" };
-        let words = format!("{what} {done} at {cluster} by others, as recorded");
-        lines.push((at, String::new(), vec![(Dim, words)]));
+        let verb = if deleted { "deletes" } else { "writes" };
+        let text = format!("the recording {verb} {objects} at {cluster}");
+        lines.push((at, String::new(), vec![(Dim, text)]));
     }
     lines
 }

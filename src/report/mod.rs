@@ -1,42 +1,42 @@
-//! Pictures of a replay: a story for a person, JSON for programs, a page for a browser.
+//! Reports of a replay: text for people, JSON for programs, a page for a browser.
 //!
-//! All are linear in what was told, and built on one `index`: which note and which action is
-//! about which connector.
+//! Each takes time linear in the replay. All start from `index::ConnectorIndex`, which sorts notes
+//! and actions by connector.
 
 use std::io::{self, Write};
 
-use crate::core::ids::ObjectKey;
+use crate::core::data::ids::ObjectKey;
 use crate::replay::Replay;
 
-mod bottom;
 mod check;
 mod html;
 mod index;
 mod json;
 mod live;
-mod passage;
 mod story;
+mod story_entry;
 pub(crate) mod style;
-mod suffered;
+mod summary;
+mod user_impact;
 
 pub use check::check;
+pub(crate) use check::put_remedy;
 pub use html::html;
 pub use json::json;
-pub use live::{Aside, Live};
+pub use live::{LiveStory, Notice};
 pub use style::{count, duration};
 
-/// How a report is written.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// With ANSI colours; text only.
+pub struct ReportOptions {
+    /// Use ANSI colours; text only.
     pub color: bool,
     /// Columns to fill; text only. Long names may exceed it, and it is never less than 40.
     pub width: usize,
-    /// Only this connector: its name upstream, or at hub and edges.
+    /// Report on this connector alone: its name upstream, or at the hub and the edges.
     pub connector: Option<ObjectKey>,
 }
 
-impl Default for Options {
+impl Default for ReportOptions {
     /// 100 columns without colour, all connectors.
     fn default() -> Self {
         Self { color: false, width: 100, connector: None }
@@ -47,39 +47,47 @@ impl Default for Options {
 ///
 /// # Errors
 /// Those of `out`.
-pub fn head(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let mut page = style::Page::new(out, options);
-    story::head(replay, &mut page)?;
-    page.finish()
+pub fn head(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
+    let mut writer = style::TextWriter::new(out, options);
+    story::head(replay, &mut writer)?;
+    writer.finish()
 }
 
-/// Writes what needs a person, and the bottom line: what was written, what users saw, the verdict.
+/// Writes the end of the text report: what needs a person, and the summary.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn bottom_line(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let index = index::Index::new(replay, options.connector.as_ref());
-    let mut page = style::Page::new(out, options);
-    story::troubles(replay, &index, options, &mut page)?;
-    bottom::line(replay, &index, options, &mut page)?;
-    page.finish()
+pub fn summary(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
+    let index = index::ConnectorIndex::new(replay, options.connector.as_ref());
+    summary_of(replay, &index, options, out)
 }
 
-/// Writes the replay as a story: what was replayed, each connector's way through the hops with
-/// what was written and why, what needs a person, and the bottom line.
+fn summary_of(
+    replay: &Replay,
+    index: &index::ConnectorIndex<'_>,
+    options: &ReportOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut writer = style::TextWriter::new(out, options);
+    story::troubles(replay, index, options, &mut writer)?;
+    summary::summary(replay, index, options, &mut writer)?;
+    writer.finish()
+}
+
+/// Writes the text report: what was replayed, the story of each connector, what needs a person, and
+/// the summary (writes, what users saw, the verdict).
 ///
-/// Times of day are UTC; offsets count from the first line of the log. Long stories are
-/// abridged, unless `options.connector` asks for one. Control characters of the log never reach
-/// the terminal.
+/// Times of day are UTC; offsets count from the first line of the log. Long stories are abridged
+/// unless `options.connector` asks for one. Control characters in the log never reach the terminal.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn text(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let index = index::Index::new(replay, options.connector.as_ref());
-    let mut page = style::Page::new(out, options);
-    story::head(replay, &mut page)?;
-    story::connectors(replay, &index, options, &mut page)?;
-    story::troubles(replay, &index, options, &mut page)?;
-    bottom::line(replay, &index, options, &mut page)?;
-    page.finish()
+pub fn text(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
+    let index = index::ConnectorIndex::new(replay, options.connector.as_ref());
+    let mut writer = style::TextWriter::new(out, options);
+    story::head(replay, &mut writer)?;
+    story::connectors(replay, &index, options, &mut writer)?;
+    story::troubles(replay, &index, options, &mut writer)?;
+    summary::summary(replay, &index, options, &mut writer)?;
+    writer.finish()
 }

@@ -1,223 +1,242 @@
-//! The story: what was replayed, what happened to each connector, what needs a person.
+//! The text report's parts before the summary: what was replayed, each connector's story, and what
+//! needs a person.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 
-use super::Options;
-use super::index::{Chapter, Index};
-use super::passage::{Passage, missing, parts, passages};
+use super::ReportOptions;
+use super::index::{ConnectorHistory, ConnectorIndex};
+use super::story_entry::{StoryEntry, borrowed, story_entries};
 use super::style::Style::{Bold, Dim, Plain, Red, Yellow};
-use super::style::{Page, clock, count, duration, grouped, moment, offset};
-use crate::core::action::{Noted, Verb};
-use crate::core::event::Outcome;
-use crate::core::ids::{ClusterName, ObjectKey, Role};
-use crate::core::keep::Keep;
-use crate::core::time::UnixMillis;
-use crate::replay::{Mode, Replay};
+use super::style::{TextWriter, clock, count, duration, grouped, moment, offset};
+use crate::config::role_name;
+use crate::core::contract::action::Verb;
+use crate::core::contract::event::Outcome;
+use crate::core::contract::note::NoteKind;
+use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::core::orphans::keep_reason::KeepReason;
+use crate::replay::{Replay, ReplayMode, missing_step};
 
-/// Of a longer story the first and the last so many passages are told.
-const FIRST: usize = 28;
-const LAST: usize = 12;
-/// So many connectors are told of at length, the worst ones when there are more.
-const CHAPTERS: usize = 24;
-/// Longer lists of anything else are cut.
-const ROWS: usize = 20;
+/// A longer story is cut in the middle: this many entries at its beginning and end remain.
+const FIRST_ENTRIES: usize = 28;
+const LAST_ENTRIES: usize = 12;
+/// Of more connectors only the most affected get a story.
+const STORIES_MAX: usize = 24;
+/// Other lists are cut after this many rows.
+const ROWS_MAX: usize = 20;
 
-/// What was replayed.
-pub(super) fn head(replay: &Replay, page: &mut Page<'_>) -> io::Result<()> {
+pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let how = match replay.mode {
-        Mode::WhatIf => "what throughline would have done (what-if)",
-        Mode::Verify => "what throughline did, decided again (verify)",
-        Mode::Live => "played into clusters in memory, with throughline running on them",
+        ReplayMode::WhatIf => "what throughline would have done (what-if)",
+        ReplayMode::Verify => "what throughline did, compared with what it decides now (verify)",
+        ReplayMode::Live => "played into in-memory clusters, with throughline running on them",
     };
-    page.put(0, 2, &[(Bold, &replay.file), (Plain, ": "), (Plain, how)])?;
+    writer.put(0, 2, &[(Bold, &replay.file), (Plain, ": "), (Plain, how)])?;
     let events = count(usize::try_from(replay.events).unwrap_or(usize::MAX), "event");
     if replay.events == 0 && replay.first_at == replay.last_at {
-        page.put(2, 2, &[(Plain, &events)])?;
+        writer.put(2, 2, &[(Plain, &events)])?;
     } else {
         let (from, to) = (moment(replay.first_at), moment(replay.last_at));
         let same_day = from.get(..10) == to.get(..10);
         let to = if same_day { to.get(11..).unwrap_or(&to) } else { &to };
         let took = duration(replay.last_at.since(replay.first_at));
-        page.put(2, 2, &[(Plain, &format!("{events} from {from} to {to} UTC ({took})"))])?;
+        writer.put(2, 2, &[(Plain, &format!("{events} from {from} to {to} UTC ({took})"))])?;
     }
-    let role = |role: &Role| match role {
-        Role::Upstream => "upstream",
-        Role::Downstream => "hub",
-        Role::Edge => "edge",
-    };
     let shown: Vec<_> = replay
         .clusters
         .iter()
-        .take(ROWS)
+        .take(ROWS_MAX)
         .map(|c| {
-            format!("{} ({})", c.name, c.roles.iter().map(role).collect::<Vec<_>>().join(", "))
+            format!(
+                "{} ({})",
+                c.name,
+                c.roles.iter().map(|role| role_name(*role)).collect::<Vec<_>>().join(", ")
+            )
         })
         .collect();
     let more = replay.clusters.len().saturating_sub(shown.len());
     let more = if more > 0 { format!(" … {} more", grouped(more)) } else { String::new() };
     let title = if replay.clusters.len() == 1 { "cluster" } else { "clusters" };
     if !shown.is_empty() {
-        page.put(2, 4, &[(Plain, &format!("{title}: {}{more}", shown.join(", ")))])?;
+        writer.put(2, 4, &[(Plain, &format!("{title}: {}{more}", shown.join(", ")))])?;
     }
     Ok(())
 }
 
-/// What happened to each connector; and what was written for no one connector.
+/// Each connector's story, and the actions that are not tied to one connector.
 pub(super) fn connectors(
     replay: &Replay,
-    index: &Index<'_>,
-    options: &Options,
-    page: &mut Page<'_>,
+    index: &ConnectorIndex<'_>,
+    options: &ReportOptions,
+    writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     if let Some(only) = &options.connector
-        && index.chapters.is_empty()
+        && index.histories.is_empty()
     {
-        page.gap()?;
-        return page.put(0, 2, &[(Yellow, &format!("{only}: no such connector in this log"))]);
+        writer.gap()?;
+        return writer.put(
+            0,
+            2,
+            &[(
+                Yellow,
+                &format!(
+                    "{only}: not in this log; give NAMESPACE/NAME as upstream or as at the hub"
+                ),
+            )],
+        );
     }
-    let (quiet, eventful): (Vec<_>, Vec<_>) = index.chapters.iter().partition(|c| c.is_quiet());
-    let told = worst(replay, index, &eventful);
-    let tell_all = options.connector.is_some();
-    for (at, chapter) in eventful.iter().enumerate() {
-        if told.as_ref().is_some_and(|told| !told.contains(&at)) {
+    let (quiet, eventful): (Vec<_>, Vec<_>) = index.histories.iter().partition(|h| h.is_empty());
+    let selected = most_affected(replay, index, &eventful);
+    let show_all = options.connector.is_some();
+    for (at, history) in eventful.iter().enumerate() {
+        if selected.as_ref().is_some_and(|selected| !selected.contains(&at)) {
             continue;
         }
-        page.gap()?;
-        let mut title = format!(" ({})", chapter.place());
-        if chapter.actions.is_empty() {
-            title.push_str(", never written");
+        writer.gap()?;
+        let mut title = format!(" ({})", history.full_name());
+        if history.actions.is_empty() {
+            title.push_str(", no writes");
         }
-        page.put(0, 2, &[(Bold, &chapter.label), (Plain, &title)])?;
-        if let (Some(_), Some(replica)) = (chapter.upstream, chapter.replica) {
-            page.put(2, 4, &[(Dim, &format!("at hub and edges: {replica}"))])?;
+        writer.put(0, 2, &[(Bold, &history.label), (Plain, &title)])?;
+        if let (Some(_), Some(hub)) = (history.upstream, history.hub) {
+            writer.put(2, 4, &[(Dim, &format!("at the hub and the edges: {hub}"))])?;
         }
-        let key = chapter.key().filter(|_| !tell_all);
-        tell(replay, &passages(chapter, &replay.settings), key, tell_all, page)?;
+        let key = history.key().filter(|_| !show_all);
+        write_entries(replay, &story_entries(history, &replay.settings), key, show_all, writer)?;
     }
-    if told.is_some() {
-        let more = eventful.len() - CHAPTERS;
-        page.gap()?;
+    if selected.is_some() {
+        let more = eventful.len() - STORIES_MAX;
+        writer.gap()?;
         let text = format!(
-            "… {} with less to tell (--connector NAMESPACE/NAME tells of one)",
-            count(more, "more connector")
+            "… {} (--connector NAMESPACE/NAME shows one)",
+            count(more, "less affected connector")
         );
-        page.put(0, 2, &[(Dim, &text)])?;
+        writer.put(0, 2, &[(Dim, &text)])?;
     }
     if !quiet.is_empty() {
-        page.gap()?;
+        writer.gap()?;
     }
-    let shown = if quiet.len() > ROWS { ROWS / 2 } else { quiet.len() };
-    for chapter in quiet.iter().take(shown) {
-        page.put(0, 2, &[(Bold, &chapter.label), (Plain, ": nothing to do, never written")])?;
+    let shown = if quiet.len() > ROWS_MAX { ROWS_MAX / 2 } else { quiet.len() };
+    for history in quiet.iter().take(shown) {
+        writer.put(0, 2, &[(Bold, &history.label), (Plain, ": nothing to do, no writes")])?;
     }
     if quiet.len() > shown {
-        let text = format!(
-            "… {}: nothing to do, never written",
-            count(quiet.len() - shown, "more connector")
-        );
-        page.put(0, 2, &[(Plain, &text)])?;
+        let text =
+            format!("… {}: nothing to do, no writes", count(quiet.len() - shown, "more connector"));
+        writer.put(0, 2, &[(Plain, &text)])?;
     }
     if !index.others.actions.is_empty() {
-        page.gap()?;
-        page.put(0, 2, &[(Bold, "Written for no one connector")])?;
-        tell(replay, &passages(&index.others, &replay.settings), None, false, page)?;
+        writer.gap()?;
+        writer.put(0, 2, &[(Bold, "Not tied to one connector")])?;
+        write_entries(
+            replay,
+            &story_entries(&index.others, &replay.settings),
+            None,
+            false,
+            writer,
+        )?;
     }
     Ok(())
 }
 
-/// Which connectors to tell of when there are too many: those still stuck, those
-/// whose users suffered longest, those with most to tell.
-fn worst(replay: &Replay, index: &Index<'_>, eventful: &[&Chapter<'_>]) -> Option<HashSet<usize>> {
-    if eventful.len() <= CHAPTERS {
+/// Selects the connectors with a story if there are too many: first those still stalled, then those
+/// with the longest outages, then those with the longest stories.
+fn most_affected(
+    replay: &Replay,
+    index: &ConnectorIndex<'_>,
+    eventful: &[&ConnectorHistory<'_>],
+) -> Option<HashSet<usize>> {
+    if eventful.len() <= STORIES_MAX {
         return None;
     }
-    let stuck: HashSet<&ObjectKey> =
+    let stalled: HashSet<&ObjectKey> =
         index.stalls.iter().filter(|s| s.ended_at.is_none()).map(|s| &s.stall.connector).collect();
-    let mut suffered: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
+    let mut outage_ms: BTreeMap<&ObjectKey, u64> = BTreeMap::new();
     for outage in replay.recorded.iter().chain(&replay.replayed) {
-        *suffered.entry(&outage.connector).or_default() +=
+        *outage_ms.entry(&outage.connector).or_default() +=
             outage.until.unwrap_or(replay.last_at).since(outage.from);
     }
     let mut ranked: Vec<_> = eventful
         .iter()
         .enumerate()
-        .map(|(at, chapter)| {
-            let is_stuck = chapter.replica.is_some_and(|key| stuck.contains(key));
-            let ms = chapter.replica.and_then(|key| suffered.get(key)).copied().unwrap_or(0);
-            let much = chapter.notes.len() + chapter.actions.len();
-            (Reverse((is_stuck, ms, much)), at)
+        .map(|(at, history)| {
+            let is_stalled = history.hub.is_some_and(|key| stalled.contains(key));
+            let ms = history.hub.and_then(|key| outage_ms.get(key)).copied().unwrap_or(0);
+            let len = history.notes.len() + history.actions.len();
+            (Reverse((is_stalled, ms, len)), at)
         })
         .collect();
     ranked.sort_unstable();
-    Some(ranked.into_iter().take(CHAPTERS).map(|(_, at)| at).collect())
+    Some(ranked.into_iter().take(STORIES_MAX).map(|(_, at)| at).collect())
 }
 
-/// Passages in order of time; abridged unless `all`.
-fn tell(
+/// Writes the entries in order of time; abridged unless `all`.
+fn write_entries(
     replay: &Replay,
-    passages: &[Passage<'_>],
+    entries: &[StoryEntry<'_>],
     key: Option<&ObjectKey>,
     all: bool,
-    page: &mut Page<'_>,
+    writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
-    let cut = if all || passages.len() <= FIRST + LAST { 0 } else { passages.len() - FIRST - LAST };
+    let shown = FIRST_ENTRIES + LAST_ENTRIES;
+    let cut = if all { 0 } else { entries.len().saturating_sub(shown) };
     let widest = offset(replay.ended_at.since(replay.first_at)).len();
     let mut in_recording = true;
-    for (i, passage) in passages.iter().enumerate() {
-        if cut > 0 && (FIRST..FIRST + cut).contains(&i) {
-            if i == FIRST {
-                let to = key.map(|key| format!(" (--connector {key} tells all)"));
-                let text = format!("… {} more{}", grouped(cut), to.unwrap_or_default());
-                page.put(2, 4, &[(Dim, &text)])?;
+    for (i, entry) in entries.iter().enumerate() {
+        if cut > 0 && (FIRST_ENTRIES..FIRST_ENTRIES + cut).contains(&i) {
+            if i == FIRST_ENTRIES {
+                let hint = key.map(|key| format!(" (--connector {key} shows all)"));
+                let text = format!("… {} more{}", grouped(cut), hint.unwrap_or_default());
+                writer.put(2, 4, &[(Dim, &text)])?;
             }
             continue;
         }
-        if in_recording && passage.at > replay.last_at {
+        if in_recording && entry.at > replay.last_at {
             in_recording = false;
-            page.put(2, 4, &[(Dim, "– the recording ends; what was still due –")])?;
+            writer.put(2, 4, &[(Dim, "– end of the recording; actions that were still due –")])?;
         }
-        let since_start = offset(passage.at.since(replay.first_at));
-        let time = format!("{}  {since_start:>widest$}  ", clock(passage.at));
-        let words = passage.words();
+        let since_start = offset(entry.at.since(replay.first_at));
+        let time = format!("{}  {since_start:>widest$}  ", clock(entry.at));
+        let text = entry.text();
         let mut line = vec![(Dim, time.as_str())];
-        line.extend(parts(&words));
-        page.put(2, 2 + time.chars().count(), &line)?;
+        line.extend(borrowed(&text));
+        writer.put(2, 2 + time.chars().count(), &line)?;
     }
     Ok(())
 }
 
-/// What needs a person: stalls that are not over, anomalies, orphans, warnings.
+/// What needs a person: open stalls, anomalies, orphans, warnings.
 pub(super) fn troubles(
     replay: &Replay,
-    index: &Index<'_>,
-    options: &Options,
-    page: &mut Page<'_>,
+    index: &ConnectorIndex<'_>,
+    options: &ReportOptions,
+    writer: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     let open: Vec<_> = index.stalls.iter().filter(|span| span.ended_at.is_none()).collect();
-    section(page, "Stalled at the end", &open, |span| {
+    section(writer, "Stalled at the end", &open, |span| {
         let stall = span.stall;
-        let waited = duration(replay.ended_at.since(stall.since));
+        let lasted = duration(replay.ended_at.since(stall.since));
         vec![
-            (Red, format!("{} {}", index.label(&stall.connector), missing(stall))),
-            (Plain, format!(", for {waited} since {}: {}", clock(stall.since), stall.reason)),
+            (Red, format!("{}: {}", index.label(&stall.connector), missing_step(stall))),
+            (Plain, format!(" for {lasted}, since {}: {}", clock(stall.since), stall.reason)),
         ]
     })?;
-    let near = options.connector.is_some().then(|| concerned(replay, index));
+    let related = options.connector.is_some().then(|| related_objects(replay, index));
     let anomalies: Vec<_> = replay
         .notes
         .iter()
-        .filter_map(|note| match &note.what {
-            Noted::Anomaly(anomaly) => Some((note.at, anomaly)),
+        .filter_map(|note| match &note.kind {
+            NoteKind::Anomaly(anomaly) => Some((note.at, anomaly)),
             _ => None,
         })
-        .filter(|(_, anomaly)| match (&near, &anomaly.object) {
-            (Some(near), Some(object)) => near.contains(object),
+        .filter(|(_, anomaly)| match (&related, &anomaly.object) {
+            (Some(related), Some(object)) => related.contains(object),
             _ => true,
         })
         .collect();
-    section(page, "Anomalies", &anomalies, |(at, anomaly)| {
+    section(writer, "Anomalies", &anomalies, |(at, anomaly)| {
         let kind = format!("{:?}", anomaly.anomaly);
         let object = anomaly.object.as_ref().map(|o| format!(" {o}")).unwrap_or_default();
         vec![
@@ -227,79 +246,79 @@ pub(super) fn troubles(
         ]
     })?;
     if options.connector.is_none() {
-        orphans(replay, page)?;
+        orphans(replay, writer)?;
     }
     section(
-        page,
-        "Warnings of the reader",
+        writer,
+        "Warnings about the log",
         &replay.warnings.iter().collect::<Vec<_>>(),
         |warning| vec![(Yellow, (*warning).clone())],
     )
 }
 
-/// The objects whose anomalies concern the one connector asked for: itself and its gateways.
-fn concerned<'a>(replay: &'a Replay, index: &Index<'a>) -> HashSet<&'a ObjectKey> {
-    let mut near = HashSet::new();
-    for chapter in &index.chapters {
-        near.extend(chapter.replica);
-        near.extend(chapter.upstream.map(|(_, key)| key));
+/// The one connector of the report and the objects written for it.
+fn related_objects<'a>(replay: &'a Replay, index: &ConnectorIndex<'a>) -> HashSet<&'a ObjectKey> {
+    let mut related = HashSet::new();
+    for history in &index.histories {
+        related.extend(history.hub);
+        related.extend(history.upstream.map(|(_, key)| key));
     }
-    let wanted = replay.actions.iter().filter(|done| index.wants(done));
-    near.extend(wanted.map(|done| &done.decision.action.object));
-    near
+    let actions = replay.actions.iter().filter(|record| index.includes_action(record));
+    related.extend(actions.map(|record| &record.decision.action.object));
+    related
 }
 
-/// Each route's latest judgement, and whether it was deleted.
-fn orphans(replay: &Replay, page: &mut Page<'_>) -> io::Result<()> {
-    type Judged<'a> = (UnixMillis, Option<&'a str>);
-    let mut latest: BTreeMap<(&ClusterName, &ObjectKey), Judged<'_>> = BTreeMap::new();
+/// The latest judgement of each route, and whether it was deleted.
+fn orphans(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    type Judgement<'a> = (UnixMillis, Option<&'a str>);
+    let mut latest: BTreeMap<(&ClusterName, &ObjectKey), Judgement<'_>> = BTreeMap::new();
     for note in &replay.notes {
-        if let Noted::Orphan { cluster, route, kept } = &note.what {
-            latest.insert((cluster, route), (note.at, kept.map(Keep::text)));
+        if let NoteKind::Orphan { cluster, route, kept } = &note.kind {
+            latest.insert((cluster, route), (note.at, kept.map(KeepReason::text)));
         }
     }
     let deleted: HashSet<_> = replay
         .actions
         .iter()
-        .filter(|done| matches!(done.finished, Some((_, Outcome::Applied { .. }))))
-        .map(|done| &done.decision.action)
+        .filter(|record| matches!(record.finished, Some((_, Outcome::Applied { .. }))))
+        .map(|record| &record.decision.action)
         .filter(|action| action.verb == Verb::Delete)
         .map(|action| (&action.cluster, &action.object))
         .collect();
     let rows: Vec<_> = latest.into_iter().collect();
-    section(page, "Orphaned routes", &rows, |((cluster, route), (at, kept))| {
-        let fate = match kept {
-            _ if deleted.contains(&(*cluster, *route)) => "an orphan, deleted".to_owned(),
+    section(writer, "Orphaned routes", &rows, |((cluster, route), (at, kept))| {
+        let result = match kept {
+            _ if deleted.contains(&(*cluster, *route)) => "orphan, deleted".to_owned(),
             Some(why) => format!("kept: {why}"),
-            None => "an orphan, not deleted".to_owned(),
+            None => "orphan, not deleted".to_owned(),
         };
-        vec![(Dim, format!("{}  ", clock(*at))), (Plain, format!("{route} at {cluster}: {fate}"))]
+        vec![(Dim, format!("{}  ", clock(*at))), (Plain, format!("{route} at {cluster}: {result}"))]
     })
 }
 
-/// A titled list, cut when long; nothing when empty.
+/// Writes a list with a title, cut if it is long; nothing if it is empty.
 fn section<T>(
-    page: &mut Page<'_>,
+    writer: &mut TextWriter<'_>,
     title: &str,
     rows: &[T],
-    words: impl Fn(&T) -> Vec<(super::style::Style, String)>,
+    text: impl Fn(&T) -> Vec<(super::style::Style, String)>,
 ) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    page.gap()?;
-    page.put(0, 2, &[(Bold, title)])?;
-    for row in rows.iter().take(ROWS) {
-        page.put(2, 4, &parts(&words(row)))?;
+    writer.gap()?;
+    writer.put(0, 2, &[(Bold, title)])?;
+    for row in rows.iter().take(ROWS_MAX) {
+        writer.put(2, 4, &borrowed(&text(row)))?;
     }
-    if rows.len() > ROWS {
-        let text = format!("… {} more (--output json has all)", grouped(rows.len() - ROWS));
-        page.put(2, 4, &[(Dim, &text)])?;
+    if rows.len() > ROWS_MAX {
+        let text = format!("… {} more (--output json has all)", grouped(rows.len() - ROWS_MAX));
+        writer.put(2, 4, &[(Dim, &text)])?;
     }
     Ok(())
 }
 
-/// `OversizedStatus` as `oversized status`.
+/// `OversizedStatus` becomes `oversized status`.
 fn spaced(kind: &str) -> String {
     let mut out = String::with_capacity(kind.len() + 2);
     for (i, c) in kind.char_indices() {

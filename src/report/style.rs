@@ -1,11 +1,11 @@
-//! The page: colours, indents, line breaks; and times and numbers as people say them.
+//! Text output: colours, indents, line breaks; times and numbers for people.
 
 use std::io::{self, BufWriter, Write};
 
-use super::Options;
-use crate::core::time::UnixMillis;
+use super::ReportOptions;
+use crate::core::data::time::UnixMillis;
 
-/// How a run of text looks; without colour all look the same.
+/// Without colour all styles look the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
@@ -31,25 +31,25 @@ impl Style {
     }
 }
 
-/// Where the text goes.
-pub(crate) struct Page<'w> {
+/// Writes wrapped paragraphs.
+pub(crate) struct TextWriter<'w> {
     out: BufWriter<&'w mut dyn Write>,
     color: bool,
     width: usize,
 }
 
-impl<'w> Page<'w> {
-    pub(crate) fn new(out: &'w mut dyn Write, options: &Options) -> Self {
+impl<'w> TextWriter<'w> {
+    pub(crate) fn new(out: &'w mut dyn Write, options: &ReportOptions) -> Self {
         Self { out: BufWriter::new(out), color: options.color, width: options.width.max(40) }
     }
 
-    /// An empty line.
+    /// Writes an empty line.
     pub(crate) fn gap(&mut self) -> io::Result<()> {
         writeln!(self.out)
     }
 
-    /// One paragraph, broken between words; its first line is indented by `indent`, the others
-    /// by `hang`.
+    /// Writes one paragraph, broken between words. Its first line is indented by `indent`, the
+    /// others by `hang`.
     pub(crate) fn put(
         &mut self,
         indent: usize,
@@ -70,7 +70,7 @@ impl<'w> Page<'w> {
                 }
                 let len = word.chars().count();
                 if column + spaces + len > self.width && !at_start {
-                    // The break takes the place of the spaces.
+                    // The line break replaces the spaces.
                     write!(self.out, "\n{:hang$}", "")?;
                     column = hang;
                 } else {
@@ -88,15 +88,15 @@ impl<'w> Page<'w> {
         writeln!(self.out)
     }
 
-    /// Names and errors come from the log: what they hold must not steer a terminal.
+    /// Names and errors come from the log and must not control the terminal.
     fn word(&mut self, word: &str) -> io::Result<()> {
-        let shown = |c: char| match c {
+        let printable = |c: char| match c {
             NBSP => ' ',
             _ if c.is_control() => char::REPLACEMENT_CHARACTER,
             _ => c,
         };
-        if word.chars().any(|c| shown(c) != c) {
-            let word: String = word.chars().map(shown).collect();
+        if word.chars().any(|c| printable(c) != c) {
+            let word: String = word.chars().map(printable).collect();
             return self.out.write_all(word.as_bytes());
         }
         self.out.write_all(word.as_bytes())
@@ -107,7 +107,7 @@ impl<'w> Page<'w> {
     }
 }
 
-/// Keeps a number and its unit on one line; printed as a blank.
+/// Keeps a number and its unit on one line; printed as a space.
 const NBSP: char = '\u{a0}';
 
 /// `85 ms`, `2.06 s`, `52.2 s`, `1 min 15 s`, `2 h 5 min`, `3 d 4 h`.
@@ -160,7 +160,7 @@ pub fn count(n: usize, one: &str) -> String {
     }
 }
 
-/// Digits in groups of three.
+/// `1,234,567`.
 pub(crate) fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_kindly() {
+    fn durations_have_three_significant_digits() {
         for (ms, text) in [
             (0, "0 ms"),
             (85, "85 ms"),
@@ -209,13 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn breaks_between_words_and_never_leads_with_a_blank() {
+    fn breaks_lines_between_words() {
         let mut out = Vec::new();
-        let options = Options { width: 40, ..Options::default() };
-        let mut page = Page::new(&mut out, &options);
+        let options = ReportOptions { width: 40, ..ReportOptions::default() };
+        let mut writer = TextWriter::new(&mut out, &options);
         let text = "one two three four five six seven eight\x1b[2J nine";
-        page.put(2, 6, &[(Style::Red, text), (Style::Plain, ", ten")]).unwrap();
-        page.finish().unwrap();
+        writer.put(2, 6, &[(Style::Red, text), (Style::Plain, ", ten")]).unwrap();
+        writer.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "  one two three four five six seven\n      eight\u{fffd}[2J nine, ten\n");
     }

@@ -1,19 +1,23 @@
-//! From what is known at one moment to each hop of one connector. Pure.
+//! Turns what is known at one moment into the hops of one connector. Pure.
 
 use super::remedy;
-use super::{Cause, HopTrace, Place, Snapshot, Source, State, Trace, Writer};
-use crate::core::action::Hop;
-use crate::core::ids::{ClusterName, Kind, ObjectKey, Role};
-use crate::core::time::UnixMillis;
-use crate::core::view::{Annotation, ClusterView, ConnectorView, HubView, SaysView, Watch};
+use super::{
+    HopCause, HopState, HopTrace, LastWriter, Snapshot, SnapshotSource, Trace, UpstreamRef,
+};
+use crate::core::contract::note::Hop;
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::time::UnixMillis;
+use crate::core::view::{
+    AnnotationState, ClusterView, ConnectorView, HubView, LivenessView, UpstreamView, WatchState,
+};
 
-/// API servers write the times of writes in whole seconds.
-const WHOLE_SECOND_MS: u64 = 1_000;
+/// `managedFields` hold the time of a write in whole seconds.
+const MANAGED_FIELDS_RESOLUTION_MS: u64 = 1_000;
 
-/// Why a hop is not as it should be, and what to do.
-pub(super) struct Problem {
-    pub(super) state: State,
-    pub(super) cause: Cause,
+/// Why a hop is not ok, and what to do.
+pub(super) struct Diagnosis {
+    pub(super) state: HopState,
+    pub(super) cause: HopCause,
     pub(super) why: String,
     pub(super) remedies: Vec<String>,
 }
@@ -27,39 +31,44 @@ pub(super) struct Case<'a> {
 /// Each hop of a connector, the first that disagrees, why, and what to do.
 pub fn diagnose(snapshot: &Snapshot, connector: &ConnectorView) -> Trace {
     let case = Case { snapshot, connector };
-    let mut hops: Vec<_> = case.upstream().into_iter().collect();
-    hops.extend(case.mirrored());
-    hops.extend(case.arrived());
-    hops.extend(case.touched());
+    let mut hops: Vec<_> = case.upstream_hop().into_iter().collect();
+    hops.extend(case.mirrored_hops());
+    hops.extend(case.carried_hops());
+    hops.extend(case.announced_hops());
     let upstream = connector.upstream.as_ref();
     let mut trace = Trace {
         source: snapshot.source,
         at_ms: snapshot.view.at_ms,
-        upstream: upstream.map(|u| Place { cluster: u.cluster.clone(), object: u.object.clone() }),
-        replica: connector.place.clone(),
+        upstream: upstream
+            .map(|u| UpstreamRef { cluster: u.cluster.clone(), object: u.object.clone() }),
+        hub_key: connector.place.clone(),
         phase: connector.phase,
-        state: State::Ok,
+        state: HopState::Ok,
         first: None,
         notes: Vec::new(),
         hops,
     };
-    trace.judge();
+    trace.set_first();
     trace.notes = case.notes(trace.state);
     trace
 }
 
-/// What a status says, in words.
-pub(super) fn words(says: Option<&SaysView>) -> String {
+/// A liveness in words; `None` means that an object carries no status annotation.
+pub(super) fn liveness_text(says: Option<&LivenessView>) -> String {
     match says {
-        Some(SaysView { online: true, node: Some(node) }) => format!("online {node}"),
-        Some(SaysView { online: true, node: None }) => "online".to_owned(),
+        Some(LivenessView { online: true, node: Some(node) }) => format!("online {node}"),
+        Some(LivenessView { online: true, node: None }) => "online".to_owned(),
         Some(_) => "offline".to_owned(),
-        None => "nothing".to_owned(),
+        None => "no annotation".to_owned(),
     }
 }
 
+fn upstream_liveness(up: &UpstreamView) -> LivenessView {
+    LivenessView { online: up.online, node: up.node.clone() }
+}
+
 impl<'a> Case<'a> {
-    pub(super) fn clusters(&self, role: Role) -> impl Iterator<Item = &'a ClusterView> {
+    pub(super) fn clusters_with(&self, role: Role) -> impl Iterator<Item = &'a ClusterView> {
         self.snapshot.view.clusters.iter().filter(move |c| c.roles.contains(&role))
     }
 
@@ -67,24 +76,21 @@ impl<'a> Case<'a> {
         self.snapshot.view.clusters.iter().find(|c| c.name == *name)
     }
 
-    /// Which of these kinds can't be seen in a cluster, and why.
-    pub(super) fn unseen(&self, name: &ClusterName, kinds: &[Kind]) -> Option<Problem> {
+    /// The first of these kinds whose watch in the cluster is not live, as a diagnosis.
+    pub(super) fn watch_not_live(&self, name: &ClusterName, kinds: &[Kind]) -> Option<Diagnosis> {
         let cluster = self.cluster(name)?;
         let combined = cluster.roles.contains(&Role::Upstream) && cluster.roles.len() > 1;
-        let more = combined.then_some(Kind::Namespace);
-        let lost = |kind: &Kind| cluster.watches.get(kind) != Some(&Watch::Live);
-        let kind = kinds.iter().copied().chain(more).find(lost)?;
-        let error = cluster.errors.get(&kind).map(String::as_str);
-        let why = match (error, cluster.watches.get(&kind)) {
-            (Some(error), _) => format!("{kind} objects of {name} can't be seen: {error}"),
-            (None, Some(Watch::Lost)) => format!("the watch of {kind} objects of {name} is lost"),
-            _ => format!("{kind} objects of {name} were not listed"),
-        };
-        let remedies = remedy::unseen(name, kind, error);
-        Some(Problem { state: State::Unknown, cause: Cause::Unseen, why, remedies })
+        // There the labels of namespaces tell hub Connectors from upstream ones.
+        let namespaces = combined.then_some(Kind::Namespace);
+        let not_live = |kind: &Kind| cluster.watches.get(kind) != Some(&WatchState::Live);
+        let kind = kinds.iter().copied().chain(namespaces).find(not_live)?;
+        let failure = cluster.failure(kind);
+        let was_lost = cluster.watches.get(&kind) == Some(&WatchState::Lost);
+        Some(remedy::watch_not_live(name, kind, failure.as_ref(), was_lost))
     }
 
-    pub(super) fn place(&self) -> Option<&'a ObjectKey> {
+    /// The connector's namespace and name at the hub and the edges.
+    pub(super) fn hub_key(&self) -> Option<&'a ObjectKey> {
         self.connector.place.as_ref()
     }
 
@@ -93,23 +99,23 @@ impl<'a> Case<'a> {
         cluster: &ClusterName,
         kind: Kind,
         object: Option<&ObjectKey>,
-    ) -> Option<&'a Writer> {
-        self.snapshot.witness.writer(cluster, kind, object?)
+    ) -> Option<&'a LastWriter> {
+        self.snapshot.managed_fields.writer(cluster, kind, object?)
     }
 
-    /// Since when something is as it is: as it was seen to change, or as it was written last where that
-    /// was before. True: it may have been so for longer.
+    /// Since when an object is as it is: since it was seen to change, or since its last write where
+    /// that was earlier. True: it may have been so for longer.
     pub(super) fn since(
         &self,
         cluster: &ClusterName,
         kind: Kind,
         changed: Option<UnixMillis>,
-        writer: Option<&Writer>,
+        writer: Option<&LastWriter>,
     ) -> (Option<UnixMillis>, bool) {
         let live_since = self.cluster(cluster).and_then(|c| c.live_since_ms.get(&kind));
         let written = writer.map(|writer| writer.at_ms);
         match (changed, written) {
-            (Some(at), Some(written)) if written.plus(WHOLE_SECOND_MS) < at => {
+            (Some(at), Some(written)) if written.plus(MANAGED_FIELDS_RESOLUTION_MS) < at => {
                 (Some(written), false)
             }
             (Some(at), _) => (Some(at), live_since.is_some_and(|since| at <= *since)),
@@ -117,77 +123,76 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Whether a hop that is waited for is late: by a stall, or by the time of the last write.
+    /// Whether a hop that has not come is late: by a stall, or by the time of the last write.
     pub(super) fn lateness(
         &self,
         hop: Hop,
         cluster: &ClusterName,
         since: Option<UnixMillis>,
-    ) -> State {
-        // Of several edges the stall names the first.
-        let named = |c: &ClusterName| c == cluster || hop == Hop::Arrived;
-        if self.connector.stalls.iter().any(|s| s.hop == hop && named(&s.cluster)) {
-            return State::Wrong;
+    ) -> HopState {
+        // A stall of several edges names only the first.
+        let names = |c: &ClusterName| c == cluster || hop == Hop::Arrived;
+        if self.connector.stalls.iter().any(|s| s.hop == hop && names(&s.cluster)) {
+            return HopState::Wrong;
         }
-        match (self.snapshot.late.is_some(), since) {
-            (true, Some(at)) if self.is_late(hop, at) => State::Wrong,
-            _ => State::Pending,
+        match (self.snapshot.stall_limits.is_some(), since) {
+            (true, Some(at)) if self.is_late(hop, at) => HopState::Wrong,
+            _ => HopState::Pending,
         }
     }
 
     fn is_late(&self, hop: Hop, since: UnixMillis) -> bool {
-        let limits = self.snapshot.late.clone().unwrap_or_default();
+        let limits = self.snapshot.stall_limits.clone().unwrap_or_default();
         let limit_ms = match hop {
             Hop::Upstream | Hop::Mirrored => limits.mirrored_ms,
             Hop::Arrived => limits.arrived_ms,
             Hop::Touched => limits.touched_ms,
         };
-        self.snapshot.view.at_ms.since(since) > limit_ms + WHOLE_SECOND_MS
+        self.snapshot.view.at_ms.since(since) > limit_ms + MANAGED_FIELDS_RESOLUTION_MS
     }
 
-    fn upstream(&self) -> Option<HopTrace> {
+    fn upstream_hop(&self) -> Option<HopTrace> {
         let Some(up) = &self.connector.upstream else {
             let hub = self.connector.hubs.first()?;
-            let mut hop = HopTrace::new(Hop::Upstream, &hub.cluster, self.place());
-            hop.trouble(Some(remedy::no_labels(&hub.cluster, self.place())));
+            let mut hop = HopTrace::new(Hop::Upstream, &hub.cluster, self.hub_key());
+            hop.set_diagnosis(Some(remedy::no_labels(&hub.cluster, self.hub_key())));
             return Some(hop);
         };
         let mut hop = HopTrace::new(Hop::Upstream, &up.cluster, Some(&up.object));
         let is_upstream = |c: &ClusterView| c.roles.contains(&Role::Upstream);
-        let problem = if self.cluster(&up.cluster).is_some_and(is_upstream) {
-            self.unseen(&up.cluster, &[Kind::Connector])
+        let diagnosis = if self.cluster(&up.cluster).is_some_and(is_upstream) {
+            self.watch_not_live(&up.cluster, &[Kind::Connector])
         } else {
-            Some(remedy::not_configured(&up.cluster))
+            Some(remedy::upstream_not_configured(&up.cluster))
         };
-        hop.says = up.exists.then(|| SaysView { online: up.online, node: up.node.clone() });
+        hop.says = up.exists.then(|| upstream_liveness(up));
         let writer = self.writer(&up.cluster, Kind::Connector, Some(&up.object));
         (hop.since_ms, hop.at_least) =
             self.since(&up.cluster, Kind::Connector, up.changed_at_ms, writer);
         hop.writer = writer.cloned();
-        hop.trouble(problem);
+        hop.set_diagnosis(diagnosis);
         Some(hop)
     }
 
-    fn mirrored(&self) -> Vec<HopTrace> {
+    fn mirrored_hops(&self) -> Vec<HopTrace> {
         if !self.connector.hubs.is_empty() {
-            return self.connector.hubs.iter().map(|hub| self.mirrored_at(hub)).collect();
+            return self.connector.hubs.iter().map(|hub| self.mirrored_hop(hub)).collect();
         }
-        let missing = |cluster: &ClusterView| {
-            let mut hop = HopTrace::new(Hop::Mirrored, &cluster.name, self.place());
+        let without_connector = |cluster: &ClusterView| {
+            let mut hop = HopTrace::new(Hop::Mirrored, &cluster.name, self.hub_key());
             hop.expected = self.expected_at_hub();
             let late = self.upstream_since().is_none_or(|at| self.is_late(Hop::Mirrored, at));
-            let state = if late { State::Wrong } else { State::Pending };
-            let problem = self.unseen(&cluster.name, &[Kind::Connector]);
+            let state = if late { HopState::Wrong } else { HopState::Pending };
+            let not_live = self.watch_not_live(&cluster.name, &[Kind::Connector]);
             let upstream = self.connector.upstream.as_ref().map(|u| &u.object);
-            hop.trouble(Some(
-                problem.unwrap_or_else(|| remedy::unreplicated(state, &cluster.name, upstream)),
+            hop.set_diagnosis(Some(
+                not_live.unwrap_or_else(|| remedy::unreplicated(state, &cluster.name, upstream)),
             ));
             hop
         };
-        self.clusters(Role::Downstream).map(missing).collect()
+        self.clusters_with(Role::Hub).map(without_connector).collect()
     }
 
-    /// Since when upstream says what it says.
     pub(super) fn upstream_since(&self) -> Option<UnixMillis> {
         let up = self.connector.upstream.as_ref()?;
         let writer = self.writer(&up.cluster, Kind::Connector, Some(&up.object));
@@ -195,96 +200,96 @@ impl<'a> Case<'a> {
     }
 
     fn expected_at_hub(&self) -> String {
-        match &self.connector.upstream {
-            Some(up) if up.exists => {
-                words(Some(&SaysView { online: up.online, node: up.node.clone() }))
-            }
-            _ => "nothing".to_owned(),
-        }
+        let up = self.connector.upstream.as_ref().filter(|up| up.exists);
+        liveness_text(up.map(upstream_liveness).as_ref())
     }
 
-    fn mirrored_at(&self, hub: &HubView) -> HopTrace {
-        let mut hop = HopTrace::new(Hop::Mirrored, &hub.cluster, self.place());
-        let writer = self.writer(&hub.cluster, Kind::Connector, self.place());
-        let read = || self.snapshot.witness.says(&hub.cluster, self.place()?).cloned();
-        hop.says = hub.annotated.then(|| read().or_else(|| hub.says.clone())).flatten();
+    fn mirrored_hop(&self, hub: &HubView) -> HopTrace {
+        let mut hop = HopTrace::new(Hop::Mirrored, &hub.cluster, self.hub_key());
+        let writer = self.writer(&hub.cluster, Kind::Connector, self.hub_key());
+        hop.says = if hub.annotated { self.hub_says(hub) } else { None };
         hop.expected = self.expected_at_hub();
-        let problem = match hub.annotation {
-            Annotation::Right => None,
-            Annotation::Off => Some(remedy::off("mirror.enabled")),
-            Annotation::Unknown => Some(self.mirror_unknown(hub)),
-            Annotation::Wrong => Some(self.mirror_wrong(hub, writer)),
+        let diagnosis = match hub.annotation {
+            AnnotationState::Right => None,
+            AnnotationState::Off => Some(remedy::rule_disabled("mirror.enabled")),
+            AnnotationState::Unknown => Some(self.mirror_unknown(hub)),
+            AnnotationState::Wrong => Some(self.mirror_wrong(hub, writer)),
         };
         (hop.since_ms, hop.at_least) =
             self.since(&hub.cluster, Kind::Connector, hub.right_since_ms, writer);
         hop.writer = writer.cloned();
-        hop.trouble(problem);
+        hop.set_diagnosis(diagnosis);
         if hub.annotated && hop.says.is_none() {
-            hop.why = format!("{} (what it says is kept as a digest only)", hop.why);
+            hop.why = format!("{} (only a digest of its annotation is kept)", hop.why);
         }
         hop
     }
 
-    fn mirror_unknown(&self, hub: &HubView) -> Problem {
-        let unseen = self.unseen(&hub.cluster, &[Kind::Connector]);
-        let upstream = || {
-            let Some(up) = &self.connector.upstream else {
-                return remedy::no_labels(&hub.cluster, self.place());
-            };
-            if self.cluster(&up.cluster).is_none() {
-                return remedy::not_configured(&up.cluster);
-            }
-            let unseen = self.unseen(&up.cluster, &[Kind::Connector, Kind::Namespace]);
-            unseen.unwrap_or_else(|| remedy::identity(&hub.cluster, self.place(), up))
-        };
-        unseen.unwrap_or_else(upstream)
+    /// What the hub's annotation says: as it was read, or as the machine infers it.
+    pub(super) fn hub_says(&self, hub: &HubView) -> Option<LivenessView> {
+        let read = || self.snapshot.managed_fields.annotation(&hub.cluster, self.hub_key()?);
+        read().or(hub.says.as_ref()).cloned()
     }
 
-    fn mirror_wrong(&self, hub: &HubView, writer: Option<&Writer>) -> Problem {
-        let source = self.snapshot.source;
+    fn mirror_unknown(&self, hub: &HubView) -> Diagnosis {
+        if let Some(not_live) = self.watch_not_live(&hub.cluster, &[Kind::Connector]) {
+            return not_live;
+        }
+        let Some(up) = &self.connector.upstream else {
+            return remedy::no_labels(&hub.cluster, self.hub_key());
+        };
+        if self.cluster(&up.cluster).is_none() {
+            return remedy::upstream_not_configured(&up.cluster);
+        }
+        let not_live = self.watch_not_live(&up.cluster, &[Kind::Connector, Kind::Namespace]);
+        not_live.unwrap_or_else(|| remedy::identity(&hub.cluster, self.hub_key(), up))
+    }
+
+    fn mirror_wrong(&self, hub: &HubView, writer: Option<&LastWriter>) -> Diagnosis {
+        let (source, hub_key) = (self.snapshot.source, self.hub_key());
         let changed = self.upstream_since();
-        let other = writer.filter(|w| !w.is_us());
-        let spoiled = other.filter(|w| w.of_field && changed.is_some_and(|at| w.at_ms > at));
-        let since = changed.max(spoiled.map(|w| w.at_ms));
+        let other = writer.filter(|w| !w.is_throughline());
+        let overwrite = other.filter(|w| w.of_field && changed.is_some_and(|at| w.at_ms > at));
+        let since = changed.max(overwrite.map(|w| w.at_ms));
         let state = self.lateness(Hop::Mirrored, &hub.cluster, since);
         if let Some(error) = &hub.writes.error {
             return remedy::write_fails(state, &hub.cluster, Kind::Connector, error);
         }
-        if hub.spoiled > 0 || spoiled.is_some() {
+        if hub.overwrites > 0 || overwrite.is_some() {
             let paused = hub.writes.not_before_ms.is_some();
-            let state = if paused { State::Wrong } else { state };
-            return remedy::contention(state, hub, other);
+            let state = if paused { HopState::Wrong } else { state };
+            return remedy::contention(state, hub, hub_key, other);
         }
         let holder = self.snapshot.view.holder.as_deref();
         match source {
-            Source::State | Source::Log if !self.snapshot.view.leads => {
+            SnapshotSource::State | SnapshotSource::Log if !self.snapshot.view.leads => {
                 remedy::not_leading(state, &hub.cluster, holder)
             }
-            _ if hub.writes.in_flight.is_some() => remedy::under_way(state, &hub.cluster),
-            _ => remedy::not_mirrored(state, source, &hub.cluster, holder),
+            _ if hub.writes.in_flight.is_some() => remedy::mirror_in_flight(state, &hub.cluster),
+            _ => remedy::not_mirrored(state, source, &hub.cluster, hub_key, holder),
         }
     }
 
-    fn notes(&self, state: State) -> Vec<String> {
+    fn notes(&self, state: HopState) -> Vec<String> {
         let mut notes = Vec::new();
         let up = self.connector.upstream.as_ref();
-        if let Some(up) = up.filter(|up| !up.exists && state != State::Unknown) {
-            let Place { cluster, object } =
-                Place { cluster: up.cluster.clone(), object: up.object.clone() };
-            notes
-                .push(format!("there is no Connector {object} in {cluster}: it counts as offline"));
-        }
-        if let Some(up) = up.filter(|up| up.exists && !up.online && state == State::Ok) {
-            let because = up.because.as_ref().map_or(String::new(), |b| format!(": {b}"));
+        if let Some(up) = up.filter(|up| !up.exists && state != HopState::Unknown) {
             notes.push(format!(
-                "it is offline because {} says so{because}. Look at the tunnel's agent and its Lease \
-                 there; nothing is stuck on the way",
+                "{} has no Connector {}, so it counts as offline",
+                up.cluster, up.object
+            ));
+        }
+        if let Some(up) = up.filter(|up| up.exists && !up.online && state == HopState::Ok) {
+            let because = up.because.as_ref().map_or(String::new(), |b| format!(" ({b})"));
+            notes.push(format!(
+                "nothing is stuck: {} itself reports the connector offline{because}; check the \
+                 tunnel's agent and its Lease there",
                 up.cluster
             ));
         }
-        if self.clusters(Role::Downstream).next().is_none() {
+        if self.clusters_with(Role::Hub).next().is_none() {
             notes.push(
-                "no hub is configured here: what comes before the edge's copy can't be seen"
+                "no hub is configured here, so the hops before the edge Connector are not checked"
                     .to_owned(),
             );
         }
@@ -299,7 +304,7 @@ impl HopTrace {
             cluster: cluster.clone(),
             kind: if hop == Hop::Touched { Kind::Gateway } else { Kind::Connector },
             object: object.cloned(),
-            state: State::Ok,
+            state: HopState::Ok,
             says: None,
             trigger: None,
             since_ms: None,
@@ -312,8 +317,8 @@ impl HopTrace {
         }
     }
 
-    pub(super) fn trouble(&mut self, problem: Option<Problem>) {
-        let Some(Problem { state, cause, why, remedies }) = problem else { return };
+    pub(super) fn set_diagnosis(&mut self, diagnosis: Option<Diagnosis>) {
+        let Some(Diagnosis { state, cause, why, remedies }) = diagnosis else { return };
         (self.state, self.cause, self.why, self.remedies) = (state, Some(cause), why, remedies);
     }
 }

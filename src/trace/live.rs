@@ -1,5 +1,5 @@
-//! A look at the clusters that writes nothing: the machine and the watches of a live run, without
-//! leadership and without a hand on the executor.
+//! Watches the clusters and writes nothing: the machine and the watches of a live run, without
+//! leadership and with an executor in dry-run mode.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,69 +12,67 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::witness::{Witness, Writer, believed, owner};
-use super::{HopTrace, Snapshot, Source, Trace, looking};
-use crate::client::{CallError, Cluster, no_request, path};
-use crate::clock::wall;
+use super::managed_fields::{LastWriter, ManagedFieldsIndex, field_owner, without_gateway_writers};
+use super::{HopTrace, Snapshot, SnapshotSource, Trace, read_only_settings};
+use crate::client::{CallError, ClusterClient, no_request, path};
+use crate::clock::wall_clock_now;
 use crate::config::{Config, EventLogConfig};
-use crate::core::action::Hop;
-use crate::core::event::Happened;
-use crate::core::ids::{ClusterName, Kind, ObjectKey};
-use crate::core::objects::UPSTREAM_STATUS;
-use crate::core::settings::StallSettings;
-use crate::core::time::UnixMillis;
-use crate::engine::{Engine, Unlisted};
-use crate::gate::Gate;
-use crate::leader::election::{Answer, Request as LeaseRequest};
-use crate::leader::lease::{Api, Lease};
-use crate::run::kinds_watched;
+use crate::core::contract::event::EventKind;
+use crate::core::contract::note::Hop;
+use crate::core::contract::settings::StallSettings;
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::objects::UPSTREAM_STATUS;
+use crate::core::data::time::UnixMillis;
+use crate::engine::{Engine, PendingLists};
+use crate::leader::election::{LeaseRequest, LeaseResponse};
+use crate::leader::gate::Gate;
+use crate::leader::lease::{LeaseApi, LeaseClient};
 
-/// So many objects are asked for their writers at a time.
-const GETS: usize = 8;
+const WRITER_REQUESTS_IN_FLIGHT_MAX: usize = 8;
 
-/// What changes within this time is shown at once.
-const TOGETHER: Duration = Duration::from_millis(100);
+/// Changes within this time are shown together.
+const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
-/// A look that its watches keep up to date.
-pub struct Look {
+/// Follows the clusters through their watches and takes snapshots of what they show.
+pub struct ClusterWatcher {
     engine: Engine,
-    events: mpsc::Receiver<Happened>,
-    witness: Witness,
-    unlisted: Unlisted,
-    late: StallSettings,
+    events: mpsc::Receiver<EventKind>,
+    managed_fields: ManagedFieldsIndex,
+    pending_lists: PendingLists,
+    stall_limits: StallSettings,
     trigger_key: String,
     holder: Option<String>,
     _watches: JoinSet<()>,
 }
 
-impl std::fmt::Debug for Look {
+impl std::fmt::Debug for ClusterWatcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Look").finish_non_exhaustive()
+        f.debug_struct("ClusterWatcher").finish_non_exhaustive()
     }
 }
 
-impl Look {
-    /// Begins to list.
+impl ClusterWatcher {
+    /// Starts the watches.
     ///
     /// # Errors
-    /// None that is known: it writes no event log.
+    /// Those of opening an event log; none is opened here.
     pub fn start(config: &Config) -> anyhow::Result<Self> {
-        let settings = looking(&config.settings());
-        // Nothing is decided without leadership and with windows that never close; were it otherwise,
-        // nothing would be written.
+        let settings = read_only_settings(&config.settings());
+        // Under these settings and without leadership the machine decides nothing. The dry run makes
+        // sure that a mistake in that would not be written either.
         let dry = Config { dry_run: true, ..config.clone() };
         let (gate, _) = Gate::closed();
         let engine = Engine::new(&dry, settings, gate, &EventLogConfig::default(), Vec::new())?;
         let (bus, events) = mpsc::channel(config.watch.queue);
         let settings = engine.machine.settings();
-        let kinds = |cluster: &Cluster| kinds_watched(cluster.roles(), settings);
-        let watches = engine.watch(&dry, kinds, &bus);
-        let unlisted = Unlisted::all(&engine.clusters, kinds);
+        let kinds = |cluster: &ClusterClient| settings.kinds_watched(cluster.roles());
+        let watches = engine.start_watches(&dry, kinds, &bus);
+        let pending_lists = PendingLists::new(&engine.clusters, kinds);
         Ok(Self {
             events,
-            witness: Witness::new(&config.mirror.nudge_key),
-            unlisted,
-            late: config.stall.clone(),
+            managed_fields: ManagedFieldsIndex::new(&config.mirror.nudge_key),
+            pending_lists,
+            stall_limits: config.stall.clone(),
             trigger_key: config.touch.key.clone(),
             holder: None,
             _watches: watches,
@@ -82,26 +80,26 @@ impl Look {
         })
     }
 
-    /// Waits until every list has come or has failed once, for `within` at most; meanwhile looks who
-    /// holds the Lease.
-    pub async fn listed(&mut self, config: &Config, within: Duration) {
+    /// Waits until every list is complete or has failed once, for at most `within`. Meanwhile reads
+    /// who holds the Lease.
+    pub async fn wait_for_lists(&mut self, config: &Config, within: Duration) {
         let until = Instant::now() + within;
         let lease = config.election_cluster().and_then(|cluster| {
             let cluster = self.engine.clusters.get(&cluster.name)?.clone();
             let election = &config.leader_election;
             let (namespace, name) = (election.lease_namespace.clone(), election.lease_name.clone());
-            Some(Lease::new(cluster, namespace, name, within, None))
+            Some(LeaseClient::new(cluster, namespace, name, within, None))
         });
         let mut holder = std::pin::pin!(holder_of(lease));
-        let mut asked = false;
-        while !self.unlisted.is_empty() || !asked {
+        let mut holder_read = false;
+        while !self.pending_lists.is_empty() || !holder_read {
             let waited = timeout_at(until, async {
                 tokio::select! {
-                    found = &mut holder, if !asked => {
-                        asked = true;
+                    found = &mut holder, if !holder_read => {
+                        holder_read = true;
                         self.holder = found;
                     }
-                    () = self.turn() => {}
+                    () = self.next_event() => {}
                 }
             });
             if waited.await.is_err() {
@@ -110,31 +108,30 @@ impl Look {
         }
     }
 
-    /// What is known now.
     pub fn snapshot(&mut self) -> Snapshot {
-        self.engine.take(Happened::TimedOut);
+        self.engine.handle_event(EventKind::TimedOut);
         let mut view = self.engine.machine.view();
         view.holder.clone_from(&self.holder);
-        view.tell_errors(self.witness.errors());
+        view.tell_errors(self.managed_fields.watch_errors());
         Snapshot {
-            source: Source::Live,
+            source: SnapshotSource::Live,
             view,
-            late: Some(self.late.clone()),
-            witness: self.witness.clone(),
+            stall_limits: Some(self.stall_limits.clone()),
+            managed_fields: self.managed_fields.clone(),
         }
     }
 
-    /// Waits until something happened, and takes what happens together with it.
-    pub async fn changed(&mut self) {
-        self.turn().await;
-        let until = Instant::now() + TOGETHER;
-        while timeout_at(until, self.turn()).await.is_ok() {}
+    /// Waits for the next event and for those that follow closely.
+    pub async fn wait_for_change(&mut self) {
+        self.next_event().await;
+        let until = Instant::now() + BATCH_WINDOW;
+        while timeout_at(until, self.next_event()).await.is_ok() {}
     }
 
-    /// Looks up who owns the fields that the hops of these traces are about: one request an object,
-    /// for `within` at most. What does not come stays as it is.
-    pub async fn ask_writers(&mut self, traces: &[Trace], within: Duration) {
-        let mut asked = BTreeSet::new();
+    /// Reads who owns the fields that the hops of these traces show, with one request an object, for
+    /// at most `within`. Where no answer comes, the object's last writer stays.
+    pub async fn fetch_field_owners(&mut self, traces: &[Trace], within: Duration) {
+        let mut requested = BTreeSet::new();
         let mut requests = Vec::new();
         for hop in traces.iter().flat_map(|trace| &trace.hops) {
             let (Some(object), Some(cluster)) =
@@ -142,25 +139,27 @@ impl Look {
             else {
                 continue;
             };
-            if asked.insert((hop.cluster.clone(), hop.kind, object.clone())) {
-                requests.push(self.writer_of(hop, object.clone(), cluster.clone(), within));
+            if requested.insert((hop.cluster.clone(), hop.kind, object.clone())) {
+                requests.push(self.fetch_field_owner(hop, object.clone(), cluster.clone(), within));
             }
         }
-        let found = futures::stream::iter(requests).buffer_unordered(GETS).collect::<Vec<_>>();
+        let found = futures::stream::iter(requests)
+            .buffer_unordered(WRITER_REQUESTS_IN_FLIGHT_MAX)
+            .collect::<Vec<_>>();
         for (cluster, kind, object, writer) in
             timeout(within, found).await.unwrap_or_default().into_iter().flatten()
         {
-            self.witness.refine(&cluster, kind, &object, writer);
+            self.managed_fields.set_writer(&cluster, kind, &object, writer);
         }
     }
 
-    fn writer_of(
+    fn fetch_field_owner(
         &self,
         hop: &HopTrace,
         object: ObjectKey,
-        cluster: Arc<Cluster>,
+        cluster: Arc<ClusterClient>,
         within: Duration,
-    ) -> impl Future<Output = Option<(ClusterName, Kind, ObjectKey, Writer)>> + use<> {
+    ) -> impl Future<Output = Option<(ClusterName, Kind, ObjectKey, LastWriter)>> + use<> {
         let kind = hop.kind;
         let field = match hop.hop {
             Hop::Upstream => vec!["status".to_owned()],
@@ -168,23 +167,22 @@ impl Look {
             Hop::Touched => annotation(&self.trigger_key),
         };
         async move {
-            let found = read(&cluster, kind, &object, within).await.ok()?;
+            let found = read_object(&cluster, kind, &object, within).await.ok()?;
             let field: Vec<_> = field.iter().map(String::as_str).collect();
-            let writer = owner(&found, &field)?;
+            let writer = field_owner(&found, &field)?;
             Some((cluster.name().clone(), kind, object, writer))
         }
     }
 
-    /// Takes the next thing that happens.
-    async fn turn(&mut self) {
-        let due = self.engine.due();
+    async fn next_event(&mut self) {
+        let deadline = self.engine.deadline();
         tokio::select! {
-            Some(what) = self.events.recv() => {
-                self.unlisted.hear(&what);
-                self.witness.hear(&what);
-                self.engine.take(believed(what));
+            Some(kind) = self.events.recv() => {
+                self.pending_lists.observe(&kind);
+                self.managed_fields.observe(&kind);
+                self.engine.handle_event(without_gateway_writers(kind));
             }
-            () = due => self.engine.take(Happened::TimedOut),
+            () = deadline => self.engine.handle_event(EventKind::TimedOut),
         }
     }
 }
@@ -193,9 +191,10 @@ fn annotation(key: &str) -> Vec<String> {
     vec!["metadata".to_owned(), "annotations".to_owned(), key.to_owned()]
 }
 
-/// An object with all of its metadata; by a list of one, for which the rights of a run suffice.
-async fn read(
-    cluster: &Cluster,
+/// Reads an object with all of its metadata. Lists it by name, because a live run has no permission
+/// to get it.
+async fn read_object(
+    cluster: &ClusterClient,
     kind: Kind,
     object: &ObjectKey,
     within: Duration,
@@ -208,10 +207,11 @@ async fn read(
     Ok(list["items"][0].take())
 }
 
-/// Who holds a Lease that has not run out, by this machine's wall clock.
-async fn holder_of(lease: Option<Lease>) -> Option<String> {
-    let (Answer::Is(record, _), _) = lease?.ask(&LeaseRequest::Get).await else { return None };
-    let renewed = UnixMillis::parse_rfc3339(&record.renewed)?;
-    let holds = !record.holder.is_empty() && wall().since(renewed) < record.lease_ms;
+/// The holder of a Lease that has not expired by this host's clock.
+async fn holder_of(lease: Option<LeaseClient>) -> Option<String> {
+    let (response, _) = lease?.send(&LeaseRequest::Get).await;
+    let LeaseResponse::Current(record, _) = response else { return None };
+    let renewed = UnixMillis::parse_rfc3339(&record.renew_time)?;
+    let holds = !record.holder.is_empty() && wall_clock_now().since(renewed) < record.lease_ms;
     holds.then_some(record.holder)
 }

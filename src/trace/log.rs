@@ -1,85 +1,81 @@
-//! What was known at a moment of an event log: its lines up to then drive a machine, and nothing else
-//! does.
+//! A snapshot of one moment of an event log: the lines up to then are fed to a machine.
 
 use std::io::BufRead;
 
 use anyhow::bail;
 
-use super::witness::believed;
-use super::{Snapshot, Source, Witness, looking};
-use crate::core::event::{Event, Happened};
+use super::managed_fields::without_gateway_writers;
+use super::{ManagedFieldsIndex, Snapshot, SnapshotSource, read_only_settings};
+use crate::core::contract::event::Event;
+use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
-use crate::core::time::UnixMillis;
-use crate::event_log::{Line, Reader};
+use crate::event_log::{LogEntry, LogReader};
 
-/// A moment of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
-    /// That of its last line.
+pub enum LogMoment {
+    /// The time of the last line.
     End,
-    /// A time.
     Time(UnixMillis),
-    /// So many milliseconds after its first line.
-    After(u64),
+    /// Milliseconds after the first line.
+    Offset(u64),
 }
 
-/// Reads the log up to the moment. `acted`: throughline was acting when it was written, as its header
-/// or its outcomes say; else nothing is decided. Gives warnings beside.
+/// Reads the log up to a moment; returns the snapshot and warnings. `acted` says that throughline was
+/// writing when the log was made, so that the machine decides as it did then; without it the machine
+/// only observes.
 ///
 /// # Errors
-/// The log can't be read, has no lines, or begins after the moment.
+/// The log can't be read, holds no event, or begins after the moment.
 pub fn snapshot<R: BufRead>(
-    reader: &mut Reader<R>,
-    at: At,
+    reader: &mut LogReader<R>,
+    at: LogMoment,
     acted: bool,
 ) -> anyhow::Result<(Snapshot, Vec<String>)> {
     let header = reader.header().clone();
     let settings = header.settings.unwrap_or_default();
-    let source = if acted { Source::Log } else { Source::Recording };
-    let mut witness = Witness::new(&settings.mirror.nudge_key);
-    let mut machine = Machine::new(if acted { settings } else { looking(&settings) });
+    let source = if acted { SnapshotSource::Log } else { SnapshotSource::Recording };
+    let mut managed_fields = ManagedFieldsIndex::new(&settings.mirror.nudge_key);
+    let mut machine = Machine::new(if acted { settings } else { read_only_settings(&settings) });
     let (mut first, mut last) = (None, UnixMillis(0));
-    let mut goes_on = false;
+    let mut has_more = false;
     while let Some(line) = reader.next_line()? {
-        let Line::Event(event) = line else { continue };
+        let LogEntry::Event(event) = line else { continue };
         if first.is_none() {
             first = Some(event.at);
             for spec in &header.clusters {
-                let (cluster, roles) = (spec.name.clone(), spec.roles.clone());
-                let what = Happened::ClusterAdded { cluster, roles };
-                machine.handle_event(&Event { at: event.at, what });
+                machine.handle_event(&Event { at: event.at, kind: spec.added() });
             }
         }
         if moment(at, first).is_some_and(|at| event.at > at) {
-            goes_on = true;
+            has_more = true;
             break;
         }
         last = event.at;
-        witness.hear(&event.what);
-        let what = if acted { event.what } else { believed(event.what) };
-        machine.handle_event(&Event { at: event.at, what });
+        managed_fields.observe(&event.kind);
+        let kind = if acted { event.kind } else { without_gateway_writers(event.kind) };
+        machine.handle_event(&Event { at: event.at, kind });
         while machine.poll_action().is_some() {}
         while machine.poll_note().is_some() {}
     }
-    let Some(first) = first else { bail!("the log holds no event: there is no moment to look at") };
+    let Some(first) = first else { bail!("the log holds no events") };
     let mut warnings: Vec<_> = reader.warnings().iter().map(ToString::to_string).collect();
     let at = moment(at, Some(first)).unwrap_or(last);
     if at < first {
-        bail!("--at {at}: the log begins at {first}");
+        bail!("--at {at} is before the log begins ({first})");
     }
-    if !goes_on && at > last {
-        warnings.push(format!("the log ends at {last}: what is shown is as it was then"));
+    if !has_more && at > last {
+        warnings.push(format!("the log ends at {last}, before --at; this is the state at its end"));
     }
-    machine.handle_timeout(if goes_on { at } else { last });
+    machine.handle_timeout(if has_more { at } else { last });
     let mut view = machine.view();
-    view.tell_errors(witness.errors());
-    Ok((Snapshot { source, view, late: None, witness }, warnings))
+    view.tell_errors(managed_fields.watch_errors());
+    Ok((Snapshot { source, view, stall_limits: None, managed_fields }, warnings))
 }
 
-fn moment(at: At, first: Option<UnixMillis>) -> Option<UnixMillis> {
+fn moment(at: LogMoment, first: Option<UnixMillis>) -> Option<UnixMillis> {
     match at {
-        At::End => None,
-        At::Time(at) => Some(at),
-        At::After(ms) => Some(first?.plus(ms)),
+        LogMoment::End => None,
+        LogMoment::Time(at) => Some(at),
+        LogMoment::Offset(ms) => Some(first?.plus(ms)),
     }
 }

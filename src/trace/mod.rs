@@ -1,205 +1,193 @@
-//! Where a connector's liveness is stuck: each hop with what it says, who wrote it, what should be
-//! there, the first hop that disagrees, why, and what to do.
+//! Where a connector's liveness is stuck: what each hop says, who wrote it, what it should say, the
+//! first hop that disagrees, why, and what to do about it.
 //!
 //! A [`Snapshot`] comes from the clusters ([`live`]), from a running instance ([`state`]) or from an
-//! event log ([`log`]). [`diagnose()`] makes a [`Trace`] of it and is pure; [`text`] prints one.
+//! event log ([`log`]). [`diagnose()`] turns it into a [`Trace`] and is pure; [`text`] prints traces.
 
 mod diagnose;
+mod edge_hops;
+mod edge_remedy;
 mod find;
 pub mod live;
 pub mod log;
+mod managed_fields;
 mod remedy;
 pub mod state;
 mod table;
 pub mod text;
-mod touched;
-mod witness;
 
 use serde::Serialize;
 
-use crate::core::action::Hop;
-use crate::core::ids::{ClusterName, Kind, ObjectKey};
-use crate::core::phase::Phase;
-use crate::core::settings::{Settings, StallSettings};
-use crate::core::time::UnixMillis;
-use crate::core::view::{SaysView, View};
+use crate::core::contract::note::Hop;
+use crate::core::contract::settings::{OrphanMode, Settings, StallSettings};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::core::view::phase::Phase;
+use crate::core::view::{LivenessView, View};
 
 pub use diagnose::diagnose;
-pub use find::{Found, NotFound, connector, gateway};
-pub use table::{Row, table};
-pub use witness::{Witness, Writer};
+pub use find::{NotFound, trace_connector, trace_gateway};
+pub use managed_fields::{LastWriter, ManagedFieldsIndex};
+pub use table::{StatusRow, status_rows};
 
-/// Where a snapshot comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// The clusters, looked at by this process, which writes nothing.
+pub enum SnapshotSource {
+    /// The clusters, watched by this process, which writes nothing.
     Live,
-    /// A running instance.
+    /// `GET /state` of a running instance.
     State,
-    /// The event log of a run, at a moment.
+    /// The event log of a run, at some moment.
     Log,
-    /// An event log that was recorded without throughline, at a moment.
+    /// An event log recorded while throughline was not writing, at some moment.
     Recording,
 }
 
-/// What is known at one moment.
+/// Everything known at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Where it comes from.
-    pub source: Source,
-    /// What the machine believes.
+    pub source: SnapshotSource,
     pub view: View,
-    /// When a hop that does not come is late, where the moment of the last write tells; a running
-    /// instance tells of its stalls itself.
-    pub late: Option<StallSettings>,
-    /// What objects tell beside what the machine keeps.
-    pub witness: Witness,
+    /// How long a hop may take, judged by the time of the last write. `None` where the view's own
+    /// stalls decide: a running instance and a log have seen the changes themselves.
+    pub stall_limits: Option<StallSettings>,
+    pub managed_fields: ManagedFieldsIndex,
 }
 
-/// How a hop is.
+/// The worst first: the order decides which of several clusters at one hop is shown as the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
-    /// It disagrees, and should not any longer.
+pub enum HopState {
+    /// It disagrees with the hop before it and is late.
     Wrong,
-    /// That can't be told.
+    /// It cannot be compared.
     Unknown,
-    /// It disagrees, and is not late yet.
+    /// It disagrees with the hop before it and is not late yet.
     Pending,
     /// It agrees with the hop before it.
     Ok,
 }
 
-impl State {
-    /// The state as it is printed.
+impl HopState {
     pub const fn as_str(self) -> &'static str {
         match self {
-            State::Wrong => "wrong",
-            State::Unknown => "unknown",
-            State::Pending => "pending",
-            State::Ok => "ok",
+            HopState::Wrong => "wrong",
+            HopState::Unknown => "unknown",
+            HopState::Pending => "pending",
+            HopState::Ok => "ok",
         }
     }
 }
 
-/// Why a hop is not as it should be.
+/// Why a hop is not ok. Reports in JSON carry these names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Cause {
-    /// A watch that shows it is not live.
-    Unseen,
+pub enum HopCause {
+    #[serde(rename = "unseen")]
+    WatchNotLive,
     /// The upstream cluster is not configured here.
-    NotConfigured,
-    /// The replica's labels name no upstream Connector.
+    #[serde(rename = "notConfigured")]
+    UpstreamNotConfigured,
+    /// The hub Connector's labels name no upstream Connector.
     NoLabels,
-    /// The replica's labels and namespace disagree.
+    /// Labels and namespace contradict each other, or the namespace is not known.
     Identity,
-    /// No hub has a replica.
+    /// No hub has a Connector for the upstream one.
     Unreplicated,
-    /// The rule is switched off.
-    Off,
-    /// This process does not lead.
+    #[serde(rename = "off")]
+    RuleDisabled,
     NotLeading,
     /// The API server refuses the write.
     Refused,
-    /// The write fails.
+    /// The write fails, and may succeed later.
     Failing,
-    /// Another writer changes it.
+    /// Another writer changes the value.
     Contention,
-    /// A write is under way, or due.
-    UnderWay,
-    /// Nobody has written it.
+    #[serde(rename = "underWay")]
+    WriteInFlight,
     NotWritten,
-    /// The carrier has not brought it.
     NotCarried,
-    /// No edge has a copy.
-    NoCopy,
+    #[serde(rename = "noCopy")]
+    NoEdgeConnector,
     /// No HTTPProxy references the connector.
     NotReferenced,
-    /// There is no Gateway of the HTTPProxy's name.
+    /// The HTTPProxy has no Gateway.
     NoGateway,
-    /// The HTTPProxy references a Connector that is not there.
+    /// The HTTPProxy references a Connector that does not exist.
     NoConnector,
 }
 
-impl Cause {
-    /// Nothing is stuck there: nothing is to be done.
+impl HopCause {
+    /// Nothing is stuck: nobody uses this hop, or it is switched off.
     pub fn is_idle(self) -> bool {
-        matches!(self, Cause::NotReferenced | Cause::NoGateway | Cause::Off)
+        matches!(self, HopCause::NotReferenced | HopCause::NoGateway | HopCause::RuleDisabled)
+    }
+
+    fn is_missing_connector(self) -> bool {
+        use HopCause::{NoConnector, NoEdgeConnector, Unreplicated};
+        matches!(self, Unreplicated | NoEdgeConnector | NoConnector)
     }
 }
 
-/// One hop of a connector's way, in one cluster.
+/// One hop of a connector, in one cluster.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HopTrace {
-    /// Which hop.
     pub hop: Hop,
-    /// Where it ends.
+    /// The cluster in which the hop ends.
     pub cluster: ClusterName,
-    /// The object that shows it.
+    /// The kind of the object that shows the hop.
     pub kind: Kind,
-    /// Its namespace and name there; `None` where it is not known.
     pub object: Option<ObjectKey>,
-    /// How it is.
-    pub state: State,
-    /// What it says; `None` where that is not known, or nothing is said.
-    pub says: Option<SaysView>,
-    /// Of a Gateway: the trigger it carries.
+    pub state: HopState,
+    /// What the object says; `None` where it says nothing, or that is not known.
+    pub says: Option<LivenessView>,
+    /// The trigger annotation, of a Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<String>,
     /// Since when it says so.
     pub since_ms: Option<UnixMillis>,
-    /// It may have said so before.
+    /// It may have said so for longer.
     pub at_least: bool,
-    /// Who wrote it last, where that is known.
-    pub writer: Option<Writer>,
-    /// What it should say.
+    pub writer: Option<LastWriter>,
+    /// What the object should say.
     pub expected: String,
-    /// Why it is not as it should be.
-    pub cause: Option<Cause>,
-    /// The same, in words; empty when it is.
+    pub cause: Option<HopCause>,
+    /// The cause in words; empty when the hop is ok.
     pub why: String,
-    /// What to do about it.
+    /// What to do. Of each remedy the first line says what for; further lines are commands to paste.
     pub remedies: Vec<String>,
 }
 
-/// One connector's way.
+/// All hops of one connector.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trace {
-    /// Where it comes from.
-    pub source: Source,
-    /// The moment it is about.
+    pub source: SnapshotSource,
     pub at_ms: UnixMillis,
-    /// Its cluster, namespace and name upstream, where they are known.
-    pub upstream: Option<Place>,
-    /// Its namespace and name at hub and edges, where it has any.
-    pub replica: Option<ObjectKey>,
-    /// The first hop that is not done, in one word.
+    pub upstream: Option<UpstreamRef>,
+    /// Its namespace and name at the hub and the edges.
+    #[serde(rename = "replica")]
+    pub hub_key: Option<ObjectKey>,
     pub phase: Phase,
-    /// How the whole is: as its first hop that disagrees.
-    pub state: State,
-    /// Which of `hops` that is.
+    /// The state of the first hop that disagrees.
+    pub state: HopState,
+    /// The index of that hop.
     pub first: Option<usize>,
-    /// The hops, in their order.
     pub hops: Vec<HopTrace>,
     /// What else a person should know.
     pub notes: Vec<String>,
 }
 
-/// An object's place.
+/// An upstream Connector: its cluster, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
-    /// The cluster.
+pub struct UpstreamRef {
     pub cluster: ClusterName,
-    /// Namespace and name.
     #[serde(flatten)]
     pub object: ObjectKey,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for UpstreamRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} in {}", self.object, self.cluster)
     }
@@ -211,26 +199,25 @@ impl Trace {
         self.hops.get(self.first?)
     }
 
-    /// Finds the first hop that disagrees: in the order of hops, and of one hop the worst.
-    fn judge(&mut self) {
+    /// Sets `first` and `state`: the earliest hop that is not ok, and of its clusters the worst.
+    fn set_first(&mut self) {
         let hops = &self.hops;
-        let wrong = (0..hops.len()).filter(|&i| hops[i].state != State::Ok);
-        self.first = wrong.min_by_key(|&i| (hops[i].hop, hops[i].state, i));
-        self.state = self.first().map_or(State::Ok, |hop| hop.state);
+        let not_ok = (0..hops.len()).filter(|&i| hops[i].state != HopState::Ok);
+        self.first = not_ok.min_by_key(|&i| (hops[i].hop, hops[i].state, i));
+        self.state = self.first().map_or(HopState::Ok, |hop| hop.state);
     }
 }
 
-/// Ten years, in milliseconds.
-const NEVER_MS: u64 = 315_000_000_000;
+const TEN_YEARS_MS: u64 = 315_000_000_000;
 
-/// The settings of a machine that looks and never acts: without leadership nothing is mirrored, and
-/// no window ever closes.
-fn looking(settings: &Settings) -> Settings {
+/// Settings under which a machine observes and never acts. Without leadership it mirrors nothing;
+/// touches wait for a window that never closes.
+fn read_only_settings(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
-    settings.orphans.mode = crate::core::settings::OrphanMode::Off;
+    settings.orphans.mode = OrphanMode::Off;
     settings.mirror.nudge = false;
-    settings.touch.window_ms = NEVER_MS;
+    settings.touch.window_ms = TEN_YEARS_MS;
     settings.touch.confirm_after_ms.clear();
-    settings.touch.confirm_after_outage_ms = NEVER_MS;
+    settings.touch.confirm_after_outage_ms = TEN_YEARS_MS;
     settings
 }

@@ -1,397 +1,332 @@
-//! The words: why a hop is not as it should be, and what a person can do about it.
+//! The texts: why a hop is not ok, and what a person can do about it.
+//!
+//! A remedy is one line of explanation; where commands help, they follow on lines of their own, so
+//! that they can be pasted. They are for kubectl pointed at the cluster that the explanation names.
 
-use super::diagnose::Problem;
-use super::{Cause, Source, State, Writer};
-use crate::client::CallError;
-use crate::core::ids::{ClusterName, Kind, ObjectKey};
-use crate::core::objects::UPSTREAM_STATUS;
+use super::diagnose::Diagnosis;
+use super::{HopCause, HopState, LastWriter, SnapshotSource};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::objects::{UPSTREAM_NAMESPACE, UPSTREAM_STATUS};
 use crate::core::view::{HubView, UpstreamView};
 
-fn problem<const N: usize>(
-    state: State,
-    cause: Cause,
+const GET_LEASE: &str = "kubectl get leases -A --field-selector metadata.name=throughline";
+
+pub(super) fn diagnosis<const N: usize>(
+    state: HopState,
+    cause: HopCause,
     why: String,
     remedies: [String; N],
-) -> Problem {
-    Problem { state, cause, why, remedies: remedies.into() }
+) -> Diagnosis {
+    Diagnosis { state, cause, why, remedies: remedies.into() }
 }
 
-fn named(object: Option<&ObjectKey>) -> String {
-    object.map_or_else(|| "the Connector".to_owned(), ToString::to_string)
+pub(super) fn connector_name(key: Option<&ObjectKey>) -> String {
+    key.map_or_else(|| "the Connector".to_owned(), ToString::to_string)
 }
 
-/// As kubectl wants it.
-fn get(kind: Kind, object: Option<&ObjectKey>) -> String {
+/// Namespace and name for a command; placeholders where they are not known.
+pub(super) fn for_command(key: Option<&ObjectKey>) -> (&str, &str) {
+    key.map_or(("NAMESPACE", "NAME"), |key| (&key.namespace, &key.name))
+}
+
+pub(super) fn get_with_managed_fields(kind: Kind, key: Option<&ObjectKey>) -> String {
+    let (namespace, name) = for_command(key);
     let resource = kind.plural();
-    let namespace = object.map_or("NAMESPACE", |o| &o.namespace);
-    let name = object.map_or("NAME", |o| &o.name);
     format!("kubectl -n {namespace} get {resource} {name} -o yaml --show-managed-fields")
 }
 
-/// An error that was kept as text, and begins with the HTTP status where there was an answer.
-fn remedy_of(error: &str, verb: &str, kind: Kind) -> Option<String> {
-    let code = error.split(' ').next().and_then(|code| code.parse().ok());
-    let error = match code {
-        Some(code) => CallError::Status {
-            code,
-            reason: String::new(),
-            message: String::new(),
-            about: String::new(),
-            retry_after: None,
-        },
-        None if error.starts_with("no way to the cluster") => CallError::NoClient(String::new()),
-        None => return None,
-    };
-    error.remedy(verb, kind)
+pub(super) fn check_may_patch(
+    cluster: &ClusterName,
+    kind: Kind,
+    key: Option<&ObjectKey>,
+) -> String {
+    let (namespace, _) = for_command(key);
+    format!(
+        "at {cluster}, check that its ServiceAccount may patch {}:\n\
+         kubectl auth can-i patch {} -n {namespace} --as=system:serviceaccount:NAMESPACE:NAME",
+        plural(kind),
+        kind.resource()
+    )
 }
 
-/// The API server said no, and will say so again.
-fn is_refusal(error: &str) -> bool {
-    let code = error.split(' ').next().and_then(|code| code.parse::<u16>().ok());
-    code.is_some_and(|code| matches!(code, 400 | 401 | 403 | 405 | 413 | 415 | 422))
+fn see_holder(holder: &str) -> String {
+    format!("read the log of {holder}, or trace it through its admin port (--state URL)")
 }
 
-pub(super) fn unseen(cluster: &ClusterName, kind: Kind, error: Option<&str>) -> Vec<String> {
-    let mut remedies: Vec<_> =
-        error.and_then(|e| remedy_of(e, "list and watch", kind)).into_iter().collect();
-    if remedies.is_empty() {
-        remedies.push(format!(
-            "see whether the API server of {cluster} is up, and can be reached from where \
-             throughline runs: network, DNS, NetworkPolicy, the server's address in the kubeconfig"
-        ));
+pub(super) fn check_server_health(cluster: &ClusterName, when: &str) -> String {
+    format!(
+        "{when}, check the health and load of the API server of {cluster}:\n\
+         kubectl get --raw '/readyz?verbose'"
+    )
+}
+
+/// `HTTPProxies`.
+fn plural(kind: Kind) -> String {
+    match kind.as_str().strip_suffix('y') {
+        Some(stem) if kind == Kind::HttpProxy => format!("{stem}ies"),
+        _ => format!("{}s", kind.as_str()),
     }
-    remedies
 }
 
-pub(super) fn not_configured(cluster: &ClusterName) -> Problem {
-    problem(
-        State::Unknown,
-        Cause::NotConfigured,
-        format!("{cluster} is not among the configured upstream clusters: nothing is mirrored"),
-        [format!(
-            "add {cluster} to clusters, with the role upstream and a kubeconfig; or see who wrote a \
-             wrong name into the replica's label meta.datumapis.com/upstream-cluster-name"
-        )],
-    )
-}
-
-pub(super) fn no_labels(hub: &ClusterName, place: Option<&ObjectKey>) -> Problem {
-    let place = named(place);
-    problem(
-        State::Unknown,
-        Cause::NoLabels,
-        format!("the labels of {place} at {hub} name no upstream Connector: nothing is mirrored"),
-        ["the replicator writes the labels meta.datumapis.com/upstream-*: see whether it made this \
-          object, and let it write it again"
-            .to_owned()],
-    )
-}
-
-pub(super) fn identity(hub: &ClusterName, place: Option<&ObjectKey>, up: &UpstreamView) -> Problem {
-    problem(
-        State::Wrong,
-        Cause::Identity,
-        format!(
-            "the labels of {} at {hub} name {} in {}, but its namespace is not ns-UID of that \
-             namespace: it is left as it is",
-            named(place),
-            up.object,
-            up.cluster
+pub(super) fn watch_not_live(
+    cluster: &ClusterName,
+    kind: Kind,
+    failure: Option<&RequestFailure>,
+    was_lost: bool,
+) -> Diagnosis {
+    let objects = plural(kind);
+    let why = match failure {
+        Some(failure) if failure.cause == ErrorCause::Forbidden => {
+            format!("not allowed to list {objects} ({failure})")
+        }
+        Some(failure) => format!("{objects} cannot be listed ({failure})"),
+        None if was_lost => format!("the watch of {objects} is lost"),
+        None => format!("{objects} have not been listed yet"),
+    };
+    let remedy = failure.and_then(|failure| failure.cause.remedy("list and watch", kind));
+    let remedy = match remedy {
+        Some(remedy) => format!("for {cluster}: {remedy}"),
+        None => format!(
+            "check that the API server of {cluster} is up and can be reached from where throughline \
+             runs: the server address in the kubeconfig, DNS, NetworkPolicies, firewalls"
         ),
-        [format!(
-            "the namespace {} was deleted and made again in {}, or the labels are wrong: let the \
-             replicator make the replica anew",
-            up.object.namespace, up.cluster
-        )],
+    };
+    diagnosis(HopState::Unknown, HopCause::WatchNotLive, why, [remedy])
+}
+
+pub(super) fn upstream_not_configured(cluster: &ClusterName) -> Diagnosis {
+    diagnosis(
+        HopState::Unknown,
+        HopCause::UpstreamNotConfigured,
+        format!("{cluster} is not a configured upstream cluster, so nothing is mirrored"),
+        [
+            format!("add {cluster} to `clusters`, with the role upstream and a kubeconfig"),
+            "if that name is wrong, correct the label meta.datumapis.com/upstream-cluster-name of \
+             the hub Connector"
+                .to_owned(),
+        ],
+    )
+}
+
+pub(super) fn no_labels(hub: &ClusterName, key: Option<&ObjectKey>) -> Diagnosis {
+    diagnosis(
+        HopState::Unknown,
+        HopCause::NoLabels,
+        format!(
+            "the labels of {} do not name an upstream Connector, so nothing is mirrored",
+            connector_name(key)
+        ),
+        [
+            format!(
+                "at {hub}, check whether the platform's replicator created it:\n{}",
+                get_with_managed_fields(Kind::Connector, key)
+            ),
+            "if so, let the replicator restore the labels meta.datumapis.com/upstream-*".to_owned(),
+        ],
+    )
+}
+
+pub(super) fn identity(hub: &ClusterName, key: Option<&ObjectKey>, up: &UpstreamView) -> Diagnosis {
+    let (namespace, cluster) = (&up.object.namespace, &up.cluster);
+    diagnosis(
+        HopState::Wrong,
+        HopCause::Identity,
+        format!(
+            "the labels of {} name {} in {cluster}, but its namespace is not ns-UID of that \
+             namespace, so throughline leaves it alone",
+            connector_name(key),
+            up.object
+        ),
+        [
+            format!(
+                "at {cluster}, compare the uid:\n\
+                 kubectl get namespace {namespace} -o jsonpath='{{.metadata.uid}}'"
+            ),
+            format!(
+                "if namespace {namespace} was deleted and created again, let the replicator create \
+                 the Connector at {hub} again; if not, correct the labels"
+            ),
+        ],
     )
 }
 
 pub(super) fn unreplicated(
-    state: State,
+    state: HopState,
     hub: &ClusterName,
     upstream: Option<&ObjectKey>,
-) -> Problem {
-    problem(
+) -> Diagnosis {
+    let (namespace, _) = for_command(upstream);
+    diagnosis(
         state,
-        Cause::Unreplicated,
-        format!("{hub} has no replica of {}", named(upstream)),
+        HopCause::Unreplicated,
+        format!("{hub} has no Connector for {}", connector_name(upstream)),
         [
-            "replicas are made by the platform's replicator, not by throughline: see whether it runs, \
-             and what its log says of this Connector"
+            "hub Connectors are created by the platform's replicator, not by throughline: check \
+             that it runs, and what it logs about this Connector"
                 .to_owned(),
-            format!("see whether {hub} has its namespace ns-UID, and room under its quotas"),
+            format!(
+                "at {hub}, check that the namespace ns-UID exists and is within its quotas:\n\
+                 kubectl get namespaces -l {UPSTREAM_NAMESPACE}={namespace}"
+            ),
         ],
     )
 }
 
-pub(super) fn off(key: &str) -> Problem {
-    problem(
-        State::Unknown,
-        Cause::Off,
-        format!("{key} is false here: nothing is compared"),
-        [format!("ask the instance that does it, or set {key} to true")],
+pub(super) fn rule_disabled(key: &str) -> Diagnosis {
+    diagnosis(
+        HopState::Unknown,
+        HopCause::RuleDisabled,
+        format!("{key} is false here, so this hop is not checked"),
+        [format!("trace the instance that does this work (--state URL), or set {key} to true")],
     )
 }
 
-pub(super) fn not_leading(state: State, hub: &ClusterName, holder: Option<&str>) -> Problem {
-    let why = "the replica does not say what upstream says, and this replica does not lead";
-    let (why, remedy) = match holder {
-        Some(holder) => (
-            format!("{why}; {holder} does"),
-            format!("ask {holder}: its log, or throughline trace --state at its admin port"),
+pub(super) fn not_leading(state: HopState, hub: &ClusterName, holder: Option<&str>) -> Diagnosis {
+    let why = "the hub Connector does not have the upstream status, and this instance is not the \
+               leader";
+    match holder {
+        Some(holder) => diagnosis(
+            state,
+            HopCause::NotLeading,
+            format!("{why}; {holder} is"),
+            [see_holder(holder)],
         ),
-        None => (
-            format!("{why}; nobody is known to"),
-            format!(
-                "see who holds the Lease at {hub} (kubectl get lease throughline -o yaml), and \
-                 whether the replicas may get, create and update it"
-            ),
+        None => diagnosis(
+            state,
+            HopCause::NotLeading,
+            format!("{why}; no leader is known"),
+            [
+                format!("at {hub}, find out who holds the Lease:\n{GET_LEASE}"),
+                "check that the instances may get, create and update it:\nthroughline check"
+                    .to_owned(),
+            ],
         ),
-    };
-    problem(state, Cause::NotLeading, why, [remedy])
-}
-
-pub(super) fn write_fails(state: State, cluster: &ClusterName, kind: Kind, error: &str) -> Problem {
-    let verb = if kind == Kind::Gateway { "touch" } else { "write of the annotation" };
-    let remedy = remedy_of(error, "patch", kind).map(|r| format!("{r} at {cluster}"));
-    if is_refusal(error) {
-        let remedy = remedy.unwrap_or_else(|| {
-            format!("see which webhook, policy or quota of {cluster} refuses it; it is tried again")
-        });
-        let why = format!("{cluster} refuses the {verb}: {error}");
-        return problem(State::Wrong, Cause::Refused, why, [remedy]);
     }
-    let remedy = remedy.unwrap_or_else(|| {
-        format!("it is tried again; see the health and the load of the API server of {cluster}")
-    });
-    let why = format!("the {verb} fails at {cluster}: {error}");
-    problem(state, Cause::Failing, why, [remedy])
 }
 
-pub(super) fn contention(state: State, hub: &HubView, other: Option<&Writer>) -> Problem {
-    let often = match hub.spoiled {
+pub(super) fn write_fails(
+    state: HopState,
+    cluster: &ClusterName,
+    kind: Kind,
+    failure: &RequestFailure,
+) -> Diagnosis {
+    let write = if kind == Kind::Gateway { "touch" } else { "mirror write" };
+    let remedy = failure.cause.remedy("patch", kind).map(|r| format!("for {cluster}: {r}"));
+    if failure.cause.is_refusal() {
+        let remedy = remedy.unwrap_or_else(|| {
+            format!(
+                "find the webhook, policy or quota of {cluster} that refuses the write; throughline \
+                 keeps trying"
+            )
+        });
+        let why = format!("{cluster} refuses the {write} ({failure})");
+        return diagnosis(HopState::Wrong, HopCause::Refused, why, [remedy]);
+    }
+    let remedy = remedy
+        .unwrap_or_else(|| check_server_health(cluster, "throughline tries again; meanwhile"));
+    let why = format!("the {write} to {cluster} fails ({failure})");
+    diagnosis(state, HopCause::Failing, why, [remedy])
+}
+
+pub(super) fn contention(
+    state: HopState,
+    hub: &HubView,
+    key: Option<&ObjectKey>,
+    other: Option<&LastWriter>,
+) -> Diagnosis {
+    let often = match hub.overwrites {
         0 => String::new(),
-        1 => ", once of late".to_owned(),
-        n => format!(", {n} times of late"),
+        1 => ", once recently".to_owned(),
+        n => format!(", {n} times recently"),
     };
     let who = other.map_or("another writer", |writer| &writer.manager);
-    let find = match other {
-        Some(other) => format!("find who {} is", other.manager),
-        None => "find who it is (metadata.managedFields of the replica)".to_owned(),
-    };
-    problem(
+    diagnosis(
         state,
-        Cause::Contention,
-        format!("{who} wrote {UPSTREAM_STATUS} at {} after upstream changed{often}", hub.cluster),
-        [format!(
-            "{find}, and stop it from writing this key, or let it write what upstream says; \
-             throughline writes again, with growing pauses"
-        )],
+        HopCause::Contention,
+        format!("{who} overwrote {UPSTREAM_STATUS} after the upstream status changed{often}"),
+        [
+            format!(
+                "at {}, find the writer among the managedFields:\n{}",
+                hub.cluster,
+                get_with_managed_fields(Kind::Connector, key)
+            ),
+            "stop it from writing this annotation, or let it write the upstream status; throughline \
+             writes again, at growing intervals"
+                .to_owned(),
+        ],
     )
 }
 
-pub(super) fn under_way(state: State, hub: &ClusterName) -> Problem {
-    problem(
-        state,
-        Cause::UnderWay,
-        format!("a write to {hub} is under way, without an answer yet"),
-        [format!("wait; if it stays so, see the health and the load of the API server of {hub}")],
-    )
+pub(super) fn mirror_in_flight(state: HopState, hub: &ClusterName) -> Diagnosis {
+    let why = format!("the mirror write to {hub} has no answer yet");
+    let remedy = check_server_health(hub, "wait; if no answer comes");
+    diagnosis(state, HopCause::WriteInFlight, why, [remedy])
 }
 
 pub(super) fn not_mirrored(
-    state: State,
-    source: Source,
+    state: HopState,
+    source: SnapshotSource,
     hub: &ClusterName,
+    key: Option<&ObjectKey>,
     holder: Option<&str>,
-) -> Problem {
-    let why = format!("the replica at {hub} does not say what upstream says");
-    let (more, remedies) = match (source, holder) {
-        (Source::Recording, _) => (
-            "no throughline was writing in this recording".to_owned(),
-            vec!["throughline replay shows what it would have done".to_owned()],
+) -> Diagnosis {
+    let (detail, remedies) = match (source, holder) {
+        (SnapshotSource::Recording, _) => {
+            ("no throughline was writing in this recording".to_owned(), vec![see_replay()])
+        }
+        (SnapshotSource::Live, Some(holder)) => (
+            format!("{holder} holds the Lease and has not written it"),
+            vec![see_holder(holder), check_may_patch(hub, Kind::Connector, key)],
         ),
-        (Source::Live, Some(holder)) => (
-            format!("{holder} holds the Lease, and has not written it"),
+        (SnapshotSource::Live, None) => (
+            "no leader is known".to_owned(),
             vec![
-                format!("see why in the log of {holder}, or by throughline trace --state there"),
                 format!(
-                    "see whether its ServiceAccount may: kubectl auth can-i patch {} -n NAMESPACE \
-                     --as system:serviceaccount:…",
-                    Kind::Connector.resource()
+                    "check that a throughline with the roles upstream and hub runs: its pods, their \
+                     logs and, at {hub}, its Lease:\n{GET_LEASE}"
                 ),
+                check_may_patch(hub, Kind::Connector, key),
             ],
         ),
-        (Source::Live, None) => (
-            "nobody is known to lead".to_owned(),
-            vec![
-                "see whether a throughline with the roles upstream and downstream runs: its pods, \
-                 their logs, the Lease"
-                    .to_owned(),
-                format!(
-                    "see whether its ServiceAccount may patch {} at {hub}",
-                    Kind::Connector.resource()
-                ),
-            ],
-        ),
-        _ => (
-            "it is to be written".to_owned(),
-            vec!["wait; if it stays so, see the log of this instance".to_owned()],
-        ),
-    };
-    Problem { state, cause: Cause::NotWritten, why: format!("{why}; {more}"), remedies }
-}
-
-pub(super) fn not_carried(
-    state: State,
-    edge: &ClusterName,
-    place: Option<&ObjectKey>,
-    hub_says: &str,
-    nudged: u32,
-) -> Problem {
-    let nudges = match nudged {
-        0 => String::new(),
-        1 => "; nudged once of late".to_owned(),
-        n => format!("; nudged {n} times of late"),
-    };
-    let (namespace, name) = place.map_or(("NAMESPACE", "NAME"), |p| (&p.namespace, &p.name));
-    problem(
-        state,
-        Cause::NotCarried,
-        format!(
-            "the copy at {edge} does not say what the hub says ({hub_says}): the carrier has not \
-             brought it{nudges}"
-        ),
-        [
-            format!(
-                "at the hub: kubectl -n {namespace} describe resourcebinding {name}-connector, for its \
-                 conditions; and karmada-controller-manager's log, which backs off for up to 1000 s"
-            ),
-            format!(
-                "see whether the member cluster {edge} is Ready for the carrier, and nobody writes \
-                 the copy there: {}",
-                get(Kind::Connector, place)
-            ),
-        ],
-    )
-}
-
-pub(super) fn no_copy(edge: &ClusterName, place: Option<&ObjectKey>) -> Problem {
-    problem(
-        State::Wrong,
-        Cause::NoCopy,
-        format!("{edge} has no copy of {}, nor has any other edge", named(place)),
-        ["see whether a PropagationPolicy of the carrier selects it and places it on an edge, and its \
-          ResourceBinding is scheduled"
-            .to_owned()],
-    )
-}
-
-pub(super) fn not_referenced(edge: &ClusterName, place: Option<&ObjectKey>) -> Problem {
-    let (namespace, name) = place.map_or(("NAMESPACE", "NAME"), |p| (&p.namespace, &p.name));
-    problem(
-        State::Wrong,
-        Cause::NotReferenced,
-        format!("no HTTPProxy in {namespace} at {edge} references {name}: no gateway is concerned"),
-        [format!(
-            "if it should be reachable there: kubectl -n {namespace} get httpproxies, and see that one \
-             names {name} in spec.rules[].backends[].connector, upstream and at the hub as well"
-        )],
-    )
-}
-
-pub(super) fn no_gateway(edge: &ClusterName) -> Problem {
-    problem(
-        State::Wrong,
-        Cause::NoGateway,
-        format!("its HTTPProxy references the connector, and {edge} has no Gateway of that name"),
-        ["Gateways are made by the platform from HTTPProxies: see the HTTPProxy's status, and the log \
-          of the platform's controller"
-            .to_owned()],
-    )
-}
-
-pub(super) fn no_namespace(edge: &ClusterName, namespace: &str) -> Problem {
-    problem(
-        State::Unknown,
-        Cause::Identity,
-        format!("whether the namespace {namespace} at {edge} holds replicas can't be told"),
-        [format!(
-            "see whether the namespace exists there, with the label \
-             meta.datumapis.com/upstream-namespace: kubectl get namespace {namespace} -o yaml"
-        )],
-    )
-}
-
-pub(super) fn touch_under_way(state: State, edge: &ClusterName) -> Problem {
-    problem(
-        state,
-        Cause::UnderWay,
-        format!("the touch at {edge} is due, or under way without an answer yet"),
-        [format!("wait; if it stays so, see the health and the load of the API server of {edge}")],
-    )
-}
-
-pub(super) fn not_touched(state: State, source: Source, edge: &ClusterName) -> Problem {
-    let why = format!("the trigger does not announce what the copy at {edge} says");
-    let remedies = match source {
-        Source::Recording => vec!["throughline replay shows what it would have done".to_owned()],
-        Source::Live => vec![
-            format!(
-                "see whether a throughline with the role edge runs for {edge}, and its log; touching \
-                 needs no leader"
-            ),
-            format!(
-                "see whether its ServiceAccount may patch {} at {edge}",
-                Kind::Gateway.resource()
-            ),
-        ],
-        Source::State | Source::Log => {
-            vec!["wait; if it stays so, see the log of this instance".to_owned()]
+        (SnapshotSource::State | SnapshotSource::Log, _) => {
+            ("the write is due".to_owned(), vec![see_instance_log()])
         }
     };
-    Problem { state, cause: Cause::NotWritten, why, remedies }
+    let why = format!("the hub Connector does not have the upstream status; {detail}");
+    Diagnosis { state, cause: HopCause::NotWritten, why, remedies }
 }
 
-pub(super) fn no_connector(edge: &ClusterName, proxy: &ObjectKey, name: &str) -> Problem {
-    problem(
-        State::Wrong,
-        Cause::NoConnector,
-        format!(
-            "the HTTPProxy {proxy} at {edge} references the Connector {name}, which is not there"
-        ),
-        [format!(
-            "make the Connector upstream, or correct the name in the HTTPProxy; until then {name} \
-             counts as offline"
-        )],
-    )
+pub(super) fn see_replay() -> String {
+    "see what throughline would have done:\nthroughline replay FILE".to_owned()
 }
 
-pub(super) fn bare_gateway(
-    edge: &ClusterName,
-    object: &ObjectKey,
-    gateway: bool,
-    proxy: bool,
-) -> Problem {
-    let why = match (gateway, proxy) {
-        (true, false) => format!("{edge} has no HTTPProxy {object}: the Gateway announces nothing"),
-        (true, true) => {
-            format!(
-                "the HTTPProxy {object} at {edge} references no Connector: nothing is announced"
-            )
-        }
-        _ => {
-            format!("the HTTPProxy {object} at {edge} references no Connector, and has no Gateway")
-        }
-    };
-    problem(
-        State::Wrong,
-        Cause::NotReferenced,
-        why,
-        [format!(
-            "if a tunnel should answer there: kubectl -n {} get httpproxies {} -o yaml, and see \
-             spec.rules[].backends[].connector, upstream and at the hub as well",
-            object.namespace, object.name
-        )],
-    )
+pub(super) fn see_instance_log() -> String {
+    "wait; if nothing changes, read the log of this instance".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Credentials may be renewed in place, so a 401 is a failure that may pass; the client retries
+    /// it in the same way.
+    #[test]
+    fn rejected_credentials_are_a_failure_and_no_refusal() {
+        let diagnose = |text: &str| {
+            let failure = RequestFailure::from(text);
+            write_fails(HopState::Pending, &"hub".into(), Kind::Connector, &failure)
+        };
+        let expired = diagnose("401 Unauthorized: Unauthorized");
+        assert_eq!((expired.state, expired.cause), (HopState::Pending, HopCause::Failing));
+        assert!(expired.remedies[0].contains("renew the token"), "{:?}", expired.remedies);
+        let forbidden = diagnose("403 Forbidden: no");
+        assert_eq!((forbidden.state, forbidden.cause), (HopState::Wrong, HopCause::Refused));
+    }
+
+    #[test]
+    fn kinds_have_english_plurals() {
+        let plurals = Kind::ALL.map(plural);
+        assert_eq!(plurals, ["Connectors", "HTTPProxies", "Gateways", "HTTPRoutes", "Namespaces"]);
+    }
 }

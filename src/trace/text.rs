@@ -1,28 +1,38 @@
-//! Traces and tables for people.
+//! Prints traces and the status table.
 
 use std::io::{self, Write};
 
-use super::{HopTrace, Row, Snapshot, Source, State, Trace};
-use crate::core::action::Hop;
-use crate::core::time::UnixMillis;
-use crate::core::view::SaysView;
-use crate::report::Options;
-use crate::report::style::{Page, Style, count, duration, moment};
+use super::diagnose::liveness_text;
+use super::{HopCause, HopState, HopTrace, Snapshot, SnapshotSource, StatusRow, Trace};
+use crate::core::contract::note::Hop;
+use crate::core::data::ids::ClusterName;
+use crate::core::data::time::UnixMillis;
+use crate::report::style::{Style, TextWriter, count, duration, moment};
+use crate::report::{ReportOptions, put_remedy};
 
-/// Gateways of one line that are named.
-const NAMES_MAX: usize = 3;
+const GATEWAY_NAMES_MAX: usize = 3;
 
-impl State {
+impl HopState {
     fn style(self) -> Style {
         match self {
-            State::Wrong => Style::Red,
-            State::Unknown | State::Pending => Style::Yellow,
-            State::Ok => Style::Green,
+            HopState::Wrong => Style::Red,
+            HopState::Unknown | HopState::Pending => Style::Yellow,
+            HopState::Ok => Style::Green,
         }
     }
 }
 
-/// One line of a trace: a hop, or the gateways of one edge that are alike.
+/// A hop's name in prose; in JSON and in event logs the last two are `arrived` and `touched`.
+const fn hop_name(hop: Hop) -> &'static str {
+    match hop {
+        Hop::Upstream => "upstream",
+        Hop::Mirrored => "mirrored",
+        Hop::Arrived => "carried",
+        Hop::Touched => "announced",
+    }
+}
+
+/// One line of a trace: a hop, or all gateways of one edge that have the same state.
 struct Line<'t> {
     hop: &'t HopTrace,
     says: String,
@@ -30,37 +40,36 @@ struct Line<'t> {
     writer: String,
 }
 
-/// Writes traces, one after another.
-///
 /// # Errors
 /// Those of `out`.
-pub fn traces(traces: &[Trace], options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let mut page = Page::new(out, options);
+pub fn traces(traces: &[Trace], options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
+    let mut writer = TextWriter::new(out, options);
     for (i, trace) in traces.iter().enumerate() {
         if i > 0 {
-            page.gap()?;
+            writer.gap()?;
         }
-        one(trace, &mut page)?;
+        put_trace(trace, &mut writer)?;
     }
-    page.finish()
+    writer.finish()
 }
 
-fn one(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
+fn put_trace(trace: &Trace, writer: &mut TextWriter<'_>) -> io::Result<()> {
     let name = trace.upstream.as_ref().map(ToString::to_string);
-    let place = trace.replica.as_ref().map(|place| format!("{place} at hub and edges"));
-    let names: Vec<_> = name.into_iter().chain(place).collect();
+    let hub_name = trace.hub_key.as_ref().map(|key| format!("{key} at hub and edges"));
+    let names: Vec<_> = name.into_iter().chain(hub_name).collect();
     let subject = match names.is_empty() {
         true => trace.hops.iter().find_map(|hop| hop.object.as_ref()).map(ToString::to_string),
         false => Some(names.join("; ")),
     };
-    let at = format!("{} UTC, {}", moment(trace.at_ms), from(trace.source));
-    page.put(
+    let at = format!("{} UTC, {}", moment(trace.at_ms), source_text(trace.source));
+    writer.put(
         0,
         2,
         &[(Style::Bold, &subject.unwrap_or_default()), (Style::Dim, &format!("  {at}"))],
     )?;
-    page.gap()?;
-    let lines: Vec<_> = grouped(&trace.hops).iter().map(|group| line(trace, group)).collect();
+    writer.gap()?;
+    let groups = group_gateways(&trace.hops);
+    let lines: Vec<_> = groups.iter().map(|group| line(trace, group)).collect();
     let width = |cell: for<'l> fn(&'l Line<'_>) -> &'l str| {
         lines.iter().map(|line| cell(line).chars().count()).max().unwrap_or(0)
     };
@@ -70,33 +79,34 @@ fn one(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
         width(|line| &line.age),
     ];
     for line in &lines {
-        put_line(line, widths, page)?;
+        put_line(line, widths, writer)?;
     }
-    page.gap()?;
-    bottom(trace, page)
+    writer.gap()?;
+    put_verdict(trace, &groups, writer)
 }
 
-fn from(source: Source) -> &'static str {
+const fn source_text(source: SnapshotSource) -> &'static str {
     match source {
-        Source::Live => "from the clusters",
-        Source::State => "from a running instance",
-        Source::Log => "from a run's event log",
-        Source::Recording => "from a recording without throughline",
+        SnapshotSource::Live => "from the clusters",
+        SnapshotSource::State => "from a running instance",
+        SnapshotSource::Log => "from a run's event log",
+        SnapshotSource::Recording => "from a recording without throughline",
     }
 }
 
-/// Gateways of one edge that have one fate are one line.
-fn grouped(hops: &[HopTrace]) -> Vec<Vec<&HopTrace>> {
+/// Puts the gateways of one edge that have the same state, cause and writer into one line.
+fn group_gateways(hops: &[HopTrace]) -> Vec<Vec<&HopTrace>> {
     let mut groups: Vec<Vec<&HopTrace>> = Vec::new();
     for hop in hops {
-        let alike = |other: &HopTrace| {
+        let belongs_with = |other: &HopTrace| {
             let manager = |h: &HopTrace| h.writer.as_ref().map(|writer| writer.manager.clone());
             hop.hop == Hop::Touched
                 && (other.hop, &other.cluster) == (hop.hop, &hop.cluster)
                 && (other.state, other.cause) == (hop.state, hop.cause)
                 && manager(other) == manager(hop)
         };
-        match groups.iter_mut().find(|group| group.first().is_some_and(|other| alike(other))) {
+        match groups.iter_mut().find(|group| group.first().is_some_and(|other| belongs_with(other)))
+        {
             Some(group) => group.push(hop),
             None => groups.push(vec![hop]),
         }
@@ -108,10 +118,13 @@ fn line<'t>(trace: &Trace, group: &[&'t HopTrace]) -> Line<'t> {
     let hop = group[0];
     let says = match (hop.hop, &hop.says) {
         (Hop::Touched, _) => gateways(group),
-        (_, Some(says)) => said(says),
-        (_, None) if hop.state == State::Unknown => "?".to_owned(),
-        (Hop::Upstream, None) => "not there".to_owned(),
-        (_, None) => "nothing".to_owned(),
+        (_, Some(says)) => liveness_text(Some(says)),
+        (_, None) if hop.state == HopState::Unknown => "?".to_owned(),
+        (Hop::Upstream, None) => "no Connector".to_owned(),
+        (_, None) if hop.cause.is_some_and(HopCause::is_missing_connector) => {
+            "no Connector".to_owned()
+        }
+        (_, None) => liveness_text(None),
     };
     let latest = group.iter().max_by_key(|hop| hop.since_ms).map_or(hop, |hop| hop);
     let age = latest.since_ms.map_or(String::new(), |at| {
@@ -124,35 +137,30 @@ fn line<'t>(trace: &Trace, group: &[&'t HopTrace]) -> Line<'t> {
     Line { hop, says, age, writer }
 }
 
-fn said(says: &SaysView) -> String {
-    let node = says.node.as_ref().map_or(String::new(), |node| format!(" {node}"));
-    format!("{}{node}", if says.online { "online" } else { "offline" })
-}
-
 fn gateways(group: &[&HopTrace]) -> String {
     let names: Vec<_> = group.iter().filter_map(|hop| Some(&*hop.object.as_ref()?.name)).collect();
     match names.len() {
-        0 if group[0].state == State::Unknown => "?".to_owned(),
+        0 if group[0].state == HopState::Unknown => "?".to_owned(),
         0 => "no gateway".to_owned(),
-        n if n <= NAMES_MAX => names.join(", "),
-        n => format!("{} … ({})", names[0], count(n, "gateway")),
+        n if n <= GATEWAY_NAMES_MAX => names.join(", "),
+        n => format!("{} and {} more", names[0], n - 1),
     }
 }
 
-fn put_line(line: &Line<'_>, widths: [usize; 3], page: &mut Page<'_>) -> io::Result<()> {
+fn put_line(line: &Line<'_>, widths: [usize; 3], writer: &mut TextWriter<'_>) -> io::Result<()> {
     let [cluster, says, age] = widths;
     let hop = line.hop;
     let state = format!("{:7}", hop.state.as_str());
     let rest = format!(
-        "  {:8}  {:cluster$}  {:says$}  {:>age$}",
-        hop.hop.as_str(),
+        "  {:9}  {:cluster$}  {:says$}  {:>age$}",
+        hop_name(hop.hop),
         hop.cluster.as_str(),
         line.says,
         line.age
     );
-    page.put(
+    writer.put(
         2,
-        21,
+        22,
         &[
             (hop.state.style(), &state),
             (Style::Plain, &rest),
@@ -162,76 +170,91 @@ fn put_line(line: &Line<'_>, widths: [usize; 3], page: &mut Page<'_>) -> io::Res
     )
 }
 
-/// Where hops of one line are.
-fn place(hop: &HopTrace, group: &[&HopTrace]) -> String {
-    let at = format!("{}, {}", hop.hop.as_str(), hop.cluster);
+/// `mirrored (hub)`, `announced (edge, app-1)`.
+fn location(hop: &HopTrace, group: &[&HopTrace]) -> String {
+    let (name, cluster) = (hop_name(hop.hop), &hop.cluster);
     match hop.hop {
-        Hop::Touched if hop.object.is_some() => format!("{at}, {}", gateways(group)),
-        _ => at,
+        Hop::Touched if hop.object.is_some() => format!("{name} ({cluster}, {})", gateways(group)),
+        _ => format!("{name} ({cluster})"),
     }
 }
 
-fn bottom(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
+fn put_verdict(
+    trace: &Trace,
+    groups: &[Vec<&HopTrace>],
+    writer: &mut TextWriter<'_>,
+) -> io::Result<()> {
     let Some(first) = trace.first() else {
-        page.put(0, 2, &[(Style::Green, "Every hop agrees.")])?;
-        return notes(trace, page);
+        writer.put(0, 2, &[(Style::Green, "Every hop agrees.")])?;
+        return put_notes(trace, writer);
     };
-    let head = match first.state {
-        State::Pending => "On its way: ",
-        State::Unknown => "Can't be told at ",
-        State::Wrong | State::Ok => "Stuck at ",
+    let verdict = match first.state {
+        HopState::Pending => "Pending at",
+        HopState::Unknown => "Unknown at",
+        HopState::Wrong | HopState::Ok => "Stuck at",
     };
-    let groups = grouped(&trace.hops);
     let group = groups.iter().find(|group| group.iter().any(|hop| std::ptr::eq(*hop, first)));
-    let at = format!("{head}{}: ", place(first, group.map_or(&[first], |group| group)));
-    page.put(0, 2, &[(first.state.style(), &at), (Style::Plain, &format!("{}.", first.why))])?;
-    if !first.expected.is_empty() && first.state != State::Unknown && first.hop != Hop::Touched {
-        page.put(2, 4, &[(Style::Plain, &format!("It should say: {}.", first.expected))])?;
+    let location_of_first = location(first, group.map_or(&[first], |group| group));
+    let is_idle = first.state == HopState::Wrong && first.cause.is_some_and(HopCause::is_idle);
+    let verdict = if is_idle { "Not" } else { verdict };
+    let head = format!("{verdict} {location_of_first}: ");
+    writer.put(
+        0,
+        2,
+        &[(first.state.style(), &head), (Style::Plain, &format!("{}.", first.why))],
+    )?;
+    if !first.expected.is_empty() && first.state != HopState::Unknown && first.hop != Hop::Touched {
+        writer.put(2, 4, &[(Style::Plain, &format!("Expected: {}.", first.expected))])?;
     }
     if !first.remedies.is_empty() {
-        page.put(0, 2, &[(Style::Bold, "What to do:")])?;
+        writer.put(0, 2, &[(Style::Bold, "What to do:")])?;
     }
     for remedy in &first.remedies {
-        page.put(2, 4, &[(Style::Plain, "- "), (Style::Plain, remedy)])?;
+        put_remedy(writer, 2, "- ", remedy)?;
     }
-    let mut told = vec![first.why.as_str()];
-    for group in grouped(&trace.hops) {
+    let mut shown = vec![first.why.as_str()];
+    for group in groups {
         let hop = group[0];
-        if hop.state != State::Ok && !told.contains(&hop.why.as_str()) {
-            told.push(&hop.why);
-            let at = format!("Also at {}: ", place(hop, &group));
-            page.put(0, 2, &[(hop.state.style(), &at), (Style::Plain, &format!("{}.", hop.why))])?;
+        if hop.state != HopState::Ok && !shown.contains(&hop.why.as_str()) {
+            shown.push(&hop.why);
+            let head = format!("Also at {}: ", location(hop, group));
+            writer.put(
+                0,
+                2,
+                &[(hop.state.style(), &head), (Style::Plain, &format!("{}.", hop.why))],
+            )?;
         }
     }
-    notes(trace, page)
+    put_notes(trace, writer)
 }
 
-fn notes(trace: &Trace, page: &mut Page<'_>) -> io::Result<()> {
+fn put_notes(trace: &Trace, writer: &mut TextWriter<'_>) -> io::Result<()> {
     for note in &trace.notes {
-        page.put(0, 2, &[(Style::Dim, "Note: "), (Style::Plain, &format!("{note}."))])?;
+        writer.put(0, 2, &[(Style::Dim, "Note: "), (Style::Plain, &format!("{note}."))])?;
     }
     if trace.hops.iter().all(|hop| hop.writer.is_none()) {
-        let why = match trace.source {
-            Source::State => {
-                "/state does not tell who wrote each last; without --state it is asked for"
+        let note = match trace.source {
+            SnapshotSource::State => {
+                "/state does not include the last writers; without --state the trace shows them"
             }
-            _ => "who wrote each last is not known: there are no managedFields",
+            _ => "the last writers are not known: the objects have no managedFields",
         };
-        page.put(0, 2, &[(Style::Dim, "Note: "), (Style::Plain, &format!("{why}."))])?;
+        writer.put(0, 2, &[(Style::Dim, "Note: "), (Style::Plain, &format!("{note}."))])?;
     }
     Ok(())
 }
 
-/// The cells of a row, in the order of [`HEAD`].
-fn cells(row: &Row, at: UnixMillis) -> [String; 7] {
-    let upstream = row.upstream.as_ref().map_or("-", |place| place.cluster.as_str());
-    let name = row.upstream.as_ref().map(|place| &place.object).or(row.replica.as_ref());
-    let several = |clusters: &[crate::core::ids::ClusterName], one: &str| match clusters {
+/// The cells of a row, in the order of [`COLUMNS`].
+fn cells(row: &StatusRow, at: UnixMillis) -> [String; 7] {
+    let upstream = row.upstream.as_ref().map_or("-", |upstream| upstream.cluster.as_str());
+    let name = row.upstream.as_ref().map(|up| &up.object).or(row.hub_key.as_ref());
+    let name_or_count = |clusters: &[ClusterName], one: &str| match clusters {
         [] => "-".to_owned(),
         [cluster] => cluster.to_string(),
         more => count(more.len(), one),
     };
-    let place = format!("{} / {}", several(&row.hubs, "hub"), several(&row.edges, "edge"));
+    let clusters =
+        format!("{} / {}", name_or_count(&row.hubs, "hub"), name_or_count(&row.edges, "edge"));
     let online = match row.online {
         Some(true) => "online",
         Some(false) => "offline",
@@ -240,7 +263,7 @@ fn cells(row: &Row, at: UnixMillis) -> [String; 7] {
     [
         upstream.to_owned(),
         name.map_or("-".to_owned(), ToString::to_string),
-        place,
+        clusters,
         online.to_owned(),
         row.phase.as_str().to_owned(),
         row.since_ms.map_or("-".to_owned(), |since| duration(at.since(since))),
@@ -248,62 +271,63 @@ fn cells(row: &Row, at: UnixMillis) -> [String; 7] {
     ]
 }
 
-const HEAD: [&str; 7] = ["UPSTREAM", "CONNECTOR", "HUB / EDGE", "IS", "PHASE", "FOR", "ANNOUNCED"];
+const COLUMNS: [&str; 7] =
+    ["UPSTREAM", "CONNECTOR", "HUB / EDGE", "LIVENESS", "PHASE", "FOR", "ANNOUNCED"];
 
-/// Writes rows as a table; under each that is stuck, where and why. `snapshot` is what they were
-/// made of; `head`: with the names of the columns.
+/// Writes rows as a table, with the cause under each row that is stuck. The rows are those of
+/// `snapshot`; `head` adds the names of the columns.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn rows(
     snapshot: &Snapshot,
-    rows: &[Row],
+    rows: &[StatusRow],
     head: bool,
-    options: &Options,
+    options: &ReportOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut page = Page::new(out, options);
+    let mut writer = TextWriter::new(out, options);
     let table: Vec<_> = rows.iter().map(|row| cells(row, snapshot.view.at_ms)).collect();
     let width = |i: usize| {
         let cells = table.iter().map(|cells| cells[i].chars().count());
-        cells.chain([HEAD[i].len()]).max().unwrap_or(0)
+        cells.chain([COLUMNS[i].len()]).max().unwrap_or(0)
     };
     let widths: [usize; 7] = std::array::from_fn(width);
-    let spelled = |cells: &[&str; 7]| {
+    let line = |cells: &[&str; 7]| {
         let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     if head {
-        page.put(0, 4, &[(Style::Bold, &spelled(&HEAD))])?;
+        writer.put(0, 4, &[(Style::Bold, &line(&COLUMNS))])?;
     }
     for (row, cells) in rows.iter().zip(&table) {
         let cells: [&str; 7] = std::array::from_fn(|i| cells[i].as_str());
-        let style = if row.state == State::Ok { Style::Plain } else { row.state.style() };
-        page.put(0, 4, &[(style, &spelled(&cells))])?;
+        let style = if row.state == HopState::Ok { Style::Plain } else { row.state.style() };
+        writer.put(0, 4, &[(style, &line(&cells))])?;
         if let Some(stuck) = &row.stuck {
-            let at = format!("{}, {}: ", stuck.hop.as_str(), stuck.cluster);
-            page.put(4, 6, &[(Style::Bold, &at), (Style::Plain, &stuck.why)])?;
+            let head = format!("{} ({}): ", hop_name(stuck.hop), stuck.cluster);
+            writer.put(4, 6, &[(Style::Bold, &head), (Style::Plain, &stuck.why)])?;
         }
     }
-    page.finish()
+    writer.finish()
 }
 
-/// Writes how many there are, and how many of them are stuck.
+/// Writes how many connectors there are, how many are stuck and how many are pending.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn summary(
     snapshot: &Snapshot,
-    rows: &[Row],
-    options: &Options,
+    rows: &[StatusRow],
+    options: &ReportOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let mut page = Page::new(out, options);
+    let mut writer = TextWriter::new(out, options);
     let stuck = rows.iter().filter(|row| row.stuck.is_some()).count();
-    let coming = rows.iter().filter(|row| row.state == State::Pending).count();
-    let at = format!("{} UTC, {}", moment(snapshot.view.at_ms), from(snapshot.source));
+    let pending = rows.iter().filter(|row| row.state == HopState::Pending).count();
+    let at = format!("{} UTC, {}", moment(snapshot.view.at_ms), source_text(snapshot.source));
     let style = if stuck > 0 { Style::Red } else { Style::Green };
-    let text = format!("{}, {stuck} stuck, {coming} on their way", count(rows.len(), "connector"));
-    page.put(0, 2, &[(style, &text), (Style::Dim, "  "), (Style::Dim, &at)])?;
-    page.finish()
+    let text = format!("{}, {stuck} stuck, {pending} pending", count(rows.len(), "connector"));
+    writer.put(0, 2, &[(style, &text), (Style::Dim, "  "), (Style::Dim, &at)])?;
+    writer.finish()
 }

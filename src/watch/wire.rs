@@ -1,17 +1,17 @@
-//! What a list and a watch bring, as it stands on the wire.
+//! Lists and watches as they are on the wire.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 use kube::core::Status;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::client::CallError;
-use crate::core::ids::Kind;
-use crate::core::objects::{Object, Wire};
+use crate::core::data::ids::Kind;
+use crate::core::data::objects::{Object, WireObject};
 
-/// A longer line, in bytes, is no watch event: etcd takes objects of 1.5 MiB.
+/// No watch event is longer than this, in bytes: etcd accepts objects of at most 1.5 MiB.
 const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// One page of a list.
@@ -23,7 +23,6 @@ pub(super) struct Page<'a> {
     pub(super) items: Vec<&'a RawValue>,
 }
 
-/// A page's own metadata.
 #[derive(Debug, Deserialize)]
 pub(super) struct PageMeta<'a> {
     #[serde(borrow, rename = "resourceVersion")]
@@ -33,11 +32,24 @@ pub(super) struct PageMeta<'a> {
     pub(super) next: Option<Cow<'a, str>>,
 }
 
+/// The type of a watch event. The simulated API server writes it too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum WatchEventType {
+    Added,
+    Modified,
+    Deleted,
+    /// Nothing changed up to the resourceVersion of its object.
+    Bookmark,
+    /// Its object is a Status; the watch ends.
+    Error,
+}
+
 /// One line of a watch.
 #[derive(Debug, Deserialize)]
-pub(super) struct Change<'a> {
-    #[serde(borrow, rename = "type")]
-    pub(super) what: Cow<'a, str>,
+pub(super) struct WatchEvent<'a> {
+    #[serde(rename = "type")]
+    pub(super) event_type: WatchEventType,
     #[serde(borrow)]
     pub(super) object: &'a RawValue,
 }
@@ -50,13 +62,14 @@ pub(super) fn page(bytes: &Bytes) -> Result<Page<'_>, CallError> {
     serde_json::from_slice(bytes).map_err(|e| unreadable("a list", &e))
 }
 
-pub(super) fn change(line: &[u8]) -> Result<Change<'_>, CallError> {
+pub(super) fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
     serde_json::from_slice(line).map_err(|e| unreadable("a watch event", &e))
 }
 
-/// An object of a kind that is known from the request; items of built-in lists do not name it.
+/// An object whose kind is known from the request: in lists of built-in kinds, the items do not name
+/// theirs.
 pub(super) fn object(text: &str, kind: Kind) -> Result<Object, CallError> {
-    let wire: Wire = serde_json::from_str(text).map_err(|e| unreadable(kind.as_str(), &e))?;
+    let wire: WireObject = serde_json::from_str(text).map_err(|e| unreadable(kind.as_str(), &e))?;
     wire.into_object_of(kind).map_err(|e| CallError::Unreadable(e.to_string()))
 }
 
@@ -83,29 +96,29 @@ pub(super) fn status(object: &str) -> CallError {
     }
 }
 
-/// Lines out of pieces.
+/// Splits a stream of byte chunks into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     buffer: Vec<u8>,
-    /// What of the buffer was given out already.
+    /// How much of the buffer has been returned.
     taken: usize,
-    /// What of the buffer holds no line break, as far as it was looked at.
+    /// How much of the buffer has been searched for line breaks.
     searched: usize,
 }
 
 impl Lines {
-    pub(super) fn push(&mut self, piece: &[u8]) {
+    pub(super) fn push(&mut self, chunk: &[u8]) {
         self.buffer.drain(..self.taken);
         self.searched -= self.taken;
         self.taken = 0;
         if self.buffer.is_empty() && self.buffer.capacity() > 64 * 1024 {
-            // One large object must not hold its room for ever.
+            // One large object must not hold its memory for ever.
             self.buffer = Vec::new();
         }
-        self.buffer.extend_from_slice(piece);
+        self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next whole line.
+    /// The next complete line; `None` until more chunks arrive.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, CallError> {
         match memchr::memchr(b'\n', &self.buffer[self.searched..]) {
             Some(at) => {
@@ -132,18 +145,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_whole_whatever_the_pieces() {
+    fn lines_are_complete_however_the_stream_is_cut() {
         let text = b"{\"a\":1}\n\n{\"b\":22}\n{\"c";
         for size in 1..=text.len() {
             let mut lines = Lines::default();
             let mut seen = Vec::new();
-            for piece in text.chunks(size) {
-                lines.push(piece);
+            for chunk in text.chunks(size) {
+                lines.push(chunk);
                 while let Some(line) = lines.next().unwrap() {
                     seen.push(String::from_utf8(line.to_vec()).unwrap());
                 }
             }
-            assert_eq!(seen, ["{\"a\":1}", "", "{\"b\":22}"], "pieces of {size}");
+            assert_eq!(seen, ["{\"a\":1}", "", "{\"b\":22}"], "chunks of {size} bytes");
         }
     }
 }

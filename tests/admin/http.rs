@@ -1,4 +1,4 @@
-//! A plain HTTP client of one request, and the server under test with a loop of the test's making.
+//! An HTTP client for one request, and the server under test with a loop that the test provides.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,15 +7,14 @@ use std::sync::Arc;
 use throughline::admin::{self, Query};
 use throughline::config::StateAccess;
 use throughline::core::machine::Machine;
-use throughline::metrics::{Levels, Metrics};
+use throughline::metrics::{MachineCounts, Metrics};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// An answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     /// By name in lower case.
     pub(crate) headers: BTreeMap<String, String>,
@@ -31,7 +30,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens on any port of `ip`; whoever holds the receiver is the loop.
+    /// Listens on a free port of `ip`; the receiver's owner acts as the loop.
     pub(crate) async fn start(ip: &str, access: StateAccess) -> (Self, mpsc::Receiver<Query>) {
         let listener = TcpListener::bind((ip, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -44,32 +43,32 @@ impl Server {
         (Self { address, metrics, stop, served }, asked)
     }
 
-    /// With a loop that answers from this machine.
+    /// With a loop that answers from `machine`.
     pub(crate) async fn with_loop(machine: Machine) -> Self {
         let (server, asked) = Self::start("127.0.0.1", StateAccess::Loopback).await;
-        tokio::spawn(answer(asked, machine));
+        tokio::spawn(answer_queries(asked, machine));
         server
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
         get(self.address, path, "*/*").await
     }
 
-    /// Stops it, and waits until it has.
+    /// Stops the server and waits until it has stopped.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         self.served.await.unwrap().unwrap();
     }
 }
 
-/// A loop that turns: it answers whatever it is asked.
-pub(crate) async fn answer(mut asked: mpsc::Receiver<Query>, machine: Machine) {
+/// A working loop: answers every query.
+pub(crate) async fn answer_queries(mut asked: mpsc::Receiver<Query>, machine: Machine) {
     while let Some(query) = asked.recv().await {
         match query {
             Query::Ping(answer) => drop(answer.send(())),
-            Query::Levels(answer) => {
-                let levels = Levels { phases: machine.phases(), orphans: machine.orphan_counts() };
-                drop(answer.send(levels));
+            Query::Counts(answer) => {
+                let (phases, orphans) = (machine.phases(), machine.orphan_counts());
+                drop(answer.send(MachineCounts { phases, orphans }));
             }
             Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
         }
@@ -77,7 +76,7 @@ pub(crate) async fn answer(mut asked: mpsc::Receiver<Query>, machine: Machine) {
 }
 
 /// `GET path`, with this `Accept`.
-pub(crate) async fn get(address: SocketAddr, path: &str, accept: &str) -> Answer {
+pub(crate) async fn get(address: SocketAddr, path: &str, accept: &str) -> HttpResponse {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: test\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
@@ -92,5 +91,5 @@ pub(crate) async fn get(address: SocketAddr, path: &str, accept: &str) -> Answer
         let (name, value) = line.split_once(": ").unwrap();
         (name.to_lowercase(), value.to_owned())
     };
-    Answer { status, headers: lines.map(header).collect(), body: body.to_owned() }
+    HttpResponse { status, headers: lines.map(header).collect(), body: body.to_owned() }
 }

@@ -1,19 +1,18 @@
-//! A scrape, read line by line and strictly: every sample belongs to a family that was described
-//! once, and no series comes twice.
+//! Parses a scrape strictly: every sample belongs to a family that is described once, and no series
+//! occurs twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A family: what it is, and its samples by their whole name with labels.
 #[derive(Debug, Default)]
 pub(crate) struct Scraped {
-    /// Kind by family name.
+    /// The type of each family, by name.
     pub(crate) families: BTreeMap<String, String>,
-    /// Value by series; labels in their order.
+    /// Values by series, labels in the order of the scrape.
     pub(crate) series: BTreeMap<String, f64>,
 }
 
 impl Scraped {
-    /// The value of a series, spelled as in the scrape.
+    /// The value of a series, written as in the scrape.
     pub(crate) fn value(&self, series: &str) -> f64 {
         let name = series.split('{').next().unwrap();
         let near: Vec<_> = self.series.keys().filter(|s| s.starts_with(name)).collect();
@@ -25,11 +24,10 @@ impl Scraped {
     }
 }
 
-/// Reads a scrape. `open`: as OpenMetrics, where a counter's samples have a suffix that its family
-/// has not.
+/// `open`: in OpenMetrics a counter's samples have a suffix that its family has not.
 pub(crate) fn read(text: &str, open: bool) -> Scraped {
     assert!(text.ends_with('\n'));
-    assert_eq!(open, text.ends_with("\n# EOF\n"), "only OpenMetrics marks its end");
+    assert_eq!(open, text.ends_with("\n# EOF\n"), "only OpenMetrics has an end marker");
     assert_eq!(usize::from(open), text.matches("# EOF").count());
     let mut scraped = Scraped::default();
     let (mut helped, mut family, mut kind) = (BTreeSet::new(), String::new(), String::new());
@@ -60,7 +58,7 @@ pub(crate) fn read(text: &str, open: bool) -> Scraped {
                 "histogram" => &["_bucket", "_sum", "_count"],
                 _ => &[""],
             };
-            assert!(suffixes.contains(&suffix), "{line} is no sample of a {kind}");
+            assert!(suffixes.contains(&suffix), "{line} is not a sample of a {kind}");
             if let Some((_, le)) = labels.split_once("le=\"") {
                 let le: f64 = le.split('"').next().unwrap().replace("+Inf", "inf").parse().unwrap();
                 assert!(last_le.is_infinite() || le > last_le, "{line}: buckets rise");
@@ -68,7 +66,7 @@ pub(crate) fn read(text: &str, open: bool) -> Scraped {
             }
             assert!(value >= 0.0 || kind == "gauge", "{line}");
             let old = scraped.series.insert(series.to_owned(), value);
-            assert_eq!(old, None, "{series} comes twice");
+            assert_eq!(old, None, "{series} occurs twice");
         }
     }
     for family in scraped.families.keys() {

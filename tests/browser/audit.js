@@ -1,8 +1,8 @@
-// What any reader must be able to rely on; returns what is wrong, in words.
+// Checks accessibility; returns a sentence for each problem.
 const wrong = [];
 const all = (selector) => [...document.querySelectorAll(selector)];
 const isShown = (element) => element.checkVisibility({ visibilityProperty: true });
-const tell = (element) => `<${element.localName} id="${element.id}" class="${element.getAttribute('class') ?? ''}"> ${element.textContent.trim().slice(0, 40)}`;
+const describe = (element) => `<${element.localName} id="${element.id}" class="${element.getAttribute('class') ?? ''}"> ${element.textContent.trim().slice(0, 40)}`;
 
 // Names.
 const nameOf = (element) => {
@@ -12,18 +12,18 @@ const nameOf = (element) => {
   return (labels || element.getAttribute('aria-label') || own || (/^(INPUT|SELECT)$/.test(element.tagName) ? '' : element.textContent)).trim();
 };
 for (const element of all('button, a, input, select, summary, aside, [role="button"], [role="img"], [role="group"], [role="list"], [role="region"], section')) {
-  if (isShown(element) && !nameOf(element)) wrong.push(`no name: ${tell(element)}`);
+  if (isShown(element) && !nameOf(element)) wrong.push(`no name: ${describe(element)}`);
 }
 for (const element of all('svg')) {
-  if (!element.closest('[aria-hidden="true"]') && !element.getAttribute('role')) wrong.push(`neither hidden nor named: ${tell(element)}`);
+  if (!element.closest('[aria-hidden="true"]') && !element.getAttribute('role')) wrong.push(`neither hidden nor named: ${describe(element)}`);
 }
 
 // References and ids.
 const ids = all('[id]').map((element) => element.id);
-ids.filter((id, i) => ids.indexOf(id) !== i).forEach((id) => wrong.push(`twice: #${id}`));
+ids.filter((id, i) => ids.indexOf(id) !== i).forEach((id) => wrong.push(`duplicate id: #${id}`));
 for (const element of all('[aria-labelledby], label[for]')) {
   const id = element.getAttribute('aria-labelledby') ?? element.getAttribute('for');
-  if (!document.getElementById(id)) wrong.push(`refers to nothing: ${tell(element)}`);
+  if (!document.getElementById(id)) wrong.push(`dangling reference: ${describe(element)}`);
 }
 
 // Structure.
@@ -33,13 +33,13 @@ for (const name of ['main', 'header', 'h1']) if (all(name).length !== 1) wrong.p
 let level = 0;
 for (const heading of all('h1, h2, h3, h4').filter(isShown)) {
   const now = Number(heading.localName[1]);
-  if (now > level + 1) wrong.push(`h${now} after h${level}: ${tell(heading)}`);
+  if (now > level + 1) wrong.push(`h${now} after h${level}: ${describe(heading)}`);
   level = now;
 }
-for (const row of all('.row')) if (!row.querySelector('[tabindex="0"], [tabindex="-1"]')) wrong.push(`not reachable: ${tell(row)}`);
+for (const row of all('.row')) if (!row.querySelector('[tabindex="0"], [tabindex="-1"]')) wrong.push(`not reachable: ${describe(row)}`);
 if (all('#rows [tabindex="0"]').length !== 1) wrong.push('the timeline is not one stop for Tab');
 
-// Contrast of every text with what it stands on. Colours are read as the browser paints them.
+// The contrast of every text with its background. Colours are read as the browser paints them.
 const paint = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
 const rgba = (color) => {
   paint.clearRect(0, 0, 1, 1);
@@ -56,18 +56,18 @@ const backOf = (element) => {
   }
   return rgba(getComputedStyle(document.documentElement).colorScheme === 'dark' ? '#000' : '#fff');
 };
-/** The band a text in a picture stands on: the last one that was drawn there before it. */
+/** The band behind an SVG text: the last one drawn there before it. */
 const bandOf = (text) => {
   const box = text.getBoundingClientRect();
   for (let it = text.previousElementSibling; it; it = it.previousElementSibling) {
     const band = it.getBoundingClientRect();
     if (it.localName !== 'rect' || band.left > box.left || band.right < box.right || band.top > box.top + 4 || band.bottom < box.bottom - 4) continue;
     const color = getComputedStyle(it).fill;
-    // Of a pattern, its ground.
+    // For a pattern, its background.
     const pattern = color.match(/#([\w-]+)/)?.[1];
     return rgba(color.startsWith('url') ? getComputedStyle(document.querySelector(`#${pattern} rect`)).fill : color);
   }
-  wrong.push(`stands on no band: ${tell(text)}`);
+  wrong.push(`no band behind: ${describe(text)}`);
   return backOf(text);
 };
 let measured = 0;
@@ -75,7 +75,7 @@ const compare = (element, front, back) => {
   const [a, b] = [luminance(front), luminance(back)];
   const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
   measured += 1;
-  if (ratio < 4.5) wrong.push(`contrast ${ratio.toFixed(2)}: ${tell(element)}`);
+  if (ratio < 4.5) wrong.push(`contrast ${ratio.toFixed(2)}: ${describe(element)}`);
 };
 const hasText = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
 for (const element of all('body *')) {

@@ -1,4 +1,4 @@
-//! A headless Chromium by the WebDriver protocol, as far as these tests need it.
+//! Drives a headless Chromium with the WebDriver protocol, as far as these tests need it.
 
 use std::env;
 use std::io::{BufRead, BufReader, Lines, Read, Write};
@@ -7,15 +7,14 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// What is wrong and what to do, where there is no driver.
 const MISSING: &str = "chromedriver can't be started; install Chromium and its driver (Debian: \
-                       apt-get install chromium chromium-driver), or name it in CHROMEDRIVER";
+                       apt-get install chromium chromium-driver), or set CHROMEDRIVER to its path";
 
 /// One browser with one page.
 pub(crate) struct Browser {
     driver: Child,
-    /// Kept open: the driver may say more.
-    _said: Lines<BufReader<ChildStdout>>,
+    /// Kept open, because the driver may write more.
+    _output: Lines<BufReader<ChildStdout>>,
     port: u16,
     session: String,
 }
@@ -29,13 +28,13 @@ impl Browser {
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|error| panic!("{MISSING}: {error}"));
-        let mut said = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let mut output = BufReader::new(driver.stdout.take().unwrap()).lines();
         // "ChromeDriver was started successfully on port 38291."
-        let port = said.by_ref().map_while(Result::ok).find_map(|line| {
+        let port = output.by_ref().map_while(Result::ok).find_map(|line| {
             line.split_once("successfully on port ")?.1.trim_end_matches('.').parse().ok()
         });
         let port = port.expect(MISSING);
-        let mut browser = Self { driver, _said: said, port, session: String::new() };
+        let mut browser = Self { driver, _output: output, port, session: String::new() };
         let arguments = [
             "--headless=new",
             "--no-sandbox",
@@ -53,7 +52,7 @@ impl Browser {
         browser
     }
 
-    /// One command, and the value of its answer.
+    /// Sends a command and returns the value of its answer.
     fn call(&self, method: &str, path: &str, body: &Value) -> Value {
         let body = body.to_string();
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
@@ -89,19 +88,19 @@ impl Browser {
         self.call("POST", &format!("{}{path}", self.session), body)
     }
 
-    /// Goes to an address, and waits until its page is there.
+    /// Opens an address and waits until the page has loaded.
     pub(crate) fn open(&self, url: &str) {
-        // An address that differs in its fragment alone would not load the page anew.
+        // If only the fragment differed, the browser would not reload the page.
         self.post("/url", &json!({"url": "about:blank"}));
         self.post("/url", &json!({"url": url}));
     }
 
-    /// What a function's body returns in the page.
+    /// Runs the body of a function in the page and returns its result.
     pub(crate) fn js(&self, body: &str) -> Value {
         self.post("/execute/sync", &json!({"script": body, "args": []}))
     }
 
-    /// A text that an expression gives.
+    /// The value of an expression as text.
     pub(crate) fn text(&self, expression: &str) -> String {
         let value = self.js(&format!("return String({expression})"));
         value.as_str().unwrap().to_owned()
@@ -116,7 +115,7 @@ impl Browser {
         self.post("/execute/async", &json!({"script": script, "args": []}));
     }
 
-    /// Presses keys one after the other, as WebDriver spells them.
+    /// Presses keys one after another; names are WebDriver's.
     pub(crate) fn press(&self, keys: &[&str]) {
         let press = |key| {
             [json!({"type": "keyDown", "value": key}), json!({"type": "keyUp", "value": key})]
@@ -128,7 +127,7 @@ impl Browser {
         );
     }
 
-    /// Moves the pointer onto the first element of a selector, and clicks there if so wished.
+    /// Moves the pointer onto the first element that matches a selector, and clicks it if `click`.
     pub(crate) fn point(&self, selector: &str, click: bool) {
         let middle = self.js(&format!(
             "const element = document.querySelector({selector:?});
@@ -145,7 +144,7 @@ impl Browser {
         self.post("/actions", &json!({"actions": [mouse]}));
     }
 
-    /// What the system says of its colours: `light` or `dark`.
+    /// Sets the system's colour scheme: `light` or `dark`.
     pub(crate) fn prefer(&self, scheme: &str) {
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.post(
@@ -154,36 +153,36 @@ impl Browser {
         );
     }
 
-    /// Nothing was asked of any network, and nobody complained.
-    pub(crate) fn was_quiet(&self) {
+    /// Asserts that the page used no network and logged nothing.
+    pub(crate) fn assert_quiet(&self) {
         let console = self.post("/se/log", &json!({"type": "browser"}));
-        assert_eq!(console, json!([]), "the console has something to say");
+        assert_eq!(console, json!([]), "the console is not empty");
         let events = self.post("/se/log", &json!({"type": "performance"}));
-        let mut asked = Vec::new();
+        let mut requested = Vec::new();
         for event in events.as_array().unwrap() {
             let event: Value = serde_json::from_str(event["message"].as_str().unwrap()).unwrap();
             if event["message"]["method"] == "Network.requestWillBeSent" {
-                asked.push(
+                requested.push(
                     event["message"]["params"]["request"]["url"].as_str().unwrap().to_owned(),
                 );
             }
         }
-        assert!(!asked.is_empty(), "not even the page was asked for: the log is not to be trusted");
-        asked.retain(|url| {
+        assert!(!requested.is_empty(), "not even the page was requested, so the log is incomplete");
+        requested.retain(|url| {
             !(url.starts_with("file://") && url.contains(".html")) && url != "about:blank"
         });
-        assert!(asked.is_empty(), "asked for {asked:?}");
+        assert!(requested.is_empty(), "requested {requested:?}");
     }
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The driver takes its browser along when it is told to end; killed, it would not.
-        let told = TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
+        // On shutdown the driver ends its browser; if it were killed, the browser would stay.
+        let result = TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
             write!(stream, "GET /shutdown HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")?;
             stream.read(&mut [0; 64])
         });
-        if told.is_err() {
+        if result.is_err() {
             let _ = self.driver.kill();
         }
         let _ = self.driver.wait();

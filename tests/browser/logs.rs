@@ -4,31 +4,31 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-/// A name that would be markup, if anybody took it for some.
+/// A name that would run as markup if the page did not escape it.
 pub(crate) const EVIL: &str = "</script><img src=x onerror=\"hacked=1\"><!--<script>";
 
 const START: u64 = 1_795_252_772_000;
 
-/// So many connectors, each behind one gateway, and each changing upstream so many times.
+/// `connectors`, each behind one gateway and each changing upstream `times` times.
 pub(crate) fn flips(connectors: usize, times: usize, name: &str) -> String {
     let names: Vec<_> = (1..=connectors).map(|i| format!("{name}{i}")).collect();
     let header = json!({"log": "throughline", "version": 1, "clusters": [
         {"name": "up", "roles": ["upstream"]}, {"name": "down", "roles": ["downstream", "edge"]},
     ]});
     let mut log = format!("{header}\n");
-    let mut tell = |at_ms: u64, event: &str, cluster: &str, key: &str, what: Value| {
+    let mut write = |at_ms: u64, event: &str, cluster: &str, key: &str, what: Value| {
         let mut line = json!({"at_ms": at_ms, "event": event, "cluster": cluster});
         line[key] = what;
         writeln!(log, "{line}").unwrap();
     };
     let mut list = |cluster: &str, kind: &str, objects: Vec<Value>| {
-        tell(START, "list_started", cluster, "kind", json!(kind));
-        objects.into_iter().for_each(|object| tell(START, "listed", cluster, "object", object));
-        tell(START, "list_finished", cluster, "kind", json!(kind));
+        write(START, "list_started", cluster, "kind", json!(kind));
+        objects.into_iter().for_each(|object| write(START, "listed", cluster, "object", object));
+        write(START, "list_finished", cluster, "kind", json!(kind));
     };
     let each = |make: fn(&str) -> Value| names.iter().map(|name| make(name)).collect();
     list("up", "Connector", names.iter().map(|name| upstream(name, 0)).collect());
-    list("down", "Connector", each(replica));
+    list("down", "Connector", each(hub_connector));
     list(
         "down",
         "HTTPProxy",
@@ -48,7 +48,7 @@ pub(crate) fn flips(connectors: usize, times: usize, name: &str) -> String {
     for time in 1..=times {
         for name in &names {
             at_ms += 97;
-            tell(at_ms, "applied", "up", "object", upstream(name, time));
+            write(at_ms, "applied", "up", "object", upstream(name, time));
         }
     }
     log
@@ -64,7 +64,7 @@ fn upstream(name: &str, time: usize) -> Value {
     })
 }
 
-fn replica(name: &str) -> Value {
+fn hub_connector(name: &str) -> Value {
     json!({"kind": "Connector", "metadata": {
         "namespace": "ns-u", "name": name, "uid": format!("down-{name}"), "resourceVersion": "1",
         "labels": {"meta.datumapis.com/upstream-cluster-name": "cluster-up",

@@ -1,4 +1,4 @@
-//! The HTML page of a replay, in a real headless Chromium: `make browser`.
+//! The HTML report in a real headless Chromium: `make browser`.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::expect_used, reason = "a test may panic")]
@@ -53,7 +53,7 @@ fn audit(browser: &Browser, of: &str) {
 
 #[test]
 #[ignore = "needs Chromium: make browser"]
-fn an_incident_is_told_by_pointer_and_by_keyboard() {
+fn an_incident_can_be_read_with_pointer_and_keyboard() {
     let browser = Browser::start();
     browser.open(&recording("incident-503"));
     assert_eq!(browser.text("document.querySelector('h1').textContent"), "incident-503.jsonl");
@@ -66,24 +66,24 @@ fn an_incident_is_told_by_pointer_and_by_keyboard() {
     browser.point(".mark", false);
     browser.until("!byId('tip').hidden");
     let tip = browser.text("byId('tip').innerText");
-    assert!(tip.contains("upstream says offline, the hub's annotation"), "{tip}");
+    assert!(tip.contains("offline upstream") && tip.contains("hub annotation written"), "{tip}");
 
-    // Tab comes to the timeline, arrows go on from there.
+    // Tab reaches the timeline, arrow keys move within it.
     browser.js("byId('fit').focus()");
     browser.press(&[TAB]);
     assert_eq!(browser.text("document.activeElement.textContent"), "home-lab");
     browser.press(&[RIGHT, RIGHT, RIGHT]);
     browser.until("document.activeElement.closest('.mark') && !byId('tip').hidden");
     let tip = browser.text("byId('tip').innerText");
-    assert!(tip.contains("the hub's annotation says something else"), "{tip}");
+    assert!(tip.contains("hub annotation written"), "{tip}");
     let first = browser.text("byId('panel').innerText");
-    for part in ["home-lab", "goes online upstream", "The way at this moment", "+14.226 s"] {
+    for part in ["home-lab", "goes online upstream", "Hops at this moment", "+14.226 s"] {
         assert!(first.contains(part), "{part}: {first}");
     }
     browser.until("location.hash.includes('connector=default%2Fhome-lab&t=')");
     browser.press(&[RIGHT]);
     let second = browser.text("byId('panel').innerText");
-    assert!(second.contains("confirmed with a new value") && second != first, "{second}");
+    assert!(second.contains("gateways touched again") && second != first, "{second}");
     browser.press(&[LEFT]);
     assert_eq!(browser.text("byId('panel').innerText"), first);
     browser.press(&[DOWN, ENTER]);
@@ -92,7 +92,7 @@ fn an_incident_is_told_by_pointer_and_by_keyboard() {
     browser.press(&[ESCAPE]);
     browser.until("location.hash === '' && byId('tip').hidden");
 
-    // Zoomed in, what was one mark is many; and the whole is a key away.
+    // `+` zooms in, `0` shows everything again.
     let marks = "document.querySelectorAll('.mark').length";
     let before: u32 = browser.text(marks).parse().unwrap();
     browser.point(".mark", true);
@@ -101,29 +101,29 @@ fn an_incident_is_told_by_pointer_and_by_keyboard() {
     browser.press(&["0"]);
     browser.until("state.view.to - state.view.from > 60000");
     assert!(before > 5, "{before} marks");
-    browser.was_quiet();
+    browser.assert_quiet();
 }
 
 #[test]
 #[ignore = "needs Chromium: make browser"]
-fn a_link_leads_back_to_the_moment() {
+fn a_link_selects_its_moment() {
     let browser = Browser::start();
     let url = recording("incident-503");
     browser.open(&url);
     browser.point(".mark", true);
     browser.until("location.hash !== ''");
-    let (link, told) = (browser.text("location.href"), browser.text("byId('panel').innerText"));
-    assert!(told.contains("is offline upstream"), "{told}");
+    let (link, panel) = (browser.text("location.href"), browser.text("byId('panel').innerText"));
+    assert!(panel.contains("is offline upstream"), "{panel}");
     browser.open(&link);
-    assert_eq!(browser.text("byId('panel').innerText"), told);
+    assert_eq!(browser.text("byId('panel').innerText"), panel);
     browser.until("document.querySelector('.row.on .cursor')");
-    // A name that is not here, and a time outside, are no error.
+    // An unknown name and an invalid time are not errors.
     for hash in ["#connector=nobody&t=1", "#connector=home-lab&t=soon", "#%%%", "#connector=office"]
     {
         browser.open(&format!("{url}{hash}"));
         assert_eq!(browser.text("document.querySelectorAll('.row').length"), "2", "{hash}");
     }
-    browser.was_quiet();
+    browser.assert_quiet();
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn the_filter_narrows_rows_and_text() {
     browser.until("!byId('nothing').hidden && !document.querySelector('.row')");
     browser.js("byId('filter').value = ''; byId('filter').dispatchEvent(new Event('input'))");
     browser.until("byId('shown').textContent === '8 connectors'");
-    // From the text to the picture.
+    // From the text to the timeline.
     browser.js("document.querySelector('#table button').click()");
     let panel = browser.text("byId('panel-title').textContent");
     assert_eq!(panel, browser.text("document.querySelector('#table button').textContent"));
-    // A whole story, as text.
+    // A whole story as text.
     browser.js("document.querySelector('.story summary').click()");
     browser.until("document.querySelector('.story ol')");
     let entries = browser.text("document.querySelectorAll('.story ol li').length");
@@ -154,19 +154,19 @@ fn the_filter_narrows_rows_and_text() {
             .text("document.querySelector('.story summary').textContent")
             .contains(&format!("{entries} entries"))
     );
-    // On paper every row is there.
+    // Printing draws every row.
     browser.js("dispatchEvent(new Event('beforeprint'))");
     assert_eq!(browser.text("document.querySelectorAll('.row').length"), "9");
     let drawn = browser.text("axis.getAttribute('width')");
     browser.js("dispatchEvent(new Event('afterprint'))");
     assert_ne!(browser.text("axis.getAttribute('width')"), drawn);
-    browser.was_quiet();
+    browser.assert_quiet();
 }
 
-/// A log of throughline's own doings has one line of what users saw, and nothing beside it.
+/// A log written by throughline has one lane of what users saw, with nothing to compare.
 #[test]
 #[ignore = "needs Chromium: make browser"]
-fn a_log_of_its_own_doings_is_shown_as_it_was() {
+fn a_verify_shows_users_without_a_comparison() {
     let browser = Browser::start();
     let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/careless-platform.jsonl");
     let acted = Path::new(env!("CARGO_TARGET_TMPDIR")).join("acted.jsonl");
@@ -183,15 +183,15 @@ fn a_log_of_its_own_doings_is_shown_as_it_was() {
     browser.point(".row .mark", true);
     browser.until("location.hash !== ''");
     let panel = browser.text("byId('panel').innerText");
-    assert!(panel.contains("The way at this moment") && !panel.contains("null"), "{panel}");
+    assert!(panel.contains("Hops at this moment") && !panel.contains("null"), "{panel}");
     audit(&browser, "verify");
-    browser.was_quiet();
+    browser.assert_quiet();
 }
 
-/// Stalls and failures have marks of their own; and what can't be known is not called none.
+/// Stalls and failures have their own marks, and unknown figures are not shown as none.
 #[test]
 #[ignore = "needs Chromium: make browser"]
-fn troubles_are_seen_and_nothing_is_made_up() {
+fn stalls_and_failures_are_shown_and_unknown_is_not_none() {
     let browser = Browser::start();
     browser.open(&recording("hub-out-of-reach-write-is-retried"));
     let cards = browser.text("byId('cards').innerText");
@@ -200,12 +200,12 @@ fn troubles_are_seen_and_nothing_is_made_up() {
     browser.until("document.querySelector('.row rect.stall')");
     browser.js("goTo(rows[0], 1)");
     let panel = browser.text("byId('panel').innerText");
-    assert!(panel.contains("failed: the cluster can't be reached"), "{panel}");
+    assert!(panel.contains("failed: the cluster is unreachable"), "{panel}");
     let key = "Array.from(byId('legend').children, (item) => item.textContent).join(';')";
     let legend = browser.text(key);
-    assert!(legend.contains("did not land") && legend.contains("stall over"), "{legend}");
+    assert!(legend.contains("failed") && legend.contains("stall over"), "{legend}");
     audit(&browser, "troubles");
-    browser.was_quiet();
+    browser.assert_quiet();
 }
 
 #[test]
@@ -219,8 +219,8 @@ fn readable_in_light_and_in_dark() {
         for scheme in ["light", "dark"] {
             browser.prefer(scheme);
             browser.open(&url);
-            browser.js("byId('bottom').open = true; document.querySelector('.story').open = true");
-            browser.js("if (byId('expand').textContent === 'Fold all') byId('expand').click();
+            browser.js("byId('summary').open = true; document.querySelector('.story').open = true");
+            browser.js("if (byId('expand').textContent === 'Collapse all') byId('expand').click();
                  byId('expand').click()");
             browser.until("document.querySelectorAll('.name[aria-expanded=true]').length > 0 && document.querySelector('.row .mark')");
             browser.point(".row .mark", true);
@@ -233,12 +233,12 @@ fn readable_in_light_and_in_dark() {
         browser.until(&format!("{ground} === {:?}", grounds[0]));
         audit(&browser, &format!("{name}, light by choice"));
     }
-    browser.was_quiet();
+    browser.assert_quiet();
 }
 
 #[test]
 #[ignore = "needs Chromium: make browser"]
-fn names_are_text_and_nothing_else() {
+fn names_are_shown_as_text() {
     let browser = Browser::start();
     browser.open(&written(&logs::flips(2, 2, logs::EVIL), "evil"));
     assert_eq!(browser.text("document.querySelectorAll('img, iframe, [onerror]').length"), "0");
@@ -252,8 +252,8 @@ fn names_are_text_and_nothing_else() {
     browser.until("document.querySelector('.story ol')");
     assert!(browser.text("byId('panel').innerText").contains(logs::EVIL));
     assert_eq!(browser.text("document.querySelectorAll('img, iframe, [onerror]').length"), "0");
-    browser.was_quiet();
-    // Markup and network would be refused even if they were tried.
+    browser.assert_quiet();
+    // The policy refuses markup and network requests from the page's own scripts too.
     let tried =
         "try { document.body.innerHTML = '<b>x</b>'; return 'taken' } catch { return 'refused' }";
     assert_eq!(browser.js(tried), "refused");
@@ -268,7 +268,7 @@ fn names_are_text_and_nothing_else() {
 
 #[test]
 #[ignore = "needs Chromium: make browser"]
-fn five_thousand_events_are_shown_and_answer() {
+fn five_thousand_events_stay_responsive() {
     let browser = Browser::start();
     let url = written(&logs::flips(250, 20, "c-"), "many");
     let began = Instant::now();
@@ -281,14 +281,14 @@ fn five_thousand_events_are_shown_and_answer() {
     println!("a frame of a zoom, folded: {:.1} ms", browser.js(frame).as_f64().unwrap());
     browser.point("#expand", true);
     println!("a frame of a zoom, expanded: {:.1} ms", browser.js(frame).as_f64().unwrap());
-    // Only what is in sight exists.
+    // Only the rows in view have elements.
     let exist: u32 = browser.text("document.querySelectorAll('.row').length").parse().unwrap();
-    assert!(exist < 40, "{exist} rows exist");
+    assert!(exist < 40, "{exist} rows have elements");
     browser.js("scroller.scrollTop = 1e9");
     browser
         .until("[...document.querySelectorAll('.row')].some((row) => row.ariaPosInSet === '250')");
     assert!(browser.text("document.querySelectorAll('.row').length").parse::<u32>().unwrap() < 40);
-    // The keyboard goes where no element was yet, and through one row to its end.
+    // The keyboard reaches rows without elements, and the end of a row.
     browser.js("scroller.scrollTop = 0");
     browser.until("document.querySelector('.row').ariaPosInSet === '1'");
     browser.js("document.querySelector('.row .name').focus()");
@@ -296,5 +296,5 @@ fn five_thousand_events_are_shown_and_answer() {
     browser.until("document.activeElement.closest('.row')?.ariaPosInSet === '13'");
     browser.press(&[RIGHT, RIGHT, "\u{e010}"]);
     browser.until("document.activeElement.matches('.mark') && state.selected.at === state.selected.row.story.at(-1).at");
-    browser.was_quiet();
+    browser.assert_quiet();
 }

@@ -1,15 +1,15 @@
-//! Values that fit their keys and make no sense; kubeconfigs that are no way to a cluster.
+//! Values of the right type that make no sense, and kubeconfigs without the needed context.
 
 use std::fs;
 
 use serde_json::{Value, json};
 use throughline::config::{Overrides, load};
 
-use super::{ONE, folder, kubeconfig, refused, warned};
+use super::{ONE, assert_refused, assert_warnings, folder, kubeconfig};
 
 #[test]
-fn what_looks_wrong_and_may_be_meant_is_a_warning() {
-    warned("fine", ONE, &[]);
+fn suspicious_values_that_may_be_intended_are_warnings() {
+    assert_warnings("fine", ONE, &[]);
     let yaml = "
 clusters:
   - {name: a_b, roles: [upstream], kubeconfig: KUBE, context: one}
@@ -17,56 +17,62 @@ clusters:
 touch: {key: networking.datumapis.com/liveness}
 mirror: {annotationLimitBytes: 300000}
 retry: {outcomeTimeoutMs: 21000}";
-    warned(
+    assert_warnings(
         "warnings",
         yaml,
         &[
-            "FILE: clusters[0].name: found \"a_b\"; a replica's label would be read as \"a/b\", so that none is of this upstream",
-            "FILE: clusters[1]: the way to it is clusters[0]'s; is it the same cluster, and should be listed once with all its roles?",
-            "FILE: clusters: upstream and no downstream: there is nowhere to mirror to",
-            "FILE: touch.key: found \"networking.datumapis.com/liveness\"; only keys with the prefix gateway.envoyproxy.io/ make Envoy Gateway call its extension servers: touches would heal nothing",
-            "FILE: mirror.annotationLimitBytes: found 300000; API servers refuse more than 262144",
-            "FILE: retry.outcomeTimeoutMs: found 21000; the tries of one action may take 21000 (executor.tries × (timeoutMs + backoffMaxMs)), and would be counted as lost",
+            "FILE: clusters[0].name: found \"a_b\", but its label at the hub, cluster-a_b, is read as \"a/b\", so no hub object would belong to this upstream",
+            "FILE: clusters[1]: uses the same kubeconfig and context as clusters[0]; list one cluster once, with all its roles",
+            "FILE: clusters: there is an upstream but no cluster with the role hub: nothing is mirrored",
+            "FILE: touch.key: found \"networking.datumapis.com/liveness\"; Envoy Gateway calls its extension servers only for keys with the prefix gateway.envoyproxy.io/, so touches would have no effect",
+            "FILE: mirror.annotationLimitBytes: found 300000; API servers accept at most 262144",
+            "FILE: retry.outcomeTimeoutMs: found 21000, but the attempts of one action may take 21000 (executor.tries × (timeoutMs + backoffMaxMs)): a slow write would count as lost",
         ],
     );
-    let hub = "clusters: [{name: hub, roles: [downstream], kubeconfig: KUBE}]";
-    warned("hub", hub, &["FILE: clusters: downstream and no upstream: there is nothing to mirror"]);
-    // Where nothing is mirrored nobody is elected, and no lease has to be long enough.
+    let hub = "clusters: [{name: hub, roles: [hub], kubeconfig: KUBE}]";
+    assert_warnings(
+        "hub",
+        hub,
+        &[
+            "FILE: clusters: there is a hub but no cluster with the role upstream: nothing is mirrored",
+        ],
+    );
+    // Without a hub there is no election, so the lease timings do not matter.
     let edge = "executor: {timeoutMs: 14000}\nretry: {outcomeTimeoutMs: 90000}\nclusters: [{name: edge/1, roles: [edge], kubeconfig: KUBE}]";
-    warned("sidecar", edge, &[]);
+    assert_warnings("sidecar", edge, &[]);
 }
 
 #[test]
-fn rules_that_the_long_list_leaves_out() {
+fn rules_that_the_long_list_does_not_cover() {
     let key = "accepted: a DNS name, a slash and up to 63 letters, digits, -, _ and .";
     let cases = [
         (
             "touch: {key: gateway.envoyproxy.io/a, scope: gateway}\nmirror: {nudgeKey: gateway.envoyproxy.io/a}",
-            "mirror.nudgeKey: found \"gateway.envoyproxy.io/a\", which is touch.key; accepted: a key of its own".to_owned(),
+            "mirror.nudgeKey: found \"gateway.envoyproxy.io/a\", which is also touch.key; accepted: another key".to_owned(),
         ),
         (
             "mirror: {nudgeKey: -a.example/b}",
-            format!("mirror.nudgeKey: found \"-a.example/b\", which has a prefix that is no DNS name; {key}"),
+            format!("mirror.nudgeKey: found \"-a.example/b\", which has a prefix that is not a DNS name; {key}"),
         ),
         (
             "touch: {confirmAfterMs: [5, 5]}",
-            "touch.confirmAfterMs: found [5, 5]; accepted: times from the touch, each later than the one before".to_owned(),
+            "touch.confirmAfterMs: found [5, 5]; accepted: increasing times, counted from the touch".to_owned(),
         ),
         (
             "eventLog: {file: FOLDER}",
-            "eventLog.file: found \"FOLDER\", which is no file; accepted: a file in a folder that exists".to_owned(),
+            "eventLog.file: found \"FOLDER\", which is not a file; accepted: a file in an existing directory".to_owned(),
         ),
         (
             "touch: {edgeScopes: {on: gateway}}",
-            "touch.edgeScopes.on: no edge has this name (did you mean one?); accepted here: one".to_owned(),
+            "touch.edgeScopes.on: no edge has this name (did you mean one?); accepted: one".to_owned(),
         ),
         (
             "leaderElection: {renewDeadlineMs: 15000}",
-            "leaderElection.renewDeadlineMs: found 15000; accepted: less than leaderElection.leaseDurationMs, 15000".to_owned(),
+            "leaderElection.renewDeadlineMs: found 15000; accepted: less than leaderElection.leaseDurationMs (15000)".to_owned(),
         ),
         (
             "leaderElection: {retryPeriodMs: 5000}",
-            "leaderElection.retryPeriodMs: found 5000; accepted: less than half of leaderElection.renewDeadlineMs, which is 10000, so that a renewal that fails can be tried again".to_owned(),
+            "leaderElection.retryPeriodMs: found 5000; accepted: less than half of leaderElection.renewDeadlineMs (10000), so that a failed renewal can be retried".to_owned(),
         ),
         (
             "leaderElection: {retryPeriodMs: 99}",
@@ -74,11 +80,11 @@ fn rules_that_the_long_list_leaves_out() {
         ),
         (
             "leaderElection: {leaseDurationMs: 601000}",
-            "leaderElection.leaseDurationMs: found 601000; accepted: 1000 to 600000, in thousands".to_owned(),
+            "leaderElection.leaseDurationMs: found 601000; accepted: 1000 to 600000, a multiple of 1000".to_owned(),
         ),
         (
             "executor: {timeoutMs: 9637}",
-            "leaderElection.leaseDurationMs: found 15000; less a tenth for clocks that differ, and 9637 for a write that is under way (executor.timeoutMs), this leaves 3999 from one renewal to the next; accepted: a lease that leaves 4000 or more, twice leaderElection.retryPeriodMs".to_owned(),
+            "leaderElection.leaseDurationMs: found 15000; minus a tenth for clock drift and 9637 for a write in flight (executor.timeoutMs), 3999 remain between renewals; accepted: a duration that leaves 4000 or more, twice leaderElection.retryPeriodMs".to_owned(),
         ),
         (
             "leaderElection: {leaseName: Mine}",
@@ -86,31 +92,31 @@ fn rules_that_the_long_list_leaves_out() {
         ),
         (
             "leaderElection: {leaseNamespace: a.b}",
-            "leaderElection.leaseNamespace: found \"a.b\"; accepted: a namespace's name".to_owned(),
+            "leaderElection.leaseNamespace: found \"a.b\"; accepted: a namespace name".to_owned(),
         ),
         (
             "leaderElection: {cluster: on}",
-            "leaderElection.cluster: found \"on\", and no cluster has this name; accepted here: one".to_owned(),
+            "leaderElection.cluster: found \"on\", but no cluster has this name; accepted: one".to_owned(),
         ),
     ];
     for (yaml, expected) in cases {
         let yaml = format!("{ONE}\n{yaml}");
-        refused("rules", &yaml, &Overrides::default(), &[&format!("FILE: {expected}")]);
+        assert_refused("rules", &yaml, &Overrides::default(), &[&format!("FILE: {expected}")]);
     }
     let alone =
         "clusters: [{name: a, roles: [upstream], kubeconfig: KUBE}]\ntouch: {scope: gatewayClass}";
-    warned(
+    assert_warnings(
         "alone",
         alone,
         &[
-            "FILE: clusters: upstream alone: nothing is ever written; mirroring needs a downstream, touching an edge",
-            "FILE: touch.scope: gatewayClass, and there is no edge to touch at",
+            "FILE: clusters: upstream is the only role, so nothing is ever written: mirroring needs a hub, touching needs an edge",
+            "FILE: touch.scope: gatewayClass has no effect: no cluster has the role edge",
         ],
     );
 }
 
 #[test]
-fn a_kubeconfig_without_the_context_says_which_it_has() {
+fn a_missing_context_lists_the_contexts_of_the_kubeconfig() {
     let folder = folder("contexts");
     let path = kubeconfig(&folder, &["one", "two"]);
     let with = |change: fn(&mut Value)| {
@@ -125,30 +131,30 @@ fn a_kubeconfig_without_the_context_says_which_it_has() {
     let none = with(|kube| kube["current-context"] = Value::Null);
     assert_eq!(
         none,
-        "defaults: clusters[0].context: not said, and KUBE has no current one; accepted, of KUBE: one, two"
+        "defaults: clusters[0].context: not set, and KUBE has no current context; accepted from KUBE: one, two"
     );
     let lacks = with(|kube| kube["current-context"] = "six".into());
     assert_eq!(
         lacks,
-        "--kubeconfig KUBE: clusters[0].kubeconfig: the current context of KUBE is \"six\", which it lacks; accepted, of KUBE: one, two"
+        "--kubeconfig KUBE: clusters[0].kubeconfig: the current context of KUBE is \"six\", which it does not define; accepted from KUBE: one, two"
     );
     let empty = with(|kube| kube["contexts"] = json!([]));
     assert_eq!(
         empty,
-        "--kubeconfig KUBE: clusters[0].kubeconfig: the current context of KUBE is \"one\", which it lacks; KUBE has no contexts"
+        "--kubeconfig KUBE: clusters[0].kubeconfig: the current context of KUBE is \"one\", which it does not define; KUBE has no contexts"
     );
 }
 
-/// A kubeconfig holds keys: nothing of what stands in it is told.
+/// A kubeconfig holds credentials, so its content must not appear in an error.
 #[test]
-fn a_broken_kubeconfig_is_told_without_its_content() {
+fn errors_about_a_broken_kubeconfig_do_not_quote_it() {
     let folder = folder("secret");
     let path = folder.join("broken");
     for content in ["users: [{name: u, user: {token: s3cret", "users: {token: s3cret}", "s3cret"] {
         fs::write(&path, content).unwrap();
         let flags = Overrides { kubeconfig: Some(path.clone()), ..Overrides::default() };
         let error = load(None, &flags).unwrap_err().to_string();
-        assert!(error.contains("which is no kubeconfig (line 1, column "), "{error}");
+        assert!(error.contains("which is not a valid kubeconfig (line 1, column "), "{error}");
         assert!(!error.contains("s3cret"), "{error}");
     }
 }

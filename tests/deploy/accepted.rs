@@ -1,4 +1,4 @@
-//! A real API server takes every object, rendered both ways, and knows each of its fields.
+//! A real API server accepts every rendered object and knows each of its fields.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::cluster::{SOON, ensure, eventually};
 use crate::render::{Choice, FORMS, helm, id, kustomize};
 use crate::tools;
 
-/// The path of an object's kind, in its namespace where it has one.
+/// The path of an object.
 fn path(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -26,8 +26,8 @@ fn path(object: &Value) -> String {
     format!("/{root}/{version}{namespace}/{plural}/{}", text(&object["metadata"]["name"]))
 }
 
-/// Applies an object as `kubectl apply --server-side` does; a field that the API server doesn't know is
-/// an error.
+/// Applies an object as `kubectl apply --server-side` does. A field that the API server does not know
+/// is an error.
 pub(crate) async fn apply(rest: &Rest, object: &Value) -> Result<Value, String> {
     let query = "fieldManager=test&force=true&fieldValidation=Strict";
     let request = http::Request::patch(format!("{}?{query}", path(object)))
@@ -38,14 +38,13 @@ pub(crate) async fn apply(rest: &Rest, object: &Value) -> Result<Value, String> 
     applied.map_err(|error| format!("{}: {error}", id(object)))
 }
 
-/// Makes a namespace.
 pub(crate) async fn namespace(rest: &Rest, name: &str) {
     rest.create(NAMESPACES, json!({ "metadata": { "name": name } })).await.unwrap();
 }
 
 pub(crate) async fn install_others_crds(rest: &Rest) {
     for name in ["servicemonitors", "prometheusrules", "resourceinterpretercustomizations"] {
-        let crd = tools::read(&tools::folder().join(format!("{name}.yaml"))).remove(0);
+        let crd = tools::read(&tools::tools_folder().join(format!("{name}.yaml"))).remove(0);
         let (group, version) = (&crd["spec"]["group"], &crd["spec"]["versions"][0]["name"]);
         let path = [group, version].map(|v| v.as_str().unwrap()).join("/");
         rest.create(CRDS, crd.clone()).await.unwrap();
@@ -59,13 +58,13 @@ pub(crate) async fn install_others_crds(rest: &Rest) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers, helm and kustomize: make deploy-test"]
-async fn an_api_server_takes_every_manifest() {
-    let server = ApiServer::start_whole("takes").await;
+async fn an_api_server_accepts_every_manifest() {
+    let server = ApiServer::start_with_all_apis("accepts").await;
     let rest = server.rest();
     install_others_crds(rest).await;
     namespace(rest, "throughline").await;
 
-    // It finds what is wrong.
+    // Strict validation finds unknown fields.
     let wrong = json!({ "apiVersion": "v1", "kind": "Service", "spec": { "port": 1 },
                         "metadata": { "namespace": "throughline", "name": "wrong" } });
     let said = apply(rest, &wrong).await.unwrap_err();

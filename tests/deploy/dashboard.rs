@@ -1,4 +1,4 @@
-//! Dashboard and alerts speak of metrics and labels that a live run has.
+//! Dashboard and alerts use only metrics and labels that a live run exposes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,30 +7,30 @@ use serde_json::{Value, json};
 
 use crate::alerts::rules;
 use crate::cluster::fleet::{Fleet, Spec};
-use crate::cluster::objects::{replica_of, route};
+use crate::cluster::objects::{route, with_upstream_labels};
 use crate::cluster::rest::ROUTES;
 use crate::cluster::rights::{DELETING, grant};
+use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
-use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::promql::{Used, used};
 use crate::tools::repo;
 
-/// What Prometheus adds to whatever it scrapes.
-const OF_TARGETS: [&str; 4] = ["namespace", "job", "pod", "instance"];
+/// Labels that Prometheus adds to each target.
+const TARGET_LABELS: [&str; 4] = ["namespace", "job", "pod", "instance"];
 
 fn dashboard() -> Value {
     let text = fs::read_to_string(repo("deploy/grafana/throughline.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
-/// The panels, and those within rows.
+/// All panels, including those in rows.
 fn panels(dashboard: &Value) -> Vec<Value> {
     let list = |of: &Value| of["panels"].as_array().cloned().unwrap_or_default();
     list(dashboard).into_iter().flat_map(|panel| [list(&panel), vec![panel]].concat()).collect()
 }
 
-/// Expressions, each with where it stands and the labels that texts beside it name.
+/// All expressions, each with its place and the labels that its legend or text uses.
 fn expressions() -> Vec<(String, String, Vec<String>)> {
     let names = |text: &str, before: &str, after: &str| -> Vec<String> {
         let parts = text.split(before).skip(1);
@@ -64,7 +64,7 @@ fn expressions() -> Vec<(String, String, Vec<String>)> {
     all
 }
 
-/// Every metric of a scrape, with its labels.
+/// All exposed metrics with their labels.
 async fn scraped(throughline: &Throughline) -> Used {
     let mut found = Used::new();
     for series in throughline.metrics().await.into_keys() {
@@ -76,40 +76,40 @@ async fn scraped(throughline: &Throughline) -> Used {
     found
 }
 
-/// A fleet, and so many orphans that none is deleted: what the metrics have to tell then.
-async fn busy(world: &World) -> Throughline {
+/// A run that exposes every metric: with a fleet, and with so many orphans that deletes are held.
+async fn start_with_all_metrics(testbed: &Testbed) -> Throughline {
     for folder in DELETING {
-        grant(world.hub().rest(), &[folder]).await.unwrap();
+        grant(testbed.hub().rest(), &[folder]).await.unwrap();
     }
-    let fleet = Fleet::seed(world, Spec::of(3)).await;
+    let fleet = Fleet::seed(testbed, Spec::of(3)).await;
     let kind = ("gateway.networking.k8s.io", "HTTPRoute");
     for i in 0..12 {
-        let (name, (source, _)) = (format!("orphan-{i}"), fleet.key(0));
-        let made = route(fleet.replica(0).0, &name, &["never-was"]);
-        let made = replica_of(made, world.upstream().name, kind, (source, &name));
-        world.hub().rest().create(ROUTES, made).await.unwrap();
+        let (name, (source, _)) = (format!("orphan-{i}"), fleet.upstream_key(0));
+        let made = route(fleet.hub_key(0).0, &name, &["never-was"]);
+        let made = with_upstream_labels(made, testbed.upstream().name, kind, (source, &name));
+        testbed.hub().rest().create(ROUTES, made).await.unwrap();
     }
-    let throughline = Setup::of(world)
+    let throughline = Setup::of(testbed)
         .set(&json!({
             "leaderElection": { "enabled": true, "leaseNamespace": "default",
                 "leaseDurationMs": 4_000, "renewDeadlineMs": 2_500, "retryPeriodMs": 500 },
             "executor": { "timeoutMs": 1_000 },
             "orphans": { "mode": "delete", "minAgeMs": 1_000, "settleMs": 500 },
         }))
-        .allow("too many orphans")
+        .allow_error("too many orphans")
         .ready()
         .await;
-    oracle::converges(world).await;
+    oracle::converges(testbed).await;
     fleet.flip(0).await.unwrap();
-    oracle::converges(world).await;
+    oracle::converges(testbed).await;
     throughline
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make deploy-test"]
-async fn metrics_in_dashboard_and_alerts_are_there() {
-    let world = World::start(Topology::One).await;
-    let throughline = busy(&world).await;
+async fn metrics_in_dashboard_and_alerts_exist() {
+    let testbed = Testbed::start(Topology::One).await;
+    let throughline = start_with_all_metrics(&testbed).await;
     let all = expressions();
     let mut wanted: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for (place, expression, texts) in &all {
@@ -117,20 +117,20 @@ async fn metrics_in_dashboard_and_alerts_are_there() {
             wanted.entry((place.clone(), metric)).or_default().extend(labels);
         }
         let labels: BTreeSet<_> = used(expression).into_values().flatten().collect();
-        // A text can name what is left after the expression alone.
+        // A text can use only labels that the expression keeps.
         for label in texts {
             let is_kept = labels.contains(label) || !expression.contains(" by ");
-            assert!(is_kept, "{place}: the text names {label}, which {expression} does not keep");
+            assert!(is_kept, "{place}: the text uses {label}, which {expression} drops");
         }
     }
     assert!(all.len() > 20, "{} expressions", all.len());
-    eventually("all metrics are there", SOON, async || {
+    eventually("all metrics are exposed", SOON, async || {
         let found = scraped(&throughline).await;
         let missing = |((place, metric), labels): (&(String, String), &BTreeSet<String>)| {
             let Some(has) = found.get(metric) else {
                 return Some(format!("{place}: no {metric}"));
             };
-            let is_there = |l: &&String| has.contains(*l) || OF_TARGETS.contains(&l.as_str());
+            let is_there = |l: &&String| has.contains(*l) || TARGET_LABELS.contains(&l.as_str());
             let lacks: Vec<_> = labels.iter().filter(|l| !is_there(l)).collect();
             (!lacks.is_empty()).then(|| format!("{place}: {metric} has no {lacks:?}, but {has:?}"))
         };
@@ -148,7 +148,7 @@ fn panels_have_titles_and_units_and_do_not_overlap() {
     let mut ids = BTreeSet::new();
     for panel in panels(&dashboard) {
         let title = panel["title"].as_str().unwrap();
-        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is another's");
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: its id is used twice");
         let place = |key: &str| panel["gridPos"][key].as_u64().unwrap();
         for x in place("x")..place("x") + place("w") {
             for y in place("y")..place("y") + place("h") {

@@ -1,6 +1,6 @@
-//! Each form, in real clusters: what kustomize renders is applied; throughline runs on the configuration in
-//! its ConfigMap, as its ServiceAccount, with the rights that were rendered and not one more. A connector
-//! flips, and it arrives at hub, edge and gateway.
+//! Each form on real API servers: the test applies what kustomize renders and runs throughline with the
+//! rendered configuration, as its ServiceAccount, with exactly the rendered permissions. A flip must
+//! arrive at hub, edge and gateway.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use crate::cluster::apiserver::ApiServer;
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::install_crds;
 use crate::cluster::rest::{EVENTS, Rest};
+use crate::cluster::testbed::{Cluster, Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
-use crate::cluster::world::{Cluster, Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::render::{Choice, config_map, kustomize};
 use crate::tools::{read, repo};
 
 pub(crate) const NAMESPACE: &str = "throughline";
 
-/// A ServiceAccount's own token, as its pod or its kubeconfig has it.
+/// A ServiceAccount's token, as its pod or kubeconfig has it.
 pub(crate) async fn token(rest: &Rest, account: &str) -> String {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
     let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
@@ -33,13 +33,14 @@ pub(crate) async fn token(rest: &Rest, account: &str) -> String {
     made["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// A way to a cluster: its name, where it is, and a token.
-pub(crate) type Way<'a> = (&'a str, &'a ApiServer, String);
+/// Access to a cluster: its name, its API server and a token.
+pub(crate) type Access<'a> = (&'a str, &'a ApiServer, String);
 
-/// A kubeconfig with a context for each cluster, as docs/install.md makes it; the first is the current one.
-pub(crate) fn kubeconfig(path: &Path, clusters: &[Way<'_>]) {
-    let named = |what: &str, of: &dyn Fn(&Way<'_>) -> Value| -> Vec<Value> {
-        clusters.iter().map(|way| json!({ "name": way.0, what: of(way) })).collect()
+/// Writes a kubeconfig with a context for each cluster, as docs/how-to/install.md does; the first is the
+/// current one.
+pub(crate) fn kubeconfig(path: &Path, clusters: &[Access<'_>]) {
+    let named = |what: &str, of: &dyn Fn(&Access<'_>) -> Value| -> Vec<Value> {
+        clusters.iter().map(|access| json!({ "name": access.0, what: of(access) })).collect()
     };
     let config = json!({
         "apiVersion": "v1",
@@ -56,8 +57,8 @@ pub(crate) fn kubeconfig(path: &Path, clusters: &[Way<'_>]) {
     fs::write(path, config.to_string()).unwrap();
 }
 
-/// What a remote cluster is given: an account and the rights of its role. Gives its token.
-async fn remote(cluster: &Cluster, rights: &str) -> String {
+/// Creates the account and the permissions of a remote cluster; returns the account's token.
+async fn create_account(cluster: &Cluster, rights: &str) -> String {
     let rbac = repo("deploy/rbac");
     for file in [rbac.join("account.yaml"), rbac.join(rights).join("rules.yaml")] {
         for object in read(&file) {
@@ -67,8 +68,8 @@ async fn remote(cluster: &Cluster, rights: &str) -> String {
     token(cluster.rest(), "throughline").await
 }
 
-/// Applies a form in its cluster and starts it. No pod runs in these clusters: a kubeconfig with the
-/// token of the pod's ServiceAccount stands for `inCluster`.
+/// Applies a form in its cluster and starts throughline. These clusters run no pods, so a kubeconfig with
+/// the token of the pod's ServiceAccount replaces `inCluster`.
 async fn install(form: &str, choice: &Choice, own: &Cluster, remotes: PathBuf) -> Throughline {
     let objects = kustomize(form, choice);
     for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
@@ -93,28 +94,28 @@ async fn install(form: &str, choice: &Choice, own: &Cluster, remotes: PathBuf) -
     Setup::new(&config).ready().await
 }
 
-/// The clusters of a form, with CRDs and a fleet, and with no right for anybody.
-async fn stage(topology: Topology, names: &[&'static str]) -> (World, Fleet, PathBuf) {
-    let world = World::start_named(topology, names, |_| false).await;
-    for cluster in &world.clusters {
+/// Starts the clusters of a form, with CRDs and a fleet, and without permissions.
+async fn start_clusters(topology: Topology, names: &[&'static str]) -> (Testbed, Fleet, PathBuf) {
+    let testbed = Testbed::start_named(topology, names, |_| false).await;
+    for cluster in &testbed.clusters {
         install_crds(cluster.rest()).await;
         namespace(cluster.rest(), NAMESPACE).await;
     }
-    let fleet = Fleet::seed(&world, Spec { with_routes: true, ..Spec::of(3) }).await;
-    let remotes = world.clusters[0].server.folder().join("remotes.kubeconfig");
-    (world, fleet, remotes)
+    let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(3) }).await;
+    let remotes = testbed.clusters[0].server.folder().join("remotes.kubeconfig");
+    (testbed, fleet, remotes)
 }
 
-/// A flip there and back, and what the processes say at the end.
-async fn story(world: &World, fleet: &Fleet, processes: Vec<Throughline>) {
-    oracle::converges(world).await;
+/// Flips a connector and back, moves another, and checks that no request was refused.
+async fn flip_and_stop(testbed: &Testbed, fleet: &Fleet, processes: Vec<Throughline>) {
+    oracle::converges(testbed).await;
     fleet.flip(0).await.unwrap();
-    oracle::converges(world).await;
+    oracle::converges(testbed).await;
     fleet.flip(0).await.unwrap();
     fleet.move_node(1).await.unwrap();
-    oracle::converges(world).await;
-    eventually("whoever leads has told so", SOON, async || {
-        let events = world.hub().rest().items(EVENTS).await.map_err(|r| r.to_string())?;
+    oracle::converges(testbed).await;
+    eventually("the leader has posted its Event", SOON, async || {
+        let events = testbed.hub().rest().items(EVENTS).await.map_err(|r| r.to_string())?;
         let led = |event: &Value| event["reason"] == "LeaderElection";
         ensure(events.iter().any(led), || format!("{events:?}"))
     })
@@ -131,48 +132,48 @@ async fn story(world: &World, fleet: &Fleet, processes: Vec<Throughline>) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers and kustomize: make deploy-test"]
 async fn all_in_one() {
-    let (world, fleet, remotes) = stage(Topology::One, &["local"]).await;
-    let process = install("all-in-one", &Choice::plain(), world.hub(), remotes).await;
-    story(&world, &fleet, vec![process]).await;
+    let (testbed, fleet, remotes) = start_clusters(Topology::One, &["local"]).await;
+    let process = install("all-in-one", &Choice::plain(), testbed.hub(), remotes).await;
+    flip_and_stop(&testbed, &fleet, vec![process]).await;
 }
 
 const THREE: [&str; 3] = ["project-a", "hub", "edge-1"];
 
-/// At the hub, with what it needs in the others.
-async fn at_hub(choice: &Choice, world: &World, remotes: &Path) -> Throughline {
-    let (up, edge) = (world.upstream(), world.edge());
-    let up = (up.name, &up.server, remote(up, "upstream").await);
-    let edge = (edge.name, &edge.server, remote(edge, "edge").await);
+/// Installs standalone-hub, with its permissions in the other clusters.
+async fn install_at_hub(choice: &Choice, testbed: &Testbed, remotes: &Path) -> Throughline {
+    let (up, edge) = (testbed.upstream(), testbed.edge());
+    let up = (up.name, &up.server, create_account(up, "upstream").await);
+    let edge = (edge.name, &edge.server, create_account(edge, "edge").await);
     kubeconfig(remotes, &[up, edge]);
-    install("standalone-hub", choice, world.hub(), remotes.to_owned()).await
+    install("standalone-hub", choice, testbed.hub(), remotes.to_owned()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers and kustomize: make deploy-test"]
 async fn standalone_hub() {
-    let (world, fleet, remotes) = stage(Topology::Three, &THREE).await;
-    let hub = at_hub(&Choice::plain(), &world, &remotes).await;
-    story(&world, &fleet, vec![hub]).await;
+    let (testbed, fleet, remotes) = start_clusters(Topology::Three, &THREE).await;
+    let hub = install_at_hub(&Choice::plain(), &testbed, &remotes).await;
+    flip_and_stop(&testbed, &fleet, vec![hub]).await;
 }
 
-/// The hub's mirrors, and leaves touching to a process at the edge.
-async fn with_an_edge_of_its_own(form: &str) {
-    let (world, fleet, remotes) = stage(Topology::Three, &THREE).await;
+/// One instance at the hub mirrors, and another at the edge touches.
+async fn with_an_instance_at_the_edge(form: &str) {
+    let (testbed, fleet, remotes) = start_clusters(Topology::Three, &THREE).await;
     let config = json!({ "touch": { "enabled": false } });
-    let choice = Choice { name: "untouching", config, ..Choice::default() };
-    let hub = at_hub(&choice, &world, &remotes).await;
-    let edge = install(form, &Choice::plain(), world.edge(), remotes).await;
-    story(&world, &fleet, vec![hub, edge]).await;
+    let choice = Choice { name: "no-touch", config, ..Choice::default() };
+    let hub = install_at_hub(&choice, &testbed, &remotes).await;
+    let edge = install(form, &Choice::plain(), testbed.edge(), remotes).await;
+    flip_and_stop(&testbed, &fleet, vec![hub, edge]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers and kustomize: make deploy-test"]
 async fn standalone_edge() {
-    with_an_edge_of_its_own("standalone-edge").await;
+    with_an_instance_at_the_edge("standalone-edge").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers and kustomize: make deploy-test"]
 async fn sidecar() {
-    with_an_edge_of_its_own("sidecar").await;
+    with_an_instance_at_the_edge("sidecar").await;
 }

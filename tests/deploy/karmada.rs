@@ -1,15 +1,15 @@
-//! Karmada's retention rule, run by the interpreter that Karmada runs it by.
+//! Karmada's retention rule, run by the Lua interpreter that Karmada uses.
 
 use std::fs;
 
 use serde_json::{Value, json};
-use throughline::core::settings::TouchSettings;
+use throughline::core::contract::settings::TouchSettings;
 
-use crate::tools::{read, repo, scratch, tool};
+use crate::tools::{read, repo, run_tool, temp_folder};
 
-/// What Karmada writes to the member: `desired`, with what the rule keeps of `observed`.
+/// What Karmada writes to the member cluster: `desired`, with what the rule retains of `observed`.
 fn retained(script: &str, desired: &Value, observed: &Value) -> Value {
-    let folder = scratch("karmada");
+    let folder = temp_folder("karmada");
     let file = |name: &str, text: &str| {
         let path = folder.join(name);
         fs::write(&path, text).unwrap();
@@ -20,7 +20,7 @@ fn retained(script: &str, desired: &Value, observed: &Value) -> Value {
         file("desired.json", &desired.to_string()),
         file("observed.json", &observed.to_string()),
     ];
-    serde_json::from_str(&tool("lua", &args).unwrap()).unwrap()
+    serde_json::from_str(&run_tool("lua", &args).unwrap()).unwrap()
 }
 
 fn gateway(annotations: &Value) -> Value {
@@ -38,7 +38,7 @@ fn gateway(annotations: &Value) -> Value {
 
 #[test]
 #[ignore = "needs a Lua interpreter: make deploy-test"]
-fn karmada_keeps_the_edges_trigger_and_nothing_else() {
+fn karmada_retains_the_trigger_of_the_edge_and_nothing_else() {
     let rule = read(&repo("deploy/karmada/retain-trigger.yaml")).remove(0);
     let script = rule["spec"]["customizations"]["retention"]["luaScript"].as_str().unwrap();
     let key = TouchSettings::default().key;
@@ -47,12 +47,12 @@ fn karmada_keeps_the_edges_trigger_and_nothing_else() {
 
     let none = Value::Null;
     let cases = [
-        // At the hub, at the edge, and what is written to the edge.
+        // The annotations at the hub, at the edge, and as written to the edge.
         (none.clone(), json!({ &key: "d-2-0", "edge": "1" }), json!({ &key: "d-2-0" })),
         (json!({ "hub": "1" }), json!({ &key: "d-2-0" }), json!({ "hub": "1", &key: "d-2-0" })),
-        // An older one that came to the hub somehow.
+        // The hub has an older trigger.
         (json!({ &key: "d-1-0" }), json!({ &key: "d-2-0" }), json!({ &key: "d-2-0" })),
-        // One that was taken away at the edge does not come back.
+        // A trigger that was removed at the edge does not come back.
         (json!({ &key: "d-1-0", "hub": "1" }), none.clone(), json!({ "hub": "1" })),
         (json!({ "hub": "2" }), json!({ "hub": "1" }), json!({ "hub": "2" })),
         (none.clone(), none.clone(), none.clone()),
@@ -65,7 +65,7 @@ fn karmada_keeps_the_edges_trigger_and_nothing_else() {
     }
 }
 
-/// Numbers are all alike in Lua.
+/// The value after a round trip through JSON text, as Lua returns it.
 fn lua(value: Value) -> Value {
     serde_json::from_str(&value.to_string()).unwrap()
 }

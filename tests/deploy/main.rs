@@ -1,4 +1,5 @@
-//! What is in `deploy/`, held to real tools and real API servers. `make deploy-test` runs it.
+//! Tests `deploy/` and the commands of docs/how-to/install.md and docs/tutorial.md with real tools and real API
+//! servers. `make deploy-test` runs them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
@@ -14,3 +15,5 @@ mod karmada;
 mod promql;
 mod render;
 mod tools;
+mod transcript;
+mod tutorial;

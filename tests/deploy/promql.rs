@@ -1,8 +1,8 @@
-//! Which metrics and labels a PromQL expression speaks of: enough of a lexer for our own.
+//! Finds the metrics and labels of a PromQL expression. The lexer handles throughline's own expressions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Metrics, each with the labels that are asked of it by name.
+/// Metrics, each with the labels that the expression names.
 pub(crate) type Used = BTreeMap<String, BTreeSet<String>>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -11,7 +11,7 @@ enum Token {
     Sign(char),
 }
 
-/// Names and signs; strings, numbers, ranges and dashboard variables are left out.
+/// Names and signs, without strings, numbers, ranges and dashboard variables.
 fn tokens(expression: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = expression.chars().peekable();
@@ -35,7 +35,7 @@ fn tokens(expression: &str) -> Vec<Token> {
     tokens
 }
 
-/// The names up to the closing sign, and how many tokens they took.
+/// The names up to the closing sign, and the number of tokens read.
 fn names_until(
     tokens: &[Token],
     close: char,
@@ -49,7 +49,7 @@ fn names_until(
     ((0..end).filter_map(name).collect(), end + 1)
 }
 
-/// What an expression uses. Labels of `by (…)` and the like are asked of all its metrics.
+/// The metrics and labels of an expression. Labels of `by (…)` and the like count for all its metrics.
 pub(crate) fn used(expression: &str) -> Used {
     const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
     const WORDS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
@@ -75,7 +75,7 @@ pub(crate) fn used(expression: &str) -> Used {
             used.entry(name.clone()).or_default().extend(labels);
             at += 1 + taken;
         } else if next != Some(&Token::Sign('(')) && !WORDS.contains(&name.as_str()) {
-            // An aggregation may have its grouping before what it is about.
+            // The grouping of an aggregation may precede its argument.
             let is_aggregation =
                 matches!(next, Some(Token::Name(word)) if GROUPING.contains(&word.as_str()));
             if !is_aggregation {
@@ -90,7 +90,7 @@ pub(crate) fn used(expression: &str) -> Used {
 }
 
 #[test]
-fn expressions_are_read() {
+fn metrics_and_labels_are_found() {
     type Metric = (&'static str, &'static [&'static str]);
     let cases: &[(&str, &[Metric])] = &[
         ("absent(throughline_build_info)", &[("throughline_build_info", &[])]),

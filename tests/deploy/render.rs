@@ -1,4 +1,4 @@
-//! The four forms, as kustomize and as Helm render them.
+//! kustomize and Helm render the same objects for each of the four forms.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,27 +7,27 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cluster::throughline::lay_over;
-use crate::tools::{documents, read, repo, scratch, tool};
+use crate::cluster::throughline::merge_json;
+use crate::tools::{documents, read, repo, run_tool, temp_folder};
 
 pub(crate) const FORMS: [&str; 4] = ["all-in-one", "standalone-hub", "standalone-edge", "sidecar"];
 
-/// A choice that both can make: what stands in a kustomization and in values.
+/// A set of options, expressed both as a kustomization and as Helm values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) name: &'static str,
-    /// Folders under `deploy`.
+    /// Folders below `deploy`.
     pub(crate) resources: Vec<&'static str>,
-    /// The same.
+    /// Folders below `deploy`.
     pub(crate) components: Vec<&'static str>,
-    /// Laid over the configuration.
+    /// Merged into the configuration.
     pub(crate) config: Value,
     pub(crate) values: Value,
     pub(crate) namespace: Option<&'static str>,
 }
 
 impl Choice {
-    /// Everything as it is by default.
+    /// All defaults.
     pub(crate) fn plain() -> Self {
         Self { name: "plain", ..Self::default() }
     }
@@ -47,14 +47,14 @@ impl Choice {
     }
 }
 
-/// kustomize takes no absolute paths.
+/// kustomize accepts no absolute paths.
 fn relative(from: &Path, to: &Path) -> String {
     let up = "../".repeat(from.components().count() - 1);
     format!("{up}{}", to.strip_prefix("/").unwrap().display())
 }
 
 pub(crate) fn kustomize(form: &str, choice: &Choice) -> Vec<Value> {
-    let folder = scratch(&format!("kustomize-{form}-{}", choice.name));
+    let folder = temp_folder(&format!("kustomize-{form}-{}", choice.name));
     let path = |path: &str| relative(&folder, &repo("deploy").join(path));
     let overlay = format!("kustomize/overlays/{form}");
     let paths = |list: &[&str]| list.iter().map(|p| path(p)).collect::<Vec<_>>();
@@ -65,7 +65,7 @@ pub(crate) fn kustomize(form: &str, choice: &Choice) -> Vec<Value> {
         "components": paths(&choice.components),
     });
     if let Some(namespace) = choice.namespace {
-        // `namespace:` alone would leave the bindings' subjects where they were; see docs/install.md.
+        // `namespace:` alone would not change the namespace of the bindings' subjects; see docs/how-to/install.md.
         let transformer = json!({
             "apiVersion": "builtin", "kind": "NamespaceTransformer",
             "metadata": { "name": "elsewhere", "namespace": namespace },
@@ -75,14 +75,14 @@ pub(crate) fn kustomize(form: &str, choice: &Choice) -> Vec<Value> {
     }
     if !choice.config.is_null() {
         let mut config = read(&own_config(form)).remove(0);
-        lay_over(&mut config, &choice.config);
+        merge_json(&mut config, &choice.config);
         fs::write(folder.join("config.yaml"), config.to_string()).unwrap();
         let generator =
             json!({ "name": "throughline", "behavior": "replace", "files": ["config.yaml"] });
         kustomization["configMapGenerator"] = json!([generator]);
     }
     fs::write(folder.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    let rendered = tool("kustomize", &["build".as_ref(), folder.as_os_str()]);
+    let rendered = run_tool("kustomize", &["build".as_ref(), folder.as_os_str()]);
     documents(&rendered.unwrap_or_else(|error| panic!("{form}, {}: {error}", choice.name)))
 }
 
@@ -92,7 +92,7 @@ fn own_config(form: &str) -> std::path::PathBuf {
     if of_component.is_file() { of_component } else { of_overlay }
 }
 
-/// The values that make of the chart what the overlay of that form is.
+/// The values with which the chart equals the overlay of that form.
 pub(crate) fn values(form: &str, choice: &Choice) -> Value {
     let mut values = match form {
         "standalone-hub" => json!({
@@ -106,9 +106,9 @@ pub(crate) fn values(form: &str, choice: &Choice) -> Value {
         _ => json!({ "clusterName": "edge-1" }),
     };
     values["form"] = json!(form);
-    lay_over(&mut values, &json!({ "config": choice.config }));
+    merge_json(&mut values, &json!({ "config": choice.config }));
     if !choice.values.is_null() {
-        lay_over(&mut values, &choice.values);
+        merge_json(&mut values, &choice.values);
     }
     if values["config"].is_null() {
         values["config"] = json!({});
@@ -117,11 +117,11 @@ pub(crate) fn values(form: &str, choice: &Choice) -> Value {
 }
 
 pub(crate) fn helm(form: &str, choice: &Choice) -> Vec<Value> {
-    let folder = scratch(&format!("helm-{form}-{}", choice.name));
+    let folder = temp_folder(&format!("helm-{form}-{}", choice.name));
     let mut values = values(form, choice);
     let mut chart = repo("deploy/helm/throughline");
     if form == "sidecar" {
-        // An extension server's own chart, which has ours as a part.
+        // An extension server's chart with throughline's as a subchart.
         let parent = folder.join("extension-server");
         fs::create_dir_all(parent.join("templates")).unwrap();
         fs::create_dir_all(parent.join("charts")).unwrap();
@@ -134,7 +134,7 @@ pub(crate) fn helm(form: &str, choice: &Choice) -> Vec<Value> {
     }
     let file = folder.join("values.json");
     fs::write(&file, values.to_string()).unwrap();
-    let rendered = tool(
+    let rendered = run_tool(
         "helm",
         &[
             "template".as_ref(),
@@ -155,15 +155,14 @@ pub(crate) fn id(object: &Value) -> String {
     format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
-/// The name of the ConfigMap: kustomize appends a hash, so that another configuration is a rollout.
 pub(crate) fn config_map(objects: &[Value]) -> &Value {
     let found = objects.iter().find(|object| object["kind"] == "ConfigMap");
     found.expect("there is a ConfigMap")
 }
 
-/// Objects by kind and name, without the two things in which kustomize and Helm must differ: how another
-/// configuration becomes a rollout (a hash in the ConfigMap's name; an annotation of the pods), and the
-/// order of lists that have none.
+/// Objects by kind and name, without the two differences that kustomize and Helm must have: how a new
+/// configuration causes a rollout (a hash in the ConfigMap's name, or a pod annotation), and the order of
+/// lists of named items.
 fn canonical(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let hashed = config_map(&objects)["metadata"]["name"].as_str().unwrap().to_owned();
     let by_id = |mut object: Value| {
@@ -177,11 +176,11 @@ fn canonical(objects: Vec<Value>) -> BTreeMap<String, Value> {
         if let Some(annotations) = template["metadata"]["annotations"].as_object_mut() {
             annotations.remove("checksum/config");
         }
-        (id(&object), plain(object))
+        (id(&object), normalize(object))
     };
     let count = objects.len();
     let objects: BTreeMap<_, _> = objects.into_iter().map(by_id).collect();
-    assert_eq!(objects.len(), count, "two objects of one name");
+    assert_eq!(objects.len(), count, "two objects have the same name");
     objects
 }
 
@@ -194,17 +193,16 @@ fn same_name(value: Value, hashed: &str) -> Value {
     }
 }
 
-/// Members that are empty say as much as those that are not there, and lists of named things have no
-/// order.
-fn plain(value: Value) -> Value {
+/// Removes empty members, which mean the same as absent ones, and sorts lists of named items.
+fn normalize(value: Value) -> Value {
     match value {
         Value::Object(map) => map
             .into_iter()
-            .map(|(key, value)| (key, plain(value)))
+            .map(|(key, value)| (key, normalize(value)))
             .filter(|(_, value)| !(value.is_null() || value == &json!({})))
             .collect(),
         Value::Array(list) => {
-            let mut list: Vec<_> = list.into_iter().map(plain).collect();
+            let mut list: Vec<_> = list.into_iter().map(normalize).collect();
             list.sort_by_key(|item| item.get("name").map(Value::to_string));
             Value::Array(list)
         }
@@ -212,7 +210,7 @@ fn plain(value: Value) -> Value {
     }
 }
 
-/// The first place where they differ, and how.
+/// The first difference, with its path.
 fn difference(one: &Value, other: &Value) -> Option<String> {
     let inside = |key: &dyn std::fmt::Display, one: &Value, other: &Value| {
         difference(one, other).map(|rest| format!("{key}.{rest}"))
@@ -229,7 +227,7 @@ fn difference(one: &Value, other: &Value) -> Option<String> {
     }
 }
 
-/// What can be chosen, and stands in other objects or in the configuration then.
+/// The options that are tested for a form.
 fn choices(form: &str) -> Vec<Choice> {
     let mut choices = vec![Choice::plain(), Choice::monitored()];
     let deleting = match form {
@@ -272,7 +270,7 @@ fn helm_and_kustomize_render_the_same() {
     }
 }
 
-/// Another configuration is a rollout, both ways.
+/// A new configuration causes a rollout with both tools.
 #[test]
 #[ignore = "needs helm and kustomize: make deploy-test"]
 fn another_configuration_changes_the_pods() {
@@ -289,10 +287,10 @@ fn another_configuration_changes_the_pods() {
     }
 }
 
-/// What each pod must be, whoever rendered it.
+/// Security and operational settings that each pod must have.
 #[test]
 #[ignore = "needs helm and kustomize: make deploy-test"]
-fn pods_are_held_short() {
+fn pods_are_restricted() {
     for form in FORMS {
         let objects = kustomize(form, &Choice::plain());
         let deployment = objects.iter().find(|o| o["kind"] == "Deployment").unwrap();
@@ -322,7 +320,7 @@ fn pods_are_held_short() {
             assert_eq!(*grace, 55, "{form}");
             assert_eq!(pod["topologySpreadConstraints"].as_array().map(Vec::len), Some(2));
         }
-        // No right on anything at all, and none on Secrets.
+        // No wildcard permission, and none on Secrets.
         for role in objects.iter().filter(|o| o["kind"].as_str().unwrap().ends_with("Role")) {
             let text = role.to_string();
             assert!(!text.contains("\"*\"") && !text.contains("secrets"), "{text}");

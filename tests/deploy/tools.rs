@@ -1,4 +1,4 @@
-//! helm, kustomize and promtool, built from Go modules at the first call ever; and what they print.
+//! helm, kustomize, kubectl and promtool, which the first call on a machine builds from Go modules.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-/// The folder with the tools and with other projects' CRDs.
-pub(crate) fn folder() -> &'static Path {
+/// The folder with the tools and the CRDs of other projects.
+pub(crate) fn tools_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         let script = repo("tests/deploy/tools/build");
@@ -25,10 +25,10 @@ pub(crate) fn repo(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Runs one of them: standard output, or all that it said when it failed.
-pub(crate) fn tool<A: AsRef<OsStr>>(name: &str, args: &[A]) -> Result<String, String> {
-    let mut command = Command::new(folder().join(name));
-    // Nothing of the person's own: no plugins, no repositories, no cluster.
+/// Runs a tool; returns its standard output, or all of its output if it failed.
+pub(crate) fn run_tool<A: AsRef<OsStr>>(name: &str, args: &[A]) -> Result<String, String> {
+    let mut command = Command::new(tools_folder().join(name));
+    // Without the plugins and the kubeconfig of the person who runs the test.
     command.args(args).env("HELM_PLUGINS", "/none").env("KUBECONFIG", "/none");
     let output = command.output().unwrap();
     let [said, complained] =
@@ -50,8 +50,8 @@ pub(crate) fn read(path: &Path) -> Vec<Value> {
     documents(&fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
 }
 
-/// A folder of one test's own, empty.
-pub(crate) fn scratch(name: &str) -> PathBuf {
+/// A new, empty folder.
+pub(crate) fn temp_folder(name: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("deploy/{number}-{name}"));

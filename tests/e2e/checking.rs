@@ -1,11 +1,13 @@
-//! `throughline check` on real API servers: healthy it ticks everything; each problem that is put in is
-//! named, with what to do.
+//! `throughline check` on real API servers: in a healthy environment every check passes, and each
+//! problem that a test causes is named, with a remedy.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use throughline::check::need::{Need, needs, parts};
+use throughline::check::permissions::{
+    READ_BY_CHECK_ONLY, RequiredPermission, required_permissions, split_resource,
+};
 use throughline::config::{Overrides, load};
 
 use crate::cluster::apiserver::THROUGHLINE;
@@ -13,8 +15,8 @@ use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::crd;
 use crate::cluster::rest::{CRDS, NAMESPACES, PROXIES, Resource, Rest};
 use crate::cluster::rights::{folders, only};
+use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, binary};
-use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 
 const CLASSES: Resource = Resource {
@@ -27,44 +29,50 @@ pub(crate) const ENVOY_PROXIES: Resource = Resource {
     plural: "envoyproxies",
     kind: "EnvoyProxy",
 };
-/// A configuration of the world, and the file that it is in.
-pub(crate) struct Place {
-    pub(crate) file: PathBuf,
-    needs: Vec<Need>,
+/// A configuration for the clusters of a test, in a file.
+pub(crate) struct ConfigFile {
+    pub(crate) path: PathBuf,
+    needed: Vec<RequiredPermission>,
 }
 
-impl Place {
-    pub(crate) fn new(world: &World, more: &Value) -> Self {
-        let clusters: Vec<_> = world.clusters.iter().map(|c| c.config()).collect();
+impl ConfigFile {
+    pub(crate) fn new(testbed: &Testbed, more: &Value) -> Self {
+        let clusters: Vec<_> = testbed.clusters.iter().map(|c| c.config()).collect();
         let mut config = json!({ "clusters": clusters, "watch": { "timeoutMs": 5000 },
             "leaderElection": { "leaseNamespace": "default" } });
         for (key, value) in more.as_object().unwrap() {
             config[key] = value.clone();
         }
-        let file = world.hub().server.folder().join("check.yaml");
-        std::fs::write(&file, config.to_string()).unwrap();
-        let loaded = load(Some(&file), &Overrides::default()).unwrap();
-        Self { file, needs: needs(&loaded.config) }
+        let path = testbed.hub().server.folder().join("check.yaml");
+        std::fs::write(&path, config.to_string()).unwrap();
+        let loaded = load(Some(&path), &Overrides::default()).unwrap();
+        Self { path, needed: required_permissions(&loaded.config) }
     }
 
-    /// What was found, and the exit code.
-    pub(crate) async fn check(&self, flags: &[&str]) -> Found {
-        let (code, out, err) = run(&self.file, &[&["--output", "json"], flags].concat()).await;
+    pub(crate) async fn check(&self, flags: &[&str]) -> CheckOutput {
+        let (code, out, err) = run(&self.path, &[&["--output", "json"], flags].concat()).await;
         assert!(code < 2, "{err}");
         let report: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(report["well"], code == 0, "{out}");
-        Found { report, code, err }
+        CheckOutput { report, code, err }
     }
 
-    /// Gives exactly what is needed in each cluster, without what `but` says.
-    pub(crate) async fn grant(&self, world: &World, but: impl Fn(&Need) -> bool, more: &[Value]) {
-        for cluster in &world.clusters {
-            let mine = self.needs.iter().filter(|n| n.cluster.as_str() == cluster.name && !but(n));
-            let rule = |need: &Need| {
-                let (plural, group) = parts(need.resource);
+    /// Grants in each cluster exactly what the configuration needs, without the permissions that
+    /// `except` selects and with the rules in `more`.
+    pub(crate) async fn grant(
+        &self,
+        testbed: &Testbed,
+        except: impl Fn(&RequiredPermission) -> bool,
+        more: &[Value],
+    ) {
+        for cluster in &testbed.clusters {
+            let is_here = |n: &&RequiredPermission| n.cluster.as_str() == cluster.name;
+            let granted = self.needed.iter().filter(is_here).filter(|n| !except(n));
+            let rule = |need: &RequiredPermission| {
+                let (plural, group) = split_resource(need.resource);
                 json!({ "apiGroups": [group], "resources": [plural], "verbs": [need.verb] })
             };
-            let rules: Vec<_> = mine.map(rule).chain(more.iter().cloned()).collect();
+            let rules: Vec<_> = granted.map(rule).chain(more.iter().cloned()).collect();
             only(cluster.rest(), &folders(cluster.roles), &json!(rules)).await;
         }
     }
@@ -79,21 +87,21 @@ pub(crate) async fn run(config: &Path, flags: &[&str]) -> (i32, String, String) 
     (output.status.code().unwrap(), out, err)
 }
 
-pub(crate) struct Found {
+pub(crate) struct CheckOutput {
     report: Value,
     pub(crate) code: i32,
     err: String,
 }
 
-impl Found {
-    fn all(&self) -> &[Value] {
+impl CheckOutput {
+    fn findings(&self) -> &[Value] {
         self.report["findings"].as_array().unwrap()
     }
 
-    /// Those that are not well, as `GROUP: WHAT`.
-    pub(crate) fn unwell(&self) -> Vec<String> {
-        let unwell = self.all().iter().filter(|f| f["level"] != "passed");
-        let told = |f: &Value| {
+    /// The findings that did not pass, as text.
+    pub(crate) fn not_passed(&self) -> Vec<String> {
+        let not_passed = self.findings().iter().filter(|f| f["level"] != "passed");
+        let text = |f: &Value| {
             let word = |name: &str| f[name].as_str().unwrap_or_default().to_owned();
             format!(
                 "{} {}: {} [{}] -> {}",
@@ -104,16 +112,16 @@ impl Found {
                 word("remedy")
             )
         };
-        unwell.map(told).collect()
+        not_passed.map(text).collect()
     }
 
-    /// The finding with these words, of this level; with a remedy with those.
+    /// Asserts that there is a finding of this level whose group, text and remedy contain these.
     #[track_caller]
-    pub(crate) fn tells(&self, level: &str, group: &str, what: &str, remedy: &str) {
-        self.told(level, group, what, remedy).unwrap();
+    pub(crate) fn assert_finds(&self, level: &str, group: &str, what: &str, remedy: &str) {
+        self.finds(level, group, what, remedy).unwrap();
     }
 
-    pub(crate) fn told(
+    pub(crate) fn finds(
         &self,
         level: &str,
         group: &str,
@@ -128,13 +136,13 @@ impl Found {
                 && has(f, "what", what)
                 && has(f, "remedy", remedy)
         };
-        ensure(self.all().iter().any(|f| fits(&f)), || {
-            format!("no {level} {group}: {what} -> {remedy} in {:#?}", self.unwell())
+        ensure(self.findings().iter().any(|f| fits(&f)), || {
+            format!("no {level} {group}: {what} -> {remedy} in {:#?}", self.not_passed())
         })
     }
 }
 
-/// A CRD that takes anything, for kinds that only `check` looks at.
+/// Installs a CRD without a schema, for kinds that only `check` reads.
 pub(crate) async fn install_loose(rest: &Rest, resource: Resource, scope: &str) {
     let (group, version) = resource.group_version.split_once('/').unwrap();
     let object = json!({
@@ -151,13 +159,13 @@ pub(crate) async fn install_loose(rest: &Rest, resource: Resource, scope: &str) 
         },
     });
     rest.create(CRDS, object).await.unwrap();
-    eventually("a loose kind is served", SOON, async || {
+    eventually("the kind is served", SOON, async || {
         rest.items(resource).await.map(drop).map_err(|refused| refused.to_string())
     })
     .await;
 }
 
-/// Envoy Gateway's kinds with a class that is merged or not.
+/// Installs Envoy Gateway's kinds, with a GatewayClass that is merged or not.
 pub(crate) async fn envoy_gateway(rest: &Rest, merged: bool) {
     install_loose(rest, CLASSES, "Cluster").await;
     install_loose(rest, ENVOY_PROXIES, "Namespaced").await;
@@ -178,94 +186,94 @@ pub(crate) async fn default_namespace(rest: &Rest) {
     .await;
 }
 
-/// What `check` looks at beside what a run needs.
-pub(crate) fn to_look() -> Vec<Value> {
-    let looked = throughline::check::need::LOOKED_AT.iter().map(|resource| {
-        let (plural, group) = parts(resource);
+/// Rules for what `check` reads in addition to what a run needs.
+pub(crate) fn check_only_rules() -> Vec<Value> {
+    let rules = READ_BY_CHECK_ONLY.iter().map(|resource| {
+        let (plural, group) = split_resource(resource);
         json!({ "apiGroups": [group], "resources": [plural], "verbs": ["list"] })
     });
-    looked.collect()
+    rules.collect()
 }
 
-/// Under exactly the rights of the table a run does its work, and `check` has nothing to say.
+/// With exactly the permissions of the table a run does its work, and every check passes.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_healthy_setup_is_all_ticks_under_exactly_the_rights_of_the_table() {
-    let world = World::start(Topology::Three).await;
-    let place = Place::new(&world, &json!({ "orphans": { "mode": "delete" } }));
-    for cluster in &world.clusters {
+async fn every_check_passes_with_exactly_the_required_permissions() {
+    let testbed = Testbed::start(Topology::Three).await;
+    let config = ConfigFile::new(&testbed, &json!({ "orphans": { "mode": "delete" } }));
+    for cluster in &testbed.clusters {
         default_namespace(cluster.rest()).await;
     }
-    place.grant(&world, |_| false, &to_look()).await;
-    envoy_gateway(world.edge().rest(), false).await;
-    let fleet = Fleet::seed(&world, Spec::of(4)).await;
+    config.grant(&testbed, |_| false, &check_only_rules()).await;
+    envoy_gateway(testbed.edge().rest(), false).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(4)).await;
     let election = json!({ "leaderElection": { "enabled": true, "leaseNamespace": "default" },
         "orphans": { "mode": "delete" } });
-    let throughline = Setup::of(&world).set(&election).ready().await;
-    oracle::converges(&world).await;
+    let throughline = Setup::of(&testbed).set(&election).ready().await;
+    oracle::converges(&testbed).await;
     fleet.flip(0).await.unwrap();
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
 
-    let mut found = place.check(&["--wait", "30s"]).await;
-    // The file names no event log, which is told.
-    assert_eq!(found.unwell().len(), 1, "{:#?}", found.unwell());
-    found.tells("warning", "configuration", "orphans.mode", "leave it");
-    let log = world.hub().server.folder().join("log.jsonl").display().to_string();
-    found = place.check(&["--event-log", &log]).await;
-    assert_eq!(found.unwell(), [""; 0], "{:#?}", found.unwell());
+    let mut found = config.check(&["--wait", "30s"]).await;
+    // The configuration names no event log, which is a warning.
+    assert_eq!(found.not_passed().len(), 1, "{:#?}", found.not_passed());
+    found.assert_finds("warning", "configuration", "orphans.mode", "keep the setting");
+    let log = testbed.hub().server.folder().join("log.jsonl").display().to_string();
+    found = config.check(&["--event-log", &log]).await;
+    assert_eq!(found.not_passed(), [""; 0], "{:#?}", found.not_passed());
     assert_eq!(found.code, 0);
-    found.tells("passed", "leader election", "leads", "");
-    found.tells("passed", "carrier", "each of 4 replicas", "");
-    found.tells("passed", "other writers", "throughline alone wrote it, to 4 objects", "");
+    found.assert_finds("passed", "leader election", "leads", "");
+    found.assert_finds("passed", "carrier", "4 Connectors at hub, with the same value at edge", "");
+    found.assert_finds("passed", "other writers", "written by throughline alone (4 objects)", "");
     assert!(!Path::new(&log).exists(), "check writes no log");
 
-    let (code, text, err) = run(&place.file, &["--event-log", &log]).await;
+    let (code, text, err) = run(&config.path, &["--event-log", &log]).await;
     println!("{text}");
     assert_eq!((code, &*err), (0, ""));
-    assert!(text.ends_with("\nStatus check results are √\n"), "{text}");
+    assert!(text.ends_with("\n√ no check failed, no warnings\n"), "{text}");
     assert!(!text.contains('\u{1b}'), "no colour in a pipe");
     throughline.stop().await;
 
-    // Who runs it with a live run's rights alone sees less, and nothing fails.
-    place.grant(&world, |_| false, &[]).await;
-    eventually("what may not be looked at is left out", SOON, async || {
-        let found = place.check(&["--event-log", &log]).await;
-        let unwell = found.unwell();
-        ensure(found.code == 0 && unwell.len() == 1, || format!("{unwell:#?}"))?;
-        let merged = "whether its gateways are merged can't be told";
-        found.told("skipped", "Envoy Gateway", merged, "")?;
-        found.told("passed", "Envoy Gateway", "by its kind EnvoyProxy", "")
+    // With the permissions of a live run alone, some checks are skipped, and none fails.
+    config.grant(&testbed, |_| false, &[]).await;
+    eventually("what may not be read is skipped", SOON, async || {
+        let found = config.check(&["--event-log", &log]).await;
+        let not_passed = found.not_passed();
+        ensure(found.code == 0 && not_passed.len() == 1, || format!("{not_passed:#?}"))?;
+        let merged = "not known whether its gateways are merged";
+        found.finds("skipped", "Envoy Gateway", merged, "")?;
+        found.finds("passed", "Envoy Gateway", "EnvoyProxy is served", "")
     })
     .await;
 }
 
-/// Each permission is taken away in turn, and found missing; each that is superfluous is found.
+/// Each required permission that is missing is found, and so is each that is not needed.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn each_missing_permission_and_each_superfluous_one_is_named() {
-    let world = World::start(Topology::One).await;
-    let rest = world.hub().rest();
+async fn each_missing_and_each_excess_permission_is_named() {
+    let testbed = Testbed::start(Topology::One).await;
+    let rest = testbed.hub().rest();
     default_namespace(rest).await;
-    let place = Place::new(&world, &json!({ "orphans": { "mode": "delete" } }));
-    assert_eq!(place.needs.len(), 21, "{:#?}", place.needs);
-    for need in &place.needs {
-        place.grant(&world, |other| other == need, &[]).await;
-        eventually(&format!("{} {} is missed", need.verb, need.resource), SOON, async || {
-            let found = place.check(&[]).await;
+    let config = ConfigFile::new(&testbed, &json!({ "orphans": { "mode": "delete" } }));
+    assert_eq!(config.needed.len(), 21, "{:#?}", config.needed);
+    for need in &config.needed {
+        config.grant(&testbed, |other| other == need, &[]).await;
+        eventually(&format!("{} {} is missing", need.verb, need.resource), SOON, async || {
+            let found = config.check(&[]).await;
             let missing = format!("may not {} {}", need.verb, need.resource);
-            let (plural, _) = parts(need.resource);
+            let (plural, _) = split_resource(need.resource);
             let remedy = format!("grant {} on {plural} of", need.verb);
             let failed: Vec<_> = found
-                .all()
+                .findings()
                 .iter()
                 .filter(|f| f["check"] == "permission" && f["level"] == "failed")
                 .collect();
             ensure(failed.len() == 1, || format!("{failed:#?}"))?;
-            found.told("failed", "cluster all", &missing, &remedy)
+            found.finds("failed", "cluster all", &missing, &remedy)
         })
         .await;
     }
-    for (rule, told) in [
+    for (rule, text) in [
         (json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] }), "get secrets"),
         (
             json!({ "apiGroups": ["networking.datumapis.com"], "resources": ["connectors"], "verbs": ["delete"] }),
@@ -276,72 +284,77 @@ async fn each_missing_permission_and_each_superfluous_one_is_named() {
             "do anything with everything",
         ),
     ] {
-        place.grant(&world, |_| false, &[rule]).await;
-        eventually(told, SOON, async || {
-            let found = place.check(&[]).await;
-            found.told("warning", "cluster all", told, "take it away")
+        config.grant(&testbed, |_| false, &[rule]).await;
+        eventually(text, SOON, async || {
+            let found = config.check(&[]).await;
+            found.finds("warning", "cluster all", text, "remove them")
         })
         .await;
     }
 }
 
-/// What is wrong with a cluster is told of that one, in its place, and the others are looked at.
+/// A problem with one cluster is reported for that cluster, and the others are checked as usual.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn clusters_that_cannot_be_used_are_told_and_waited_for() {
-    let world = World::start(Topology::Three).await;
-    let place = Place::new(&world, &json!({ "watch": { "timeoutMs": 1500 } }));
-    let groups = |found: &Found| -> Vec<String> {
+async fn clusters_that_cannot_be_used_are_reported_and_waited_for() {
+    let testbed = Testbed::start(Topology::Three).await;
+    let config = ConfigFile::new(&testbed, &json!({ "watch": { "timeoutMs": 1500 } }));
+    let groups = |found: &CheckOutput| -> Vec<String> {
         let mut groups: Vec<_> =
-            found.all().iter().map(|f| f["group"].as_str().unwrap().to_owned()).collect();
+            found.findings().iter().map(|f| f["group"].as_str().unwrap().to_owned()).collect();
         groups.dedup();
         groups
     };
-    let healthy = groups(&place.check(&[]).await);
-    let proxy = &world.hub().proxy;
+    let healthy = groups(&config.check(&[]).await);
+    let proxy = &testbed.hub().proxy;
     proxy.down();
-    let found = place.check(&[]).await;
-    found.tells("failed", "cluster hub", "can't be reached", "server is right and up");
-    found.tells("skipped", "leader election", "can't be looked at", "");
-    found.tells("passed", "cluster edge", "answers", "");
-    assert_eq!(groups(&found), healthy, "the order stays");
+    let found = config.check(&[]).await;
+    found.assert_finds(
+        "failed",
+        "cluster hub",
+        "cannot be reached",
+        "server address in the kubeconfig",
+    );
+    found.assert_finds("skipped", "leader election", "cannot be checked", "");
+    found.assert_finds("passed", "cluster edge", "answered", "");
+    assert_eq!(groups(&found), healthy, "the order of the groups is the same");
     proxy.up();
     proxy.freeze();
-    let found = place.check(&[]).await;
-    found.tells("failed", "cluster hub", "does not answer", "drops packets");
-    found.tells("passed", "cluster edge", "answers", "");
-    assert_eq!(groups(&found), healthy, "the order stays");
+    let found = config.check(&[]).await;
+    found.assert_finds("failed", "cluster hub", "does not answer", "drops packets");
+    found.assert_finds("passed", "cluster edge", "answered", "");
+    assert_eq!(groups(&found), healthy, "the order of the groups is the same");
     proxy.thaw();
     let kubeconfig = proxy.kubeconfig(THROUGHLINE);
     proxy.write_kubeconfig(&kubeconfig, "stranger");
-    let found = place.check(&[]).await;
-    found.tells("failed", "cluster hub", "refuses who asks", "renew the token");
+    let found = config.check(&[]).await;
+    found.assert_finds("failed", "cluster hub", "rejects the credentials", "renew the token");
 
-    // Waited for: it says for what, and passes when it is mended.
-    let waiting = place.check(&["--wait", "60s"]);
-    let mending = async {
+    // With --wait it says what still fails, and passes once that is fixed.
+    let waiting = config.check(&["--wait", "60s"]);
+    let repair = async {
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
         proxy.write_kubeconfig(&kubeconfig, THROUGHLINE);
     };
-    let (found, ()) = tokio::join!(waiting, mending);
-    assert_eq!(found.code, 0, "{:#?}", found.unwell());
-    assert!(found.err.contains("cluster hub (downstream): refuses who asks"), "{}", found.err);
+    let (found, ()) = tokio::join!(waiting, repair);
+    assert_eq!(found.code, 0, "{:#?}", found.not_passed());
+    assert!(found.err.contains("cluster hub (hub): rejects the credentials"), "{}", found.err);
 
-    // No CRD; and one of another version.
-    let edge = world.edge().rest();
+    // The CRD is missing; then it serves another version.
+    let edge = testbed.edge().rest();
     edge.delete(CRDS, "", "httpproxies.networking.datumapis.com").await.unwrap();
-    eventually("a missing CRD is told", SOON, async || {
-        let found = place.check(&[]).await;
+    eventually("the missing CRD is found", SOON, async || {
+        let found = config.check(&[]).await;
         let what = "does not serve httpproxies.networking.datumapis.com in v1alpha";
-        found.told("failed", "cluster edge", what, "install the CustomResourceDefinition")
+        found.finds("failed", "cluster edge", what, "install the CustomResourceDefinition")
     })
     .await;
     let mut other = crd(PROXIES);
     other["spec"]["versions"][0]["name"] = "v9".into();
     edge.create(CRDS, other).await.unwrap();
-    eventually("another version is told", SOON, async || {
-        let found = place.check(&[]).await;
-        found.told("failed", "cluster edge", "does not serve httpproxies", "serve v1alpha")
+    eventually("the other version is found", SOON, async || {
+        let found = config.check(&[]).await;
+        found.finds("failed", "cluster edge", "does not serve httpproxies", "serve v1alpha")
     })
     .await;
 }

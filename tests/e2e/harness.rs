@@ -1,4 +1,4 @@
-//! The harness proves itself, without throughline: what the other tests stand on does what it says.
+//! Tests of the test harness itself, without throughline.
 
 use std::time::{Duration, Instant};
 
@@ -7,35 +7,36 @@ use serde_json::{Value, json};
 use crate::cluster::apiserver::{ApiServer, NOBODY, THROUGHLINE, client};
 use crate::cluster::faults::{Fault, Gate, Rule};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec, app};
-use crate::cluster::follow::{Seen, Task, follow, watch};
+use crate::cluster::follow::{Task, WatchUpdate, follow, watch};
 use crate::cluster::objects::{
     TRIGGER, UPSTREAM_STATUS, annotation, connector, install, same, status,
 };
 use crate::cluster::proxy::FaultProxy;
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, NAMESPACES, Resource, Rest};
 use crate::cluster::rights::{folders, revoke};
-use crate::cluster::world::{Topology, World};
+use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 
-/// Whose rights the tests' user has here.
+/// The roles whose permissions the tests' user has here.
 const HUB: &[&str] = &["downstream"];
-const ANNOTATED: &str = "example.com/said";
+const ANNOTATION: &str = "example.com/value";
 
-async fn space(rest: &Rest) {
+async fn create_lab(rest: &Rest) {
     rest.create(NAMESPACES, json!({ "metadata": { "name": "a" } })).await.unwrap();
     rest.create(CONNECTORS, connector("a", "lab")).await.unwrap();
 }
 
-async fn said(rest: &Rest) -> Option<String> {
+async fn annotation_of_lab(rest: &Rest) -> Option<String> {
     let lab = rest.read(CONNECTORS, "a", "lab").await.unwrap();
-    annotation(&lab, ANNOTATED).map(str::to_owned)
+    annotation(&lab, ANNOTATION).map(str::to_owned)
 }
 
-async fn say(rest: &Rest, value: &str) -> Result<Value, u16> {
-    rest.annotate(CONNECTORS, ("a", "lab"), ANNOTATED, Some(value)).await.map_err(|r| r.code)
+async fn annotate_lab(rest: &Rest, value: &str) -> Result<Value, u16> {
+    rest.annotate(CONNECTORS, ("a", "lab"), ANNOTATION, Some(value)).await.map_err(|r| r.code)
 }
 
-/// One watch from `version` on, in the background; how it ended comes through the channel.
+/// One watch from `version` on, in the background. The channel yields the annotation of each event, and
+/// at the end the error code.
 fn watch_from(
     rest: &Rest,
     version: String,
@@ -43,9 +44,9 @@ fn watch_from(
     let (to, from) = tokio::sync::mpsc::unbounded_channel();
     let rest = rest.clone();
     let task = Task::spawn(async move {
-        let mut see = |seen: Seen| {
-            if let Seen::Applied(object) = seen {
-                let _ = to.send(Ok(annotation(&object, ANNOTATED).unwrap_or_default().to_owned()));
+        let mut see = |seen: WatchUpdate| {
+            if let WatchUpdate::Applied(object) = seen {
+                let _ = to.send(Ok(annotation(&object, ANNOTATION).unwrap_or_default().to_owned()));
             }
         };
         let ended = watch(&rest, CONNECTORS, &version, &mut see).await;
@@ -60,13 +61,13 @@ async fn version(rest: &Rest) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn an_api_server_validates_authorizes_dies_and_comes_back() {
+async fn an_api_server_validates_authorizes_and_survives_a_restart() {
     let server = ApiServer::start("one").await;
     let admin = server.rest();
     install(admin, HUB).await;
-    space(admin).await;
+    create_lab(admin).await;
 
-    // Our CRD keeps status apart, and refuses what the platform's refuses.
+    // The tests' CRD has a status subresource and the platform's validation.
     admin.merge_status(CONNECTORS, ("a", "lab"), &status(true, 7)).await.unwrap();
     let wrong = json!({ "connectionDetails": { "type": "Telegraph" } });
     let refused = admin.merge_status(CONNECTORS, ("a", "lab"), &wrong).await.unwrap_err();
@@ -78,45 +79,45 @@ async fn an_api_server_validates_authorizes_dies_and_comes_back() {
     let lab = admin.read(CONNECTORS, "a", "lab").await.unwrap();
     assert!(lab.get("status").is_none(), "{lab}");
 
-    // Users have the rights that they were given, and the audit log knows what they did.
+    // Users have exactly the permissions that they were given, and the audit log records them.
     let ours = Rest(client(&server.kubeconfig(THROUGHLINE)).await);
-    say(&ours, "hello").await.unwrap();
+    annotate_lab(&ours, "hello").await.unwrap();
     assert_eq!(ours.create(CONNECTORS, connector("a", "other")).await.unwrap_err().code, 403);
     let nobody = Rest(client(&server.kubeconfig(NOBODY)).await);
     assert_eq!(nobody.items(CONNECTORS).await.unwrap_err().code, 403);
     let stranger = Rest(client(&server.kubeconfig("stranger")).await);
     assert_eq!(stranger.items(CONNECTORS).await.unwrap_err().code, 401);
     let audited = |verb: &str, code| (verb.to_owned(), "connectors".to_owned(), code);
-    eventually("the audit log has both", SOON, async || {
+    eventually("the audit log has both requests", SOON, async || {
         let found = server.audited();
         let wanted = [audited("patch", 200), audited("create", 403)];
         ensure(wanted.iter().all(|w| found.contains(w)), || format!("{found:?}"))
     })
     .await;
     revoke(admin, &folders(HUB)).await.unwrap();
-    eventually("the rights are gone", SOON, async || {
+    eventually("the permissions are gone", SOON, async || {
         let code = ours.items(CONNECTORS).await.err().map(|refused| refused.code);
         ensure(code == Some(403), || format!("{code:?}"))
     })
     .await;
 
-    // Killed, it is gone at once; restarted, all is there, and old history is not.
+    // A killed server is gone at once; after a restart the data is there and the old history is not.
     let old = version(admin).await;
     let (_watching, mut seen) = watch_from(admin, old.clone());
-    say(admin, "still there").await.unwrap();
+    annotate_lab(admin, "still there").await.unwrap();
     assert_eq!(seen.recv().await, Some(Ok("still there".into())));
     server.kill().await;
     assert_eq!(seen.recv().await.unwrap().unwrap_err(), 0);
     assert_eq!(admin.items(CONNECTORS).await.unwrap_err().code, 0);
     server.restart().await;
-    assert_eq!(said(admin).await.as_deref(), Some("still there"));
+    assert_eq!(annotation_of_lab(admin).await.as_deref(), Some("still there"));
     let (_watching, mut seen) = watch_from(admin, old);
     assert_eq!(seen.recv().await.unwrap(), Err(410));
 
-    // An old version can be listed for as long as etcd has it: not after a compaction. (While it runs,
-    // an API server has old versions in its own cache as well.)
+    // An old version can be listed until etcd compacts it. The restarts empty the API server's own
+    // cache, which also holds old versions.
     let old = version(admin).await;
-    say(admin, "later").await.unwrap();
+    annotate_lab(admin, "later").await.unwrap();
     let query = format!("?limit=1&resourceVersionMatch=Exact&resourceVersion={old}");
     let path = format!("{}{query}", CONNECTORS.path(""));
     server.restart().await;
@@ -125,74 +126,74 @@ async fn an_api_server_validates_authorizes_dies_and_comes_back() {
     server.restart().await;
     assert_eq!(admin.get(&path).await.unwrap_err().code, 410);
 
-    // Frozen, it says nothing; thawed, it goes on where it was.
+    // A frozen server does not answer; a thawed one continues where it was.
     let (_watching, mut seen) = watch_from(admin, version(admin).await);
     server.freeze();
     let asked = admin.items(CONNECTORS);
     assert!(tokio::time::timeout(Duration::from_millis(500), asked).await.is_err());
     server.thaw();
-    say(admin, "thawed").await.unwrap();
+    annotate_lab(admin, "thawed").await.unwrap();
     assert_eq!(seen.recv().await, Some(Ok("thawed".into())));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn the_proxy_counts_and_does_what_rules_say() {
+async fn the_proxy_counts_requests_and_applies_rules() {
     let server = ApiServer::start("behind").await;
     let admin = server.rest();
     install(admin, HUB).await;
-    space(admin).await;
+    create_lab(admin).await;
     let proxy = FaultProxy::start(&server).await;
     let ours = Rest(client(&proxy.kubeconfig(THROUGHLINE)).await);
 
-    // Who asks is passed on; everything is counted, writes are kept.
+    // The user is passed on, every request is counted, and writes are kept.
     let nobody = Rest(client(&proxy.kubeconfig(NOBODY)).await);
     assert_eq!(nobody.items(CONNECTORS).await.unwrap_err().code, 403);
-    let written = say(&ours, "1").await.unwrap();
+    let written = annotate_lab(&ours, "1").await.unwrap();
     ours.items(CONNECTORS).await.unwrap();
     assert_eq!((proxy.count("GET", "connectors"), proxy.reads()), (2, 2));
     let writes = proxy.writes();
     assert_eq!((writes.len(), writes[0].code, &*writes[0].target.name), (1, 200, "lab"));
-    assert_eq!(writes[0].body["metadata"]["annotations"][ANNOTATED], "1");
+    assert_eq!(writes[0].body["metadata"]["annotations"][ANNOTATION], "1");
     assert_eq!(written["metadata"]["resourceVersion"], *writes[0].resource_version);
 
-    // Answers of its own, for so many requests, with what goes with them.
+    // Error answers, for a limited number of requests.
     let patches = |rule: Rule| rule.method("PATCH").resource("connectors");
     let rule = proxy.add(patches(Rule::status(409)).times(2));
     for expected in [Err(409), Err(409), Ok(())] {
-        assert_eq!(say(&ours, "2").await.map(drop), expected);
+        assert_eq!(annotate_lab(&ours, "2").await.map(drop), expected);
     }
     assert_eq!(proxy.applied(rule), 2);
     proxy.add(patches(Rule::too_many(7)).times(1));
-    assert_eq!(say(&ours, "3").await.unwrap_err(), 429);
-    assert_eq!(said(admin).await.as_deref(), Some("2"));
+    assert_eq!(annotate_lab(&ours, "3").await.unwrap_err(), 429);
+    assert_eq!(annotation_of_lab(admin).await.as_deref(), Some("2"));
 
-    // A lost answer is a write that was done; a cut is one that wasn't.
+    // When the answer is lost, the write was done; when the connection is cut, it was not.
     proxy.add(patches(Rule::new(Fault::LoseAnswer)).times(1));
-    assert_eq!(say(&ours, "done").await.unwrap_err(), 0);
-    assert_eq!(said(admin).await.as_deref(), Some("done"));
+    assert_eq!(annotate_lab(&ours, "done").await.unwrap_err(), 0);
+    assert_eq!(annotation_of_lab(admin).await.as_deref(), Some("done"));
     proxy.add(patches(Rule::new(Fault::Cut)).times(1));
-    assert_eq!(say(&ours, "not done").await.unwrap_err(), 0);
-    assert_eq!(said(admin).await.as_deref(), Some("done"));
+    assert_eq!(annotate_lab(&ours, "not done").await.unwrap_err(), 0);
+    assert_eq!(annotation_of_lab(admin).await.as_deref(), Some("done"));
     assert_eq!(proxy.writes().last().unwrap().code, 0);
 
-    // Held until released; delayed.
+    // Requests can be held and delayed.
     let gate = Gate::new();
     proxy.add(patches(Rule::new(Fault::Hold(gate.clone()))));
     let held = tokio::spawn({
         let ours = ours.clone();
-        async move { say(&ours, "held").await }
+        async move { annotate_lab(&ours, "held").await }
     });
     let waits = async || ensure(gate.waiting() == 1, || format!("{}", gate.waiting()));
     eventually("a request is held", SOON, waits).await;
-    assert_eq!(said(admin).await.as_deref(), Some("done"));
+    assert_eq!(annotation_of_lab(admin).await.as_deref(), Some("done"));
     gate.release();
     held.await.unwrap().unwrap();
-    assert_eq!(said(admin).await.as_deref(), Some("held"));
+    assert_eq!(annotation_of_lab(admin).await.as_deref(), Some("held"));
     proxy.clear();
     proxy.add(patches(Rule::new(Fault::Delay(Duration::from_millis(300)))));
     let asked = Instant::now();
-    say(&ours, "slow").await.unwrap();
+    annotate_lab(&ours, "slow").await.unwrap();
     assert!(asked.elapsed() >= Duration::from_millis(300));
     proxy.clear();
 }
@@ -203,18 +204,18 @@ async fn watches_stream_through_the_proxy_until_they_are_cut_frozen_or_expired()
     let server = ApiServer::start("watched").await;
     let admin = server.rest();
     install(admin, HUB).await;
-    space(admin).await;
+    create_lab(admin).await;
     let proxy = FaultProxy::start(&server).await;
     let ours = Rest(client(&proxy.kubeconfig(THROUGHLINE)).await);
 
     let (_watching, mut seen) = watch_from(&ours, version(&ours).await);
-    say(admin, "1").await.unwrap();
+    annotate_lab(admin, "1").await.unwrap();
     assert_eq!(seen.recv().await, Some(Ok("1".into())));
     assert_eq!(proxy.open_watches(), 1);
 
-    // Frozen: nothing comes, the connection stays; thawed, what was held back comes.
+    // While frozen, connections stay and no event comes; afterwards the events come.
     proxy.freeze();
-    say(admin, "2").await.unwrap();
+    annotate_lab(admin, "2").await.unwrap();
     let silence = tokio::time::timeout(Duration::from_millis(500), seen.recv()).await;
     assert!(silence.is_err(), "{silence:?}");
     let asked = tokio::time::timeout(Duration::from_millis(300), ours.items(CONNECTORS)).await;
@@ -222,7 +223,7 @@ async fn watches_stream_through_the_proxy_until_they_are_cut_frozen_or_expired()
     proxy.thaw();
     assert_eq!(seen.recv().await, Some(Ok("2".into())));
 
-    // Cut: every watch ends at once, and can be had again.
+    // A cut ends every watch at once; new watches work.
     proxy.cut();
     assert_eq!(seen.recv().await.unwrap(), Err(0));
     eventually("no watch is open", SOON, async || {
@@ -230,17 +231,17 @@ async fn watches_stream_through_the_proxy_until_they_are_cut_frozen_or_expired()
     })
     .await;
     let (_watching, mut seen) = watch_from(&ours, version(&ours).await);
-    say(admin, "3").await.unwrap();
+    annotate_lab(admin, "3").await.unwrap();
     assert_eq!(seen.recv().await, Some(Ok("3".into())));
 
-    // Down: nothing can be had; up again.
+    // While down, the proxy accepts nothing.
     proxy.down();
     assert_eq!(seen.recv().await.unwrap(), Err(0));
     assert_eq!(ours.items(CONNECTORS).await.unwrap_err().code, 0);
     proxy.up();
     ours.items(CONNECTORS).await.unwrap();
 
-    // Expired, both ways; and an API server that died behind it cuts.
+    // Expired, as an event and as an answer. If the API server dies, the watch ends.
     proxy.add(Rule::new(Fault::Expire).watches(true).times(1));
     let (_watching, mut seen) = watch_from(&ours, version(&ours).await);
     assert_eq!(seen.recv().await.unwrap(), Err(410));
@@ -248,73 +249,73 @@ async fn watches_stream_through_the_proxy_until_they_are_cut_frozen_or_expired()
     let (_watching, mut seen) = watch_from(&ours, version(&ours).await);
     assert_eq!(seen.recv().await.unwrap(), Err(410));
     let (_watching, mut seen) = watch_from(&ours, version(&ours).await);
-    say(admin, "4").await.unwrap();
+    annotate_lab(admin, "4").await.unwrap();
     assert_eq!(seen.recv().await, Some(Ok("4".into())));
     server.kill().await;
     assert_eq!(seen.recv().await.unwrap(), Err(0));
     assert_eq!(ours.items(CONNECTORS).await.unwrap_err().code, 0);
 }
 
-/// What the platform does well, done by hand: the oracle finds every single thing that is missing.
+/// The test mirrors and touches itself; the oracle finds everything that it left out.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn three_tiers_carry_and_the_oracle_knows_what_is_missing() {
-    let world = World::start(Topology::Three).await;
+async fn the_carrier_carries_and_the_oracle_finds_what_is_missing() {
+    let testbed = Testbed::start(Topology::Three).await;
     let spec = Spec { connectors: 4, per_namespace: 2, gateways: 2, ..Spec::of(4) };
     let fleet =
-        Fleet::seed(&world, Spec { mirrored: Mirrored::Fresh, with_routes: true, ..spec }).await;
-    let (namespace, name) = fleet.replica(3);
-    let said = oracle::converged(&world).await.unwrap_err();
+        Fleet::seed(&testbed, Spec { mirrored: Mirrored::Fresh, with_routes: true, ..spec }).await;
+    let (namespace, name) = fleet.hub_key(3);
+    let said = oracle::converged(&testbed).await.unwrap_err();
     assert!(said.contains("trigger of"), "{said}");
     for i in 0..4 {
-        touch_by_hand(&world, &fleet, i).await;
+        touch_by_hand(&testbed, &fleet, i).await;
     }
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
 
-    // A flip upstream is a missing mirror, then a missing touch.
+    // After a flip upstream, first the mirror is missing, then the touch.
     fleet.flip(3).await.unwrap();
-    let said = oracle::converged(&world).await.unwrap_err();
+    let said = oracle::converged(&testbed).await.unwrap_err();
     assert!(said.contains(&format!("annotation of {namespace}/{name} at hub")), "{said}");
-    mirror_by_hand(&world, &fleet, 3).await;
-    let edge = world.edge().rest();
-    eventually("carried", SOON, async || {
+    mirror_by_hand(&testbed, &fleet, 3).await;
+    let edge = testbed.edge().rest();
+    eventually("the flip is carried", SOON, async || {
         let copy = edge.read(CONNECTORS, namespace, &name).await.unwrap();
         let said = annotation(&copy, UPSTREAM_STATUS).unwrap_or_default().to_owned();
         ensure(said.contains("ConnectorNotReady"), || said)
     })
     .await;
     let copy = edge.read(CONNECTORS, namespace, &name).await.unwrap();
-    assert!(copy.get("status").is_none(), "the status travels: {copy}");
-    let said = oracle::converged(&world).await.unwrap_err();
+    assert!(copy.get("status").is_none(), "the status was carried: {copy}");
+    let said = oracle::converged(&testbed).await.unwrap_err();
     assert!(said.contains(&format!("trigger of {namespace}/{}", app(3, 0))), "{said}");
-    touch_by_hand(&world, &fleet, 3).await;
-    oracle::converges(&world).await;
+    touch_by_hand(&testbed, &fleet, 3).await;
+    oracle::converges(&testbed).await;
 
-    // A gateway that is none of our business was written.
+    // A trigger on a gateway without connectors is found.
     edge.annotate(GATEWAYS, (namespace, "plain"), TRIGGER, Some("0-0-0")).await.unwrap();
-    assert!(oracle::converged(&world).await.unwrap_err().contains("plain"));
+    assert!(oracle::converged(&testbed).await.unwrap_err().contains("plain"));
     edge.annotate(GATEWAYS, (namespace, "plain"), TRIGGER, None).await.unwrap();
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
 
-    // What vanishes at the hub vanishes at the edge; what somebody else did there stays.
-    edge.annotate(CONNECTORS, (namespace, &name), ANNOTATED, Some("edge")).await.unwrap();
-    let carrier = world.carrier();
-    carrier.stuck(true);
-    let hub = world.hub().rest();
+    // An annotation removed at the hub is removed at the edge; one that somebody added there stays.
+    edge.annotate(CONNECTORS, (namespace, &name), ANNOTATION, Some("edge")).await.unwrap();
+    let carrier = testbed.carrier();
+    carrier.set_stuck(true);
+    let hub = testbed.hub().rest();
     hub.annotate(CONNECTORS, (namespace, &name), UPSTREAM_STATUS, None).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     let copy = edge.read(CONNECTORS, namespace, &name).await.unwrap();
-    assert!(annotation(&copy, UPSTREAM_STATUS).is_some(), "a stuck carrier carries");
-    carrier.stuck(false);
+    assert!(annotation(&copy, UPSTREAM_STATUS).is_some(), "a stuck carrier carried");
+    carrier.set_stuck(false);
     hub.annotate(CONNECTORS, (namespace, &name), "example.com/nudge", Some("1")).await.unwrap();
-    eventually("removed at the edge", SOON, async || {
+    eventually("the annotation is removed at the edge", SOON, async || {
         let copy = edge.read(CONNECTORS, namespace, &name).await.unwrap();
-        let said = [UPSTREAM_STATUS, ANNOTATED].map(|key| annotation(&copy, key));
+        let said = [UPSTREAM_STATUS, ANNOTATION].map(|key| annotation(&copy, key));
         ensure(said == [None, Some("edge")], || format!("{said:?}"))
     })
     .await;
-    fleet.delete_source(3).await.unwrap();
-    fleet.delete_replica(3).await.unwrap();
+    fleet.delete_upstream(3).await.unwrap();
+    fleet.delete_at_hub(3).await.unwrap();
     eventually("deleted at the edge", SOON, async || {
         let gone = edge.read(CONNECTORS, namespace, &name).await;
         ensure(gone.is_err_and(|refused| refused.code == 404), || "still there".into())
@@ -322,17 +323,17 @@ async fn three_tiers_carry_and_the_oracle_knows_what_is_missing() {
     .await;
 }
 
-async fn mirror_by_hand(world: &World, fleet: &Fleet, i: usize) {
-    let (namespace, name) = fleet.key(i);
-    let source = world.upstream().rest().read(CONNECTORS, namespace, &name).await.unwrap();
-    let (replicas, said) = (fleet.replica(i).0, source["status"].to_string());
-    let hub = world.hub().rest();
-    hub.annotate(CONNECTORS, (replicas, &name), UPSTREAM_STATUS, Some(&said)).await.unwrap();
+async fn mirror_by_hand(testbed: &Testbed, fleet: &Fleet, i: usize) {
+    let (namespace, name) = fleet.upstream_key(i);
+    let source = testbed.upstream().rest().read(CONNECTORS, namespace, &name).await.unwrap();
+    let (hub_namespace, said) = (fleet.hub_key(i).0, source["status"].to_string());
+    let hub = testbed.hub().rest();
+    hub.annotate(CONNECTORS, (hub_namespace, &name), UPSTREAM_STATUS, Some(&said)).await.unwrap();
 }
 
-async fn touch_by_hand(world: &World, fleet: &Fleet, i: usize) {
-    use throughline::core::{liveness, trigger};
-    let ((namespace, name), edge) = (fleet.replica(i), world.edge().rest());
+async fn touch_by_hand(testbed: &Testbed, fleet: &Fleet, i: usize) {
+    use throughline::core::status::{liveness, trigger};
+    let ((namespace, name), edge) = (fleet.hub_key(i), testbed.edge().rest());
     let copy = edge.read(CONNECTORS, namespace, &name).await.unwrap();
     let now = liveness::read(annotation(&copy, UPSTREAM_STATUS), None);
     let digest = trigger::digest([trigger::connector_part(&name, now.online, &now.node_id)]);
@@ -342,13 +343,13 @@ async fn touch_by_hand(world: &World, fleet: &Fleet, i: usize) {
     }
 }
 
-/// A test that needs a thousand connectors must not wait for them for minutes.
+/// Seeding a thousand connectors must not take minutes.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn a_thousand_connectors_are_seeded_and_flipped() {
-    let world = World::start(Topology::Two).await;
+    let testbed = Testbed::start(Topology::Two).await;
     let started = Instant::now();
-    let fleet = Fleet::seed(&world, Spec { per_namespace: 100, ..Spec::of(1_000) }).await;
+    let fleet = Fleet::seed(&testbed, Spec { per_namespace: 100, ..Spec::of(1_000) }).await;
     eprintln!("seeded 1,000 connectors in {:.1} s", started.elapsed().as_secs_f64());
     let counted = async |rest: &Rest, resource: Resource| rest.items(resource).await.unwrap().len();
     assert_eq!(counted(&fleet.up, CONNECTORS).await, 1_000);
@@ -358,9 +359,9 @@ async fn a_thousand_connectors_are_seeded_and_flipped() {
     let (to, mut from) = tokio::sync::mpsc::unbounded_channel();
     let _following = follow(fleet.up.clone(), CONNECTORS, move |seen| {
         let _ = to.send(match seen {
-            Seen::Listed(objects) => objects.len(),
-            Seen::Applied(_) => 1,
-            Seen::Deleted(_) => 0,
+            WatchUpdate::Listed(objects) => objects.len(),
+            WatchUpdate::Applied(_) => 1,
+            WatchUpdate::Deleted(_) => 0,
         });
     });
     assert_eq!(from.recv().await, Some(1_000));

@@ -1,9 +1,8 @@
-//! Several replicas that elect one of them, and what must hold whatever happens to them: the stage of
-//! the `leading_*` tests.
+//! Several instances that elect a leader, and what must always hold: the setup of the `leading_*` tests.
 //!
-//! Each replica reaches each cluster by a proxy of its own, so its writes can be told from others'.
-//! Who held the Lease at a write is read off resourceVersions: those of Lease and connectors are
-//! revisions of the same etcd, in the order of what was committed.
+//! Each instance reaches each cluster through its own proxy, so each write can be assigned to an
+//! instance. resourceVersions say who held the Lease at a write: those of the Lease and of Connectors
+//! are revisions of the same etcd, in commit order.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,18 +12,18 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::cluster::fleet::{Fleet, Spec, app};
-use crate::cluster::follow::{Seen, Task, follow};
+use crate::cluster::follow::{Task, WatchUpdate, follow};
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation, key};
 use crate::cluster::process::Signal;
 use crate::cluster::proxy::{FaultProxy, Write};
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, LEASES};
+use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline, get};
-use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 
 pub(crate) const LEASE: (&str, &str) = ("default", "throughline");
 
-/// Short, so that a test is; no shorter than a busy machine's answers.
+/// Short times for short tests, but longer than the answers of a busy machine take.
 pub(crate) fn short() -> Value {
     json!({
         "leaderElection": { "enabled": true, "leaseNamespace": LEASE.0, "leaseDurationMs": 4_000,
@@ -35,7 +34,7 @@ pub(crate) fn short() -> Value {
     })
 }
 
-/// No Lease of these runs out while a test waits for something: who leads next was let.
+/// The Lease does not expire during a test: leadership changes only by release.
 pub(crate) fn endless() -> Value {
     json!({
         "leaderElection": { "enabled": true, "leaseNamespace": LEASE.0, "leaseDurationMs": 600_000,
@@ -43,48 +42,47 @@ pub(crate) fn endless() -> Value {
     })
 }
 
-/// A replica, running or not any more.
-pub(crate) struct Replica {
+pub(crate) struct Instance {
     pub(crate) identity: String,
-    /// One for each cluster, in the world's order.
+    /// One for each cluster, in the testbed's order.
     pub(crate) proxies: Vec<FaultProxy>,
     hub: usize,
     running: Option<(Throughline, u32)>,
     probe: Option<Probe>,
 }
 
-impl Replica {
+impl Instance {
     pub(crate) fn throughline(&self) -> &Throughline {
-        &self.running.as_ref().expect("the replica runs").0
+        &self.running.as_ref().expect("the instance is running").0
     }
 
-    /// In front of the cluster that has hub and Lease.
+    /// The proxy in front of the cluster with the hub and the Lease.
     pub(crate) fn hub(&self) -> &FaultProxy {
         &self.proxies[self.hub]
     }
 
-    /// Its writes that only a leader makes.
+    /// Its leader-only writes.
     pub(crate) fn leader_writes(&self) -> Vec<Write> {
         let mut writes = self.hub().writes();
         writes.retain(|write| write.target.resource == "connectors");
         writes
     }
 
-    /// Lines of its log with this in them.
-    pub(crate) fn said(&self, text: &str) -> usize {
+    /// The number of log lines that contain this text.
+    pub(crate) fn count_log_lines(&self, text: &str) -> usize {
         self.throughline().log().iter().filter(|line| line.contains(text)).count()
     }
 
-    /// Nobody asks it whether it is ready any more; it always was.
-    fn stop_asking(&mut self) {
+    /// Stops the readiness probe and checks that every answer was 200.
+    fn stop_probe(&mut self) {
         if let Some(probe) = self.probe.take() {
             probe.finish();
         }
     }
 
-    /// Stops it (SIGSTOP): it can't be asked then.
+    /// SIGSTOP. A frozen instance does not answer probes.
     pub(crate) fn freeze(&mut self) {
-        self.stop_asking();
+        self.stop_probe();
         self.throughline().signal(Signal::STOP);
     }
 
@@ -95,7 +93,7 @@ impl Replica {
 
     async fn leads(&self) -> bool {
         let Some((throughline, _)) = &self.running else { return false };
-        // One that can't be asked is frozen.
+        // Without a probe it is frozen and would not answer.
         if self.probe.is_none() {
             return false;
         }
@@ -104,7 +102,7 @@ impl Replica {
     }
 }
 
-/// Asks all the time whether a process is ready.
+/// Asks a process all the time whether it is ready.
 struct Probe {
     said: Arc<Mutex<(u32, Vec<String>)>>,
     _asking: Task,
@@ -132,17 +130,17 @@ impl Probe {
 
     fn finish(self) {
         let said = self.said.lock().unwrap();
-        assert!(said.0 > 0, "nobody asked whether it is ready");
+        assert!(said.0 > 0, "no readiness probe was made");
         assert!(said.1.is_empty(), "not ready, {} of {}: {:?}", said.1.len(), said.0, said.1);
     }
 }
 
-/// Everything of one test.
-pub(crate) struct Party {
-    pub(crate) world: World,
+/// A testbed with instances that share a Lease.
+pub(crate) struct ElectionTest {
+    pub(crate) testbed: Testbed,
     pub(crate) fleet: Fleet,
-    pub(crate) replicas: Vec<Replica>,
-    /// resourceVersion of the Lease to its holder then, as far as the test's own watch saw it.
+    pub(crate) instances: Vec<Instance>,
+    /// resourceVersion of the Lease to its holder, as the test's own watch saw it.
     holders: Arc<Mutex<BTreeMap<u64, String>>>,
     _watching: Task,
     more: Value,
@@ -152,18 +150,18 @@ fn version(text: &str) -> u64 {
     text.parse().unwrap()
 }
 
-impl Party {
-    /// The clusters, with so many connectors, and a Lease that somebody released; nobody takes part yet.
+impl ElectionTest {
+    /// The clusters, a fleet, and a released Lease; no instance yet.
     pub(crate) async fn new(topology: Topology, connectors: usize, more: Value) -> Self {
-        let world = World::start(topology).await;
-        let fleet = Fleet::seed(&world, Spec::of(connectors)).await;
+        let testbed = Testbed::start(topology).await;
+        let fleet = Fleet::seed(&testbed, Spec::of(connectors)).await;
         let holders = Arc::<Mutex<BTreeMap<u64, String>>>::default();
         let to = holders.clone();
-        let watching = follow(world.hub().rest().clone(), LEASES, move |seen| {
+        let watching = follow(testbed.hub().rest().clone(), LEASES, move |seen| {
             let (objects, deleted) = match seen {
-                Seen::Listed(objects) => (objects, false),
-                Seen::Applied(object) => (vec![object], false),
-                Seen::Deleted(object) => (vec![object], true),
+                WatchUpdate::Listed(objects) => (objects, false),
+                WatchUpdate::Applied(object) => (vec![object], false),
+                WatchUpdate::Deleted(object) => (vec![object], true),
             };
             for lease in objects.iter().filter(|lease| key(lease).1 == LEASE.1) {
                 let holder = lease["spec"]["holderIdentity"].as_str().filter(|_| !deleted);
@@ -175,82 +173,82 @@ impl Party {
             "metadata": { "namespace": LEASE.0, "name": LEASE.1 },
             "spec": { "holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 0 },
         });
-        world.hub().rest().create(LEASES, released).await.unwrap();
-        Self { world, fleet, replicas: Vec::new(), holders, _watching: watching, more }
+        testbed.hub().rest().create(LEASES, released).await.unwrap();
+        Self { testbed, fleet, instances: Vec::new(), holders, _watching: watching, more }
     }
 
-    /// The same with so many replicas, of which one leads, and everything done.
-    pub(crate) async fn with(topology: Topology, replicas: usize, more: Value) -> Self {
-        let mut party = Self::new(topology, 6, more).await;
-        for _ in 0..replicas {
-            party.join().await;
+    /// Like `new`, with running instances; one of them leads, and everything has converged.
+    pub(crate) async fn with(topology: Topology, instances: usize, more: Value) -> Self {
+        let mut election = Self::new(topology, 6, more).await;
+        for _ in 0..instances {
+            election.join().await;
         }
-        party.somebody_leads().await;
-        oracle::converges(&party.world).await;
-        party
+        election.somebody_leads().await;
+        oracle::converges(&election.testbed).await;
+        election
     }
 
-    /// Starts one more replica and waits until it is ready; gives its number.
+    /// Starts another instance and waits until it is ready; returns its number.
     pub(crate) async fn join(&mut self) -> usize {
-        let number = self.replicas.len();
+        let number = self.instances.len();
         let (mut proxies, mut clusters) = (Vec::new(), Vec::new());
-        for cluster in &self.world.clusters {
+        for cluster in &self.testbed.clusters {
             let proxy = FaultProxy::start(&cluster.server).await;
-            let kubeconfig = cluster.server.folder().join(format!("replica-{number}.kubeconfig"));
+            let kubeconfig = cluster.server.folder().join(format!("instance-{number}.kubeconfig"));
             proxy.write_kubeconfig(&kubeconfig, crate::cluster::apiserver::THROUGHLINE);
             clusters.push(
                 json!({ "name": cluster.name, "roles": cluster.roles, "kubeconfig": kubeconfig }),
             );
             proxies.push(proxy);
         }
-        let setup = Setup::of(&self.world).set(&json!({ "clusters": clusters })).set(&self.more);
+        let setup = Setup::of(&self.testbed).set(&json!({ "clusters": clusters })).set(&self.more);
         let throughline = setup.ready().await;
         let named = |line: &String| {
             let line: Value = serde_json::from_str(line).ok()?;
-            (line["message"] == "taking part in the election").then_some(())?;
+            (line["message"] == "joined the leader election").then_some(())?;
             Some(line["identity"].as_str()?.to_owned())
         };
-        let identity = throughline.log().iter().find_map(named).expect("it takes part");
-        let hub = |c: &crate::cluster::world::Cluster| c.roles.contains(&"downstream");
-        self.replicas.push(Replica {
+        let identity =
+            throughline.log().iter().find_map(named).expect("its log names its identity");
+        let hub = |c: &crate::cluster::testbed::Cluster| c.roles.contains(&"downstream");
+        self.instances.push(Instance {
             identity,
             proxies,
-            hub: self.world.clusters.iter().position(hub).unwrap(),
+            hub: self.testbed.clusters.iter().position(hub).unwrap(),
             probe: Some(Probe::start(throughline.admin())),
             running: Some((throughline, 0)),
         });
-        let running = self.replicas[number].running.as_mut().unwrap();
+        let running = self.instances[number].running.as_mut().unwrap();
         running.1 = running.0.pid();
         number
     }
 
-    /// SIGTERM, and how it ended is judged.
-    pub(crate) async fn stop(&mut self, replica: usize) {
-        self.replicas[replica].stop_asking();
-        self.replicas[replica].running.take().unwrap().0.stop().await;
+    /// SIGTERM, and checks how it ended.
+    pub(crate) async fn stop(&mut self, instance: usize) {
+        self.instances[instance].stop_probe();
+        self.instances[instance].running.take().unwrap().0.stop().await;
     }
 
-    /// SIGKILL.
-    pub(crate) fn kill(&mut self, replica: usize) {
-        self.replicas[replica].stop_asking();
-        self.replicas[replica].running.take().unwrap().0.kill();
+    pub(crate) fn kill(&mut self, instance: usize) {
+        self.instances[instance].stop_probe();
+        self.instances[instance].running.take().unwrap().0.kill();
     }
 
-    /// All that lead, by what they say themselves.
+    /// All instances that lead, by their own metrics.
     pub(crate) async fn leaders(&self) -> Vec<usize> {
         let mut leaders = Vec::new();
-        for (number, replica) in self.replicas.iter().enumerate() {
-            if replica.leads().await {
+        for (number, instance) in self.instances.iter().enumerate() {
+            if instance.leads().await {
                 leaders.push(number);
             }
         }
         leaders
     }
 
-    /// Waits until somebody leads.
+    /// Waits until exactly one instance leads; returns its number.
     pub(crate) async fn somebody_leads(&self) -> usize {
         let mut leader = 0;
-        eventually("somebody leads", SOON, async || {
+        eventually("one instance leads", SOON, async || {
             let leaders = self.leaders().await;
             ensure(leaders.len() == 1, || format!("leaders: {leaders:?}"))
         })
@@ -262,29 +260,30 @@ impl Party {
     }
 
     pub(crate) async fn nobody_leads(&self) {
-        eventually("nobody leads", SOON, async || {
+        eventually("no instance leads", SOON, async || {
             let leaders = self.leaders().await;
             ensure(leaders.is_empty(), || format!("leaders: {leaders:?}"))
         })
         .await;
     }
 
-    /// A connector is online on a node that it was never on, and its annotation at the edge says so
-    /// without a leader's doing: the gateway is touched.
+    /// Moves a connector to a new node and writes its annotation at the edge, as no leader does it: an
+    /// instance touches the gateway.
     pub(crate) async fn is_touched(&self, i: usize) {
         let began = Instant::now();
         let trigger = async || {
-            let (namespace, _) = self.fleet.replica(i);
+            let (namespace, _) = self.fleet.hub_key(i);
             let gateway = self.fleet.edge.read(GATEWAYS, namespace, &app(i, 0)).await.unwrap();
             annotation(&gateway, TRIGGER).map(str::to_owned)
         };
         let before = trigger().await;
         self.fleet.move_node(i).await.unwrap();
-        let ((namespace, name), (to, replica)) = (self.fleet.key(i), self.fleet.replica(i));
+        let ((namespace, name), (to, hub_name)) =
+            (self.fleet.upstream_key(i), self.fleet.hub_key(i));
         let source = self.fleet.up.read(CONNECTORS, namespace, &name).await.unwrap();
         let said = source["status"].to_string();
         let edge = &self.fleet.edge;
-        edge.annotate(CONNECTORS, (to, &replica), UPSTREAM_STATUS, Some(&said)).await.unwrap();
+        edge.annotate(CONNECTORS, (to, &hub_name), UPSTREAM_STATUS, Some(&said)).await.unwrap();
         eventually("touched without a leader", SOON, async || {
             let now = trigger().await;
             ensure(now.is_some() && now != before, || format!("{now:?}"))
@@ -293,29 +292,32 @@ impl Party {
         eprintln!("  touched without a leader after {:.1?}", began.elapsed());
     }
 
-    /// A touch, while nobody leads from its beginning to its end.
+    /// Checks that an instance touches while no instance leads.
     pub(crate) async fn touches_without_leader(&self, i: usize) {
         self.nobody_leads().await;
         self.is_touched(i).await;
-        assert_eq!(self.leaders().await, Vec::<usize>::new(), "it was a leader's doing");
+        assert_eq!(
+            self.leaders().await,
+            Vec::<usize>::new(),
+            "an instance became leader meanwhile"
+        );
     }
 
-    /// The version of each connector at the hub.
+    /// The resourceVersion of each hub Connector.
     pub(crate) async fn versions(&self) -> Vec<String> {
-        let replicas = self.world.hub().rest().items(CONNECTORS).await.unwrap();
-        replicas.iter().map(|r| r["metadata"]["resourceVersion"].to_string()).collect()
+        let connectors = self.testbed.hub().rest().items(CONNECTORS).await.unwrap();
+        connectors.iter().map(|c| c["metadata"]["resourceVersion"].to_string()).collect()
     }
 
-    /// The Lease's spec.
     pub(crate) async fn lease(&self) -> Value {
-        let lease = self.world.hub().rest().read(LEASES, LEASE.0, LEASE.1).await.unwrap();
+        let lease = self.testbed.hub().rest().read(LEASES, LEASE.0, LEASE.1).await.unwrap();
         lease["spec"].clone()
     }
 
-    /// The Lease at all times: version to holder, empty for nobody.
+    /// The history of the Lease: version to holder, empty for none.
     fn history(&self) -> BTreeMap<u64, String> {
         let mut history = self.holders.lock().unwrap().clone();
-        for write in self.replicas.iter().flat_map(|replica| replica.hub().writes()) {
+        for write in self.instances.iter().flat_map(|instance| instance.hub().writes()) {
             if write.target.resource == "leases" && !write.resource_version.is_empty() {
                 let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
                 history.insert(version(&write.resource_version), holder.to_owned());
@@ -324,39 +326,40 @@ impl Party {
         history
     }
 
-    /// Leader-only writes that changed something, by version: the earliest that was answered with
-    /// it, and whose it was.
+    /// Leader-only writes that changed something: resulting version to writer and write. Of several
+    /// writes that were answered with one version, the earliest.
     fn changes(&self) -> BTreeMap<u64, (&str, Write)> {
         let mut changes = BTreeMap::new();
-        for replica in &self.replicas {
-            for write in replica.leader_writes() {
+        for instance in &self.instances {
+            for write in instance.leader_writes() {
                 if write.resource_version.is_empty() {
                     continue;
                 }
                 let at = version(&write.resource_version);
-                let found = changes.entry(at).or_insert((replica.identity.as_str(), write.clone()));
+                let found =
+                    changes.entry(at).or_insert((instance.identity.as_str(), write.clone()));
                 if write.at < found.1.at {
-                    *found = (&replica.identity, write);
+                    *found = (&instance.identity, write);
                 }
             }
         }
         changes
     }
 
-    /// Whoever wrote held the Lease at that moment.
+    /// Checks that every leader-only write came from the holder of the Lease at that moment.
     pub(crate) fn only_holders_wrote(&self) {
-        self.judge_writes(true);
+        self.check_writers(true);
     }
 
-    /// Whoever wrote held the Lease, or had held it and nobody else had written since: what can be
-    /// asked for when the Lease vanishes under its holder.
+    /// Checks that every writer held the Lease, or had held it and no other instance wrote since. More
+    /// cannot be asked for when somebody deletes or takes the Lease under its holder.
     pub(crate) fn no_writers_overlap(&self) {
-        self.judge_writes(false);
+        self.check_writers(false);
     }
 
-    fn judge_writes(&self, is_strict: bool) {
+    fn check_writers(&self, is_strict: bool) {
         let (history, changes) = (self.history(), self.changes());
-        assert!(!changes.is_empty(), "nobody wrote anything");
+        assert!(!changes.is_empty(), "there are no leader-only writes");
         for (at, (who, write)) in &changes {
             let held = history.range(..at).next_back();
             let Some((since, holder)) = held else { panic!("{write:?}: no Lease before it") };
@@ -377,21 +380,21 @@ impl Party {
         eprintln!("  {} leader-only writes, writers in turn: {}", changes.len(), writers.len());
     }
 
-    /// Everything is as it should be; all replicas are the processes that they were, were ready all
-    /// the time, and end well.
+    /// Checks that everything has converged, and that all instances are the original processes, were ready
+    /// all the time, and stop cleanly.
     pub(crate) async fn end(mut self) {
-        oracle::converges(&self.world).await;
-        for number in 0..self.replicas.len() {
-            let Some((throughline, pid)) = &mut self.replicas[number].running else { continue };
-            assert!(throughline.runs(), "replica {number} ended by itself");
-            assert_eq!(throughline.pid(), *pid, "replica {number} is another process");
+        oracle::converges(&self.testbed).await;
+        for number in 0..self.instances.len() {
+            let Some((throughline, pid)) = &mut self.instances[number].running else { continue };
+            assert!(throughline.runs(), "instance {number} ended by itself");
+            assert_eq!(throughline.pid(), *pid, "instance {number} is another process");
             self.stop(number).await;
         }
-        oracle::converged(&self.world).await.unwrap();
+        oracle::converged(&self.testbed).await.unwrap();
     }
 }
 
-/// Prints how long something took, since `began`; nothing hangs on it.
-pub(crate) fn took(what: &str, began: Instant) {
+/// Prints the time since `began`; no test depends on it.
+pub(crate) fn print_elapsed(what: &str, began: Instant) {
     eprintln!("  {what}: {:.1} s", began.elapsed().as_secs_f64());
 }

@@ -1,4 +1,4 @@
-//! Turns with client-go's own leaderelection on the same Lease.
+//! throughline and client-go's leaderelection take turns on the same Lease.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use crate::cluster::apiserver::{THROUGHLINE, assets};
 use crate::cluster::process::{Folder, Process, Signal};
 use crate::cluster::rest::LEASES;
-use crate::cluster::world::Topology;
+use crate::cluster::testbed::Topology;
 use crate::cluster::{SOON, ensure, eventually, oracle};
-use crate::leading::{LEASE, Party, endless, short, took};
+use crate::leading::{ElectionTest, LEASE, endless, print_elapsed, short};
 
-/// A candidate that leads nothing.
+/// A candidate that uses client-go and does nothing as leader.
 struct ClientGo {
     process: Process,
     identity: &'static str,
@@ -20,11 +20,11 @@ struct ClientGo {
 }
 
 impl ClientGo {
-    fn start(party: &Party, identity: &'static str, more: &Value) -> Self {
+    fn start(election: &ElectionTest, identity: &'static str, more: &Value) -> Self {
         let folder = Folder::new(identity);
         let seconds = |key: &str| format!("{}ms", more["leaderElection"][key]);
         let mut command = Command::new(assets().join("leaderelection"));
-        command.arg("-kubeconfig").arg(party.world.hub().server.kubeconfig(THROUGHLINE));
+        command.arg("-kubeconfig").arg(election.testbed.hub().server.kubeconfig(THROUGHLINE));
         command.args(["-namespace", LEASE.0, "-name", LEASE.1, "-identity", identity]);
         command.args(["-lease", &seconds("leaseDurationMs")]);
         command.args(["-renew", &seconds("renewDeadlineMs"), "-retry", &seconds("retryPeriodMs")]);
@@ -34,34 +34,34 @@ impl ClientGo {
 
     async fn says(&self, line: &str) {
         eventually(&format!("{} says {line}", self.identity), SOON, async || {
-            let said = self.process.last_words();
+            let said = self.process.log_tail();
             ensure(said.contains(line), || said)
         })
         .await;
     }
 
-    /// SIGTERM: it releases the Lease.
+    /// SIGTERM; it releases the Lease.
     async fn stop(mut self) {
         self.process.signal(Signal::TERM);
-        let ended = self.process.wait(SOON).await.expect("client-go goes on");
-        assert!(ended.success(), "{ended}: {}", self.process.last_words());
+        let ended = self.process.wait(SOON).await.expect("client-go stops");
+        assert!(ended.success(), "{ended}: {}", self.process.log_tail());
         self.says("stopped").await;
     }
 }
 
-/// What `kubectl get lease` prints, and the times as client-go reads them.
-async fn is_readable(party: &Party, holder: &str) {
+/// Checks that `kubectl get lease` can print the Lease and that client-go can parse its times.
+async fn is_readable(election: &ElectionTest, holder: &str) {
     let path = format!("{}/{}", LEASES.path(LEASE.0), LEASE.1);
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let request = http::Request::get(path).header("accept", table).body(Vec::new()).unwrap();
-    let table: Value = party.world.hub().rest().0.request(request).await.unwrap();
+    let table: Value = election.testbed.hub().rest().0.request(request).await.unwrap();
     let columns: Vec<_> =
         table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].clone()).collect();
     assert_eq!(columns, ["Name", "Holder", "Age"]);
     let cells = &table["rows"][0]["cells"];
     assert_eq!((&cells[0], &cells[1]), (&json!(LEASE.1), &json!(holder)));
 
-    let spec = party.lease().await;
+    let spec = election.lease().await;
     for field in ["renewTime", "acquireTime"] {
         let time = spec[field].as_str().unwrap_or_else(|| panic!("{field} of {spec}"));
         let shape: String =
@@ -70,74 +70,79 @@ async fn is_readable(party: &Party, holder: &str) {
     }
 }
 
-/// client-go leads: throughline does what every replica does, and nothing of a leader's.
-async fn follows(party: &Party, follower: usize, holder: &str) {
-    let before = party.replicas[follower].leader_writes().len();
-    party.fleet.flip_all(1..5).await.unwrap();
-    party.touches_without_leader(0).await;
+/// While client-go leads, throughline touches and makes no leader-only write.
+async fn follows(election: &ElectionTest, follower: usize, holder: &str) {
+    let before = election.instances[follower].leader_writes().len();
+    election.fleet.flip_all(1..5).await.unwrap();
+    election.touches_without_leader(0).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
-    let writes = party.replicas[follower].leader_writes();
-    assert_eq!(writes.len(), before, "written while client-go leads: {:?}", writes.last());
-    assert_eq!(party.lease().await["holderIdentity"], json!(holder));
-    assert!(party.replicas[follower].said(&format!("\"holder\":\"{holder}\"")) > 0);
-    is_readable(party, holder).await;
+    let writes = election.instances[follower].leader_writes();
+    assert_eq!(
+        writes.len(),
+        before,
+        "throughline wrote while client-go leads: {:?}",
+        writes.last()
+    );
+    assert_eq!(election.lease().await["holderIdentity"], json!(holder));
+    assert!(election.instances[follower].count_log_lines(&format!("\"holder\":\"{holder}\"")) > 0);
+    is_readable(election, holder).await;
 }
 
-/// By releases alone: the Lease lasts for longer than the test.
+/// By release: the Lease does not expire during the test.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn turns_are_taken_with_client_go() {
-    let mut party = Party::with(Topology::Two, 1, endless()).await;
-    let first = party.somebody_leads().await;
-    is_readable(&party, &party.replicas[first].identity.clone()).await;
+    let mut election = ElectionTest::with(Topology::Two, 1, endless()).await;
+    let first = election.somebody_leads().await;
+    is_readable(&election, &election.instances[first].identity.clone()).await;
 
-    let theirs = ClientGo::start(&party, "client-go-a", &endless());
+    let theirs = ClientGo::start(&election, "client-go-a", &endless());
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(!theirs.process.last_words().contains("leading"), "it leads a Lease that is held");
+    assert!(!theirs.process.log_tail().contains("leading"), "it leads although the Lease is held");
     let began = Instant::now();
-    party.stop(first).await;
+    election.stop(first).await;
     theirs.says("leading").await;
-    took("client-go led after the SIGTERM of throughline", began);
+    print_elapsed("client-go led after the SIGTERM of throughline", began);
 
-    let second = party.join().await;
-    follows(&party, second, "client-go-a").await;
+    let second = election.join().await;
+    follows(&election, second, "client-go-a").await;
     let began = Instant::now();
     theirs.stop().await;
-    assert_eq!(party.somebody_leads().await, second);
-    took("throughline led after the SIGTERM of client-go", began);
-    oracle::converges(&party.world).await;
-    is_readable(&party, &party.replicas[second].identity.clone()).await;
-    assert_eq!(party.lease().await["leaseTransitions"], 3);
+    assert_eq!(election.somebody_leads().await, second);
+    print_elapsed("throughline led after the SIGTERM of client-go", began);
+    oracle::converges(&election.testbed).await;
+    is_readable(&election, &election.instances[second].identity.clone()).await;
+    assert_eq!(election.lease().await["leaseTransitions"], 3);
 
-    let theirs = ClientGo::start(&party, "client-go-b", &endless());
-    party.stop(second).await;
+    let theirs = ClientGo::start(&election, "client-go-b", &endless());
+    election.stop(second).await;
     theirs.says("leading").await;
-    assert_eq!(party.lease().await["leaseTransitions"], 4);
+    assert_eq!(election.lease().await["leaseTransitions"], 4);
     theirs.stop().await;
-    let third = party.join().await;
-    assert_eq!(party.somebody_leads().await, third);
-    party.only_holders_wrote();
-    party.end().await;
+    let third = election.join().await;
+    assert_eq!(election.somebody_leads().await, third);
+    election.only_holders_wrote();
+    election.end().await;
 }
 
-/// By expiry: each is killed in its turn.
+/// By expiry: each is killed in turn.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_killed_client_go_is_followed_and_follows() {
-    let mut party = Party::with(Topology::Two, 1, short()).await;
-    let first = party.somebody_leads().await;
-    let mut theirs = ClientGo::start(&party, "client-go-c", &short());
+async fn turns_are_taken_with_client_go_after_kills() {
+    let mut election = ElectionTest::with(Topology::Two, 1, short()).await;
+    let first = election.somebody_leads().await;
+    let mut theirs = ClientGo::start(&election, "client-go-c", &short());
     let began = Instant::now();
-    party.kill(first);
+    election.kill(first);
     theirs.says("leading").await;
-    took("client-go led after the SIGKILL of throughline", began);
-    let second = party.join().await;
-    follows(&party, second, "client-go-c").await;
+    print_elapsed("client-go led after the SIGKILL of throughline", began);
+    let second = election.join().await;
+    follows(&election, second, "client-go-c").await;
     let began = Instant::now();
     theirs.process.kill();
-    assert_eq!(party.somebody_leads().await, second);
-    took("throughline led after the SIGKILL of client-go", began);
-    oracle::converges(&party.world).await;
-    party.only_holders_wrote();
-    party.end().await;
+    assert_eq!(election.somebody_leads().await, second);
+    print_elapsed("throughline led after the SIGKILL of client-go", began);
+    oracle::converges(&election.testbed).await;
+    election.only_holders_wrote();
+    election.end().await;
 }

@@ -1,4 +1,4 @@
-//! The Lease, or its API, is in trouble, while every other API works.
+//! Faults of the Lease and of its API, while every other API works.
 
 use std::time::{Duration, Instant};
 
@@ -8,82 +8,86 @@ use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::oracle;
 use crate::cluster::rest::{EVENTS, LEASES};
 use crate::cluster::rights::{ELECTION, grant, revoke};
-use crate::cluster::world::Topology;
-use crate::leading::{LEASE, Party, short, took};
+use crate::cluster::testbed::Topology;
+use crate::leading::{ElectionTest, LEASE, print_elapsed, short};
 
-const CANT: &str = "the election can't go on";
-const LOST: &str = "no longer the leader: mirroring and deleting stop";
+const CANT: &str = "cannot read or renew the Lease";
+const LOST: &str = "no longer leader: mirroring and deleting stopped";
 
-/// Nobody can renew: leader-only work stops, all else goes on, and each replica says so once. `ends`
-/// mends it; the work that was held is done then.
-async fn is_lived_through(party: &Party, (what, reason): (&str, &str), ends: impl AsyncFnOnce()) {
-    eprintln!("{what}:");
+/// No instance can renew: leader-only work stops, everything else continues, and each instance logs it
+/// once. `ends` removes the fault; then the waiting work is done.
+async fn leadership_is_lost_and_regained(
+    election: &ElectionTest,
+    (kind, reason): (&str, &str),
+    ends: impl AsyncFnOnce(),
+) {
+    eprintln!("{kind}:");
     let began = Instant::now();
-    let leader = party.somebody_leads().await;
-    party.nobody_leads().await;
-    took("nobody led", began);
-    party.touches_without_leader(0).await;
-    party.fleet.flip_all(1..4).await.unwrap();
-    let writes = || party.replicas.iter().map(|r| r.leader_writes().len()).sum::<usize>();
+    let leader = election.somebody_leads().await;
+    election.nobody_leads().await;
+    print_elapsed("no instance leads", began);
+    election.touches_without_leader(0).await;
+    election.fleet.flip_all(1..4).await.unwrap();
+    let writes = || election.instances.iter().map(|r| r.leader_writes().len()).sum::<usize>();
     let before = writes();
     tokio::time::sleep(Duration::from_secs(8)).await;
-    assert_eq!(party.leaders().await, Vec::<usize>::new());
-    assert_eq!(writes(), before, "{what}: somebody wrote all the same");
-    assert_eq!(party.replicas[leader].said(LOST), 1, "{what}");
-    for replica in &party.replicas {
-        let times = replica.said(CANT);
-        assert!(times <= 1, "{what}: one line for each change, not for each try: {times}");
+    assert_eq!(election.leaders().await, Vec::<usize>::new());
+    assert_eq!(writes(), before, "{kind}: an instance wrote nevertheless");
+    assert_eq!(election.instances[leader].count_log_lines(LOST), 1, "{kind}");
+    for instance in &election.instances {
+        let times = instance.count_log_lines(CANT);
+        assert!(times <= 1, "{kind}: one line for each change, not for each attempt: {times}");
     }
-    let lost = party.replicas[leader].throughline().log();
+    let lost = election.instances[leader].throughline().log();
     let lost = lost.iter().find(|line| line.contains(LOST)).unwrap();
     let because = serde_json::from_str::<serde_json::Value>(lost).unwrap()["because"].to_string();
     eprintln!("  because {because}");
     assert!(because.contains(reason), "{because}");
     let mended = Instant::now();
     ends().await;
-    party.somebody_leads().await;
-    took("led again after its end", mended);
-    oracle::converges(&party.world).await;
-    took("converged", mended);
+    election.somebody_leads().await;
+    print_elapsed("led again after its end", mended);
+    oracle::converges(&election.testbed).await;
+    print_elapsed("converged", mended);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn rights_on_leases_are_taken_away_and_given_back() {
-    let party = Party::with(Topology::Two, 2, short()).await;
-    let admin = party.world.hub().rest().clone();
+async fn permissions_on_leases_are_revoked_and_granted_again() {
+    let election = ElectionTest::with(Topology::Two, 2, short()).await;
+    let admin = election.testbed.hub().rest().clone();
     revoke(&admin, &[ELECTION]).await.unwrap();
-    is_lived_through(
-        &party,
-        ("no rights on leases", "on leases.coordination.k8s.io to the ServiceAccount"),
+    leadership_is_lost_and_regained(
+        &election,
+        ("no permission on leases", "on leases.coordination.k8s.io to the ServiceAccount"),
         async || {
             grant(&admin, &[ELECTION]).await.unwrap();
         },
     )
     .await;
-    // Whoever came to lead left an Event on the Lease, and whoever ceased to.
-    let told = admin.items(EVENTS).await.unwrap();
-    let told: Vec<_> = told.iter().filter(|e| e["involvedObject"]["name"] == LEASE.1).collect();
-    let messages: Vec<_> = told.iter().filter_map(|event| event["message"].as_str()).collect();
+    // Gaining and losing leadership left Events on the Lease.
+    let events = admin.items(EVENTS).await.unwrap();
+    let events: Vec<_> = events.iter().filter(|e| e["involvedObject"]["name"] == LEASE.1).collect();
+    let messages: Vec<_> = events.iter().filter_map(|event| event["message"].as_str()).collect();
     assert!(messages.iter().any(|m| m.ends_with("became leader")), "{messages:?}");
-    assert!(told.iter().all(|event| event["reason"] == "LeaderElection"), "{told:?}");
-    party.only_holders_wrote();
-    party.end().await;
+    assert!(events.iter().all(|event| event["reason"] == "LeaderElection"), "{events:?}");
+    election.only_holders_wrote();
+    election.end().await;
 }
 
-async fn lease_api_fails(what: (&str, &str), rule: impl Fn() -> Rule) {
-    let party = Party::with(Topology::Two, 2, short()).await;
-    for replica in &party.replicas {
-        replica.hub().add(rule().resource("leases"));
+async fn lease_api_fails(kind: (&str, &str), rule: impl Fn() -> Rule) {
+    let election = ElectionTest::with(Topology::Two, 2, short()).await;
+    for instance in &election.instances {
+        instance.hub().add(rule().resource("leases"));
     }
-    is_lived_through(&party, what, async || {
-        for replica in &party.replicas {
-            replica.hub().clear();
+    leadership_is_lost_and_regained(&election, kind, async || {
+        for instance in &election.instances {
+            instance.hub().clear();
         }
     })
     .await;
-    party.only_holders_wrote();
-    party.end().await;
+    election.only_holders_wrote();
+    election.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,75 +105,75 @@ async fn the_lease_api_answers_409() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn the_lease_api_answers_too_late() {
-    lease_api_fails(("slow", "no answer"), || Rule::new(Fault::Delay(Duration::from_secs(3))))
+    lease_api_fails(("slow", "no response"), || Rule::new(Fault::Delay(Duration::from_secs(3))))
         .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn the_lease_api_does_not_answer() {
-    lease_api_fails(("no answer", "no answer"), || Rule::new(Fault::Freeze)).await;
+    lease_api_fails(("no response", "no response"), || Rule::new(Fault::Freeze)).await;
 }
 
-/// Slow, but not too slow; every second renewal fails; answers are lost: the leader stays.
+/// Slow answers within the timeout, failures of every second renewal, lost answers: the leader stays.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_lease_api_that_is_bad_at_times_changes_nothing() {
-    let party = Party::with(Topology::Two, 2, short()).await;
-    let leader = party.somebody_leads().await;
-    let transitions = party.lease().await["leaseTransitions"].clone();
-    let hub = party.replicas[leader].hub();
+async fn an_unreliable_lease_api_does_not_change_the_leader() {
+    let election = ElectionTest::with(Topology::Two, 2, short()).await;
+    let leader = election.somebody_leads().await;
+    let transitions = election.lease().await["leaseTransitions"].clone();
+    let hub = election.instances[leader].hub();
     let slow = || Rule::new(Fault::Delay(Duration::from_millis(150)));
     let lossy = || Rule::new(Fault::LoseAnswer).method("PUT");
-    for (what, rule) in [("slow", slow()), ("answers lost", lossy())] {
+    for (kind, rule) in [("slow", slow()), ("answers lost", lossy())] {
         let rule = hub.add(rule.resource("leases"));
-        party.fleet.flip_all(0..3).await.unwrap();
+        election.fleet.flip_all(0..3).await.unwrap();
         tokio::time::sleep(Duration::from_secs(6)).await;
-        assert!(hub.applied(rule) > 5, "{what}: {} requests", hub.applied(rule));
+        assert!(hub.applied(rule) > 5, "{kind}: {} requests", hub.applied(rule));
         hub.remove(rule);
-        assert_eq!(party.leaders().await, [leader], "{what}");
-        oracle::converges(&party.world).await;
+        assert_eq!(election.leaders().await, [leader], "{kind}");
+        oracle::converges(&election.testbed).await;
     }
     for _ in 0..6 {
         hub.add(Rule::status(500).resource("leases").times(1));
         tokio::time::sleep(Duration::from_millis(1_000)).await;
     }
-    assert_eq!(party.leaders().await, [leader]);
-    assert_eq!(party.replicas[leader].said(LOST), 0);
-    assert_eq!(party.lease().await["leaseTransitions"], transitions);
-    party.only_holders_wrote();
-    party.end().await;
+    assert_eq!(election.leaders().await, [leader]);
+    assert_eq!(election.instances[leader].count_log_lines(LOST), 0);
+    assert_eq!(election.lease().await["leaseTransitions"], transitions);
+    election.only_holders_wrote();
+    election.end().await;
 }
 
-/// It is taken at once, and led by only when its former holder must have noticed.
+/// An instance creates it again at once, and leads only after the former holder must have noticed.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_lease_that_is_deleted_is_taken_anew() {
-    let party = Party::with(Topology::Two, 2, short()).await;
-    let admin = party.world.hub().rest().clone();
+async fn a_deleted_lease_is_created_again() {
+    let election = ElectionTest::with(Topology::Two, 2, short()).await;
+    let admin = election.testbed.hub().rest().clone();
     for round in 0..3 {
-        let former = party.somebody_leads().await;
+        let former = election.somebody_leads().await;
         let began = Instant::now();
         admin.delete(LEASES, LEASE.0, LEASE.1).await.unwrap();
-        party.fleet.flip_all(1..5).await.unwrap();
-        party.touches_without_leader(0).await;
-        let leader = party.somebody_leads().await;
+        election.fleet.flip_all(1..5).await.unwrap();
+        election.touches_without_leader(0).await;
+        let leader = election.somebody_leads().await;
         let same = if leader == former { "the same" } else { "another" };
-        took(&format!("round {round}: {same} led after the deletion"), began);
-        oracle::converges(&party.world).await;
-        took("converged", began);
+        print_elapsed(&format!("round {round}: {same} led after the deletion"), began);
+        oracle::converges(&election.testbed).await;
+        print_elapsed("converged", began);
     }
-    party.no_writers_overlap();
-    party.end().await;
+    election.no_writers_overlap();
+    election.end().await;
 }
 
-/// Another holder whose clock is years ahead, or behind: its Lease lasts for as long as it says from
-/// when it was seen, and not until its times are over.
+/// The Lease of a holder whose clock is years ahead or behind lasts for its duration from when it was
+/// observed, whatever its times say.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn times_in_the_record_say_nothing() {
-    let mut party = Party::new(Topology::Two, 6, short()).await;
-    let admin = party.world.hub().rest().clone();
+async fn times_in_the_lease_do_not_matter() {
+    let mut election = ElectionTest::new(Topology::Two, 6, short()).await;
+    let admin = election.testbed.hub().rest().clone();
     let mut former = None;
     for (round, time) in
         ["2099-01-01T00:00:00.000000Z", "1971-01-01T00:00:00.000000Z"].into_iter().enumerate()
@@ -180,49 +184,49 @@ async fn times_in_the_record_say_nothing() {
         let began = Instant::now();
         admin.merge(LEASES, LEASE, &theirs).await.unwrap();
         if round == 0 {
-            party.join().await;
-            party.join().await;
+            election.join().await;
+            election.join().await;
         }
-        party.fleet.flip_all(1..5).await.unwrap();
-        // Renewed by a clock that stands: a change all the same. Nobody may lead before it ends.
+        election.fleet.flip_all(1..5).await.unwrap();
+        // Any change of the times is a renewal. No instance may lead before the last one expires.
         for again in 0..4 {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            let spec = party.lease().await;
-            assert_eq!(spec["holderIdentity"], json!(ghost), "taken while it was renewed");
-            assert_eq!(party.leaders().await, Vec::<usize>::new(), "{spec}");
+            let spec = election.lease().await;
+            assert_eq!(spec["holderIdentity"], json!(ghost), "taken although it was renewed");
+            assert_eq!(election.leaders().await, Vec::<usize>::new(), "{spec}");
             let renewed = time.replace("00:00:00.", &format!("00:00:0{}.", again + 1));
             let theirs = json!({ "spec": { "renewTime": renewed } });
             admin.merge(LEASES, LEASE, &theirs).await.unwrap();
         }
-        party.touches_without_leader(0).await;
+        election.touches_without_leader(0).await;
         let left = Instant::now();
-        let leader = party.somebody_leads().await;
-        took(&format!("a Lease of {} was led after its last renewal", &time[..4]), left);
-        oracle::converges(&party.world).await;
-        took("converged", began);
+        let leader = election.somebody_leads().await;
+        print_elapsed(&format!("a Lease of {} was led after its last renewal", &time[..4]), left);
+        oracle::converges(&election.testbed).await;
+        print_elapsed("converged", began);
         former = Some(leader);
     }
 
-    // Those of the leader's own record, edited under it: nobody else takes it.
+    // Somebody edits the times of the leader's own Lease: no other instance takes it.
     let leader = former.unwrap();
-    let transitions = party.lease().await["leaseTransitions"].clone();
+    let transitions = election.lease().await["leaseTransitions"].clone();
     for time in ["2099-01-01T00:00:00.000000Z", "1971-01-01T00:00:00.000000Z"] {
         for fields in [&["acquireTime"][..], &["renewTime", "acquireTime"]] {
             let began = Instant::now();
             let edit: serde_json::Map<_, _> =
                 fields.iter().map(|field| ((*field).to_owned(), json!(time))).collect();
             admin.merge(LEASES, LEASE, &json!({ "spec": edit })).await.unwrap();
-            party.fleet.flip_all(1..5).await.unwrap();
+            election.fleet.flip_all(1..5).await.unwrap();
             tokio::time::sleep(Duration::from_secs(1)).await;
-            assert_eq!(party.somebody_leads().await, leader);
-            took(&format!("{fields:?} set to {}: led again after", &time[..4]), began);
-            oracle::converges(&party.world).await;
-            let spec = party.lease().await;
+            assert_eq!(election.somebody_leads().await, leader);
+            print_elapsed(&format!("{fields:?} set to {}: led again after", &time[..4]), began);
+            oracle::converges(&election.testbed).await;
+            let spec = election.lease().await;
             assert_eq!(spec["leaseTransitions"], transitions, "{spec}");
             assert_ne!(spec["renewTime"], json!(time), "{spec}");
         }
     }
-    // The second ghost took the Lease from under its holder.
-    party.no_writers_overlap();
-    party.end().await;
+    // The second ghost took the Lease from its holder.
+    election.no_writers_overlap();
+    election.end().await;
 }

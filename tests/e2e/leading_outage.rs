@@ -1,52 +1,52 @@
-//! The API server that has the Lease is gone, and then all of them are.
+//! The API server with the Lease is down, and then all API servers are.
 
 use std::time::{Duration, Instant};
 
 use crate::cluster::oracle;
-use crate::cluster::world::Topology;
+use crate::cluster::testbed::Topology;
 use crate::cluster::{SOON, ensure, eventually};
-use crate::leading::{Party, short, took};
+use crate::leading::{ElectionTest, print_elapsed, short};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn replicas_outlive_their_api_servers() {
-    let party = Party::with(Topology::Three, 2, short()).await;
-    party.somebody_leads().await;
+async fn instances_survive_outages_of_their_api_servers() {
+    let election = ElectionTest::with(Topology::Three, 2, short()).await;
+    election.somebody_leads().await;
 
-    // The hub's: the edge is served all the same.
-    let hub = &party.world.hub().server;
+    // Without the hub, the edge is served nevertheless.
+    let hub = &election.testbed.hub().server;
     hub.kill().await;
-    party.touches_without_leader(0).await;
-    party.fleet.flip_all(1..4).await.unwrap();
+    election.touches_without_leader(0).await;
+    election.fleet.flip_all(1..4).await.unwrap();
     tokio::time::sleep(Duration::from_secs(8)).await;
-    party.touches_without_leader(5).await;
+    election.touches_without_leader(5).await;
     let began = Instant::now();
     hub.restart().await;
-    took("the hub's API server is back", began);
-    party.somebody_leads().await;
-    took("led again", began);
-    oracle::converges_within(&party.world, 2 * SOON).await;
-    took("converged", began);
+    print_elapsed("the hub's API server is back", began);
+    election.somebody_leads().await;
+    print_elapsed("led again", began);
+    oracle::converges_within(&election.testbed, 2 * SOON).await;
+    print_elapsed("converged", began);
 
-    // All of them; what changes is what the source says first when it is back.
-    for cluster in &party.world.clusters {
+    // Without any: the next change comes once upstream is back.
+    for cluster in &election.testbed.clusters {
         cluster.server.kill().await;
     }
-    party.nobody_leads().await;
+    election.nobody_leads().await;
     tokio::time::sleep(Duration::from_secs(8)).await;
     let began = Instant::now();
-    let starting = party.world.clusters.iter().map(|cluster| cluster.server.restart());
+    let starting = election.testbed.clusters.iter().map(|cluster| cluster.server.restart());
     futures::future::join_all(starting).await;
-    took("all API servers are back", began);
-    eventually("upstream takes writes", SOON, async || {
-        let flipped = party.fleet.flip(1).await;
+    print_elapsed("all API servers are back", began);
+    eventually("upstream accepts writes", SOON, async || {
+        let flipped = election.fleet.flip(1).await;
         ensure(flipped.is_ok(), || format!("{flipped:?}"))
     })
     .await;
-    party.somebody_leads().await;
-    took("led again", began);
-    oracle::converges_within(&party.world, 2 * SOON).await;
-    took("converged", began);
-    party.only_holders_wrote();
-    party.end().await;
+    election.somebody_leads().await;
+    print_elapsed("led again", began);
+    oracle::converges_within(&election.testbed, 2 * SOON).await;
+    print_elapsed("converged", began);
+    election.only_holders_wrote();
+    election.end().await;
 }

@@ -1,4 +1,4 @@
-//! Live tests on real API servers. `make e2e` runs them; each starts its own.
+//! Tests of the real program on real API servers. `make e2e` runs them; each test starts its own servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 

@@ -1,4 +1,4 @@
-//! Clusters that are not there: killed, cut off, frozen, down from the start.
+//! Unavailable clusters: killed, cut off, frozen, or down from the start.
 
 use std::time::Duration;
 
@@ -8,81 +8,85 @@ use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::objects::{UPSTREAM_STATUS, annotation};
 use crate::cluster::rest::CONNECTORS;
+use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::Setup;
-use crate::cluster::world::{Topology, World};
-use crate::cluster::{SOON, ensure, eventually, oracle, quiet};
+use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
 
-/// So that what is silent is noticed within a test.
-fn impatient(world: &World) -> Setup {
+/// A silent watch is noticed within the duration of a test.
+fn short_timeouts(testbed: &Testbed) -> Setup {
     let watch =
         json!({ "watch": { "silentAfterMs": 75_000, "timeoutMs": 5_000, "backoffMaxMs": 2_000 } });
-    Setup::of(world).set(&watch).set(&json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } }))
+    Setup::of(testbed).set(&watch).set(&json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } }))
 }
 
-async fn hub_says_offline(world: &World, fleet: &Fleet, i: usize) {
-    let (namespace, name) = fleet.replica(i);
+async fn hub_says_offline(testbed: &Testbed, fleet: &Fleet, i: usize) {
+    let (namespace, name) = fleet.hub_key(i);
     eventually("the hub says offline", SOON, async || {
-        let replica = world.hub().rest().read(CONNECTORS, namespace, &name).await.unwrap();
-        let said = annotation(&replica, UPSTREAM_STATUS).unwrap_or_default().to_owned();
+        let hub_connector = testbed.hub().rest().read(CONNECTORS, namespace, &name).await.unwrap();
+        let said = annotation(&hub_connector, UPSTREAM_STATUS).unwrap_or_default().to_owned();
         ensure(said.contains("ConnectorNotReady"), || said)
     })
     .await;
 }
 
-/// Straight to the API servers, over TLS: each is killed in turn, the others go on, and what happened
-/// meanwhile is caught up with.
+/// Without proxies, over TLS. Each API server is killed in turn; the others are served, and what changed
+/// meanwhile converges after the restart.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_killed_api_server_is_caught_up_with() {
-    let mut world = World::start(Topology::Three).await;
-    for cluster in &mut world.clusters {
+async fn a_killed_api_server_converges_after_its_restart() {
+    let mut testbed = Testbed::start(Topology::Three).await;
+    for cluster in &mut testbed.clusters {
         cluster.is_direct = true;
     }
-    let fleet = Fleet::seed(&world, Spec::of(6)).await;
-    let throughline = impatient(&world).ready().await;
-    oracle::converges(&world).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(6)).await;
+    let throughline = short_timeouts(&testbed).ready().await;
+    oracle::converges(&testbed).await;
 
-    // The edge is gone: the mirror is written all the same.
-    world.edge().server.kill().await;
+    // The edge is down: the mirror is written nevertheless.
+    testbed.edge().server.kill().await;
     fleet.flip(0).await.unwrap();
-    hub_says_offline(&world, &fleet, 0).await;
-    world.edge().server.restart().await;
-    oracle::converges_within(&world, 2 * SOON).await;
+    hub_says_offline(&testbed, &fleet, 0).await;
+    testbed.edge().server.restart().await;
+    oracle::converges_within(&testbed, 2 * SOON).await;
 
-    // The hub is gone: the mirror waits for it.
-    world.hub().server.kill().await;
+    // The hub is down: the mirror waits for it.
+    testbed.hub().server.kill().await;
     fleet.flip(1).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
-    world.hub().server.restart().await;
-    oracle::converges_within(&world, 2 * SOON).await;
+    testbed.hub().server.restart().await;
+    oracle::converges_within(&testbed, 2 * SOON).await;
 
-    // The source is gone: that says nothing of its connectors.
-    let before = annotations(&world).await;
-    world.upstream().server.kill().await;
+    // Upstream is down: that says nothing about its connectors.
+    let before = annotations(&testbed).await;
+    testbed.upstream().server.kill().await;
     tokio::time::sleep(Duration::from_secs(8)).await;
-    assert_eq!(annotations(&world).await, before, "something was inferred from silence");
-    world.upstream().server.restart().await;
+    assert_eq!(
+        annotations(&testbed).await,
+        before,
+        "an annotation changed while upstream was down"
+    );
+    testbed.upstream().server.restart().await;
     fleet.flip(2).await.unwrap();
-    oracle::converges_within(&world, 2 * SOON).await;
+    oracle::converges_within(&testbed, 2 * SOON).await;
     throughline.stop().await;
 }
 
-async fn annotations(world: &World) -> Vec<Option<String>> {
-    let replicas = world.hub().rest().items(CONNECTORS).await.unwrap();
-    replicas.iter().map(|r| annotation(r, UPSTREAM_STATUS).map(str::to_owned)).collect()
+async fn annotations(testbed: &Testbed) -> Vec<Option<String>> {
+    let hub_connectors = testbed.hub().rest().items(CONNECTORS).await.unwrap();
+    hub_connectors.iter().map(|r| annotation(r, UPSTREAM_STATUS).map(str::to_owned)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn cut_watches_lose_nothing() {
-    let world = World::start(Topology::Three).await;
-    let fleet = Fleet::seed(&world, Spec::of(20)).await;
-    let throughline = impatient(&world).ready().await;
-    oracle::converges(&world).await;
-    quiet(&world).await;
-    world.forget();
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(20)).await;
+    let throughline = short_timeouts(&testbed).ready().await;
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    testbed.reset_counts();
     for round in 0..6 {
-        let cut = &world.clusters[round % 3];
+        let cut = &testbed.clusters[round % 3];
         let flipping = fleet.flip_all(0..20);
         let cutting = async {
             for _ in 0..5 {
@@ -92,88 +96,88 @@ async fn cut_watches_lose_nothing() {
         };
         futures::join!(async { flipping.await.unwrap() }, cutting);
     }
-    oracle::converges(&world).await;
-    quiet(&world).await;
-    oracle::converged(&world).await.unwrap();
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    oracle::converged(&testbed).await.unwrap();
     throughline.stop().await;
 }
 
-/// 410 as an event in the stream, as an answer, and from an API server whose history is compacted.
+/// 410 as a watch event, as an answer, and from an API server whose history is compacted.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn history_that_is_gone_is_listed_anew() {
-    let world = World::start(Topology::Three).await;
-    let fleet = Fleet::seed(&world, Spec { mirrored: Mirrored::Fresh, ..Spec::of(10) }).await;
+async fn expired_history_is_listed_again() {
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = Fleet::seed(&testbed, Spec { mirrored: Mirrored::Fresh, ..Spec::of(10) }).await;
     let page = json!({ "watch": { "pageSize": 3 } });
-    let throughline = impatient(&world).set(&page).ready().await;
-    oracle::converges(&world).await;
-    quiet(&world).await;
-    world.forget();
-    for (i, cluster) in world.clusters.iter().enumerate() {
+    let throughline = short_timeouts(&testbed).set(&page).ready().await;
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    testbed.reset_counts();
+    for (i, cluster) in testbed.clusters.iter().enumerate() {
         for (k, rule) in [Rule::new(Fault::Expire), Rule::status(410)].into_iter().enumerate() {
-            // Down while it happens: the change is only to be found by listing.
+            // The cluster is down during the change, so only a list can find it.
             cluster.proxy.down();
             cluster.proxy.add(rule.watches(true).times(3));
             fleet.flip(2 * i + k).await.unwrap();
             cluster.proxy.up();
-            oracle::converges(&world).await;
-            // A hub may have been written to, and converged, before its watch is tried again.
-            eventually(&format!("{} is listed anew", cluster.name), SOON, async || {
+            oracle::converges(&testbed).await;
+            // The hub may have converged before its watch is tried again.
+            eventually(&format!("{} is listed again", cluster.name), SOON, async || {
                 ensure(cluster.proxy.reads() > 0, || "no list".to_owned())
             })
             .await;
-            world.forget();
+            testbed.reset_counts();
         }
     }
-    for cluster in &world.clusters {
+    for cluster in &testbed.clusters {
         cluster.proxy.down();
         fleet.flip(9).await.unwrap();
         cluster.server.compact().await;
         cluster.server.restart().await;
         cluster.proxy.up();
-        oracle::converges_within(&world, 2 * SOON).await;
+        oracle::converges_within(&testbed, 2 * SOON).await;
     }
-    oracle::ends_well(&world, throughline).await;
+    oracle::ends_well(&testbed, throughline).await;
 }
 
-/// SIGSTOP for a minute: connections stay, and not a byte comes. Nobody else is held up, and nothing
-/// is lost.
+/// SIGSTOP for a minute: connections stay open and no byte comes. The other clusters are served, and
+/// nothing is lost.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn an_api_server_frozen_for_a_minute_is_caught_up_with() {
-    let mut world = World::start(Topology::Three).await;
-    for cluster in &mut world.clusters {
+async fn an_api_server_frozen_for_a_minute_converges_afterwards() {
+    let mut testbed = Testbed::start(Topology::Three).await;
+    for cluster in &mut testbed.clusters {
         cluster.is_direct = true;
     }
-    let fleet = Fleet::seed(&world, Spec::of(4)).await;
-    let throughline = impatient(&world).ready().await;
-    oracle::converges(&world).await;
-    let edge = &world.edge().server;
+    let fleet = Fleet::seed(&testbed, Spec::of(4)).await;
+    let throughline = short_timeouts(&testbed).ready().await;
+    oracle::converges(&testbed).await;
+    let edge = &testbed.edge().server;
     edge.freeze();
     fleet.flip(0).await.unwrap();
-    hub_says_offline(&world, &fleet, 0).await;
+    hub_says_offline(&testbed, &fleet, 0).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let (code, _) = throughline.get("/livez").await.unwrap();
-    assert_eq!(code, 200, "one frozen cluster stops the loop");
+    assert_eq!(code, 200, "one frozen cluster stopped the loop");
     edge.thaw();
-    oracle::converges_within(&world, 2 * SOON).await;
+    oracle::converges_within(&testbed, 2 * SOON).await;
     fleet.flip(1).await.unwrap();
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
     throughline.stop().await;
 }
 
-/// A connection that went silent for good: the watch is taken up anew by the client's own clock.
+/// A connection stays silent for good: the client's own timeout restarts the watch.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_watch_that_went_silent_is_taken_up_anew() {
-    let world = World::start(Topology::Two).await;
-    let fleet = Fleet::seed(&world, Spec::of(2)).await;
+async fn a_silent_watch_is_restarted() {
+    let testbed = Testbed::start(Topology::Two).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(2)).await;
     let soon = json!({ "watch": { "silentAfterMs": 3_000 } });
-    let throughline = impatient(&world).set(&soon).ready().await;
-    oracle::converges(&world).await;
-    let up = &world.upstream().proxy;
+    let throughline = short_timeouts(&testbed).set(&soon).ready().await;
+    oracle::converges(&testbed).await;
+    let up = &testbed.upstream().proxy;
     let open = up.open_watches();
-    // Watches that are opened from now on are never answered; those there are go silent.
+    // New watches get no answer, and open ones go silent.
     let rule = up.add(Rule::new(Fault::Freeze).watches(true));
     up.freeze();
     fleet.flip(0).await.unwrap();
@@ -184,7 +188,7 @@ async fn a_watch_that_went_silent_is_taken_up_anew() {
     up.remove(rule);
     up.thaw();
     up.cut();
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
     throughline.stop().await;
 }
 
@@ -192,22 +196,22 @@ async fn a_watch_that_went_silent_is_taken_up_anew() {
 #[ignore = "needs API servers: make e2e"]
 async fn one_of_three_clusters_is_down_from_the_start() {
     for down in 0..3 {
-        let mut world = World::start(Topology::Three).await;
-        world.clusters[down].is_direct = true;
-        let fleet = Fleet::seed(&world, Spec::of(3)).await;
-        world.clusters[down].server.kill().await;
-        let throughline = impatient(&world).start().await;
+        let mut testbed = Testbed::start(Topology::Three).await;
+        testbed.clusters[down].is_direct = true;
+        let fleet = Fleet::seed(&testbed, Spec::of(3)).await;
+        testbed.clusters[down].server.kill().await;
+        let throughline = short_timeouts(&testbed).start().await;
         tokio::time::sleep(Duration::from_secs(3)).await;
         if down == 2 {
-            // Hub and source are there: that is all that a mirror needs.
+            // A mirror needs only upstream and hub.
             fleet.flip(0).await.unwrap();
-            hub_says_offline(&world, &fleet, 0).await;
+            hub_says_offline(&testbed, &fleet, 0).await;
         }
         let (code, _) = throughline.get("/livez").await.unwrap();
         assert_eq!(code, 200);
-        world.clusters[down].server.restart().await;
+        testbed.clusters[down].server.restart().await;
         throughline.wait_ready().await;
-        oracle::converges_within(&world, 2 * SOON).await;
+        oracle::converges_within(&testbed, 2 * SOON).await;
         throughline.stop().await;
     }
 }

@@ -1,4 +1,4 @@
-//! `throughline record` on real API servers: what it may do is little, what it writes replays.
+//! `throughline record` on real API servers: it needs only list and watch, and its event log replays.
 
 use std::process::Command;
 
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::process::{Folder, Process, Signal};
 use crate::cluster::rights::{folders, only};
+use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::binary;
-use crate::cluster::world::{Topology, World};
 use crate::cluster::{SOON, ensure, eventually};
 
-/// List and watch of everything, and nothing else.
-async fn reader_only(world: &World) {
+/// Leaves list and watch as the only permissions.
+async fn allow_reads_only(testbed: &Testbed) {
     let rules = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["list", "watch"] }]);
-    for cluster in &world.clusters {
+    for cluster in &testbed.clusters {
         let rest = cluster.rest();
         only(rest, &folders(cluster.roles), &rules).await;
     }
@@ -25,19 +25,19 @@ fn lines(folder: &Folder) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// A flip while nobody acts, and a cluster that is away for a while.
+/// A flip that nobody repairs, and a cluster that is down for a while.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_recording_asks_for_lists_and_watches_alone_and_replays() {
-    let world = World::start(Topology::Three).await;
+async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
+    let testbed = Testbed::start(Topology::Three).await;
     let fleet =
-        Fleet::seed(&world, Spec { mirrored: Mirrored::Fresh, with_routes: true, ..Spec::of(3) })
+        Fleet::seed(&testbed, Spec { mirrored: Mirrored::Fresh, with_routes: true, ..Spec::of(3) })
             .await;
-    reader_only(&world).await;
-    let edge = &world.edge().proxy;
+    allow_reads_only(&testbed).await;
+    let edge = &testbed.edge().proxy;
     edge.down();
-    world.forget();
-    let clusters: Vec<_> = world.clusters.iter().map(|c| c.config()).collect();
+    testbed.reset_counts();
+    let clusters: Vec<_> = testbed.clusters.iter().map(|c| c.config()).collect();
     let folder = Folder::new("record");
     let config = folder.path().join("config.yaml");
     let config_text = json!({ "clusters": clusters, "watch": { "backoffMaxMs": 500 } });
@@ -48,12 +48,12 @@ async fn a_recording_asks_for_lists_and_watches_alone_and_replays() {
     let mut process = Process::start("record", command, folder.path());
 
     let has = |what: &dyn Fn(&Value) -> bool| lines(&folder).iter().any(what);
-    eventually("the edge is told to be away", SOON, async || {
+    eventually("the edge's watches are recorded as lost", SOON, async || {
         let lost = |l: &Value| l["event"] == "watch_lost" && l["cluster"] == "edge";
         ensure(has(&lost), || "not yet".to_owned())
     })
     .await;
-    assert!(process.last_words().contains("watch lost, trying again"), "{}", process.last_words());
+    assert!(process.log_tail().contains("watch lost; retrying"), "{}", process.log_tail());
     edge.up();
     eventually("everything is listed", SOON, async || {
         let finished = lines(&folder).iter().filter(|l| l["event"] == "list_finished").count();
@@ -70,15 +70,15 @@ async fn a_recording_asks_for_lists_and_watches_alone_and_replays() {
     .await;
     process.signal(Signal::INT);
     let status = process.wait(SOON).await.expect("it stops at SIGINT");
-    let said = process.last_words();
+    let said = process.log_tail();
     println!("{said}");
     assert!(status.success(), "{said}");
     assert!(said.contains("recorded ") && said.contains("replay it: throughline replay"), "{said}");
 
-    // It asked for lists and watches of the kinds alone.
-    assert_eq!(world.writes().len(), 0);
+    // It only listed and watched, and only the kinds that it records.
+    assert_eq!(testbed.writes().len(), 0);
     let kinds = ["connectors", "gateways", "httpproxies", "httproutes", "namespaces"];
-    for cluster in &world.clusters {
+    for cluster in &testbed.clusters {
         for (count, n) in cluster.proxy.counts() {
             assert_eq!(count.method, "GET", "{count:?} {n}");
             assert!(kinds.contains(&&*count.resource), "{count:?} {n}");
@@ -92,14 +92,14 @@ async fn a_recording_asks_for_lists_and_watches_alone_and_replays() {
         }
     }
 
-    // No node id and no address is in it.
+    // Node ids and addresses are redacted.
     let text = std::fs::read_to_string(folder.path().join("night.jsonl")).unwrap();
-    assert!(!text.contains("192.0.2."), "an address");
-    assert!(text.contains("redacted-"), "no node id at all");
+    assert!(!text.contains("192.0.2."), "an address is not redacted");
+    assert!(text.contains("redacted-"), "no node id is recorded");
     let kind = |name: &str| text.contains(&format!("\"kind\":\"{name}\""));
     assert!(kind("HTTPRoute") && kind("Namespace") && kind("HTTPProxy"));
 
-    // What throughline would have done: mirror the flip, and touch its gateway.
+    // throughline would have mirrored the flip.
     let output = Command::new(binary())
         .args(["replay", "--output", "json"])
         .arg(folder.path().join("night.jsonl"))
@@ -112,7 +112,7 @@ async fn a_recording_asks_for_lists_and_watches_alone_and_replays() {
         (&replay["mode"], &replay["verdict"]["converged"]),
         (&json!("what-if"), &json!(true))
     );
-    let (namespace, name) = fleet.replica(0);
+    let (namespace, name) = fleet.hub_key(0);
     let mirrored = replay["actions"]
         .as_array()
         .unwrap()
@@ -120,7 +120,7 @@ async fn a_recording_asks_for_lists_and_watches_alone_and_replays() {
         .any(|a| a["type"] == "mirror" && a["namespace"] == namespace && a["name"] == *name);
     assert!(mirrored, "{:#}", replay["actions"]);
 
-    // A second one never overwrites the first.
+    // A second recording does not overwrite the first.
     let again = Command::new(binary())
         .arg("record")
         .arg(folder.path().join("night.jsonl"))

@@ -1,4 +1,4 @@
-//! An API server that refuses, is slow, or whose answers are lost; and rights that are not there yet.
+//! API servers that refuse, are slow, or lose answers; and permissions and CRDs that come late.
 
 use std::time::Duration;
 
@@ -9,34 +9,35 @@ use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::install;
 use crate::cluster::rights::{folders, grant, revoke};
+use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
-use crate::cluster::world::{Topology, World};
-use crate::cluster::{SOON, ensure, eventually, oracle, quiet};
+use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
 
-/// Soon enough for a test; the defaults are minutes.
-fn soon_again() -> Value {
+/// Retries soon; the defaults are minutes.
+fn short_retries() -> Value {
     json!({ "retry": { "firstMs": 500, "maxMs": 2_000, "refusedMs": 2_000 } })
 }
 
-async fn started() -> (World, Fleet, Throughline) {
-    let world = World::start(Topology::Three).await;
-    let fleet = Fleet::seed(&world, Spec::of(10)).await;
-    // What is refused for good is somebody's to mend: an error, and the only one.
-    let setup = Setup::of(&world).set(&soon_again()).allow("refused: mend the permission");
+async fn started() -> (Testbed, Fleet, Throughline) {
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(10)).await;
+    // A refused write is logged as an error, because a person has to fix it. No other error is allowed.
+    let setup =
+        Setup::of(&testbed).set(&short_retries()).allow_error("write refused; fix the permission");
     let throughline = setup.ready().await;
-    oracle::converges(&world).await;
-    quiet(&world).await;
-    world.forget();
-    (world, fleet, throughline)
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    testbed.reset_counts();
+    (testbed, fleet, throughline)
 }
 
-/// Each for the mirror at the hub and for the touch at the edge: told, tried again, and it converges.
+/// Each error, for a mirror at the hub and a touch at the edge, is retried until everything converges.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn refused_writes_are_made_in_the_end() {
-    let (world, fleet, throughline) = started().await;
+async fn refused_writes_succeed_in_the_end() {
+    let (testbed, fleet, throughline) = started().await;
     for (i, code) in [409, 404, 403, 422, 500, 503, 504].into_iter().enumerate() {
-        for cluster in [world.hub(), world.edge()] {
+        for cluster in [testbed.hub(), testbed.edge()] {
             let rule = cluster.proxy.add(Rule::status(code).method("PATCH").times(2));
             fleet.flip(i).await.unwrap();
             eventually(&format!("{code} at {}", cluster.name), SOON, async || {
@@ -44,35 +45,35 @@ async fn refused_writes_are_made_in_the_end() {
                 ensure(applied == 2, || format!("{applied} of 2"))
             })
             .await;
-            oracle::converges(&world).await;
+            oracle::converges(&testbed).await;
         }
     }
-    oracle::ends_well(&world, throughline).await;
+    oracle::ends_well(&testbed, throughline).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn retry_after_is_waited_for() {
-    let (world, fleet, throughline) = started().await;
-    let hub = &world.hub().proxy;
+async fn retry_after_is_respected() {
+    let (testbed, fleet, throughline) = started().await;
+    let hub = &testbed.hub().proxy;
     hub.add(Rule::too_many(2).method("PATCH").times(1));
     fleet.flip(0).await.unwrap();
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
     let writes = hub.writes();
     let codes: Vec<_> = writes.iter().map(|write| write.code).collect();
     assert_eq!(codes, [429, 200]);
     let waited = writes[1].at - writes[0].at;
-    assert!(waited >= Duration::from_secs(2), "tried again after {waited:?}");
+    assert!(waited >= Duration::from_secs(2), "retried after {waited:?}");
     throughline.stop().await;
 }
 
-/// One object whose writes are slow holds up no other; a try that takes too long is given up.
+/// Slow writes of one object do not delay others; an attempt that takes too long is abandoned.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn slow_answers_hold_up_nobody_else() {
-    let (world, fleet, throughline) = started().await;
-    let (_, slow) = fleet.replica(0);
-    let hub = &world.hub().proxy;
+async fn slow_answers_do_not_delay_other_objects() {
+    let (testbed, fleet, throughline) = started().await;
+    let (_, slow) = fleet.hub_key(0);
+    let hub = &testbed.hub().proxy;
     let rule = hub.add(Rule::new(Fault::Freeze).method("PATCH").name(&slow));
     fleet.flip_all(0..10).await.unwrap();
     eventually("the other nine are written", SOON, async || {
@@ -80,104 +81,103 @@ async fn slow_answers_hold_up_nobody_else() {
         ensure(done == 9, || format!("{done} of 9"))
     })
     .await;
-    // Given up by its client: the proxy sees the connection end.
-    eventually("the slow one is given up", SOON, async || {
+    // The proxy sees the client close the connection.
+    eventually("the slow one is abandoned", SOON, async || {
         let given_up = hub.writes().iter().filter(|write| write.code == 0).count();
         ensure(given_up > 0, || "not yet".to_owned())
     })
     .await;
     hub.remove(rule);
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
 
-    // Slow, but not too slow: all at once take about as long as one.
-    world.forget();
+    // Slow, but within the timeout: ten writes take about as long as one.
+    testbed.reset_counts();
     hub.add(Rule::new(Fault::Delay(Duration::from_secs(1))).method("PATCH"));
     fleet.flip_all(0..10).await.unwrap();
-    oracle::converges(&world).await;
-    quiet(&world).await;
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
     assert_eq!(hub.writes().iter().filter(|write| write.code == 200).count(), 10);
-    oracle::no_needless_write(&world).unwrap();
+    oracle::no_needless_write(&testbed).unwrap();
     throughline.stop().await;
 }
 
-/// A write whose answer is lost was done all the same: it is not undone, and not done wrong.
+/// A write whose answer is lost was done. It is neither undone nor done wrong.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn lost_answers_do_no_harm() {
-    let (world, fleet, throughline) = started().await;
-    for cluster in [world.hub(), world.edge()] {
+    let (testbed, fleet, throughline) = started().await;
+    for cluster in [testbed.hub(), testbed.edge()] {
         let lost = Rule::new(Fault::LoseAnswer).method("PATCH").times(5);
         let cut = Rule::new(Fault::Cut).method("PATCH").times(5);
         let rules = [cluster.proxy.add(lost), cluster.proxy.add(cut)];
         fleet.flip_all(0..10).await.unwrap();
-        eventually("all ten were lost", SOON, async || {
+        eventually("ten answers were lost", SOON, async || {
             let applied = rules.map(|rule| cluster.proxy.applied(rule));
             ensure(applied == [5, 5], || format!("{applied:?}"))
         })
         .await;
-        oracle::converges(&world).await;
+        oracle::converges(&testbed).await;
     }
-    quiet(&world).await;
-    oracle::converged(&world).await.unwrap();
+    wait_until_idle(&testbed).await;
+    oracle::converged(&testbed).await.unwrap();
     throughline.stop().await;
 }
 
-/// Rights that are taken away and given back, at the API server itself: no restart is needed.
+/// Permissions are revoked at the API server and granted again: no restart is needed.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn rights_that_come_back_are_used() {
-    let (world, fleet, throughline) = started().await;
-    let hub = world.hub();
+async fn permissions_that_come_back_are_used() {
+    let (testbed, fleet, throughline) = started().await;
+    let hub = testbed.hub();
     revoke(hub.rest(), &folders(hub.roles)).await.unwrap();
     hub.proxy.cut();
     fleet.flip(0).await.unwrap();
-    eventually("a 403 is told", SOON, async || {
+    eventually("the 403 is logged", SOON, async || {
         ensure(throughline.logged("403"), || "not yet".to_owned())
     })
     .await;
     grant(hub.rest(), &folders(hub.roles)).await.unwrap();
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
     throughline.stop().await;
 }
 
-/// An edge without CRDs, and without rights for us: the other clusters are served meanwhile; what is
-/// installed later is found.
+/// An edge without CRDs and permissions: the other clusters are served, and CRDs that are installed
+/// later are found.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn a_crd_that_comes_late_is_found() {
-    let world = World::start_with(Topology::Three, |cluster| cluster != "edge").await;
-    let throughline = Setup::of(&world).set(&soon_again()).start().await;
+    let testbed = Testbed::start_with(Topology::Three, |cluster| cluster != "edge").await;
+    let throughline = Setup::of(&testbed).set(&short_retries()).start().await;
     let (code, _) = throughline.get("/readyz").await.unwrap();
-    assert_ne!(code, 200, "ready without having seen the edge");
-    let edge = world.edge();
+    assert_ne!(code, 200, "ready before the edge was listed");
+    let edge = testbed.edge();
     grant(edge.rest(), &folders(edge.roles)).await.unwrap();
-    eventually("the missing CRD is told", SOON, async || {
+    eventually("the missing CRD is logged", SOON, async || {
         ensure(throughline.logged("404"), || "not yet".to_owned())
     })
     .await;
     revoke(edge.rest(), &folders(edge.roles)).await.unwrap();
     install(edge.rest(), edge.roles).await;
-    let fleet = Fleet::seed(&world, Spec::of(3)).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(3)).await;
     throughline.wait_ready().await;
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
     fleet.flip(0).await.unwrap();
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
     throughline.stop().await;
 }
 
-/// A token that is not known, renewed in the kubeconfig where it came from: no restart is needed,
-/// neither at the start nor in the middle.
+/// An invalid token is replaced in the kubeconfig: no restart is needed.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn credentials_that_are_renewed_are_read_again() {
-    let world = World::start(Topology::Two).await;
-    let fleet = Fleet::seed(&world, Spec::of(3)).await;
-    let hub = world.hub();
+async fn renewed_credentials_are_read_again() {
+    let testbed = Testbed::start(Topology::Two).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(3)).await;
+    let hub = testbed.hub();
     let kubeconfig = hub.proxy.kubeconfig(THROUGHLINE);
-    let setup = Setup::of(&world).set(&soon_again());
+    let setup = Setup::of(&testbed).set(&short_retries());
     hub.proxy.write_kubeconfig(&kubeconfig, "whoever");
     let throughline = setup.start().await;
-    eventually("the 401 is told, and what to do", SOON, async || {
+    eventually("the 401 is logged with its remedy", SOON, async || {
         ensure(throughline.logged("401") && throughline.logged("renew the token"), || {
             "not yet".to_owned()
         })
@@ -185,8 +185,8 @@ async fn credentials_that_are_renewed_are_read_again() {
     .await;
     hub.proxy.write_kubeconfig(&kubeconfig, THROUGHLINE);
     throughline.wait_ready().await;
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
     fleet.flip(0).await.unwrap();
-    oracle::converges(&world).await;
+    oracle::converges(&testbed).await;
     throughline.stop().await;
 }

@@ -1,5 +1,5 @@
-//! No right in `deploy/rbac` is superfluous: each verb is taken away in turn, and something is refused
-//! that was not refused before. (That none is missing is what all the other tests show.)
+//! Every permission in `deploy/rbac` is needed: without any one verb, a request is refused that is
+//! allowed with it. (All other tests show that none is missing.)
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::cluster::apiserver::{THROUGHLINE, client};
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Spec};
-use crate::cluster::objects::{replica_of, route};
+use crate::cluster::objects::{route, with_upstream_labels};
 use crate::cluster::rest::{CLUSTER_ROLES, LEASES, ROLES, ROUTES, Resource, Rest};
-use crate::cluster::rights::{DELETING, Right, documents, except, folders, grant, texts};
+use crate::cluster::rights::{DELETING, Permission, documents, except, folders, grant, texts};
+use crate::cluster::testbed::{Cluster, Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
-use crate::cluster::world::{Cluster, Topology, World};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::leading::{LEASE, short};
 
@@ -24,14 +24,14 @@ const REVIEWS: Resource = Resource {
 };
 
 /// A cluster, and the roles (not their bindings) that the tests' user has there.
-struct Place<'a> {
+struct ClusterRoles<'a> {
     cluster: &'a Cluster,
     ours: Rest,
     roles: Vec<(Resource, Value)>,
 }
 
-impl<'a> Place<'a> {
-    /// Gives the right to delete orphans, too.
+impl<'a> ClusterRoles<'a> {
+    /// Also grants the permission to delete orphans.
     async fn new(cluster: &'a Cluster, deleting: &[&'static str]) -> Self {
         grant(cluster.rest(), deleting).await.unwrap();
         let folders = [folders(cluster.roles), deleting.to_vec()].concat();
@@ -51,33 +51,33 @@ impl<'a> Place<'a> {
         Self { cluster, ours, roles }
     }
 
-    fn rights(&self) -> BTreeSet<Right> {
+    fn permissions(&self) -> BTreeSet<Permission> {
         let rules = self.roles.iter().flat_map(|(_, role)| role["rules"].as_array().unwrap());
-        let mut rights = BTreeSet::new();
+        let mut permissions = BTreeSet::new();
         for rule in rules {
             for group in texts(&rule["apiGroups"]) {
                 for resource in texts(&rule["resources"]) {
                     for verb in texts(&rule["verbs"]) {
-                        rights.insert((group.clone(), resource.clone(), verb));
+                        permissions.insert((group.clone(), resource.clone(), verb));
                     }
                 }
             }
         }
-        rights
+        permissions
     }
 
-    /// Takes one right away in all roles (`None`: gives all back), and waits until that is in effect.
-    async fn without(&self, right: &Right, taken: bool) {
-        let (group, resource, verb) = right;
+    /// Revokes one permission in all roles, or grants it again; waits until that is in effect.
+    async fn set_revoked(&self, permission: &Permission, revoked: bool) {
+        let (group, resource, verb) = permission;
         for (kind, role) in &self.roles {
             let mut role = role.clone();
             role["metadata"]["resourceVersion"].take();
-            if taken {
+            if revoked {
                 role["rules"] = role["rules"]
                     .as_array()
                     .unwrap()
                     .iter()
-                    .flat_map(|rule| except(rule, right))
+                    .flat_map(|rule| except(rule, permission))
                     .collect();
             }
             let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -88,16 +88,16 @@ impl<'a> Place<'a> {
         let namespace = if resource == "leases" { LEASE.0 } else { "" };
         let wanted = json!({ "group": group, "resource": resource, "verb": verb,
                              "namespace": namespace });
-        eventually(&format!("{right:?} is taken away: {taken}"), SOON, async || {
+        eventually(&format!("{permission:?} is revoked: {revoked}"), SOON, async || {
             let review = json!({ "spec": { "resourceAttributes": wanted } });
             let answer = self.ours.create(REVIEWS, review).await.map_err(|r| r.to_string())?;
-            ensure(answer["status"]["allowed"] == !taken, || answer["status"].to_string())
+            ensure(answer["status"]["allowed"] == !revoked, || answer["status"].to_string())
         })
         .await;
     }
 
-    /// How many requests that need this right were refused since the proxy was told to forget.
-    fn refused(&self, (_, resource, verb): &Right) -> u64 {
+    /// How many requests that need this permission were refused since the counts were reset.
+    fn refused(&self, (_, resource, verb): &Permission) -> u64 {
         let (method, is_watch) = match &**verb {
             "list" | "get" => ("GET", false),
             "watch" => ("GET", true),
@@ -105,7 +105,7 @@ impl<'a> Place<'a> {
             "create" => ("POST", false),
             "update" => ("PUT", false),
             "delete" => ("DELETE", false),
-            verb => panic!("what asks for {verb}?"),
+            verb => panic!("no request needs {verb}"),
         };
         let is_it = |count: &crate::cluster::proxy::Count| {
             (count.code, &*count.method, &*count.resource, count.is_watch)
@@ -115,13 +115,13 @@ impl<'a> Place<'a> {
         counts.iter().filter(|(count, _)| is_it(count)).map(|(_, n)| n).sum()
     }
 
-    fn refused_at_all(&self) -> bool {
+    fn any_refused(&self) -> bool {
         self.cluster.proxy.counts().keys().any(|count| count.code == 403)
     }
 }
 
-fn setup(world: &World) -> Setup {
-    Setup::of(world).set(&short()).set(&json!({
+fn setup(testbed: &Testbed) -> Setup {
+    Setup::of(testbed).set(&short()).set(&json!({
         "orphans": { "mode": "delete", "minAgeMs": 1_000, "settleMs": 500 },
         "watch": { "backoffMaxMs": 1_000, "timeoutMs": 5_000 },
         "stall": { "mirroredMs": 1_000, "touchedMs": 1_000 },
@@ -131,13 +131,13 @@ fn setup(world: &World) -> Setup {
 
 const ORPHAN: &str = "orphan";
 
-/// A route whose Gateway never was, unless there is one already.
-async fn orphan(world: &World, fleet: &Fleet) {
-    let (source, _) = fleet.key(0);
+/// Creates a route whose Gateway never existed, unless it is there already.
+async fn ensure_orphan(testbed: &Testbed, fleet: &Fleet) {
+    let (namespace, _) = fleet.upstream_key(0);
     let kind = ("gateway.networking.k8s.io", "HTTPRoute");
-    let made = route(fleet.replica(0).0, ORPHAN, &["never-was"]);
-    let made = replica_of(made, world.upstream().name, kind, (source, ORPHAN));
-    let made = world.hub().rest().create(ROUTES, made).await;
+    let made = route(fleet.hub_key(0).0, ORPHAN, &["never-was"]);
+    let made = with_upstream_labels(made, testbed.upstream().name, kind, (namespace, ORPHAN));
+    let made = testbed.hub().rest().create(ROUTES, made).await;
     assert!(made.as_ref().map_or_else(|refused| refused.code == 409, |_| true), "{made:?}");
 }
 
@@ -152,65 +152,66 @@ async fn refused_in_metrics(throughline: &Throughline, host: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn no_right_is_superfluous() {
-    let world = World::start(Topology::Three).await;
-    let fleet = Fleet::seed(&world, Spec { with_routes: true, ..Spec::of(1) }).await;
-    let places = [
-        Place::new(world.upstream(), &DELETING[..1]).await,
-        Place::new(world.hub(), &DELETING[1..]).await,
-        Place::new(world.edge(), &[]).await,
+async fn every_permission_is_needed() {
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(1) }).await;
+    let clusters = [
+        ClusterRoles::new(testbed.upstream(), &DELETING[..1]).await,
+        ClusterRoles::new(testbed.hub(), &DELETING[1..]).await,
+        ClusterRoles::new(testbed.edge(), &[]).await,
     ];
 
-    // With all of them, all is done and nothing is refused.
-    orphan(&world, &fleet).await;
-    let throughline = setup(&world).ready().await;
-    oracle::converges(&world).await;
+    // With all permissions everything works and nothing is refused.
+    ensure_orphan(&testbed, &fleet).await;
+    let throughline = setup(&testbed).ready().await;
+    oracle::converges(&testbed).await;
     eventually("the orphan is deleted", SOON, async || {
-        let found = world.hub().rest().read(ROUTES, fleet.replica(0).0, ORPHAN).await;
-        ensure(found.is_err(), || "it stands".into())
+        let found = testbed.hub().rest().read(ROUTES, fleet.hub_key(0).0, ORPHAN).await;
+        ensure(found.is_err(), || "it still exists".into())
     })
     .await;
     throughline.stop().await;
-    assert!(!places.iter().any(Place::refused_at_all));
+    assert!(!clusters.iter().any(ClusterRoles::any_refused));
 
-    for place in &places {
-        for right in &place.rights() {
-            let what = format!("{} {} at {}", right.2, right.1, place.cluster.name);
-            place.without(right, true).await;
-            if right.1 == "leases" && right.2 == "create" {
-                let _ = world.hub().rest().delete(LEASES, LEASE.0, LEASE.1).await;
+    for roles in &clusters {
+        for permission in &roles.permissions() {
+            let kind = format!("{} {} at {}", permission.2, permission.1, roles.cluster.name);
+            roles.set_revoked(permission, true).await;
+            if permission.1 == "leases" && permission.2 == "create" {
+                let _ = testbed.hub().rest().delete(LEASES, LEASE.0, LEASE.1).await;
             }
-            if right.1 == "events" {
-                // Every change is late, and told; the next time it is the same Event.
+            if permission.1 == "events" {
+                // Each change stalls and posts an Event; the next time the same Event is patched.
                 let late = Rule::new(Fault::Delay(Duration::from_millis(1_500))).method("PATCH");
-                place.cluster.proxy.add(late.clone().resource("connectors"));
-                place.cluster.proxy.add(late.resource("gateways"));
+                roles.cluster.proxy.add(late.clone().resource("connectors"));
+                roles.cluster.proxy.add(late.resource("gateways"));
             }
-            world.forget();
-            orphan(&world, &fleet).await;
-            let throughline = setup(&world).allow("403").allow("mend the permission").start().await;
-            eventually(&format!("without {what}, it is refused"), SOON, async || {
-                // Never seen before: what was not carried in the round before is no help.
+            testbed.reset_counts();
+            ensure_orphan(&testbed, &fleet).await;
+            let throughline =
+                setup(&testbed).allow_error("403").allow_error("fix the permission").start().await;
+            eventually(&format!("without {kind}, it is refused"), SOON, async || {
+                // A new value each time: one left over from the round before would not be a change.
                 fleet.move_node(0).await.map_err(|refused| refused.to_string())?;
-                if right.1 == "events" {
+                if permission.1 == "events" {
                     tokio::time::sleep(Duration::from_secs(3)).await;
                 }
-                ensure(place.refused(right) > 0, || "not yet".to_owned())
+                ensure(roles.refused(permission) > 0, || "not yet".to_owned())
             })
             .await;
-            // A person is told: Events are not worth a word, but they are counted.
-            eventually(&format!("without {what}, it is told"), SOON, async || {
-                let counted = refused_in_metrics(&throughline, place.cluster.name).await;
-                let said = throughline.logged("403") || right.1 == "events";
-                ensure(counted && said, || format!("counted: {counted}, said: {said}"))
+            // The refusal is logged. That of an Event is only counted.
+            eventually(&format!("without {kind}, the refusal is reported"), SOON, async || {
+                let counted = refused_in_metrics(&throughline, roles.cluster.name).await;
+                let logged = throughline.logged("403") || permission.1 == "events";
+                ensure(counted && logged, || format!("counted: {counted}, logged: {logged}"))
             })
             .await;
-            let elsewhere = places.iter().filter(|p| p.cluster.name != place.cluster.name);
-            assert!(!elsewhere.into_iter().any(Place::refused_at_all), "{what}");
-            place.without(right, false).await;
-            place.cluster.proxy.clear();
+            let elsewhere = clusters.iter().filter(|p| p.cluster.name != roles.cluster.name);
+            assert!(!elsewhere.into_iter().any(ClusterRoles::any_refused), "{kind}");
+            roles.set_revoked(permission, false).await;
+            roles.cluster.proxy.clear();
             throughline.stop().await;
-            eprintln!("needed: {what}");
+            eprintln!("needed: {kind}");
         }
     }
 }

@@ -1,24 +1,24 @@
-//! Stopping: in the middle of a thousand writes, and at once when asked twice.
+//! Stopping: in the middle of a thousand writes, and at once after a second signal.
 
 use std::time::Duration;
 
 use crate::cluster::faults::{Fault, Gate, Rule};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::process::Signal;
+use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::Setup;
-use crate::cluster::world::{Topology, World};
-use crate::cluster::{SOON, ensure, eventually, oracle, quiet};
+use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn sigterm_in_the_middle_of_a_thousand_writes() {
-    let world = World::start(Topology::Two).await;
+    let testbed = Testbed::start(Topology::Two).await;
     let spec = Spec { per_namespace: 100, mirrored: Mirrored::Stale(1_000), ..Spec::of(1_000) };
-    let _fleet = Fleet::seed(&world, spec).await;
-    // Slow enough to be met in the middle.
-    let hub = &world.hub().proxy;
+    let _fleet = Fleet::seed(&testbed, spec).await;
+    // Slow enough that the signal comes in the middle.
+    let hub = &testbed.hub().proxy;
     hub.add(Rule::new(Fault::Delay(Duration::from_millis(30))).method("PATCH"));
-    let mut throughline = Setup::of(&world).start().await;
+    let mut throughline = Setup::of(&testbed).start().await;
     let mirrors = || {
         let writes = hub.writes();
         let mirrors = writes.iter().filter(|w| w.target.resource == "connectors" && w.code == 200);
@@ -31,34 +31,34 @@ async fn sigterm_in_the_middle_of_a_thousand_writes() {
     throughline.signal(Signal::TERM);
     let status = throughline.wait_exit().await;
     assert!(status.success(), "{status}");
-    throughline.judge();
-    // What was under way is finished, or was given up by then; nothing comes after the end.
+    throughline.check_logs();
+    // Writes in flight are finished or abandoned, and nothing is written after the end.
     let at_the_end = mirrors();
     assert!((200..1_000).contains(&at_the_end), "{at_the_end}");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(mirrors(), at_the_end);
 
-    // The next one does the rest, and only the rest.
+    // The next run writes the rest, and only the rest.
     hub.clear();
-    let throughline = Setup::of(&world).ready().await;
-    oracle::converges(&world).await;
-    quiet(&world).await;
+    let throughline = Setup::of(&testbed).ready().await;
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
     assert_eq!(mirrors(), 1_000);
-    oracle::no_needless_write(&world).unwrap();
+    oracle::no_needless_write(&testbed).unwrap();
     throughline.stop().await;
 }
 
-/// The first signal waits for writes under way; the second doesn't.
+/// The first signal waits for writes in flight; the second does not.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn a_second_signal_ends_at_once() {
-    let world = World::start(Topology::Two).await;
-    let _fleet = Fleet::seed(&world, Spec::of(3)).await;
+    let testbed = Testbed::start(Topology::Two).await;
+    let _fleet = Fleet::seed(&testbed, Spec::of(3)).await;
     let gate = Gate::new();
-    world.hub().proxy.add(Rule::new(Fault::Hold(gate.clone())).method("PATCH"));
+    testbed.hub().proxy.add(Rule::new(Fault::Hold(gate.clone())).method("PATCH"));
     let patient = serde_json::json!({ "executor": { "timeoutMs": 50_000 }, "shutdown": { "graceMs": 50_000 } });
-    let mut throughline = Setup::of(&world).set(&patient).start().await;
-    eventually("a write is under way", SOON, async || {
+    let mut throughline = Setup::of(&testbed).set(&patient).start().await;
+    eventually("a write is in flight", SOON, async || {
         ensure(gate.waiting() > 0, || "none".to_owned())
     })
     .await;
@@ -69,6 +69,6 @@ async fn a_second_signal_ends_at_once() {
     throughline.signal(Signal::INT);
     throughline.wait_exit().await;
     let took = asked.elapsed();
-    assert!(took < Duration::from_secs(10), "asked twice, it took {took:?}");
-    throughline.judge();
+    assert!(took < Duration::from_secs(10), "it took {took:?} after the second signal");
+    throughline.check_logs();
 }

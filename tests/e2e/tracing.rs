@@ -1,5 +1,5 @@
-//! `trace` and `status` on real API servers: for a break at every hop, live, by a running instance's
-//! state and from the event log of the same run, they name the right hop.
+//! `trace` and `status` on real API servers: for a fault at each hop they name the right hop, from the
+//! clusters, from the state of a running instance and from its event log.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -14,24 +14,24 @@ use crate::cluster::objects::{UPSTREAM_STATUS, proxy};
 use crate::cluster::process::Folder;
 use crate::cluster::rest::{CONNECTORS, PROXIES};
 use crate::cluster::rights::{folders, without};
+use crate::cluster::testbed::{Cluster, Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline, binary};
-use crate::cluster::world::{Cluster, Topology, World};
-use crate::cluster::{SOON, ensure, eventually, oracle, quiet};
-use crate::leading::{Party, short};
+use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
+use crate::leading::{ElectionTest, short};
 
-/// What a trace is asked of.
-struct Tracer {
+/// The sources that a trace can read.
+struct Sources {
     config: PathBuf,
-    /// A running instance and its event log.
+    /// The URL of a running instance.
     state: Option<String>,
     log: Option<PathBuf>,
     _folder: Folder,
 }
 
-impl Tracer {
-    fn of(world: &World, throughline: Option<&Throughline>) -> Self {
+impl Sources {
+    fn of(testbed: &Testbed, throughline: Option<&Throughline>) -> Self {
         let folder = Folder::new("tracer");
-        let clusters: Vec<_> = world.clusters.iter().map(|cluster| cluster.config()).collect();
+        let clusters: Vec<_> = testbed.clusters.iter().map(|cluster| cluster.config()).collect();
         let config = folder.path().join("config.yaml");
         std::fs::write(&config, json!({ "clusters": clusters }).to_string()).unwrap();
         Self {
@@ -42,13 +42,13 @@ impl Tracer {
         }
     }
 
-    fn live(&self) -> Vec<String> {
+    fn live_args(&self) -> Vec<String> {
         vec!["--config".into(), self.config.display().to_string()]
     }
 
-    /// The ways to ask, by their names.
-    fn sources(&self) -> Vec<(&'static str, Vec<String>)> {
-        let mut sources = vec![("live", self.live())];
+    /// Each source's name and flags.
+    fn all(&self) -> Vec<(&'static str, Vec<String>)> {
+        let mut sources = vec![("live", self.live_args())];
         sources.extend(self.state.iter().map(|url| ("state", vec!["--state".into(), url.clone()])));
         let log = self.log.iter().map(|log| log.display().to_string());
         sources.extend(log.map(|log| ("log", vec!["--log".into(), log])));
@@ -56,68 +56,78 @@ impl Tracer {
     }
 }
 
-async fn ask(words: &[&str], source: &[String]) -> (i32, String) {
+/// The exit code and standard output; both verdicts are fine, errors are not.
+async fn run(words: &[&str], source: &[String]) -> (i32, String) {
     let mut command = Command::new(binary());
     command.args(words).args(source).env_remove("RUST_LOG").env_remove("KUBECONFIG");
-    let asked = tokio::task::spawn_blocking(move || command.output().unwrap());
-    let Output { status, stdout, stderr } = asked.await.unwrap();
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+    let Output { status, stdout, stderr } = output.await.unwrap();
     let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let code = status.code().unwrap();
     assert!(code < 2, "{words:?} {source:?}: {out}{err}");
     (code, out)
 }
 
-async fn traced(words: &[&str], source: &[String]) -> (i32, Value) {
-    let (code, out) = ask(&[words, &["--output", "json"]].concat(), source).await;
+async fn run_json(words: &[&str], source: &[String]) -> (i32, Value) {
+    let (code, out) = run(&[words, &["--output", "json"]].concat(), source).await;
     (code, serde_json::from_str(&out).unwrap())
 }
 
-/// The hop that a trace names: which, where, how, why.
-fn named(trace: &Value) -> [String; 4] {
+/// Hop, cluster, state and cause of the first hop that disagrees.
+fn first_hop(trace: &Value) -> [String; 4] {
     let hop = trace["first"].as_u64().map_or(Value::Null, |i| trace["hops"][i as usize].clone());
     ["hop", "cluster", "state", "cause"].map(|key| hop[key].as_str().unwrap_or("-").to_owned())
 }
 
-struct Break<'a> {
-    world: &'a World,
+struct Scenario<'a> {
+    testbed: &'a Testbed,
     fleet: &'a Fleet,
-    tracer: Tracer,
+    sources: Sources,
 }
 
-impl Break<'_> {
+impl Scenario<'_> {
     fn name(&self, i: usize) -> String {
-        let (namespace, name) = self.fleet.key(i);
+        let (namespace, name) = self.fleet.upstream_key(i);
         format!("{namespace}/{name}")
     }
 
-    /// Every source comes to name this hop of connector `i`, by its name upstream and as a replica, and
-    /// the table has it as stuck. `causes`: live, by state, from the log.
-    async fn is_at(&self, i: usize, hop: &str, cluster: &str, state: &str, causes: [&str; 3]) {
-        for ((source, args), cause) in self.tracer.sources().into_iter().zip(causes) {
+    /// Waits until every source names this hop of connector `i`, and the status table shows it as
+    /// stuck. `causes` are those of live, state and log.
+    async fn is_stuck_at(
+        &self,
+        i: usize,
+        hop: &str,
+        cluster: &str,
+        state: &str,
+        causes: [&str; 3],
+    ) {
+        for ((source, args), cause) in self.sources.all().into_iter().zip(causes) {
             let name = self.name(i);
             eventually(&format!("{source} names {hop}, {cluster}: {cause}"), SOON, async || {
-                let (code, json) = traced(&["trace", "connector", &name], &args).await;
-                let found = named(&json["traces"][0]);
+                let (code, json) = run_json(&["trace", "connector", &name], &args).await;
+                let found = first_hop(&json["traces"][0]);
                 ensure(code == 1 && found == [hop, cluster, state, cause], || format!("{found:?}"))
             })
             .await;
-            let (_, text) = ask(&["trace", "connector", &name], &args).await;
+            let (_, text) = run(&["trace", "connector", &name], &args).await;
             if std::env::var_os("SHOW").is_some() {
                 eprintln!("==== {source}\n{text}");
             }
             assert!(text.contains("What to do:\n  - "), "{source}: {text}");
-            assert!(text.lines().all(|line| line.chars().count() <= 100), "{source}: {text}");
+            // Commands are not broken, so that they can be pasted.
+            let mut prose = text.lines().filter(|line| !line.starts_with("      kubectl "));
+            assert!(prose.all(|line| line.chars().count() <= 100), "{source}: {text}");
             if cause == "notReferenced" {
                 continue;
             }
-            let (namespace, name) = self.fleet.key(i);
+            let (namespace, name) = self.fleet.upstream_key(i);
             let of = |row: &&Value| {
                 let up = &row["upstream"];
                 up["namespace"] == namespace && up["name"] == *name
             };
-            // The times of writes are those of objects here: late may come later.
-            eventually(&format!("{source}: the table has it"), SOON, async || {
-                let (code, rows) = traced(&["status", "--stuck"], &args).await;
+            // A live table judges by the times of writes, and so may call a hop late a little later.
+            eventually(&format!("{source}: the status table shows it"), SOON, async || {
+                let (code, rows) = run_json(&["status", "--stuck"], &args).await;
                 let row = rows["connectors"].as_array().unwrap().iter().find(of);
                 let stuck = row.map_or(Value::Null, |row| row["stuck"]["hop"].clone());
                 ensure(code == 1 && stuck == hop, || format!("{rows:#}"))
@@ -126,57 +136,58 @@ impl Break<'_> {
         }
     }
 
-    async fn all_is_well(&self) {
-        oracle::converges(self.world).await;
-        quiet(self.world).await;
-        for (source, args) in self.tracer.sources() {
+    async fn every_hop_agrees(&self) {
+        oracle::converges(self.testbed).await;
+        wait_until_idle(self.testbed).await;
+        for (source, args) in self.sources.all() {
             eventually(&format!("{source}: every hop agrees"), SOON, async || {
-                let (code, json) = traced(&["trace", "connector", &self.name(0)], &args).await;
+                let (code, json) = run_json(&["trace", "connector", &self.name(0)], &args).await;
                 let trace = &json["traces"][0];
                 let ok = |hop: &Value| hop["state"] == "ok";
                 let hops = trace["hops"].as_array().unwrap();
                 ensure(code == 0 && hops.len() == 5 && hops.iter().all(ok), || format!("{json:#}"))
             })
             .await;
-            let (code, out) = ask(&["status"], &args).await;
+            let (code, out) = run(&["status"], &args).await;
             assert_eq!(code, 0, "{source}: {out}");
-            assert!(out.contains("\n2 connectors, 0 stuck, 0 on their way  "), "{source}: {out}");
+            assert!(out.contains("\n2 connectors, 0 stuck, 0 pending  "), "{source}: {out}");
         }
     }
 }
 
-/// Takes one of throughline's rights at a cluster away, or gives all of them back.
-async fn forbid(cluster: &Cluster, right: Option<(&str, &str, &str)>) {
-    without(cluster.rest(), &folders(cluster.roles), right).await;
+/// Revokes one of throughline's permissions at a cluster; `None` grants all of them again.
+async fn revoke(cluster: &Cluster, permission: Option<(&str, &str, &str)>) {
+    without(cluster.rest(), &folders(cluster.roles), permission).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn a_break_at_each_hop_is_named_from_every_source() {
-    let world = World::start(Topology::Three).await;
-    let fleet = Fleet::seed(&world, Spec { gateways: 2, ..Spec::of(2) }).await;
+async fn a_fault_at_each_hop_is_named_from_every_source() {
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = Fleet::seed(&testbed, Spec { gateways: 2, ..Spec::of(2) }).await;
     let soon = json!({ "retry": { "firstMs": 500, "maxMs": 2_000, "refusedMs": 2_000 } });
-    let setup = Setup::of(&world).set(&soon).allow("refused: mend the permission");
+    let setup = Setup::of(&testbed).set(&soon).allow_error("write refused; fix the permission");
     let throughline = setup.ready().await;
-    let tracer = Tracer::of(&world, Some(&throughline));
-    let all = Break { world: &world, fleet: &fleet, tracer };
-    let (hub, edge) = (world.hub(), world.edge());
-    all.all_is_well().await;
-    let (_, live) = traced(&["trace", "connector", &all.name(0)], &all.tracer.live()).await;
+    let sources = Sources::of(&testbed, Some(&throughline));
+    let scenario = Scenario { testbed: &testbed, fleet: &fleet, sources };
+    let (hub, edge) = (testbed.hub(), testbed.edge());
+    scenario.every_hop_agrees().await;
+    let (_, live) =
+        run_json(&["trace", "connector", &scenario.name(0)], &scenario.sources.live_args()).await;
     let writers: Vec<_> =
         live["traces"][0]["hops"].as_array().unwrap().iter().map(|h| &h["writer"]).collect();
     assert!(writers.iter().all(|writer| writer["ofField"] == true), "{writers:#?}");
-    assert_eq!(writers[3]["manager"], "throughline", "of the trigger: {writers:#?}");
+    assert_eq!(writers[3]["manager"], "throughline", "the trigger: {writers:#?}");
 
-    // The right to mirror is taken away.
-    forbid(hub, Some(("networking.datumapis.com", "connectors", "patch"))).await;
+    // The permission to mirror is revoked.
+    revoke(hub, Some(("networking.datumapis.com", "connectors", "patch"))).await;
     fleet.flip(0).await.unwrap();
-    all.is_at(0, "mirrored", "hub", "wrong", ["notWritten", "refused", "refused"]).await;
-    forbid(hub, None).await;
-    all.all_is_well().await;
+    scenario.is_stuck_at(0, "mirrored", "hub", "wrong", ["notWritten", "refused", "refused"]).await;
+    revoke(hub, None).await;
+    scenario.every_hop_agrees().await;
 
-    // Another writer keeps at it.
-    let (namespace, name) = fleet.replica(0);
+    // Another writer keeps overwriting the annotation.
+    let (namespace, name) = fleet.hub_key(0);
     let other = {
         let (rest, namespace, name) = (hub.rest().clone(), namespace.to_owned(), name.clone());
         Task::spawn(async move {
@@ -188,102 +199,106 @@ async fn a_break_at_each_hop_is_named_from_every_source() {
         })
     };
     fleet.set(0, true, 7).await.unwrap();
-    all.is_at(0, "mirrored", "hub", "wrong", ["contention"; 3]).await;
+    scenario.is_stuck_at(0, "mirrored", "hub", "wrong", ["contention"; 3]).await;
     drop(other);
-    all.all_is_well().await;
+    scenario.every_hop_agrees().await;
 
-    // The carrier carries nothing.
-    world.carrier().stop();
+    // The carrier stops.
+    testbed.carrier().pause();
     fleet.flip(1).await.unwrap();
-    all.is_at(1, "arrived", "edge", "wrong", ["notCarried"; 3]).await;
-    world.carrier().go_on();
-    all.all_is_well().await;
+    scenario.is_stuck_at(1, "arrived", "edge", "wrong", ["notCarried"; 3]).await;
+    testbed.carrier().resume();
+    scenario.every_hop_agrees().await;
 
-    // The edge can't be reached, and then takes requests and says nothing: no trace hangs.
+    // The edge can't be reached; then it accepts requests and never answers. No trace hangs.
     edge.proxy.down();
-    all.is_at(0, "arrived", "edge", "unknown", ["unseen"; 3]).await;
+    scenario.is_stuck_at(0, "arrived", "edge", "unknown", ["unseen"; 3]).await;
     edge.proxy.up();
-    all.all_is_well().await;
+    scenario.every_hop_agrees().await;
     edge.proxy.freeze();
     let began = Instant::now();
-    let args = [all.tracer.live(), vec!["--timeout".into(), "2s".into()]].concat();
-    let (code, json) = traced(&["trace", "connector", &all.name(0)], &args).await;
-    let found = named(&json["traces"][0]);
+    let args = [scenario.sources.live_args(), vec!["--timeout".into(), "2s".into()]].concat();
+    let (code, json) = run_json(&["trace", "connector", &scenario.name(0)], &args).await;
+    let found = first_hop(&json["traces"][0]);
     assert_eq!((code, found), (1, ["arrived", "edge", "unknown", "unseen"].map(str::to_owned)));
     assert!(began.elapsed() < SOON / 2, "it hung for {:?}", began.elapsed());
     edge.proxy.thaw();
-    all.all_is_well().await;
+    scenario.every_hop_agrees().await;
 
-    // The right to touch is taken away.
-    forbid(edge, Some(("gateway.networking.k8s.io", "gateways", "patch"))).await;
+    // The permission to touch is revoked.
+    revoke(edge, Some(("gateway.networking.k8s.io", "gateways", "patch"))).await;
     fleet.flip(1).await.unwrap();
-    all.is_at(1, "touched", "edge", "wrong", ["notWritten", "refused", "refused"]).await;
-    let gateway = format!("{}/{}", fleet.replica(1).0, app(1, 1));
-    for (source, args) in all.tracer.sources() {
-        let (code, json) = traced(&["trace", "gateway", &gateway], &args).await;
-        assert_eq!((code, &*named(&json["traces"][0])[0]), (1, "touched"), "{source}: {json:#}");
+    scenario.is_stuck_at(1, "touched", "edge", "wrong", ["notWritten", "refused", "refused"]).await;
+    let gateway = format!("{}/{}", fleet.hub_key(1).0, app(1, 1));
+    for (source, args) in scenario.sources.all() {
+        let (code, json) = run_json(&["trace", "gateway", &gateway], &args).await;
+        assert_eq!(
+            (code, &*first_hop(&json["traces"][0])[0]),
+            (1, "touched"),
+            "{source}: {json:#}"
+        );
     }
-    forbid(edge, None).await;
-    all.all_is_well().await;
+    revoke(edge, None).await;
+    scenario.every_hop_agrees().await;
 
-    // The proxies are gone.
-    let (namespace, name) = fleet.replica(1);
+    // The HTTPProxies are deleted.
+    let (namespace, name) = fleet.hub_key(1);
     for g in 0..2 {
         edge.rest().delete(PROXIES, namespace, &app(1, g)).await.unwrap();
     }
-    all.is_at(1, "touched", "edge", "wrong", ["notReferenced"; 3]).await;
+    scenario.is_stuck_at(1, "touched", "edge", "wrong", ["notReferenced"; 3]).await;
     for g in 0..2 {
         let object = proxy(namespace, &app(1, g), &[&name]);
         edge.rest().create(PROXIES, object).await.unwrap();
     }
-    all.all_is_well().await;
+    scenario.every_hop_agrees().await;
 
     // Upstream can't be reached.
-    world.upstream().proxy.down();
-    all.is_at(1, "upstream", "up", "unknown", ["unseen"; 3]).await;
-    world.upstream().proxy.up();
-    all.all_is_well().await;
+    testbed.upstream().proxy.down();
+    scenario.is_stuck_at(1, "upstream", "up", "unknown", ["unseen"; 3]).await;
+    testbed.upstream().proxy.up();
+    scenario.every_hop_agrees().await;
     throughline.stop().await;
 
-    // Nobody runs: the look finds it, and writes nothing.
-    let nobody = Break { tracer: Tracer::of(&world, None), ..all };
+    // No instance runs: a live trace finds the stuck hop, and writes nothing.
+    let without_instance = Scenario { sources: Sources::of(&testbed, None), ..scenario };
     fleet.flip(0).await.unwrap();
-    world.forget();
-    nobody.is_at(0, "mirrored", "hub", "wrong", ["notWritten", "", ""]).await;
-    assert_eq!(world.writes().len(), 0, "{:#?}", world.writes());
+    testbed.reset_counts();
+    without_instance.is_stuck_at(0, "mirrored", "hub", "wrong", ["notWritten", "", ""]).await;
+    assert_eq!(testbed.writes().len(), 0, "{:#?}", testbed.writes());
 }
 
-/// Of two replicas the one that doesn't lead says who does; so does a look at the Lease.
+/// An instance that does not lead names the leader; so does a live trace, which reads the Lease.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn who_leads_is_told_by_who_does_not() {
-    let party = Party::with(Topology::Three, 2, short()).await;
-    let leader = party.somebody_leads().await;
-    let other = &party.replicas[1 - leader];
-    let holder = party.replicas[leader].identity.clone();
-    eventually("the other knows", SOON, async || {
+async fn the_leader_is_named_by_other_instances() {
+    let election = ElectionTest::with(Topology::Three, 2, short()).await;
+    let leader = election.somebody_leads().await;
+    let other = &election.instances[1 - leader];
+    let holder = election.instances[leader].identity.clone();
+    eventually("the other instance knows the leader", SOON, async || {
         let state = other.throughline().state().await;
         ensure(state["holder"] == *holder && state["leads"] == false, || {
             state["holder"].to_string()
         })
     })
     .await;
-    // The leader's mirror writes fail, and its Lease doesn't.
-    let hub = party.replicas[leader].hub();
+    // The leader's mirror writes fail; its Lease requests do not.
+    let hub = election.instances[leader].hub();
     let rule = hub.add(Rule::status(503).method("PATCH").resource("connectors"));
-    party.fleet.flip(0).await.unwrap();
-    let (namespace, name) = party.fleet.key(0);
+    election.fleet.flip(0).await.unwrap();
+    let (namespace, name) = election.fleet.upstream_key(0);
     let name = format!("{namespace}/{name}");
-    let tracer = Tracer::of(&party.world, Some(other.throughline()));
-    for (source, args) in tracer.sources() {
+    let sources = Sources::of(&election.testbed, Some(other.throughline()));
+    for (source, args) in sources.all() {
         eventually(&format!("{source} names the leader"), SOON, async || {
-            let (_, text) = ask(&["trace", "connector", &name], &args).await;
+            let (_, text) = run(&["trace", "connector", &name], &args).await;
             let named = source == "log" || text.contains(&holder);
-            ensure(named && text.contains("Stuck at mirrored, hub: "), || text)
+            ensure(named && text.contains("Stuck at mirrored (hub): "), || text)
         })
         .await;
     }
     hub.remove(rule);
-    oracle::converges(&party.world).await;
-    party.end().await;
+    oracle::converges(&election.testbed).await;
+    election.end().await;
 }

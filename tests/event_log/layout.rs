@@ -1,31 +1,33 @@
-//! Torn, long and odd lines; time; what is skipped.
+//! Cut-off, long and odd lines; times that go back; skipped kinds.
 
 use super::*;
 
 #[test]
-fn a_torn_last_line_is_a_warning_wherever_it_is_torn() {
+fn a_last_line_cut_off_anywhere_is_a_warning() {
     let whole = LINES[3];
     let start = format!("{HEADER}\n{}\n", LINES[0]).into_bytes();
     for cut in 1..whole.len() {
         let mut log = start.clone();
         log.extend_from_slice(&whole.as_bytes()[..cut]);
-        let came = read(&log);
+        let result = read(&log);
         let expected = format!(
-            "x.jsonl:3: warning: the last line breaks off after {cut} bytes, as after a crash; it is left out"
+            "x.jsonl:3: warning: the last line is cut off after {cut} bytes, as after a crash; skipping it"
         );
-        assert_eq!((came.lines, came.error, came.warnings), (1, None, vec![expected]));
+        assert_eq!((result.lines, result.error, result.warnings), (1, None, vec![expected]));
     }
-    // The file system may have had room for the line, but not its bytes.
+    // After a crash the file system may know the line's length but not its bytes.
     assert_eq!(read([&start[..], &[0; 100]].concat()).warnings.len(), 1);
-    // The same, but not at the end.
-    let came = read_lines(&format!("{}\n{}\n", &whole[..50], LINES[0]));
-    assert!(came.error.unwrap().starts_with("x.jsonl:2: column 50: not JSON: EOF while parsing"));
-    // And a last line that is whole, but wrong.
+    // The same line, but not at the end.
+    let result = read_lines(&format!("{}\n{}\n", &whole[..50], LINES[0]));
+    assert!(
+        result.error.unwrap().starts_with("x.jsonl:2: column 50: invalid JSON: EOF while parsing")
+    );
+    // A last line that is whole but wrong.
     assert!(read_lines(r#"{"at_ms":1,"event":"x"}"#).error.is_some());
 }
 
 #[test]
-fn layout_that_does_not_matter() {
+fn white_space_and_a_byte_order_mark_are_ignored() {
     check_silent(&read(sample().trim_end()), LINES.len());
     check_silent(&read(sample().replace('\n', "\r\n")), LINES.len());
     check_silent(&read(sample().replace('\n', "\r\n").trim_end_matches('\n')), LINES.len());
@@ -36,7 +38,7 @@ fn layout_that_does_not_matter() {
 }
 
 #[test]
-fn kinds_that_mean_nothing_are_skipped_with_one_warning_each() {
+fn unused_kinds_are_skipped_with_one_warning_each() {
     let object = |kind: &str, rest: &str| {
         format!(
             r#"{{"at_ms":1,"event":"applied","cluster":"hub","object":{{{kind},"metadata":{{"name":"a"}}{rest}}}}}"#
@@ -50,54 +52,54 @@ fn kinds_that_mean_nothing_are_skipped_with_one_warning_each() {
         r#"{"at_ms":1,"event":"list_finished","cluster":"hub","kind":"Lease"}"#.to_owned(),
         object(istio, ""),
         object(istio, ""),
-        // Read as one of ours these would be refused.
+        // As objects of a kind that throughline uses, these would be refused.
         object(istio, r#","spec":{"gatewayClassName":{"a":1}}"#),
         object(r#""kind":"Odd""#, r#","spec":{"rules":"none","parentRefs":{}}"#),
         object(r#""kind":"Odd""#, r#","spec":7"#),
         object(r#""kind":"Namespace""#, ""),
     ];
-    let came = read_lines(&lines.join("\n"));
-    assert_eq!((came.lines, came.error), (1, None));
+    let result = read_lines(&lines.join("\n"));
+    assert_eq!((result.lines, result.error), (1, None));
     assert_eq!(
-        came.warnings,
+        result.warnings,
         [
-            r#"x.jsonl:2: warning: kind "Lease" means nothing to throughline; all its lines are skipped"#,
-            r#"x.jsonl:5: warning: kind "networking.istio.io/v1 Gateway" means nothing to throughline; all its lines are skipped"#,
-            r#"x.jsonl:8: warning: kind "Odd" means nothing to throughline; all its lines are skipped"#,
+            r#"x.jsonl:2: warning: throughline does not use kind "Lease"; skipping all its lines"#,
+            r#"x.jsonl:5: warning: throughline does not use kind "networking.istio.io/v1 Gateway"; skipping all its lines"#,
+            r#"x.jsonl:8: warning: throughline does not use kind "Odd"; skipping all its lines"#,
         ]
     );
 }
 
 #[test]
-fn time_never_runs_backwards() {
+fn time_never_goes_back() {
     let lines = |times: &[u64]| -> String {
         times.iter().map(|t| format!("{{\"at_ms\":{t},\"event\":\"timed_out\"}}\n")).collect()
     };
-    let came = read_lines(&lines(&[10, 7, 12, 12]));
+    let result = read_lines(&lines(&[10, 7, 12, 12]));
     let first = |at, by, latest| {
         format!(
-            "x.jsonl:{at}: warning: at_ms runs backwards by {by} ms; the line counts as of {latest}"
+            "x.jsonl:{at}: warning: at_ms goes back by {by} ms; the line counts as {latest}, the latest time before it"
         )
     };
-    assert_eq!(came.warnings, [first(3, 3, 10)]);
-    assert_eq!(came.written, format!("{HEADER}\n{}", lines(&[10, 10, 12, 12])));
-    let came = read_lines(&lines(&[10, 7, 12, 2, 13, 12]));
-    assert_eq!(came.written, format!("{HEADER}\n{}", lines(&[10, 10, 12, 12, 13, 13])));
-    let sum = "x.jsonl:7: warning: at_ms ran backwards on 3 lines in all, by up to 10 ms; each counts as the latest time before it";
-    assert_eq!(came.warnings, [first(3, 3, 10), sum.to_owned()]);
+    assert_eq!(result.warnings, [first(3, 3, 10)]);
+    assert_eq!(result.written, format!("{HEADER}\n{}", lines(&[10, 10, 12, 12])));
+    let result = read_lines(&lines(&[10, 7, 12, 2, 13, 12]));
+    assert_eq!(result.written, format!("{HEADER}\n{}", lines(&[10, 10, 12, 12, 13, 13])));
+    let sum = "x.jsonl:7: warning: at_ms goes back on 3 lines in total, by up to 10 ms; each line counts as the latest time before it";
+    assert_eq!(result.warnings, [first(3, 3, 10), sum.to_owned()]);
     check_silent(&read_lines(&lines(&[0, u64::MAX, u64::MAX])), 3);
 }
 
 #[test]
 fn long_lines_are_read_and_endless_ones_refused() {
     let long = LINES[3].replace("größer", &"ä".repeat(5_000_000));
-    let came = read_lines(&format!("{long}\n"));
-    check_silent(&came, 1);
-    assert!(came.written.ends_with(&format!("{long}\n")));
+    let result = read_lines(&format!("{long}\n"));
+    check_silent(&result, 1);
+    assert!(result.written.ends_with(&format!("{long}\n")));
 
     let start = Cursor::new(format!("{HEADER}\n").into_bytes());
     let endless = BufReader::new(start.chain(io::repeat(b' ')));
-    let error = drain(Reader::new("x.jsonl", endless)).error.unwrap();
+    let error = drain(LogReader::new("x.jsonl", endless)).error.unwrap();
     assert!(
         error.starts_with(&format!("x.jsonl:2: the line is longer than {LINE_BYTES_MAX} bytes"))
     );
@@ -112,13 +114,13 @@ fn a_status_with_line_breaks_stays_one_line() {
         object.replace(['\n', '\r'], "")
     ));
     check_silent(&reader, 1);
-    let wire: throughline::core::objects::Wire = serde_json::from_str(object).unwrap();
+    let wire: throughline::core::data::objects::WireObject = serde_json::from_str(object).unwrap();
     let object = std::sync::Arc::new(wire.try_into().unwrap());
-    let what = Happened::Applied { cluster: "hub".into(), object };
-    let at = throughline::core::time::UnixMillis(1);
-    let header = Reader::new("x", HEADER.as_bytes()).unwrap().header().clone();
-    let mut writer = Writer::new(Vec::new(), &header).unwrap();
-    writer.event(&Event { at, what }).unwrap();
+    let kind = EventKind::Applied { cluster: "hub".into(), object };
+    let at = throughline::core::data::time::UnixMillis(1);
+    let header = LogReader::new("x", HEADER.as_bytes()).unwrap().header().clone();
+    let mut writer = LogWriter::new(Vec::new(), &header).unwrap();
+    writer.event(&Event { at, kind }).unwrap();
     let log = String::from_utf8(writer.into_inner()).unwrap();
     assert_eq!(log.lines().count(), 2);
     assert!(log.contains(r#""status":{ "a":  "b\n"}"#), "{log}");
@@ -126,17 +128,18 @@ fn a_status_with_line_breaks_stays_one_line() {
 }
 
 #[test]
-fn absent_texts_are_empty() {
+fn missing_texts_are_empty() {
     let lines = r#"{"at_ms":1,"event":"watch_lost","cluster":"hub","kind":"Connector"}
 {"at_ms":1,"event":"action_finished","id":1,"outcome":"failed","error":null}
 {"at_ms":1,"action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#;
     let log = format!("{HEADER}\n{lines}");
-    let lines: Vec<_> = Reader::new("x", log.as_bytes()).unwrap().map(Result::unwrap).collect();
-    let [Line::Event(lost), Line::Event(failed), Line::Action(touch)] = &lines[..] else {
+    let lines: Vec<_> = LogReader::new("x", log.as_bytes()).unwrap().map(Result::unwrap).collect();
+    let [LogEntry::Event(lost), LogEntry::Event(failed), LogEntry::Action(touch)] = &lines[..]
+    else {
         panic!("{lines:?}")
     };
-    assert!(matches!(&lost.what, Happened::WatchLost { error, .. } if error.is_empty()));
-    assert!(matches!(&failed.what, Happened::ActionFinished {
+    assert!(matches!(&lost.kind, EventKind::WatchLost { error, .. } if error.is_empty()));
+    assert!(matches!(&failed.kind, EventKind::ActionFinished {
         outcome: Outcome::Failed { error, retry_after_ms: None }, ..
     } if error.is_empty()));
     assert_eq!(touch.because, "");

@@ -1,15 +1,15 @@
-//! Reads a log and keeps what came of it.
+//! Reads a log and keeps the result.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{self, Cursor, Write};
 
-use throughline::event_log::{Line, LogError, Reader, Writer};
+use throughline::event_log::{LogEntry, LogError, LogReader, LogWriter};
 
 pub(crate) const HEADER: &str = r#"{"log":"throughline","version":1,"clusters":[{"name":"org/team-1","roles":["upstream"]},{"name":"hub","roles":["downstream","edge"]}]}"#;
 
-/// One line of each sort, as the writer spells them.
+/// One line of each sort, as the writer writes it.
 pub(crate) const LINES: &[&str] = &[
     r#"{"at_ms":1000,"event":"list_started","cluster":"hub","kind":"Namespace"}"#,
     r#"{"at_ms":1001,"event":"listed","cluster":"hub","object":{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns-1","uid":"1bd25ce7-9471-4bb4-a47a-641621928b1a","resourceVersion":"265","creationTimestamp":"2026-11-21T09:21:58.000Z","labels":{"meta.datumapis.com/upstream-cluster-name":"cluster-org_team-1"}}}}"#,
@@ -18,7 +18,7 @@ pub(crate) const LINES: &[&str] = &[
     r#"{"at_ms":1004,"event":"applied","cluster":"hub","object":{"apiVersion":"networking.datumapis.com/v1alpha","kind":"HTTPProxy","metadata":{"namespace":"ns-1","name":"p"},"spec":{"rules":[{"backends":[{"connector":{"name":"home-lab"}}]}]}}}"#,
     r#"{"at_ms":1005,"event":"applied","cluster":"hub","object":{"apiVersion":"gateway.networking.k8s.io/v1","kind":"Gateway","metadata":{"namespace":"ns-1","name":"g","annotations":{"a/b":"c"}},"spec":{"gatewayClassName":"eg"}}}"#,
     r#"{"at_ms":1006,"event":"deleted","cluster":"hub","object":{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","metadata":{"namespace":"ns-1","name":"r","deletionTimestamp":"2026-11-21T09:22:00.000Z"},"spec":{"parentRefs":[{"name":"g"}]}}}"#,
-    r#"{"at_ms":1007,"event":"watch_lost","cluster":"hub","kind":"HTTPProxy","error":"410 Gone\n\"too old\""}"#,
+    r#"{"at_ms":1007,"event":"watch_lost","cluster":"hub","kind":"HTTPProxy","error":"410 Gone\n\"too old\"","cause":"expired"}"#,
     r#"{"at_ms":1007,"event":"watch_resumed","cluster":"hub","kind":"HTTPProxy"}"#,
     r#"{"at_ms":1007,"event":"watch_heard","cluster":"org/team-1","kind":"Gateway"}"#,
     r#"{"at_ms":1007,"event":"went_back","cluster":"org/team-1","kind":"Gateway"}"#,
@@ -28,10 +28,10 @@ pub(crate) const LINES: &[&str] = &[
     r#"{"at_ms":1009,"event":"action_finished","id":8,"outcome":"applied"}"#,
     r#"{"at_ms":1009,"event":"action_finished","id":9,"outcome":"unchanged"}"#,
     r#"{"at_ms":1009,"event":"action_finished","id":10,"outcome":"superseded"}"#,
-    r#"{"at_ms":1009,"event":"action_finished","id":11,"outcome":"refused","error":"403"}"#,
-    r#"{"at_ms":1009,"event":"action_finished","id":12,"outcome":"failed","error":"429","retry_after_ms":2000}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":11,"outcome":"refused","error":"403","cause":"forbidden"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":12,"outcome":"failed","error":"429","cause":"throttled","retry_after_ms":2000}"#,
     r#"{"at_ms":1009,"event":"action_finished","id":13,"outcome":"failed","error":"timed out"}"#,
-    r#"{"at_ms":1009,"event":"action_finished","id":14,"outcome":"conflict","error":"409"}"#,
+    r#"{"at_ms":1009,"event":"action_finished","id":14,"outcome":"conflict","error":"409","cause":"conflict"}"#,
     r#"{"at_ms":1009,"event":"action_finished","id":15,"outcome":"not_found"}"#,
     r#"{"at_ms":1009,"event":"action_finished","id":16,"outcome":"dropped"}"#,
     r#"{"at_ms":1009,"event":"action_finished","id":17,"outcome":"dry_run"}"#,
@@ -48,57 +48,58 @@ pub(crate) fn sample() -> String {
     format!("{HEADER}\n{}\n", LINES.join("\n"))
 }
 
-/// What reading came to: what was read, written again; the warnings; and the error that ended it.
+/// The result of reading a log: its entries, written again; the warnings; and the error that ended
+/// it.
 #[derive(Debug, Default)]
-pub(crate) struct Came {
+pub(crate) struct ReadResult {
     pub(crate) lines: usize,
     pub(crate) written: String,
     pub(crate) warnings: Vec<String>,
     pub(crate) error: Option<String>,
 }
 
-pub(crate) fn drain<R: io::BufRead>(reader: Result<Reader<R>, LogError>) -> Came {
-    let mut came = Came::default();
+pub(crate) fn drain<R: io::BufRead>(reader: Result<LogReader<R>, LogError>) -> ReadResult {
+    let mut result = ReadResult::default();
     let mut reader = match reader {
         Ok(reader) => reader,
-        Err(error) => return Came { error: Some(error.to_string()), ..came },
+        Err(error) => return ReadResult { error: Some(error.to_string()), ..result },
     };
-    let mut writer = Writer::new(Vec::new(), reader.header()).unwrap();
+    let mut writer = LogWriter::new(Vec::new(), reader.header()).unwrap();
     loop {
         match reader.next_line() {
-            Ok(Some(Line::Event(event))) => writer.event(&event).unwrap(),
-            Ok(Some(Line::Action(decision))) => writer.action(&decision).unwrap(),
+            Ok(Some(LogEntry::Event(event))) => writer.event(&event).unwrap(),
+            Ok(Some(LogEntry::Action(decision))) => writer.action(&decision).unwrap(),
             Ok(None) => break,
             Err(error) => {
-                came.error = Some(error.to_string());
+                result.error = Some(error.to_string());
                 break;
             }
         }
-        came.lines += 1;
+        result.lines += 1;
     }
     assert!(reader.next_line().unwrap().is_none(), "nothing comes after the end or an error");
-    came.warnings = reader.warnings().iter().map(ToString::to_string).collect();
+    result.warnings = reader.warnings().iter().map(ToString::to_string).collect();
     assert!(reader.warnings().is_empty(), "warnings are drained");
-    came.written = String::from_utf8(writer.into_inner()).unwrap();
-    came
+    result.written = String::from_utf8(writer.into_inner()).unwrap();
+    result
 }
 
-pub(crate) fn read(bytes: impl AsRef<[u8]>) -> Came {
-    drain(Reader::new("x.jsonl", Cursor::new(bytes.as_ref())))
+pub(crate) fn read(bytes: impl AsRef<[u8]>) -> ReadResult {
+    drain(LogReader::new("x.jsonl", Cursor::new(bytes.as_ref())))
 }
 
-pub(crate) fn read_any(bytes: impl Into<Vec<u8>>) -> Came {
-    drain(Reader::decompressing("x.jsonl", Cursor::new(bytes.into())))
+pub(crate) fn read_any(bytes: impl Into<Vec<u8>>) -> ReadResult {
+    drain(LogReader::decompressing("x.jsonl", Cursor::new(bytes.into())))
 }
 
 /// Lines after the sample header.
-pub(crate) fn read_lines(lines: &str) -> Came {
+pub(crate) fn read_lines(lines: &str) -> ReadResult {
     read(format!("{HEADER}\n{lines}"))
 }
 
 #[track_caller]
-pub(crate) fn check_silent(came: &Came, lines: usize) {
-    assert_eq!((came.lines, &came.error, &came.warnings), (lines, &None, &vec![]));
+pub(crate) fn check_silent(result: &ReadResult, lines: usize) {
+    assert_eq!((result.lines, &result.error, &result.warnings), (lines, &None, &vec![]));
 }
 
 pub(crate) fn gzip(data: &str) -> Vec<u8> {

@@ -1,33 +1,32 @@
 //! The rules of the election, each broken on purpose.
 
-/// A rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Break {
-    /// Exits on loss.
+pub enum BrokenRule {
+    /// The process exits when it loses the Lease.
     ExitsOnLoss,
-    /// Gives up after one failed renewal.
+    /// The instance gives up after one failed renewal.
     GivesUp,
-    /// Believes the record's own timestamps, by a clock that is ahead.
+    /// It trusts the Lease's timestamps, with a clock that is ahead.
     TimestampsTrusted,
-    /// Nothing ends the own claim but an answer.
-    ClaimNeverEnds,
-    /// Counts the own claim from the renewal's answer.
-    ClaimFromAnswer,
-    /// Leaves no room for the longest write.
+    /// Only a response ends the tenure.
+    TenureNeverEnds,
+    /// The tenure counts from the renewal's response.
+    TenureFromResponse,
+    /// The gate leaves no room for the longest write.
     GateIsTheLease,
-    /// Takes other clocks to be as fast as its own.
+    /// Other clocks are assumed to run at the same speed.
     ClocksAgree,
-    /// Leads at once by a Lease that was deleted or edited.
+    /// A Lease that was deleted or edited is led at once.
     LeadsAtOnce,
-    /// Gives up the Lease before its work has ended.
-    ReleasedAtWork,
-    /// Gives up a Lease that it did not lead by yet, so that the next one leads at once.
-    ReleasedUnled,
-    /// Updates whatever version there is.
+    /// The Lease is released before the leader's writes have ended.
+    ReleasedWhileWriting,
+    /// A Lease that is not led yet is released, so that the next holder leads at once.
+    ReleasedBeforeLeading,
+    /// Updates ignore the resourceVersion.
     VersionIgnored,
-    /// Looks at the gate when work is queued, and not when it is sent.
+    /// The gate is checked when a write is queued, and not when it is sent.
     GateAtQueueOnly,
-    /// Writes objects without a precondition.
+    /// Writes to objects have no precondition.
     NoFence,
     /// Work that failed once is not started again.
     WorkNotStartedAgain,

@@ -1,154 +1,157 @@
-//! What may happen in the model, what is wrong in it, and how it goes on when faults stop.
+//! The model's steps, its wrong states, and how it continues once faults stop.
 
-use throughline::leader::election::{Record, Request};
+use throughline::leader::election::{LeaseRecord, LeaseRequest};
 
-use super::breaks::Break;
+use super::breaks::BrokenRule;
+use super::cluster_model::{ClusterModel, Fault, Instance, NEW, NOW, Setup, Step, TIMINGS};
 use super::explore::Model;
-use super::world::{Fault, NEW, NOW, RULES, Replica, Setup, Step, World};
 
-/// Takes what may happen, and what it changes.
-type May<'a> = dyn FnMut(Step, &dyn Fn(&mut World)) + 'a;
+/// Takes a step that may happen, and the change it makes.
+type May<'a> = dyn FnMut(Step, &dyn Fn(&mut ClusterModel)) + 'a;
 
 impl Model for Setup {
-    type State = World;
+    type State = ClusterModel;
     type Step = Step;
 
-    fn initial(&self) -> Vec<World> {
-        let replica = |i| self.replica(format!("{i}a"));
-        let replicas = (0..self.clocks.len()).map(replica).collect();
-        let mut world = World { lease: None, replicas, faults: 0, overwrote: false };
-        if self.led {
-            while let Some(next) = self.calm(&world) {
-                world = next;
+    fn initial(&self) -> Vec<ClusterModel> {
+        let instance = |i| self.instance(format!("{i}a"));
+        let instances = (0..self.clocks.len()).map(instance).collect();
+        let mut model_state = ClusterModel { lease: None, instances, faults: 0, overwrote: false };
+        if self.has_leader {
+            while let Some(next) = self.calm(&model_state) {
+                model_state = next;
             }
         }
-        world.faults = self.faults.0;
-        vec![world]
+        model_state.faults = self.faults.0;
+        vec![model_state]
     }
 
-    fn steps(&self, world: &World) -> Vec<(Step, World)> {
-        let mut steps = vec![(Step::Tick, self.tick(world))];
-        let mut may = |step: Step, change: &dyn Fn(&mut World)| {
-            let mut next = world.clone();
+    fn steps(&self, model_state: &ClusterModel) -> Vec<(Step, ClusterModel)> {
+        let mut steps = vec![(Step::Tick, self.tick(model_state))];
+        let mut may = |step: Step, change: &dyn Fn(&mut ClusterModel)| {
+            let mut next = model_state.clone();
             change(&mut next);
-            steps.push((step, self.told(&next, &[0; 3])));
+            steps.push((step, self.normalised(&next, &[0; 3])));
         };
-        for (i, replica) in world.replicas.iter().enumerate() {
-            let is_open = self.gate(replica).is_some();
-            if is_open && self.is(Break::WorkNotStartedAgain) {
-                may(Step::WorkFails(i), &|world| world.replicas[i].ended = true);
+        for (i, instance) in model_state.instances.iter().enumerate() {
+            let is_open = self.gate(instance).is_some();
+            if is_open && self.breaks(BrokenRule::WorkNotStartedAgain) {
+                may(Step::WorkFails(i), &|model_state| model_state.instances[i].ended = true);
             }
-            if self.freezes && is_open && replica.frozen.is_none() {
-                may(Step::Freezes(i), &|world| world.replicas[i].frozen = Some(false));
+            if self.freezes && is_open && instance.frozen.is_none() {
+                may(Step::Freezes(i), &|model_state| model_state.instances[i].frozen = Some(false));
             }
             if self.freezes && is_open {
-                may(Step::Writes(i), &|world| {
-                    for other in world.replicas.iter_mut().filter(|r| r.me != replica.me) {
+                may(Step::Writes(i), &|model_state| {
+                    for other in model_state.instances.iter_mut().filter(|r| r.me != instance.me) {
                         other.frozen = other.frozen.map(|_| true);
                     }
                 });
             }
-            if let Some(overtaken) = replica.frozen {
-                may(Step::Thaws(i), &|world| {
-                    world.replicas[i].frozen = None;
-                    // The object has another resourceVersion by then.
-                    world.overwrote |= overtaken && self.is(Break::NoFence);
+            if let Some(overtaken) = instance.frozen {
+                may(Step::Thaws(i), &|model_state| {
+                    model_state.instances[i].frozen = None;
+                    // By then the object has another resourceVersion.
+                    model_state.overwrote |= overtaken && self.breaks(BrokenRule::NoFence);
                 });
             }
-            if replica.ended {
+            if instance.ended {
                 continue;
             }
-            if let Some((request, _)) = &replica.call {
-                may(Step::Answered(i), &|world| self.answer(world, i));
-                may(Step::TimesOut(i), &|world| {
-                    world.replicas[i].call = None;
-                    self.failed(world, i, request);
+            if let Some((request, _)) = &instance.call {
+                may(Step::Answered(i), &|model_state| self.answer(model_state, i));
+                may(Step::TimesOut(i), &|model_state| {
+                    model_state.instances[i].call = None;
+                    self.failed(model_state, i, request);
                 });
             } else {
-                may(Step::Attempts(i), &|world| {
-                    self.attempt(world, i, false);
+                may(Step::Attempts(i), &|model_state| {
+                    self.attempt(model_state, i, false);
                     if !self.slow {
-                        self.answer(world, i);
+                        self.answer(model_state, i);
                     }
                 });
                 if !self.slow {
-                    may(Step::TimesOut(i), &|world| {
-                        self.attempt(world, i, false);
-                        if let Some((request, _)) = world.replicas[i].call.take() {
-                            self.failed(world, i, &request);
+                    may(Step::TimesOut(i), &|model_state| {
+                        self.attempt(model_state, i, false);
+                        if let Some((request, _)) = model_state.instances[i].call.take() {
+                            self.failed(model_state, i, &request);
                         }
                     });
                 }
-                may(Step::Loses(i), &|world| self.attempt(world, i, true));
+                may(Step::Loses(i), &|model_state| self.attempt(model_state, i, true));
             }
         }
-        if world.faults > 0 {
-            self.faults(world, &mut |step, change| {
-                may(step, &|world| {
-                    world.faults -= 1;
-                    change(world);
+        if model_state.faults > 0 {
+            self.faults(model_state, &mut |step, change| {
+                may(step, &|model_state| {
+                    model_state.faults -= 1;
+                    change(model_state);
                 });
             });
         }
         steps
     }
 
-    fn wrong(&self, world: &World) -> Option<String> {
-        if world.overwrote {
+    fn wrong(&self, model_state: &ClusterModel) -> Option<String> {
+        if model_state.overwrote {
             return Some("a late write changed what a later leader had written".to_owned());
         }
-        let is_open: Vec<_> = world.replicas.iter().map(|r| self.gate(r).is_some()).collect();
-        let under_way = |i: usize| world.replicas[i].open_until.is_some() || is_open[i];
+        let is_open: Vec<_> =
+            model_state.instances.iter().map(|r| self.gate(r).is_some()).collect();
+        let may_be_in_flight =
+            |i: usize| model_state.instances[i].open_until.is_some() || is_open[i];
         let pairs = (0..is_open.len()).flat_map(|i| (0..is_open.len()).map(move |j| (i, j)));
-        let (i, j) = pairs.into_iter().find(|&(i, j)| i != j && is_open[j] && under_way(i))?;
-        Some(format!("{j} may write, and a write of {i} may land"))
+        let (i, j) =
+            pairs.into_iter().find(|&(i, j)| i != j && is_open[j] && may_be_in_flight(i))?;
+        Some(format!("{j} may write, and a write of {i} may take effect"))
     }
 
-    fn calm(&self, world: &World) -> Option<World> {
-        let mut leaders = world.replicas.iter().filter(|r| self.gate(r).is_some());
+    fn calm(&self, model_state: &ClusterModel) -> Option<ClusterModel> {
+        let mut leaders = model_state.instances.iter().filter(|r| self.gate(r).is_some());
         if leaders.next().is_some() {
             return None;
         }
-        let mut world = self.tick(world);
-        world.faults = 0;
-        for i in 0..world.replicas.len() {
-            if world.replicas[i].ended {
+        let mut model_state = self.tick(model_state);
+        model_state.faults = 0;
+        for i in 0..model_state.instances.len() {
+            if model_state.instances[i].ended {
                 continue;
             }
-            if world.replicas[i].leaves {
-                self.restart(&mut world, i);
+            if model_state.instances[i].resigns {
+                self.restart(&mut model_state, i);
             }
-            if world.replicas[i].call.is_none() {
-                self.attempt(&mut world, i, false);
-                world = self.told(&world, &[0; 3]);
+            if model_state.instances[i].call.is_none() {
+                self.attempt(&mut model_state, i, false);
+                model_state = self.normalised(&model_state, &[0; 3]);
             }
-            self.answer(&mut world, i);
-            let replica = &mut world.replicas[i];
-            (replica.adrift, replica.frozen, replica.open_until) = (None, None, None);
-            world = self.told(&world, &[0; 3]);
+            self.answer(&mut model_state, i);
+            let instance = &mut model_state.instances[i];
+            (instance.in_transit, instance.frozen, instance.open_until) = (None, None, None);
+            model_state = self.normalised(&model_state, &[0; 3]);
         }
-        Some(world)
+        Some(model_state)
     }
 
     fn calm_steps(&self) -> usize {
-        // A lease until the last holder's word is over, another before the next one leads.
+        // A lease duration until the last holder's tenure is over, another before the next one leads.
         2 * 4 + 4
     }
 }
 
 impl Setup {
-    /// Everything of these kinds that may go wrong.
-    fn faults(&self, world: &World, may: &mut May<'_>) {
+    /// The steps of these kinds of faults.
+    fn faults(&self, model_state: &ClusterModel, may: &mut May<'_>) {
         for fault in self.faults.1 {
             match fault {
-                Fault::Hand => Self::hands(world, may),
-                Fault::Process => self.processes(world, may),
+                Fault::Edit => Self::edits(model_state, may),
+                Fault::Process => self.processes(model_state, may),
                 Fault::Late => {
-                    for (i, replica) in world.replicas.iter().enumerate() {
-                        let Some(request) = &replica.adrift else { continue };
-                        may(Step::LandsLate(i), &|world| {
-                            world.replicas[i].adrift = None;
-                            self.lands(world, request);
+                    for (i, instance) in model_state.instances.iter().enumerate() {
+                        let Some(request) = &instance.in_transit else { continue };
+                        may(Step::LandsLate(i), &|model_state| {
+                            model_state.instances[i].in_transit = None;
+                            self.carry_out(model_state, request);
                         });
                     }
                 }
@@ -156,54 +159,56 @@ impl Setup {
         }
     }
 
-    fn processes(&self, world: &World, may: &mut May<'_>) {
-        for (i, replica) in world.replicas.iter().enumerate().filter(|(_, r)| !r.ended) {
-            may(Step::Restarts(i), &|world| self.restart(world, i));
-            if !replica.leaves && replica.election.leads_from().is_some() {
-                may(Step::Leaves(i), &|world| {
-                    let replica = &mut world.replicas[i];
-                    replica.leaves = true;
-                    if self.is(Break::ReleasedUnled) {
+    fn processes(&self, model_state: &ClusterModel, may: &mut May<'_>) {
+        for (i, instance) in model_state.instances.iter().enumerate().filter(|(_, r)| !r.ended) {
+            may(Step::Restarts(i), &|model_state| self.restart(model_state, i));
+            if !instance.resigns && instance.election.leads_from().is_some() {
+                may(Step::Resigns(i), &|model_state| {
+                    let instance = &mut model_state.instances[i];
+                    instance.resigns = true;
+                    if self.breaks(BrokenRule::ReleasedBeforeLeading) {
                         let past = |t: u64| t.min(NOW - 1);
                         let same = &mut str::to_owned;
-                        replica.election = replica.election.mapped(|t| t, past, same);
+                        instance.election = instance.election.mapped(|t| t, past, same);
                     }
-                    replica.election.leave();
-                    if !self.is(Break::ReleasedAtWork) {
-                        (replica.open_until, replica.frozen) = (None, None);
+                    instance.election.resign();
+                    if !self.breaks(BrokenRule::ReleasedWhileWriting) {
+                        (instance.open_until, instance.frozen) = (None, None);
                     }
                 });
             }
         }
     }
 
-    fn hands(world: &World, may: &mut May<'_>) {
-        let Some((record, _)) = &world.lease else { return };
-        may(Step::Deleted, &|world| world.lease = None);
-        may(Step::Annotated, &|world| world.lease = Some((record.clone(), NEW.to_owned())));
-        let mut holders: Vec<_> = world.replicas.iter().map(|r| r.me.clone()).collect();
+    fn edits(model_state: &ClusterModel, may: &mut May<'_>) {
+        let Some((record, _)) = &model_state.lease else { return };
+        may(Step::Deleted, &|model_state| model_state.lease = None);
+        may(Step::Annotated, &|model_state| {
+            model_state.lease = Some((record.clone(), NEW.to_owned()))
+        });
+        let mut holders: Vec<_> = model_state.instances.iter().map(|r| r.me.clone()).collect();
         holders.extend([String::new(), "somebody".to_owned()]);
         for holder in holders.into_iter().filter(|holder| *holder != record.holder) {
-            may(Step::Edited(holder.clone()), &|world| {
-                // A lease of one second without a holder is a released one: no hand writes that.
-                let lease_ms = RULES.lease_ms;
-                let edited = Record { holder: holder.clone(), lease_ms, ..record.clone() };
-                world.lease = Some((edited, NEW.to_owned()));
+            may(Step::Edited(holder.clone()), &|model_state| {
+                // A Lease without a holder and of one second is a released one, which no edit makes.
+                let lease_ms = TIMINGS.lease_ms;
+                let edited = LeaseRecord { holder: holder.clone(), lease_ms, ..record.clone() };
+                model_state.lease = Some((edited, NEW.to_owned()));
             });
         }
     }
 
-    fn restart(&self, world: &mut World, i: usize) {
-        let old = world.replicas[i].clone();
-        let holder = world.lease.as_ref().map_or("", |(record, _)| &record.holder);
-        let adrift = match &old.adrift {
-            Some(Request::Create(record) | Request::Update(record, _)) => &record.holder,
+    fn restart(&self, model_state: &mut ClusterModel, i: usize) {
+        let old = model_state.instances[i].clone();
+        let holder = model_state.lease.as_ref().map_or("", |(record, _)| &record.holder);
+        let in_transit = match &old.in_transit {
+            Some(LeaseRequest::Create(record) | LeaseRequest::Update(record, _)) => &record.holder,
             _ => "",
         };
-        let taken = [holder, adrift, &old.me];
+        let taken = [holder, in_transit, &old.me];
         let mut names = ["a", "b", "c", "d"].map(|self_| format!("{i}{self_}")).into_iter();
         let me = names.find(|name| !taken.contains(&name.as_str())).unwrap();
-        let Replica { adrift, open_until, frozen, .. } = old;
-        world.replicas[i] = Replica { adrift, open_until, frozen, ..self.replica(me) };
+        let Instance { in_transit, open_until, frozen, .. } = old;
+        model_state.instances[i] = Instance { in_transit, open_until, frozen, ..self.instance(me) };
     }
 }

@@ -1,32 +1,33 @@
-//! Events: what is posted and counted, what happens when they are refused, and which process posts.
+//! Kubernetes Events: which are posted and counted, what happens when they are refused, and which
+//! instance posts them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::config::Config;
-use throughline::core::action::{Hop, Note, Noted, Stall};
-use throughline::core::event::{Event, Happened};
-use throughline::core::ids::{Kind, ObjectKey, Role};
-use throughline::core::keep::Keep;
-use throughline::core::settings::Settings;
-use throughline::core::subject::Subject;
-use throughline::core::time::UnixMillis;
-use throughline::events::{Recorder, Reference, Report, Reporter, Severity};
-use throughline::front::{Fault, FrontSettings, Mode, Resource, Verb};
+use throughline::core::contract::event::{Event, EventKind};
+use throughline::core::contract::note::{Hop, Note, NoteKind, Stall};
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::ids::{Kind, ObjectKey, Role};
+use throughline::core::data::time::UnixMillis;
+use throughline::core::orphans::keep_reason::KeepReason;
+use throughline::core::view::involved_object::InvolvedObject;
+use throughline::events::{EventReport, ObjectReference, Recorder, Reporter, Severity};
 use throughline::metrics::{Format, Metrics};
-use throughline::narrate::Listen;
 use throughline::run::Run;
+use throughline::run_log::Observer;
+use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
 use tokio::sync::watch;
 
-use crate::front::{START, Served, serve};
+use crate::sim_apiserver::{START, TestServer, serve};
 use crate::{Kubeconfig, cluster};
 
 const EVENTS: &str = "/api/v1/namespaces/n/events";
 const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
 
-fn report(message: &str, at: u64) -> Report {
-    let about = Reference {
+fn report(message: &str, at: u64) -> EventReport {
+    let object = ObjectReference {
         api_version: "gateway.networking.k8s.io/v1".into(),
         kind: "Gateway".into(),
         namespace: "n".into(),
@@ -35,73 +36,74 @@ fn report(message: &str, at: u64) -> Report {
         resource_version: "7".into(),
     };
     let at = UnixMillis(1_795_252_772_000 + at * 1000);
-    Report { at, about, severity: Severity::Warning, reason: "Stalled", message: message.into() }
+    let (severity, message) = (Severity::Warning, message.into());
+    EventReport { at, object, severity, reason: "Stalled", message }
 }
 
-/// A cluster with the namespace `n`, and who records to it.
-struct Desk {
-    served: Served,
+/// A cluster with the namespace `n`, and a recorder for it.
+struct Bench {
+    served: TestServer,
     recorder: Recorder,
     metrics: Arc<Metrics>,
     _workers: tokio::task::JoinSet<()>,
     _kubeconfig: Kubeconfig,
 }
 
-async fn desk() -> Desk {
-    let served = serve(FrontSettings::default()).await;
+async fn bench() -> Bench {
+    let served = serve(SimApiServerSettings::default()).await;
     served.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}));
     let kubeconfig = Kubeconfig::of(&served);
     let metrics = Arc::new(Metrics::new());
     let clusters = vec![cluster(&served, &kubeconfig)];
     let (recorder, workers) = Recorder::start(clusters, metrics.clone());
-    Desk { served, recorder, metrics, _workers: workers, _kubeconfig: kubeconfig }
+    Bench { served, recorder, metrics, _workers: workers, _kubeconfig: kubeconfig }
 }
 
-async fn events(served: &Served) -> Vec<Value> {
+async fn events(served: &TestServer) -> Vec<Value> {
     let (code, list) = served.get("/api/v1/events").await;
     assert_eq!(code, 200);
     list["items"].as_array().unwrap().clone()
 }
 
-/// Asks again and again until it is so; a test that waits in vain is ended by its runner.
-async fn until(what: &str, is: impl AsyncFn() -> bool) {
+/// Polls until `is` holds.
+async fn until(kind: &str, is: impl AsyncFn() -> bool) {
     for _ in 0..3_000 {
         if is().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("in vain: {what}");
+    panic!("never: {kind}");
 }
 
-impl Desk {
-    fn record(&self, report: Report) {
+impl Bench {
+    fn record(&self, report: EventReport) {
         self.recorder.record(&self.served.cluster, report);
     }
 
-    fn counted(&self, fate: &str) -> u64 {
-        let name = format!("throughline_events_{fate}_total ");
+    fn counted(&self, delivery: &str) -> u64 {
+        let name = format!("throughline_events_{delivery}_total ");
         let text = self.metrics.text(None, Format::Plain);
         text.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
     }
 
-    async fn counts(&self, fate: &str, wanted: u64) {
-        until(fate, async || self.counted(fate) == wanted).await;
+    async fn counts(&self, delivery: &str, wanted: u64) {
+        until(delivery, async || self.counted(delivery) == wanted).await;
     }
 
-    fn asked(&self, verb: Verb) -> u64 {
-        self.served.front.requests().get(&(verb, Resource::Events)).copied().unwrap_or(0)
+    fn requests(&self, verb: ApiVerb) -> u64 {
+        self.served.handle.requests().get(&(verb, Resource::Events)).copied().unwrap_or(0)
     }
 }
 
 #[tokio::test]
-async fn an_equal_event_is_counted_and_one_that_expired_is_made_anew() {
-    let desk = desk().await;
+async fn an_equal_event_is_counted_and_an_expired_one_is_created_again() {
+    let bench = bench().await;
     for at in 0..3 {
-        desk.record(report("m", at));
+        bench.record(report("m", at));
     }
-    desk.counts("posted", 3).await;
-    let found = events(&desk.served).await;
+    bench.counts("posted", 3).await;
+    let found = events(&bench.served).await;
     assert_eq!(found.len(), 1, "{found:?}");
     let event = &found[0];
     assert_eq!((&event["count"], &event["reason"]), (&json!(3), &json!("Stalled")));
@@ -114,64 +116,64 @@ async fn an_equal_event_is_counted_and_one_that_expired_is_made_anew() {
     assert_eq!(event["involvedObject"], involved);
 
     let name = event["metadata"]["name"].as_str().unwrap();
-    assert_eq!(desk.served.send("DELETE", &format!("{EVENTS}/{name}"), &Value::Null).await.0, 200);
-    desk.record(report("m", 4));
-    desk.record(report("other", 5));
-    desk.counts("posted", 5).await;
-    let found = events(&desk.served).await;
+    assert_eq!(bench.served.send("DELETE", &format!("{EVENTS}/{name}"), &Value::Null).await.0, 200);
+    bench.record(report("m", 4));
+    bench.record(report("other", 5));
+    bench.counts("posted", 5).await;
+    let found = events(&bench.served).await;
     let counts: Vec<_> = found.iter().map(|event| event["count"].as_u64().unwrap()).collect();
     assert_eq!(counts, [4, 1], "{found:?}");
     assert_eq!(found[0]["firstTimestamp"], "2026-11-21T09:19:32Z");
 }
 
 #[tokio::test]
-async fn where_events_are_forbidden_nobody_insists() {
-    let desk = desk().await;
-    let forbidden = Fault { resource: Some(Resource::Events), ..Fault::of_writes(403) };
-    desk.served.front.fail(&forbidden, 1_000);
+async fn forbidden_events_are_not_retried_for_a_while() {
+    let bench = bench().await;
+    let forbidden = Fault { resource: Some(Resource::Events), ..Fault::on_writes(403) };
+    bench.served.handle.inject(&forbidden, 1_000);
     for at in 0..10 {
-        desk.record(report(&format!("m{at}"), at));
+        bench.record(report(&format!("m{at}"), at));
     }
-    desk.counts("dropped", 9).await;
-    assert_eq!((desk.counted("failed"), desk.asked(Verb::Create)), (1, 1));
+    bench.counts("dropped", 9).await;
+    assert_eq!((bench.counted("failed"), bench.requests(ApiVerb::Create)), (1, 1));
 }
 
 #[tokio::test]
-async fn what_may_pass_is_tried_again_and_what_may_not_is_not() {
-    let desk = desk().await;
-    let broken = Fault { resource: Some(Resource::Events), ..Fault::of_writes(500) };
-    desk.served.front.fail(&broken, 2);
-    desk.record(report("m", 0));
-    desk.counts("posted", 1).await;
-    assert_eq!(desk.asked(Verb::Create), 3);
+async fn temporary_errors_are_retried_and_permanent_ones_are_not() {
+    let bench = bench().await;
+    let broken = Fault { resource: Some(Resource::Events), ..Fault::on_writes(500) };
+    bench.served.handle.inject(&broken, 2);
+    bench.record(report("m", 0));
+    bench.counts("posted", 1).await;
+    assert_eq!(bench.requests(ApiVerb::Create), 3);
     let mut elsewhere = report("m", 1);
-    elsewhere.about.namespace = "nowhere".into();
-    desk.record(elsewhere);
-    desk.counts("failed", 1).await;
-    assert_eq!(desk.asked(Verb::Create), 4);
+    elsewhere.object.namespace = "nowhere".into();
+    bench.record(elsewhere);
+    bench.counts("failed", 1).await;
+    assert_eq!(bench.requests(ApiVerb::Create), 4);
 }
 
 #[tokio::test]
-async fn whoever_records_never_waits() {
-    let desk = desk().await;
-    desk.served.front.set_mode(Mode::Frozen);
+async fn recording_never_waits() {
+    let bench = bench().await;
+    bench.served.handle.set_mode(ServerMode::Frozen);
     for at in 0..1_500 {
         let mut report = report("m", 0);
-        report.about.name = format!("g-{at}");
-        desk.record(report);
+        report.object.name = format!("g-{at}");
+        bench.record(report);
     }
-    // Nothing has come to its end: these are the ones that did not fit.
-    assert_eq!((desk.counted("dropped"), desk.counted("posted")), (500, 0));
+    // None has been delivered: these are the ones that the queue could not take.
+    assert_eq!((bench.counted("dropped"), bench.counted("posted")), (500, 0));
 }
 
-/// One cluster with every role: the hub's Connector can't be written for a while.
+/// One cluster with every role, where writing the hub Connector fails for a while.
 async fn run_with(events_on: bool, dry_run: bool) -> Vec<Value> {
     let served = serve_all().await;
     let kubeconfig = Kubeconfig::of(&served);
     let mut config = Config::default();
     config.clusters.push(throughline::config::ClusterConfig {
         name: served.cluster.clone(),
-        roles: vec![Role::Upstream, Role::Downstream, Role::Edge],
+        roles: vec![Role::Upstream, Role::Hub, Role::Edge],
         kubeconfig: Some(kubeconfig.0.clone()),
         context: None,
         in_cluster: false,
@@ -182,17 +184,17 @@ async fn run_with(events_on: bool, dry_run: bool) -> Vec<Value> {
     (config.retry.first_ms, config.retry.max_ms, config.executor.tries) = (100, 200, 1);
     (config.events.enabled, config.dry_run) = (events_on, dry_run);
     let connectors = Some(Resource::Connectors);
-    let broken = Fault { resource: connectors, ..Fault::of_writes(500) };
-    served.front.fail(&broken, 1_000_000);
+    let broken = Fault { resource: connectors, ..Fault::on_writes(500) };
+    served.handle.inject(&broken, 1_000_000);
 
     let (stop, stopping) = watch::channel(false);
     let running = tokio::spawn(Run::new(config, Vec::new()).unwrap().until(stopping));
     if events_on && !dry_run {
         until("it stalls", async || !events(&served).await.is_empty()).await;
-        served.front.clear_faults();
+        served.handle.clear_faults();
         until("it recovers", async || events(&served).await.len() == 2).await;
     } else {
-        // It would have stalled by now.
+        // Long enough for a stall.
         tokio::time::sleep(Duration::from_millis(2_000)).await;
     }
     stop.send_replace(true);
@@ -200,8 +202,8 @@ async fn run_with(events_on: bool, dry_run: bool) -> Vec<Value> {
     events(&served).await
 }
 
-async fn serve_all() -> Served {
-    let served = serve(FrontSettings::default()).await;
+async fn serve_all() -> TestServer {
+    let served = serve(SimApiServerSettings::default()).await;
     let labels = |kind: &str| {
         json!({
             "meta.datumapis.com/upstream-cluster-name": "cluster-one",
@@ -230,26 +232,31 @@ async fn serve_all() -> Served {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stall_and_its_end_are_told_on_the_connector_at_the_hub() {
+async fn a_stall_and_its_end_are_posted_on_the_hub_connector() {
     let events = run_with(true, false).await;
     let of = |event: &Value| {
         let text = |member: &str| event[member].as_str().unwrap().to_owned();
         (text("type"), text("reason"), text("message"))
     };
-    let told: Vec<_> = events.iter().map(of).collect();
-    assert_eq!((told[0].0.as_str(), told[0].1.as_str()), ("Warning", "StalledMirror"), "{told:?}");
-    assert!(
-        told[0].2.starts_with("upstream's status is not mirrored to the hub within 1 s: writes")
+    let posted: Vec<_> = events.iter().map(of).collect();
+    assert_eq!(
+        (posted[0].0.as_str(), posted[0].1.as_str()),
+        ("Warning", "StalledMirror"),
+        "{posted:?}"
     );
+    // "writes to the hub fail", or on a slow machine "a write to the hub is under way".
+    let late = "upstream's status is not mirrored to the hub within 1 s: ";
+    let reason = posted[0].2.strip_prefix(late).unwrap_or_else(|| panic!("{posted:?}"));
+    assert!(reason.contains("write"), "{posted:?}");
     let recovered = ("Normal", "Recovered", "upstream's status is mirrored again");
-    assert_eq!((told[1].0.as_str(), told[1].1.as_str(), told[1].2.as_str()), recovered);
+    assert_eq!((posted[1].0.as_str(), posted[1].1.as_str(), posted[1].2.as_str()), recovered);
     let involved = &events[0]["involvedObject"];
     assert_eq!((&involved["kind"], &involved["name"]), (&json!("Connector"), &json!("lab")));
     assert!(involved["uid"].is_string() && involved["resourceVersion"].is_string(), "{involved}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dry_run_and_one_that_was_told_so_leave_none() {
+async fn a_dry_run_and_disabled_events_post_none() {
     let (dry, off) = tokio::join!(run_with(true, true), run_with(false, false));
     assert_eq!((dry.len(), off.len()), (0, 0));
 }
@@ -265,69 +272,72 @@ fn stall(name: &str, ended: bool) -> Note {
             "ab".repeat(32)
         ),
     };
-    Note { at: START, what: if ended { Noted::StallEnded(stall) } else { Noted::Stalled(stall) } }
+    Note {
+        at: START,
+        kind: if ended { NoteKind::StallEnded(stall) } else { NoteKind::Stalled(stall) },
+    }
 }
 
-/// As a run calls it.
-fn tell(reporter: &mut Reporter, note: &Note, kind: Kind, name: &str) {
-    reporter.noted(note);
+/// Calls the reporter as a run does.
+fn pass_note(reporter: &mut Reporter, note: &Note, kind: Kind, name: &str) {
+    reporter.on_note(note);
     let object = ObjectKey::new("n", name);
     let subject =
-        Subject { cluster: "one".into(), kind, object, uid: None, resource_version: None };
-    reporter.noted_about(note, &subject);
+        InvolvedObject { cluster: "one".into(), kind, object, uid: None, resource_version: None };
+    reporter.on_object_note(note, &subject);
 }
 
-/// What began before it led, and is not over ten seconds later, a new leader tells.
+/// Problems that began before it led, and are not over ten seconds later.
 #[tokio::test]
-async fn a_new_leader_tells_what_is_still_the_matter() {
-    let desk = desk().await;
-    let mut reporter = Reporter::new(desk.recorder.clone(), Settings::default());
-    let happens = |at_s: u64, what| Event { at: START.plus(at_s * 1000), what };
+async fn a_new_leader_reports_problems_that_still_exist() {
+    let bench = bench().await;
+    let mut reporter = Reporter::new(bench.recorder.clone(), Settings::default());
+    let happens = |at_s: u64, kind| Event { at: START.plus(at_s * 1000), kind };
     for name in ["a", "b"] {
-        tell(&mut reporter, &stall(name, false), Kind::Connector, name);
+        pass_note(&mut reporter, &stall(name, false), Kind::Connector, name);
     }
-    reporter.event(&happens(0, Happened::LeadershipAcquired));
-    tell(&mut reporter, &stall("a", true), Kind::Connector, "a");
-    desk.counts("posted", 1).await;
-    reporter.event(&happens(9, Happened::TimedOut));
-    reporter.event(&happens(10, Happened::TimedOut));
-    reporter.event(&happens(11, Happened::TimedOut));
-    desk.counts("posted", 2).await;
-    let found = events(&desk.served).await;
+    reporter.on_event(&happens(0, EventKind::LeadershipAcquired));
+    pass_note(&mut reporter, &stall("a", true), Kind::Connector, "a");
+    bench.counts("posted", 1).await;
+    reporter.on_event(&happens(9, EventKind::TimedOut));
+    reporter.on_event(&happens(10, EventKind::TimedOut));
+    reporter.on_event(&happens(11, EventKind::TimedOut));
+    bench.counts("posted", 2).await;
+    let found = events(&bench.served).await;
     let of = |e: &Value| (e["involvedObject"]["name"].clone(), e["reason"].clone());
-    let told: Vec<_> = found.iter().map(of).collect();
-    assert_eq!(told, [("a".into(), "Recovered".into()), ("b".into(), "StalledMirror".into())]);
-    // Without the webhook's address and the node id.
+    let posted: Vec<_> = found.iter().map(of).collect();
+    assert_eq!(posted, [("a".into(), "Recovered".into()), ("b".into(), "StalledMirror".into())]);
+    // The message leaves out the webhook's address and the node id.
     let message = found[1]["message"].as_str().unwrap();
     assert!(message.starts_with("upstream's status is not mirrored to the hub within 5 s: writes"));
     assert!(!message.contains("10.0.0.7") && !message.contains("abab"), "{message}");
 
-    reporter.event(&happens(12, Happened::LeadershipLost));
-    tell(&mut reporter, &stall("b", true), Kind::Connector, "b");
-    assert_eq!((desk.counted("posted"), desk.asked(Verb::Create)), (2, 2));
+    reporter.on_event(&happens(12, EventKind::LeadershipLost));
+    pass_note(&mut reporter, &stall("b", true), Kind::Connector, "b");
+    assert_eq!((bench.counted("posted"), bench.requests(ApiVerb::Create)), (2, 2));
 }
 
-/// On one route, however many are orphans; and on the same one, or what was it, when it is over.
+/// On one route, however many are orphans; and on the same route when it is over.
 #[tokio::test]
-async fn held_deletes_are_told_once_a_hold() {
-    let desk = desk().await;
-    let mut reporter = Reporter::new(desk.recorder.clone(), Settings::default());
-    reporter.event(&Event { at: START, what: Happened::LeadershipAcquired });
+async fn held_deletes_are_reported_once() {
+    let bench = bench().await;
+    let mut reporter = Reporter::new(bench.recorder.clone(), Settings::default());
+    reporter.on_event(&Event { at: START, kind: EventKind::LeadershipAcquired });
     let held = |held, orphans| {
         let cluster = "up".into();
-        Note { at: START, what: Noted::DeletesHeld { cluster, held, orphans, routes: 100 } }
+        Note { at: START, kind: NoteKind::DeletesHeld { cluster, held, orphans, routes: 100 } }
     };
-    tell(&mut reporter, &held(true, 31), Kind::HttpRoute, "longest");
+    pass_note(&mut reporter, &held(true, 31), Kind::HttpRoute, "longest");
     let (cluster, route) = ("one".into(), ObjectKey::new("n", "longest"));
-    let what = Noted::Orphan { cluster, route, kept: Some(Keep::ShareExceeded) };
-    tell(&mut reporter, &Note { at: START, what }, Kind::HttpRoute, "longest");
-    reporter.noted(&held(false, 0));
-    reporter.noted(&held(false, 0));
-    desk.counts("posted", 2).await;
-    let found = events(&desk.served).await;
+    let kind = NoteKind::Orphan { cluster, route, kept: Some(KeepReason::ShareExceeded) };
+    pass_note(&mut reporter, &Note { at: START, kind }, Kind::HttpRoute, "longest");
+    reporter.on_note(&held(false, 0));
+    reporter.on_note(&held(false, 0));
+    bench.counts("posted", 2).await;
+    let found = events(&bench.served).await;
     let of = |e: &Value| (e["involvedObject"]["name"].clone(), e["reason"].clone());
-    let told: Vec<_> = found.iter().map(of).collect();
+    let posted: Vec<_> = found.iter().map(of).collect();
     let longest = || Value::from("longest");
-    assert_eq!(told, [(longest(), "DeletesHeld".into()), (longest(), "DeletesNotHeld".into())]);
+    assert_eq!(posted, [(longest(), "DeletesHeld".into()), (longest(), "DeletesNotHeld".into())]);
     assert!(found[0]["message"].as_str().unwrap().starts_with("31 of the 100 routes of upstream"));
 }

@@ -1,28 +1,28 @@
-//! The live path's parts, against clusters in memory served over HTTP: fast, and with faults that a
-//! real API server can't be asked for. The same path on real API servers is `tests/e2e`.
+//! The parts of the live path against simulated API servers over HTTP: fast, and with faults that real
+//! API servers can't be made to show. `tests/e2e` covers the same path with real API servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod events;
 mod executor;
-#[path = "../support/front/mod.rs"]
-mod front;
+#[path = "../support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
 mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use throughline::client::Cluster;
+use throughline::client::ClusterClient;
 use throughline::config::ClusterConfig;
-use throughline::core::ids::Role;
+use throughline::core::data::ids::Role;
 use throughline::metrics::Metrics;
 
-/// A kubeconfig in a file of its own, which goes with it.
+/// A kubeconfig file that is deleted on drop.
 struct Kubeconfig(PathBuf);
 
 impl Kubeconfig {
-    fn of(served: &front::Served) -> Self {
-        let port = served.front.address().port();
+    fn of(served: &sim_apiserver::TestServer) -> Self {
+        let port = served.handle.address().port();
         let path =
             std::env::temp_dir().join(format!("throughline-{}-{port}.yaml", std::process::id()));
         served.write_kubeconfig(&path);
@@ -36,7 +36,7 @@ impl Drop for Kubeconfig {
     }
 }
 
-fn cluster(served: &front::Served, kubeconfig: &Kubeconfig) -> Arc<Cluster> {
+fn cluster(served: &sim_apiserver::TestServer, kubeconfig: &Kubeconfig) -> Arc<ClusterClient> {
     let config = ClusterConfig {
         name: served.cluster.clone(),
         roles: vec![Role::Upstream, Role::Edge],
@@ -44,5 +44,5 @@ fn cluster(served: &front::Served, kubeconfig: &Kubeconfig) -> Arc<Cluster> {
         context: None,
         in_cluster: false,
     };
-    Arc::new(Cluster::new(config, Arc::new(Metrics::new())))
+    Arc::new(ClusterClient::new(config, Arc::new(Metrics::new())))
 }

@@ -1,23 +1,23 @@
-//! One watch: lists by pages, follows, resumes, lists anew, bears with whatever comes back.
+//! One watch: it lists in pages, watches, resumes, relists and survives every kind of error.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::config::WatchConfig;
-use throughline::core::event::Happened;
-use throughline::core::ids::Kind;
-use throughline::front::{Fault, FrontSettings, Mode};
+use throughline::core::contract::event::EventKind;
+use throughline::core::data::ids::Kind;
 use throughline::metrics::Metrics;
-use throughline::watch::Watch;
+use throughline::sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
+use throughline::watch::WatchTask;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::front::{Served, serve};
+use crate::sim_apiserver::{TestServer, serve};
 use crate::{Kubeconfig, cluster};
 
 struct Bench {
-    served: Served,
-    events: mpsc::Receiver<Happened>,
+    served: TestServer,
+    events: mpsc::Receiver<EventKind>,
     task: JoinHandle<()>,
     _kubeconfig: Kubeconfig,
 }
@@ -33,34 +33,34 @@ fn gateway(name: &str) -> Value {
 }
 
 async fn bench(objects: usize, config: WatchConfig) -> Bench {
-    let served = serve(FrontSettings::default()).await;
+    let served = serve(SimApiServerSettings::default()).await;
     for i in 0..objects {
         served.put(gateway(&format!("g{i}")));
     }
     watch(served, config)
 }
 
-fn watch(served: Served, config: WatchConfig) -> Bench {
+fn watch(served: TestServer, config: WatchConfig) -> Bench {
     let kubeconfig = Kubeconfig::of(&served);
     let (bus, events) = mpsc::channel(4);
     let cluster = cluster(&served, &kubeconfig);
-    let watch = Watch::new(cluster, Kind::Gateway, config, bus, &Metrics::new());
+    let watch = WatchTask::new(cluster, Kind::Gateway, config, bus, &Metrics::new());
     Bench { served, events, task: tokio::spawn(watch.run()), _kubeconfig: kubeconfig }
 }
 
-/// One object is listed, and what comes now is followed.
-async fn followed(config: WatchConfig) -> Bench {
+/// One object is listed, and the watch is live.
+async fn live(config: WatchConfig) -> Bench {
     let mut bench = bench(1, config).await;
     bench.expect(&["list_started", "listed g0", "list_finished"]).await;
     bench
 }
 
-/// The API server is down; `one` came before that, `meanwhile` is not seen yet.
-async fn broken() -> Bench {
-    let mut bench = followed(quick()).await;
+/// The API server is down; `one` was seen before, `meanwhile` is not seen yet.
+async fn lost() -> Bench {
+    let mut bench = live(quick()).await;
     bench.put("one");
     bench.expect(&["applied one"]).await;
-    bench.served.front.set_mode(Mode::Down);
+    bench.served.handle.set_mode(ServerMode::Down);
     bench.expect(&["lost: "]).await;
     bench.put("meanwhile");
     bench
@@ -71,17 +71,17 @@ fn quick() -> WatchConfig {
 }
 
 impl Bench {
-    /// The next event, in one word and the object's name.
+    /// The next event's name, with the object's name or the error.
     async fn next(&mut self) -> String {
         let next = tokio::time::timeout(Duration::from_secs(20), self.events.recv());
-        match next.await.expect("an event").expect("the watch goes on") {
-            Happened::ListStarted { .. } => "list_started".into(),
-            Happened::Listed { object, .. } => format!("listed {}", object.meta.name),
-            Happened::ListFinished { .. } => "list_finished".into(),
-            Happened::Applied { object, .. } => format!("applied {}", object.meta.name),
-            Happened::Deleted { object, .. } => format!("deleted {}", object.meta.name),
-            Happened::WatchLost { error, .. } => format!("lost: {error}"),
-            Happened::WatchResumed { .. } => "resumed".into(),
+        match next.await.expect("an event").expect("the watch continues") {
+            EventKind::ListStarted { .. } => "list_started".into(),
+            EventKind::Listed { object, .. } => format!("listed {}", object.meta.name),
+            EventKind::ListFinished { .. } => "list_finished".into(),
+            EventKind::Applied { object, .. } => format!("applied {}", object.meta.name),
+            EventKind::Deleted { object, .. } => format!("deleted {}", object.meta.name),
+            EventKind::WatchLost { error, .. } => format!("lost: {error}"),
+            EventKind::WatchResumed { .. } => "resumed".into(),
             other => panic!("{other:?}"),
         }
     }
@@ -99,23 +99,23 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn lists_page_by_page_and_follows() {
+async fn lists_page_by_page_and_watches() {
     let mut bench = bench(5, quick()).await;
     bench.expect(&["list_started", "listed g0", "listed g1", "listed g2", "listed g3"]).await;
     bench.expect(&["listed g4", "list_finished"]).await;
     bench.put("new");
     bench.expect(&["applied new"]).await;
-    let key = throughline::core::ids::ObjectKey::new("n", "g0");
+    let key = throughline::core::data::ids::ObjectKey::new("n", "g0");
     let cluster = bench.served.cluster.clone();
-    bench.served.world.lock().unwrap().remove(&cluster, Kind::Gateway, &key);
+    bench.served.sim.lock().unwrap().remove(&cluster, Kind::Gateway, &key);
     bench.expect(&["deleted g0"]).await;
 }
 
 #[tokio::test]
-async fn what_is_not_taken_waits_and_nothing_is_dropped() {
+async fn events_wait_for_a_full_bus_and_none_is_dropped() {
     let mut bench = bench(0, quick()).await;
     bench.expect(&["list_started", "list_finished"]).await;
-    // Many more than the bus holds.
+    // Many more than the bus can hold.
     for i in 0..200 {
         bench.put(&format!("w{i}"));
     }
@@ -125,59 +125,59 @@ async fn what_is_not_taken_waits_and_nothing_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_broken_watch_is_lost_at_once_and_goes_on_where_it_was() {
-    let mut bench = broken().await;
-    bench.served.front.set_mode(Mode::Serving);
+async fn a_broken_watch_is_lost_at_once_and_resumes_where_it_was() {
+    let mut bench = lost().await;
+    bench.served.handle.set_mode(ServerMode::Serving);
     bench.expect(&["resumed", "applied meanwhile"]).await;
 }
 
 #[tokio::test]
-async fn after_a_compaction_it_lists_anew() {
-    let mut bench = broken().await;
-    bench.served.front.compact();
-    bench.served.front.set_mode(Mode::Serving);
+async fn after_a_compaction_it_relists() {
+    let mut bench = lost().await;
+    bench.served.handle.compact();
+    bench.served.handle.set_mode(ServerMode::Serving);
     bench.expect(&["list_started", "listed g0", "listed meanwhile", "listed one"]).await;
     bench.expect(&["list_finished"]).await;
 }
 
 #[tokio::test]
-async fn a_kind_that_is_not_served_yet_is_picked_up() {
-    let served = serve(FrontSettings::default()).await;
-    served.front.set_served(Kind::Gateway, false);
+async fn a_kind_that_is_served_later_is_listed_then() {
+    let served = serve(SimApiServerSettings::default()).await;
+    served.handle.set_served(Kind::Gateway, false);
     let mut bench = watch(served, quick());
     bench.expect(&["lost: 404"]).await;
-    bench.served.front.set_served(Kind::Gateway, true);
+    bench.served.handle.set_served(Kind::Gateway, true);
     bench.expect(&["list_started", "list_finished"]).await;
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_once_and_tried_until_it_ends() {
-    let served = serve(FrontSettings::default()).await;
-    served.front.fail(&Fault::of_watching(Kind::Gateway, 403), 3);
+async fn a_refused_watch_is_reported_once_and_retried() {
+    let served = serve(SimApiServerSettings::default()).await;
+    served.handle.inject(&Fault::on_watches(Kind::Gateway, 403), 3);
     let mut bench = watch(served, quick());
     bench.expect(&["lost: 403", "list_started", "list_finished"]).await;
 }
 
 #[tokio::test]
-async fn a_silent_watch_is_taken_up_anew_and_is_lost_only_if_that_fails() {
-    let config = WatchConfig { silent_after_ms: 100, timeout_ms: 200, ..quick() };
-    let mut bench = followed(config).await;
-    // Several silences long: nothing is told of them.
+async fn a_silent_watch_is_resumed_and_is_lost_only_if_that_fails() {
+    let config = WatchConfig { silent_after_ms: 100, timeout_ms: 1_000, ..quick() };
+    let mut bench = live(config).await;
+    // Several times as long as the silence that ends a watch: no event reports it.
     tokio::time::sleep(Duration::from_millis(500)).await;
     bench.put("after silence");
     bench.expect(&["applied after silence"]).await;
-    bench.served.front.set_mode(Mode::Frozen);
-    bench.expect(&["lost: no answer"]).await;
-    bench.put("in the ice");
-    bench.served.front.set_mode(Mode::Serving);
-    bench.expect(&["resumed", "applied in the ice"]).await;
+    bench.served.handle.set_mode(ServerMode::Frozen);
+    bench.expect(&["lost: no response"]).await;
+    bench.put("while frozen");
+    bench.served.handle.set_mode(ServerMode::Serving);
+    bench.expect(&["resumed", "applied while frozen"]).await;
 }
 
 #[tokio::test]
-async fn it_ends_with_the_loop() {
+async fn it_ends_when_the_bus_is_closed() {
     let mut bench = bench(0, quick()).await;
     bench.expect(&["list_started", "list_finished"]).await;
     bench.events.close();
-    bench.put("nobody listens");
+    bench.put("unseen");
     (&mut bench.task).await.unwrap();
 }

@@ -1,54 +1,56 @@
-//! How writes fare, and what is told of a run.
+//! How the simulation carries out writes, and how a test prints a run.
 
 use std::collections::BTreeMap;
 
-use throughline::core::action::{Action, Decision, Noted, Verb};
-use throughline::core::event::Outcome;
-use throughline::core::ids::{Kind, ObjectKey};
-use throughline::core::time::UnixMillis;
-use throughline::world::{ApiError, OURS, Preconditions, World};
+use throughline::core::contract::action::{Action, Decision, Verb};
+use throughline::core::contract::event::Outcome;
+use throughline::core::contract::note::NoteKind;
+use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::objects::FIELD_MANAGER;
+use throughline::core::data::time::UnixMillis;
+use throughline::sim::{ApiError, Preconditions, SimClusters};
 
-use crate::sim::{Acted, START, Sim};
+use crate::sim::{RecordedAction, START, Sim};
 
-/// What becomes of a write: whether and when it lands, and which answer comes when.
+/// What happens to a write: whether and when it is applied, and which answer comes when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It lands and is answered.
-    Fair,
-    /// It lands; the same answer comes twice.
+pub enum WriteFault {
+    /// Applied and answered.
+    None,
+    /// Applied; the same answer comes twice.
     AnsweredTwice,
-    /// It fails without having landed.
+    /// Fails and is not applied.
     Failed,
-    /// It fails for us, but has landed.
-    FailedYetLanded,
-    /// The server asks for patience.
+    /// Reported as failed, but applied.
+    FailedButApplied,
+    /// Refused with a retry-after.
     Throttled,
     Conflict,
     Refused,
     NotFound,
     Superseded,
-    /// Neither lands nor is answered.
+    /// Neither applied nor answered.
     Lost,
-    /// Lands, never answered.
-    LostYetLanded,
-    /// Lands at once, answered after it was given up.
+    /// Applied, but never answered.
+    AppliedButUnanswered,
+    /// Applied at once, and answered after the machine gave it up.
     AnsweredLate,
-    /// Lands and is answered after it was given up.
-    LandedLate,
+    /// Applied and answered after the machine gave it up.
+    AppliedLate,
 }
 
 impl Sim {
-    /// Stalls that were told and did not end.
+    /// Stalls that were reported and have not ended.
     pub fn open_stalls(&self) -> Vec<String> {
         let mut open = BTreeMap::new();
         for note in &self.notes {
-            match &note.what {
-                Noted::Stalled(s) => {
+            match &note.kind {
+                NoteKind::Stalled(s) => {
                     open.insert((&s.cluster, &s.connector, s.hop), &s.reason);
                 }
-                Noted::StallEnded(s) => {
+                NoteKind::StallEnded(s) => {
                     let ended = open.remove(&(&s.cluster, &s.connector, s.hop));
-                    assert!(ended.is_some(), "a stall ended that was never told: {s:?}");
+                    assert!(ended.is_some(), "a stall ended that was never reported: {s:?}");
                 }
                 _ => {}
             }
@@ -56,9 +58,9 @@ impl Sim {
         open.into_iter().map(|(stall, reason)| format!("{stall:?}: {reason}")).collect()
     }
 
-    /// One line an action, for a person.
-    pub fn story(&self, from: usize) -> String {
-        let line = |a: &Acted| {
+    /// The actions, a line each.
+    pub fn describe_actions(&self, from: usize) -> String {
+        let line = |a: &RecordedAction| {
             let Decision { at, action, because } = &a.decision;
             format!(
                 "{} {:?} {} {} {:?}: {because}\n",
@@ -73,8 +75,8 @@ impl Sim {
     }
 }
 
-/// One action, as the executor and an API server carry it out.
-pub fn carry_out(world: &mut World, action: &Action) -> Outcome {
+/// Carries out an action as the executor and an API server would.
+pub fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
     let Action { cluster, kind, object, annotations, precondition, .. } = action;
     let must = Preconditions {
         uid: precondition.uid.clone(),
@@ -84,21 +86,21 @@ pub fn carry_out(world: &mut World, action: &Action) -> Outcome {
         let absent = precondition.absent.as_ref().expect("a delete names its evidence");
         let alive = absent.names.iter().any(|name| {
             let key = ObjectKey::new(&absent.namespace, name);
-            world.get(&absent.cluster, Kind::Gateway, &key).is_some()
+            clusters.get(&absent.cluster, Kind::Gateway, &key).is_some()
         });
         let namespace = ObjectKey::new("", &absent.namespace);
-        let namespace = world.get(&absent.cluster, Kind::Namespace, &namespace);
+        let namespace = clusters.get(&absent.cluster, Kind::Namespace, &namespace);
         if namespace.map(|n| &*n.meta.uid) != absent.namespace_uid.as_deref() {
-            return Outcome::Conflict { error: "the namespace is another one".into() };
+            return Outcome::Conflict { error: "the namespace has another uid".into() };
         }
         if alive {
-            return Outcome::Conflict { error: "a parent exists after all".into() };
+            return Outcome::Conflict { error: "a parent exists".into() };
         }
-        world
+        clusters
             .delete(cluster, *kind, object, &must)
             .map(|()| Outcome::Applied { resource_version: None, deleted: None })
     } else {
-        let patched = world.patch(cluster, *kind, object, annotations, &must, OURS);
+        let patched = clusters.patch(cluster, *kind, object, annotations, &must, FIELD_MANAGER);
         patched.map(|(version, changed)| match changed {
             true => Outcome::Applied { resource_version: Some(version), deleted: None },
             false => Outcome::Unchanged,
@@ -106,8 +108,10 @@ pub fn carry_out(world: &mut World, action: &Action) -> Outcome {
     };
     result.unwrap_or_else(|error| match error {
         ApiError::NotFound => Outcome::NotFound,
-        ApiError::Conflict(error) => Outcome::Conflict { error },
-        ApiError::Invalid(error) => Outcome::Refused { error },
-        ApiError::Unreachable => Outcome::Failed { error: error.to_string(), retry_after_ms: None },
+        ApiError::Conflict(error) => Outcome::Conflict { error: error.into() },
+        ApiError::Invalid(error) => Outcome::Refused { error: error.into() },
+        ApiError::Unreachable => {
+            Outcome::Failed { error: error.to_string().into(), retry_after_ms: None }
+        }
     })
 }

@@ -1,16 +1,18 @@
-//! Generators: setups, schedules, fates.
+//! Generators of initial states, schedules and write faults.
 
 use proptest::prelude::*;
 
 use serde_json::json;
-use throughline::core::settings::{Settings, TouchScope};
-use throughline::core::time::UnixMillis;
+use throughline::core::contract::settings::{Settings, TouchScope};
+use throughline::core::data::time::UnixMillis;
 
-use crate::carry::Fate;
-use crate::model::{CONNECTORS, GATEWAYS, Op, PROJECTS, Topology, Where, Who, apply, put};
+use crate::carry::WriteFault;
+use crate::model::{
+    CONNECTORS, ConnectorRef, GATEWAYS, GatewayRef, Op, PROJECTS, Topology, apply, put,
+};
 use crate::sim::Sim;
 
-/// How a world begins: statuses, proxies, classes, delays.
+/// The initial state of the simulated clusters.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub topology: Topology,
@@ -29,18 +31,18 @@ impl Setup {
         settings
     }
 
-    /// The world with all that stands in it; nothing is listed yet.
+    /// The clusters with all their objects; nothing is listed yet.
     pub fn build(&self) -> Sim {
         let clusters = self.topology.clusters();
         let mut sim = Sim::new(&clusters, &self.settings(), self.carrier_delay_ms);
         sim.watch_delays_ms.clone_from(&self.watch_delays_ms);
         if self.managed_fields {
-            sim.world.keep_managed_fields();
+            sim.clusters.keep_managed_fields();
         }
         for cluster in &clusters {
             for kind in sim.kinds(&cluster.name) {
-                // Nothing is watched before the first list.
-                sim.world.lose_watch(&cluster.name, kind, "not listed yet");
+                // No watch is open before the first list.
+                sim.clusters.lose_watch(&cluster.name, kind, "not listed yet");
             }
         }
         let t = self.topology;
@@ -51,34 +53,34 @@ impl Setup {
                 &cluster,
                 &json!({"kind": "Namespace", "metadata": {"name": namespace, "uid": uid}}),
             );
-            let replica = json!({"kind": "Namespace", "metadata": {
-                "name": t.replica_namespace(project),
+            let hub_namespace = json!({"kind": "Namespace", "metadata": {
+                "name": t.hub_namespace(project),
                 "labels": {"meta.datumapis.com/upstream-namespace": namespace}}});
             let mut places = t.edges();
             places.push(t.hub());
             places.dedup();
             for place in places {
-                put(&mut sim, &place, &replica);
+                put(&mut sim, &place, &hub_namespace);
             }
             for c in 0..CONNECTORS {
                 let status = self.statuses[usize::from(project * CONNECTORS + c)];
-                apply(&mut sim, t, &Op::CreateSource(Who(project, c), status));
+                apply(&mut sim, t, &Op::CreateUpstream(ConnectorRef(project, c), status));
             }
             for (e, _) in t.edges().iter().enumerate() {
                 for g in 0..GATEWAYS {
-                    let at = Where(e as u8, project, g);
+                    let at = GatewayRef(e as u8, project, g);
                     let i = (e as u8 * PROJECTS + project) * GATEWAYS + g;
                     apply(&mut sim, t, &Op::Proxy(at, self.proxies[usize::from(i)]));
                     apply(&mut sim, t, &Op::CreateGateway(at, g % 2));
                 }
             }
         }
-        sim.world.advance(UnixMillis(sim.now.0 + 1_000));
-        while sim.world.poll_event().is_some() {}
+        sim.clusters.advance(UnixMillis(sim.now.0 + 1_000));
+        while sim.clusters.poll_event().is_some() {}
         sim
     }
 
-    /// The world, and a leader that has listed everything.
+    /// The clusters, and a leader that has listed everything.
     pub fn begin(&self) -> Sim {
         let mut sim = self.build();
         sim.add_clusters();
@@ -92,20 +94,20 @@ pub fn topology() -> impl Strategy<Value = Topology> {
     prop_oneof![Just(Topology::One), Just(Topology::Two), Just(Topology::Three)]
 }
 
-fn who() -> impl Strategy<Value = Who> {
-    (0..PROJECTS, 0..CONNECTORS).prop_map(|(p, c)| Who(p, c))
+fn who() -> impl Strategy<Value = ConnectorRef> {
+    (0..PROJECTS, 0..CONNECTORS).prop_map(|(p, c)| ConnectorRef(p, c))
 }
 
-fn place() -> impl Strategy<Value = Where> {
-    (0..2_u8, 0..PROJECTS, 0..GATEWAYS).prop_map(|(e, p, g)| Where(e, p, g))
+fn place() -> impl Strategy<Value = GatewayRef> {
+    (0..2_u8, 0..PROJECTS, 0..GATEWAYS).prop_map(|(e, p, g)| GatewayRef(e, p, g))
 }
 
-/// What users and the platform do: nothing of it is a fault.
+/// What users and the platform do, none of which is a fault.
 pub fn change() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (who(), 0..7_u8).prop_map(|(w, s)| Op::Status(w, s)),
-        1 => (who(), any::<bool>()).prop_map(|(w, r)| Op::DeleteSource(w, r)),
-        2 => (who(), 0..7_u8).prop_map(|(w, s)| Op::CreateSource(w, s)),
+        1 => (who(), any::<bool>()).prop_map(|(w, r)| Op::DeleteUpstream(w, r)),
+        2 => (who(), 0..7_u8).prop_map(|(w, s)| Op::CreateUpstream(w, s)),
         2 => (place(), 0..8_u8).prop_map(|(p, m)| Op::Proxy(p, m)),
         1 => place().prop_map(Op::DeleteGateway),
         2 => (place(), 0..2_u8).prop_map(|(p, c)| Op::CreateGateway(p, c)),
@@ -113,16 +115,16 @@ pub fn change() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Other writers that spoil what throughline wrote.
-pub fn spoiler() -> impl Strategy<Value = Op> {
+/// Other writers that overwrite throughline's values.
+pub fn other_writer() -> impl Strategy<Value = Op> {
     prop_oneof![
-        2 => (who(), 0..6_u8).prop_map(|(w, v)| Op::SpoilHub(w, v)),
-        2 => (who(), 0..2_u8, 0..6_u8).prop_map(|(w, e, v)| Op::SpoilEdge(w, e, v)),
-        2 => (place(), 0..6_u8).prop_map(|(p, v)| Op::SpoilTrigger(p, v)),
+        2 => (who(), 0..6_u8).prop_map(|(w, v)| Op::OverwriteHub(w, v)),
+        2 => (who(), 0..2_u8, 0..6_u8).prop_map(|(w, e, v)| Op::OverwriteEdge(w, e, v)),
+        2 => (place(), 0..6_u8).prop_map(|(p, v)| Op::OverwriteTrigger(p, v)),
     ]
 }
 
-/// What breaks between the machine and its world.
+/// Faults between the machine and its clusters.
 pub fn fault() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => any::<bool>().prop_map(Op::Lead),
@@ -130,13 +132,13 @@ pub fn fault() -> impl Strategy<Value = Op> {
         4 => (0..5_u8, 0..5_u8).prop_map(|(c, k)| Op::List(c, k)),
         1 => (0..5_u8).prop_map(Op::CutOff),
         2 => (0..5_u8).prop_map(Op::Reach),
-        2 => (who(), 0..2_u8).prop_map(|(w, e)| Op::Stick(w, e)),
+        2 => (who(), 0..2_u8).prop_map(|(w, e)| Op::StickCarrier(w, e)),
         1 => (0..5_u8).prop_map(Op::Rejoin),
         1 => Just(Op::Restart),
     ]
 }
 
-/// A pause in milliseconds: mostly short, so that things meet.
+/// A pause in milliseconds, mostly short, so that events overlap.
 pub fn pause() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0..30_u64,
@@ -153,23 +155,23 @@ pub fn schedule(
     prop::collection::vec((pause(), op), 1..most)
 }
 
-pub fn fates() -> impl Strategy<Value = Vec<Fate>> {
-    let fate = prop_oneof![
-        6 => Just(Fate::Fair),
-        1 => Just(Fate::AnsweredTwice),
-        2 => Just(Fate::Failed),
-        2 => Just(Fate::FailedYetLanded),
-        1 => Just(Fate::Throttled),
-        2 => Just(Fate::Conflict),
-        1 => Just(Fate::Refused),
-        1 => Just(Fate::NotFound),
-        1 => Just(Fate::Superseded),
-        1 => Just(Fate::Lost),
-        1 => Just(Fate::LostYetLanded),
-        1 => Just(Fate::AnsweredLate),
-        1 => Just(Fate::LandedLate),
+pub fn write_faults() -> impl Strategy<Value = Vec<WriteFault>> {
+    let write_fault = prop_oneof![
+        6 => Just(WriteFault::None),
+        1 => Just(WriteFault::AnsweredTwice),
+        2 => Just(WriteFault::Failed),
+        2 => Just(WriteFault::FailedButApplied),
+        1 => Just(WriteFault::Throttled),
+        2 => Just(WriteFault::Conflict),
+        1 => Just(WriteFault::Refused),
+        1 => Just(WriteFault::NotFound),
+        1 => Just(WriteFault::Superseded),
+        1 => Just(WriteFault::Lost),
+        1 => Just(WriteFault::AppliedButUnanswered),
+        1 => Just(WriteFault::AnsweredLate),
+        1 => Just(WriteFault::AppliedLate),
     ];
-    prop::collection::vec(fate, 1..20)
+    prop::collection::vec(write_fault, 1..20)
 }
 
 pub fn setup() -> impl Strategy<Value = Setup> {

@@ -1,11 +1,11 @@
-//! Worlds: three topologies, what stands in them, and what people and other programs do there.
+//! The simulated clusters: three topologies, their objects, and changes by people and other programs.
 
 use serde_json::{Value, json};
 
-use throughline::core::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline::core::objects::{Object, PLATFORM_KEY, UPSTREAM_STATUS, Wire};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::objects::{Object, PLATFORM_KEY, UPSTREAM_STATUS, WireObject};
 use throughline::event_log::ClusterSpec;
-use throughline::world::Tell;
+use throughline::sim::WatchNotice;
 
 use crate::oracle;
 use crate::sim::Sim;
@@ -18,7 +18,7 @@ pub const PROJECTS: u8 = 2;
 pub enum Topology {
     /// One cluster with every role.
     One,
-    /// Upstream; downstream, which is also the edge.
+    /// Upstream, and a cluster that is hub and edge.
     Two,
     /// Two projects, the hub, two edges.
     Three,
@@ -26,14 +26,14 @@ pub enum Topology {
 
 impl Topology {
     pub fn clusters(self) -> Vec<ClusterSpec> {
-        use Role::{Downstream, Edge, Upstream};
+        use Role::{Edge, Hub, Upstream};
         let specs: &[(&str, &[Role])] = match self {
-            Topology::One => &[("all", &[Upstream, Downstream, Edge])],
-            Topology::Two => &[("up", &[Upstream]), ("down", &[Downstream, Edge])],
+            Topology::One => &[("all", &[Upstream, Hub, Edge])],
+            Topology::Two => &[("up", &[Upstream]), ("down", &[Hub, Edge])],
             Topology::Three => &[
                 ("org/a", &[Upstream]),
                 ("b", &[Upstream]),
-                ("hub", &[Downstream]),
+                ("hub", &[Hub]),
                 ("edge-1", &[Edge]),
                 ("edge-2", &[Edge]),
             ],
@@ -67,38 +67,38 @@ impl Topology {
         edges.iter().map(|e| ClusterName::from(*e)).collect()
     }
 
-    pub fn replica_namespace(self, project: u8) -> String {
+    pub fn hub_namespace(self, project: u8) -> String {
         format!("ns-{}", self.project(project).2)
     }
 }
 
-/// A connector: which project's, which one.
+/// A connector: its project and its number.
 #[derive(Clone, Copy, Debug)]
-pub struct Who(pub u8, pub u8);
+pub struct ConnectorRef(pub u8, pub u8);
 
-/// A gateway and the proxy of the same name: at which edge, of which project, which one.
+/// A gateway and the proxy of the same name: its edge, project and number.
 #[derive(Clone, Copy, Debug)]
-pub struct Where(pub u8, pub u8, pub u8);
+pub struct GatewayRef(pub u8, pub u8, pub u8);
 
-/// Something that happens, and that throughline has to cope with.
+/// A change or a fault that throughline has to cope with.
 #[derive(Clone, Debug)]
 pub enum Op {
-    Status(Who, u8),
-    DeleteSource(Who, bool),
-    CreateSource(Who, u8),
-    SpoilHub(Who, u8),
-    SpoilEdge(Who, u8, u8),
-    SpoilTrigger(Where, u8),
-    Stamp(Where),
-    Proxy(Where, u8),
-    DeleteGateway(Where),
-    CreateGateway(Where, u8),
+    Status(ConnectorRef, u8),
+    DeleteUpstream(ConnectorRef, bool),
+    CreateUpstream(ConnectorRef, u8),
+    OverwriteHub(ConnectorRef, u8),
+    OverwriteEdge(ConnectorRef, u8, u8),
+    OverwriteTrigger(GatewayRef, u8),
+    Stamp(GatewayRef),
+    Proxy(GatewayRef, u8),
+    DeleteGateway(GatewayRef),
+    CreateGateway(GatewayRef, u8),
     Lead(bool),
     Lose(u8, u8),
     List(u8, u8),
     CutOff(u8),
     Reach(u8),
-    Stick(Who, u8),
+    StickCarrier(ConnectorRef, u8),
     Rejoin(u8),
     Restart,
 }
@@ -108,14 +108,14 @@ pub fn put(sim: &mut Sim, cluster: &ClusterName, object: &Value) {
 }
 
 fn put_by(sim: &mut Sim, cluster: &ClusterName, object: &Value, manager: &str) {
-    let wire: Wire = serde_json::from_str(&object.to_string()).unwrap();
+    let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
     let object = Object::try_from(wire).unwrap();
-    sim.world.advance(sim.now);
-    sim.world.put(cluster, object, manager, Tell::Applied);
+    sim.clusters.advance(sim.now);
+    sim.clusters.put(cluster, object, manager, WatchNotice::Applied);
     sim.collect();
 }
 
-/// A Connector's status as upstream may spell it.
+/// A Connector's status, as upstream may write it.
 pub fn status(which: u8) -> Option<String> {
     let online = |node: &str, message: &str| {
         let message = serde_json::to_string(message).unwrap();
@@ -134,19 +134,19 @@ pub fn status(which: u8) -> Option<String> {
     }
 }
 
-fn source(t: Topology, Who(p, c): Who) -> (ClusterName, ObjectKey) {
+fn upstream_key(t: Topology, ConnectorRef(p, c): ConnectorRef) -> (ClusterName, ObjectKey) {
     let (cluster, namespace, _) = t.project(p);
     (cluster, ObjectKey::new(namespace, format!("c{c}")))
 }
 
-fn replica(t: Topology, Who(p, c): Who) -> ObjectKey {
-    ObjectKey::new(t.replica_namespace(p), format!("c{c}"))
+fn hub_key(t: Topology, ConnectorRef(p, c): ConnectorRef) -> ObjectKey {
+    ObjectKey::new(t.hub_namespace(p), format!("c{c}"))
 }
 
-fn gateway(t: Topology, Where(e, p, g): Where) -> (ClusterName, ObjectKey) {
+fn gateway(t: Topology, GatewayRef(e, p, g): GatewayRef) -> (ClusterName, ObjectKey) {
     let edges = t.edges();
     let edge = edges[usize::from(e) % edges.len()].clone();
-    (edge, ObjectKey::new(t.replica_namespace(p), format!("g{g}")))
+    (edge, ObjectKey::new(t.hub_namespace(p), format!("g{g}")))
 }
 
 fn connector(key: &ObjectKey, labels: &Value, status: Option<&str>) -> Value {
@@ -158,7 +158,7 @@ fn connector(key: &ObjectKey, labels: &Value, status: Option<&str>) -> Value {
     object
 }
 
-/// Puts one annotation by another writer, where the object exists.
+/// Sets one annotation as another writer, if the object exists.
 pub fn annotate(
     sim: &mut Sim,
     cluster: &ClusterName,
@@ -167,15 +167,15 @@ pub fn annotate(
     k: &str,
     v: Option<&str>,
 ) {
-    sim.world.advance(sim.now);
+    sim.clusters.advance(sim.now);
     let patch = [(k.to_owned(), v.map(str::to_owned))];
-    let _ = sim.world.patch(cluster, kind, key, &patch, &Default::default(), "somebody");
+    let _ = sim.clusters.patch(cluster, kind, key, &patch, &Default::default(), "somebody");
     sim.collect();
 }
 
-/// Does one thing to the world.
+/// Applies one change or fault.
 pub fn apply(sim: &mut Sim, t: Topology, op: &Op) {
-    sim.world.advance(sim.now);
+    sim.clusters.advance(sim.now);
     sim.collect();
     let edges = t.edges();
     let member = |e: u8| edges[usize::from(e) % edges.len()].clone();
@@ -185,20 +185,20 @@ pub fn apply(sim: &mut Sim, t: Topology, op: &Op) {
     };
     match *op {
         Op::Status(who, s) => {
-            let (up, key) = source(t, who);
-            if let Some(old) = sim.world.get(&up, Kind::Connector, &key) {
+            let (up, key) = upstream_key(t, who);
+            if let Some(old) = sim.clusters.get(&up, Kind::Connector, &key) {
                 let mut object = Object::clone(old);
                 let new = status(s).map(|s| serde_json::value::RawValue::from_string(s).unwrap());
-                object.body = throughline::core::objects::Body::Connector { status: new };
-                sim.world.put(&up, object, "platform", Tell::Applied);
+                object.body = throughline::core::data::objects::Body::Connector { status: new };
+                sim.clusters.put(&up, object, "platform", WatchNotice::Applied);
             }
         }
-        Op::CreateSource(who, s) => {
-            let (up, key) = source(t, who);
-            if sim.world.get(&up, Kind::Connector, &key).is_none() {
+        Op::CreateUpstream(who, s) => {
+            let (up, key) = upstream_key(t, who);
+            if sim.clusters.get(&up, Kind::Connector, &key).is_none() {
                 put(sim, &up, &connector(&key, &json!({}), status(s).as_deref()));
             }
-            let copy = replica(t, who);
+            let copy = hub_key(t, who);
             let old = if who.1 == 0 { "cluster-_" } else { "cluster-" };
             let labels = json!({
                 "meta.datumapis.com/upstream-cluster-name": format!("{old}{up}").replace('/', "_"),
@@ -207,9 +207,9 @@ pub fn apply(sim: &mut Sim, t: Topology, op: &Op) {
                 "meta.datumapis.com/upstream-name": key.name,
                 "meta.datumapis.com/upstream-namespace": key.namespace});
             for place in edges.iter().chain([&t.hub()]) {
-                if sim.world.get(place, Kind::Connector, &copy).is_none() {
+                if sim.clusters.get(place, Kind::Connector, &copy).is_none() {
                     let mut object = connector(&copy, &labels, None);
-                    let hub = sim.world.get(&t.hub(), Kind::Connector, &copy);
+                    let hub = sim.clusters.get(&t.hub(), Kind::Connector, &copy);
                     if let Some(v) = hub.and_then(|h| h.meta.annotations.get(UPSTREAM_STATUS)) {
                         object["metadata"]["annotations"] = json!({UPSTREAM_STATUS: v});
                     }
@@ -217,32 +217,33 @@ pub fn apply(sim: &mut Sim, t: Topology, op: &Op) {
                 }
             }
         }
-        Op::DeleteSource(who, with_replica) => {
-            let (up, key) = source(t, who);
-            sim.world.remove(&up, Kind::Connector, &key);
+        Op::DeleteUpstream(who, with_replica) => {
+            let (up, key) = upstream_key(t, who);
+            sim.clusters.remove(&up, Kind::Connector, &key);
             if with_replica {
-                let copy = replica(t, who);
-                sim.world.remove(&t.hub(), Kind::Connector, &copy);
+                let copy = hub_key(t, who);
+                sim.clusters.remove(&t.hub(), Kind::Connector, &copy);
                 for edge in &edges {
-                    sim.world.remove(edge, Kind::Connector, &copy);
+                    sim.clusters.remove(edge, Kind::Connector, &copy);
                 }
             }
         }
-        Op::SpoilHub(who, v) => {
-            let value = spoilt(v);
+        Op::OverwriteHub(who, v) => {
+            let value = wrong_value(v);
             annotate(
                 sim,
                 &t.hub(),
                 Kind::Connector,
-                &replica(t, who),
+                &hub_key(t, who),
                 UPSTREAM_STATUS,
                 value.as_deref(),
             );
         }
-        Op::SpoilEdge(who, e, v) => {
-            // A key that only a member-side writer added survives at the member: not this.
-            let (hub, key) = (t.hub(), replica(t, who));
-            let template = sim.world.get(&hub, Kind::Connector, &key);
+        Op::OverwriteEdge(who, e, v) => {
+            // The carrier leaves a key alone that was only ever written at the edge. This test overwrites
+            // carried keys only.
+            let (hub, key) = (t.hub(), hub_key(t, who));
+            let template = sim.clusters.get(&hub, Kind::Connector, &key);
             if template.is_some_and(|h| h.meta.annotations.get(UPSTREAM_STATUS).is_some()) {
                 annotate(
                     sim,
@@ -250,11 +251,11 @@ pub fn apply(sim: &mut Sim, t: Topology, op: &Op) {
                     Kind::Connector,
                     &key,
                     UPSTREAM_STATUS,
-                    spoilt(v).as_deref(),
+                    wrong_value(v).as_deref(),
                 );
             }
         }
-        Op::SpoilTrigger(at, v) => {
+        Op::OverwriteTrigger(at, v) => {
             let (edge, key) = gateway(t, at);
             let value = match v {
                 0 => None,
@@ -275,7 +276,7 @@ pub fn apply(sim: &mut Sim, t: Topology, op: &Op) {
         Op::Proxy(at, mask) => {
             let (edge, key) = gateway(t, at);
             if mask == 0 {
-                sim.world.remove(&edge, Kind::HttpProxy, &key);
+                sim.clusters.remove(&edge, Kind::HttpProxy, &key);
             } else {
                 let backends = (0..CONNECTORS).filter(|c| mask >> c & 1 == 1);
                 let rules: Vec<_> = backends
@@ -291,11 +292,11 @@ pub fn apply(sim: &mut Sim, t: Topology, op: &Op) {
         }
         Op::DeleteGateway(at) => {
             let (edge, key) = gateway(t, at);
-            sim.world.remove(&edge, Kind::Gateway, &key);
+            sim.clusters.remove(&edge, Kind::Gateway, &key);
         }
         Op::CreateGateway(at, class) => {
             let (edge, key) = gateway(t, at);
-            if sim.world.get(&edge, Kind::Gateway, &key).is_none() {
+            if sim.clusters.get(&edge, Kind::Gateway, &key).is_none() {
                 put(
                     sim,
                     &edge,
@@ -321,23 +322,23 @@ pub fn apply(sim: &mut Sim, t: Topology, op: &Op) {
             for kind in sim.kinds(&cluster) {
                 sim.lose(&cluster, kind);
             }
-            sim.world.set_reachable(&cluster, false);
+            sim.clusters.set_reachable(&cluster, false);
             sim.unreachable.insert(cluster);
         }
         Op::Reach(c) => {
             let cluster = cluster(c);
-            sim.world.set_reachable(&cluster, true);
+            sim.clusters.set_reachable(&cluster, true);
             sim.unreachable.remove(&cluster);
             sim.list_cluster(&cluster);
         }
-        Op::Stick(who, e) => sim.world.stick(&member(e), &replica(t, who)),
+        Op::StickCarrier(who, e) => sim.clusters.set_carry_stuck(&member(e), &hub_key(t, who)),
         Op::Rejoin(c) => sim.rejoin(&cluster(c)),
         Op::Restart => sim.restart(),
     }
     sim.collect();
 }
 
-fn spoilt(which: u8) -> Option<String> {
+fn wrong_value(which: u8) -> Option<String> {
     match which {
         0 => None,
         1 => Some("not JSON".into()),
@@ -348,10 +349,9 @@ fn spoilt(which: u8) -> Option<String> {
     }
 }
 
-/// Runs a schedule.
 pub fn play(sim: &mut Sim, t: Topology, schedule: &[(u64, Op)]) {
     for (pause_ms, op) in schedule {
-        sim.pass(*pause_ms);
+        sim.advance_by(*pause_ms);
         apply(sim, t, op);
     }
 }

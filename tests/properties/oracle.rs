@@ -1,18 +1,18 @@
-//! What should be, read from the world alone and by rules written anew: not the machine's.
+//! The desired state, derived from the simulated clusters by rules that are independent of the machine's.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use throughline::core::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::objects::{Body, Object, UPSTREAM_STATUS};
-use throughline::core::settings::TouchScope;
-use throughline::core::trigger::{Trigger, connector_part, digest, gateway_part};
+use throughline::core::contract::settings::TouchScope;
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::objects::{Body, Object, UPSTREAM_STATUS};
+use throughline::core::status::trigger::{Trigger, connector_part, digest, gateway_part};
 
 use crate::model::{PROJECTS, Topology};
 use crate::sim::Sim;
 
-/// `(online, node)` of one document; `None` where it does not decode. Enough for the documents
+/// `(online, node)` of one document; `None` if it does not decode. Simplified: it handles the documents
 /// that these tests write.
 fn decode(document: &str) -> Option<(bool, String)> {
     let value: Value = serde_json::from_str(document).ok()?;
@@ -40,27 +40,27 @@ pub fn liveness(connector: &Object) -> (bool, String) {
     annotation.or_else(|| connector.status().and_then(decode)).unwrap_or_default()
 }
 
-/// The connectors of a gateway's proxy, in order, with what they are at the edge.
+/// The connectors of a gateway's proxy, in order, with their liveness at the edge.
 fn connectors(sim: &Sim, edge: &ClusterName, gateway: &ObjectKey) -> Vec<(String, bool, String)> {
-    let Some(proxy) = sim.world.get(edge, Kind::HttpProxy, gateway) else { return Vec::new() };
+    let Some(proxy) = sim.clusters.get(edge, Kind::HttpProxy, gateway) else { return Vec::new() };
     let Body::HttpProxy { connectors } = &proxy.body else { unreachable!() };
     let read = |name: &str| {
         let key = ObjectKey::new(&gateway.namespace, name);
-        let found = sim.world.get(edge, Kind::Connector, &key);
+        let found = sim.clusters.get(edge, Kind::Connector, &key);
         let (online, node) = found.map(|c| liveness(c)).unwrap_or_default();
         (name.to_owned(), online, node)
     };
     connectors.iter().map(|name| read(name)).collect()
 }
 
-/// What a gateway should announce.
+/// The digest that a gateway should announce.
 pub fn digest_of(sim: &Sim, edge: &ClusterName, gateway: &ObjectKey) -> Option<u64> {
     let connectors = connectors(sim, edge, gateway);
     let parts = connectors.iter().map(|(name, online, node)| connector_part(name, *online, node));
     (!connectors.is_empty()).then(|| digest(parts))
 }
 
-/// What the platform's extension server stamps on a gateway.
+/// The stamp that the platform's extension server writes on a gateway.
 pub fn stamp_of(sim: &Sim, edge: &ClusterName, gateway: &ObjectKey) -> Option<String> {
     let connectors = connectors(sim, edge, gateway);
     let (_, online, node) = connectors.last()?;
@@ -71,80 +71,81 @@ pub fn trigger_of(sim: &Sim, gateway: &Object) -> Option<Trigger> {
     Trigger::parse(gateway.meta.annotations.get(&sim.settings.touch.key)?)
 }
 
-/// Everything that is not as it should be, in words.
-pub fn wrongs(sim: &Sim, t: Topology) -> Vec<String> {
-    let mut wrongs = sim.open_stalls();
-    wrongs.extend(mirror_wrongs(sim, t));
-    wrongs.extend(touch_wrongs(sim, t));
+/// All deviations from the desired state, as text.
+pub fn deviations(sim: &Sim, t: Topology) -> Vec<String> {
+    let mut deviations = sim.open_stalls();
+    deviations.extend(mirror_deviations(sim, t));
+    deviations.extend(touch_deviations(sim, t));
     let left = sim.machine.poll_deadline();
-    wrongs.extend(left.map(|(at, reason)| format!("still waits until {at}: {reason}")));
+    deviations.extend(left.map(|(at, reason)| format!("a timer is set for {at}: {reason}")));
     if sim.machine.in_flight() > 0 {
-        wrongs.push("actions are in flight".into());
+        deviations.push("actions are in flight".into());
     }
-    wrongs
+    deviations
 }
 
-pub fn touch_wrongs(sim: &Sim, t: Topology) -> Vec<String> {
-    let wrongs = |edge: &ClusterName| match sim.settings.touch.scope_of(edge) {
-        TouchScope::Gateway => gateway_wrongs(sim, edge),
-        TouchScope::GatewayClass => class_wrongs(sim, edge),
+pub fn touch_deviations(sim: &Sim, t: Topology) -> Vec<String> {
+    let deviations = |edge: &ClusterName| match sim.settings.touch.scope_of(edge) {
+        TouchScope::Gateway => gateway_deviations(sim, edge),
+        TouchScope::GatewayClass => class_deviations(sim, edge),
     };
-    t.edges().iter().flat_map(wrongs).collect()
+    t.edges().iter().flat_map(deviations).collect()
 }
 
-fn mirror_wrongs(sim: &Sim, t: Topology) -> Vec<String> {
-    let mut wrongs = Vec::new();
+fn mirror_deviations(sim: &Sim, t: Topology) -> Vec<String> {
+    let mut deviations = Vec::new();
     for project in 0..PROJECTS {
         let (up, namespace, _) = t.project(project);
         let hub = t.hub();
-        for replica in sim.world.objects(&hub, Kind::Connector) {
-            if *replica.meta.namespace != *t.replica_namespace(project) {
+        for hub_connector in sim.clusters.objects(&hub, Kind::Connector) {
+            if *hub_connector.meta.namespace != *t.hub_namespace(project) {
                 continue;
             }
-            let key = ObjectKey::new(namespace, &*replica.meta.name);
-            let source = sim.world.get(&up, Kind::Connector, &key);
+            let key = ObjectKey::new(namespace, &*hub_connector.meta.name);
+            let source = sim.clusters.get(&up, Kind::Connector, &key);
             let status = source.and_then(|s| s.status()).map(|s| s.parse::<Value>().unwrap());
-            let annotation = replica.meta.annotations.get(UPSTREAM_STATUS);
+            let annotation = hub_connector.meta.annotations.get(UPSTREAM_STATUS);
             let meaning = |a: &str| a.parse::<Value>().unwrap_or(Value::from("not JSON"));
             let says = annotation.map(meaning);
             if says != status {
-                wrongs.push(format!("hub: {key} is {status:?} upstream, mirrored is {says:?}"));
+                deviations.push(format!("hub: {key} is {status:?} upstream, mirrored is {says:?}"));
             }
             for edge in t.edges().iter().filter(|e| **e != hub) {
-                let copy = sim.world.get(edge, Kind::Connector, &replica.meta.key());
+                let copy = sim.clusters.get(edge, Kind::Connector, &hub_connector.meta.key());
                 let value = copy.map(|c| c.meta.annotations.get(UPSTREAM_STATUS).map(meaning));
                 if value.as_ref().is_some_and(|v| *v != says) {
-                    wrongs.push(format!("{edge}: {key} is {says:?} at the hub, {value:?} here"));
+                    deviations
+                        .push(format!("{edge}: {key} is {says:?} at the hub, {value:?} here"));
                 }
             }
         }
     }
-    wrongs
+    deviations
 }
 
-fn gateway_wrongs(sim: &Sim, edge: &ClusterName) -> Vec<String> {
-    let mut wrongs = Vec::new();
-    for gateway in sim.world.objects(edge, Kind::Gateway) {
+fn gateway_deviations(sim: &Sim, edge: &ClusterName) -> Vec<String> {
+    let mut deviations = Vec::new();
+    for gateway in sim.clusters.objects(edge, Kind::Gateway) {
         let key = gateway.meta.key();
         let (is, should) = (trigger_of(sim, gateway), digest_of(sim, edge, &key));
-        // Settled and stamped so by the platform before throughline ever wrote it.
+        // The platform stamped it with the right value before throughline ever wrote it.
         let stamp = stamp_of(sim, edge, &key);
-        let adopted = gateway.meta.annotations.get(throughline::core::objects::PLATFORM_KEY)
+        let adopted = gateway.meta.annotations.get(throughline::core::data::objects::PLATFORM_KEY)
             == stamp.as_deref()
             && !sim.touched.contains(&(edge.clone(), Some(gateway.meta.uid.to_string())));
         match (is, should) {
             (Some(is), Some(should)) if is.digest == should && is.c >= 2 => {}
             (None, Some(_)) if adopted => {}
             (_, None) => {}
-            _ => wrongs.push(format!("{edge}: {key} announces {is:?}, and should {should:x?}")),
+            _ => deviations.push(format!("{edge}: {key} announces {is:?}, expected {should:x?}")),
         }
     }
-    wrongs
+    deviations
 }
 
-fn class_wrongs(sim: &Sim, edge: &ClusterName) -> Vec<String> {
+fn class_deviations(sim: &Sim, edge: &ClusterName) -> Vec<String> {
     let mut classes: BTreeMap<String, (u64, Vec<Trigger>)> = BTreeMap::new();
-    for gateway in sim.world.objects(edge, Kind::Gateway) {
+    for gateway in sim.clusters.objects(edge, Kind::Gateway) {
         let Body::Gateway { class } = &gateway.body else { unreachable!() };
         let key = gateway.meta.key();
         let Some(should) = digest_of(sim, edge, &key) else { continue };

@@ -1,15 +1,16 @@
-//! Many routes: whatever happens, never more of them go than may, and never one with a living parent.
+//! Many routes: never more deletes than the limits allow, and never a route whose parent exists.
 
 use proptest::prelude::*;
 use serde_json::json;
 
-use throughline::core::action::{Note, Noted, Verb};
-use throughline::core::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::settings::{OrphanMode, Settings, Share};
-use throughline::core::time::UnixMillis;
+use throughline::core::contract::action::Verb;
+use throughline::core::contract::note::{Note, NoteKind};
+use throughline::core::contract::settings::{Fraction, OrphanMode, Settings};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::time::UnixMillis;
 
 use crate::config;
-use crate::generate::{fates, fault, pause, topology};
+use crate::generate::{fault, pause, topology, write_faults};
 use crate::model::{Op, Topology, apply, put};
 use crate::sim::{SECOND, START, Sim};
 
@@ -17,22 +18,22 @@ const UID: &str = "0000000a-0000-4000-8000-00000000aaaa";
 const ROUTES: usize = 16;
 
 #[derive(Clone, Debug)]
-enum Do {
+enum TestStep {
     Fault(Op),
-    /// The Gateways of these routes are made, or deleted.
+    /// Creates or deletes the Gateways of these routes.
     Gateways(Vec<usize>, bool),
-    /// The route gets another parent.
+    /// Gives the route another parent.
     Edit(usize, usize),
 }
 
-fn doings() -> impl Strategy<Value = Vec<(u64, Do)>> {
+fn steps() -> impl Strategy<Value = Vec<(u64, TestStep)>> {
     let some = || prop::collection::vec(0..ROUTES, 0..ROUTES);
-    let doing = prop_oneof![
-        4 => fault().prop_map(Do::Fault),
-        4 => (some(), any::<bool>()).prop_map(|(which, there)| Do::Gateways(which, there)),
-        1 => (0..ROUTES, 0..ROUTES).prop_map(|(route, parent)| Do::Edit(route, parent)),
+    let test_step = prop_oneof![
+        4 => fault().prop_map(TestStep::Fault),
+        4 => (some(), any::<bool>()).prop_map(|(which, there)| TestStep::Gateways(which, there)),
+        1 => (0..ROUTES, 0..ROUTES).prop_map(|(route, parent)| TestStep::Edit(route, parent)),
     ];
-    prop::collection::vec((pause(), doing), 1..16)
+    prop::collection::vec((pause(), test_step), 1..16)
 }
 
 fn upstream(t: Topology) -> ClusterName {
@@ -79,15 +80,15 @@ fn build(sim: &mut Sim, t: Topology) {
     }
 }
 
-/// The routes that stand, and whether each has a parent.
+/// The routes that exist, and whether each has a parent.
 fn routes(sim: &Sim, t: Topology) -> Vec<(usize, bool)> {
     let parent = |i| {
-        let route = sim.world.get(&t.hub(), Kind::HttpRoute, &key(i))?;
-        let throughline::core::objects::Body::HttpRoute { parents } = &route.body else {
+        let route = sim.clusters.get(&t.hub(), Kind::HttpRoute, &key(i))?;
+        let throughline::core::data::objects::Body::HttpRoute { parents } = &route.body else {
             return None;
         };
         let gateway = ObjectKey::new("shop", &parents[0].name);
-        Some((i, sim.world.get(&upstream(t), Kind::Gateway, &gateway).is_some()))
+        Some((i, sim.clusters.get(&upstream(t), Kind::Gateway, &gateway).is_some()))
     };
     (0..ROUTES).filter_map(parent).collect()
 }
@@ -96,26 +97,26 @@ proptest! {
     #![proptest_config(config(300))]
 
     #[test]
-    fn never_more_routes_go_than_may(
+    fn deletes_never_exceed_their_limits(
         t in topology(),
         most in 1..6_u32,
         share in prop_oneof![Just(1_000_u16), Just(300)],
-        fates in fates(),
-        doings in doings(),
+        write_faults in write_faults(),
+        steps in steps(),
         delays in prop::collection::vec(0..40_u8, 1..8),
     ) {
         let mut settings = Settings::default();
         settings.orphans.mode = OrphanMode::Delete;
         settings.orphans.max_per_minute = most;
-        settings.orphans.max_share = Share::per_mille(share);
+        settings.orphans.max_share = Fraction::per_mille(share);
         settings.orphans.share_from = 4;
         let mut sim = Sim::new(&t.clusters(), &settings, 50);
         sim.next_bookmark = Some(sim.now.plus(60 * SECOND));
         build(&mut sim, t);
-        while sim.world.poll_event().is_some() {}
+        while sim.clusters.poll_event().is_some() {}
         sim.add_clusters();
         sim.watch_delays_ms = delays;
-        sim.fates = fates;
+        sim.write_faults = write_faults;
         sim.lead(true);
         sim.list_everything();
         let mut runs = Vec::new();
@@ -124,32 +125,32 @@ proptest! {
             while sim.now < end {
                 let before = routes(sim, t);
                 let decided = sim.actions.len();
-                sim.pass(sim.step_ms(end));
-                // Each process counts its own.
+                sim.advance_by(sim.step_ms(end));
+                // The limit counts for each process.
                 let run = sim.run;
                 runs.extend(sim.actions[decided..].iter().map(|a| (run, a.decision.clone())));
                 let after = routes(sim, t);
                 for (i, alive) in before {
                     let stands = after.iter().any(|(j, _)| *j == i);
-                    prop_assert!(stands || !alive, "{i} had a parent: {}", sim.story(0));
+                    prop_assert!(stands || !alive, "route {i} was deleted although it had a parent: {}", sim.describe_actions(0));
                 }
             }
             Ok(())
         };
-        for (pause_ms, doing) in &doings {
+        for (pause_ms, test_step) in &steps {
             step(&mut sim, *pause_ms)?;
-            match doing {
-                Do::Fault(op) => apply(&mut sim, t, op),
-                Do::Gateways(which, true) => which.iter().for_each(|i| put_gateway(&mut sim, t, *i)),
-                Do::Gateways(which, false) => {
-                    sim.world.advance(sim.now);
+            match test_step {
+                TestStep::Fault(op) => apply(&mut sim, t, op),
+                TestStep::Gateways(which, true) => which.iter().for_each(|i| put_gateway(&mut sim, t, *i)),
+                TestStep::Gateways(which, false) => {
+                    sim.clusters.advance(sim.now);
                     for i in which {
                         let gateway = ObjectKey::new("shop", name(*i));
-                        sim.world.remove(&upstream(t), Kind::Gateway, &gateway);
+                        sim.clusters.remove(&upstream(t), Kind::Gateway, &gateway);
                     }
                 }
-                Do::Edit(i, parent) => {
-                    if sim.world.get(&t.hub(), Kind::HttpRoute, &key(*i)).is_some() {
+                TestStep::Edit(i, parent) => {
+                    if sim.clusters.get(&t.hub(), Kind::HttpRoute, &key(*i)).is_some() {
                         put_route(&mut sim, t, *i, *parent);
                     }
                 }
@@ -157,7 +158,7 @@ proptest! {
             sim.collect();
         }
         sim.heal();
-        // What is on its way late has landed by then.
+        // By then, late writes are applied.
         step(&mut sim, 200 * SECOND)?;
         let standing = routes(&sim, t);
         let orphans = |r: &[(usize, bool)]| r.iter().filter(|(_, alive)| !alive).count();
@@ -167,13 +168,13 @@ proptest! {
         step(&mut sim, 3_600 * SECOND)?;
         let left = orphans(&routes(&sim, t));
         if held {
-            prop_assert_eq!(deletes(&sim), before, "deleted although too many are orphans");
+            prop_assert_eq!(deletes(&sim), before, "deleted although too many routes are orphans");
             prop_assert_eq!(left, dead);
-            let is_held = |n: &&Note| matches!(n.what, Noted::DeletesHeld { held: true, .. });
-            let told = sim.notes.iter().any(|n| is_held(&n));
-            prop_assert!(told);
+            let is_held = |n: &&Note| matches!(n.kind, NoteKind::DeletesHeld { held: true, .. });
+            let is_reported = sim.notes.iter().any(|n| is_held(&n));
+            prop_assert!(is_reported);
         } else {
-            prop_assert_eq!(left, 0, "{}", sim.story(0));
+            prop_assert_eq!(left, 0, "{}", sim.describe_actions(0));
         }
         let mut at: Vec<(u32, UnixMillis)> = runs
             .iter()

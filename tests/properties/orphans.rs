@@ -1,28 +1,28 @@
-//! No route is deleted without complete evidence, and a true orphan is.
+//! No route is deleted without complete evidence, and a true orphan is deleted.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use throughline::core::action::{Action, Verb};
-use throughline::core::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::objects::{Body, Object};
-use throughline::core::settings::OrphanMode;
-use throughline::core::time::UnixMillis;
+use throughline::core::contract::action::{Action, Verb};
+use throughline::core::contract::settings::OrphanMode;
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::objects::{Body, Object};
+use throughline::core::data::time::UnixMillis;
 
 use crate::config;
-use crate::generate::{fates, fault, pause, topology};
+use crate::generate::{fault, pause, topology, write_faults};
 use crate::model::{Op, Topology, apply, put};
 use crate::sim::{SECOND, START, Sim};
 
 const NAMESPACE_UID: &str = "0000000a-0000-4000-8000-00000000aaaa";
 
-/// A route, and all that may speak for or against it.
+/// A route, and everything that decides whether it is an orphan.
 #[derive(Clone, Debug)]
 struct Case {
-    /// Gateways that its parents name; and which of these exist.
+    /// The Gateways that its parents name, and those that exist.
     parents: Vec<u8>,
     gateways: Vec<u8>,
-    /// What is special about the first parent: its kind, group or namespace.
+    /// Which field of the first parent differs: kind, group or namespace.
     parent_form: u8,
     label_missing: u8,
     cluster_known: bool,
@@ -80,7 +80,7 @@ fn upstream(t: Topology) -> ClusterName {
     t.project(0).0
 }
 
-/// The world around one route.
+/// Creates the route and the objects around it.
 fn build(sim: &mut Sim, t: Topology, case: &Case) {
     let (up, hub) = (upstream(t), t.hub());
     put(
@@ -166,15 +166,15 @@ fn create_gateway(sim: &mut Sim, t: Topology, gateway: u8) {
     );
 }
 
-/// Whether the route is an orphan by the world as it is, whatever is known of it.
-fn is_orphan(sim: &Sim, t: Topology, case: &Case, landing: bool) -> bool {
+/// Whether the route is an orphan, by the true state of the clusters.
+fn is_orphan(sim: &Sim, t: Topology, case: &Case, at_delete: bool) -> bool {
     let now = sim.now;
     let (up, key) = (upstream(t), ObjectKey::new(namespace(case), "route"));
-    let Some(route) = sim.world.get(&t.hub(), Kind::HttpRoute, &key) else { return false };
-    let namespace = sim.world.get(&up, Kind::Namespace, &ObjectKey::new("", "shop"));
+    let Some(route) = sim.clusters.get(&t.hub(), Kind::HttpRoute, &key) else { return false };
+    let namespace = sim.clusters.get(&up, Kind::Namespace, &ObjectKey::new("", "shop"));
     let exists = |g: &u8| {
         let key = ObjectKey::new("shop", format!("g{g}"));
-        sim.world.get(&up, Kind::Gateway, &key).is_some()
+        sim.clusters.get(&up, Kind::Gateway, &key).is_some()
     };
     case.label_missing > 6
         && case.cluster_known
@@ -185,17 +185,17 @@ fn is_orphan(sim: &Sim, t: Topology, case: &Case, landing: bool) -> bool {
         && !case.parents.is_empty()
         && !matches!(case.parent_form, 1..=3)
         && !case.parents.iter().any(exists)
-        // What is live checked at the very end is the parents.
-        && (landing || namespace.is_some_and(|n| *n.meta.uid == *NAMESPACE_UID))
+        // The last live check before a delete reads only the parents.
+        && (at_delete || namespace.is_some_and(|n| *n.meta.uid == *NAMESPACE_UID))
         && now.since(route.meta.creation_timestamp.unwrap()) >= 300 * SECOND
 }
 
-/// What the machine can have known when it decided on a delete.
+/// Whether the machine had complete evidence when it decided on a delete.
 fn evidence(sim: &Sim, t: Topology, action: &Action) -> Result<(), String> {
     let (up, hub) = (upstream(t), t.hub());
     for (cluster, kind) in [(&up, Kind::Gateway), (&up, Kind::Namespace), (&hub, Kind::HttpRoute)] {
         if !sim.live.contains(&(cluster.clone(), kind)) {
-            return Err(format!("{kind} in {cluster} is not listed and followed"));
+            return Err(format!("the watch of {kind} in {cluster} is not live"));
         }
     }
     if !sim.leads {
@@ -209,7 +209,7 @@ fn evidence(sim: &Sim, t: Topology, action: &Action) -> Result<(), String> {
 }
 
 #[derive(Clone, Debug)]
-enum Do {
+enum TestStep {
     Fault(Op),
     Create(u8),
     Delete(u8),
@@ -217,42 +217,42 @@ enum Do {
     MarkDeleted,
 }
 
-fn doings() -> impl Strategy<Value = Vec<(u64, Do)>> {
-    let doing = prop_oneof![
-        6 => fault().prop_map(Do::Fault),
-        2 => (0..4_u8).prop_map(Do::Create),
-        3 => (0..4_u8).prop_map(Do::Delete),
-        1 => any::<bool>().prop_map(Do::Namespace),
-        1 => Just(Do::MarkDeleted),
+fn steps() -> impl Strategy<Value = Vec<(u64, TestStep)>> {
+    let test_step = prop_oneof![
+        6 => fault().prop_map(TestStep::Fault),
+        2 => (0..4_u8).prop_map(TestStep::Create),
+        3 => (0..4_u8).prop_map(TestStep::Delete),
+        1 => any::<bool>().prop_map(TestStep::Namespace),
+        1 => Just(TestStep::MarkDeleted),
     ];
-    prop::collection::vec((pause(), doing), 0..20)
+    prop::collection::vec((pause(), test_step), 0..20)
 }
 
-fn act(sim: &mut Sim, t: Topology, case: &Case, doing: &Do) {
+fn act(sim: &mut Sim, t: Topology, case: &Case, test_step: &TestStep) {
     let up = upstream(t);
-    match doing {
-        Do::Fault(op) => apply(sim, t, op),
-        Do::Create(g) => create_gateway(sim, t, *g),
-        Do::Delete(g) => {
-            sim.world.advance(sim.now);
-            sim.world.remove(&up, Kind::Gateway, &ObjectKey::new("shop", format!("g{g}")));
+    match test_step {
+        TestStep::Fault(op) => apply(sim, t, op),
+        TestStep::Create(g) => create_gateway(sim, t, *g),
+        TestStep::Delete(g) => {
+            sim.clusters.advance(sim.now);
+            sim.clusters.remove(&up, Kind::Gateway, &ObjectKey::new("shop", format!("g{g}")));
         }
-        Do::Namespace(same) => {
-            // Deleted, and created anew: another uid is another namespace.
-            sim.world.advance(sim.now);
-            sim.world.remove(&up, Kind::Namespace, &ObjectKey::new("", "shop"));
+        TestStep::Namespace(same) => {
+            // Deletes the namespace and creates it again, with the same or another uid.
+            sim.clusters.advance(sim.now);
+            sim.clusters.remove(&up, Kind::Namespace, &ObjectKey::new("", "shop"));
             let uid = if *same { NAMESPACE_UID } else { "0000000c-0000-4000-8000-00000000aaaa" };
             let object = json!({"kind": "Namespace", "metadata": {"name": "shop", "uid": uid}});
             put(sim, &up, &object);
         }
-        Do::MarkDeleted => {
+        TestStep::MarkDeleted => {
             let key = ObjectKey::new(namespace(case), "route");
-            if let Some(route) = sim.world.get(&t.hub(), Kind::HttpRoute, &key) {
+            if let Some(route) = sim.clusters.get(&t.hub(), Kind::HttpRoute, &key) {
                 let mut route = Object::clone(route);
                 route.meta.deletion_timestamp = Some(sim.now);
                 assert!(matches!(route.body, Body::HttpRoute { .. }));
-                let tell = throughline::world::Tell::Applied;
-                sim.world.put(&t.hub(), route, "somebody", tell);
+                let notice = throughline::sim::WatchNotice::Applied;
+                sim.clusters.put(&t.hub(), route, "somebody", notice);
             }
         }
     }
@@ -266,61 +266,61 @@ proptest! {
     fn no_route_is_deleted_without_complete_evidence(
         t in topology(),
         case in case(),
-        fates in fates(),
-        doings in doings(),
+        write_faults in write_faults(),
+        steps in steps(),
         delays in prop::collection::vec(0..40_u8, 1..8),
     ) {
-        let mut settings = throughline::core::settings::Settings::default();
+        let mut settings = throughline::core::contract::settings::Settings::default();
         settings.orphans.mode = OrphanMode::Delete;
         let mut sim = Sim::new(&t.clusters(), &settings, 50);
         sim.next_bookmark = Some(sim.now.plus(60 * SECOND));
         build(&mut sim, t, &case);
-        while sim.world.poll_event().is_some() {}
+        while sim.clusters.poll_event().is_some() {}
         sim.add_clusters();
         sim.watch_delays_ms = delays;
-        sim.fates = fates;
+        sim.write_faults = write_faults;
         sim.lead(true);
         sim.list_everything();
         let mut checked = 0;
         let mut check = |sim: &Sim| -> Result<(), TestCaseError> {
-            for acted in &sim.actions[checked..] {
-                let action = &acted.decision.action;
+            for recorded in &sim.actions[checked..] {
+                let action = &recorded.decision.action;
                 if action.verb == Verb::Delete {
                     let evidence = evidence(sim, t, action);
-                    prop_assert!(evidence.is_ok(), "{evidence:?}: {:?}", acted.decision);
-                    prop_assert!(acted.led);
+                    prop_assert!(evidence.is_ok(), "{evidence:?}: {:?}", recorded.decision);
+                    prop_assert!(recorded.led);
                 }
             }
             checked = sim.actions.len();
             Ok(())
         };
-        for (pause_ms, doing) in &doings {
-            // In steps, so that what was known is still known when it is looked at.
+        for (pause_ms, test_step) in &steps {
+            // In steps, so that the evidence is checked in the state in which it was used.
             let end = sim.now.plus(*pause_ms);
             while sim.now < end {
-                let landing = is_orphan(&sim, t, &case, true);
-                let stood = stands(&sim, t, &case);
-                sim.pass(sim.step_ms(end));
+                let at_delete = is_orphan(&sim, t, &case, true);
+                let stood = route_exists(&sim, t, &case);
+                sim.advance_by(sim.step_ms(end));
                 check(&sim)?;
-                let gone = stood && !stands(&sim, t, &case);
-                prop_assert!(!gone || landing, "a route went that was no orphan: {}", sim.story(0));
+                let gone = stood && !route_exists(&sim, t, &case);
+                prop_assert!(!gone || at_delete, "a route was deleted that was not an orphan: {}", sim.describe_actions(0));
             }
-            act(&mut sim, t, &case, doing);
+            act(&mut sim, t, &case, test_step);
             check(&sim)?;
         }
         sim.heal();
         let orphan = is_orphan(&sim, t, &case, false);
-        sim.pass(3_600 * SECOND);
+        sim.advance_by(3_600 * SECOND);
         check(&sim)?;
-        prop_assert!(!(orphan && stands(&sim, t, &case)), "an orphan stays");
+        prop_assert!(!(orphan && route_exists(&sim, t, &case)), "an orphan stays");
         let still = is_orphan(&sim, t, &case, false);
-        prop_assert!(!still, "an orphan that came of age stays: {}", sim.story(0));
-        sim.pass(3_600 * SECOND);
+        prop_assert!(!still, "an orphan that reached the minimum age stays: {}", sim.describe_actions(0));
+        sim.advance_by(3_600 * SECOND);
         prop_assert_eq!(sim.machine.poll_deadline(), None);
     }
 }
 
-fn stands(sim: &Sim, t: Topology, case: &Case) -> bool {
+fn route_exists(sim: &Sim, t: Topology, case: &Case) -> bool {
     let key = ObjectKey::new(namespace(case), "route");
-    sim.world.get(&t.hub(), Kind::HttpRoute, &key).is_some()
+    sim.clusters.get(&t.hub(), Kind::HttpRoute, &key).is_some()
 }

@@ -1,9 +1,10 @@
-//! What becomes of a write that the machine asked for.
+//! Applies and answers the machine's writes, with injected faults.
 
-use throughline::core::action::Action;
-use throughline::core::event::{Event, Happened, Outcome};
+use throughline::core::contract::action::Action;
+use throughline::core::contract::error_cause::RequestFailure;
+use throughline::core::contract::event::{Event, EventKind, Outcome};
 
-use crate::carry::Fate;
+use crate::carry::WriteFault;
 use crate::sim::{Due, SECOND, Sim};
 
 impl Sim {
@@ -19,32 +20,32 @@ impl Sim {
         if let Some((id, at)) = before {
             panic!("{} has action {id} in flight since {at} already", action.object);
         }
-        let fate = match self.fates.as_slice() {
-            [] => Fate::Fair,
-            fates => fates[self.next_fate % fates.len()],
+        let write_fault = match self.write_faults.as_slice() {
+            [] => WriteFault::None,
+            write_faults => write_faults[self.next_write_fault % write_faults.len()],
         };
-        self.next_fate += 1;
+        self.next_write_fault += 1;
         let (soon, late) = (self.write_ms, given_up + 10 * SECOND);
-        let error = "as fate would have it".to_owned();
+        let error = RequestFailure::from("injected by the test");
         let failed = |retry_after_ms| Outcome::Failed { error: error.clone(), retry_after_ms };
-        let (land_ms, answer) = match fate {
-            Fate::Fair | Fate::AnsweredTwice => (Some(soon), Some((1, None))),
-            Fate::Failed => (None, Some((soon, Some(failed(None))))),
-            Fate::Throttled => (None, Some((soon, Some(failed(Some(3 * SECOND)))))),
-            Fate::FailedYetLanded => (Some(soon), Some((1, Some(failed(None))))),
-            Fate::Conflict => (None, Some((soon, Some(Outcome::Conflict { error })))),
-            Fate::Refused => (None, Some((soon, Some(Outcome::Refused { error })))),
-            Fate::NotFound => (None, Some((soon, Some(Outcome::NotFound)))),
-            Fate::Superseded => (None, Some((soon, Some(Outcome::Superseded)))),
-            Fate::Lost => (None, None),
-            Fate::LostYetLanded => (Some(soon), None),
-            Fate::AnsweredLate => (Some(soon), Some((late, None))),
-            Fate::LandedLate => (Some(late), Some((1, None))),
+        let (apply_ms, answer) = match write_fault {
+            WriteFault::None | WriteFault::AnsweredTwice => (Some(soon), Some((1, None))),
+            WriteFault::Failed => (None, Some((soon, Some(failed(None))))),
+            WriteFault::Throttled => (None, Some((soon, Some(failed(Some(3 * SECOND)))))),
+            WriteFault::FailedButApplied => (Some(soon), Some((1, Some(failed(None))))),
+            WriteFault::Conflict => (None, Some((soon, Some(Outcome::Conflict { error })))),
+            WriteFault::Refused => (None, Some((soon, Some(Outcome::Refused { error })))),
+            WriteFault::NotFound => (None, Some((soon, Some(Outcome::NotFound)))),
+            WriteFault::Superseded => (None, Some((soon, Some(Outcome::Superseded)))),
+            WriteFault::Lost => (None, None),
+            WriteFault::AppliedButUnanswered => (Some(soon), None),
+            WriteFault::AnsweredLate => (Some(soon), Some((late, None))),
+            WriteFault::AppliedLate => (Some(late), Some((1, None))),
         };
         let action = Box::new(action.clone());
-        let times = if fate == Fate::AnsweredTwice { 2 } else { 1 };
-        match (land_ms, answer) {
-            (Some(ms), answer) => self.due(ms, Due::Land(action, self.run, times, answer)),
+        let times = if write_fault == WriteFault::AnsweredTwice { 2 } else { 1 };
+        match (apply_ms, answer) {
+            (Some(ms), answer) => self.due(ms, Due::Apply(action, self.run, times, answer)),
             (None, Some((ms, Some(outcome)))) => {
                 self.due(ms, Due::Answer(action.id.0, self.run, outcome));
             }
@@ -57,14 +58,14 @@ impl Sim {
         self.writes.insert((self.now.plus(ms), self.sequence), due);
     }
 
-    pub(super) fn landed_or_answered(&mut self, due: Due) {
+    pub(super) fn apply_or_answer(&mut self, due: Due) {
         match due {
-            Due::Land(action, run, times, answer) => {
+            Due::Apply(action, run, times, answer) => {
                 let gated = action.is_leader_only() && !self.leads && run == self.run;
                 let outcome = if gated {
                     Outcome::Dropped
                 } else {
-                    crate::carry::carry_out(&mut self.world, &action)
+                    crate::carry::carry_out(&mut self.clusters, &action)
                 };
                 if matches!(outcome, Outcome::Applied { .. }) && run == self.run {
                     let uid = action.precondition.uid.clone();
@@ -81,9 +82,11 @@ impl Sim {
             }
             Due::Answer(id, run, outcome) if run == self.run => {
                 self.in_flight.retain(|_, (flying, _)| *flying != id);
-                let what =
-                    Happened::ActionFinished { id: throughline::core::ids::ActionId(id), outcome };
-                self.feed(Event { at: self.now, what });
+                let kind = EventKind::ActionFinished {
+                    id: throughline::core::data::ids::ActionId(id),
+                    outcome,
+                };
+                self.feed(Event { at: self.now, kind });
             }
             Due::Answer(..) => {}
         }

@@ -1,34 +1,35 @@
-//! Replays by hand, and the reports of them.
+//! Replays built by hand, and their reports.
 
 use serde_json::Value;
-use throughline::core::action::{Action, Decision, Hop, Note, Noted, Precondition, Verb};
-use throughline::core::event::Outcome;
-use throughline::core::ids::{ActionId, Kind, ObjectKey, Role};
-use throughline::core::settings::Settings;
-use throughline::core::time::UnixMillis;
+use throughline::core::contract::action::{Action, Decision, Precondition, Verb};
+use throughline::core::contract::event::Outcome;
+use throughline::core::contract::note::{Hop, Note, NoteKind};
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::ids::{ActionId, Kind, ObjectKey, Role};
+use throughline::core::data::time::UnixMillis;
 use throughline::event_log::ClusterSpec;
 use throughline::outage::{Outage, OutageKind};
-use throughline::replay::{Done, Mode, Replay, Verdict, Way};
-use throughline::report::{self, Options};
+use throughline::replay::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict};
+use throughline::report::{self, ReportOptions};
 
 pub(crate) const START: u64 = 1_795_252_772_865; // 2026-11-21T09:19:32.865Z
 pub(crate) const NS: &str = "ns-c8119df3";
 pub(crate) const TRIGGER: &str = "gateway.envoyproxy.io/connector-liveness";
 pub(crate) const CHANGED: &str = "liveness changed at the edge; announces its proxy's connectors";
-pub(crate) const LATE: &str = "confirmed with a new value, for caches that were late";
+pub(crate) const LATE: &str = "touched again in case a cache missed the first one";
 
 pub(crate) fn at(ms: u64) -> UnixMillis {
     UnixMillis(START + ms)
 }
 
-pub(crate) fn replica(name: &str) -> ObjectKey {
+pub(crate) fn hub_key(name: &str) -> ObjectKey {
     ObjectKey::new(NS, name)
 }
 
-pub(crate) fn way(name: &str) -> Way {
-    Way {
+pub(crate) fn names(name: &str) -> ConnectorNames {
+    ConnectorNames {
         upstream: Some(("project-a".into(), ObjectKey::new("default", name))),
-        replica: replica(name),
+        hub: hub_key(name),
     }
 }
 
@@ -39,10 +40,10 @@ pub(crate) fn cluster(name: &str, roles: &[Role]) -> ClusterSpec {
 pub(crate) fn empty() -> Replay {
     Replay {
         file: "incident-503.jsonl".into(),
-        mode: Mode::WhatIf,
+        mode: ReplayMode::WhatIf,
         clusters: vec![
             cluster("project-a", &[Role::Upstream]),
-            cluster("edge", &[Role::Downstream, Role::Edge]),
+            cluster("edge", &[Role::Hub, Role::Edge]),
         ],
         settings: Settings::default(),
         events: 0,
@@ -52,21 +53,24 @@ pub(crate) fn empty() -> Replay {
         actions: vec![],
         notes: vec![],
         warnings: vec![],
-        ways: vec![],
+        connectors: vec![],
         recorded: vec![],
         replayed: vec![],
         requests: vec![],
-        verdict: Verdict { good: true, problems: vec![] },
+        verdict: ReplayVerdict { good: true, problems: vec![] },
     }
 }
 
 pub(crate) fn hop(ms: u64, hop: Hop, name: &str, online: bool) -> Note {
     let (cluster, connector) = match hop {
         Hop::Upstream => ("project-a", ObjectKey::new("default", name)),
-        _ => ("edge", replica(name)),
+        _ => ("edge", hub_key(name)),
     };
     let cluster = cluster.into();
-    Note { at: at(ms), what: Noted::HopPassed { cluster, connector, hop, online, after_ms: None } }
+    Note {
+        at: at(ms),
+        kind: NoteKind::HopPassed { cluster, connector, hop, online, after_ms: None },
+    }
 }
 
 pub(crate) fn applied() -> Outcome {
@@ -81,7 +85,7 @@ impl Script {
         name: &str,
         value: &str,
         because: &str,
-    ) -> &mut Done {
+    ) -> &mut ActionRecord {
         let (kind, key) = match verb {
             Verb::Touch => (Kind::Gateway, TRIGGER),
             Verb::Delete => (Kind::HttpRoute, ""),
@@ -92,30 +96,30 @@ impl Script {
             _ => vec![(key.to_owned(), Some(value.to_owned()))],
         };
         let connectors = match verb {
-            Verb::Touch => vec![replica("home-lab")],
+            Verb::Touch => vec![hub_key("home-lab")],
             Verb::Delete => vec![],
-            _ => vec![replica(name)],
+            _ => vec![hub_key(name)],
         };
         let action = Action {
             id: ActionId(self.0.actions.len() as u64 + 1),
             verb,
             cluster: "edge".into(),
             kind,
-            object: replica(name),
+            object: hub_key(name),
             annotations,
             precondition: Precondition::default(),
             connectors,
         };
         let decision = Decision { at: at(ms), action, because: because.into() };
-        self.0.actions.push(Done { decision, finished: Some((at(ms), applied())) });
+        self.0.actions.push(ActionRecord { decision, finished: Some((at(ms), applied())) });
         self.0.actions.last_mut().unwrap()
     }
 
-    /// One change of `home-lab`, carried through: mirrored, touched, confirmed.
+    /// One change of `home-lab` through all hops: mirrored, carried, touched, confirmed.
     pub(crate) fn flip(&mut self, ms: u64, online: bool, n: u32) {
-        let said = if online { "online" } else { "offline" };
+        let state = if online { "online" } else { "offline" };
         self.0.notes.push(hop(ms, Hop::Upstream, "home-lab", online));
-        let because = format!("upstream says {said}, the hub's annotation says something else");
+        let because = format!("upstream is {state}, the hub annotation differs");
         self.act(ms, Verb::Mirror, "home-lab", "{}", &because);
         self.0.notes.push(hop(ms, Hop::Mirrored, "home-lab", online));
         self.0.notes.push(hop(ms, Hop::Arrived, "home-lab", online));
@@ -140,10 +144,10 @@ pub(crate) fn outage(
 ) -> Outage {
     Outage {
         edge: "edge".into(),
-        connector: replica(name),
+        connector: hub_key(name),
         kind,
         from: at(from),
-        first_right: first.map(at),
+        first_recovered: first.map(at),
         until: until.map(at),
         gateways: 26,
         by_platform_key: false,
@@ -154,7 +158,7 @@ pub(crate) fn incident() -> Replay {
     let mut script = Script(empty());
     let replay = &mut script.0;
     (replay.events, replay.last_at, replay.ended_at) = (168, at(68_000), at(70_161));
-    replay.ways = vec![way("home-lab"), way("office")];
+    replay.connectors = vec![names("home-lab"), names("office")];
     let by_hand = outage("home-lab", OutageKind::Offline, 10_061, Some(60_060), Some(62_240));
     replay.recorded = vec![Outage { by_platform_key: true, ..by_hand }];
     replay.replayed =
@@ -168,16 +172,16 @@ pub(crate) fn incident() -> Replay {
     script.0
 }
 
-pub(crate) fn options(connector: Option<&str>) -> Options {
+pub(crate) fn options(connector: Option<&str>) -> ReportOptions {
     let connector = connector.and_then(|text| text.split_once('/'));
-    Options {
+    ReportOptions {
         color: false,
         width: 400,
         connector: connector.map(|(namespace, name)| ObjectKey::new(namespace, name)),
     }
 }
 
-pub(crate) fn text_with(replay: &Replay, options: &Options) -> String {
+pub(crate) fn text_with(replay: &Replay, options: &ReportOptions) -> String {
     let mut out = Vec::new();
     report::text(replay, options, &mut out).unwrap();
     String::from_utf8(out).unwrap()

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn json_holds_every_action_and_hop() {
+fn json_has_every_action_and_hop() {
     let json = json(&incident(), None);
     assert_eq!(json["mode"], "what-if");
     assert_eq!(json["verdict"], serde_json::json!({"converged": true, "problems": []}));
@@ -46,7 +46,7 @@ fn json_holds_every_action_and_hop() {
 }
 
 #[test]
-fn json_of_removals_deletes_and_what_is_unfinished() {
+fn json_of_removals_deletes_and_unfinished_actions() {
     let mut script = Script(empty());
     script.act(1, Verb::Mirror, "home-lab", "", "no status").decision.action.annotations[0].1 =
         None;

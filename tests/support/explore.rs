@@ -1,5 +1,5 @@
-//! Explores everything that a model can come to, breadth first, so that the way to what is wrong
-//! is a shortest one. States are told apart by 64-bit fingerprints.
+//! Explores every state that a model can reach, breadth first, so that the path to a wrong state is a
+//! shortest one. 64-bit fingerprints tell states apart.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -8,31 +8,28 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Something that steps from state to state.
 pub trait Model {
-    /// All there is to know at one moment.
     type State: Clone + Hash + Debug;
-    /// One thing that may happen.
+    /// One thing that can happen.
     type Step: Clone + Debug;
 
-    /// Where it begins.
     fn initial(&self) -> Vec<Self::State>;
-    /// What may happen, and what it leads to.
+    /// Every step that is possible in a state, and the state that it leads to.
     fn steps(&self, state: &Self::State) -> Vec<(Self::Step, Self::State)>;
     /// What is wrong in this state.
     fn wrong(&self, state: &Self::State) -> Option<String>;
-    /// Faults have stopped: what happens next. `None`: it is as well as it should be.
+    /// The next state after faults have stopped; `None` once everything is right.
     fn calm(&self, state: &Self::State) -> Option<Self::State>;
-    /// After so many calm steps it must be well.
+    /// After this many calm steps everything must be right.
     fn calm_steps(&self) -> usize;
 }
 
-/// What was explored.
+/// The result of an exploration.
 #[derive(Debug, Default)]
 pub struct Explored {
-    /// Different states.
     pub states: usize,
-    /// Steps from a beginning to the farthest of them.
+    /// Steps from an initial state to the farthest one.
     pub depth: usize,
-    /// What is wrong, and the way there.
+    /// The first wrong state, and the path to it.
     pub wrong: Option<String>,
 }
 
@@ -42,7 +39,7 @@ fn fingerprint(state: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Explores all states within so many steps, or until one is wrong.
+/// Explores all states within `steps_max` steps, or until one is wrong.
 pub fn explore<M: Model>(model: &M, steps_max: usize) -> Explored {
     let mut came_from: HashMap<u64, (u64, M::Step)> = HashMap::new();
     let mut ends_well = HashSet::new();
@@ -61,7 +58,7 @@ pub fn explore<M: Model>(model: &M, steps_max: usize) -> Explored {
             explored.states += 1;
             let wrong = model.wrong(&state).or_else(|| never_well(model, &state, &mut ends_well));
             if let Some(wrong) = wrong {
-                explored.wrong = Some(told(&came_from, print, &wrong, &state));
+                explored.wrong = Some(describe_path(&came_from, print, &wrong, &state));
                 return explored;
             }
             for (step, state) in model.steps(&state) {
@@ -80,30 +77,30 @@ pub fn explore<M: Model>(model: &M, steps_max: usize) -> Explored {
     explored
 }
 
-/// Follows the calm from here until it is well, or as another state's that ended well.
+/// Follows the calm steps until everything is right, or until a state that is known to end right.
 fn never_well<M: Model>(
     model: &M,
     state: &M::State,
     ends_well: &mut HashSet<u64>,
 ) -> Option<String> {
-    let mut way = Vec::new();
+    let mut path = Vec::new();
     let mut at = model.calm(state);
     while let Some(state) = at {
         let print = fingerprint(&state);
         if ends_well.contains(&print) {
             break;
         }
-        if way.len() >= model.calm_steps() {
-            return Some(format!("not well after {} calm steps: {state:#?}", way.len()));
+        if path.len() >= model.calm_steps() {
+            return Some(format!("not right after {} calm steps: {state:#?}", path.len()));
         }
-        way.push(print);
+        path.push(print);
         at = model.calm(&state);
     }
-    ends_well.extend(way);
+    ends_well.extend(path);
     None
 }
 
-fn told<Step: Debug>(
+fn describe_path<Step: Debug>(
     came_from: &HashMap<u64, (u64, Step)>,
     end: u64,
     wrong: &str,

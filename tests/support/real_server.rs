@@ -1,5 +1,5 @@
-//! One kube-apiserver and its etcd, started for one test and stopped with it. No more than that:
-//! ports, a token, definitions of our kinds.
+//! A kube-apiserver and its etcd for one test, with a token and the CRDs of our kinds. Both stop
+//! when the test ends.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
@@ -20,11 +20,11 @@ pub(crate) struct RealServer {
 }
 
 impl RealServer {
-    /// Starts both and installs our kinds; ready when this returns.
+    /// Starts both and installs our CRDs; ready when this returns.
     pub(crate) async fn start() -> Self {
         let binaries = PathBuf::from(
             std::env::var("KUBEBUILDER_ASSETS")
-                .expect("KUBEBUILDER_ASSETS names the folder with etcd and kube-apiserver"),
+                .expect("KUBEBUILDER_ASSETS must name the folder with etcd and kube-apiserver"),
         );
         let folder = std::env::temp_dir().join(format!("throughline-real-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -63,7 +63,7 @@ impl RealServer {
                 format!("--token-auth-file={}", path("tokens.csv")),
                 "--authorization-mode=RBAC".into(),
                 "--allow-privileged".into(),
-                // Pages of a moment that etcd has forgotten would still come from the cache.
+                // Otherwise the cache would still serve pages of a compacted revision.
                 "--feature-gates=ListFromCacheSnapshot=false".into(),
                 "--disable-admission-plugins=ServiceAccount".into(),
                 "--service-cluster-ip-range=10.0.0.0/24".into(),
@@ -112,7 +112,7 @@ impl RealServer {
         panic!("{path} did not answer within a minute; see *.log in {}", self.folder.display());
     }
 
-    /// Makes etcd forget what it was before now.
+    /// Compacts etcd up to now.
     pub(crate) async fn compact(&self) {
         let etcd = Client::try_from(kube::Config::new(self.etcd.parse().unwrap())).unwrap();
         let post = |path: &str, body: Value| {
@@ -146,7 +146,7 @@ fn start(binary: &Path, folder: &Path, flags: &[String]) -> Child {
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
-        .unwrap_or_else(|error| panic!("{} can't be started: {error}", binary.display()))
+        .unwrap_or_else(|error| panic!("{} cannot be started: {error}", binary.display()))
 }
 
 fn free_port() -> u16 {

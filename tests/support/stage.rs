@@ -1,18 +1,19 @@
-//! A machine on a stage: one connector, one proxy, one gateway, one route in three tiers, each put
-//! there by one line; time and outcomes are the test's to give.
+//! The machine with one connector, one HTTPProxy, one Gateway and one HTTPRoute in three tiers. A
+//! test creates each with one line, and controls time and outcomes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::Cursor;
 
-use throughline::core::action::{Decision, Note, Noted};
-use throughline::core::event::{Event, Happened, Outcome};
-use throughline::core::ids::{ActionId, Kind};
+use throughline::core::contract::action::Decision;
+use throughline::core::contract::event::{Event, EventKind, Outcome};
+use throughline::core::contract::note::{Note, NoteKind};
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::ids::{ActionId, Kind};
+use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
-use throughline::core::settings::Settings;
-use throughline::core::time::UnixMillis;
-use throughline::event_log::{Line, Reader};
+use throughline::event_log::{LogEntry, LogReader};
 
 pub(crate) const START: u64 = 1_795_252_772_000;
 pub(crate) const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
@@ -50,15 +51,15 @@ impl Stage {
         stage
     }
 
-    /// Three tiers, all listed and empty but for the namespaces; leading.
+    /// Three tiers, listed and empty except for the namespaces. This instance is leader.
     pub(crate) fn new(settings: Settings) -> Self {
         let mut stage =
             Self { machine: Machine::new(settings), now: START, version: 0, next_bookmark: 60_000 };
-        let reader = Reader::new("stage", Cursor::new(format!("{HEADER}\n"))).unwrap();
-        for cluster in reader.header().clusters.clone() {
-            stage.tell(Happened::ClusterAdded { cluster: cluster.name, roles: cluster.roles });
+        let reader = LogReader::new("stage", Cursor::new(format!("{HEADER}\n"))).unwrap();
+        for cluster in &reader.header().clusters {
+            stage.event(cluster.added());
         }
-        stage.tell(Happened::LeadershipAcquired);
+        stage.event(EventKind::LeadershipAcquired);
         stage.list("up", "Namespace", &[&namespace(UID)]);
         for (cluster, kind) in [
             ("up", "Connector"),
@@ -74,15 +75,15 @@ impl Stage {
         stage
     }
 
-    pub(crate) fn tell(&mut self, what: Happened) {
-        self.machine.handle_event(&Event { at: UnixMillis(self.now), what });
+    pub(crate) fn event(&mut self, kind: EventKind) {
+        self.machine.handle_event(&Event { at: UnixMillis(self.now), kind });
     }
 
     /// One line of an event log, without its time.
     pub(crate) fn line(&mut self, line: &str) {
         let text = format!("{HEADER}\n{{\"at_ms\":{},{line}}}\n", self.now);
-        let mut reader = Reader::new("stage", Cursor::new(text)).unwrap();
-        while let Some(Line::Event(event)) = reader.next_line().unwrap() {
+        let mut reader = LogReader::new("stage", Cursor::new(text)).unwrap();
+        while let Some(LogEntry::Event(event)) = reader.next_line().unwrap() {
             self.machine.handle_event(&event);
         }
     }
@@ -124,27 +125,21 @@ impl Stage {
         self.applied("up", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"lab","uid":"u-up","resourceVersion":"{v}"}},"status":{status}}}"#));
     }
 
-    /// The replica at the hub carries this annotation.
+    /// The hub Connector carries this status annotation.
     pub(crate) fn hub(&mut self, status: Option<&str>) {
-        let replica = self.replica("u-hub", status);
-        self.applied("hub", &replica);
+        let copy = self.connector_copy("u-hub", status);
+        self.applied("hub", &copy);
     }
 
-    /// The copy at the edge carries this annotation.
+    /// The edge Connector carries this status annotation.
     pub(crate) fn edge(&mut self, status: Option<&str>) {
-        let replica = self.replica("u-edge", status);
-        self.applied("edge", &replica);
+        let copy = self.connector_copy("u-edge", status);
+        self.applied("edge", &copy);
     }
 
-    pub(crate) fn replica(&mut self, uid: &str, status: Option<&str>) -> String {
-        let v = self.version();
-        let annotations = status.map_or(String::new(), |s| {
-            let text = serde_json::to_string(s).unwrap();
-            format!(r#","annotations":{{"networking.datumapis.com/upstream-status":{text}}}"#)
-        });
-        format!(
-            r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"{uid}","resourceVersion":"{v}","labels":{{{LABELS}}}{annotations}}}}}"#
-        )
+    pub(crate) fn connector_copy(&mut self, uid: &str, status: Option<&str>) -> String {
+        let version = self.version();
+        connector_object(uid, version, status)
     }
 
     pub(crate) fn proxy(&mut self, connectors: &[&str]) {
@@ -165,10 +160,9 @@ impl Stage {
 
     /// A route at the hub, `age_ms` old, whose parents are these Gateways.
     pub(crate) fn route(&mut self, age_ms: u64, parents: &[&str]) {
-        let v = self.version();
+        let version = self.version().to_string();
         let created = UnixMillis(self.now - age_ms);
-        let parents: Vec<_> = parents.iter().map(|p| format!(r#"{{"name":"{p}"}}"#)).collect();
-        self.applied("hub", &format!(r#"{{"kind":"HTTPRoute","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"u-r","resourceVersion":"{v}","creationTimestamp":"{created}","labels":{{{LABELS},"meta.datumapis.com/upstream-group":"gateway.networking.k8s.io","meta.datumapis.com/upstream-kind":"HTTPRoute"}}}},"spec":{{"parentRefs":[{}]}}}}"#, parents.join(",")));
+        self.applied("hub", &route_created(created, "u-r", &version, parents));
     }
 
     pub(crate) fn upstream_gateway(&mut self, name: &str) -> String {
@@ -178,59 +172,65 @@ impl Stage {
         )
     }
 
-    /// What was decided since the last look.
-    pub(crate) fn decided(&mut self) -> Vec<Decision> {
+    /// The actions since the last call.
+    pub(crate) fn actions(&mut self) -> Vec<Decision> {
         std::iter::from_fn(|| self.machine.poll_action()).collect()
     }
 
-    /// The one decision since the last look.
-    pub(crate) fn one(&mut self) -> Decision {
-        let mut decided = self.decided();
+    /// The only action since the last call.
+    pub(crate) fn only_action(&mut self) -> Decision {
+        let mut decided = self.actions();
         assert_eq!(decided.len(), 1, "{decided:#?}");
         decided.remove(0)
     }
 
-    pub(crate) fn nothing(&mut self) {
-        assert_eq!(self.decided(), [], "at {} ms", self.now - START);
+    pub(crate) fn assert_no_action(&mut self) {
+        assert_eq!(self.actions(), [], "at {} ms", self.now - START);
     }
 
     pub(crate) fn notes(&mut self) -> Vec<Note> {
         std::iter::from_fn(|| self.machine.poll_note()).collect()
     }
 
-    /// The notes that tell of something wrong, or of its end.
-    pub(crate) fn troubles(&mut self) -> Vec<Noted> {
-        let told = self.notes().into_iter().map(|n| n.what);
-        told.filter(|n| {
-            !matches!(n, Noted::HopPassed { .. } | Noted::Orphan { .. } | Noted::DeletesHeld { .. })
-        })
-        .collect()
+    /// The notes about problems, and about the end of one.
+    pub(crate) fn problems(&mut self) -> Vec<NoteKind> {
+        let kinds = self.notes().into_iter().map(|n| n.kind);
+        kinds
+            .filter(|n| {
+                !matches!(
+                    n,
+                    NoteKind::HopPassed { .. }
+                        | NoteKind::Orphan { .. }
+                        | NoteKind::DeletesHeld { .. }
+                )
+            })
+            .collect()
     }
 
     pub(crate) fn finish(&mut self, decision: &Decision, outcome: Outcome) {
-        self.tell(Happened::ActionFinished { id: decision.action.id, outcome });
+        self.event(EventKind::ActionFinished { id: decision.action.id, outcome });
     }
 
-    pub(crate) fn land(&mut self, decision: &Decision) {
+    pub(crate) fn succeed(&mut self, decision: &Decision) {
         self.finish(decision, Outcome::Applied { resource_version: None, deleted: None });
     }
 
     pub(crate) fn fail(&mut self, id: ActionId) {
         let outcome = Outcome::Failed { error: "503".into(), retry_after_ms: None };
-        self.tell(Happened::ActionFinished { id, outcome });
+        self.event(EventKind::ActionFinished { id, outcome });
     }
 
-    /// Lets time pass likewise, and every write land at once; gives what was decided.
+    /// Lets time pass as `pass_to` does, while every write succeeds at once. Returns the actions.
     pub(crate) fn settle_to(&mut self, ms: u64) -> Vec<Decision> {
         let mut all = Vec::new();
         loop {
-            let decided = self.decided();
-            decided.iter().for_each(|d| self.land(d));
-            let landed = !decided.is_empty();
+            let decided = self.actions();
+            decided.iter().for_each(|d| self.succeed(d));
+            let has_acted = !decided.is_empty();
             all.extend(decided);
             match self.machine.poll_deadline() {
                 Some((at, _)) if at.0 <= START + ms => self.pass_to(at.0.max(self.now) - START),
-                _ if !landed => break,
+                _ if !has_acted => break,
                 _ => {}
             }
         }
@@ -238,23 +238,23 @@ impl Stage {
         all
     }
 
-    /// Lets time pass to `ms` after the start, waking the machine at each of its deadlines.
-    /// Time passes, and a bookmark comes once a minute, as from a healthy upstream.
+    /// Lets time pass to `ms` after the start: wakes the machine at each of its deadlines, and sends a
+    /// bookmark once a minute, as a healthy upstream does.
     pub(crate) fn pass_to(&mut self, ms: u64) {
         while self.next_bookmark <= ms {
-            self.pass_in_silence_to(self.next_bookmark);
-            self.heard();
+            self.pass_without_bookmarks_to(self.next_bookmark);
+            self.bookmark();
             self.next_bookmark += 60_000;
         }
-        self.pass_in_silence_to(ms);
+        self.pass_without_bookmarks_to(ms);
     }
 
-    pub(crate) fn heard(&mut self) {
+    pub(crate) fn bookmark(&mut self) {
         let cluster = "up".into();
-        self.tell(Happened::WatchHeard { cluster, kind: Kind::Gateway });
+        self.event(EventKind::Bookmark { cluster, kind: Kind::Gateway });
     }
 
-    pub(crate) fn pass_in_silence_to(&mut self, ms: u64) {
+    pub(crate) fn pass_without_bookmarks_to(&mut self, ms: u64) {
         let end = START + ms;
         while let Some((at, _)) = self.machine.poll_deadline().filter(|(at, _)| at.0 <= end) {
             self.now = self.now.max(at.0);
@@ -271,18 +271,30 @@ pub(crate) fn namespace(uid: &str) -> String {
     )
 }
 
-/// The replica at the hub in a version of the test's choosing.
+/// The hub Connector in a given version.
 pub(crate) fn hub_object(version: u64, status: &str) -> String {
-    let text = serde_json::to_string(status).unwrap();
+    connector_object("u-hub", version, Some(status))
+}
+
+fn connector_object(uid: &str, version: u64, status: Option<&str>) -> String {
+    let annotations = status.map_or(String::new(), |s| {
+        let text = serde_json::to_string(s).unwrap();
+        format!(r#","annotations":{{"networking.datumapis.com/upstream-status":{text}}}"#)
+    });
     format!(
-        r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"u-hub","resourceVersion":"{version}","labels":{{{LABELS}}},"annotations":{{"networking.datumapis.com/upstream-status":{text}}}}}}}"#
+        r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"{uid}","resourceVersion":"{version}","labels":{{{LABELS}}}{annotations}}}}}"#
     )
 }
 
-/// A route in a version, with a uid and parents, of the test's choosing; an hour old.
+/// A route that is an hour old, in a given version, with a given uid and parent.
 pub(crate) fn route_object(now: u64, uid: &str, version: &str, parent: &str) -> String {
-    let created = UnixMillis(now - 3_600_000);
+    route_created(UnixMillis(now - 3_600_000), uid, version, &[parent])
+}
+
+fn route_created(created: UnixMillis, uid: &str, version: &str, parents: &[&str]) -> String {
+    let parents: Vec<_> = parents.iter().map(|p| format!(r#"{{"name":"{p}"}}"#)).collect();
+    let parents = parents.join(",");
     format!(
-        r#"{{"kind":"HTTPRoute","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"{uid}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{{{LABELS},"meta.datumapis.com/upstream-group":"gateway.networking.k8s.io","meta.datumapis.com/upstream-kind":"HTTPRoute"}}}},"spec":{{"parentRefs":[{{"name":"{parent}"}}]}}}}"#
+        r#"{{"kind":"HTTPRoute","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"{uid}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{{{LABELS},"meta.datumapis.com/upstream-group":"gateway.networking.k8s.io","meta.datumapis.com/upstream-kind":"HTTPRoute"}}}},"spec":{{"parentRefs":[{parents}]}}}}"#
     )
 }

@@ -1,65 +1,55 @@
-//! How the view is made of what the machine knows.
+//! Builds the view from the machine's tables.
 
 use super::*;
-use crate::core::edge::{Edge, EdgeConnector};
-use crate::core::ids::{ClusterId, Key};
+use crate::core::data::cluster::ClusterState;
+use crate::core::data::ids::ClusterId;
+use crate::core::data::interner::Key;
+use crate::core::data::packed::Packed;
+use crate::core::edge::{EdgeConnector, EdgeState};
+use crate::core::hub::HubConnector;
 use crate::core::machine::Machine;
-use crate::core::packed::Packed;
-use crate::core::replica::Replica;
-use crate::core::source::{Digest, Source};
+use crate::core::status::digest::Digest;
+use crate::core::upstream::UpstreamConnector;
 
 impl Machine {
-    /// What the machine believes. Costs O(all that it knows): for people, not for every event.
+    /// What the machine knows. Costs O(everything): for people, not for every event.
     pub fn view(&self) -> View {
         let mut connectors: Vec<_> = self.places().into_iter().map(|k| self.connector(k)).collect();
-        connectors.extend(self.lone_sources().map(|(id, key, source)| ConnectorView {
-            upstream: self.cluster(id).map(|c| self.upstream(c.name.clone(), key, Some(source))),
-            place: None,
-            phase: self.phase_of_lone(id),
-            stalls: Vec::new(),
-            hubs: Vec::new(),
-            edges: Vec::new(),
+        connectors.extend(self.unreplicated_connectors().map(|(id, key, upstream)| {
+            ConnectorView {
+                upstream: self
+                    .cluster(id)
+                    .map(|c| self.upstream(c.name.clone(), key, Some(upstream))),
+                place: None,
+                phase: self.unreplicated_phase(id),
+                stalls: Vec::new(),
+                hubs: Vec::new(),
+                edges: Vec::new(),
+            }
         }));
         connectors.sort_unstable_by(|a, b| (&a.upstream, &a.place).cmp(&(&b.upstream, &b.place)));
-        let mut phases: Phases = Phase::ALL.into_iter().map(|phase| (phase, 0)).collect();
-        for connector in &connectors {
-            *phases.entry(connector.phase).or_default() += 1;
-        }
+        let phases = phase::count_phases(connectors.iter().map(|connector| connector.phase));
         View {
-            at_ms: self.desk.now,
-            leads: self.desk.leader,
+            at_ms: self.ctx.now,
+            leads: self.ctx.leader,
             holder: None,
             in_flight: self.in_flight(),
-            clusters: self.cluster_ids.values().filter_map(|id| self.cluster_view(*id)).collect(),
+            clusters: self.clusters.iter().map(cluster_view).collect(),
             phases,
             connectors,
-            loose: self.loose(),
+            unpaired: self.unpaired(),
             orphans: self.orphans(),
         }
     }
 
-    fn cluster_view(&self, id: ClusterId) -> Option<ClusterView> {
-        let cluster = self.cluster(id)?;
-        let roles = [Role::Upstream, Role::Downstream, Role::Edge];
-        let live = |kind: &Kind| cluster.watch(*kind) == Watch::Live;
-        let since = |kind: Kind| (kind, cluster.live_since(kind));
-        Some(ClusterView {
-            name: cluster.name.clone(),
-            roles: roles.into_iter().filter(|role| cluster.has(*role)).collect(),
-            watches: Kind::ALL.into_iter().map(|kind| (kind, cluster.watch(kind))).collect(),
-            live_since_ms: Kind::ALL.into_iter().filter(live).map(since).collect(),
-            errors: BTreeMap::new(),
-        })
-    }
-
     fn connector(&self, key: Key) -> ConnectorView {
-        let upstream = self.replicas_at(key).find_map(|(_, replica)| {
-            let (cluster, key, source) = self.source_of(replica)?;
-            Some(self.upstream(self.desk.names.text(cluster).into(), key, source))
+        let upstream = self.hub_connectors_at(key).find_map(|(_, hub_connector)| {
+            let (cluster, key, upstream) = self.upstream_of(hub_connector)?;
+            Some(self.upstream(self.ctx.names.text(cluster).into(), key, upstream))
         });
         ConnectorView {
             upstream,
-            place: Some(self.desk.names.object_key(key)),
+            place: Some(self.ctx.names.object_key(key)),
             phase: self.phase_at(key),
             stalls: self
                 .stalls_at(key)
@@ -70,105 +60,138 @@ impl Machine {
                     reason: stall.reason.clone(),
                 })
                 .collect(),
-            hubs: self.replicas_at(key).filter_map(|(id, r)| self.hub_view(id, key, r)).collect(),
+            hubs: self
+                .hub_connectors_at(key)
+                .filter_map(|(id, r)| self.hub_view(id, key, r))
+                .collect(),
             edges: self
-                .copies_at(key)
-                .filter_map(|(id, edge, copy)| self.edge_view(id, edge, key, copy))
+                .edge_connectors_at(key)
+                .filter_map(|(id, edge, edge_connector)| {
+                    self.edge_view(id, edge, key, edge_connector)
+                })
                 .collect(),
         }
     }
 
-    fn upstream(&self, cluster: ClusterName, key: Key, source: Option<&Source>) -> UpstreamView {
-        let source = source.filter(|s| s.exists);
-        let text = source.and_then(|s| s.text.as_ref()).map(Packed::text);
-        let SaysView { online, node } = SaysView::of(text.as_deref());
+    fn upstream(
+        &self,
+        cluster: ClusterName,
+        key: Key,
+        upstream: Option<&UpstreamConnector>,
+    ) -> UpstreamView {
+        let upstream = upstream.filter(|s| s.exists);
+        let text = upstream.and_then(|s| s.text.as_ref()).map(Packed::text);
+        let LivenessView { online, node } = LivenessView::of(text.as_deref());
         UpstreamView {
             cluster,
-            object: self.desk.names.object_key(key),
-            exists: source.is_some(),
+            object: self.ctx.names.object_key(key),
+            exists: upstream.is_some(),
             online,
             node,
             because: text.as_deref().filter(|_| !online).and_then(why_not_ready),
-            changed_at_ms: source.map(|s| s.changed_at),
+            changed_at_ms: upstream.map(|s| s.changed_at),
         }
     }
 
-    fn hub_view(&self, id: ClusterId, key: Key, replica: &Replica) -> Option<HubView> {
-        let annotation = self.annotation(id, key, replica);
-        let trouble = replica.trouble.as_deref();
+    fn hub_view(&self, id: ClusterId, key: Key, hub_connector: &HubConnector) -> Option<HubView> {
+        let annotation = self.annotation(id, key, hub_connector);
+        let repair = hub_connector.repair.as_deref();
         Some(HubView {
             cluster: self.cluster(id)?.name.clone(),
             annotation,
-            annotated: replica.meaning != Digest::ABSENT,
-            says: self.hub_says(key, replica, annotation),
-            right_since_ms: (annotation == Annotation::Right).then_some(replica.settled_at),
-            writes: trouble.map(|t| self.writes(&t.flight)).unwrap_or_default(),
-            spoiled: trouble.map_or(0, |t| t.spoils),
-            nudged: trouble.map_or(0, |t| t.nudges),
+            annotated: hub_connector.digest != Digest::ABSENT,
+            says: self.hub_says(key, hub_connector, annotation),
+            right_since_ms: (annotation == AnnotationState::Right)
+                .then_some(hub_connector.mirrored_at)
+                .flatten(),
+            writes: repair.map(|t| self.writes(&t.flight)).unwrap_or_default(),
+            overwrites: repair.map_or(0, |r| r.contention.overwrites()),
+            nudges: repair.map_or(0, |t| t.nudges),
         })
     }
 
-    /// Of the hub's annotation only the digest is kept: what it says is known from who says the same.
-    fn hub_says(&self, key: Key, replica: &Replica, annotation: Annotation) -> Option<SaysView> {
-        (replica.meaning != Digest::ABSENT).then_some(())?;
-        if annotation == Annotation::Right {
-            let (.., source) = self.source_of(replica)?;
-            return Some(SaysView::of(source?.text.as_ref().map(Packed::text).as_deref()));
+    /// What the hub's annotation says. The machine keeps only its digest, so this is known when
+    /// upstream or an edge says the same.
+    fn hub_says(
+        &self,
+        key: Key,
+        hub_connector: &HubConnector,
+        annotation: AnnotationState,
+    ) -> Option<LivenessView> {
+        (hub_connector.digest != Digest::ABSENT).then_some(())?;
+        if annotation == AnnotationState::Right {
+            let (.., upstream) = self.upstream_of(hub_connector)?;
+            return Some(LivenessView::of(upstream?.text.as_ref().map(Packed::text).as_deref()));
         }
-        let mut copies = self.copies_at(key).map(|(.., copy)| copy);
-        let same = copies.find(|copy| copy.meaning == replica.meaning)?;
-        Some(SaysView { online: same.online, node: node(same.online, same.stamp) })
+        let mut copies = self.edge_connectors_at(key).map(|(.., edge_connector)| edge_connector);
+        let same = copies.find(|edge_connector| edge_connector.digest == hub_connector.digest)?;
+        Some(LivenessView { online: same.online, node: node(same.online, same.stamp) })
     }
 
-    fn writes(&self, flight: &crate::core::flight::Flight) -> WritesView {
+    fn writes<W>(&self, flight: &crate::core::flight::Flight<W>) -> WritesView {
         WritesView {
-            in_flight: flight.in_flight,
-            not_before_ms: Some(flight.not_before).filter(|at| *at > self.desk.now),
-            error: flight.error.as_deref().map(str::to_owned),
+            in_flight: flight.action(),
+            not_before_ms: Some(flight.not_before).filter(|at| *at > self.ctx.now),
+            error: flight.error.as_deref().cloned(),
         }
     }
 
     fn edge_view(
         &self,
         id: ClusterId,
-        edge: &Edge,
+        edge: &EdgeState,
         key: Key,
-        copy: &EdgeConnector,
+        edge_connector: &EdgeConnector,
     ) -> Option<EdgeView> {
         let mut gateways: Vec<_> =
             edge.gateways_of(key).map(|gateway| self.gateway_view(id, edge, gateway)).collect();
         gateways.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        let known = |at: UnixMillis| Some(at).filter(|at| *at > UnixMillis(0));
         Some(EdgeView {
             cluster: self.cluster(id)?.name.clone(),
-            online: copy.online,
-            node: node(copy.online, copy.stamp),
-            changed_at_ms: known(copy.changed_at),
-            behind_since_ms: known(copy.missing_since),
-            as_hub: self.replicas_at(key).next().map(|(_, r)| r.meaning == copy.meaning),
+            online: edge_connector.online,
+            node: node(edge_connector.online, edge_connector.stamp),
+            changed_at_ms: edge_connector.changed_at.get(),
+            behind_since_ms: edge_connector.missing_since.get(),
+            as_hub: self
+                .hub_connectors_at(key)
+                .next()
+                .map(|(_, r)| r.digest == edge_connector.digest),
             gateways,
         })
     }
 
-    fn gateway_view(&self, id: ClusterId, edge: &Edge, gateway: Key) -> GatewayView {
+    fn gateway_view(&self, id: ClusterId, edge: &EdgeState, gateway: Key) -> GatewayView {
         let target = edge.target_of(gateway);
         let object = target.and_then(|target| edge.object_of(target));
-        let touch = target.and_then(|target| edge.remembered(target)?.ok());
-        let value = object.and_then(|object| edge.gateways.get(&object)?.value);
+        let touch = target.and_then(|target| edge.open_touch(target));
+        let value = object.and_then(|object| edge.gateways.get(&object)?.observed.trigger);
         GatewayView {
-            name: self.desk.names.text(gateway.name).to_owned(),
+            name: self.ctx.names.text(gateway.name).to_owned(),
             announcement: self.announcement(id, edge, gateway),
             trigger: value.map(|value| value.to_string()),
             announced_on: object
                 .filter(|object| *object != gateway)
-                .map(|object| self.desk.names.object_key(object)),
+                .map(|object| self.ctx.names.object_key(object)),
             due_at_ms: touch.and_then(|touch| touch.scheduled),
             writes: touch.map(|touch| self.writes(&touch.flight)).unwrap_or_default(),
         }
     }
 }
 
-/// Why upstream says that it is not online.
+fn cluster_view(cluster: &ClusterState) -> ClusterView {
+    let is_live = |kind: &Kind| cluster.watch(*kind) == WatchState::Live;
+    let since = |kind: Kind| (kind, cluster.live_since(kind));
+    ClusterView {
+        name: cluster.name.clone(),
+        roles: Role::ALL.into_iter().filter(|role| cluster.has(*role)).collect(),
+        watches: Kind::ALL.into_iter().map(|kind| (kind, cluster.watch(kind))).collect(),
+        live_since_ms: Kind::ALL.into_iter().filter(is_live).map(since).collect(),
+        errors: BTreeMap::new(),
+        causes: BTreeMap::new(),
+    }
+}
+
+/// The reason that upstream gives for not being online.
 fn why_not_ready(status: &str) -> Option<String> {
     let status: serde_json::Value = serde_json::from_str(status).ok()?;
     let ready = status["conditions"].as_array()?.iter().find(|c| c["type"] == "Ready")?;

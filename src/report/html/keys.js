@@ -1,21 +1,21 @@
-// The keyboard: one stop for Tab, arrows within; and the tip beside what is pointed at or focused.
+// The keyboard (Tab stops once, arrow keys move within) and the tooltip.
 
 const tip = byId('tip');
 
-const heldNow = () => (document.activeElement?.closest?.('.row') ? { ...state.at } : null);
+const currentFocus = () => (document.activeElement?.closest?.('.row') ? { ...state.at } : null);
 
 function hideTip() {
   tip.hidden = true;
 }
 
-/** Tells of entries beside a place: what, when, and because of what. */
+/** Shows entries in the tooltip beside a box. */
 function showTip(items, box) {
   if (!items.length) return hideTip();
-  const told = items.slice(0, 5).map((it) => html('p', {}, [
+  const lines = items.slice(0, 5).map((it) => html('p', {}, [
     html('span', { class: 'when', text: `${clock(it.at)}  ${offset(it.at)}` }), html('br'), html('span', { text: it.text }),
   ]));
-  if (items.length > 5) told.push(html('p', { class: 'when', text: `… ${items.length - 5} more: zoom in, or select` }));
-  tip.replaceChildren(...told);
+  if (items.length > 5) lines.push(html('p', { class: 'when', text: `… ${items.length - 5} more: zoom in or select` }));
+  tip.replaceChildren(...lines);
   tip.hidden = false;
   const size = tip.getBoundingClientRect();
   const below = box.bottom + 10 + size.height < innerHeight;
@@ -25,7 +25,7 @@ function showTip(items, box) {
 
 const entriesOf = (mark, row) => row.story.slice(Number(mark.dataset.first), Number(mark.dataset.last) + 1);
 
-/** What a point within the lanes is: an outage, a stall, or nothing to tell. */
+/** The stalls or outages at a point within the lanes. */
 function atPoint(event, row) {
   if (!row.open) return [];
   const index = Math.floor((event.offsetY - HEAD) / LANE);
@@ -36,9 +36,9 @@ function atPoint(event, row) {
   const users = row.users[index - row.lanes.length];
   if (lane) {
     const stalls = lane.stalls.filter((s) => inside(s.since_ms, s.ended_at_ms ?? report.ended_ms));
-    return stalls.map((s) => ({ at: s.since_ms, text: stallWords(s) }));
+    return stalls.map((s) => ({ at: s.since_ms, text: stallText(s) }));
   }
-  return users ? users.spans.filter((s) => inside(s.from, s.until)).map((s) => ({ at: s.from, text: outageWords(s) })) : [];
+  return users ? users.spans.filter((s) => inside(s.from, s.until)).map((s) => ({ at: s.from, text: outageText(s) })) : [];
 }
 
 function hover(event, row) {
@@ -61,15 +61,15 @@ function markOf(made, entry) {
     .find((mark) => Number(mark.dataset.first) <= entry && Number(mark.dataset.last) >= entry);
 }
 
-/** Gives the keyboard back to what had it before elements were made anew. */
-function refocus(held) {
-  const made = state.elements.get(held.row);
+/** Restores the focus after elements were replaced. */
+function refocus(focus) {
+  const made = state.elements.get(focus.row);
   if (!made) return;
-  const target = (held.entry >= 0 && markOf(made, held.entry)) || made.name;
+  const target = (focus.entry >= 0 && markOf(made, focus.entry)) || made.name;
   if (document.activeElement !== target) target.focus({ preventScroll: true });
 }
 
-/** Brings a row into view. */
+/** Scrolls a row into view. */
 function reveal(row) {
   const top = state.offsets[state.shown.indexOf(row)];
   if (top === undefined) return;
@@ -79,21 +79,21 @@ function reveal(row) {
 }
 
 /**
- * The keyboard goes to a row's name, or to an entry of its story, which is selected by that: the
- * first one that its mark stands for, or `exact`ly this one.
+ * Moves the focus to a row's name, or to an entry of its story and selects it: the first entry of
+ * its mark, or with `exact` this one.
  */
 function goTo(row, entry, exact = false) {
   const item = row.story[entry];
   let first = entry;
   if (item) {
     const { from, to } = state.view;
-    if (item.at < from || item.at > to) look(item.at - (to - from) / 2, item.at + (to - from) / 2);
-    const group = clusters(row, scaleOf(state.view, width)).find((it) => it.first <= entry && it.last >= entry);
+    if (item.at < from || item.at > to) showRange(item.at - (to - from) / 2, item.at + (to - from) / 2);
+    const group = groupMarks(row, scaleOf(state.view, width)).find((it) => it.first <= entry && it.last >= entry);
     if (group && !exact) first = group.first;
     select(row, row.story[first].at);
   }
   state.at = { row, entry: first };
-  state.held = { row, entry: first };
+  state.focusBefore = { row, entry: first };
   reveal(row);
   draw();
 }
@@ -120,7 +120,7 @@ function acrossRows(step) {
   if (row) goTo(row, -1);
 }
 
-function letGo() {
+function clearSelection() {
   hideTip();
   if (state.selected) select(null);
 }
@@ -137,11 +137,11 @@ const KEYS = {
   '+': () => zoom(0.6), '=': () => zoom(0.6), '-': () => zoom(1 / 0.6), 0: fit,
 };
 
-function keys() {
+function addKeyHandlers() {
   scroller.addEventListener('keydown', (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === 'Enter' || event.key === ' ') {
-      // On its name a row opens by the button's own click.
+      // On a name, the button's own click expands the row.
       if (!event.target.closest('.mark')) return;
       toggle(state.at.row);
     } else if (KEYS[event.key]) KEYS[event.key](event);
@@ -149,7 +149,7 @@ function keys() {
     event.preventDefault();
   });
   addEventListener('keydown', (event) => {
-    if (event.key === 'Escape') letGo();
+    if (event.key === 'Escape') clearSelection();
     if (event.key === '/' && !/^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
       event.preventDefault();
       byId('filter').focus();

@@ -1,4 +1,4 @@
-// One row of the timeline, drawn for what is in view. Work grows with the pixels, not with the log.
+// Draws one row of the timeline. The work grows with the pixels in view, not with the log.
 
 const HEAD = 34;
 const LANE = 25;
@@ -10,14 +10,14 @@ const NEAR = 17;
 const lanesIn = (row) => row.lanes.length + row.users.length;
 const heightOf = (row) => (row.open ? HEAD + lanesIn(row) * LANE + 6 : FOLDED);
 
-/** Where a moment is, and which moment is where. */
+/** Converts times to pixels and back. */
 function scaleOf(view, width) {
   const perMs = width / (view.to - view.from);
   return { x: (ms) => (ms - view.from) * perMs, at: (x) => Math.round(view.from + x / perMs), width, view };
 }
 
-/** A span in pixels, cut to what is in view; nothing when it is outside. */
-function cut(scale, from, to, least) {
+/** A time span in pixels, clipped to the view; null if it is outside. */
+function clip(scale, from, to, least) {
   const x1 = scale.x(from);
   const x2 = Math.max(scale.x(to), x1 + least);
   if (x2 < 0 || x1 > scale.width) return null;
@@ -25,17 +25,17 @@ function cut(scale, from, to, least) {
   return { x: left, width: Math.min(x2, scale.width + 2) - left };
 }
 
-/** Words within a band, where there is room. */
-function words(text, cls, span, y) {
+/** A label within a band, if there is room. */
+function bandLabel(text, cls, span, y) {
   if (span.width < text.length * 6.4 + 12) return null;
   return svg('text', { x: Math.max(span.x, 0) + 6, y, class: cls, text });
 }
 
-/** What a hop says, as bands; changes too close to tell apart are one busy band. */
+/** The states of a hop as bands. Changes too close to tell apart become one busy band. */
 function drawStates(out, lane, scale, y, height) {
   const end = report.ended_ms;
   const changes = lane.changes;
-  const before = cut(scale, whole.from, changes.length ? changes[0].at : end, 0);
+  const before = clip(scale, whole.from, changes.length ? changes[0].at : end, 0);
   if (before) out.push(svg('rect', { ...before, y: y + 2, height: height - 4, class: 's-unknown' }));
   let i = Math.max(0, lowerBound(changes, scale.view.from, (c) => c.at) - 1);
   let busy = null;
@@ -45,63 +45,63 @@ function drawStates(out, lane, scale, y, height) {
   };
   for (; i < changes.length && changes[i].at <= scale.view.to; i++) {
     const until = i + 1 < changes.length ? changes[i + 1].at : end;
-    const span = cut(scale, changes[i].at, until, 0);
+    const span = clip(scale, changes[i].at, until, 0);
     if (!span) continue;
     if (span.width < 1.5 && i + 1 < changes.length) {
       busy = { x: busy ? busy.x : span.x, end: span.x + span.width };
       continue;
     }
     flush();
-    const state = say(changes[i].online);
+    const state = stateWord(changes[i].online);
     out.push(svg('rect', { ...span, width: Math.max(1.5, span.width), y, height, class: `s-${state}` }));
     if (i > 0 && changes[i - 1].online === changes[i].online) {
       out.push(svg('line', { x1: span.x, x2: span.x, y1: y, y2: y + height, class: 'edge-of' }));
     }
-    if (height > 12) out.push(words(state, `t-${state}`, span, y + height - 4));
+    if (height > 12) out.push(bandLabel(state, `t-${state}`, span, y + height - 4));
   }
   flush();
 }
 
-/** What users saw: a line while all was well, blocks while it was not. */
+/** What users saw: a line, with a block for each outage. */
 function drawUsers(out, lane, scale, y, height) {
-  const line = cut(scale, whole.from, lane.end, 0);
+  const line = clip(scale, whole.from, lane.end, 0);
   const middle = y + height / 2;
   if (line) out.push(svg('line', { x1: line.x, x2: line.x + line.width, y1: middle, y2: middle, class: 'base' }));
   let last = -9;
   for (const span of lane.spans) {
     if (span.until < scale.view.from || span.from > scale.view.to) continue;
-    const box = cut(scale, span.from, span.until, 2.5);
-    // What would hide behind the one before is not drawn.
+    const box = clip(scale, span.from, span.until, 2.5);
+    // Skip an outage that the previous one hides.
     if (!box || box.x + box.width <= last + 0.5) continue;
     last = box.x + box.width;
-    const cls = painOf(span.kind) === '503' ? 'o-wrong' : 'o-dead';
+    const cls = symptomOf(span.kind) === '503' ? 'o-wrong' : 'o-dead';
     out.push(svg('rect', { ...box, y, height, rx: 1.5, class: cls }));
-    const part = span.firstRight !== null && span.firstRight < span.until ? cut(scale, span.firstRight, span.until, 0) : null;
+    const part = span.firstRecovered !== null && span.firstRecovered < span.until ? clip(scale, span.firstRecovered, span.until, 0) : null;
     if (part && part.width > 1) out.push(svg('rect', { ...part, y, height, class: `${cls} part` }));
     if (height > 12) {
       const solid = part && part.width > 1 ? { x: box.x, width: part.x - box.x } : box;
-      out.push(words(`${painOf(span.kind)} ${duration(span.until - span.from)}${span.isOpen ? ' and on' : ''}`, 't-on', solid, y + height - 4)
-        || words(painOf(span.kind), 't-on', solid, y + height - 4));
+      out.push(bandLabel(`${symptomOf(span.kind)} ${duration(span.until - span.from)}${span.isOpen ? ' or more' : ''}`, 't-on', solid, y + height - 4)
+        || bandLabel(symptomOf(span.kind), 't-on', solid, y + height - 4));
     }
   }
 }
 
 function drawStalls(out, lane, scale, y, height) {
   for (const stall of lane.stalls) {
-    const span = cut(scale, stall.since_ms, stall.ended_at_ms ?? report.ended_ms, 4);
+    const span = clip(scale, stall.since_ms, stall.ended_at_ms ?? report.ended_ms, 4);
     if (!span) continue;
     out.push(svg('rect', { ...span, y: y - 2, height: height + 4, rx: 3, class: 'stall' }));
-    const label = words('stalled', 't-stall', span, y + height - 4);
+    const label = bandLabel('stalled', 't-stall', span, y + height - 4);
     if (label) label.setAttribute('x', span.x + span.width - 46);
     out.push(label);
   }
 }
 
-/** How much room the number of a mark takes. */
+/** The width of the number beside a mark. */
 const tailOf = (n) => (n > 1 ? String(n).length * 6 + 3 : 0);
 
-/** Entries of the story in view, those too close to each other as one. */
-function clusters(row, scale) {
+/** The story's entries in view; those too close to each other form one group. */
+function groupMarks(row, scale) {
   const margin = (scale.view.to - scale.view.from) * 0.02;
   const first = lowerBound(row.story, scale.view.from - margin, (e) => e.at);
   const found = [];
@@ -118,17 +118,17 @@ function clusters(row, scale) {
   }
   for (const it of found) {
     it.items = row.story.slice(it.first, it.last + 1);
-    const rank = (e) => (e.fate === 'bad' ? 99 : RANKS.indexOf(e.kind));
+    const rank = (e) => (e.outcome === 'failed' ? 99 : RANKS.indexOf(e.kind));
     it.lead = it.items.reduce((best, e) => (rank(e) > rank(best) ? e : best));
   }
   return found;
 }
 
-/** The words of a mark, for those who hear them. */
+/** The label of a mark, for screen readers. */
 function markLabel(group) {
-  const told = group.items.slice(0, 4).map((e) => e.text).join('; ');
+  const texts = group.items.slice(0, 4).map((e) => e.text).join('; ');
   const more = group.items.length > 4 ? `; and ${group.items.length - 4} more` : '';
-  return `${clock(group.items[0].at)}: ${told}${more}`;
+  return `${clock(group.items[0].at)}: ${texts}${more}`;
 }
 
 function drawMark(group, y, selected) {
@@ -145,7 +145,6 @@ function drawMark(group, y, selected) {
   ]);
 }
 
-/** Draws a row's track. */
 function drawTrack(track, row, scale, ticks, selected) {
   const height = heightOf(row) - 1;
   const out = ticks.map((tick) => svg('line', { x1: scale.x(tick), x2: scale.x(tick), y1: 0, y2: height, class: 'grid' }));
@@ -167,8 +166,8 @@ function drawTrack(track, row, scale, ticks, selected) {
     }
   } else {
     marksAt = 12;
-    const said = row.lanes.find((l) => l.hop === 'upstream') || row.lanes[0];
-    if (said) drawStates(out, said, scale, 23, 6);
+    const upstream = row.lanes.find((l) => l.hop === 'upstream') || row.lanes[0];
+    if (upstream) drawStates(out, upstream, scale, 23, 6);
     row.lanes.forEach((lane) => drawStalls(out, lane, scale, 23, 6));
     const each = Math.min(7, 19 / Math.max(1, row.users.length) - 2);
     row.users.forEach((lane, i) => drawUsers(out, lane, scale, 31 + i * (each + 2), each));
@@ -177,6 +176,6 @@ function drawTrack(track, row, scale, ticks, selected) {
     const x = scale.x(selected);
     if (x >= 0 && x <= scale.width) out.push(svg('line', { x1: x, x2: x, y1: 0, y2: height, class: 'cursor' }));
   }
-  for (const group of clusters(row, scale)) out.push(drawMark(group, marksAt, selected));
+  for (const group of groupMarks(row, scale)) out.push(drawMark(group, marksAt, selected));
   track.replaceChildren(...out.filter(Boolean));
 }

@@ -1,8 +1,8 @@
-//! The replay as one HTML page, drawn by scripts of its own from the JSON report.
+//! The HTML report: one page, whose own scripts draw it from the JSON report.
 //!
-//! Whatever a log holds is untrusted. It enters the page in one place, as JSON in which `<` is
-//! escaped, and the scripts show it as text only: the page's policy forbids everything else, and
-//! every way to the network.
+//! Everything in a log is untrusted. It enters the page in one place, as JSON with `<` escaped, and
+//! the scripts show it only as text. The page's Content-Security-Policy forbids any other script or
+//! style, and all network access.
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
@@ -10,18 +10,18 @@ use std::io::{self, BufWriter, Write};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::Options;
-use super::index::{Chapter, Index};
-use super::json::members;
-use super::passage::{Passage, passages};
-use super::suffered::{Figure, figures};
-use crate::core::ids::{ActionId, ObjectKey};
-use crate::core::settings::Settings;
-use crate::core::time::UnixMillis;
+use super::ReportOptions;
+use super::index::{ConnectorHistory, ConnectorIndex};
+use super::json::report_fields;
+use super::story_entry::{StoryEntry, story_entries};
+use super::user_impact::{Figure, figures};
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{ActionId, ObjectKey};
+use crate::core::data::time::UnixMillis;
 use crate::replay::Replay;
 
-/// `policy` allows the style and the scripts below by their hashes, and nothing else; a test holds
-/// it to them (`UPDATE_EXPECT=1` writes it anew).
+/// `policy` allows only the style and the scripts below, by their hashes. A test checks it;
+/// `UPDATE_EXPECT=1` updates it.
 const BEGIN: &str = concat!(
     "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n",
     "<meta http-equiv=\"Content-Security-Policy\" content=\"",
@@ -49,22 +49,22 @@ const END: &str = concat!(
 
 /// Writes the replay as one self-contained HTML page.
 ///
-/// It holds the JSON report ([`json`](super::json())) without what was written into annotations, and
-/// beside it a member `picture` for its own scripts, which may change. `options.connector` narrows
-/// it as it does there.
+/// The page holds the JSON report ([`json`](super::json())) without annotations and preconditions,
+/// and a `picture` field for its own scripts, whose content may change. `options.connector` narrows
+/// it as it narrows the JSON report.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn html(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Result<()> {
-    let index = Index::new(replay, options.connector.as_ref());
-    let picture = Picture::new(replay, &index, options)?;
+pub fn html(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
+    let index = ConnectorIndex::new(replay, options.connector.as_ref());
+    let page_data = PageData::new(replay, &index, options)?;
     let mut out = BufWriter::new(out);
     out.write_all(BEGIN.as_bytes())?;
     let mut data = BufWriter::new(Escaped(&mut out));
     let mut serializer = serde_json::Serializer::new(&mut data);
     let mut map = serializer.serialize_map(None)?;
-    members(replay, &index, false, &mut map)?;
-    map.serialize_entry("picture", &picture)?;
+    report_fields(replay, &index, false, &mut map)?;
+    map.serialize_entry("picture", &page_data)?;
     map.end()?;
     data.flush()?;
     drop(data);
@@ -72,8 +72,8 @@ pub fn html(replay: &Replay, options: &Options, out: &mut dyn Write) -> io::Resu
     out.flush()
 }
 
-/// JSON in which no text can end the script element that it stands in, nor open a comment: `<`
-/// occurs within its texts only, and may be spelled `\u003c` there.
+/// Writes JSON so that no text can end the script element around it or open a comment: it escapes
+/// `<`, which JSON has only inside strings, as `\u003c`.
 struct Escaped<W>(W);
 
 impl<W: Write> Write for Escaped<W> {
@@ -92,32 +92,31 @@ impl<W: Write> Write for Escaped<W> {
     }
 }
 
-/// What the scripts need beside the report.
+/// What the scripts need in addition to the report.
 #[derive(Serialize)]
-struct Picture<'a> {
-    /// What was replayed, what needs a person, and the bottom line, as the text report has them;
-    /// a line is indented by two blanks for each level.
+struct PageData<'a> {
+    /// Parts of the text report: its head, and its end with what needs a person and the summary.
+    /// Each level of indentation is two spaces.
     head: Vec<String>,
-    bottom: Vec<String>,
-    /// The one connector asked for.
+    summary: Vec<String>,
+    /// The connector that the report is restricted to.
     only: Option<String>,
-    /// As many as `connectors`, in the same order.
+    /// In the order of the report's `connectors`.
     connectors: Vec<ConnectorPart<'a>>,
-    /// What was written for no one connector.
+    /// Actions that are not tied to one connector.
     others: Vec<StoryRow>,
 }
 
 #[derive(Serialize)]
 struct ConnectorPart<'a> {
     label: &'a str,
-    /// The name to ask for it by.
+    /// The value of `--connector` that selects it.
     key: Option<String>,
-    place: String,
+    full_name: String,
     figures: Vec<Figure<'a>>,
     story: Vec<StoryRow>,
 }
 
-/// A passage of the story.
 #[derive(Serialize)]
 struct StoryRow {
     at_ms: UnixMillis,
@@ -130,47 +129,51 @@ struct StoryRow {
     actions: Vec<ActionId>,
 }
 
-impl<'a> Picture<'a> {
-    fn new(replay: &'a Replay, index: &'a Index<'_>, options: &Options) -> io::Result<Self> {
+impl<'a> PageData<'a> {
+    fn new(
+        replay: &'a Replay,
+        index: &'a ConnectorIndex<'_>,
+        options: &ReportOptions,
+    ) -> io::Result<Self> {
         let mut by_connector: HashMap<&ObjectKey, Vec<Figure<'_>>> = HashMap::new();
         for figure in figures(replay, index) {
             by_connector.entry(figure.connector).or_default().push(figure);
         }
         let settings = &replay.settings;
-        let part = |chapter: &'a Chapter<'_>| ConnectorPart {
-            label: &chapter.label,
-            key: chapter.key().map(ToString::to_string),
-            place: chapter.place(),
-            figures: chapter.replica.and_then(|key| by_connector.remove(key)).unwrap_or_default(),
-            story: story(chapter, settings),
+        let part = |history: &'a ConnectorHistory<'_>| ConnectorPart {
+            label: &history.label,
+            key: history.key().map(ToString::to_string),
+            full_name: history.full_name(),
+            figures: history.hub.and_then(|key| by_connector.remove(key)).unwrap_or_default(),
+            story: story(history, settings),
         };
         Ok(Self {
             head: lines(|out, options| super::head(replay, options, out), options)?,
-            bottom: lines(|out, options| super::bottom_line(replay, options, out), options)?,
+            summary: lines(|out, options| super::summary_of(replay, index, options, out), options)?,
             only: options.connector.as_ref().map(ToString::to_string),
-            connectors: index.chapters.iter().map(part).collect(),
+            connectors: index.histories.iter().map(part).collect(),
             others: story(&index.others, settings),
         })
     }
 }
 
-/// The lines that the text report has, as long as they come.
+/// The lines of a part of the text report, without line breaks or colour.
 fn lines(
-    write: impl FnOnce(&mut dyn Write, &Options) -> io::Result<()>,
-    options: &Options,
+    write: impl FnOnce(&mut dyn Write, &ReportOptions) -> io::Result<()>,
+    options: &ReportOptions,
 ) -> io::Result<Vec<String>> {
     let mut text = Vec::new();
-    write(&mut text, &Options { color: false, width: usize::MAX, ..options.clone() })?;
+    write(&mut text, &ReportOptions { color: false, width: usize::MAX, ..options.clone() })?;
     Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
 }
 
-fn story(chapter: &Chapter<'_>, settings: &Settings) -> Vec<StoryRow> {
-    let row = |passage: &Passage<'_>| StoryRow {
-        at_ms: passage.at,
-        kind: passage.kind(),
-        online: passage.online(),
-        text: passage.words().into_iter().map(|(_, text)| text).collect(),
-        actions: passage.actions().iter().map(|done| done.decision.action.id).collect(),
+fn story(history: &ConnectorHistory<'_>, settings: &Settings) -> Vec<StoryRow> {
+    let row = |entry: &StoryEntry<'_>| StoryRow {
+        at_ms: entry.at,
+        kind: entry.kind_name(),
+        online: entry.online(),
+        text: entry.text().into_iter().map(|(_, text)| text).collect(),
+        actions: entry.actions().iter().map(|record| record.decision.action.id).collect(),
     };
-    passages(chapter, settings).iter().map(row).collect()
+    story_entries(history, settings).iter().map(row).collect()
 }

@@ -1,18 +1,18 @@
-// What is selected, in words: the hops at that moment, what happened, the story around it.
+// The panel describes the selected moment: the hops, what happened, the story around it.
 
-/** So many entries of a story are shown before and after the one selected. */
+/** How many entries of the story to show before and after the selected one. */
 const AROUND = 30;
 const ACTIONS_MAX = 60;
 
-function outageWords(span) {
+function outageText(span) {
   const gateways = count(span.gateways, 'gateway');
   const lasted = `${span.isOpen ? 'at least ' : ''}${duration(span.until - span.from)}`;
-  const first = span.firstRight !== null && span.firstRight < span.until ? `; the first gateway right after ${duration(span.firstRight - span.from)}` : '';
-  const key = span.byKey ? '; ended by the platform’s own key, which Envoy Gateway is known not to act on: it may well have lasted longer' : '';
-  return `${painOf(span.kind)} for ${lasted}, ${PROGRAMMED[span.kind]}, ${gateways}${first}${key}`;
+  const first = span.firstRecovered !== null && span.firstRecovered < span.until ? `; the first gateway recovered after ${duration(span.firstRecovered - span.from)}` : '';
+  const key = span.byPlatformKey ? '; counted as over when the platform’s own key was written; Envoy Gateway ignores that key, so it may have lasted longer' : '';
+  return `${symptomOf(span.kind)} for ${lasted}, ${PROGRAMMED[span.kind]}, ${gateways}${first}${key}`;
 }
 
-function stallWords(stall) {
+function stallText(stall) {
   const waited = duration((stall.ended_at_ms ?? report.ended_ms) - stall.since_ms);
   return `stalled at the hop “${HOP_TITLES[stall.hop]}” (${stall.cluster}) for ${waited}${stall.ended_at_ms === null ? ', not over at the end' : ''}: ${stall.reason}`;
 }
@@ -28,22 +28,22 @@ function tableOf(caption, heads, lines) {
   ]);
 }
 
-/** Each hop as it is told at that moment. */
+/** The state of each hop at a moment. */
 function hopsAt(row, at) {
   const lines = row.lanes.map((lane) => {
     const change = stateAt(lane, at);
     const stall = lane.stalls.find((s) => s.since_ms <= at && (s.ended_at_ms ?? Infinity) >= at);
-    const since = change ? `${clock(change.at)}${change.after === undefined ? '' : `, after ${duration(change.after)}`}` : 'not told yet';
-    const said = html('span', { text: change ? say(change.online) : '–' });
-    return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, said, stall ? `${since}; STALLED: ${stall.reason}` : since];
+    const since = change ? `${clock(change.at)}${change.after === undefined ? '' : `, after ${duration(change.after)}`}` : 'not known yet';
+    const reported = html('span', { text: change ? stateWord(change.online) : '–' });
+    return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, reported, stall ? `${since}; STALLED: ${stall.reason}` : since];
   });
-  return tableOf('Hops at this moment', ['hop', 'says', 'since'], lines);
+  return tableOf('Hops at this moment', ['hop', 'state', 'since'], lines);
 }
 
 function usersAt(row, at) {
   return row.users.map((lane) => {
     const spans = lane.spans.filter((s) => s.from <= at && at < Math.max(s.until, s.from + 1));
-    const what = spans.length ? spans.map(outageWords).join('; and ') : at > lane.end ? 'the recording is over' : 'nothing wrong';
+    const what = spans.length ? spans.map(outageText).join('; and ') : at > lane.end ? 'after the end of the recording' : 'no outage';
     return html('p', {}, [html('span', { class: 'dim', text: `${lane.title} · ${lane.edge}: ` }), html('span', { class: spans.length ? 'bad' : '', text: what })]);
   });
 }
@@ -51,13 +51,13 @@ function usersAt(row, at) {
 function actionLine(id) {
   const action = actionsById.get(id);
   if (!action) return null;
-  const took = action.finished_at_ms === null ? '' : `, ${duration(action.finished_at_ms - action.at_ms)} later`;
+  const took = action.finished_at_ms === null ? '' : `, after ${duration(action.finished_at_ms - action.at_ms)}`;
   const error = action.error ? `: ${action.error}` : '';
   return html('li', {}, [
     html('span', { text: `#${id} ${action.type} ${action.kind} ${action.namespace}/${action.name} at ${action.cluster} → ` }),
-    html('strong', { class: action.outcome === 'applied' || action.outcome === 'unchanged' ? 'good' : 'bad', text: action.outcome ?? 'outcome not known' }),
+    html('strong', { class: action.outcome === 'applied' || action.outcome === 'unchanged' ? 'good' : 'bad', text: action.outcome ?? 'outcome unknown' }),
     html('span', { text: `${took}${error}` }),
-    html('div', { class: 'dim', text: `because ${action.because}` }),
+    html('div', { class: 'dim', text: `reason: ${action.because}` }),
   ]);
 }
 
@@ -68,38 +68,38 @@ function storyLine(row, item, current) {
   ]);
 }
 
-/** What happened at or last before the moment. */
-function happened(row, at) {
+/** The latest entries at or before a moment. */
+function latestEntries(row, at) {
   const after = lowerBound(row.story, at + 1, (e) => e.at);
   const last = row.story[after - 1];
   return last ? row.story.slice(lowerBound(row.story, last.at, (e) => e.at), after) : [];
 }
 
-function overall() {
+function drawHelp() {
   byId('panel-title').textContent = 'Nothing selected';
   byId('panel-body').replaceChildren(...[
-    html('p', { class: 'dim', text: 'Select a mark or any moment of a row: here stands what each hop said then, what happened and why. The address of this page then leads back to it.' }),
+    html('p', { class: 'dim', text: 'Select a mark, or any moment in a row, to see the state of each hop, what happened and why. The page’s address then links to that moment.' }),
     html('h3', { text: 'How to read it' }),
-    html('p', { text: 'Each row is a connector. Opened, it has a lane for each hop of the way: what upstream says, the annotation at the hub, the copy at each edge, and what every gateway there announces. Where they differ for long, users suffer: the last lanes tell of it.' }),
-    isVerify ? null : html('p', { class: 'dim', text: 'Hops and marks are throughline’s, acting on the recorded changes; “as recorded” is what users lived through.' }),
+    html('p', { text: 'Each row is a connector. Expanded, it has a lane for each hop: the upstream status, the hub annotation, the copy at each edge, and the state that all gateways at the edge announce. When they disagree for long, users notice: the last lanes show what they saw.' }),
+    isVerify ? null : html('p', { class: 'dim', text: 'Hops and marks show throughline acting on the recorded changes. “In the recording” is what users really saw.' }),
   ].filter(Boolean));
 }
 
 function drawPanel() {
   byId('panel').classList.toggle('empty', !state.selected);
-  if (!state.selected) return overall();
+  if (!state.selected) return drawHelp();
   const { row, at } = state.selected;
   byId('panel-title').textContent = row.label;
-  const now = happened(row, at);
+  const now = latestEntries(row, at);
   const ids = now.flatMap((item) => item.actions);
   const from = Math.max(0, (now.length ? row.story.indexOf(now[0]) : 0) - AROUND);
   const around = row.story.slice(from, from + 2 * AROUND + now.length);
-  const place = row.replica && row.replica !== row.place ? `${row.place}; at hub and edges ${row.replica}` : row.place;
+  const place = row.hubName && row.hubName !== row.fullName ? `${row.fullName}; at the hub and the edges: ${row.hubName}` : row.fullName;
   byId('panel-body').replaceChildren(...[
     html('p', { class: 'dim', text: place }),
     html('p', { class: 'now', text: `${clock(at)} UTC, ${offset(at)}` }),
-    ...now.map((item) => html('p', { class: 'say', text: item.at === at ? item.text : `${duration(at - item.at)} before: ${item.text}` })),
-    row.lanes.length ? html('h3', { text: 'The way at this moment' }) : null,
+    ...now.map((item) => html('p', { class: 'entry', text: item.at === at ? item.text : `${duration(at - item.at)} earlier: ${item.text}` })),
+    row.lanes.length ? html('h3', { text: 'Hops at this moment' }) : null,
     row.lanes.length ? hopsAt(row, at) : null,
     row.users.length ? html('h3', { text: 'Users' }) : null,
     ...usersAt(row, at),
@@ -107,7 +107,7 @@ function drawPanel() {
     ids.length ? html('ul', { class: 'acts' }, ids.slice(0, ACTIONS_MAX).map(actionLine)) : null,
     ids.length > ACTIONS_MAX ? html('p', { class: 'dim', text: `… ${ids.length - ACTIONS_MAX} more` }) : null,
     around.length ? html('h3', { text: `Story${around.length < row.story.length ? `, ${around.length} of ${row.story.length} entries` : ''}` }) : null,
-    around.length ? html('ol', { class: 'tell' }, around.map((item) => storyLine(row, item, now.includes(item)))) : null,
+    around.length ? html('ol', { class: 'entries' }, around.map((item) => storyLine(row, item, now.includes(item)))) : null,
     html('p', {}, [html('a', { href: hashOf(row, at), text: 'Link to this moment' })]),
   ].filter(Boolean));
   byId('panel').scrollTop = 0;
@@ -115,14 +115,14 @@ function drawPanel() {
 
 let linking = 0;
 
-/** Selects a moment of a row, or nothing; panel and address follow. */
+/** Selects a moment of a row, or nothing, and updates the panel and the address. */
 function select(row, at) {
   state.selected = row ? { row, at: Math.round(at) } : null;
   if (row && state.at.row !== row) state.at = { row, entry: -1 };
   drawPanel();
   redraw();
   clearTimeout(linking);
-  // Browsers limit how often an address may change.
+  // Browsers limit how often the address may change.
   linking = setTimeout(() => {
     const hash = state.selected ? hashOf(state.selected.row, state.selected.at) : location.pathname;
     try {
@@ -133,12 +133,12 @@ function select(row, at) {
   }, 120);
 }
 
-/** Selects what the address says, if it says anything that is here. */
-function restore() {
+/** Selects the moment in the address, if it names a connector on this page. */
+function restoreSelection() {
   const given = new URLSearchParams(location.hash.slice(1));
   const name = given.get('connector');
   if (!name) return;
-  const row = rows.find((it) => it.key === name) || rows.find((it) => [it.label, it.replica, it.place].includes(name));
+  const row = rows.find((it) => it.key === name) || rows.find((it) => [it.label, it.hubName, it.fullName].includes(name));
   if (!row) return;
   if (!state.shown.includes(row)) byId('filter').value = '';
   row.open = true;

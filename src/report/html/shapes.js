@@ -1,4 +1,4 @@
-// Elements and shapes: what a thing looks like, in one place for timeline and legend.
+// Elements and shapes, shared by the timeline and the legend.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -21,7 +21,7 @@ function button(text, onClick, attributes) {
   return made;
 }
 
-/** Patterns that tell states apart without their colours. */
+/** Patterns tell states apart without colours. */
 function patterns() {
   const pattern = (id, size, children) => svg('pattern', {
     id, width: size, height: size, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)',
@@ -34,7 +34,7 @@ function patterns() {
     pattern('wrong-part', 6, [box(6, 'p-wrong'), line(6, 'p-wrong-line')]),
     pattern('dead-part', 6, [box(6, 'p-dead'), line(6, 'p-dead-line')]),
   ]);
-  return svg('svg', { class: 'aside', width: 0, height: 0, 'aria-hidden': 'true', focusable: 'false' }, [defs]);
+  return svg('svg', { class: 'offscreen', width: 0, height: 0, 'aria-hidden': 'true', focusable: 'false' }, [defs]);
 }
 
 const GLYPHS = {
@@ -53,38 +53,37 @@ const TONES = {
   upstream: 'ink', stalled: 'bad', stall_ended: 'bad hollow', anomaly: 'warn', confirm: 'hollow', orphan: 'ink hollow',
 };
 
-/** The shapes of one entry: by its kind, what it says, and what became of it. */
+/** The shapes of an entry: by its kind, its state and its outcome. */
 function glyph(item) {
   const [name, attributes] = GLYPHS[item.kind] || ['circle', { r: 2.5 }];
   let tone = TONES[item.kind] ?? (GLYPHS[item.kind] ? '' : 'dot');
   if (item.kind === 'upstream' && !item.online) tone += ' hollow';
-  if (item.actions?.length && item.fate !== 'applied') tone = { unchanged: 'hollow', open: 'open', bad: 'bad' }[item.fate];
+  if (item.actions?.length && item.outcome !== 'applied') tone = { unchanged: 'hollow', unknown: 'open', failed: 'bad' }[item.outcome];
   const shapes = [svg(name, { ...attributes, class: `g ${tone}` })];
   if (item.kind === 'stalled' || item.kind === 'anomaly') shapes.push(svg('path', { class: 'bang', d: 'M0-3.5V.8M0 2V3.6' }));
-  if (item.fate === 'bad') shapes.push(svg('path', { class: 'over', d: 'M-7-7L7 7M-7 7L7-7' }));
+  if (item.outcome === 'failed') shapes.push(svg('path', { class: 'over', d: 'M-7-7L7 7M-7 7L7-7' }));
   return shapes;
 }
 
-/** Pictures with their words. */
 function legend() {
   const small = (children, width = 26) => svg('svg', { width, height: 16, 'aria-hidden': 'true' }, children);
   const band = (cls, extra = {}) => small([svg('rect', { x: 1, y: 2, width: 24, height: 12, rx: 2, class: cls, ...extra })]);
-  const mark = (item) => small([svg('g', { class: 'mark', transform: 'translate(9 8)' }, glyph({ actions: [], fate: 'applied', ...item }))], 18);
-  const done = (fate) => ({ kind: 'touch', actions: [0], fate });
+  const mark = (item) => small([svg('g', { class: 'mark', transform: 'translate(9 8)' }, glyph({ actions: [], outcome: 'applied', ...item }))], 18);
+  const touch = (outcome) => ({ kind: 'touch', actions: [0], outcome });
   const items = [
-    [band('s-online'), 'online'], [band('s-offline'), 'offline'], [band('s-unknown'), 'not told yet'],
-    [band('o-wrong'), '503: up, and not served'], [band('o-wrong part'), '… some gateways right again'],
-    [band('o-dead'), 'dead tunnel: down, and served'],
-    [mark({ kind: 'upstream', online: true }), 'upstream comes online'], [mark({ kind: 'upstream' }), 'goes offline'],
-    [mark({ kind: 'mirror' }), 'mirror'], [mark({ kind: 'touch' }), 'touch'], [mark({ kind: 'confirm' }), 'touched again, to confirm'],
-    [mark({ kind: 'arrived' }), 'a hop passed'],
+    [band('s-online'), 'online'], [band('s-offline'), 'offline'], [band('s-unknown'), 'not known yet'],
+    [band('o-wrong'), '503: connector up, route offline'], [band('o-wrong part'), '… some gateways recovered'],
+    [band('o-dead'), 'dead tunnel: connector down, route online'],
+    [mark({ kind: 'upstream', online: true }), 'goes online upstream'], [mark({ kind: 'upstream' }), 'goes offline upstream'],
+    [mark({ kind: 'mirror' }), 'mirror'], [mark({ kind: 'touch' }), 'touch'], [mark({ kind: 'confirm' }), 'touched again to confirm'],
+    [mark({ kind: 'arrived' }), 'hop passed'],
   ];
   const kinds = new Set(rows.flatMap((row) => row.story.map((item) => item.kind)));
-  const fates = new Set(rows.flatMap((row) => row.story.map((item) => item.fate)));
-  const rare = [['nudge', 'nudge'], ['delete', 'route deleted'], ['stalled', 'stall'], ['stall_ended', 'stall over'], ['anomaly', 'anomaly'], ['orphan', 'route judged']];
+  const outcomes = new Set(rows.flatMap((row) => row.story.map((item) => item.outcome)));
+  const rare = [['nudge', 'nudge'], ['delete', 'route deleted'], ['stalled', 'stall'], ['stall_ended', 'stall over'], ['anomaly', 'anomaly'], ['orphan', 'route checked']];
   for (const [kind, title] of rare) if (kinds.has(kind)) items.push([mark({ kind }), title]);
-  for (const [fate, title] of [['unchanged', 'nothing to change'], ['open', 'outcome not known'], ['bad', 'did not land']]) {
-    if (fates.has(fate)) items.push([mark(done(fate)), title]);
+  for (const [outcome, title] of [['unchanged', 'nothing to change'], ['unknown', 'outcome unknown'], ['failed', 'failed']]) {
+    if (outcomes.has(outcome)) items.push([mark(touch(outcome)), title]);
   }
   byId('legend').replaceChildren(...items.map(([picture, title]) => html('li', {}, [picture, title])));
 }

@@ -1,8 +1,8 @@
-// The timeline: what is in view, which rows exist as elements, the axis, the pointer.
+// The timeline: the view, the rows that exist as elements, the axis, the pointer.
 
 const NICE_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5];
 const LEAST_MS = 20;
-/** On A4 across, beside the names; scripts can't ask how wide paper is. */
+/** For A4 landscape, beside the names; scripts can't query the paper width. */
 const PAPER_WIDTH = 740;
 const PAPER_ROWS = 500;
 
@@ -10,20 +10,20 @@ const state = {
   view: { ...whole },
   shown: [],
   offsets: [],
-  /** The row and the moment that the panel tells of. */
+  /** The row and the moment in the panel. */
   selected: null,
-  /** Which row, and which entry of its story (-1: its name), the keyboard is at. */
+  /** The row, and the entry of its story (-1: its name), with the keyboard focus. */
   at: { row: null, entry: -1 },
   elements: new Map(),
-  /** Where the keyboard was before elements were made anew. */
-  held: null,
-  /** On paper rows out of sight are drawn, too, as wide as the paper. */
+  /** Where the focus was before its element was replaced. */
+  focusBefore: null,
+  /** When printing, rows out of sight are drawn too, as wide as the paper. */
   onPaper: false,
 };
 
 const scroller = byId('scroller');
 const rowsElement = byId('rows');
-const overview = svg('svg', { height: 26, role: 'img', 'aria-label': 'Outages over the whole span; the frame is what is in view' });
+const overview = svg('svg', { height: 26, role: 'img', 'aria-label': 'Outages over the whole log; the frame marks the view' });
 const axis = svg('svg', { height: 24, 'aria-hidden': 'true' });
 const inView = svg('rect', { rx: 3, class: 'window' });
 byId('overview').append(overview);
@@ -39,8 +39,8 @@ function redraw() {
 const selectedIn = (row) => (state.selected && state.selected.row === row ? state.selected.at : null);
 
 function ticksOf(view) {
-  const wish = (view.to - view.from) / Math.max(2, width / 110);
-  const step = NICE_MS.find((ms) => ms >= wish) || Math.ceil(wish / 864e5) * 864e5;
+  const idealStep = (view.to - view.from) / Math.max(2, width / 110);
+  const step = NICE_MS.find((ms) => ms >= idealStep) || Math.ceil(idealStep / 864e5) * 864e5;
   const ticks = [];
   for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) ticks.push(at);
   return { ticks, step };
@@ -56,21 +56,21 @@ function drawAxis(scale, ticks, step) {
   byId('axis-day').textContent = `${new Date(state.view.from).toISOString().slice(0, 10)}, UTC`;
 }
 
-/** The outages of the whole span change with the filter and the width alone. */
+/** The outages of the whole log. They change only with the filter and the width. */
 function drawOverview() {
   const scale = scaleOf(whole, width);
   const out = [];
   const lanes = isVerify ? ['recorded'] : ['recorded', 'replayed'];
-  const wanted = new Set(state.shown.map((row) => row.replica));
+  const wanted = new Set(state.shown.map((row) => row.hubName));
   lanes.forEach((side, i) => {
     let last = -9;
     const end = side === 'recorded' ? report.to_ms : report.ended_ms;
     for (const o of report.outages[side]) {
-      if (!wanted.has(replicaOf(o))) continue;
-      const box = cut(scale, o.from_ms, o.until_ms ?? end, 1.5);
+      if (!wanted.has(hubNameOf(o))) continue;
+      const box = clip(scale, o.from_ms, o.until_ms ?? end, 1.5);
       if (!box || box.x + box.width <= last) continue;
       last = box.x + box.width;
-      out.push(svg('rect', { ...box, y: 4 + i * 10, height: 8, class: painOf(o.kind) === '503' ? 'o-wrong' : 'o-dead' }));
+      out.push(svg('rect', { ...box, y: 4 + i * 10, height: 8, class: symptomOf(o.kind) === '503' ? 'o-wrong' : 'o-dead' }));
     }
   });
   overview.setAttribute('width', width);
@@ -93,7 +93,7 @@ function resize() {
 
 /** A row's element: its name and lanes on the left, its track on the right. */
 function makeRow(row) {
-  const name = button(row.label, () => toggle(row), { class: 'name', tabindex: -1, title: row.place });
+  const name = button(row.label, () => toggle(row), { class: 'name', tabindex: -1, title: row.fullName });
   const track = svg('svg', { class: 'track', role: 'group', 'aria-label': `${row.label} over time` });
   const gutter = html('div', { class: 'gutter' });
   const element = html('div', { class: 'row', role: 'listitem' }, [gutter, track]);
@@ -120,9 +120,9 @@ function drawGutter(made) {
 
 function subtitle(row) {
   if (row.isRest) return count(row.story.length, 'entry', 'entries');
-  if (!row.story.length) return 'nothing to do, never written';
-  const seen = row.figures.filter((f) => f.pain === '503');
-  if (!seen.length) return `${row.stuck ? 'STALLED · ' : ''}${row.figures.length ? 'dead tunnel only' : blind ? count(row.story.length, 'entry', 'entries') : 'no 503'}`;
+  if (!row.story.length) return 'nothing to do, no writes';
+  const seen = row.figures.filter((f) => f.symptom === '503');
+  if (!seen.length) return `${row.stuck ? 'STALLED · ' : ''}${row.figures.length ? 'dead tunnel only' : unknownBecause ? count(row.story.length, 'entry', 'entries') : 'no 503'}`;
   const sum = (side) => seen.reduce((ms, f) => ms + (f[side]?.ms ?? 0), 0);
   const now = isVerify ? '' : ` → ${duration(sum('replayed'))}`;
   return `${row.stuck ? 'STALLED · ' : ''}503 ${duration(sum('recorded'))}${now}`;
@@ -137,7 +137,7 @@ function arrange() {
   const found = state.shown.filter((row) => !row.isRest).length;
   byId('shown').textContent = found === connectors ? count(connectors, 'connector') : `${found} of ${count(connectors, 'connector')}`;
   byId('nothing').hidden = state.shown.length > 0;
-  byId('nothing').textContent = rows.length ? 'No connector has that in its name, namespace or clusters.' : 'This log tells of no connector.';
+  byId('nothing').textContent = rows.length ? 'No name, namespace or cluster matches the filter.' : 'This log has no connectors.';
   if (!state.shown.includes(state.at.row)) state.at = { row: state.shown[0] ?? null, entry: -1 };
   measure();
   drawOverview();
@@ -151,10 +151,10 @@ function measure() {
     return at;
   });
   rowsElement.style.height = `${top}px`;
-  state.held ??= heldNow();
+  state.focusBefore ??= currentFocus();
   state.elements.forEach((made) => made.element.remove());
   state.elements.clear();
-  byId('expand').textContent = state.shown.some((row) => row.open) ? 'Fold all' : 'Expand all';
+  byId('expand').textContent = state.shown.some((row) => row.open) ? 'Collapse all' : 'Expand all';
   redraw();
 }
 
@@ -164,8 +164,8 @@ function draw() {
   const { ticks, step } = ticksOf(state.view);
   drawAxis(scale, ticks, step);
   drawInView();
-  const held = state.held ?? heldNow();
-  state.held = null;
+  const focus = state.focusBefore ?? currentFocus();
+  state.focusBefore = null;
   const top = state.onPaper ? 0 : scroller.scrollTop - 60;
   const bottom = scroller.scrollTop + scroller.clientHeight + 60;
   const wanted = new Set();
@@ -179,7 +179,7 @@ function draw() {
       made = makeRow(row);
       state.elements.set(row, made);
     }
-    // In the order of the rows, for those who hear them one after the other.
+    // Keep the elements in the order of the rows for screen readers.
     if (made.element !== (previous ? previous.nextSibling : rowsElement.firstChild)) {
       if (previous) previous.after(made.element);
       else rowsElement.prepend(made.element);
@@ -195,16 +195,16 @@ function draw() {
     drawTrack(made.track, row, scale, ticks, selectedIn(row));
   }
   for (const [row, made] of state.elements) {
-    // The row that has the keyboard stays, or the keyboard would be lost.
-    if (wanted.has(row) || held?.row === row) continue;
+    // Removing the focused row would lose the focus.
+    if (wanted.has(row) || focus?.row === row) continue;
     made.element.remove();
     state.elements.delete(row);
   }
-  if (held) refocus(held);
+  if (focus) refocus(focus);
 }
 
-/** Moves what is in view, within the whole and no closer than can be told apart. */
-function look(from, to) {
+/** Shows a time range, limited to the log and to the smallest useful range. */
+function showRange(from, to) {
   const most = whole.to - whole.from;
   const room = most * 0.02;
   const span = Math.min(Math.max(to - from, Math.min(LEAST_MS, most)), most + 2 * room);
@@ -214,23 +214,23 @@ function look(from, to) {
   redraw();
 }
 
-/** What was recorded, and a little of what was still due; the overview has the rest. */
-function lookAtRecording() {
+/** Shows the recording and a little of what follows it; the overview has the rest. */
+function showRecording() {
   const recorded = Math.max(report.to_ms - report.from_ms, LEAST_MS);
-  look(report.from_ms - recorded * 0.02, Math.min(whole.to, report.to_ms + recorded * 0.2));
+  showRange(report.from_ms - recorded * 0.02, Math.min(whole.to, report.to_ms + recorded * 0.2));
 }
 
-const fit = () => look(whole.from - (whole.to - whole.from) * 0.01, whole.to + (whole.to - whole.from) * 0.01);
+const fit = () => showRange(whole.from - (whole.to - whole.from) * 0.01, whole.to + (whole.to - whole.from) * 0.01);
 
 function zoom(factor, around) {
   const { from, to } = state.view;
   const centre = around ?? (state.selected && state.selected.at >= from && state.selected.at <= to ? state.selected.at : (from + to) / 2);
-  look(centre - (centre - from) * factor, centre + (to - centre) * factor);
+  showRange(centre - (centre - from) * factor, centre + (to - centre) * factor);
 }
 
 function pan(share) {
   const by = (state.view.to - state.view.from) * share;
-  look(state.view.from + by, state.view.to + by);
+  showRange(state.view.from + by, state.view.to + by);
 }
 
 function toggle(row, open = !row.open) {
@@ -240,8 +240,8 @@ function toggle(row, open = !row.open) {
 
 const momentAt = (event, view = state.view) => scaleOf(view, width).at(event.clientX - axis.getBoundingClientRect().left);
 
-/** Dragging moves the view; a click that moved nothing selects. */
-function drags() {
+/** Dragging moves the view; a click without dragging selects. */
+function addPointerHandlers() {
   let drag = null;
   scroller.addEventListener('pointerdown', (event) => {
     const element = event.target.closest?.('.row');
@@ -253,7 +253,7 @@ function drags() {
     drag.moved ||= Math.abs(event.clientX - drag.x) > 4;
     if (!drag.moved) return;
     const by = ((drag.x - event.clientX) / width) * (drag.view.to - drag.view.from);
-    look(drag.view.from + by, drag.view.to + by);
+    showRange(drag.view.from + by, drag.view.to + by);
   });
   addEventListener('pointerup', (event) => {
     const done = drag;
@@ -277,6 +277,6 @@ function drags() {
   overview.addEventListener('pointerdown', (event) => {
     const half = (state.view.to - state.view.from) / 2;
     const centre = momentAt(event, whole);
-    look(centre - half, centre + half);
+    showRange(centre - half, centre + half);
   });
 }

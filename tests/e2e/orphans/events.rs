@@ -1,15 +1,15 @@
-//! Orphans are told on the routes themselves.
+//! The Events that are posted about orphaned routes.
 
 use serde_json::json;
 
 use super::Site;
-use crate::events::{counts, told};
+use crate::events::{events_about, wait_for_events};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn an_orphan_is_told_on_its_route_and_so_is_its_end() {
+async fn a_route_gets_events_when_it_is_an_orphan_and_when_it_no_longer_is() {
     let site = Site::start().await;
-    let hub = site.world.hub().rest();
+    let hub = site.testbed.hub().rest();
     for name in ["site", "blog"] {
         site.gateway(name).await;
         site.route(name, &[name]).await;
@@ -17,21 +17,21 @@ async fn an_orphan_is_told_on_its_route_and_so_is_its_end() {
     let report = json!({ "orphans": { "mode": "report" } });
     let throughline = site.setup().set(&report).ready().await;
     site.remove_gateway("site").await;
-    let events = counts(hub, "site", "Orphaned", 1).await;
+    let events = wait_for_events(hub, "site", "Orphaned", 1).await;
     assert!(events[0]["message"].as_str().unwrap().contains("with delete it would be deleted"));
     assert_eq!((&events[0]["type"], events.len()), (&json!("Warning"), 1));
     site.gateway("site").await;
-    let events = counts(hub, "site", "NotOrphaned", 1).await;
+    let events = wait_for_events(hub, "site", "NotOrphaned", 1).await;
     assert!(events[0]["message"].as_str().unwrap().ends_with("a parent exists"), "{events:?}");
     throughline.stop().await;
 
     let throughline = site.setup().ready().await;
     site.remove_gateway("site").await;
-    site.goes("site").await;
-    let events = counts(hub, "site", "OrphanDeleted", 1).await;
+    site.wait_until_deleted("site").await;
+    let events = wait_for_events(hub, "site", "OrphanDeleted", 1).await;
     assert_eq!((&events[0]["type"], events.len()), (&json!("Normal"), 1));
     assert!(events[0]["involvedObject"]["uid"].is_string());
-    assert!(told(hub, "blog").await.is_empty());
-    assert!(site.world.upstream().proxy.events().is_empty());
+    assert!(events_about(hub, "blog").await.is_empty());
+    assert!(site.testbed.upstream().proxy.events().is_empty());
     throughline.stop().await;
 }

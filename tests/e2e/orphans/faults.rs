@@ -1,25 +1,25 @@
-//! An upstream that does not answer, answers half, or answers wrong.
+//! Upstream clusters that do not answer, or answer partly or wrongly.
 
 use serde_json::{Value, json};
 
-use super::{Site, came_to, kept, said};
+use super::{Site, wait_for_kept, wait_for_log, wait_for_outcome};
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::objects::install_crd;
-use crate::cluster::rest::{CRDS, GATEWAYS, NAMESPACES, each};
+use crate::cluster::rest::{CRDS, GATEWAYS, NAMESPACES, run_concurrently};
 use crate::cluster::{SOON, ensure, eventually};
 
 fn lists(fault: Fault) -> Rule {
     Rule::new(fault).method("GET").name("").watches(false)
 }
 
-/// While upstream's list can't be had in full nothing goes; once it can, the true orphan does.
+/// Nothing is deleted while an upstream list is incomplete; once it is complete, the orphan is.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_need_whole_lists() {
     let site = Site::start().await;
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
-    let up = &site.world.upstream().proxy;
+    let up = &site.testbed.upstream().proxy;
     let forbidden = || Rule::status(403).method("GET").name("").watches(false);
     let broken: [(&str, Rule); 6] = [
         ("403 gateways", forbidden().resource("gateways")),
@@ -33,66 +33,66 @@ async fn orphans_need_whole_lists() {
         site.route("orphan", &["gone"]).await;
         let rule = up.add(rule);
         let throughline = site.setup().start().await;
-        kept(&throughline, "lists_incomplete", 2).await;
-        assert_eq!(site.deletes(), [""; 0], "{what}");
+        wait_for_kept(&throughline, "lists_incomplete", 2).await;
+        assert_eq!(site.delete_requests(), [""; 0], "{what}");
         up.remove(rule);
-        site.goes("orphan").await;
-        assert!(site.stands("alive").await, "{what}");
+        site.wait_until_deleted("orphan").await;
+        assert!(site.exists("alive").await, "{what}");
         throughline.stop().await;
-        site.world.forget();
+        site.testbed.reset_counts();
     }
 }
 
-/// A watch that breaks takes the evidence with it; 410, and no list to follow.
+/// When a watch ends with 410 and the list that should follow is refused, nothing is deleted.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_need_watches_that_live() {
     let site = Site::start().await;
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
-    let up = &site.world.upstream().proxy;
+    let up = &site.testbed.upstream().proxy;
     let throughline = site.setup().ready().await;
     let rules = [
         up.add(Rule::new(Fault::Expire).resource("gateways").watches(true)),
         up.add(Rule::status(403).method("GET").resource("gateways").watches(false)),
     ];
     up.cut();
-    kept(&throughline, "lists_incomplete", 1).await;
+    wait_for_kept(&throughline, "lists_incomplete", 1).await;
     site.route("orphan", &["gone"]).await;
-    kept(&throughline, "lists_incomplete", 2).await;
-    assert_eq!(site.deletes(), [""; 0]);
+    wait_for_kept(&throughline, "lists_incomplete", 2).await;
+    assert_eq!(site.delete_requests(), [""; 0]);
     rules.into_iter().for_each(|rule| up.remove(rule));
-    site.goes("orphan").await;
-    assert!(site.stands("alive").await);
+    site.wait_until_deleted("orphan").await;
+    assert!(site.exists("alive").await);
     throughline.stop().await;
 }
 
-/// The list of Gateways is empty, and wrong: asked for one by one they are there.
+/// The list of Gateways is wrongly empty, while each Gateway can be read by name.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_by_an_empty_list_alone_stay() {
     let site = Site::start().await;
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
-    let up = site.world.upstream();
+    let up = site.testbed.upstream();
     let mut empty = up.rest().get(&GATEWAYS.path("")).await.unwrap();
     empty["items"] = json!([]);
     up.proxy.add(lists(Fault::Answer(empty)).resource("gateways"));
     let throughline = site.setup().ready().await;
-    came_to(&throughline, "conflict").await;
-    said(&throughline, "Gateway shop/site in up exists").await;
-    assert!(site.stands("alive").await);
-    assert_eq!(site.deletes(), [""; 0]);
+    wait_for_outcome(&throughline, "conflict").await;
+    wait_for_log(&throughline, "Gateway shop/site in up exists").await;
+    assert!(site.exists("alive").await);
+    assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
 }
 
-/// What the last questions are answered with proves nothing: 403, a 404 about something else, an
-/// error, nothing at all; of the Gateway or of its namespace. Without it the orphan goes.
+/// Before a delete, the Gateway and its namespace are read again. A 403, a 404 about something else,
+/// another error or no answer proves nothing: the route stays until the fault is gone.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_need_an_answer_about_that_very_gateway() {
     let site = Site::start().await;
-    let up = &site.world.upstream().proxy;
+    let up = &site.testbed.upstream().proxy;
     let at = |rule: Rule, resource, name: &str| rule.method("GET").resource(resource).name(name);
     let code = |code, resource, name: &str| at(Rule::status(code), resource, name);
     let listed = json!({ "kind": "Status", "status": "Success" });
@@ -110,18 +110,18 @@ async fn orphans_need_an_answer_about_that_very_gateway() {
         site.route("orphan", &["gone"]).await;
         let rule = up.add(rule);
         let throughline = site.setup().ready().await;
-        came_to(&throughline, outcome).await;
-        assert!(site.stands("orphan").await, "{what}");
-        assert_eq!(site.deletes(), [""; 0], "{what}");
+        wait_for_outcome(&throughline, outcome).await;
+        assert!(site.exists("orphan").await, "{what}");
+        assert_eq!(site.delete_requests(), [""; 0], "{what}");
         up.remove(rule);
-        site.goes("orphan").await;
+        site.wait_until_deleted("orphan").await;
         throughline.stop().await;
-        site.world.forget();
+        site.testbed.reset_counts();
     }
 }
 
-/// The CRD is removed, and every Gateway with it: that a whole API is gone says nothing. It is back
-/// with its Gateways before anything settled.
+/// The CRD is removed and every Gateway with it: a missing API proves nothing about Gateways. Later it
+/// is back with its Gateways.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_of_an_upstream_without_its_crd_stay() {
@@ -130,69 +130,69 @@ async fn orphans_of_an_upstream_without_its_crd_stay() {
     site.route("alive", &["site"]).await;
     let settle = json!({ "orphans": { "settleMs": 15_000 } });
     let throughline = site.setup().set(&settle).ready().await;
-    let up = site.world.upstream();
+    let up = site.testbed.upstream();
     up.rest().delete(CRDS, "", "gateways.gateway.networking.k8s.io").await.unwrap();
-    eventually("Gateways are served no longer", SOON, async || {
+    eventually("Gateways are no longer served", SOON, async || {
         let answer = up.rest().items(GATEWAYS).await;
-        ensure(answer.is_err_and(|refused| refused.code == 404), || "they are".to_owned())
+        ensure(answer.is_err_and(|refused| refused.code == 404), || "they still are".to_owned())
     })
     .await;
     up.proxy.cut();
-    kept(&throughline, "lists_incomplete", 1).await;
+    wait_for_kept(&throughline, "lists_incomplete", 1).await;
     // Longer than the settling time.
     tokio::time::sleep(std::time::Duration::from_secs(17)).await;
-    assert!(site.stands("alive").await);
+    assert!(site.exists("alive").await);
     install_crd(up.rest(), GATEWAYS).await;
     site.gateway("site").await;
-    kept(&throughline, "lists_incomplete", 0).await;
-    assert!(site.stands("alive").await);
-    assert_eq!(site.deletes(), [""; 0]);
+    wait_for_kept(&throughline, "lists_incomplete", 0).await;
+    assert!(site.exists("alive").await);
+    assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
 }
 
-/// The same while the last question is under way: the answer is the API server's plain 404.
+/// The CRD is removed while the Gateway is being read: the answer is the API server's plain 404.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_stay_when_the_api_goes_before_the_last_answer() {
+async fn orphans_stay_when_the_api_is_removed_before_the_last_answer() {
     let site = Site::start().await;
     site.route("orphan", &["gone"]).await;
-    let up = site.world.upstream();
+    let up = site.testbed.upstream();
     let gate = crate::cluster::faults::Gate::new();
     let hold = Rule::new(Fault::Hold(gate.clone())).method("GET").resource("gateways");
     up.proxy.add(hold.name("gone").times(1));
     let patient = json!({ "executor": { "timeoutMs": 60_000 } });
     let throughline = site.setup().set(&patient).ready().await;
-    eventually("the question waits", SOON, async || {
+    eventually("the request is held", SOON, async || {
         ensure(gate.waiting() == 1, || "not yet".to_owned())
     })
     .await;
     up.rest().delete(CRDS, "", "gateways.gateway.networking.k8s.io").await.unwrap();
-    eventually("Gateways are served no longer", SOON, async || {
+    eventually("Gateways are no longer served", SOON, async || {
         let answer = up.rest().items(GATEWAYS).await;
-        ensure(answer.is_err_and(|refused| refused.code == 404), || "they are".to_owned())
+        ensure(answer.is_err_and(|refused| refused.code == 404), || "they still are".to_owned())
     })
     .await;
     gate.release();
-    came_to(&throughline, "conflict").await;
-    said(&throughline, "404 page not found").await;
-    assert!(site.stands("orphan").await);
-    assert_eq!(site.deletes(), [""; 0]);
+    wait_for_outcome(&throughline, "conflict").await;
+    wait_for_log(&throughline, "404 page not found").await;
+    assert!(site.exists("orphan").await);
+    assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
 }
 
-/// Upstream is restored from a state before the Gateway was made: it is lost, not deleted.
+/// Upstream is restored from a backup older than the Gateway: the Gateway is lost, not deleted.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_of_an_upstream_that_went_back_stay() {
+async fn orphans_of_a_restored_upstream_stay() {
     let site = Site::start().await;
-    let up = site.world.upstream();
+    let up = site.testbed.upstream();
     up.server.back_up().await;
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
     let throughline = site.setup().ready().await;
-    kept(&throughline, "lists_incomplete", 0).await;
-    // The state that was followed is some way ahead of the one that comes back.
-    each(300, async |i| {
+    wait_for_kept(&throughline, "lists_incomplete", 0).await;
+    // Moves the resourceVersion well ahead of the one in the backup.
+    run_concurrently(300, async |i| {
         let name = json!({ "metadata": { "name": format!("later-{i}") } });
         up.rest().create(NAMESPACES, name).await
     })
@@ -202,11 +202,11 @@ async fn orphans_of_an_upstream_that_went_back_stay() {
     up.server.restore().await;
     assert_eq!(up.rest().items(GATEWAYS).await.unwrap(), Vec::<Value>::new());
     eventually("it is noticed", 3 * SOON, async || {
-        ensure(throughline.logged("went back to an older state"), || "not yet".to_owned())
+        ensure(throughline.logged("the resourceVersion went backwards"), || "not yet".to_owned())
     })
     .await;
-    kept(&throughline, "went_back", 1).await;
-    assert!(site.stands("alive").await);
-    assert_eq!(site.deletes(), [""; 0]);
+    wait_for_kept(&throughline, "went_back", 1).await;
+    assert!(site.exists("alive").await);
+    assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
 }

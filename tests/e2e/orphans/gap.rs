@@ -1,145 +1,149 @@
-//! What happens between the decision and the delete.
+//! Changes between the decision to delete a route and the delete.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::reasons::remake_namespace;
-use super::{Site, came_to, said};
+use super::reasons::recreate_namespace;
+use super::{Site, wait_for_log, wait_for_outcome};
 use crate::cluster::faults::{Fault, Gate, Rule};
 use crate::cluster::throughline::Throughline;
 use crate::cluster::{SOON, ensure, eventually};
 
-/// An orphan whose delete is held back at one request.
-struct Held {
+/// An orphan whose delete is held at one of its requests.
+struct HeldDelete {
     site: Site,
     throughline: Throughline,
     gate: Arc<Gate>,
 }
 
-/// Where it is held.
+/// The request at which the delete is held.
 #[derive(Clone, Copy)]
-enum At {
-    Route,
-    Namespace,
-    Parent,
+enum HeldAt {
+    GetRoute,
+    GetNamespace,
+    GetParent,
     Delete,
 }
 
-async fn held(at: At, timeout_ms: u64) -> Held {
-    held_with(at, &json!({ "executor": { "timeoutMs": timeout_ms } })).await
+async fn hold_delete(at: HeldAt, timeout_ms: u64) -> HeldDelete {
+    hold_delete_with(at, &json!({ "executor": { "timeoutMs": timeout_ms } })).await
 }
 
-async fn held_with(at: At, settings: &Value) -> Held {
+async fn hold_delete_with(at: HeldAt, settings: &Value) -> HeldDelete {
     let site = Site::start().await;
     site.route("orphan", &["site"]).await;
-    let (gate, up, hub) = (Gate::new(), site.world.upstream(), site.world.hub());
+    let (gate, up, hub) = (Gate::new(), site.testbed.upstream(), site.testbed.hub());
     let hold = Rule::new(Fault::Hold(gate.clone())).times(1);
     match at {
-        At::Route => hub.proxy.add(hold.method("GET").resource("httproutes").name("orphan")),
-        At::Namespace => up.proxy.add(hold.method("GET").resource("namespaces").name("shop")),
-        At::Parent => up.proxy.add(hold.method("GET").resource("gateways").name("site")),
-        At::Delete => hub.proxy.add(hold.method("DELETE")),
+        HeldAt::GetRoute => hub.proxy.add(hold.method("GET").resource("httproutes").name("orphan")),
+        HeldAt::GetNamespace => {
+            up.proxy.add(hold.method("GET").resource("namespaces").name("shop"))
+        }
+        HeldAt::GetParent => up.proxy.add(hold.method("GET").resource("gateways").name("site")),
+        HeldAt::Delete => hub.proxy.add(hold.method("DELETE")),
     };
     let throughline = site.setup().set(settings).ready().await;
     eventually("the delete is held", SOON, async || {
         ensure(gate.waiting() == 1, || "not yet".to_owned())
     })
     .await;
-    Held { site, throughline, gate }
+    HeldDelete { site, throughline, gate }
 }
 
-impl Held {
-    /// It goes on; it comes to nothing, and the route stays although there is time to delete it.
-    async fn comes_to_nothing(self, outcome: &str) {
-        let Held { site, throughline, gate } = self;
+impl HeldDelete {
+    /// Releases the request; the delete ends with this outcome and the route stays.
+    async fn ends_without_deleting(self, outcome: &str) {
+        let HeldDelete { site, throughline, gate } = self;
         gate.release();
-        came_to(&throughline, outcome).await;
-        // One more that goes: by then the other was looked at again.
-        site.route("witness", &["gone"]).await;
-        site.goes("witness").await;
-        assert!(site.stands("orphan").await);
+        wait_for_outcome(&throughline, outcome).await;
+        // Once a later orphan is deleted, the first one has been judged again, too.
+        site.route("later", &["gone"]).await;
+        site.wait_until_deleted("later").await;
+        assert!(site.exists("orphan").await);
         throughline.stop().await;
     }
 }
 
-const LONG: u64 = 60_000;
+const LONG_MS: u64 = 60_000;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_whose_gateway_is_made_again_before_the_proof_stay() {
-    for at in [At::Route, At::Namespace, At::Parent] {
-        let held = held(at, LONG).await;
+async fn orphans_whose_gateway_is_recreated_before_it_is_read_stay() {
+    for at in [HeldAt::GetRoute, HeldAt::GetNamespace, HeldAt::GetParent] {
+        let held = hold_delete(at, LONG_MS).await;
         held.site.gateway("site").await;
-        held.comes_to_nothing("conflict").await;
+        held.ends_without_deleting("conflict").await;
     }
 }
 
-/// The delete itself is held for longer than it may take: it is given up, and the next one finds the
-/// Gateway.
+/// The DELETE is held beyond its timeout and is abandoned; the next attempt finds the Gateway.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_whose_gateway_is_made_again_while_the_delete_is_held_stay() {
-    let held = held(At::Delete, 2_000).await;
+async fn orphans_whose_gateway_is_recreated_while_the_delete_is_held_stay() {
+    let held = hold_delete(HeldAt::Delete, 2_000).await;
     held.site.gateway("site").await;
-    came_to(&held.throughline, "unanswered").await;
-    eventually("the proxy has given it up", SOON, async || {
-        ensure(held.gate.waiting() == 0 || held.site.deletes().len() == 1, || "not yet".to_owned())
+    wait_for_outcome(&held.throughline, "unanswered").await;
+    eventually("the proxy has dropped it", SOON, async || {
+        ensure(held.gate.waiting() == 0 || held.site.delete_requests().len() == 1, || {
+            "not yet".to_owned()
+        })
     })
     .await;
-    held.comes_to_nothing("unanswered").await;
+    held.ends_without_deleting("unanswered").await;
 }
 
-/// The route gets a living parent in the gap: its version is another one.
+/// The route gets an existing parent in the gap, and with it another resourceVersion.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_that_are_changed_in_the_gap_stay() {
-    for at in [At::Route, At::Parent, At::Delete] {
-        let held = held(at, LONG).await;
+    for at in [HeldAt::GetRoute, HeldAt::GetParent, HeldAt::Delete] {
+        let held = hold_delete(at, LONG_MS).await;
         held.site.gateway("alive").await;
         let parents = json!({ "spec": { "parentRefs": [{ "name": "alive" }] } });
         held.site.merge("orphan", &parents).await;
-        held.comes_to_nothing("conflict").await;
+        held.ends_without_deleting("conflict").await;
     }
 }
 
-/// Another route under the same name, of the very same content.
+/// The route is replaced by another one of the same name and content.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_that_are_replaced_in_the_gap_stay() {
     use crate::cluster::rest::ROUTES;
-    let held = held(At::Delete, LONG).await;
-    held.site.world.hub().rest().delete(ROUTES, &held.site.ns, "orphan").await.unwrap();
+    let held = hold_delete(HeldAt::Delete, LONG_MS).await;
+    held.site.testbed.hub().rest().delete(ROUTES, &held.site.hub_ns, "orphan").await.unwrap();
     held.site.gateway("site").await;
     held.site.route("orphan", &["site"]).await;
-    held.comes_to_nothing("conflict").await;
+    held.ends_without_deleting("conflict").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_whose_namespace_is_made_anew_in_the_gap_stay() {
-    let held = held(At::Namespace, LONG).await;
-    remake_namespace(&held.site).await;
-    let Held { site, throughline, gate } = held;
+async fn orphans_whose_namespace_is_recreated_in_the_gap_stay() {
+    let held = hold_delete(HeldAt::GetNamespace, LONG_MS).await;
+    recreate_namespace(&held.site).await;
+    let HeldDelete { site, throughline, gate } = held;
     gate.release();
-    came_to(&throughline, "conflict").await;
-    said(&throughline, "is another one than the route's labels mean").await;
-    super::kept(&throughline, "namespace_unproved", 1).await;
-    assert!(site.stands("orphan").await);
-    assert_eq!(site.deletes(), [""; 0]);
+    wait_for_outcome(&throughline, "conflict").await;
+    wait_for_log(&throughline, "is not the namespace that the route was copied from").await;
+    super::wait_for_kept(&throughline, "namespace_unproved", 1).await;
+    assert!(site.exists("orphan").await);
+    assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
 }
 
-/// The Lease can't be renewed any longer while the last proof is waited for.
+/// The Lease can no longer be renewed while the Gateway is being read.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_stay_when_leadership_is_lost_in_the_gap() {
     let election = json!({ "enabled": true, "leaseNamespace": "default", "retryPeriodMs": 1_000,
         "renewDeadlineMs": 20_000, "leaseDurationMs": 30_000 });
-    // What is under way may take as long as that, so the gate closes as much earlier.
+    // The gate closes one write timeout before the Lease expires.
     let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": 20_000 } });
-    let Held { site, throughline, gate } = held_with(At::Parent, &settings).await;
-    let hub = &site.world.hub().proxy;
+    let HeldDelete { site, throughline, gate } =
+        hold_delete_with(HeldAt::GetParent, &settings).await;
+    let hub = &site.testbed.hub().proxy;
     let refused = hub.add(Rule::status(503).resource("leases"));
     eventually("leadership is lost", SOON, async || {
         let metrics = throughline.metrics().await;
@@ -148,24 +152,24 @@ async fn orphans_stay_when_leadership_is_lost_in_the_gap() {
     })
     .await;
     gate.release();
-    came_to(&throughline, "dropped").await;
-    assert!(site.stands("orphan").await);
-    assert_eq!(site.deletes(), [""; 0]);
+    wait_for_outcome(&throughline, "dropped").await;
+    assert!(site.exists("orphan").await);
+    assert_eq!(site.delete_requests(), [""; 0]);
     hub.remove(refused);
-    site.goes("orphan").await;
+    site.wait_until_deleted("orphan").await;
     throughline.stop().await;
 }
 
-/// The delete is done and its answer lost: it is told so, and what was deleted can be brought back.
+/// The delete is carried out and its answer is lost: the log says so and holds the deleted route.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_deleted_without_an_answer_are_in_the_log() {
     let site = Site::start().await;
     site.route("orphan", &["gone"]).await;
-    site.world.hub().proxy.add(Rule::new(Fault::LoseAnswer).method("DELETE").times(1));
+    site.testbed.hub().proxy.add(Rule::new(Fault::LoseAnswer).method("DELETE").times(1));
     let throughline = site.setup().ready().await;
-    came_to(&throughline, "unanswered").await;
-    site.goes("orphan").await;
+    wait_for_outcome(&throughline, "unanswered").await;
+    site.wait_until_deleted("orphan").await;
     let log = std::fs::read_to_string(throughline.event_log()).unwrap();
     assert!(log.contains(r#""outcome":"unanswered""#) && log.contains("orphan.example.com"));
     throughline.stop().await;

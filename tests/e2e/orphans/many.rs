@@ -4,69 +4,71 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{SHOP, Site, kept, said};
-use crate::cluster::objects::{gateway, replica_of, route};
-use crate::cluster::rest::{GATEWAYS, ROUTES, each};
+use super::{SHOP, Site, wait_for_kept, wait_for_log};
+use crate::cluster::objects::{gateway, route, with_upstream_labels};
+use crate::cluster::rest::{GATEWAYS, ROUTES, run_concurrently};
 use crate::cluster::{SOON, ensure, eventually};
 
 const MANY: usize = 100;
 const HELD: &str = r#"throughline_orphan_deletes_held{cluster="up"}"#;
 
-/// All Gateways are lost at once: nothing is deleted, and it is said so; when they are back all is
-/// as before. A person raises the bound: they go, so many a minute.
+/// All Gateways are lost at once: nothing is deleted, and the log says why. They come back, and
+/// nothing has happened. Then a person raises the limit, and the orphans are deleted at the set rate.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_by_the_hundred_are_held_and_then_go_slowly() {
+async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
     let site = Site::start().await;
-    let (up, hub) = (site.world.upstream().rest(), site.world.hub().rest());
+    let (up, hub) = (site.testbed.upstream().rest(), site.testbed.hub().rest());
     let name = |i: usize| format!("app-{i}");
-    let gateways =
-        async || each(MANY, async |i| up.create(GATEWAYS, gateway(SHOP, &name(i))).await).await;
-    let no_gateways =
-        async || each(MANY, async |i| up.delete(GATEWAYS, SHOP, &name(i)).await).await;
-    gateways().await.unwrap();
-    each(MANY, async |i| {
+    let create_gateways = async || {
+        run_concurrently(MANY, async |i| up.create(GATEWAYS, gateway(SHOP, &name(i))).await).await
+    };
+    let delete_gateways =
+        async || run_concurrently(MANY, async |i| up.delete(GATEWAYS, SHOP, &name(i)).await).await;
+    create_gateways().await.unwrap();
+    run_concurrently(MANY, async |i| {
         let kind = ("gateway.networking.k8s.io", "HTTPRoute");
-        let made = route(&site.ns, &name(i), &[&name(i)]);
-        hub.create(ROUTES, replica_of(made, "up", kind, (SHOP, &name(i)))).await
+        let made = route(&site.hub_ns, &name(i), &[&name(i)]);
+        hub.create(ROUTES, with_upstream_labels(made, "up", kind, (SHOP, &name(i)))).await
     })
     .await
     .unwrap();
     let slow = json!({ "orphans": { "settleMs": 5_000 } });
-    let standing = async || hub.items(ROUTES).await.unwrap().len();
+    let remaining = async || hub.items(ROUTES).await.unwrap().len();
 
-    let throughline = site.setup().set(&slow).allow("too many orphans").ready().await;
-    // They are gone before the first could have settled: creations and deletions take a while.
-    kept(&throughline, "lists_incomplete", 0).await;
-    site.world.upstream().proxy.down();
-    no_gateways().await.unwrap();
-    site.world.upstream().proxy.up();
-    eventually("it is held", SOON, async || {
+    let throughline = site.setup().set(&slow).allow_error("too many orphans").ready().await;
+    // With the watches cut, all of them are gone before the first route can settle.
+    wait_for_kept(&throughline, "lists_incomplete", 0).await;
+    site.testbed.upstream().proxy.down();
+    delete_gateways().await.unwrap();
+    site.testbed.upstream().proxy.up();
+    eventually("deletes are held", SOON, async || {
         let metrics = throughline.metrics().await;
         ensure(metrics.get(HELD) == Some(&1.0), || "not yet".to_owned())
     })
     .await;
-    kept(&throughline, "share_exceeded", MANY).await;
-    said(&throughline, "too many orphans: nothing of this upstream cluster is deleted").await;
+    wait_for_kept(&throughline, "share_exceeded", MANY).await;
+    wait_for_log(&throughline, "too many orphans: no route of this upstream cluster is deleted")
+        .await;
     assert_eq!(throughline.get("/readyz").await.unwrap().0, 200);
-    gateways().await.unwrap();
-    eventually("it is over", SOON, async || {
+    create_gateways().await.unwrap();
+    eventually("deletes are no longer held", SOON, async || {
         let metrics = throughline.metrics().await;
         ensure(metrics.get(HELD) == Some(&0.0), || "not yet".to_owned())
     })
     .await;
-    assert_eq!(site.deletes(), [""; 0]);
-    no_gateways().await.unwrap();
-    kept(&throughline, "share_exceeded", MANY).await;
-    assert_eq!((standing().await, site.deletes().len()), (MANY, 0));
-    // A hundred orphans, held twice: one Event each time, and one when it was over.
-    let told = site.world.events();
-    let reasons: Vec<_> = told.iter().filter_map(|w| w.body["reason"].as_str()).collect();
+    assert_eq!(site.delete_requests(), [""; 0]);
+    delete_gateways().await.unwrap();
+    wait_for_kept(&throughline, "share_exceeded", MANY).await;
+    assert_eq!((remaining().await, site.delete_requests().len()), (MANY, 0));
+    // A hundred orphans, held twice: one Event each time, and one when the hold ended.
+    let events = site.testbed.events();
+    let reasons: Vec<_> = events.iter().filter_map(|w| w.body["reason"].as_str()).collect();
     assert!(
-        told.len() <= 3 && reasons.starts_with(&["DeletesHeld", "DeletesNotHeld"]),
-        "{told:#?}"
+        events.len() <= 3 && reasons.starts_with(&["DeletesHeld", "DeletesNotHeld"]),
+        "{events:#?}"
     );
-    let held = told[0].body["message"].as_str().unwrap();
+    let held = events[0].body["message"].as_str().unwrap();
     assert!(
         held.contains("routes of upstream cluster up are orphans") && held.contains("maxShare")
     );
@@ -74,16 +76,16 @@ async fn orphans_by_the_hundred_are_held_and_then_go_slowly() {
 
     let raised = json!({ "orphans": { "maxShare": 1.0 } });
     let throughline = site.setup().set(&raised).ready().await;
-    kept(&throughline, "budget", MANY - 20).await;
-    eventually("the second twenty go", 2 * SOON, async || {
-        let standing = standing().await;
-        ensure(standing <= MANY - 40, || format!("{standing} stand"))
+    wait_for_kept(&throughline, "budget", MANY - 20).await;
+    eventually("the second twenty are deleted", 2 * SOON, async || {
+        let remaining = remaining().await;
+        ensure(remaining <= MANY - 40, || format!("{remaining} remain"))
     })
     .await;
-    let deletes = site.world.hub().proxy.writes();
+    let deletes = site.testbed.hub().proxy.writes();
     let at: Vec<_> = deletes.iter().filter(|w| w.target.method == "DELETE").map(|w| w.at).collect();
     for twenty_one in at.windows(21) {
-        // Decided a minute apart; on their way one may be faster than the other.
+        // The decisions are a minute apart; the requests may take different times.
         let apart = twenty_one[20] - twenty_one[0];
         assert!(apart > Duration::from_secs(57), "21 deletes in {apart:?}");
     }

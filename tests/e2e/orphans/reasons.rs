@@ -1,8 +1,8 @@
-//! What an orphan is, and each reason to keep what is none.
+//! Which routes are orphans, and each reason to keep a route.
 
 use serde_json::{Value, json};
 
-use super::{SHOP, Site, kept};
+use super::{SHOP, Site, wait_for_kept};
 use crate::cluster::rest::{GATEWAYS, ROUTES};
 use crate::cluster::{SOON, ensure, eventually};
 
@@ -14,13 +14,12 @@ fn finalizer(object: &mut Value) {
     object["metadata"]["finalizers"] = json!(["example.com/mine"]);
 }
 
-/// Beside every route that must stay stands one that must go, and it goes after all of them were
-/// judged.
+/// Routes that must stay and orphans exist side by side; only the orphans are deleted.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_go_and_what_is_none_stays() {
+async fn orphans_are_deleted_and_other_routes_stay() {
     let site = Site::start().await;
-    let (up, hub) = (site.world.upstream().rest(), site.world.hub().rest());
+    let (up, hub) = (site.testbed.upstream().rest(), site.testbed.hub().rest());
     site.gateway("site").await;
     // A Gateway that is being deleted still exists.
     let mut leaving = crate::cluster::objects::gateway(SHOP, "leaving");
@@ -35,7 +34,7 @@ async fn orphans_go_and_what_is_none_stays() {
     site.route_with("protected", &["gone"], protect).await;
     site.route_with("finalized", &["gone"], finalizer).await;
     site.route_with("deleting", &["gone"], finalizer).await;
-    hub.delete(ROUTES, &site.ns, "deleting").await.unwrap();
+    hub.delete(ROUTES, &site.hub_ns, "deleting").await.unwrap();
     site.route_with("foreign", &["gone"], |route| {
         route["spec"]["parentRefs"] =
             json!([{ "name": "gone" }, { "kind": "Service", "group": "", "name": "gone" }]);
@@ -74,7 +73,7 @@ async fn orphans_go_and_what_is_none_stays() {
     site.route("orphan", &["gone", "also-gone"]).await;
 
     let throughline = site.setup().ready().await;
-    site.goes("orphan").await;
+    site.wait_until_deleted("orphan").await;
     for (reason, routes) in [
         ("no_parents", 1),
         ("protected", 1),
@@ -85,16 +84,16 @@ async fn orphans_go_and_what_is_none_stays() {
         ("namespace_unproved", 1),
         ("none", 0),
     ] {
-        kept(&throughline, reason, routes).await;
+        wait_for_kept(&throughline, reason, routes).await;
     }
-    // Whatever was to be one by now is one that goes later.
+    // Once a later orphan is deleted, every route has been judged again.
     site.route("later", &["gone"]).await;
-    site.goes("later").await;
+    site.wait_until_deleted("later").await;
     for name in stay {
-        assert!(site.stands(name).await, "{name} is gone");
+        assert!(site.exists(name).await, "{name} is gone");
     }
 
-    // The last living parent goes; the protection is taken off.
+    // The last existing parent is deleted, and the protection is removed.
     site.remove_gateway("site").await;
     site.merge(
         "protected",
@@ -104,13 +103,13 @@ async fn orphans_go_and_what_is_none_stays() {
     .await;
     site.merge("finalized", &json!({ "metadata": { "finalizers": null } })).await;
     for name in ["alive", "half-alive", "protected", "finalized"] {
-        site.goes(name).await;
+        site.wait_until_deleted(name).await;
     }
-    let mut gone = site.deletes();
-    gone.sort_unstable();
-    assert_eq!(gone, ["alive", "finalized", "half-alive", "later", "orphan", "protected"]);
+    let mut deleted = site.delete_requests();
+    deleted.sort_unstable();
+    assert_eq!(deleted, ["alive", "finalized", "half-alive", "later", "orphan", "protected"]);
 
-    // What was deleted is in the log whole.
+    // The log holds the deleted routes in full.
     let restored = restored(throughline.event_log());
     assert_eq!(restored.len(), 6);
     let orphan = restored.iter().find(|r| r["metadata"]["name"] == "orphan").unwrap();
@@ -121,7 +120,7 @@ async fn orphans_go_and_what_is_none_stays() {
     for route in restored {
         hub.create(ROUTES, route).await.unwrap();
     }
-    assert!(site.stands("orphan").await);
+    assert!(site.exists("orphan").await);
 }
 
 /// What `throughline orphans restore` prints.
@@ -136,54 +135,54 @@ fn restored(log: &std::path::Path) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_wait_for_age_settling_and_fresh_news() {
+async fn orphans_wait_for_age_settling_and_fresh_evidence() {
     let site = Site::start().await;
     site.route("orphan", &["gone"]).await;
     for (settings, reason) in [
         (json!({ "minAgeMs": 3_600_000 }), "young"),
         (json!({ "settleMs": 3_600_000 }), "settling"),
-        // Bookmarks come once a minute.
+        // Bookmarks come once a minute, and only they would keep the evidence fresh.
         (json!({ "settleMs": 3_000, "freshMs": 1_000 }), "stale"),
         (json!({ "maxPerMinute": 0 }), "budget"),
         (json!({ "mode": "report" }), "none"),
     ] {
         let throughline = site.setup().set(&json!({ "orphans": settings })).ready().await;
-        kept(&throughline, reason, 1).await;
+        wait_for_kept(&throughline, reason, 1).await;
         throughline.stop().await;
     }
     // Its upstream cluster is no longer configured.
-    let hub = site.world.hub().config();
+    let hub = site.testbed.hub().config();
     let throughline = site.setup().set(&json!({ "clusters": [hub] })).ready().await;
-    kept(&throughline, "cluster_unknown", 1).await;
+    wait_for_kept(&throughline, "cluster_unknown", 1).await;
     throughline.stop().await;
-    assert!(site.stands("orphan").await);
-    assert_eq!(site.deletes(), [""; 0]);
+    assert!(site.exists("orphan").await);
+    assert_eq!(site.delete_requests(), [""; 0]);
     let throughline = site.setup().ready().await;
-    site.goes("orphan").await;
+    site.wait_until_deleted("orphan").await;
     throughline.stop().await;
 }
 
-/// Upstream's namespace is deleted and another one of that name made: the routes are not its
-/// replicas, whatever it lacks.
+/// The upstream namespace is deleted and another one of that name created: the routes do not belong to
+/// the new one, whatever it lacks.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
-async fn orphans_of_a_namespace_that_was_made_anew_stay() {
+async fn orphans_of_a_recreated_namespace_stay() {
     let site = Site::start().await;
     site.gateway("site").await;
     site.route("alive", &["site"]).await;
     let throughline = site.setup().ready().await;
-    kept(&throughline, "namespace_unproved", 0).await;
-    remake_namespace(&site).await;
-    kept(&throughline, "namespace_unproved", 1).await;
-    assert!(site.stands("alive").await);
-    assert_eq!(site.deletes(), [""; 0]);
+    wait_for_kept(&throughline, "namespace_unproved", 0).await;
+    recreate_namespace(&site).await;
+    wait_for_kept(&throughline, "namespace_unproved", 1).await;
+    assert!(site.exists("alive").await);
+    assert_eq!(site.delete_requests(), [""; 0]);
     throughline.stop().await;
 }
 
-/// Nobody else finishes the deletion of a namespace here.
-pub(super) async fn remake_namespace(site: &Site) {
+/// Deletes and creates the namespace. No controller runs that would finalize it, so this does.
+pub(super) async fn recreate_namespace(site: &Site) {
     use crate::cluster::rest::NAMESPACES;
-    let up = site.world.upstream().rest();
+    let up = site.testbed.upstream().rest();
     let gateways = up.list(GATEWAYS, SHOP).await.unwrap().0;
     for gateway in gateways {
         up.delete(GATEWAYS, SHOP, gateway["metadata"]["name"].as_str().unwrap()).await.unwrap();
@@ -192,7 +191,7 @@ pub(super) async fn remake_namespace(site: &Site) {
     namespace["spec"]["finalizers"] = json!([]);
     up.replace("/api/v1/namespaces/shop/finalize", &namespace).await.unwrap();
     eventually("the namespace is gone", SOON, async || {
-        ensure(up.read(NAMESPACES, "", SHOP).await.is_err(), || "it is there".to_owned())
+        ensure(up.read(NAMESPACES, "", SHOP).await.is_err(), || "it still exists".to_owned())
     })
     .await;
     up.create(NAMESPACES, json!({ "metadata": { "name": SHOP } })).await.unwrap();

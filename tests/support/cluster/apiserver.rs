@@ -1,4 +1,4 @@
-//! A real kube-apiserver with an etcd of its own.
+//! A real kube-apiserver with its own etcd.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use super::process::{Folder, Process, Signal, free_port, is_free};
 use super::rest::Rest;
 
-/// May do anything.
+/// Has every permission.
 pub(crate) const ADMIN: &str = "admin";
-/// What throughline runs as; may do what `rights::grant` gives it.
+/// The user that throughline runs as, with the permissions that `rights::grant` gives.
 pub(crate) const THROUGHLINE: &str = "throughline";
-/// May do nothing: every request is a 403.
+/// Has no permission: every request answers 403.
 pub(crate) const NOBODY: &str = "nobody";
 
-/// The folder with etcd, kube-apiserver and Gateway API's CRDs; built at the first call ever.
+/// The folder with etcd, kube-apiserver and Gateway API's CRDs. The first call on a machine builds it.
 pub(crate) fn assets() -> &'static Path {
     static ASSETS: OnceLock<PathBuf> = OnceLock::new();
     ASSETS.get_or_init(|| {
@@ -31,12 +31,12 @@ pub(crate) fn assets() -> &'static Path {
     })
 }
 
-/// A token that the API server knows; the users' tokens are no secrets.
+/// A user's token, as the API server's token file has it.
 pub(crate) fn token(user: &str) -> String {
     format!("token-of-{user}")
 }
 
-/// Writes a kubeconfig for `server`; `ca` is needed for https alone.
+/// Writes a kubeconfig for `server`; only https needs `ca`.
 pub(crate) fn write_kubeconfig(path: &Path, server: &str, ca: Option<&Path>, token: &str) {
     let mut cluster = json!({ "server": server });
     if let Some(ca) = ca {
@@ -54,18 +54,21 @@ pub(crate) fn write_kubeconfig(path: &Path, server: &str, ca: Option<&Path>, tok
     fs::write(path, serde_json::to_vec_pretty(&config).unwrap()).unwrap();
 }
 
-/// A client without retries of its own.
+/// A client that does not retry.
 pub(crate) async fn client(kubeconfig: &Path) -> Client {
+    Client::try_from(client_config(kubeconfig).await).unwrap()
+}
+
+async fn client_config(kubeconfig: &Path) -> Config {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
     config.default_retry = false;
     config.read_timeout = None;
-    Client::try_from(config).unwrap()
+    config
 }
 
-/// One control plane: an API server and its etcd. Both are killed, and all they wrote is removed,
-/// when it is dropped.
+/// One control plane: an API server and its etcd. Dropping it kills both and removes their data.
 pub(crate) struct ApiServer {
     name: String,
     port: u16,
@@ -78,17 +81,17 @@ pub(crate) struct ApiServer {
     without: &'static str,
 }
 
-/// Nobody asks for them here, and each takes its part of the start: for `--runtime-config`.
-const SPARE: &str = "apps/v1=false,batch/v1=false,autoscaling/v1=false,autoscaling/v2=false";
+/// For `--runtime-config`: APIs that no test uses and that make the start slower.
+const UNUSED_APIS: &str = "apps/v1=false,batch/v1=false,autoscaling/v1=false,autoscaling/v2=false";
 
 impl ApiServer {
-    /// Starts both and waits until they are ready. Without some APIs, such as that of Deployments.
+    /// Starts both and waits until they are ready. Some APIs are off, such as that of Deployments.
     pub(crate) async fn start(name: &str) -> Self {
-        Self::start_without(name, SPARE).await
+        Self::start_without(name, UNUSED_APIS).await
     }
 
-    /// The same, with every API.
-    pub(crate) async fn start_whole(name: &str) -> Self {
+    /// Like `start`, with every API.
+    pub(crate) async fn start_with_all_apis(name: &str) -> Self {
         Self::start_without(name, "").await
     }
 
@@ -144,17 +147,17 @@ impl ApiServer {
         *self.api.lock().unwrap() = Some(Process::start("kube-apiserver", command, folder));
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until `/readyz` answers 200.
     ///
     /// # Panics
-    /// It ends, or is not ready in two minutes.
+    /// The process ends, or is not ready within two minutes.
     pub(crate) async fn wait_ready(&self) {
         let until = Instant::now() + Duration::from_secs(120);
         let mut last = "no certificate yet".to_owned();
         loop {
             let ended = self.api.lock().unwrap().as_mut().is_none_or(|api| api.ended().is_some());
             if ended || Instant::now() > until {
-                let words = self.api.lock().unwrap().as_ref().map(Process::last_words);
+                let words = self.api.lock().unwrap().as_ref().map(Process::log_tail);
                 panic!("{} is not ready: {last}\n{}", self.name, words.unwrap_or_default());
             }
             if self.ca().exists() {
@@ -168,10 +171,10 @@ impl ApiServer {
     }
 
     async fn probe(&self) -> Result<(), String> {
-        // A certificate that is only half written would stay in the client for ever.
+        // The client would keep a half-written certificate for ever.
         let pem = fs::read_to_string(self.ca()).map_err(|e| e.to_string())?;
         if pem.matches("-----END CERTIFICATE-----").count() < 2 {
-            return Err("half a certificate".into());
+            return Err("the certificate is half written".into());
         }
         if self.admin.get().is_none() {
             let rest = Rest(client(&self.kubeconfig(ADMIN)).await);
@@ -191,19 +194,27 @@ impl ApiServer {
         self.folder.path().join("certs/apiserver.crt")
     }
 
-    /// Requests as the administrator, straight to the API server.
+    /// Sends requests as the administrator, directly to the API server.
     ///
     /// # Panics
-    /// It was never ready.
+    /// The API server was never ready.
     pub(crate) fn rest(&self) -> &Rest {
-        self.admin.get().expect("the API server was ready once")
+        self.admin.get().expect("the API server was ready before")
+    }
+
+    /// Like `rest`, with this user agent, from which the API server takes the field manager's name.
+    pub(crate) async fn rest_as(&self, program: &'static str) -> Rest {
+        let mut config = client_config(&self.kubeconfig(ADMIN)).await;
+        let user_agent = http::HeaderValue::from_static(program);
+        config.headers.push((http::header::USER_AGENT, user_agent));
+        Rest(Client::try_from(config).unwrap())
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// A place for files of the test's own.
+    /// A folder in which a test may put files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -212,14 +223,14 @@ impl ApiServer {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// A kubeconfig for one of the users, or for somebody whom it doesn't know (401).
+    /// A kubeconfig for one of the users; an unknown user gets 401.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
         let path = self.folder.path().join(format!("{user}.kubeconfig"));
         write_kubeconfig(&path, &self.url(), Some(&self.ca()), &token(user));
         path
     }
 
-    /// SIGKILL; its port is free when this returns. Its etcd goes on.
+    /// Sends SIGKILL and waits until the port is free. The etcd keeps running.
     pub(crate) async fn kill(&self) {
         let api = self.api.lock().unwrap().take();
         drop(api);
@@ -228,7 +239,7 @@ impl ApiServer {
         }
     }
 
-    /// SIGTERM, and SIGKILL when that takes more than a few seconds.
+    /// Sends SIGTERM, and SIGKILL if it still runs after five seconds.
     pub(crate) async fn stop(&self) {
         let api = self.api.lock().unwrap().take();
         if let Some(mut api) = api {
@@ -238,15 +249,15 @@ impl ApiServer {
         self.kill().await;
     }
 
-    /// Kills it, when it runs, and starts it on the same port and data. Its history before now is
-    /// gone: watches from older resourceVersions get 410.
+    /// Kills the API server and starts it again on the same port and data. Its watch cache is new, so
+    /// watches from older resourceVersions get 410.
     pub(crate) async fn restart(&self) {
         self.kill().await;
         self.start_api();
         self.wait_ready().await;
     }
 
-    /// Stops both, lets `work` do something to etcd's folder, and starts both again.
+    /// Stops both, runs `work` on their folder, and starts both again.
     async fn with_etcd_stopped(&self, work: impl FnOnce(&Path)) {
         self.stop().await;
         let etcd = self.etcd.lock().unwrap().take();
@@ -263,12 +274,12 @@ impl ApiServer {
         self.wait_ready().await;
     }
 
-    /// Keeps a copy of all its data.
+    /// Copies all data of the etcd.
     pub(crate) async fn back_up(&self) {
         self.with_etcd_stopped(|folder| copy(&folder.join("etcd"), &folder.join("backup"))).await;
     }
 
-    /// Everything is as it was when it was backed up.
+    /// Restores the copy.
     pub(crate) async fn restore(&self) {
         self.with_etcd_stopped(|folder| {
             fs::remove_dir_all(folder.join("etcd")).unwrap();
@@ -277,7 +288,7 @@ impl ApiServer {
         .await;
     }
 
-    /// SIGSTOP: connections stay, nothing is answered.
+    /// SIGSTOP: connections stay open and nothing is answered.
     pub(crate) fn freeze(&self) {
         self.signal(Signal::STOP);
     }
@@ -288,11 +299,11 @@ impl ApiServer {
     }
 
     fn signal(&self, signal: Signal) {
-        self.api.lock().unwrap().as_ref().expect("the API server runs").signal(signal);
+        self.api.lock().unwrap().as_ref().expect("the API server is running").signal(signal);
     }
 
-    /// Compacts etcd's history up to now, so that no old page or version can be read from it. The
-    /// API server's own cache still serves watches from versions it saw: `restart` ends that.
+    /// Compacts etcd's history up to now, so that no older version can be read from it. The API
+    /// server's watch cache still serves older versions until `restart`.
     pub(crate) async fn compact(&self) {
         let status = self.etcd("maintenance/status", json!({})).await;
         let revision = status["header"]["revision"].as_str().unwrap().to_owned();
@@ -308,8 +319,8 @@ impl ApiServer {
         Client::try_from(config).unwrap().request(request).await.unwrap()
     }
 
-    /// What throughline has asked for and was answered, as the API server's own audit log says;
-    /// watches appear when they end. `(verb, resource, code)`.
+    /// throughline's requests by the API server's audit log, as `(verb, resource, code)`. A watch
+    /// appears when it ends.
     pub(crate) fn audited(&self) -> Vec<(String, String, u16)> {
         let text = fs::read_to_string(self.folder.path().join("audit.log")).unwrap_or_default();
         let event = |line: &str| {
@@ -360,10 +371,10 @@ fn start_etcd(folder: &Path, port: u16) -> Process {
     Process::start("etcd", command, folder)
 }
 
-/// What an API server needs to sign the tokens of service accounts, which no test uses.
+/// The API server does not start without keys to sign ServiceAccount tokens.
 fn write_signing_keys(folder: &Path) {
     use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
-    /// RFC 5480: the id of P-256 keys, up to where the point begins.
+    /// RFC 5480: the header of a P-256 public key, up to where the point begins.
     const SPKI_P256: &str = "3059301306072a8648ce3d020106082a8648ce3d030107034200";
     let random = ring::rand::SystemRandom::new();
     let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;

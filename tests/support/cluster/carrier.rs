@@ -1,5 +1,5 @@
-//! What Karmada does between hub and edge, as far as it matters here: spec, labels and annotations
-//! travel a little later, in order, values in between may vanish; the status never travels.
+//! A stand-in for Karmada between hub and edge. It copies spec, labels and annotations of Connectors
+//! in order, a little later; intermediate values may be skipped, and the status is never copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,13 +9,13 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::follow::{Seen, Task, follow};
+use super::follow::{Task, WatchUpdate, follow};
 use super::objects::key;
 use super::rest::{CONNECTORS, NAMESPACES, Rest};
 
 type Key = (String, String);
 
-/// Carries Connectors until it is dropped.
+/// Copies Connectors until it is dropped.
 pub(crate) struct Carrier {
     state: Arc<State>,
     _tasks: [Task; 2],
@@ -29,14 +29,13 @@ struct State {
 
 #[derive(Default)]
 struct Inner {
-    /// The hub's templates.
+    /// The hub's Connectors, which Karmada calls templates.
     templates: BTreeMap<Key, Value>,
-    /// Annotations that were carried: those that vanish at the hub vanish at the edge.
+    /// The annotation keys that were carried: a key removed at the hub is removed at the edge.
     carried: BTreeMap<Key, BTreeSet<String>>,
-    /// To be carried.
     due: BTreeSet<Key>,
     stopped: bool,
-    /// Changes are forgotten instead of carried.
+    /// Changes are dropped instead of carried.
     stuck: bool,
     delay: Duration,
     done: u64,
@@ -52,38 +51,38 @@ impl Carrier {
         Self { state, _tasks: [watching, carrying] }
     }
 
-    /// Carries nothing until `go_on`; then everything that changed meanwhile.
-    pub(crate) fn stop(&self) {
+    /// Carries nothing until `resume`, which then carries what changed meanwhile.
+    pub(crate) fn pause(&self) {
         self.state.inner.lock().unwrap().stopped = true;
     }
 
-    pub(crate) fn go_on(&self) {
+    pub(crate) fn resume(&self) {
         self.state.inner.lock().unwrap().stopped = false;
         self.state.changed.notify_one();
     }
 
-    /// While stuck, changes at the hub are lost on it, as after an outage of the member; a further
-    /// change, after this is over, carries the object as it is then.
-    pub(crate) fn stuck(&self, stuck: bool) {
+    /// While stuck, it drops changes at the hub, as Karmada does while it backs off after an outage
+    /// of the edge. The next change of an object after that carries the object as it is then.
+    pub(crate) fn set_stuck(&self, stuck: bool) {
         self.state.inner.lock().unwrap().stuck = stuck;
     }
 
-    /// Between a change at the hub and the write at the edge.
+    /// Sets the delay between a change at the hub and the write at the edge.
     pub(crate) fn delay(&self, delay: Duration) {
         self.state.inner.lock().unwrap().delay = delay;
     }
 
-    /// Objects written to the edge so far.
-    pub(crate) fn done(&self) -> u64 {
+    /// The number of objects written to the edge so far.
+    pub(crate) fn carried_count(&self) -> u64 {
         self.state.inner.lock().unwrap().done
     }
 }
 
 impl State {
-    fn see(&self, event: Seen) {
+    fn see(&self, event: WatchUpdate) {
         let mut inner = self.inner.lock().unwrap();
         match event {
-            Seen::Listed(objects) => {
+            WatchUpdate::Listed(objects) => {
                 let listed: BTreeMap<_, _> = objects.into_iter().map(|o| (key(&o), o)).collect();
                 let gone: Vec<_> = inner.templates.keys().cloned().collect();
                 for key in gone.into_iter().filter(|key| !listed.contains_key(key)) {
@@ -93,8 +92,8 @@ impl State {
                     inner.take(key, Some(object));
                 }
             }
-            Seen::Applied(object) => inner.take(key(&object), Some(object)),
-            Seen::Deleted(object) => inner.take(key(&object), None),
+            WatchUpdate::Applied(object) => inner.take(key(&object), Some(object)),
+            WatchUpdate::Deleted(object) => inner.take(key(&object), None),
         }
         drop(inner);
         self.changed.notify_one();
@@ -142,7 +141,7 @@ async fn carry(state: Arc<State>, edge: Rest) {
     }
 }
 
-async fn carry_one(state: &State, edge: &Rest, key: &Key) -> Result<(), super::rest::Refused> {
+async fn carry_one(state: &State, edge: &Rest, key: &Key) -> Result<(), super::rest::RequestError> {
     let (template, before) = {
         let inner = state.inner.lock().unwrap();
         (inner.templates.get(key).cloned(), inner.carried.get(key).cloned().unwrap_or_default())

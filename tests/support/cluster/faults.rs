@@ -1,36 +1,36 @@
-//! Rules of the proxy: which requests, how often, and what happens to them.
+//! The proxy's rules: which requests get which fault, and how often.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throughline::sim::apiserver::reason_of;
 use tokio::sync::watch;
 
-/// What happens to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// Answered by the proxy, with a `Status` as body; it never reaches the API server.
+    /// The proxy answers with a `Status` object; the request does not reach the API server.
     Status { code: u16, reason: &'static str, retry_after_s: Option<u32> },
-    /// Reaches the API server so much later.
+    /// The request reaches the API server after this delay.
     Delay(Duration),
-    /// Waits until released.
+    /// The request waits until the gate is opened.
     Hold(Arc<Gate>),
-    /// The connection is closed instead of an answer; the request never reaches the API server.
+    /// The connection is closed; the request does not reach the API server.
     Cut,
-    /// The API server does it, and its answer is lost with the connection.
+    /// The API server handles the request, and the connection is closed instead of the answer.
     LoseAnswer,
-    /// Never answered; the connection stays.
+    /// No answer; the connection stays open.
     Freeze,
-    /// Answered by the proxy with this; it never reaches the API server.
+    /// The proxy answers with this body; the request does not reach the API server.
     Answer(Value),
-    /// The API server's answer breaks off half-way.
+    /// The connection is closed after half of the answer.
     Truncate,
-    /// A watch that is taken, and then says in its stream that its version is too old (410).
+    /// The watch is accepted, and its first event is an ERROR with code 410.
     Expire,
 }
 
-/// Where held requests wait.
+/// Where requests of `Fault::Hold` wait.
 #[derive(Debug)]
 pub(crate) struct Gate {
     open: watch::Sender<bool>,
@@ -42,12 +42,12 @@ impl Gate {
         Arc::new(Self { open: watch::Sender::new(false), waiting: AtomicUsize::new(0) })
     }
 
-    /// How many wait.
+    /// The number of requests that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Lets all go on, also those still to come.
+    /// Lets all requests pass, also later ones.
     pub(crate) fn release(&self) {
         self.open.send_replace(true);
     }
@@ -59,11 +59,11 @@ impl Gate {
     }
 }
 
-/// What a request is about.
+/// The object or collection that a request is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target {
     pub(crate) method: String,
-    /// The plural, `connectors`; the path itself when it is no resource.
+    /// The plural, such as `connectors`; the whole path if it is not a resource.
     pub(crate) resource: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -99,13 +99,12 @@ impl Target {
         target
     }
 
-    /// Changes something, if it succeeds.
     pub(crate) fn is_write(&self) -> bool {
         self.method != "GET"
     }
 }
 
-/// A fault, and the requests that it is for: all, unless narrowed down.
+/// A fault, and the requests that get it: all, unless narrowed down.
 #[derive(Clone, Debug)]
 pub(crate) struct Rule {
     fault: Fault,
@@ -121,25 +120,12 @@ impl Rule {
         Self { fault, method: None, resource: None, name: None, is_watch: None, times: None }
     }
 
-    /// An answer with this code.
+    /// Answers with this code.
     pub(crate) fn status(code: u16) -> Self {
-        let reason = match code {
-            401 => "Unauthorized",
-            403 => "Forbidden",
-            404 => "NotFound",
-            409 => "Conflict",
-            410 => "Expired",
-            422 => "Invalid",
-            429 => "TooManyRequests",
-            500 => "InternalError",
-            503 => "ServiceUnavailable",
-            504 => "Timeout",
-            _ => "Unknown",
-        };
-        Self::new(Fault::Status { code, reason, retry_after_s: None })
+        Self::new(Fault::Status { code, reason: reason_of(code), retry_after_s: None })
     }
 
-    /// 429 with `Retry-After`.
+    /// Answers 429 with `Retry-After`.
     pub(crate) fn too_many(retry_after_s: u32) -> Self {
         let retry_after_s = Some(retry_after_s);
         Self::new(Fault::Status { code: 429, reason: "TooManyRequests", retry_after_s })
@@ -150,7 +136,7 @@ impl Rule {
         self
     }
 
-    /// By its plural: `connectors`.
+    /// `resource` is the plural, such as `connectors`.
     pub(crate) fn resource(mut self, resource: &'static str) -> Self {
         self.resource = Some(resource);
         self
@@ -166,7 +152,7 @@ impl Rule {
         self
     }
 
-    /// Only the next so many; then the rule is gone.
+    /// Only the next `times` requests.
     pub(crate) fn times(mut self, times: usize) -> Self {
         self.times = Some(times);
         self
@@ -181,12 +167,12 @@ impl Rule {
     }
 }
 
-/// Rules in their order; the first that matches is taken.
+/// The first rule that matches applies.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     rules: Vec<(usize, Rule)>,
     next: usize,
-    /// Requests that each rule was applied to.
+    /// The number of requests that each rule was applied to.
     applied: std::collections::BTreeMap<usize, usize>,
 }
 
@@ -219,18 +205,18 @@ impl Rules {
     }
 }
 
-/// The body of an answer that the proxy makes up.
+/// The body of an answer that comes from the proxy.
 pub(super) fn status_body(code: u16, reason: &str, retry_after_s: Option<u32>) -> Value {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": format!("{reason}: made up by the test's proxy"),
+        "message": format!("{reason}: sent by the test's proxy"),
         "reason": reason, "code": code,
         "details": { "retryAfterSeconds": retry_after_s.unwrap_or(0) },
     })
 }
 
 #[test]
-fn a_path_is_read() {
+fn targets_are_parsed_from_paths() {
     let target = Target::of(
         "PATCH",
         "/apis/networking.datumapis.com/v1alpha1/namespaces/ns-1/connectors/lab",

@@ -1,41 +1,46 @@
-//! Connectors by the thousand, with all that hangs on them, in every tier; and what happens to them.
+//! Connectors, by the thousand if need be, with their proxies and gateways in every tier, and changes
+//! to them.
 
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
-use super::objects::{self, META, UPSTREAM_STATUS, connector, gateway, proxy, replica_of, status};
-use super::rest::{CONNECTORS, GATEWAYS, NAMESPACES, PROXIES, ROUTES, Refused, Rest, each};
-use super::world::{Topology, World};
+use super::objects::{
+    self, UPSTREAM_STATUS, connector, gateway, proxy, status, with_upstream_labels,
+};
+use super::rest::{
+    CONNECTORS, GATEWAYS, NAMESPACES, PROXIES, ROUTES, RequestError, Rest, run_concurrently,
+};
+use super::testbed::{Testbed, Topology};
 use super::{SOON, ensure, eventually};
 
-/// What the hub's annotations say at first.
+/// The hub's status annotations at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mirrored {
-    /// What upstream says: the platform's replicator did its work.
+    /// They equal the upstream status: the platform's replicator wrote them.
     Fresh,
-    /// Nothing.
+    /// There are none.
     Absent,
-    /// The opposite, for the first so many; the others are fresh.
+    /// The first `n` say the opposite of upstream; the others are fresh.
     Stale(usize),
 }
 
-/// How a fleet looks. Its connectors are spread over projects' namespaces.
+/// The size and the initial state of a fleet. Its connectors are spread over namespaces.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
     pub(crate) connectors: usize,
     pub(crate) per_namespace: usize,
-    /// Proxies, each with its gateway, for every connector.
+    /// HTTPProxies for each connector, each with its Gateway.
     pub(crate) gateways: usize,
-    /// What all connectors are at first.
+    /// Whether the connectors start online.
     pub(crate) online: bool,
     pub(crate) mirrored: Mirrored,
-    /// Gateways upstream, and the HTTPRoutes that have them as parents at the hub.
+    /// Also create upstream Gateways, and hub HTTPRoutes that have them as parents.
     pub(crate) with_routes: bool,
 }
 
 impl Spec {
-    /// So many connectors, ten a namespace, one gateway each, online, not mirrored yet.
+    /// Ten connectors in a namespace, one gateway for each, online and not mirrored yet.
     pub(crate) fn of(connectors: usize) -> Self {
         let mirrored = Mirrored::Absent;
         Self {
@@ -49,39 +54,39 @@ impl Spec {
     }
 }
 
-/// A fleet in its clusters. Connector `i` is on node `i` at first.
+/// A fleet in its clusters. Connector `i` starts on node `i`.
 pub(crate) struct Fleet {
     pub(crate) spec: Spec,
     pub(crate) up: Rest,
     pub(crate) hub: Rest,
     pub(crate) edge: Rest,
     upstream: &'static str,
-    /// Upstream's, and the replicas'.
+    /// Each namespace upstream, and its `ns-<uid>`.
     namespaces: Vec<(String, String)>,
-    /// What each connector's status is upstream, as last written by `set`.
+    /// Online and node of each connector, as last written upstream.
     now: Mutex<Vec<(bool, u32)>>,
 }
 
 const PLATFORM: &str = "networking.datumapis.com";
 
 impl Fleet {
-    /// Puts it into the clusters of `world`, by way of its carrier where there is one.
-    pub(crate) async fn seed(world: &World, spec: Spec) -> Self {
-        let [up, hub, edge] =
-            [world.upstream(), world.hub(), world.edge()].map(|cluster| cluster.rest().clone());
+    /// Creates the fleet. Where there is a carrier, it brings the Connectors to the edge.
+    pub(crate) async fn seed(testbed: &Testbed, spec: Spec) -> Self {
+        let [up, hub, edge] = [testbed.upstream(), testbed.hub(), testbed.edge()]
+            .map(|cluster| cluster.rest().clone());
         let now = (0..spec.connectors).map(|i| (spec.online, u32::try_from(i).unwrap())).collect();
-        let upstream = world.upstream().name;
+        let upstream = testbed.upstream().name;
         let namespaces = Vec::new();
         let mut fleet = Self { spec, up, hub, edge, upstream, namespaces, now: Mutex::new(now) };
-        fleet.make_namespaces(world.topology).await.unwrap();
-        fleet.make_upstream().await.unwrap();
-        let carried = world.carrier.as_ref().map_or(0, |carrier| carrier.done());
-        fleet.make_replicas().await.unwrap();
-        fleet.make_edge().await.unwrap();
-        if let Some(carrier) = &world.carrier {
+        fleet.create_namespaces(testbed.topology).await.unwrap();
+        fleet.create_upstream().await.unwrap();
+        let carried = testbed.carrier.as_ref().map_or(0, |carrier| carrier.carried_count());
+        fleet.create_hub_connectors().await.unwrap();
+        fleet.create_edge().await.unwrap();
+        if let Some(carrier) = &testbed.carrier {
             let wanted = carried + u64::try_from(spec.connectors).unwrap();
             eventually("the fleet is carried to the edge", 3 * SOON, async || {
-                let done = carrier.done();
+                let done = carrier.carried_count();
                 ensure(done >= wanted, || format!("{done} of {wanted}"))
             })
             .await;
@@ -89,34 +94,29 @@ impl Fleet {
         fleet
     }
 
-    async fn make_namespaces(&mut self, topology: Topology) -> Result<(), Refused> {
+    async fn create_namespaces(&mut self, topology: Topology) -> Result<(), RequestError> {
         let count = self.spec.connectors.div_ceil(self.spec.per_namespace);
-        self.namespaces = each(count, async |i| {
+        self.namespaces = run_concurrently(count, async |i| {
             let name = format!("project-{i}");
             let made = self.up.create(NAMESPACES, json!({ "metadata": { "name": name } })).await?;
             let uid = made["metadata"]["uid"].as_str().unwrap_or_default();
-            let replica = format!("ns-{uid}");
-            let labels = json!({
-                format!("{META}/upstream-cluster-name"): format!("cluster-{}", self.upstream),
-                format!("{META}/upstream-group"): "",
-                format!("{META}/upstream-kind"): "Namespace",
-                format!("{META}/upstream-name"): name,
-                format!("{META}/upstream-namespace"): name,
-            });
-            let object = json!({ "metadata": { "name": replica, "labels": labels } });
+            let hub_namespace = format!("ns-{uid}");
+            let object = json!({ "metadata": { "name": hub_namespace } });
+            let kind = ("", "Namespace");
+            let object = with_upstream_labels(object, self.upstream, kind, (&name, &name));
             self.hub.create(NAMESPACES, object.clone()).await?;
             if topology == Topology::Three {
                 self.edge.create(NAMESPACES, object).await?;
             }
-            Ok((name, replica))
+            Ok((name, hub_namespace))
         })
         .await?;
         Ok(())
     }
 
-    async fn make_upstream(&self) -> Result<(), Refused> {
-        each(self.spec.connectors, async |i| {
-            let (namespace, name) = self.key(i);
+    async fn create_upstream(&self) -> Result<(), RequestError> {
+        run_concurrently(self.spec.connectors, async |i| {
+            let (namespace, name) = self.upstream_key(i);
             self.up.create(CONNECTORS, connector(namespace, &name)).await?;
             let (online, node) = self.now(i);
             self.up.merge_status(CONNECTORS, (namespace, &name), &status(online, node)).await?;
@@ -129,14 +129,14 @@ impl Fleet {
         .map(drop)
     }
 
-    async fn make_replicas(&self) -> Result<(), Refused> {
-        each(self.spec.connectors, async |i| {
-            self.make_replica(i).await?;
+    async fn create_hub_connectors(&self) -> Result<(), RequestError> {
+        run_concurrently(self.spec.connectors, async |i| {
+            self.create_hub_connector(i).await?;
             if self.spec.with_routes {
-                let (name, (source, _)) = (app(i, 0), self.key(i));
-                let route = objects::route(self.replica(i).0, &name, &[&name]);
+                let (name, (source, _)) = (app(i, 0), self.upstream_key(i));
+                let route = objects::route(self.hub_key(i).0, &name, &[&name]);
                 let kind = ("gateway.networking.k8s.io", "HTTPRoute");
-                let route = replica_of(route, self.upstream, kind, (source, &name));
+                let route = with_upstream_labels(route, self.upstream, kind, (source, &name));
                 self.hub.create(ROUTES, route).await?;
             }
             Ok(())
@@ -145,35 +145,39 @@ impl Fleet {
         .map(drop)
     }
 
-    /// The replicator's work: the connector's replica at the hub.
-    pub(crate) async fn make_replica(&self, i: usize) -> Result<(), Refused> {
-        let ((namespace, name), source) = (self.replica(i), self.key(i));
+    /// Creates the hub Connector, as the platform's replicator does.
+    pub(crate) async fn create_hub_connector(&self, i: usize) -> Result<(), RequestError> {
+        let ((namespace, name), source) = (self.hub_key(i), self.upstream_key(i));
         let kind = (PLATFORM, "Connector");
-        let replica =
-            replica_of(connector(namespace, &name), self.upstream, kind, (source.0, &source.1));
+        let hub_connector = with_upstream_labels(
+            connector(namespace, &name),
+            self.upstream,
+            kind,
+            (source.0, &source.1),
+        );
         let (online, node) = self.now(i);
         let said = match self.spec.mirrored {
             Mirrored::Absent => None,
             Mirrored::Stale(count) if i < count => Some(status(!online, node)),
             Mirrored::Fresh | Mirrored::Stale(_) => Some(status(online, node)),
         };
-        let mut replica = replica;
+        let mut hub_connector = hub_connector;
         if let Some(said) = said {
-            replica["metadata"]["annotations"] = json!({ UPSTREAM_STATUS: said.to_string() });
+            hub_connector["metadata"]["annotations"] = json!({ UPSTREAM_STATUS: said.to_string() });
         }
-        self.hub.create(CONNECTORS, replica).await.map(drop)
+        self.hub.create(CONNECTORS, hub_connector).await.map(drop)
     }
 
-    async fn make_edge(&self) -> Result<(), Refused> {
-        each(self.spec.connectors, async |i| {
-            let (namespace, name) = self.replica(i);
+    async fn create_edge(&self) -> Result<(), RequestError> {
+        run_concurrently(self.spec.connectors, async |i| {
+            let (namespace, name) = self.hub_key(i);
             for g in 0..self.spec.gateways {
                 self.edge.create(PROXIES, proxy(namespace, &app(i, g), &[&name])).await?;
                 self.edge.create(GATEWAYS, gateway(namespace, &app(i, g))).await?;
             }
-            // One that throughline has no business with, a namespace.
+            // One Gateway in each namespace has no connector: throughline must not touch it.
             if i % self.spec.per_namespace == 0 {
-                self.edge.create(PROXIES, proxy(namespace, "plain", &[])).await?;
+                self.edge.create(PROXIES, proxy(namespace, "plain", &[""; 0])).await?;
                 self.edge.create(GATEWAYS, gateway(namespace, "plain")).await?;
             }
             Ok(())
@@ -182,13 +186,13 @@ impl Fleet {
         .map(drop)
     }
 
-    /// Namespace and name of connector `i` upstream.
-    pub(crate) fn key(&self, i: usize) -> (&str, String) {
+    /// Namespace and name of the upstream Connector `i`.
+    pub(crate) fn upstream_key(&self, i: usize) -> (&str, String) {
         (&self.namespaces[i / self.spec.per_namespace].0, format!("c-{i:05}"))
     }
 
-    /// Namespace and name of its replica, at hub and edge.
-    pub(crate) fn replica(&self, i: usize) -> (&str, String) {
+    /// Namespace and name of the hub and edge Connector `i`.
+    pub(crate) fn hub_key(&self, i: usize) -> (&str, String) {
         (&self.namespaces[i / self.spec.per_namespace].1, format!("c-{i:05}"))
     }
 
@@ -196,70 +200,81 @@ impl Fleet {
         self.now.lock().unwrap()[i]
     }
 
-    /// Writes the status upstream.
-    pub(crate) async fn set(&self, i: usize, online: bool, node: u32) -> Result<(), Refused> {
+    /// Writes the upstream status.
+    pub(crate) async fn set(&self, i: usize, online: bool, node: u32) -> Result<(), RequestError> {
         self.now.lock().unwrap()[i] = (online, node);
-        let (namespace, name) = self.key(i);
+        let (namespace, name) = self.upstream_key(i);
         let status = status(online, node);
         self.up.merge_status(CONNECTORS, (namespace, &name), &status).await.map(drop)
     }
 
-    /// Online becomes offline and the other way round.
-    pub(crate) async fn flip(&self, i: usize) -> Result<(), Refused> {
+    /// Turns an online connector offline, and an offline one online.
+    pub(crate) async fn flip(&self, i: usize) -> Result<(), RequestError> {
         let (online, node) = self.now(i);
         self.set(i, !online, node).await
     }
 
-    /// Flips so many, as fast as upstream takes it.
-    pub(crate) async fn flip_all(&self, connectors: std::ops::Range<usize>) -> Result<(), Refused> {
+    /// Flips them as fast as upstream accepts it.
+    pub(crate) async fn flip_all(
+        &self,
+        connectors: std::ops::Range<usize>,
+    ) -> Result<(), RequestError> {
         let first = connectors.start;
-        each(connectors.len(), async |i| self.flip(first + i).await).await.map(drop)
+        run_concurrently(connectors.len(), async |i| self.flip(first + i).await).await.map(drop)
     }
 
-    /// Online on a node that it was never on.
-    pub(crate) async fn move_node(&self, i: usize) -> Result<(), Refused> {
+    /// Moves a connector to a node that it was never on, online.
+    pub(crate) async fn move_node(&self, i: usize) -> Result<(), RequestError> {
         let (_, node) = self.now(i);
         self.set(i, true, node + 100_000).await
     }
 
-    /// Upstream's status vanishes.
-    pub(crate) async fn remove_status(&self, i: usize) -> Result<(), Refused> {
-        let (namespace, name) = self.key(i);
+    /// Removes the upstream status.
+    pub(crate) async fn remove_status(&self, i: usize) -> Result<(), RequestError> {
+        let (namespace, name) = self.upstream_key(i);
         self.up.merge_status(CONNECTORS, (namespace, &name), &Value::Null).await.map(drop)
     }
 
-    /// Deleted upstream alone: the replicator has not followed yet.
-    pub(crate) async fn delete_source(&self, i: usize) -> Result<(), Refused> {
-        let (namespace, name) = self.key(i);
+    /// Deletes the upstream Connector only: the replicator has not followed yet.
+    pub(crate) async fn delete_upstream(&self, i: usize) -> Result<(), RequestError> {
+        let (namespace, name) = self.upstream_key(i);
         self.up.delete(CONNECTORS, namespace, &name).await.map(drop)
     }
 
-    /// The replicator follows: the hub's replica goes, and the carrier takes the edge's away.
-    pub(crate) async fn delete_replica(&self, i: usize) -> Result<(), Refused> {
-        let (namespace, name) = self.replica(i);
+    /// Deletes the hub Connector, as the replicator does; the carrier then deletes the edge's.
+    pub(crate) async fn delete_at_hub(&self, i: usize) -> Result<(), RequestError> {
+        let (namespace, name) = self.hub_key(i);
         self.hub.delete(CONNECTORS, namespace, &name).await.map(drop)
     }
 
-    /// A proxy and its gateway at the edge, in the namespace of connector `i`.
-    pub(crate) async fn add_app(&self, i: usize, name: &str, to: &[usize]) -> Result<(), Refused> {
-        let names: Vec<_> = to.iter().map(|i| self.replica(*i).1).collect();
-        let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let (namespace, _) = self.replica(i);
+    /// Adds a proxy and its gateway at the edge, in the namespace of connector `i`.
+    pub(crate) async fn add_app(
+        &self,
+        i: usize,
+        name: &str,
+        to: &[usize],
+    ) -> Result<(), RequestError> {
+        let names: Vec<_> = to.iter().map(|i| self.hub_key(*i).1).collect();
+        let (namespace, _) = self.hub_key(i);
         self.edge.create(GATEWAYS, gateway(namespace, name)).await?;
         self.edge.create(PROXIES, proxy(namespace, name, &names)).await.map(drop)
     }
 
-    /// A proxy of connector `i`'s namespace is behind these connectors from now on.
-    pub(crate) async fn repoint(&self, i: usize, name: &str, to: &[usize]) -> Result<(), Refused> {
-        let names: Vec<_> = to.iter().map(|i| self.replica(*i).1).collect();
-        let names: Vec<_> = names.iter().map(String::as_str).collect();
+    /// Makes a proxy in the namespace of connector `i` refer to these connectors.
+    pub(crate) async fn repoint(
+        &self,
+        i: usize,
+        name: &str,
+        to: &[usize],
+    ) -> Result<(), RequestError> {
+        let names: Vec<_> = to.iter().map(|i| self.hub_key(*i).1).collect();
         let change = json!({ "spec": { "rules": objects::rules(&names) } });
-        self.edge.merge(PROXIES, (self.replica(i).0, name), &change).await.map(drop)
+        self.edge.merge(PROXIES, (self.hub_key(i).0, name), &change).await.map(drop)
     }
 
-    /// The gateway is deleted, and made anew without any annotation.
-    pub(crate) async fn recreate_gateway(&self, i: usize, name: &str) -> Result<(), Refused> {
-        let (namespace, _) = self.replica(i);
+    /// Deletes a gateway and creates it again without annotations.
+    pub(crate) async fn recreate_gateway(&self, i: usize, name: &str) -> Result<(), RequestError> {
+        let (namespace, _) = self.hub_key(i);
         self.edge.delete(GATEWAYS, namespace, name).await?;
         self.edge.create(GATEWAYS, gateway(namespace, name)).await.map(drop)
     }

@@ -1,4 +1,4 @@
-//! A list and a watch after it, again and again, for the test's own eyes.
+//! Lists and watches a kind, for the tests' own observations.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -11,9 +11,8 @@ use tokio::task::JoinHandle;
 
 use super::rest::{Resource, Rest};
 
-/// What was seen.
-pub(crate) enum Seen {
-    /// The list; what is not in it is gone.
+pub(crate) enum WatchUpdate {
+    /// The complete list: what is not in it no longer exists.
     Listed(Vec<Value>),
     Applied(Value),
     Deleted(Value),
@@ -34,16 +33,16 @@ impl Drop for Task {
     }
 }
 
-/// Follows all objects of a kind; lists anew when the watch ends.
+/// Follows all objects of a kind, and lists again when the watch ends.
 pub(crate) fn follow(
     rest: Rest,
     resource: Resource,
-    mut see: impl FnMut(Seen) + Send + 'static,
+    mut see: impl FnMut(WatchUpdate) + Send + 'static,
 ) -> Task {
     Task::spawn(async move {
         loop {
             if let Ok((items, version)) = rest.list(resource, "").await {
-                see(Seen::Listed(items));
+                see(WatchUpdate::Listed(items));
                 let _ = watch(&rest, resource, &version, &mut see).await;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -51,12 +50,12 @@ pub(crate) fn follow(
     })
 }
 
-/// One watch from `version` on, until it ends; `Err` has the code that ended it, 0 for none.
+/// One watch from `version` on, until it ends. `Err` is the HTTP code that ended it, 0 if there was none.
 pub(crate) async fn watch(
     rest: &Rest,
     resource: Resource,
     version: &str,
-    see: &mut (impl FnMut(Seen) + Send),
+    see: &mut (impl FnMut(WatchUpdate) + Send),
 ) -> Result<(), u16> {
     let path = format!("{}?watch=true&resourceVersion={version}", resource.path(""));
     let request = Request::get(path).body(Vec::new()).unwrap();
@@ -68,8 +67,10 @@ pub(crate) async fn watch(
     let mut events = pin!(events);
     while let Some(event) = events.next().await {
         match event.map_err(code)? {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => see(Seen::Applied(object)),
-            WatchEvent::Deleted(object) => see(Seen::Deleted(object)),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                see(WatchUpdate::Applied(object))
+            }
+            WatchEvent::Deleted(object) => see(WatchUpdate::Deleted(object)),
             WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(status) => return Err(status.code),
         }

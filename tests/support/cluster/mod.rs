@@ -1,8 +1,8 @@
-//! Real clusters for tests, benches and the demo: API servers, what stands in front of them, what is
-//! in them, what carries between them, and throughline itself.
+//! Real clusters for tests, benches and examples: API servers, fault proxies in front of them, a fleet
+//! of connectors in them, a carrier between them, and throughline itself.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
-#![allow(dead_code, reason = "each user takes a part of it")]
+#![allow(dead_code, reason = "each test crate uses a part of it")]
 
 pub(crate) mod apiserver;
 pub(crate) mod carrier;
@@ -15,18 +15,18 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod rest;
 pub(crate) mod rights;
+pub(crate) mod testbed;
 pub(crate) mod throughline;
-pub(crate) mod world;
 
 use std::time::{Duration, Instant};
 
-/// Long enough for anything that comes at all, on a busy machine.
+/// Long enough for anything that is going to happen, even on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-/// Waits until `check` is satisfied.
+/// Waits until `check` succeeds.
 ///
 /// # Panics
-/// It is not, in all that time; says what it said last.
+/// It does not succeed in time; prints its last error.
 pub(crate) async fn eventually<F, Fut>(what: &str, timeout: Duration, mut check: F)
 where
     F: FnMut() -> Fut,
@@ -35,25 +35,25 @@ where
     let until = Instant::now() + timeout;
     loop {
         let Err(error) = check().await else { return };
-        assert!(Instant::now() < until, "not in {timeout:?}: {what}: {error}");
+        assert!(Instant::now() < until, "still not after {timeout:?}: {what}: {error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
-/// Waits until no write has come to the proxies for a while: longer than anything that throughline
-/// puts off by its settings as `Setup::of` makes them.
-pub(crate) async fn quiet(world: &world::World) {
+/// Waits until no write has passed the proxies for longer than any delay of throughline with the
+/// settings of `Setup::of`.
+pub(crate) async fn wait_until_idle(testbed: &testbed::Testbed) {
     const STILL: Duration = Duration::from_millis(2_500);
     loop {
-        let before = world.writes().len();
+        let before = testbed.writes().len();
         tokio::time::sleep(STILL).await;
-        if world.writes().len() == before {
+        if testbed.writes().len() == before {
             return;
         }
     }
 }
 
-/// `Ok` when it holds; for `eventually`.
+/// `Ok` if the condition holds; for `eventually`.
 pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }

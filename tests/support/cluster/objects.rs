@@ -1,4 +1,4 @@
-//! The objects that tests put into clusters, and the CRDs and rights that make room for them.
+//! The objects that tests create in clusters, and the CRDs and permissions that they need.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ pub(crate) const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-stat
 pub(crate) const TRIGGER: &str = "gateway.envoyproxy.io/connector-liveness";
 pub(crate) const META: &str = "meta.datumapis.com";
 
-/// A Connector's status in one of its two forms: online on a node, or offline (its node is still
-/// told then, as the platform does).
+/// A Connector's status: online on a node, or offline. The platform keeps the node's details in an
+/// offline status, so this does too.
 pub(crate) fn status(online: bool, node: u32) -> Value {
     let (ready, reason, message) = if online {
         ("True", "ConnectorReady", "The connector is ready to tunnel traffic.")
@@ -51,7 +51,7 @@ pub(crate) fn status(online: bool, node: u32) -> Value {
     })
 }
 
-/// 64 hexadecimal digits, as the platform's are.
+/// 64 hexadecimal digits, like the platform's node ids.
 pub(crate) fn node_id(node: u32) -> String {
     format!("{node:08x}").repeat(8)
 }
@@ -63,8 +63,8 @@ pub(crate) fn connector(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Makes an object the replica of `(namespace, name)` of an upstream cluster.
-pub(crate) fn replica_of(
+/// Adds the labels that tie a hub object to the upstream object `(namespace, name)`.
+pub(crate) fn with_upstream_labels(
     mut object: Value,
     cluster: &str,
     (group, kind): (&str, &str),
@@ -80,20 +80,20 @@ pub(crate) fn replica_of(
     object
 }
 
-/// An HTTPProxy with a backend behind each of `connectors`, or a plain one when there are none.
-pub(crate) fn proxy(namespace: &str, name: &str, connectors: &[&str]) -> Value {
+/// An HTTPProxy with a backend for each of `connectors`, or with one plain backend.
+pub(crate) fn proxy(namespace: &str, name: &str, connectors: &[impl AsRef<str>]) -> Value {
     json!({
         "metadata": { "namespace": namespace, "name": name },
         "spec": { "hostnames": [format!("{name}.example.com")], "rules": rules(connectors) },
     })
 }
 
-/// The rules of such a proxy.
-pub(crate) fn rules(connectors: &[&str]) -> Value {
+/// The `spec.rules` of such a proxy.
+pub(crate) fn rules<S: AsRef<str>>(connectors: &[S]) -> Value {
     let plain = json!({ "backends": [{ "endpoint": "https://plain.example.com" }] });
-    let behind = |name: &&str| {
+    let behind = |name: &S| {
         json!({ "backends": [
-            { "endpoint": "http://localhost:8080", "connector": { "name": name } },
+            { "endpoint": "http://localhost:8080", "connector": { "name": name.as_ref() } },
         ] })
     };
     if connectors.is_empty() { json!([plain]) } else { connectors.iter().map(behind).collect() }
@@ -110,7 +110,7 @@ pub(crate) fn gateway(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// An HTTPRoute whose parents are these Gateways.
+/// An HTTPRoute with these Gateways as parents.
 pub(crate) fn route(namespace: &str, name: &str, parents: &[&str]) -> Value {
     let parents: Vec<_> = parents.iter().map(|name| json!({ "name": name })).collect();
     json!({
@@ -119,7 +119,6 @@ pub(crate) fn route(namespace: &str, name: &str, parents: &[&str]) -> Value {
     })
 }
 
-/// The CRD of a kind.
 pub(crate) fn crd(resource: Resource) -> Value {
     let own = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/apiserver/crds"));
     let folder = if resource == CONNECTORS || resource == PROXIES { own } else { assets().into() };
@@ -142,13 +141,13 @@ async fn wait_served(rest: &Rest, resource: Resource) {
     .await;
 }
 
-/// All four CRDs, and for throughline exactly the rights that it needs in a cluster of these roles.
+/// Installs all four CRDs, and gives throughline exactly the permissions that these roles need.
 pub(crate) async fn install(rest: &Rest, roles: &[&str]) {
     rights::grant(rest, &rights::folders(roles)).await.unwrap();
     install_crds(rest).await;
 }
 
-/// All four CRDs; waits until they are served.
+/// Installs all four CRDs and waits until they are served.
 pub(crate) async fn install_crds(rest: &Rest) {
     let all = [CONNECTORS, PROXIES, GATEWAYS, ROUTES];
     for resource in all {
@@ -158,11 +157,10 @@ pub(crate) async fn install_crds(rest: &Rest) {
     for resource in all {
         wait_served(rest, resource).await;
     }
-    // CRDs that settle make API servers busy for a moment: the merged OpenAPI document.
+    // After new CRDs the API server is busy for a moment: it merges their OpenAPI documents.
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
-/// `ensure`, said of an object's annotation.
 pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][key].as_str()
 }
@@ -173,7 +171,7 @@ pub(crate) fn key(object: &Value) -> (String, String) {
     (text("namespace"), text("name"))
 }
 
-/// As an error for `eventually`.
+/// `Ok` if both are equal; for `eventually`.
 pub(crate) fn same(what: &str, found: &Value, wanted: &Value) -> Result<(), String> {
-    ensure(found == wanted, || format!("{what}: {found} instead of {wanted}"))
+    ensure(found == wanted, || format!("{what}: {found}, expected {wanted}"))
 }

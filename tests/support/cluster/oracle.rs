@@ -1,69 +1,73 @@
-//! What must be true when all has come to rest, read from the API servers themselves. It knows
+//! What must be true once everything has converged, read from the API servers themselves. It uses
 //! liveness and digests from throughline's library, and nothing of the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
-use throughline::core::liveness;
-use throughline::core::objects::upstream_cluster_name;
-use throughline::core::trigger::{Trigger, connector_part, digest};
+use throughline::core::data::objects::upstream_cluster_name;
+use throughline::core::status::liveness;
+use throughline::core::status::trigger::{Trigger, connector_part, digest};
 
 use super::objects::{META, TRIGGER, UPSTREAM_STATUS, annotation, key};
-use super::rest::{CONNECTORS, GATEWAYS, PROXIES, Refused};
+use super::rest::{CONNECTORS, GATEWAYS, PROXIES, RequestError};
+use super::testbed::{Cluster, Testbed, Topology};
 use super::throughline::Throughline;
-use super::world::{Cluster, Topology, World};
-use super::{SOON, ensure, eventually, quiet};
+use super::{SOON, ensure, eventually, wait_until_idle};
 
 type Objects = BTreeMap<(String, String), Value>;
 
 async fn read(cluster: &Cluster, resource: super::rest::Resource) -> Result<Objects, String> {
     let items = cluster.rest().items(resource).await;
-    let items = items.map_err(|refused: Refused| format!("{}: {refused}", cluster.name))?;
+    let items = items.map_err(|refused: RequestError| format!("{}: {refused}", cluster.name))?;
     Ok(items.into_iter().map(|object| (key(&object), object)).collect())
 }
 
 /// Waits until everything has converged.
-pub(crate) async fn converges(world: &World) {
-    converges_within(world, SOON).await;
+pub(crate) async fn converges(testbed: &Testbed) {
+    converges_within(testbed, SOON).await;
 }
 
-pub(crate) async fn converges_within(world: &World, timeout: Duration) {
-    eventually("everything has converged", timeout, async || converged(world).await).await;
+pub(crate) async fn converges_within(testbed: &Testbed, timeout: Duration) {
+    eventually("everything has converged", timeout, async || converged(testbed).await).await;
 }
 
-/// All comes to rest, is right, took no write too many, and the process stops as it should.
-pub(crate) async fn ends_well(world: &World, throughline: Throughline) {
-    quiet(world).await;
-    converged(world).await.unwrap();
-    no_needless_write(world).unwrap();
+/// Waits until throughline is idle, checks the clusters and its writes, and stops it.
+pub(crate) async fn ends_well(testbed: &Testbed, throughline: Throughline) {
+    wait_until_idle(testbed).await;
+    converged(testbed).await.unwrap();
+    no_needless_write(testbed).unwrap();
     throughline.stop().await;
 }
 
-/// Every hub annotation means what upstream says, every edge has what the hub has, every gateway
-/// announces what its connectors are at the edge; and what is none of our business is untouched.
-pub(crate) async fn converged(world: &World) -> Result<(), String> {
-    mirrored(world).await?;
-    if world.topology == Topology::Three {
-        carried(world).await?;
+/// Whether every hub annotation equals the upstream status, every edge has the hub's annotations, every
+/// gateway announces its connectors' liveness at the edge, and nothing else was written.
+pub(crate) async fn converged(testbed: &Testbed) -> Result<(), String> {
+    mirrored(testbed).await?;
+    if testbed.topology == Topology::Three {
+        carried(testbed).await?;
     }
-    touched(world.edge(), world.topology).await
+    touched(testbed.edge(), testbed.topology).await
 }
 
-async fn mirrored(world: &World) -> Result<(), String> {
-    let sources = read(world.upstream(), CONNECTORS).await?;
-    for ((namespace, name), replica) in read(world.hub(), CONNECTORS).await? {
+async fn mirrored(testbed: &Testbed) -> Result<(), String> {
+    let sources = read(testbed.upstream(), CONNECTORS).await?;
+    for ((namespace, name), hub_connector) in read(testbed.hub(), CONNECTORS).await? {
         let label = |field: &str| {
-            replica["metadata"]["labels"][format!("{META}/{field}")].as_str().unwrap_or_default()
+            hub_connector["metadata"]["labels"][format!("{META}/{field}")]
+                .as_str()
+                .unwrap_or_default()
         };
-        let said = annotation(&replica, UPSTREAM_STATUS);
-        let what = format!("annotation of {namespace}/{name} at {}", world.hub().name);
+        let said = annotation(&hub_connector, UPSTREAM_STATUS);
+        let what = format!("annotation of {namespace}/{name} at {}", testbed.hub().name);
         if label("upstream-kind") != "Connector" {
-            ensure(said.is_none(), || format!("{what}: it is no replica, and has one"))?;
+            ensure(said.is_none(), || {
+                format!("{what}: it was not made from an upstream Connector, and has one")
+            })?;
             continue;
         }
         let cluster = upstream_cluster_name(label("upstream-cluster-name")).unwrap_or_default();
-        if cluster != world.upstream().name {
+        if cluster != testbed.upstream().name {
             continue;
         }
         let source = (label("upstream-namespace").to_owned(), label("upstream-name").to_owned());
@@ -74,13 +78,13 @@ async fn mirrored(world: &World) -> Result<(), String> {
         };
         ensure(said.as_ref() == wanted, || {
             let [said, wanted] = [said.as_ref(), wanted].map(|s| s.map_or("none".into(), brief));
-            format!("{what}: {said} instead of {wanted}")
+            format!("{what}: {said}, expected {wanted}")
         })?;
     }
     Ok(())
 }
 
-/// What tells one status from another, in a line.
+/// A status in one line.
 fn brief(status: &Value) -> String {
     let is_ready = |condition: &&Value| condition["type"] == "Ready";
     let ready = status["conditions"].as_array().and_then(|list| list.iter().find(is_ready));
@@ -88,13 +92,13 @@ fn brief(status: &Value) -> String {
     format!("Ready {} on {node}", ready.map_or(&Value::Null, |ready| &ready["status"]))
 }
 
-async fn carried(world: &World) -> Result<(), String> {
-    let templates = read(world.hub(), CONNECTORS).await?;
-    let copies = read(world.edge(), CONNECTORS).await?;
+async fn carried(testbed: &Testbed) -> Result<(), String> {
+    let templates = read(testbed.hub(), CONNECTORS).await?;
+    let copies = read(testbed.edge(), CONNECTORS).await?;
     for (key, template) in &templates {
         let copy = copies.get(key).ok_or_else(|| format!("{key:?} is not at the edge"))?;
         let [wanted, found] = [template, copy].map(|o| annotation(o, UPSTREAM_STATUS));
-        ensure(wanted == found, || format!("{key:?} at the edge: {found:?}, not {wanted:?}"))?;
+        ensure(wanted == found, || format!("{key:?} at the edge: {found:?}, expected {wanted:?}"))?;
     }
     let extra = copies.keys().find(|key| !templates.contains_key(*key));
     extra.map_or(Ok(()), |key| Err(format!("{key:?} is at the edge only")))
@@ -109,7 +113,7 @@ async fn touched(edge: &Cluster, topology: Topology) -> Result<(), String> {
         let named = proxies.get(&key).map(referenced).unwrap_or_default();
         let is_ours = topology != Topology::One || key.0.starts_with("ns-");
         if named.is_empty() || !is_ours {
-            ensure(value.is_none(), || format!("{}: {value:?} instead of none", what()))?;
+            ensure(value.is_none(), || format!("{}: {value:?}, expected none", what()))?;
             continue;
         }
         let wanted = digest(named.iter().map(|name| {
@@ -121,13 +125,13 @@ async fn touched(edge: &Cluster, topology: Topology) -> Result<(), String> {
         }));
         let found = value.and_then(Trigger::parse).map(|trigger| trigger.digest);
         ensure(found == Some(wanted), || {
-            format!("{}: {value:?} instead of {wanted:016x}-…", what())
+            format!("{}: {value:?}, expected {wanted:016x}-…", what())
         })?;
     }
     Ok(())
 }
 
-/// The connectors that a proxy names.
+/// The connectors that a proxy refers to.
 fn referenced(proxy: &Value) -> BTreeSet<String> {
     let lists = |value: &Value| value.as_array().cloned().unwrap_or_default();
     lists(&proxy["spec"]["rules"])
@@ -137,10 +141,10 @@ fn referenced(proxy: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-/// No write came to a cluster that changed nothing, and no trigger value was written twice to one
-/// gateway. For worlds that throughline reaches through the proxies.
-pub(crate) fn no_needless_write(world: &World) -> Result<(), String> {
-    for cluster in &world.clusters {
+/// Checks that every write changed something and that no trigger value was written twice to one
+/// gateway. Only for clusters that throughline reaches through the proxies.
+pub(crate) fn no_needless_write(testbed: &Testbed) -> Result<(), String> {
+    for cluster in &testbed.clusters {
         let mut versions = BTreeSet::new();
         let mut values = BTreeSet::new();
         for write in cluster.proxy.writes() {

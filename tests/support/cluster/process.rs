@@ -1,4 +1,4 @@
-//! Child processes that never outlive a test, and the folders and ports they live in.
+//! Child processes that never outlive a test, and the folders and ports that they use.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) use rustix::process::Signal;
 use rustix::process::{Pid, kill_process, kill_process_group};
 
-/// A child process in a group of its own. Dropped, the whole group is killed.
+/// A child process in its own process group. Dropping it kills the whole group.
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
@@ -22,8 +22,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command`; what it prints goes to `NAME.log` in `folder`, where its process id is
-    /// noted as well, for [`Folder::new`] of a later run.
+    /// Starts `command`. Its output goes to `NAME.log` in `folder`, and its process id to `pids`, for
+    /// [`Folder::new`] of a later run.
     pub(crate) fn start(name: &str, mut command: Command, folder: &Path) -> Self {
         let path = folder.join(format!("{name}.log"));
         let log = File::options().create(true).append(true).open(&path).unwrap();
@@ -31,7 +31,7 @@ impl Process {
         Self::spawned(name, command, folder, path)
     }
 
-    /// The same, with standard error as a pipe for the caller to read.
+    /// Like `start`, with standard error as a pipe for the caller.
     pub(crate) fn start_piped(name: &str, mut command: Command, folder: &Path) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         Self::spawned(name, command, folder, PathBuf::new())
@@ -56,17 +56,22 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends a signal; a process that is gone already is no error.
+    /// Sends a signal. It is no error if the process has ended already.
     pub(crate) fn signal(&self, signal: Signal) {
         let _ = kill_process(pid(self.child.id()), signal);
     }
 
-    /// How it ended; `None` while it runs.
+    /// Sends SIGINT to the whole group, as Ctrl-C in a terminal does.
+    pub(crate) fn interrupt(&self) {
+        let _ = kill_process_group(pid(self.child.id()), Signal::INT);
+    }
+
+    /// The exit status; `None` while it runs.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// Waits for its end; `None` when it still runs after `timeout`.
+    /// Waits for the exit status; `None` if it still runs after `timeout`.
     pub(crate) async fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + timeout;
         loop {
@@ -80,20 +85,20 @@ impl Process {
         }
     }
 
-    /// SIGKILL, also to what it started; returns when it is gone.
+    /// Sends SIGKILL to the whole group and waits for the end.
     pub(crate) fn kill(&mut self) {
         let _ = kill_process_group(pid(self.child.id()), Signal::KILL);
         let _ = self.child.wait();
     }
 
-    /// The end of what it printed.
-    pub(crate) fn last_words(&self) -> String {
+    /// The end of its log.
+    pub(crate) fn log_tail(&self) -> String {
         let Ok(mut file) = File::open(&self.log) else { return String::new() };
         let length = file.metadata().map_or(0, |m| m.len());
         let _ = file.seek(SeekFrom::Start(length.saturating_sub(4_000)));
         let mut text = Vec::new();
         let _ = file.read_to_end(&mut text);
-        format!("{} said last: {}", self.name, String::from_utf8_lossy(&text))
+        format!("the last output of {}: {}", self.name, String::from_utf8_lossy(&text))
     }
 }
 
@@ -107,13 +112,13 @@ fn pid(raw: u32) -> Pid {
     Pid::from_raw(i32::try_from(raw).unwrap()).unwrap()
 }
 
-/// A folder of one test's own, gone when dropped. It is kept when the test panics, or when
-/// `THROUGHLINE_KEEP` is set.
+/// A temporary folder, removed when dropped. It is kept if the test panics or `THROUGHLINE_KEEP` is
+/// set.
 #[derive(Debug)]
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// The first call in a process also ends what an earlier run, killed itself, left behind.
+    /// The first call in a process also ends the processes of earlier runs that were killed.
     pub(crate) fn new(name: &str) -> Self {
         static CLEAN: Once = Once::new();
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -140,8 +145,8 @@ impl Drop for Folder {
     }
 }
 
-/// Kills what the folders of ended runs know of, if it still is what it was: its command line names
-/// the folder.
+/// Kills processes that ended runs left behind. Process ids are reused, so a process counts only if its
+/// command line names the folder.
 fn end_leftovers(root: &Path) {
     let Ok(folders) = fs::read_dir(root) else { return };
     for folder in folders.flatten().map(|entry| entry.path()) {
@@ -161,7 +166,7 @@ fn end_leftovers(root: &Path) {
                 killed = true;
             }
         }
-        // What a failed test left is there to be looked at: for a day.
+        // The folder of a failed test is kept for a day.
         let old = folder.metadata().and_then(|m| m.modified()).ok().and_then(|m| m.elapsed().ok());
         if killed || old.is_some_and(|age| age > Duration::from_secs(86_400)) {
             let _ = fs::remove_dir_all(&folder);
@@ -169,8 +174,8 @@ fn end_leftovers(root: &Path) {
     }
 }
 
-/// A loopback port that nobody listens on. Below the range from which outgoing connections take
-/// theirs, so that it stays free while its API server is being restarted.
+/// A free loopback port. It is below the range of outgoing connections, so it stays free while an API
+/// server restarts.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(101) % 12_000;

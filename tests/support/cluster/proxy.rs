@@ -1,7 +1,7 @@
-//! A proxy in front of an API server, that counts what passes and does what rules say.
+//! A proxy in front of an API server that counts requests and injects faults by rules.
 //!
-//! Plain HTTP towards its client, so that a kubeconfig needs nothing but the address; the client's
-//! token goes along. Nothing is buffered but the bodies of writes and their answers.
+//! It speaks plain HTTP with its client, so a kubeconfig needs only the address, and passes on the
+//! client's token. It buffers only the bodies of writes and of their answers.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -29,22 +29,21 @@ use super::apiserver::{ApiServer, token, write_kubeconfig};
 use super::faults::{Fault, Rule, Rules, Target, status_body};
 use super::follow::Task;
 
-/// A write that came to the proxy. Those of Events are kept apart: they say what happened, and are no
-/// part of it.
+/// A write that passed the proxy. Writes of Kubernetes Events are kept separately.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) at: Instant,
     pub(crate) target: Target,
     pub(crate) query: String,
-    /// `Null` when there was none.
+    /// `Null` if there was none.
     pub(crate) body: Value,
-    /// What its client was answered; 0 when the connection was cut instead.
+    /// The HTTP code of the answer; 0 if the connection was closed without one.
     pub(crate) code: u16,
-    /// The object's version after it; empty when there is none.
+    /// The object's resourceVersion after the write; empty if the answer had none.
     pub(crate) resource_version: String,
 }
 
-/// What is counted apart.
+/// What requests are counted by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Count {
     pub(crate) method: String,
@@ -53,7 +52,7 @@ pub(crate) struct Count {
     pub(crate) code: u16,
 }
 
-/// A proxy on loopback; its connections end when it is dropped.
+/// A proxy on loopback. Dropping it closes its connections.
 pub(crate) struct FaultProxy {
     address: SocketAddr,
     folder: PathBuf,
@@ -67,7 +66,7 @@ struct Shared {
     counts: Mutex<BTreeMap<Count, u64>>,
     writes: Mutex<Vec<Write>>,
     events: Mutex<Vec<Write>>,
-    /// Counts up whenever all connections are to be closed.
+    /// Incremented to close all connections.
     cuts: watch::Sender<u64>,
     frozen: watch::Sender<bool>,
     down: watch::Sender<bool>,
@@ -76,17 +75,17 @@ struct Shared {
 
 type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-/// The connection is to be closed without an answer.
+/// Closes the connection without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("cut")]
 struct CutOff;
 
 impl FaultProxy {
-    /// In front of `server`, which may be down.
+    /// Starts a proxy in front of `server`, which may be down.
     pub(crate) async fn start(server: &ApiServer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        // Without a token: the client's own is passed on.
+        // Without a token: the proxy passes on the client's.
         let kubeconfig = server.folder().join("proxy.kubeconfig");
         write_kubeconfig(&kubeconfig, &server.url(), Some(&server.ca()), "");
         let shared = Arc::new(Shared {
@@ -104,7 +103,7 @@ impl FaultProxy {
         Self { address, folder: server.folder().to_owned(), shared, _accepting: accepting }
     }
 
-    /// A kubeconfig whose server is the proxy.
+    /// A kubeconfig that leads to the proxy.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
         let path = self.folder.join(format!("{user}-by-proxy.kubeconfig"));
         self.write_kubeconfig(&path, user);
@@ -115,7 +114,7 @@ impl FaultProxy {
         write_kubeconfig(path, &format!("http://{}", self.address), None, &token(user));
     }
 
-    /// Adds a rule, behind those there are; gives its id.
+    /// Adds a rule after the existing ones; returns its id.
     pub(crate) fn add(&self, rule: Rule) -> usize {
         self.shared.rules.lock().unwrap().add(rule)
     }
@@ -128,17 +127,17 @@ impl FaultProxy {
         self.shared.rules.lock().unwrap().clear();
     }
 
-    /// How many requests a rule was applied to; also when it is gone.
+    /// The number of requests that a rule was applied to, also after its removal.
     pub(crate) fn applied(&self, rule: usize) -> usize {
         self.shared.rules.lock().unwrap().applied(rule)
     }
 
-    /// Closes every connection, watches and all, at once.
+    /// Closes every connection at once, watches too.
     pub(crate) fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Connections stay and new ones are taken, but no byte comes back.
+    /// Keeps connections and accepts new ones, but sends no byte back.
     pub(crate) fn freeze(&self) {
         self.shared.frozen.send_replace(true);
     }
@@ -147,7 +146,7 @@ impl FaultProxy {
         self.shared.frozen.send_replace(false);
     }
 
-    /// Closes every connection, and every new one at once.
+    /// Closes every connection, and each new one at once.
     pub(crate) fn down(&self) {
         self.shared.down.send_replace(true);
         self.cut();
@@ -157,17 +156,17 @@ impl FaultProxy {
         self.shared.down.send_replace(false);
     }
 
-    /// Watches that are being answered now.
+    /// The number of open watches.
     pub(crate) fn open_watches(&self) -> usize {
         *self.shared.open_watches.borrow()
     }
 
-    /// Everything that was answered, or cut (code 0), since the start or `forget`.
+    /// All requests since the start or `reset_counts`; code 0 means no answer.
     pub(crate) fn counts(&self) -> BTreeMap<Count, u64> {
         self.shared.counts.lock().unwrap().clone()
     }
 
-    /// Requests of a method and resource with any code; empty stands for any.
+    /// The number of requests of a method and resource; an empty text stands for any.
     pub(crate) fn count(&self, method: &str, resource: &str) -> u64 {
         let counts = self.shared.counts.lock().unwrap();
         let fits = |count: &Count| {
@@ -177,14 +176,14 @@ impl FaultProxy {
         counts.iter().filter(|(count, _)| fits(count)).map(|(_, n)| n).sum()
     }
 
-    /// Requests that are neither watches nor writes.
+    /// The number of requests that are neither watches nor writes.
     pub(crate) fn reads(&self) -> u64 {
         let counts = self.shared.counts.lock().unwrap();
         let reads = counts.iter().filter(|(count, _)| count.method == "GET" && !count.is_watch);
         reads.map(|(_, n)| n).sum()
     }
 
-    /// All writes but those of Events.
+    /// All writes except those of Events.
     pub(crate) fn writes(&self) -> Vec<Write> {
         self.shared.writes.lock().unwrap().clone()
     }
@@ -194,8 +193,8 @@ impl FaultProxy {
         self.shared.events.lock().unwrap().clone()
     }
 
-    /// Counts from zero again.
-    pub(crate) fn forget(&self) {
+    /// Resets all counts.
+    pub(crate) fn reset_counts(&self) {
         self.shared.counts.lock().unwrap().clear();
         self.shared.writes.lock().unwrap().clear();
         self.shared.events.lock().unwrap().clear();
@@ -220,7 +219,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     let service = service_fn(|request| answer(request, shared.clone()));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::select! {
-        // Dropping the connection closes it, wherever it is.
+        // Dropping the connection closes it at any point.
         _ = cuts.changed() => {}
         _ = connection => {}
     }
@@ -236,12 +235,12 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
     let _ = shared.frozen.subscribe().wait_for(|frozen| !frozen).await;
     let fault = shared.rules.lock().unwrap().take(&target);
     let version = &mut record.write.resource_version;
-    let answer = faulty(&parts, &target, body, fault, &shared, version).await;
+    let answer = answer_with_fault(&parts, &target, body, fault, &shared, version).await;
     record.write.code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
     answer
 }
 
-/// Counts a request when it is answered, or when its connection ends before (code 0).
+/// Counts a request once it is answered, or with code 0 if its connection ends before.
 struct Record {
     shared: Arc<Shared>,
     write: Write,
@@ -268,7 +267,7 @@ impl Drop for Record {
     }
 }
 
-async fn faulty(
+async fn answer_with_fault(
     parts: &http::request::Parts,
     target: &Target,
     body: Bytes,
@@ -279,7 +278,7 @@ async fn faulty(
     match fault {
         Some(Fault::Cut) => return Err(CutOff),
         Some(Fault::Status { code, reason, retry_after_s }) => {
-            return Ok(made_up(code, reason, retry_after_s));
+            return Ok(error_answer(code, reason, retry_after_s));
         }
         Some(Fault::Expire) => {
             let status = status_body(410, "Expired", None);
@@ -297,7 +296,7 @@ async fn faulty(
         Some(Fault::LoseAnswer | Fault::Truncate) | None => {}
     }
     let answer = forward(parts, target, body, shared, version).await;
-    // Bytes of an answer are held back like those of a watch.
+    // A frozen proxy holds back answers as well as watch events.
     let _ = shared.frozen.subscribe().wait_for(|frozen| !frozen).await;
     match fault {
         Some(Fault::LoseAnswer) => Err(CutOff),
@@ -306,19 +305,19 @@ async fn faulty(
     }
 }
 
-/// Half of the answer, and then the connection ends.
+/// Sends half of the answer and closes the connection.
 async fn truncated(answer: Answer) -> Result<Answer, CutOff> {
     let (parts, body) = answer.into_parts();
     let bytes = body.collect().await.map_err(|_| CutOff)?.to_bytes();
     let half = Frame::data(bytes.slice(..bytes.len() / 2));
-    let broken = std::io::Error::other("broken off");
+    let broken = std::io::Error::other("truncated by the test's proxy");
     let stream = stream::iter([Ok(half), Err(broken)]);
     Ok(Response::from_parts(parts, StreamBody::new(stream).boxed_unsync()))
 }
 
 const JSON: &str = "application/json";
 
-fn made_up(code: u16, reason: &str, retry_after_s: Option<u32>) -> Answer {
+fn error_answer(code: u16, reason: &str, retry_after_s: Option<u32>) -> Answer {
     let mut answer = Response::builder().status(code).header(header::CONTENT_TYPE, JSON);
     if let Some(seconds) = retry_after_s {
         answer = answer.header(header::RETRY_AFTER, seconds);
@@ -330,8 +329,8 @@ fn full(bytes: Bytes) -> UnsyncBoxBody<Bytes, std::io::Error> {
     Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// Headers that are about one connection only.
-fn of_the_connection(headers: &mut HeaderMap) {
+/// Removes the headers that belong to one connection only.
+fn remove_connection_headers(headers: &mut HeaderMap) {
     for name in
         [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING]
     {
@@ -349,11 +348,11 @@ async fn forward(
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::builder().method(&parts.method).uri(path);
     let mut headers = parts.headers.clone();
-    of_the_connection(&mut headers);
+    remove_connection_headers(&mut headers);
     *request.headers_mut().unwrap() = headers;
     let answer = shared.backend.send(request.body(Body::from(body)).unwrap()).await;
     let (mut parts, body) = answer.map_err(|_| CutOff)?.into_parts();
-    of_the_connection(&mut parts.headers);
+    remove_connection_headers(&mut parts.headers);
     if target.is_write() {
         let bytes = body.collect().await.map_err(|_| CutOff)?.to_bytes();
         let object: Value = serde_json::from_slice(&bytes).unwrap_or_default();

@@ -1,11 +1,10 @@
-//! Plain JSON requests to an API server, straight and without retries.
+//! Plain JSON requests to an API server, without retries.
 
 use futures::StreamExt as _;
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
 
-/// What the tests read and write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Resource {
     pub(crate) group_version: &'static str,
@@ -37,7 +36,7 @@ resources! {
 }
 
 impl Resource {
-    /// The path of the collection, of all namespaces when `namespace` is empty.
+    /// The path of the collection; of all namespaces if `namespace` is empty.
     pub(crate) fn path(self, namespace: &str) -> String {
         let api = if self.group_version.contains('/') { "apis" } else { "api" };
         let scope =
@@ -50,21 +49,21 @@ impl Resource {
     }
 }
 
-/// An answer that is no success.
+/// A request that failed.
 #[derive(Clone, Debug)]
-pub(crate) struct Refused {
-    /// 0: there was no answer.
+pub(crate) struct RequestError {
+    /// The HTTP code; 0 if there was no answer.
     pub(crate) code: u16,
     pub(crate) message: String,
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for RequestError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.code, self.message)
     }
 }
 
-impl From<kube::Error> for Refused {
+impl From<kube::Error> for RequestError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self { code: status.code, message: status.message },
@@ -73,7 +72,7 @@ impl From<kube::Error> for Refused {
     }
 }
 
-/// Requests as one user.
+/// Sends requests as one user.
 #[derive(Clone)]
 pub(crate) struct Rest(pub(crate) Client);
 
@@ -84,7 +83,7 @@ impl Rest {
         path: &str,
         content_type: &str,
         body: Vec<u8>,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, RequestError> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -94,7 +93,7 @@ impl Rest {
         Ok(self.0.request::<Value>(request).await?)
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Value, Refused> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, RequestError> {
         self.send("GET", path, "application/json", Vec::new()).await
     }
 
@@ -103,32 +102,32 @@ impl Rest {
         resource: Resource,
         namespace: &str,
         name: &str,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, RequestError> {
         self.get(&resource.object_path(namespace, name)).await
     }
 
-    /// The items, each with `kind` and `apiVersion`, and the list's resourceVersion.
+    /// The items and the list's resourceVersion.
     pub(crate) async fn list(
         &self,
         resource: Resource,
         namespace: &str,
-    ) -> Result<(Vec<Value>, String), Refused> {
+    ) -> Result<(Vec<Value>, String), RequestError> {
         let mut list = self.get(&resource.path(namespace)).await?;
         let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
         let Value::Array(items) = list["items"].take() else { return Ok((Vec::new(), version)) };
         Ok((items, version))
     }
 
-    pub(crate) async fn items(&self, resource: Resource) -> Result<Vec<Value>, Refused> {
+    pub(crate) async fn items(&self, resource: Resource) -> Result<Vec<Value>, RequestError> {
         Ok(self.list(resource, "").await?.0)
     }
 
-    /// Creates an object; its namespace and name are its metadata's.
+    /// Creates an object in the namespace that its metadata names.
     pub(crate) async fn create(
         &self,
         resource: Resource,
         mut object: Value,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, RequestError> {
         object["apiVersion"] = json!(resource.group_version);
         object["kind"] = json!(resource.kind);
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
@@ -141,7 +140,7 @@ impl Rest {
         resource: Resource,
         (namespace, name): (&str, &str),
         patch: &Value,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, RequestError> {
         let path = resource.object_path(namespace, name);
         self.send("PATCH", &path, "application/merge-patch+json", patch.to_string().into()).await
     }
@@ -152,7 +151,7 @@ impl Rest {
         resource: Resource,
         (namespace, name): (&str, &str),
         status: &Value,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, RequestError> {
         let path = format!("{}/status", resource.object_path(namespace, name));
         let patch = json!({ "status": status }).to_string();
         self.send("PATCH", &path, "application/merge-patch+json", patch.into()).await
@@ -165,13 +164,13 @@ impl Rest {
         key: (&str, &str),
         annotation: &str,
         value: Option<&str>,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, RequestError> {
         let patch = json!({ "metadata": { "annotations": { annotation: value } } });
         self.merge(resource, key, &patch).await
     }
 
-    /// Replaces an object, or a part of it that has a path of its own.
-    pub(crate) async fn replace(&self, path: &str, object: &Value) -> Result<Value, Refused> {
+    /// Replaces an object or a subresource.
+    pub(crate) async fn replace(&self, path: &str, object: &Value) -> Result<Value, RequestError> {
         self.send("PUT", path, "application/json", object.to_string().into()).await
     }
 
@@ -180,22 +179,25 @@ impl Rest {
         resource: Resource,
         namespace: &str,
         name: &str,
-    ) -> Result<Value, Refused> {
+    ) -> Result<Value, RequestError> {
         let path = resource.object_path(namespace, name);
         self.send("DELETE", &path, "application/json", Vec::new()).await
     }
 }
 
-/// Does `work` for 0 to `count`, as many at a time as an API server takes well; gives the results
-/// in order.
-pub(crate) async fn each<T, F>(count: usize, work: impl Fn(usize) -> F) -> Result<Vec<T>, Refused>
+/// Runs `work` for 0 to `count` with a concurrency that an API server copes with. Returns the results in
+/// order.
+pub(crate) async fn run_concurrently<T, F>(
+    count: usize,
+    work: impl Fn(usize) -> F,
+) -> Result<Vec<T>, RequestError>
 where
-    F: Future<Output = Result<T, Refused>>,
+    F: Future<Output = Result<T, RequestError>>,
 {
     const AT_A_TIME: usize = 48;
     let results: Vec<_> = futures::stream::iter((0..count).map(work))
         .buffered(AT_A_TIME)
-        .collect::<Vec<Result<T, Refused>>>()
+        .collect::<Vec<Result<T, RequestError>>>()
         .await;
     results.into_iter().collect()
 }

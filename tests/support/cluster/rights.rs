@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::apiserver::THROUGHLINE;
-use super::rest::{BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Refused, Resource, Rest};
+use super::rest::{BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, RequestError, Resource, Rest};
 
 /// The folder with the rights of the election, apart from the others: they can be taken away alone.
 pub(crate) const ELECTION: &str = "lease";
@@ -43,7 +43,7 @@ fn resource(object: &Value) -> Resource {
 }
 
 /// Gives the rights of these folders to the tests' user.
-pub(crate) async fn grant(rest: &Rest, folders: &[&str]) -> Result<(), Refused> {
+pub(crate) async fn grant(rest: &Rest, folders: &[&str]) -> Result<(), RequestError> {
     for mut object in folders.iter().flat_map(|folder| documents(folder)) {
         if object["metadata"]["namespace"].is_string() {
             object["metadata"]["namespace"] = json!(LEASES_IN);
@@ -59,7 +59,7 @@ pub(crate) async fn grant(rest: &Rest, folders: &[&str]) -> Result<(), Refused> 
 }
 
 /// Takes them away again.
-pub(crate) async fn revoke(rest: &Rest, folders: &[&str]) -> Result<(), Refused> {
+pub(crate) async fn revoke(rest: &Rest, folders: &[&str]) -> Result<(), RequestError> {
     for object in folders.iter().flat_map(|folder| documents(folder)) {
         let namespace = object["metadata"]["namespace"].as_str().map_or("", |_| LEASES_IN);
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -87,7 +87,7 @@ pub(crate) async fn only(rest: &Rest, folders: &[&str], rules: &Value) {
 }
 
 /// A right: API group, resource, verb.
-pub(crate) type Right = (String, String, String);
+pub(crate) type Permission = (String, String, String);
 
 /// What the folders give, without one right; `None` gives it back.
 pub(crate) async fn without(rest: &Rest, folders: &[&str], right: Option<(&str, &str, &str)>) {
@@ -115,7 +115,7 @@ pub(crate) fn texts(list: &Value) -> Vec<String> {
 }
 
 /// What is left of a rule without this right; what it gives beside is kept in rules of its own.
-pub(crate) fn except(rule: &Value, (group, resource, verb): &Right) -> Vec<Value> {
+pub(crate) fn except(rule: &Value, (group, resource, verb): &Permission) -> Vec<Value> {
     let has = |key: &str, text: &String| texts(&rule[key]).contains(text);
     if !(has("apiGroups", group) && has("resources", resource) && has("verbs", verb)) {
         return vec![rule.clone()];

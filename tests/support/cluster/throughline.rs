@@ -1,4 +1,4 @@
-//! The real binary, run against real clusters.
+//! Runs the real binary against real clusters.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,10 +12,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::process::{Folder, Process, Signal};
-use super::world::World;
+use super::testbed::Testbed;
 use super::{SOON, ensure, eventually};
 
-/// What throughline is told.
+/// The configuration of a run.
 pub(crate) struct Setup {
     config: Value,
     allowed: Vec<String>,
@@ -23,42 +23,43 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// All clusters of the world, led by this process alone. No confirmations: a change is one touch, and at rest nothing comes
-    /// after it.
-    pub(crate) fn of(world: &World) -> Self {
-        let clusters: Vec<_> = world.clusters.iter().map(super::world::Cluster::config).collect();
+    /// All clusters, without leader election. Without confirmations too, so that a change is one touch
+    /// and nothing follows it.
+    pub(crate) fn of(testbed: &Testbed) -> Self {
+        let clusters: Vec<_> =
+            testbed.clusters.iter().map(super::testbed::Cluster::config).collect();
         Self::new(&json!({ "clusters": clusters })).set(&json!({
             "leaderElection": { "enabled": false },
             "touch": { "confirmAfterMs": [], "confirmAfterOutageMs": 1000 },
         }))
     }
 
-    /// Nothing but this.
+    /// Only this configuration.
     pub(crate) fn new(config: &Value) -> Self {
         let base = json!({ "admin": { "address": "127.0.0.1:0" }, "log": { "format": "json" } });
         Self { config: base, allowed: Vec::new(), shown: false }.set(config)
     }
 
-    /// Lays more over the configuration: objects member by member, all else as a whole.
+    /// Merges more settings into the configuration.
     pub(crate) fn set(mut self, more: &Value) -> Self {
-        lay_over(&mut self.config, more);
+        merge_json(&mut self.config, more);
         self
     }
 
-    /// An ERROR line with this in it is no failure.
-    pub(crate) fn allow(mut self, text: &str) -> Self {
+    /// An ERROR line that contains this text does not fail the test.
+    pub(crate) fn allow_error(mut self, text: &str) -> Self {
         self.allowed.push(text.to_owned());
         self
     }
 
-    /// Its log is text, and is printed as it comes, with a line for each hop; for people.
-    pub(crate) fn shown(mut self) -> Self {
+    /// Prints the log as text as it comes, with a line for each hop.
+    pub(crate) fn print_log(mut self) -> Self {
         self.shown = true;
-        let level = "info,throughline::narrate=debug,kube_client=error";
+        let level = "info,throughline::run_log=debug,kube_client=error";
         self.set(&json!({ "log": { "format": "text", "level": level } }))
     }
 
-    /// Starts the binary; does not wait for anything but its admin port.
+    /// Starts the binary and waits only until its admin port is known.
     pub(crate) async fn start(self) -> Throughline {
         let folder = Folder::new("throughline");
         let config = folder.path().join("config.yaml");
@@ -70,7 +71,7 @@ impl Setup {
         let mut process = Process::start_piped("throughline", command, folder.path());
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (stderr, to, shown) = (process.stderr(), lines.clone(), self.shown);
-        // Ends with the process: its end of the pipe is closed then.
+        // Ends with the process, which closes its end of the pipe.
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 if shown {
@@ -101,24 +102,24 @@ impl Setup {
     }
 }
 
-/// Lays `above` over `below`: objects member by member, all else as a whole.
-pub(crate) fn lay_over(below: &mut Value, above: &Value) {
+/// Merges `above` into `below`: objects member by member, everything else replaced.
+pub(crate) fn merge_json(below: &mut Value, above: &Value) {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {
             for (key, value) in above {
-                lay_over(below.entry(key.clone()).or_insert(Value::Null), value);
+                merge_json(below.entry(key.clone()).or_insert(Value::Null), value);
             }
         }
         (below, above) => above.clone_into(below),
     }
 }
 
-/// The binary that cargo built beside this test, bench or example; elsewhere `THROUGHLINE_BIN` names
-/// it.
+/// The binary that cargo built along with this test, bench or example, or the one that
+/// `THROUGHLINE_BIN` names.
 pub(crate) fn binary() -> PathBuf {
     let built = option_env!("CARGO_BIN_EXE_throughline").map(PathBuf::from);
     let named = std::env::var_os("THROUGHLINE_BIN").map(PathBuf::from);
-    // An example is in a folder beside it.
+    // Examples are built into a folder below the binary's.
     let beside = std::env::current_exe().ok();
     let beside = beside.and_then(|exe| Some(exe.parent()?.parent()?.join("throughline")));
     named
@@ -143,7 +144,7 @@ impl Throughline {
     async fn find_admin(&mut self) {
         let mut found = None;
         for _ in 0..1_500 {
-            let told = |line: &String| {
+            let admin_address = |line: &String| {
                 if let Some((_, address)) = line.split_once("admin port listening address=") {
                     return address.trim().parse().ok();
                 }
@@ -151,18 +152,18 @@ impl Throughline {
                 (line["message"] == "admin port listening").then_some(())?;
                 line["address"].as_str()?.parse().ok()
             };
-            found = self.lines.lock().unwrap().iter().find_map(told);
+            found = self.lines.lock().unwrap().iter().find_map(admin_address);
             if found.is_some() || self.process.ended().is_some() {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.admin = found.unwrap_or_else(|| {
-            panic!("throughline told of no admin port; it said:\n{}", self.log().join("\n"))
+            panic!("throughline logged no admin port; its log:\n{}", self.log().join("\n"))
         });
     }
 
-    /// Waits until `/readyz` says yes.
+    /// Waits until `/readyz` answers 200.
     pub(crate) async fn wait_ready(&self) {
         eventually("throughline is ready", SOON, async || {
             let (code, body) = self.get("/readyz").await?;
@@ -171,17 +172,16 @@ impl Throughline {
         .await;
     }
 
-    /// A request to its admin port: status code and body.
+    /// Sends a request to the admin port; returns status code and body.
     pub(crate) async fn get(&self, path: &str) -> Result<(u16, String), String> {
         get(self.admin, path).await
     }
 
-    /// Where its admin port is.
     pub(crate) fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Its metrics: name and labels as they are written, to value.
+    /// The metrics: name with labels, as exposed, to value.
     pub(crate) async fn metrics(&self) -> BTreeMap<String, f64> {
         let (code, text) = self.get("/metrics").await.unwrap();
         assert_eq!(code, 200, "{text}");
@@ -192,7 +192,7 @@ impl Throughline {
         text.lines().filter(|line| !line.starts_with('#')).filter_map(sample).collect()
     }
 
-    /// What it believes.
+    /// The answer of `/state`.
     pub(crate) async fn state(&self) -> Value {
         let (code, text) = self.get("/state").await.unwrap();
         assert_eq!(code, 200, "{text}");
@@ -207,7 +207,7 @@ impl Throughline {
         self.process.pid()
     }
 
-    /// What it has logged so far, a line each.
+    /// The lines of its log so far.
     pub(crate) fn log(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
@@ -224,28 +224,28 @@ impl Throughline {
         self.process.ended().is_none()
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended.
     pub(crate) async fn wait_exit(&mut self) -> ExitStatus {
         let ended = self.process.wait(SOON).await;
-        ended.unwrap_or_else(|| panic!("throughline goes on:\n{}", self.log().join("\n")))
+        ended.unwrap_or_else(|| panic!("throughline still runs:\n{}", self.log().join("\n")))
     }
 
-    /// Stops it as a kubelet does; judges its exit code, its log, its event log.
+    /// Sends SIGTERM, as a kubelet does, and checks the exit code, the log and the event log.
     pub(crate) async fn stop(mut self) {
         self.signal(Signal::TERM);
         let status = self.wait_exit().await;
         assert!(status.success(), "throughline ended with {status}:\n{}", self.log().join("\n"));
-        self.judge();
+        self.check_logs();
     }
 
-    /// SIGKILL; its log and event log are judged all the same.
+    /// Sends SIGKILL, and checks the log and the event log.
     pub(crate) fn kill(mut self) {
         self.process.kill();
-        self.judge();
+        self.check_logs();
     }
 
-    /// No ERROR line that was not asked for, and an event log that verifies, line for line.
-    pub(crate) fn judge(&mut self) {
+    /// Checks that the log has no unexpected ERROR line and that the event log verifies.
+    pub(crate) fn check_logs(&mut self) {
         self.finished = true;
         let is_error = |line: &String| {
             if self.shown {
@@ -256,7 +256,7 @@ impl Throughline {
         let errors: Vec<_> = self.log().into_iter().filter(is_error).collect();
         let allowed = |line: &String| self.allowed.iter().any(|text| line.contains(text));
         let unasked: Vec<_> = errors.iter().filter(|line| !allowed(line)).collect();
-        assert!(unasked.is_empty(), "errors that nobody asked for:\n{unasked:#?}");
+        assert!(unasked.is_empty(), "unexpected errors:\n{unasked:#?}");
         let mut replay = Command::new(binary());
         replay.args(["replay", "--mode", "verify"]).arg(&self.event_log);
         let output = replay.output().unwrap();
@@ -273,21 +273,21 @@ impl Drop for Throughline {
         if std::thread::panicking() {
             let lines = self.log();
             let last = lines.iter().rev().take(20).rev().cloned().collect::<Vec<_>>();
-            eprintln!("throughline said last:\n{}", last.join("\n"));
+            eprintln!("throughline's last log lines:\n{}", last.join("\n"));
         } else if !self.finished && !self.shown {
-            eprintln!("throughline was neither stopped nor judged");
+            eprintln!("the test neither stopped throughline nor checked its log");
         }
     }
 }
 
-/// A request to an admin port: status code and body.
+/// Sends a request to an admin port; returns status code and body.
 pub(crate) async fn get(admin: SocketAddr, path: &str) -> Result<(u16, String), String> {
     let path = path.to_owned();
     let asked = tokio::task::spawn_blocking(move || http_get(admin, &path));
     asked.await.unwrap().map_err(|error| error.to_string())
 }
 
-/// One GET over HTTP/1.0, so that the answer ends with the connection.
+/// Uses HTTP/1.0, so that the answer ends with the connection.
 fn http_get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;

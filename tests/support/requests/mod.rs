@@ -1,9 +1,9 @@
-//! The script of requests, and how one server answers it: each answer brought to a form in which
-//! two servers can be compared.
+//! The script of requests, and a server's answers to it in a form that can be compared between
+//! servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
-mod plain;
+mod normalize;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(crate) use plain::Plain;
+pub(crate) use normalize::Normalizer;
 
-/// One request and what must come of it; `script.yaml` says what each member means.
+/// One request and its expected response; `script.yaml` explains each member.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
@@ -32,7 +32,7 @@ pub(crate) struct Step {
     code: u16,
     #[serde(default)]
     reason: Option<String>,
-    /// The texts differ, and that is known.
+    /// The messages are known to differ.
     #[serde(default)]
     own_words: bool,
     #[serde(default)]
@@ -47,25 +47,25 @@ pub(crate) fn script() -> Vec<Step> {
     serde_saphyr::from_str(include_str!("script.yaml")).unwrap()
 }
 
-/// One server under the script.
-pub(crate) struct Run {
+/// Sends the script to one server.
+pub(crate) struct ScriptRun {
     client: Client,
     captured: BTreeMap<String, String>,
-    plain: Plain,
+    normalizer: Normalizer,
 }
 
-impl Run {
+impl ScriptRun {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, captured: BTreeMap::new(), plain: Plain::default() }
+        Self { client, captured: BTreeMap::new(), normalizer: Normalizer::default() }
     }
 
-    /// Sends a step's request; gives the answer in comparable form.
+    /// Sends a step's request and returns the answer in comparable form.
     ///
     /// # Panics
-    /// The answer's code or reason are not the script's.
+    /// The code or the reason differ from the script.
     pub(crate) async fn step(&mut self, step: &Step) -> Value {
         let (method, path) = step.request.split_once(' ').unwrap();
-        let mut path = self.fill(path);
+        let mut path = self.expand(path);
         if let Some(manager) = &step.manager {
             path = format!("{path}?fieldManager={manager}");
         }
@@ -74,7 +74,7 @@ impl Run {
             _ => "application/json",
         });
         let body =
-            if step.body.is_null() { String::new() } else { self.fill(&step.body.to_string()) };
+            if step.body.is_null() { String::new() } else { self.expand(&step.body.to_string()) };
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -85,8 +85,8 @@ impl Run {
             let answer = self.client.send(request).await.unwrap();
             let code = answer.status().as_u16();
             let answer = match step.watch {
-                Some(lines) if code == 200 => watched(answer, lines).await,
-                _ => whole(answer).await,
+                Some(lines) if code == 200 => watch_events(answer, lines).await,
+                _ => whole_body(answer).await,
             };
             (code, answer)
         };
@@ -100,18 +100,19 @@ impl Run {
             let value = answer.pointer(pointer).and_then(Value::as_str);
             self.captured.insert(name.clone(), value.expect(&step.name).to_owned());
         }
-        let mut plain = self.plain.answer(&answer, step.manager.as_deref());
+        let mut comparable = self.normalizer.answer(&answer, step.manager.as_deref());
         if step.own_words {
-            plain["message"] = Value::Null;
-            let causes = plain.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+            comparable["message"] = Value::Null;
+            let causes = comparable.pointer_mut("/details/causes").and_then(Value::as_array_mut);
             for cause in causes.into_iter().flatten() {
                 cause["message"] = Value::Null;
             }
         }
-        plain
+        comparable
     }
 
-    fn fill(&self, text: &str) -> String {
+    /// Replaces captured values, and `FILL:N` by N characters.
+    fn expand(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, value) in &self.captured {
             text = text.replace(&format!("${{{name}}}"), value);
@@ -126,31 +127,32 @@ impl Run {
     }
 }
 
-async fn whole(answer: Response<kube::client::Body>) -> Value {
+async fn whole_body(answer: Response<kube::client::Body>) -> Value {
     let bytes = axum::body::to_bytes(Body::new(answer.into_body()), usize::MAX).await.unwrap();
     serde_json::from_slice(&bytes)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).trim().to_owned()))
 }
 
-/// The first lines of a watch, as an array; fewer where the watch ends before.
-async fn watched(answer: Response<kube::client::Body>, lines: usize) -> Value {
+/// The first events of a watch as an array; fewer if the watch ends earlier.
+async fn watch_events(answer: Response<kube::client::Body>, count: usize) -> Value {
     let mut stream = Body::new(answer.into_body()).into_data_stream();
     let mut text = Vec::new();
     let mut events = Vec::new();
-    while events.len() < lines {
+    while events.len() < count {
         let Some(bytes) = stream.next().await else { break };
         text.extend_from_slice(&bytes.unwrap());
         let end = text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         let complete: Vec<u8> = text.drain(..end).collect();
         for line in complete.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
             let event: Value = serde_json::from_slice(line).unwrap();
-            let marks = event["type"] != "BOOKMARK"
+            // Plain bookmarks come at any time; the one after the initial events is part of the answer.
+            let is_answer = event["type"] != "BOOKMARK"
                 || event["object"]["metadata"]["annotations"].is_object();
-            if marks {
+            if is_answer {
                 events.push(event);
             }
         }
     }
-    events.truncate(lines);
+    events.truncate(count);
     Value::Array(events)
 }

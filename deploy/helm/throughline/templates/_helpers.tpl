@@ -1,8 +1,8 @@
-{{/* The roles of the cluster that this is installed in. */}}
+{{/* The roles of the cluster that this chart is installed in; each is also a folder of files/rbac. */}}
 {{- define "throughline.roles" -}}
 {{- get (dict
-  "all-in-one" "upstream,downstream,edge"
-  "standalone-hub" "downstream"
+  "all-in-one" "upstream,hub,edge"
+  "standalone-hub" "hub"
   "standalone-edge" "edge"
   "sidecar" "edge") .Values.form -}}
 {{- end }}
@@ -12,7 +12,7 @@ app.kubernetes.io/name: throughline
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* What its objects are called: the release, where that says whose they are. */}}
+{{/* The name of the objects: the release name, if it contains "throughline". */}}
 {{- define "throughline.name" -}}
 {{- ternary .Release.Name (printf "%s-throughline" .Release.Name) (contains "throughline" .Release.Name) -}}
 {{- end }}
@@ -29,8 +29,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge (dict "clusters" $clusters) .Values.config) }}
 {{- end }}
 
-{{/* The rights in files/rbac/FOLDER, which kustomize takes from the same files: named after the release,
-     bound to its ServiceAccount, without what the configuration switches off. */}}
+{{/* The permissions in files/rbac/FOLDER (kustomize uses the same files): named after the release, bound to
+     its ServiceAccount, without the rules that the configuration does not need. */}}
 {{- define "throughline.rights" -}}
 {{- $ := index . 0 }}{{ $folder := index . 1 }}
 {{- $orphans := ne "off" (dig "orphans" "mode" "report" $.Values.config) }}
@@ -48,7 +48,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if $object.subjects }}
 {{- $_ := set $object.roleRef "name" $name }}
 {{- if eq $.Values.form "sidecar" }}
-{{- /* A hub elsewhere may have its rights here by the other name. */}}
+{{- /* An instance beside the hub may already use the other name in this cluster. */}}
 {{- $_ := set $object.metadata "name" (printf "%s-sidecar" $own) }}
 {{- end }}
 {{- $_ := set $object "subjects" (list
@@ -67,7 +67,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{/* The container; `include` it in the pods of an extension server:
+{{/* The container; `include` it in the pod template of an extension server:
      {{- include "throughline.container" .Subcharts.throughline | nindent 8 }} */}}
 {{- define "throughline.container" -}}
 {{- $isSidecar := eq .Values.form "sidecar" }}
@@ -109,7 +109,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
     {{- end }}
 {{- end }}
 
-{{/* The volumes that go with it. */}}
+{{/* The volumes of that container. */}}
 {{- define "throughline.volumes" -}}
 - name: throughline-config
   configMap: {name: {{ include "throughline.name" . }}}
@@ -121,7 +121,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{/* An annotation for pods: another configuration is a rollout. */}}
+{{/* A pod annotation, so that a changed configuration starts a rollout. */}}
 {{- define "throughline.checksum" -}}
 checksum/config: {{ include "throughline.config" . | sha256sum }}
 {{- end }}

@@ -1,0 +1,176 @@
+//! Which permissions a configuration needs. This is the only table of them: `throughline check` asks
+//! for each, and the e2e tests let a live run work under exactly these.
+
+use crate::config::Config;
+use crate::core::contract::settings::OrphanMode;
+use crate::core::data::ids::{ClusterName, Kind, Role};
+
+pub const LEASES: &str = "leases.coordination.k8s.io";
+pub const EVENTS: &str = "events";
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PermissionScope {
+    AllNamespaces,
+    /// The Lease's namespace; `None` is the default namespace of the kubeconfig or the pod.
+    LeaseNamespace(Option<String>),
+}
+
+/// One verb on one resource of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequiredPermission {
+    pub cluster: ClusterName,
+    /// As RBAC and CRDs name it: `connectors.networking.datumapis.com`; without a dot in the core
+    /// group.
+    pub resource: &'static str,
+    pub scope: PermissionScope,
+    pub verb: &'static str,
+    /// What does not work without it.
+    pub without: &'static str,
+}
+
+/// The plural and the group of a resource; the core group is empty.
+pub fn split_resource(resource: &str) -> (&str, &str) {
+    resource.split_once('.').unwrap_or((resource, ""))
+}
+
+/// Every permission that a live run with `config` uses, and no other.
+///
+/// | cluster | resource | verbs | when |
+/// |---|---|---|---|
+/// | each | the kinds of [`Settings::kinds_watched`](crate::core::contract::settings::Settings::kinds_watched) | list, watch | always |
+/// | hub | connectors | patch | mirroring is enabled, an upstream is configured, and it is no dry run |
+/// | hub | httproutes | get, delete | `orphans.mode` is `delete`, and it is no dry run |
+/// | upstream | namespaces, gateways | get | as above, with a hub: absence is confirmed before a delete |
+/// | edge | gateways | patch | touching is enabled, and it is no dry run |
+/// | hub, edge | events | create, patch | Events are enabled, and it is no dry run |
+/// | of the Lease | leases, in its namespace | get, create, update | there is an election |
+/// | of the Lease | events, in its namespace | create, patch | as above, with Events, unless it is a hub or an edge |
+pub fn required_permissions(config: &Config) -> Vec<RequiredPermission> {
+    let mut builder = PermissionsBuilder { config, permissions: Vec::new() };
+    builder.add_watches();
+    if !config.dry_run {
+        builder.add_writes();
+    }
+    builder.add_election();
+    let mut permissions = builder.permissions;
+    permissions.sort();
+    permissions.dedup_by(|a, b| {
+        (&a.cluster, a.resource, &a.scope, a.verb) == (&b.cluster, b.resource, &b.scope, b.verb)
+    });
+    permissions
+}
+
+struct PermissionsBuilder<'a> {
+    config: &'a Config,
+    permissions: Vec<RequiredPermission>,
+}
+
+impl PermissionsBuilder<'_> {
+    fn add(
+        &mut self,
+        role: Role,
+        resource: &'static str,
+        verbs: &[&'static str],
+        without: &'static str,
+    ) {
+        for cluster in self.config.clusters.iter().filter(|c| c.roles.contains(&role)) {
+            for &verb in verbs {
+                let (cluster, scope) = (cluster.name.clone(), PermissionScope::AllNamespaces);
+                let permission = RequiredPermission { cluster, resource, scope, verb, without };
+                self.permissions.push(permission);
+            }
+        }
+    }
+
+    fn has(&self, role: Role) -> bool {
+        self.config.clusters.iter().any(|c| c.roles.contains(&role))
+    }
+
+    fn add_watches(&mut self) {
+        let settings = self.config.settings();
+        for cluster in &self.config.clusters {
+            for kind in settings.kinds_watched(&cluster.roles) {
+                for verb in ["list", "watch"] {
+                    self.permissions.push(RequiredPermission {
+                        cluster: cluster.name.clone(),
+                        resource: kind.resource(),
+                        scope: PermissionScope::AllNamespaces,
+                        verb,
+                        without: "throughline does not see these objects, and does nothing that \
+                                  depends on them",
+                    });
+                }
+            }
+        }
+    }
+
+    fn add_writes(&mut self) {
+        let connectors = Kind::Connector.resource();
+        let (routes, gateways) = (Kind::HttpRoute.resource(), Kind::Gateway.resource());
+        if self.config.mirror.enabled && self.has(Role::Upstream) {
+            let without = "no status is mirrored, and the edges keep the last one they got";
+            self.add(Role::Hub, connectors, &["patch"], without);
+        }
+        if self.config.orphans.mode == OrphanMode::Delete && self.has(Role::Hub) {
+            self.add(Role::Hub, routes, &["get", "delete"], "no orphaned route is deleted");
+            let without = "no Gateway can be proven absent, and no orphaned route is deleted";
+            self.add(Role::Upstream, gateways, &["get"], without);
+            self.add(Role::Upstream, Kind::Namespace.resource(), &["get"], without);
+        }
+        if self.config.events.enabled {
+            let without = "no Kubernetes Events are posted";
+            self.add(Role::Hub, EVENTS, &["create", "patch"], without);
+            self.add(Role::Edge, EVENTS, &["create", "patch"], without);
+        }
+        if self.config.touch.enabled {
+            let without = "no Gateway is touched, and Envoy Gateway keeps its old configuration";
+            self.add(Role::Edge, gateways, &["patch"], without);
+        }
+    }
+
+    fn add_election(&mut self) {
+        let Some(cluster) = self.config.election_cluster() else { return };
+        let scope =
+            PermissionScope::LeaseNamespace(self.config.leader_election.lease_namespace.clone());
+        let mut rows: Vec<(&'static str, &[&'static str], &'static str)> = vec![(
+            LEASES,
+            &["get", "create", "update"],
+            "no leader is elected, and nothing is mirrored",
+        )];
+        // At a hub or an edge they are required in all namespaces already.
+        let with_events = [Role::Hub, Role::Edge];
+        if self.config.events.enabled && !with_events.iter().any(|r| cluster.roles.contains(r)) {
+            let without = "changes of leadership are not posted as Events of the Lease";
+            rows.push((EVENTS, &["create", "patch"], without));
+        }
+        for (resource, verbs, without) in rows {
+            for &verb in verbs {
+                let (cluster, scope) = (cluster.name.clone(), scope.clone());
+                let permission = RequiredPermission { cluster, resource, scope, verb, without };
+                self.permissions.push(permission);
+            }
+        }
+    }
+}
+
+/// What `throughline check` reads as well where it may. A live run never reads it.
+pub const READ_BY_CHECK_ONLY: [&str; 8] = [
+    GATEWAY_CLASSES,
+    ENVOY_PROXIES,
+    DEPLOYMENTS,
+    PROPAGATION_POLICIES,
+    CLUSTER_PROPAGATION_POLICIES,
+    RESOURCE_BINDINGS,
+    WORKS,
+    CUSTOMIZATIONS,
+];
+
+pub(super) const GATEWAY_CLASSES: &str = "gatewayclasses.gateway.networking.k8s.io";
+pub(super) const ENVOY_PROXIES: &str = "envoyproxies.gateway.envoyproxy.io";
+pub(super) const DEPLOYMENTS: &str = "deployments.apps";
+pub(super) const PROPAGATION_POLICIES: &str = "propagationpolicies.policy.karmada.io";
+pub(super) const CLUSTER_PROPAGATION_POLICIES: &str =
+    "clusterpropagationpolicies.policy.karmada.io";
+pub(super) const RESOURCE_BINDINGS: &str = "resourcebindings.work.karmada.io";
+pub(super) const WORKS: &str = "works.work.karmada.io";
+pub(super) const CUSTOMIZATIONS: &str = "resourceinterpretercustomizations.config.karmada.io";

@@ -1,0 +1,43 @@
+//! How the configuration spells roles. Event logs and JSON reports keep writing `downstream` for
+//! the hub, because version 1 of the event log fixes that name; the configuration writes `hub` and
+//! still reads `downstream`.
+
+use std::borrow::Cow;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serializer};
+
+use crate::core::data::ids::Role;
+
+const NAMES: [&str; 3] = ["upstream", "hub", "edge"];
+
+pub(crate) const fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Upstream => NAMES[0],
+        Role::Hub => NAMES[1],
+        Role::Edge => NAMES[2],
+    }
+}
+
+pub(super) fn serialize<S: Serializer>(roles: &[Role], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(roles.iter().map(|role| role_name(*role)))
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Role>, D::Error> {
+    let roles = Vec::<NamedRole>::deserialize(from)?;
+    Ok(roles.into_iter().map(|NamedRole(role)| role).collect())
+}
+
+struct NamedRole(Role);
+
+impl<'de> Deserialize<'de> for NamedRole {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let name = Cow::<str>::deserialize(from)?;
+        match name.as_ref() {
+            "upstream" => Ok(Self(Role::Upstream)),
+            "hub" | "downstream" => Ok(Self(Role::Hub)),
+            "edge" => Ok(Self(Role::Edge)),
+            other => Err(D::Error::unknown_variant(other, &NAMES)),
+        }
+    }
+}

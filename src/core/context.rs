@@ -1,0 +1,172 @@
+//! What every rule needs besides its own tables: settings, time, names, timers, and the ways out
+//! for actions and notes.
+
+use std::collections::VecDeque;
+
+use super::clusters::Place;
+use super::contract::action::{Action, Decision, Precondition, Verb};
+use super::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind};
+use super::contract::settings::Settings;
+use super::data::cluster::ClusterState;
+use super::data::ids::{ActionId, ClusterId, ClusterName, Kind, ObjectKey};
+use super::data::interner::{Key, Names};
+use super::data::map::Map;
+use super::data::time::UnixMillis;
+use super::edge::touch_state::TouchTarget;
+use super::timers::{Due, Timers};
+
+/// What an action in flight was decided for; its outcome goes there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteTarget {
+    HubConnector(Place),
+    Touch(ClusterId, TouchTarget),
+    Route(ClusterId, Key),
+}
+
+/// What every rule needs besides its own tables.
+pub(crate) struct Context {
+    pub(crate) settings: Settings,
+    pub(crate) now: UnixMillis,
+    pub(crate) names: Names,
+    pub(crate) leader: bool,
+    pub(crate) timers: Timers,
+    pub(crate) actions: VecDeque<Decision>,
+    pub(crate) notes: VecDeque<Note>,
+    last_id: u64,
+    /// Where each outcome goes. What an action writes stands in its target's `Flight`.
+    in_flight: Map<ActionId, WriteTarget>,
+}
+
+/// A write that a rule asks for: to which object, under which preconditions, and why.
+pub(crate) struct WriteRequest {
+    pub(crate) target: WriteTarget,
+    pub(crate) verb: Verb,
+    pub(crate) cluster: ClusterName,
+    pub(crate) kind: Kind,
+    pub(crate) object: ObjectKey,
+    pub(crate) annotations: Vec<(String, Option<String>)>,
+    pub(crate) precondition: Precondition,
+    pub(crate) connectors: Vec<ObjectKey>,
+    pub(crate) because: String,
+}
+
+impl Context {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            now: UnixMillis(0),
+            names: Names::default(),
+            leader: false,
+            timers: Timers::default(),
+            actions: VecDeque::new(),
+            notes: VecDeque::new(),
+            last_id: 0,
+            in_flight: Map::default(),
+        }
+    }
+
+    /// Emits an action. It is in flight until [`Context::take_in_flight`].
+    pub(crate) fn submit(&mut self, request: WriteRequest) -> ActionId {
+        let WriteRequest { target, verb, cluster, kind, object, annotations, .. } = request;
+        let WriteRequest { precondition, connectors, because, .. } = request;
+        debug_assert!(self.leader || verb == Verb::Touch, "{verb:?} is decided only while leader");
+        debug_assert_eq!(annotations.is_empty(), verb == Verb::Delete, "{verb:?} {annotations:?}");
+        debug_assert!(verb != Verb::Delete || precondition.absent.is_some());
+        self.last_id += 1;
+        let id = ActionId(self.last_id);
+        self.in_flight.insert(id, target);
+        let timeout_ms = self.settings.retry.outcome_timeout_ms;
+        self.timers.no_later(Due::Outcome(id), self.now.plus(timeout_ms));
+        let action =
+            Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
+        self.actions.push_back(Decision { at: self.now, action, because });
+        id
+    }
+
+    /// Ends an action: what it was decided for, `None` when it has ended before.
+    pub(crate) fn take_in_flight(&mut self, id: ActionId) -> Option<WriteTarget> {
+        self.timers.clear(Due::Outcome(id));
+        self.in_flight.remove(&id)
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Whether this machine ever decided an action of this number.
+    pub(crate) fn has_decided(&self, id: ActionId) -> bool {
+        id.0 <= self.last_id
+    }
+
+    pub(crate) fn note(&mut self, kind: NoteKind) {
+        self.notes.push_back(Note { at: self.now, kind });
+    }
+
+    pub(crate) fn note_hop(
+        &mut self,
+        cluster: &ClusterName,
+        key: Key,
+        hop: Hop,
+        online: bool,
+        after_ms: Option<u64>,
+    ) {
+        let (cluster, connector) = (cluster.clone(), self.names.object_key(key));
+        self.note(NoteKind::HopPassed { cluster, connector, hop, online, after_ms });
+    }
+
+    pub(crate) fn anomaly(
+        &mut self,
+        anomaly: AnomalyKind,
+        cluster: &ClusterName,
+        object: Option<Key>,
+        detail: String,
+    ) {
+        let object = object.map(|key| self.names.object_key(key));
+        self.note(NoteKind::Anomaly(Anomaly { anomaly, cluster: cluster.clone(), object, detail }));
+    }
+
+    /// Reports a write that the API server refuses. `earlier` names what brings the next attempt
+    /// forward, such as "or when upstream changes"; it may be empty.
+    pub(crate) fn report_refused(
+        &mut self,
+        cluster: &ClusterState,
+        key: Key,
+        verb: Verb,
+        error: &str,
+        earlier: &str,
+    ) {
+        let pause_s = self.settings.retry.refused_ms / 1000;
+        let detail = format!(
+            "{verb} refused: {error}; fix the permission or webhook; next attempt in {pause_s} s\
+             {earlier}",
+            verb = verb.as_str(),
+        );
+        self.anomaly(AnomalyKind::Refused, &cluster.name, Some(key), detail);
+    }
+
+    /// Reports a contention when it becomes one, and then ever more rarely while it goes on.
+    pub(crate) fn report_contention(
+        &mut self,
+        cluster: &ClusterState,
+        key: Key,
+        annotation: &str,
+        overwrites: u32,
+        pause_ms: u64,
+    ) {
+        if !self.settings.mirror.is_contention_reported(overwrites) {
+            return;
+        }
+        let detail = format!(
+            "another writer keeps changing {annotation} ({overwrites} times so far); next write in \
+             {pause_ms} ms"
+        );
+        self.anomaly(AnomalyKind::Contention, &cluster.name, Some(key), detail);
+    }
+
+    /// Something that the tables rule out: a defect of throughline. A debug build stops here; a
+    /// release build goes on without the object and says so.
+    pub(crate) fn impossible(&mut self, cluster: &ClusterName, detail: String) {
+        debug_assert!(false, "{cluster}: {detail}");
+        self.anomaly(AnomalyKind::Impossible, cluster, None, detail);
+    }
+}

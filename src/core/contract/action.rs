@@ -1,0 +1,105 @@
+//! Actions: the writes that the machine asks for, each to one object.
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::data::closed_list::closed_list;
+use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use crate::core::data::time::UnixMillis;
+
+/// One write to one object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Action {
+    /// Outcomes refer to it.
+    pub id: ActionId,
+    #[serde(rename = "type")]
+    pub verb: Verb,
+    pub cluster: ClusterName,
+    pub kind: Kind,
+    #[serde(flatten)]
+    pub object: ObjectKey,
+    /// The annotations to merge-patch; `None` removes the key. Empty for a delete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "annotation_map")]
+    pub annotations: Vec<(String, Option<String>)>,
+    #[serde(default)]
+    pub precondition: Precondition,
+    /// The connectors that it is about, at most [`Action::CONNECTORS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connectors: Vec<ObjectKey>,
+}
+
+impl Action {
+    pub const CONNECTORS_MAX: usize = 16;
+
+    /// Every instance may touch, because each edge must heal even without a leader.
+    pub fn is_leader_only(&self) -> bool {
+        self.verb != Verb::Touch
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "lowercase", const_into_str)]
+pub enum Verb {
+    /// Write or remove the status annotation of a hub Connector.
+    Mirror,
+    /// Change the nudge annotation of a hub Connector, so that the carrier tries again.
+    Nudge,
+    /// Write the trigger annotation of an edge Gateway, so that Envoy Gateway translates again.
+    Touch,
+    /// Delete an orphaned hub HTTPRoute.
+    Delete,
+}
+
+closed_list!(Verb);
+
+/// What must still be true of an object when it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Precondition {
+    /// The object was not replaced by another of the same name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// The object has not changed since the decision (leader-only actions).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+    /// None of these Gateways exists; checked live, just before a delete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<AbsentGateways>,
+}
+
+/// The Gateways whose absence justifies a delete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbsentGateways {
+    /// The upstream cluster.
+    pub cluster: ClusterName,
+    /// The upstream namespace.
+    pub namespace: String,
+    /// The uid that the upstream namespace must have: the one in the name of the hub namespace.
+    #[serde(default, rename = "namespaceUid", skip_serializing_if = "Option::is_none")]
+    pub namespace_uid: Option<String>,
+    pub names: Vec<String>,
+}
+
+/// An action, and the reason for it in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub at: UnixMillis,
+    pub action: Action,
+    pub because: String,
+}
+
+/// Written as `{"key": "value" | null}`, in the order given.
+mod annotation_map {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::collections::BTreeMap;
+
+    type Annotations = Vec<(String, Option<String>)>;
+
+    pub(crate) fn serialize<S: Serializer>(v: &Annotations, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_map(v.iter().map(|(k, v)| (k, v)))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Annotations, D::Error> {
+        Ok(BTreeMap::<String, Option<String>>::deserialize(d)?.into_iter().collect())
+    }
+}

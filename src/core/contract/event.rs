@@ -1,0 +1,171 @@
+//! Events: everything that enters the machine, as one closed enum.
+
+use std::sync::Arc;
+
+use crate::core::contract::error_cause::RequestFailure;
+use crate::core::data::closed_list::closed_list;
+use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
+use crate::core::data::objects::Object;
+use crate::core::data::time::UnixMillis;
+
+/// Something that happened, and when. The machine has no other clock.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub at: UnixMillis,
+    pub kind: EventKind,
+}
+
+/// What happened. [`EventName`] holds the names that the event log uses.
+#[derive(Clone, Debug)]
+#[derive(strum::EnumDiscriminants)]
+#[strum_discriminants(
+    name(EventName),
+    doc = "The names of events in version 1 of the event log.",
+    derive(Hash, PartialOrd, Ord),
+    derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames),
+    strum(serialize_all = "snake_case", const_into_str)
+)]
+pub enum EventKind {
+    /// A cluster was configured or discovered. Nothing is known about it yet.
+    ClusterAdded {
+        cluster: ClusterName,
+        roles: Vec<Role>,
+    },
+    /// A cluster left the configuration. The machine drops everything that it knows about it.
+    ClusterRemoved {
+        cluster: ClusterName,
+    },
+    /// A full list began. Known objects that it does not contain are gone at its end.
+    ListStarted {
+        cluster: ClusterName,
+        kind: Kind,
+    },
+    /// One object of the list in progress.
+    Listed {
+        cluster: ClusterName,
+        object: Arc<Object>,
+    },
+    /// The list is complete, and the watch that follows it is live.
+    ListFinished {
+        cluster: ClusterName,
+        kind: Kind,
+    },
+    /// An object was created or changed.
+    Applied {
+        cluster: ClusterName,
+        object: Arc<Object>,
+    },
+    /// An object was deleted; this is its last state.
+    Deleted {
+        cluster: ClusterName,
+        object: Arc<Object>,
+    },
+    /// A watch broke. What it showed is now unknown, not absent.
+    WatchLost {
+        cluster: ClusterName,
+        kind: Kind,
+        error: RequestFailure,
+    },
+    /// A broken watch continues where it stopped: nothing was missed, and the changes made in the
+    /// meantime follow in order.
+    WatchResumed {
+        cluster: ClusterName,
+        kind: Kind,
+    },
+    /// The API server confirmed that it has sent every change so far. The shell passes on only the
+    /// bookmarks that [`Kind::can_prove_absence`] asks for.
+    #[strum_discriminants(strum(serialize = "watch_heard"))]
+    Bookmark {
+        cluster: ClusterName,
+        kind: Kind,
+    },
+    /// The resourceVersions of an upstream cluster are lower than before: it was restored from an
+    /// older state. `kind` is the watch that noticed it.
+    #[strum_discriminants(strum(serialize = "went_back"))]
+    ResourceVersionRegressed {
+        cluster: ClusterName,
+        kind: Kind,
+    },
+    /// This instance may now mirror, nudge and delete.
+    LeadershipAcquired,
+    LeadershipLost,
+    ActionFinished {
+        id: ActionId,
+        outcome: Outcome,
+    },
+    /// The time that [`poll_deadline`](crate::core::machine::Machine::poll_deadline) returned has
+    /// come.
+    TimedOut,
+}
+
+/// How an action ended. [`OutcomeName`] holds the names that the event log uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(strum::EnumDiscriminants)]
+#[strum_discriminants(
+    name(OutcomeName),
+    doc = "The names of outcomes in version 1 of the event log.",
+    derive(Hash, PartialOrd, Ord),
+    derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames),
+    strum(serialize_all = "snake_case", const_into_str)
+)]
+pub enum Outcome {
+    /// Written or deleted.
+    Applied {
+        /// The resourceVersion after the write, where known.
+        resource_version: Option<String>,
+        /// After a delete: the whole object as it was read just before, as JSON text.
+        deleted: Option<Box<str>>,
+    },
+    /// The object already was as desired.
+    Unchanged,
+    /// A newer action for the same object replaced it before it was sent.
+    Superseded,
+    /// The API server refused, and will refuse again (403, 422, an admission webhook).
+    Refused { error: RequestFailure },
+    /// It failed but may succeed later (a time-out, 429, 5xx).
+    Failed {
+        error: RequestFailure,
+        /// The server's `Retry-After`.
+        retry_after_ms: Option<u64>,
+    },
+    /// A delete was sent, but no answer came: the object may or may not be gone. The watch will
+    /// show which.
+    Unanswered {
+        error: RequestFailure,
+        /// The whole object as it was read just before, as JSON text.
+        deleted: Option<Box<str>>,
+    },
+    /// A precondition no longer holds (409): the decision was made on an old view.
+    Conflict { error: RequestFailure },
+    /// The object does not exist (404).
+    NotFound,
+    /// Not attempted: leadership was lost first.
+    Dropped,
+    /// Not attempted: a dry run writes nothing. The machine continues as if it had been written.
+    DryRun,
+}
+
+closed_list!(EventName, OutcomeName);
+
+impl Outcome {
+    /// Why it failed; `None` when it did not.
+    pub fn error(&self) -> Option<&RequestFailure> {
+        match self {
+            Outcome::Refused { error }
+            | Outcome::Failed { error, .. }
+            | Outcome::Unanswered { error, .. }
+            | Outcome::Conflict { error } => Some(error),
+            Outcome::Applied { .. }
+            | Outcome::Unchanged
+            | Outcome::Superseded
+            | Outcome::NotFound
+            | Outcome::Dropped
+            | Outcome::DryRun => None,
+        }
+    }
+
+    /// The outcome's name in the event log.
+    pub fn name(&self) -> &'static str {
+        OutcomeName::from(self).as_str()
+    }
+}

@@ -1,0 +1,134 @@
+//! Notes: what the machine reports besides its actions.
+
+use serde::Serialize;
+
+use crate::core::data::closed_list::closed_list;
+use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::core::orphans::keep_reason::KeepReason;
+
+/// The hops of a status change, in order. In prose they are upstream → mirrored → carried →
+/// announced; version 1 of the event log fixes the names of the last two as `arrived` and `touched`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "lowercase", const_into_str)]
+pub enum Hop {
+    /// The status changed upstream.
+    Upstream,
+    /// The hub's annotation equals the upstream status.
+    Mirrored,
+    /// The edge's annotation equals the hub's.
+    Arrived,
+    /// Every gateway of that edge that routes to the connector announces it.
+    Touched,
+}
+
+/// A report that asks for no write. Notes leave the machine in the order in which they arose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Note {
+    #[serde(rename = "at_ms")]
+    pub at: UnixMillis,
+    #[serde(flatten)]
+    pub kind: NoteKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "note", rename_all = "snake_case")]
+pub enum NoteKind {
+    /// A connector passed a hop.
+    HopPassed {
+        /// The cluster in which the hop ends.
+        cluster: ClusterName,
+        /// The connector's name in that cluster.
+        connector: ObjectKey,
+        hop: Hop,
+        /// The liveness that was passed on.
+        online: bool,
+        /// How long the hop took, as this machine saw it: `Mirrored` counts from the upstream
+        /// change, `Arrived` from the mirrored annotation, `Touched` from the arrival. `None` when
+        /// the machine did not see the hop begin: the value came with a list, or another writer
+        /// made the change.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        after_ms: Option<u64>,
+    },
+    /// A hop is late.
+    Stalled(Stall),
+    StallEnded(Stall),
+    Anomaly(Anomaly),
+    /// The verdict on a route that is an orphan, or would be but for one reason, has changed.
+    Orphan {
+        /// The hub.
+        cluster: ClusterName,
+        route: ObjectKey,
+        /// `None`: only the mode or missing leadership keeps it.
+        kept: Option<KeepReason>,
+    },
+    /// So many routes of an upstream cluster are orphans that none is deleted, or no longer.
+    DeletesHeld {
+        /// The upstream cluster.
+        cluster: ClusterName,
+        held: bool,
+        /// How many of its routes are orphans.
+        orphans: u64,
+        /// How many routes it has.
+        routes: u64,
+    },
+}
+
+/// A hop that is late.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Stall {
+    /// The cluster in which the hop should have ended.
+    pub cluster: ClusterName,
+    /// The connector's name in that cluster.
+    pub connector: ObjectKey,
+    /// The missing hop.
+    pub hop: Hop,
+    /// When the hop could have started.
+    #[serde(rename = "since_ms")]
+    pub since: UnixMillis,
+    /// The cause, as far as the machine can see it.
+    pub reason: String,
+}
+
+/// Something that a person should look at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Anomaly {
+    pub anomaly: AnomalyKind,
+    pub cluster: ClusterName,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<ObjectKey>,
+    /// What the machine saw, and what it did about it.
+    pub detail: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum AnomalyKind {
+    /// Another writer keeps overwriting what throughline writes.
+    Contention,
+    /// A status too large for the annotation limit was reduced, or could not be written.
+    OversizedStatus,
+    /// A status or an annotation is not JSON.
+    Undecodable,
+    /// The labels and the namespace of a hub Connector disagree.
+    Identity,
+    /// An event names a cluster that was never added.
+    UnknownCluster,
+    /// The API server refuses a write; the next attempt is minutes away.
+    Refused,
+    /// An outcome names an action that was never decided.
+    UnknownAction,
+    /// So many routes of an upstream cluster are orphans that none is deleted.
+    TooManyOrphans,
+    /// The resourceVersions of a cluster are lower than before: it was restored from an older state.
+    #[strum(serialize = "went_back")]
+    ResourceVersionRegressed,
+    /// More clusters are configured than the machine has ids for.
+    TooManyClusters,
+    /// The machine reached a state that should not exist: a bug. Debug builds stop here.
+    Impossible,
+}
+
+closed_list!(Hop, AnomalyKind);

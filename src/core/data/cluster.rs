@@ -1,0 +1,169 @@
+//! One cluster: its roles, the state of its watches, and its namespaces.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::data::ids::{ClusterName, Kind, Role, Uid};
+
+use crate::core::data::interner::{Names, Sym};
+
+use crate::core::data::map::Map;
+use crate::core::data::per_kind::PerKind;
+use crate::core::data::time::UnixMillis;
+
+/// Whether the machine can trust what a watch shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WatchState {
+    /// No list has begun.
+    #[default]
+    Never,
+    /// A list is in progress; absence means nothing yet.
+    Listing,
+    /// Fully listed, and followed since.
+    Live,
+    /// Broken: what it showed is unknown, not absent.
+    Lost,
+}
+
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    pub(crate) uid: Uid,
+    /// It carries the `upstream-namespace` label, so it holds hub or edge objects and never
+    /// upstream ones.
+    pub(crate) is_hub: bool,
+    pub(crate) listed_in: u32,
+}
+
+/// Whether a hub namespace belongs to the upstream namespace that the labels in it name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamespaceIdentity {
+    Agrees,
+    Disagrees,
+    /// The upstream namespace, or its uid, is not known.
+    Unknown,
+}
+
+#[derive(Clone, Default)]
+struct WatchRecord {
+    state: WatchState,
+    live_since: UnixMillis,
+    /// Counts the lists. Objects remember the last list that contained them.
+    lists: u32,
+}
+
+/// A configured cluster.
+pub(crate) struct ClusterState {
+    pub(crate) name: ClusterName,
+    pub(crate) sym: Sym,
+    upstream: bool,
+    hub: bool,
+    edge: bool,
+    watches: PerKind<WatchRecord>,
+    /// When the watch of an upstream cluster's Gateways last showed a sign of life; a bookmark
+    /// counts.
+    last_activity_at: UnixMillis,
+    pub(crate) namespaces: Map<Sym, Namespace>,
+    /// In a combined cluster: the objects of each namespace, so that they can be evaluated again
+    /// once the namespace's tier is known.
+    pub(crate) members: Map<Sym, BTreeSet<(Kind, Sym)>>,
+}
+
+impl ClusterState {
+    pub(crate) fn new(name: ClusterName, sym: Sym, roles: &[Role]) -> Self {
+        Self {
+            name,
+            sym,
+            upstream: roles.contains(&Role::Upstream),
+            hub: roles.contains(&Role::Hub),
+            edge: roles.contains(&Role::Edge),
+            watches: PerKind::default(),
+            last_activity_at: UnixMillis(0),
+            namespaces: Map::default(),
+            members: Map::default(),
+        }
+    }
+
+    pub(crate) fn has(&self, role: Role) -> bool {
+        match role {
+            Role::Upstream => self.upstream,
+            Role::Hub => self.hub,
+            Role::Edge => self.edge,
+        }
+    }
+
+    /// Whether it holds upstream objects beside hub or edge objects, so that only the namespaces
+    /// tell them apart.
+    pub(crate) fn is_combined(&self) -> bool {
+        self.upstream && (self.hub || self.edge)
+    }
+
+    pub(crate) fn is_live(&self, kind: Kind) -> bool {
+        let is_live = |kind: Kind| self.watches[kind].state == WatchState::Live;
+        is_live(kind) && (!self.is_combined() || is_live(Kind::Namespace))
+    }
+
+    /// Since when [`ClusterState::is_live`] holds.
+    pub(crate) fn live_since(&self, kind: Kind) -> UnixMillis {
+        let since = self.watches[kind].live_since;
+        if self.is_combined() { since.max(self.watches[Kind::Namespace].live_since) } else { since }
+    }
+
+    pub(crate) fn last_activity_at(&self) -> UnixMillis {
+        self.last_activity_at
+    }
+
+    /// Records a sign of life of the Gateway watch; returns the time of the one before.
+    pub(crate) fn record_activity(&mut self, now: UnixMillis) -> UnixMillis {
+        std::mem::replace(&mut self.last_activity_at, now)
+    }
+
+    pub(crate) fn watch(&self, kind: Kind) -> WatchState {
+        self.watches[kind].state
+    }
+
+    pub(crate) fn set_watch(&mut self, kind: Kind, state: WatchState, now: UnixMillis) {
+        let watch = &mut self.watches[kind];
+        watch.state = state;
+        match state {
+            WatchState::Listing => watch.lists += 1,
+            WatchState::Live => watch.live_since = now,
+            WatchState::Never | WatchState::Lost => {}
+        }
+        if kind == Kind::Gateway && state == WatchState::Live {
+            self.last_activity_at = now;
+        }
+    }
+
+    /// The number of the latest list of `kind`.
+    pub(crate) fn list(&self, kind: Kind) -> u32 {
+        self.watches[kind].lists
+    }
+
+    /// Whether `ns` may hold upstream objects; `false` also while that is unknown.
+    pub(crate) fn is_upstream_namespace(&self, ns: Sym) -> bool {
+        self.namespaces.get(&ns).map_or(!self.is_combined(), |namespace| !namespace.is_hub)
+    }
+
+    /// Whether `ns` may hold hub Connectors and Gateways to touch; `false` also while that is unknown.
+    pub(crate) fn is_hub_namespace(&self, ns: Sym) -> bool {
+        !self.is_combined() || self.namespaces.get(&ns).is_some_and(|namespace| namespace.is_hub)
+    }
+
+    /// Whether `hub_ns` is the hub's namespace for `upstream_ns` of this cluster. Its name is
+    /// `ns-<uid of the upstream namespace>`.
+    pub(crate) fn namespace_identity(
+        &self,
+        names: &Names,
+        hub_ns: Sym,
+        upstream_ns: Sym,
+    ) -> NamespaceIdentity {
+        let uid = self.namespaces.get(&upstream_ns).and_then(|namespace| namespace.uid.text());
+        match (uid, names.text(hub_ns).strip_prefix("ns-")) {
+            (None, _) => NamespaceIdentity::Unknown,
+            (Some(uid), Some(suffix)) if suffix == uid => NamespaceIdentity::Agrees,
+            (Some(_), _) => NamespaceIdentity::Disagrees,
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Slim Kubernetes objects: only the fields that throughline reads.
+//!
+//! One type reads every kind in a single pass ([`Object`], through [`WireObject`]), whatever the order
+//! of the members, and writes it back as a Kubernetes object.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::core::data::ids::{Kind, ObjectKey};
+pub use crate::core::data::string_map::StringMap;
+use crate::core::data::time::UnixMillis;
+
+/// The status annotation of a hub Connector: the upstream `.status` as compact JSON.
+pub const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-status";
+/// The platform stamp: the platform's extension server writes it once its cache has a change.
+pub const PLATFORM_KEY: &str = "networking.datumapis.com/connector-ready-generation";
+/// Label: the upstream cluster, encoded (see [`upstream_cluster_name`]).
+pub const UPSTREAM_CLUSTER_NAME: &str = "meta.datumapis.com/upstream-cluster-name";
+pub const UPSTREAM_GROUP: &str = "meta.datumapis.com/upstream-group";
+pub const UPSTREAM_KIND: &str = "meta.datumapis.com/upstream-kind";
+pub const UPSTREAM_NAME: &str = "meta.datumapis.com/upstream-name";
+/// Label: the upstream object's namespace. On a Namespace it means that hub or edge objects live there.
+pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
+/// Label: Karmada's deletion protection; the value `Always` forbids deletion. Karmada enforces it only
+/// in its webhook, so throughline respects it too.
+pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
+/// The field manager of throughline's writes in `managedFields`.
+pub const FIELD_MANAGER: &str = "throughline";
+/// Envoy Gateway calls its extension servers only when its intermediate representation changes, and
+/// of a Gateway's annotations only those with this prefix enter it (seen with version 1.8.1).
+pub const EXTENSION_PREFIX: &str = "gateway.envoyproxy.io/";
+pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// Decodes an `upstream-cluster-name` label: `_` stands for `/`; one leading `cluster-` is stripped,
+/// then one leading `/`, which older hub objects have. `None` when nothing is left.
+pub fn upstream_cluster_name(label: &str) -> Option<String> {
+    let name = label.replace('_', "/");
+    let name = name.strip_prefix("cluster-").unwrap_or(&name);
+    let name = name.strip_prefix('/').unwrap_or(name);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// An entry of `managedFields`: a writer and the time of its last write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManagedFields {
+    #[serde(default)]
+    pub manager: String,
+    /// By the API server's clock, in whole seconds.
+    #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
+    pub time: Option<UnixMillis>,
+}
+
+/// `metadata`, slim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Meta {
+    /// Empty for a Namespace.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub namespace: Box<str>,
+    /// Never empty.
+    #[serde(default)]
+    pub name: Box<str>,
+    /// Empty when the input had none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub uid: Box<str>,
+    /// Empty when the input had none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub resource_version: Box<str>,
+    /// By the API server's clock.
+    #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<UnixMillis>,
+    /// Set while the object is being deleted.
+    #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<UnixMillis>,
+    #[serde(default, skip_serializing_if = "StringMap::is_empty")]
+    pub labels: StringMap,
+    #[serde(default, skip_serializing_if = "StringMap::is_empty")]
+    pub annotations: StringMap,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<Box<str>>,
+    /// Empty in recordings that leave it out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub managed_fields: Vec<ManagedFields>,
+}
+
+impl Meta {
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(&*self.namespace, &*self.name)
+    }
+
+    /// The upstream object that a hub object's labels name: cluster, namespace, name. `None` when
+    /// one of the three is missing or empty.
+    pub fn upstream(&self) -> Option<(String, &str, &str)> {
+        let label = |key| self.labels.get(key).filter(|value| !value.is_empty());
+        let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?)?;
+        Some((cluster, label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?))
+    }
+
+    /// When another writer last wrote the object.
+    pub fn others_wrote_at(&self) -> Option<UnixMillis> {
+        self.managed_fields
+            .iter()
+            .filter(|f| f.manager != FIELD_MANAGER)
+            .filter_map(|f| f.time)
+            .max()
+    }
+
+    /// When throughline last wrote the object.
+    pub fn we_wrote_at(&self) -> Option<UnixMillis> {
+        self.managed_fields
+            .iter()
+            .filter(|f| f.manager == FIELD_MANAGER)
+            .filter_map(|f| f.time)
+            .max()
+    }
+}
+
+/// One of an HTTPRoute's `spec.parentRefs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ParentRef {
+    /// Absent means `gateway.networking.k8s.io`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Absent means `Gateway`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Absent means the route's own namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    #[serde(default)]
+    pub name: String,
+}
+
+/// The fields that only one kind has.
+#[derive(Clone, Debug)]
+pub enum Body {
+    Connector {
+        /// `.status`, verbatim; `None` when absent or `null`.
+        status: Option<Box<RawValue>>,
+    },
+    HttpProxy {
+        /// `spec.rules[].backends[].connector.name`, in order, without duplicates.
+        connectors: Vec<Box<str>>,
+    },
+    Gateway {
+        /// `spec.gatewayClassName`.
+        class: Box<str>,
+    },
+    HttpRoute {
+        /// `spec.parentRefs`.
+        parents: Vec<ParentRef>,
+    },
+    Namespace,
+}
+
+/// A slim Kubernetes object of one of the kinds that throughline watches.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub meta: Meta,
+    pub body: Body,
+}
+
+impl Object {
+    pub fn kind(&self) -> Kind {
+        match self.body {
+            Body::Connector { .. } => Kind::Connector,
+            Body::HttpProxy { .. } => Kind::HttpProxy,
+            Body::Gateway { .. } => Kind::Gateway,
+            Body::HttpRoute { .. } => Kind::HttpRoute,
+            Body::Namespace => Kind::Namespace,
+        }
+    }
+
+    /// A Connector's `.status` as JSON text; `None` for other kinds.
+    pub fn status(&self) -> Option<&str> {
+        match &self.body {
+            Body::Connector { status } => status.as_ref().map(|s| s.get()),
+            _ => None,
+        }
+    }
+}
+
+/// Why an object cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    #[error("the object has no metadata.name")]
+    NoMetadata,
+    /// Harmless: the object is skipped.
+    #[error("throughline does not use kind {0:?}")]
+    UnknownKind(String),
+}
+
+/// An object on the wire, with the fields of every kind, so that one pass reads it even when `kind`
+/// comes last.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WireObject {
+    #[serde(default)]
+    api_version: Option<Box<str>>,
+    #[serde(default)]
+    kind: Box<str>,
+    metadata: Option<Meta>,
+    #[serde(default)]
+    spec: Option<Spec>,
+    #[serde(default)]
+    status: Option<Box<RawValue>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    #[serde(default)]
+    rules: Option<Vec<Rule>>,
+    #[serde(default)]
+    parent_refs: Option<Vec<ParentRef>>,
+    #[serde(default)]
+    gateway_class_name: Option<Box<str>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rule {
+    #[serde(default)]
+    backends: Option<Vec<Backend>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Backend {
+    #[serde(default)]
+    connector: Option<ConnectorRef>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ConnectorRef {
+    #[serde(default)]
+    name: Box<str>,
+}
+
+impl WireObject {
+    /// Makes an object of a kind that is known from the request: in lists of built-in kinds, the
+    /// items do not name theirs.
+    ///
+    /// # Errors
+    /// The object has no name.
+    pub fn into_object_of(self, kind: Kind) -> Result<Object, ObjectError> {
+        let meta = self.metadata.filter(|m| !m.name.is_empty()).ok_or(ObjectError::NoMetadata)?;
+        let spec = self.spec.unwrap_or_default();
+        let body = match kind {
+            Kind::Connector => Body::Connector { status: self.status },
+            Kind::HttpProxy => {
+                let mut connectors: Vec<Box<str>> = Vec::new();
+                let backends =
+                    spec.rules.into_iter().flatten().flat_map(|r| r.backends.unwrap_or_default());
+                for name in backends.filter_map(|b| b.connector).map(|c| c.name) {
+                    if !name.is_empty() && !connectors.contains(&name) {
+                        connectors.push(name);
+                    }
+                }
+                Body::HttpProxy { connectors }
+            }
+            Kind::Gateway => Body::Gateway { class: spec.gateway_class_name.unwrap_or_default() },
+            Kind::HttpRoute => Body::HttpRoute { parents: spec.parent_refs.unwrap_or_default() },
+            Kind::Namespace => Body::Namespace,
+        };
+        Ok(Object { meta, body })
+    }
+}
+
+impl TryFrom<WireObject> for Object {
+    type Error = ObjectError;
+
+    fn try_from(wire: WireObject) -> Result<Self, ObjectError> {
+        // The same kind name in another group is another kind: Istio has a Gateway, too.
+        let group = |v: &str| v.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+        let kind = Kind::parse(&wire.kind)
+            .filter(|k| {
+                wire.api_version.as_deref().is_none_or(|v| group(v) == group(k.api_version()))
+            })
+            .ok_or_else(|| match &wire.api_version {
+                Some(version) => ObjectError::UnknownKind(format!("{version} {}", wire.kind)),
+                None => ObjectError::UnknownKind(wire.kind.to_string()),
+            })?;
+        wire.into_object_of(kind)
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let kind = self.kind();
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("apiVersion", kind.api_version())?;
+        map.serialize_entry("kind", kind.as_str())?;
+        map.serialize_entry("metadata", &self.meta)?;
+        match &self.body {
+            Body::Connector { status: Some(status) } => map.serialize_entry("status", status)?,
+            Body::HttpProxy { connectors } => {
+                let backend =
+                    |name| serde_json::json!({"backends": [{"connector": {"name": name}}]});
+                let rules: Vec<_> = connectors.iter().map(backend).collect();
+                map.serialize_entry("spec", &serde_json::json!({ "rules": rules }))?;
+            }
+            Body::Gateway { class } => {
+                map.serialize_entry("spec", &serde_json::json!({ "gatewayClassName": class }))?;
+            }
+            Body::HttpRoute { parents } => {
+                map.serialize_entry("spec", &serde_json::json!({ "parentRefs": parents }))?;
+            }
+            Body::Connector { status: None } | Body::Namespace => {}
+        }
+        map.end()
+    }
+}
+
+/// RFC 3339 text, `null` or absent. An unreadable time counts as absent, which is safe: wherever
+/// throughline reads a time, a missing one means "do not act on it".
+mod optional_time {
+    use super::{Deserialize, Deserializer, Serializer, UnixMillis};
+
+    pub(crate) fn serialize<S: Serializer>(
+        time: &Option<UnixMillis>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => serializer.collect_str(time),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<UnixMillis>, D::Error> {
+        let text = Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        Ok(text.and_then(|t| UnixMillis::parse_rfc3339(&t)))
+    }
+}

@@ -1,0 +1,70 @@
+//! The first look at a target: throughline has just started, or the Gateway is new. It decides whether
+//! what the Gateway carries can be trusted, or has to be announced again.
+
+use crate::core::contract::settings::PlatformKeyMode;
+use crate::core::data::time::UnixMillis;
+use crate::core::edge::touch::Touching;
+use crate::core::edge::touch_state::{PendingChange, TouchCause, TouchTarget};
+use crate::core::status::trigger::Trigger;
+
+impl Touching<'_> {
+    /// First look at a target: decides whether what its Gateway carries can be trusted.
+    pub(super) fn adopt(&mut self, desired: u64) {
+        debug_assert!(self.state.pending.is_none() && !self.state.flight.is_in_flight());
+        let now = self.ctx.now;
+        let others_wrote_at = self.others_wrote_at();
+        self.state.is_adopted = true;
+        self.state.raise_highest_n(self.observed.trigger);
+        let cause = match self.observed.trigger {
+            Some(trigger) if trigger.digest == desired => {
+                self.state.announced_at = Some(self.found_announced_at(trigger));
+                // A status does not show whether liveness changed and changed back; the times of
+                // the writes do.
+                let we_wrote_at = self.observed.we_wrote_at.get();
+                let is_outdated =
+                    we_wrote_at.zip(others_wrote_at).is_some_and(|(we, they)| they > we);
+                is_outdated.then_some(TouchCause::WrittenSinceTouch)
+            }
+            Some(_) => Some(TouchCause::LivenessChanged),
+            None if self.is_announced_by_platform(others_wrote_at) => {
+                self.state.platform_digest = Some(desired);
+                None
+            }
+            None => Some(TouchCause::NotAnnounced),
+        };
+        self.state.pending = cause.map(|cause| PendingChange::new(now, cause));
+        debug_assert!(cause.is_some() || self.announced_digest() == Some(desired));
+    }
+
+    /// When a trigger found at the first look was announced, counted back from throughline's last
+    /// write, so that its confirmations go on where they stopped.
+    fn found_announced_at(&self, trigger: Trigger) -> UnixMillis {
+        let confirm_after_ms = &self.ctx.settings.touch.confirm_after_ms;
+        let last_confirmation = trigger.c.checked_sub(1).map(|last| last as usize);
+        let done_ms = last_confirmation.and_then(|last| confirm_after_ms.get(last)).copied();
+        let written_at = self.observed.we_wrote_at.get().unwrap_or(self.ctx.now);
+        UnixMillis(written_at.0.saturating_sub(done_ms.unwrap_or(0)))
+    }
+
+    /// When others last wrote one of the target's connectors.
+    fn others_wrote_at(&self) -> Option<UnixMillis> {
+        match self.members {
+            None => self.references.others_wrote_at(self.gateway),
+            Some(members) => {
+                let gateways = members.iter().map(|(.., gateway)| *gateway);
+                gateways.filter_map(|gateway| self.references.others_wrote_at(gateway)).max()
+            }
+        }
+    }
+
+    /// Whether the platform's own key shows the Gateway's last connector as it is, and no time of
+    /// a write contradicts it. Where the API server gives times, only throughline's own trigger is
+    /// trusted: the extension server stamps the key before Envoy Gateway translates, if it does.
+    fn is_announced_by_platform(&self, others_wrote_at: Option<UnixMillis>) -> bool {
+        let stamp = self.references.platform_stamp_hash(self.gateway);
+        self.ctx.settings.touch.platform_key == PlatformKeyMode::Observe
+            && matches!(self.target, TouchTarget::Gateway(_))
+            && stamp == Some(self.observed.platform_stamp)
+            && others_wrote_at.is_none()
+    }
+}

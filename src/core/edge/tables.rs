@@ -1,0 +1,381 @@
+//! The tables of an edge: its Connectors, the HTTPProxies that reference them, and the Gateways of
+//! those proxies. A Gateway and its HTTPProxy have the same namespace and name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::core::contract::error_cause::RequestFailure;
+use crate::core::contract::note::Stall;
+use crate::core::contract::settings::TouchScope;
+use crate::core::data::ids::{Kind, ResourceVersion, Uid};
+use crate::core::data::interner::{Key, Names, Sym};
+use crate::core::data::map::{Map, keys_where};
+use crate::core::data::one_or_many::OneOrMany;
+use crate::core::data::optional_millis::OptionalMillis;
+use crate::core::data::time::UnixMillis;
+use crate::core::edge::touch_state::{TouchQueue, TouchRecord, TouchState, TouchTarget};
+use crate::core::status::digest::Digest;
+use crate::core::status::trigger::{Trigger, connector_part, digest, gateway_part};
+
+#[derive(Default)]
+pub(crate) struct EdgeConnector {
+    pub(crate) uid: Uid,
+    pub(crate) rv: ResourceVersion,
+    pub(crate) listed_in: u32,
+    /// The digest of its status annotation; only kept where a hub is watched, too.
+    pub(crate) digest: Digest,
+    /// Since when its digest differs from the hub's.
+    pub(crate) missing_since: OptionalMillis,
+    pub(crate) online: bool,
+    /// Its part of a Gateway's digest: name, online, node id.
+    pub(crate) part: u64,
+    /// A hash of what the platform's extension server would stamp for it.
+    pub(crate) stamp: u64,
+    /// Only kept where throughline writes the platform's key.
+    pub(crate) node_id: Option<Box<str>>,
+    pub(crate) changed_at: OptionalMillis,
+    /// When others last wrote it, by the API server's clock.
+    pub(crate) others_wrote_at: OptionalMillis,
+    /// How many targets have not announced its latest change.
+    pub(crate) unannounced: u32,
+    pub(crate) touch_stall: Option<Box<Stall>>,
+}
+
+pub(crate) struct EdgeGateway {
+    pub(crate) observed: ObservedGateway,
+    /// Its part of its class's digest; 0 while it is no member.
+    pub(super) class_part: u64,
+    /// Unused in scope `gatewayClass`, where the class has a record of its own.
+    pub(super) touch: TouchRecord,
+}
+
+impl EdgeGateway {
+    pub(super) fn new(observed: ObservedGateway) -> Self {
+        Self { observed, class_part: 0, touch: TouchRecord::default() }
+    }
+}
+
+/// A Gateway as the watch last showed it.
+pub(crate) struct ObservedGateway {
+    pub(crate) uid: Uid,
+    pub(crate) rv: ResourceVersion,
+    pub(crate) listed_in: u32,
+    pub(crate) class: Sym,
+    pub(crate) trigger: Option<Trigger>,
+    /// The trigger's key holds a value that throughline did not write.
+    pub(crate) has_foreign_value: bool,
+    /// A hash of the platform's key; 0 where it is absent.
+    pub(crate) platform_stamp: u64,
+    /// When throughline last wrote the Gateway, by the API server's clock.
+    pub(crate) we_wrote_at: OptionalMillis,
+}
+
+pub(crate) struct Proxy {
+    pub(crate) rv: ResourceVersion,
+    pub(crate) listed_in: u32,
+    pub(crate) connectors: OneOrMany<Sym>,
+}
+
+/// Everything known of an edge cluster.
+pub(crate) struct EdgeState {
+    pub(crate) scope: TouchScope,
+    /// Every list of the edge is complete and followed.
+    pub(crate) ready: bool,
+    pub(crate) connectors: Map<Key, EdgeConnector>,
+    pub(crate) proxies: Map<Key, Proxy>,
+    /// The proxies that reference a connector.
+    pub(crate) referrers: Map<Key, OneOrMany<Sym>>,
+    pub(crate) gateways: Map<Key, EdgeGateway>,
+    pub(super) classes: BTreeMap<Sym, GatewayClassState>,
+    pub(super) queue: TouchQueue,
+    /// When a watch was lost. Changes since then may have gone unseen.
+    pub(super) blind_since: Option<UnixMillis>,
+    /// The start of the latest outage, from its end until its extra confirmation.
+    pub(super) unconfirmed_outage_since: Option<UnixMillis>,
+}
+
+impl EdgeState {
+    pub(crate) fn new(scope: TouchScope) -> Self {
+        Self {
+            scope,
+            ready: false,
+            connectors: Map::default(),
+            proxies: Map::default(),
+            referrers: Map::default(),
+            gateways: Map::default(),
+            classes: BTreeMap::new(),
+            queue: TouchQueue::default(),
+            blind_since: None,
+            unconfirmed_outage_since: None,
+        }
+    }
+
+    pub(crate) fn missing_from_list(&self, kind: Kind, list: u32, gone: &mut BTreeSet<Key>) {
+        match kind {
+            Kind::Connector => gone.extend(keys_where(&self.connectors, |c| c.listed_in != list)),
+            Kind::HttpProxy => gone.extend(keys_where(&self.proxies, |p| p.listed_in != list)),
+            Kind::Gateway => {
+                gone.extend(keys_where(&self.gateways, |g| g.observed.listed_in != list))
+            }
+            Kind::HttpRoute | Kind::Namespace => {}
+        }
+    }
+
+    pub(super) fn references(&self) -> References<'_> {
+        References { connectors: &self.connectors, proxies: &self.proxies }
+    }
+
+    /// The connectors that a Gateway's proxy references.
+    pub(crate) fn connectors_of(&self, gateway: Key) -> &[Sym] {
+        self.references().names(gateway)
+    }
+
+    /// The Gateways that a connector is referenced from, whether they exist or not.
+    pub(crate) fn gateways_of(&self, connector: Key) -> impl Iterator<Item = Key> + '_ {
+        let proxies = self.referrers.get(&connector).into_iter().flat_map(|p| p.as_slice());
+        proxies.map(move |&name| Key { ns: connector.ns, name })
+    }
+
+    /// The target that announces a Gateway's connectors; `None` where the Gateway does not exist.
+    pub(crate) fn target_of(&self, gateway: Key) -> Option<TouchTarget> {
+        let found = self.gateways.get(&gateway)?;
+        Some(self.target_in(gateway, found.observed.class))
+    }
+
+    /// The target that announces the connectors of a Gateway of this class.
+    pub(super) fn target_in(&self, gateway: Key, class: Sym) -> TouchTarget {
+        match self.scope {
+            TouchScope::Gateway => TouchTarget::Gateway(gateway),
+            TouchScope::GatewayClass => TouchTarget::Class(class),
+        }
+    }
+
+    /// The Gateway that is written for a target.
+    pub(crate) fn object_of(&self, target: TouchTarget) -> Option<Key> {
+        match target {
+            TouchTarget::Gateway(key) => self.gateways.contains_key(&key).then_some(key),
+            TouchTarget::Class(class) => self.classes.get(&class)?.representative(),
+        }
+    }
+
+    /// Every target, in a fixed order.
+    pub(super) fn targets(&self) -> Vec<TouchTarget> {
+        let mut targets: Vec<_> = match self.scope {
+            TouchScope::Gateway => self.gateways.keys().map(|&k| TouchTarget::Gateway(k)).collect(),
+            TouchScope::GatewayClass => {
+                self.classes.keys().map(|&c| TouchTarget::Class(c)).collect()
+            }
+        };
+        targets.sort_unstable();
+        targets
+    }
+
+    fn touch(&self, target: TouchTarget) -> Option<&TouchRecord> {
+        match target {
+            TouchTarget::Gateway(key) => self.gateways.get(&key).map(|gateway| &gateway.touch),
+            TouchTarget::Class(class) => self.classes.get(&class).map(|class| &class.touch),
+        }
+    }
+
+    fn touch_mut(&mut self, target: TouchTarget) -> Option<&mut TouchRecord> {
+        match target {
+            TouchTarget::Gateway(key) => self.gateways.get_mut(&key).map(|g| &mut g.touch),
+            TouchTarget::Class(class) => self.classes.get_mut(&class).map(|c| &mut c.touch),
+        }
+    }
+
+    /// `None` where the target is gone, or has announced and confirmed everything.
+    pub(crate) fn open_touch(&self, target: TouchTarget) -> Option<&TouchState> {
+        self.touch(target)?.open()
+    }
+
+    pub(super) fn open_touch_mut(&mut self, target: TouchTarget) -> Option<&mut TouchState> {
+        self.touch_mut(target)?.open_mut()
+    }
+
+    /// Keeps of a Gateway whose touches are all done and confirmed only what must be kept.
+    pub(super) fn settle(&mut self, target: TouchTarget) {
+        // After an outage, what was announced around it is confirmed once more: when it was
+        // announced must still be known.
+        if self.ready
+            && self.unconfirmed_outage_since.is_none()
+            && let TouchTarget::Gateway(key) = target
+            && let Some(gateway) = self.gateways.get_mut(&key)
+        {
+            gateway.touch.settle();
+        }
+    }
+
+    /// Whether a target announces what it should, and no announcement of it is pending.
+    pub(crate) fn is_announced(&self, names: &Names, target: TouchTarget) -> bool {
+        let desired = match target {
+            TouchTarget::Gateway(key) => self.references().digest(names, key),
+            TouchTarget::Class(class) => self.classes.get(&class).and_then(|c| c.digest()),
+        };
+        desired.is_some() && self.announced_digest(target) == desired
+    }
+
+    /// What a target announces; `None` while an announcement is pending.
+    fn announced_digest(&self, target: TouchTarget) -> Option<u64> {
+        let observed = &self.gateways.get(&self.object_of(target)?)?.observed;
+        let touch = self.touch(target)?;
+        let announced = observed.trigger.map(|trigger| trigger.digest);
+        announced.or(touch.platform_digest()).filter(|_| !touch.is_pending())
+    }
+
+    /// Takes the connectors that no Gateway of a target references any longer: the target has
+    /// nothing to announce for them.
+    pub(super) fn take_unreferenced(&mut self, target: TouchTarget) -> Vec<Key> {
+        let waiting = self.open_touch_mut(target).map(TouchState::take_waiting).unwrap_or_default();
+        let (referenced, unreferenced) = waiting.into_iter().partition(|&connector| {
+            self.gateways_of(connector).any(|gateway| self.target_of(gateway) == Some(target))
+        });
+        if let Some(touch) = self.open_touch_mut(target) {
+            touch.waiting = referenced;
+        }
+        unreferenced
+    }
+
+    /// The error of a failed write to one of a connector's Gateways.
+    pub(super) fn touch_error(&self, connector: Key) -> Option<&RequestFailure> {
+        self.gateways_of(connector).find_map(|gateway| {
+            let touch = self.open_touch(self.target_of(gateway)?)?;
+            touch.flight.error.as_deref()
+        })
+    }
+
+    /// Brings the class's digest up to date after a change to one of its Gateways: O(1).
+    pub(super) fn update_class(&mut self, names: &Names, gateway: Key) {
+        if self.scope != TouchScope::GatewayClass {
+            return;
+        }
+        let digest = self.references().digest(names, gateway);
+        // The proxy may come before its Gateway.
+        let Some(found) = self.gateways.get_mut(&gateway) else { return };
+        let (ns, name) = (names.text(gateway.ns), names.text(gateway.name));
+        let part = digest.map_or(0, |digest| gateway_part(ns, name, digest));
+        let before = std::mem::replace(&mut found.class_part, part);
+        let class = self.classes.entry(found.observed.class).or_default();
+        class.update(gateway, (ns, name), found.observed.trigger.is_some(), before, part);
+    }
+
+    /// Takes a Gateway's part out of the digest of a class that it no longer belongs to.
+    pub(super) fn leave_class(&mut self, names: &Names, gateway: Key, class: Sym, part: u64) {
+        if let Some(class) = self.classes.get_mut(&class) {
+            let name = (names.text(gateway.ns), names.text(gateway.name));
+            class.update(gateway, name, false, part, 0);
+        }
+    }
+}
+
+/// The connectors behind a Gateway.
+#[derive(Clone, Copy)]
+pub(super) struct References<'m> {
+    pub(super) connectors: &'m Map<Key, EdgeConnector>,
+    pub(super) proxies: &'m Map<Key, Proxy>,
+}
+
+impl<'m> References<'m> {
+    fn names(self, gateway: Key) -> &'m [Sym] {
+        self.proxies.get(&gateway).map_or(&[], |proxy| proxy.connectors.as_slice())
+    }
+
+    pub(super) fn keys(self, gateway: Key) -> impl Iterator<Item = Key> + 'm {
+        self.names(gateway).iter().map(move |&name| Key { ns: gateway.ns, name })
+    }
+
+    /// What a Gateway should announce; `None` where its proxy references no connector.
+    pub(super) fn digest(self, names: &Names, gateway: Key) -> Option<u64> {
+        let connectors = self.names(gateway);
+        (!connectors.is_empty()).then(|| {
+            digest(connectors.iter().map(|&name| {
+                let connector = self.connectors.get(&Key { ns: gateway.ns, name });
+                connector.map_or_else(|| connector_part(names.text(name), false, ""), |c| c.part)
+            }))
+        })
+    }
+
+    /// When others last wrote one of a Gateway's connectors.
+    pub(super) fn others_wrote_at(self, gateway: Key) -> Option<UnixMillis> {
+        self.keys(gateway).filter_map(|key| self.connectors.get(&key)?.others_wrote_at.get()).max()
+    }
+
+    /// The platform's key as its extension server writes it: it knows the last connector alone.
+    pub(super) fn platform_stamp(self, gateway: Key) -> Option<String> {
+        let connector = self.connectors.get(&self.keys(gateway).last()?);
+        Some(match connector.filter(|connector| connector.online) {
+            Some(connector) => stamp_of(connector.node_id.as_deref().unwrap_or_default()),
+            None => OFFLINE.to_owned(),
+        })
+    }
+
+    /// A hash of [`References::platform_stamp`].
+    pub(super) fn platform_stamp_hash(self, gateway: Key) -> Option<u64> {
+        let connector = self.connectors.get(&self.keys(gateway).last()?);
+        Some(connector.map_or_else(|| hash_stamp(Some(OFFLINE)), |connector| connector.stamp))
+    }
+}
+
+/// The Gateways of one class, for scope `gatewayClass`.
+#[derive(Default)]
+pub(super) struct GatewayClassState {
+    sum: u64,
+    pub(super) members: ClassMembers,
+    pub(super) touch: TouchRecord,
+}
+
+/// The Gateways of a class that have connectors: those that carry the trigger first, then by
+/// namespace and name.
+pub(super) type ClassMembers = BTreeSet<(bool, Box<str>, Box<str>, Key)>;
+
+impl GatewayClassState {
+    fn update(
+        &mut self,
+        key: Key,
+        (ns, name): (&str, &str),
+        has_trigger: bool,
+        old_part: u64,
+        new_part: u64,
+    ) {
+        self.sum = self.sum.wrapping_sub(old_part).wrapping_add(new_part);
+        for first in [false, true] {
+            self.members.remove(&(first, ns.into(), name.into(), key));
+        }
+        if new_part != 0 {
+            self.members.insert((!has_trigger, ns.into(), name.into(), key));
+        }
+        debug_assert!(!self.members.is_empty() || self.sum == 0, "a sum of no Gateways");
+    }
+
+    /// The Gateway that carries the trigger for the whole class.
+    pub(super) fn representative(&self) -> Option<Key> {
+        self.members.first().map(|(.., key)| *key)
+    }
+
+    pub(super) fn digest(&self) -> Option<u64> {
+        (!self.members.is_empty()).then(|| digest([self.sum]))
+    }
+}
+
+/// What the platform's extension server stamps on a Gateway whose connector is offline.
+pub(crate) const OFFLINE: &str = "false/";
+
+/// What it stamps on a Gateway whose connector is online.
+pub(crate) fn stamp_of(node_id: &str) -> String {
+    format!("true/{node_id}")
+}
+
+pub(crate) fn hash_stamp(value: Option<&str>) -> u64 {
+    value.map_or(0, |v| xxhash_rust::xxh3::xxh3_64(v.as_bytes()) | 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_an_edge_has_100_000_times_stays_small() {
+        assert!(size_of::<EdgeConnector>() <= 136, "{}", size_of::<EdgeConnector>());
+        assert!(size_of::<EdgeGateway>() <= 136, "{}", size_of::<EdgeGateway>());
+        assert!(size_of::<TouchState>() <= 224, "{}", size_of::<TouchState>());
+    }
+}

@@ -1,0 +1,339 @@
+//! The mirror: a hub Connector's status annotation says what its upstream Connector's status says.
+//!
+//! Desired is read from the upstream Connector, observed from the hub Connector. They are compared
+//! by [`Digest`], so that two ways to write the same JSON are equal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::desired::{Desired, DesiredStatus, UpstreamCase};
+use super::{HubConnector, HubWrite, Repair};
+use crate::core::clusters::{Clusters, Place};
+use crate::core::contention::ContentionLimits;
+use crate::core::context::{Context, WriteRequest, WriteTarget};
+use crate::core::contract::action::{Precondition, Verb};
+use crate::core::contract::event::Outcome;
+use crate::core::contract::note::{AnomalyKind, Hop};
+use crate::core::data::cluster::{ClusterState, NamespaceIdentity};
+use crate::core::data::ids::{ActionId, ClusterId, Kind, ResourceVersion};
+use crate::core::data::interner::Key;
+use crate::core::data::objects::UPSTREAM_STATUS;
+use crate::core::data::time::UnixMillis;
+use crate::core::edge::EdgeState;
+use crate::core::flight::WriteResult;
+use crate::core::machine::Machine;
+use crate::core::status::digest::Digest;
+use crate::core::status::go_json;
+use crate::core::timers::Due;
+
+/// A hub Connector and everything that its rule reads, looked up once.
+pub(crate) struct Mirror<'m> {
+    pub(super) at: Place,
+    pub(super) hub: &'m ClusterState,
+    pub(super) connector: &'m mut HubConnector,
+    pub(super) unsettled: &'m mut BTreeSet<Key>,
+    pub(super) upstream: Option<UpstreamCase<'m>>,
+    pub(super) edges: &'m mut BTreeMap<ClusterId, EdgeState>,
+    pub(super) clusters: &'m Clusters,
+    pub(super) ctx: &'m mut Context,
+}
+
+/// A status under the annotation limit.
+enum Fitted {
+    Whole,
+    /// Reduced to what routing needs.
+    Reduced(String),
+    /// Not even that fits. No annotation is better than a stale one.
+    Nothing,
+}
+
+impl Mirror<'_> {
+    /// Compares observed with desired, and acts on the difference.
+    pub(super) fn evaluate(&mut self) {
+        self.ctx.timers.clear(Due::HubConnector(self.at));
+        if !self.hub.is_live(Kind::Connector) || !self.ctx.settings.mirror.enabled {
+            return;
+        }
+        let mut desired = match self.desired() {
+            Desired::Unknown => return self.hold(),
+            Desired::NotBefore(at) => return self.look_again(at),
+            Desired::Status(desired) => desired,
+        };
+        let fitted = self.fit(desired.digest);
+        match &fitted {
+            Fitted::Whole => {}
+            Fitted::Reduced(text) => desired.digest = Digest::of_bytes(text),
+            Fitted::Nothing => desired.digest = Digest::ABSENT,
+        }
+        if self.connector.digest == desired.digest {
+            self.mirrored(desired);
+        } else {
+            self.mark_behind(desired);
+            if self.ctx.leader && self.may_write_now() {
+                self.write_status(desired, fitted);
+            }
+        }
+    }
+
+    fn desired(&self) -> Desired {
+        let observed = self.connector.digest;
+        self.upstream.map_or(Desired::Unknown, |upstream| {
+            upstream.desired(self.ctx, self.hub, self.at, observed)
+        })
+    }
+
+    /// What upstream says is not known. The annotation stays; a stall stays open only while an
+    /// upstream watch is not live, because then it may be as late as before.
+    fn hold(&mut self) {
+        let Some(upstream) = self.upstream else {
+            self.end_stall_unless(None);
+            return;
+        };
+        let kinds = [Kind::Connector, Kind::Namespace];
+        if kinds.into_iter().all(|kind| upstream.cluster.is_live(kind)) {
+            self.end_stall_unless(None);
+        }
+        self.report_identity(upstream);
+    }
+
+    pub(super) fn look_again(&mut self, at: UnixMillis) {
+        self.ctx.timers.no_later(Due::HubConnector(self.at), at);
+    }
+
+    /// The annotation does not say what upstream says.
+    fn mark_behind(&mut self, desired: DesiredStatus) {
+        let mirrored_at = self.connector.mirrored_at.take();
+        let changes_now = desired.changed_at == self.ctx.now;
+        if mirrored_at.is_some() || changes_now {
+            let changed_since = mirrored_at.is_none_or(|at| desired.changed_at > at) || changes_now;
+            self.connector.upstream_changed = desired.is_change_observed && changed_since;
+        }
+        self.unsettled.insert(self.at.key);
+        let since = desired.since.max(self.hub.live_since(Kind::Connector));
+        let overwritten_at = self.overwritten_at().unwrap_or(since);
+        self.expect(Hop::Mirrored, since.max(overwritten_at), self.hub);
+    }
+
+    /// Whether nothing is in flight and no pause runs. Looks again when the pause ends.
+    fn may_write_now(&mut self) -> bool {
+        let Some(repair) = &self.connector.repair else { return true };
+        if repair.flight.is_free(self.ctx.now) {
+            return true;
+        }
+        if !repair.flight.is_in_flight() {
+            let not_before = repair.flight.not_before;
+            self.look_again(not_before);
+        }
+        false
+    }
+
+    fn write_status(&mut self, desired: DesiredStatus, fitted: Fitted) {
+        let online = self.upstream.is_some_and(|upstream| upstream.connector.online);
+        let is_overwritten = self.overwritten_at().is_some_and(|at| at > desired.since);
+        let observed = self.connector.digest;
+        let because = match fitted {
+            Fitted::Nothing => {
+                "no part of upstream's status fits, and a stale one may not stay".to_owned()
+            }
+            _ => because(observed, desired.digest, online, is_overwritten),
+        };
+        let text = match fitted {
+            Fitted::Nothing => None,
+            Fitted::Reduced(text) => Some(text),
+            Fitted::Whole => self.upstream.and_then(|upstream| upstream.text()),
+        };
+        let annotation = (UPSTREAM_STATUS.to_owned(), text);
+        self.write(Verb::Mirror, annotation, because, HubWrite::Status(desired.digest));
+    }
+
+    pub(super) fn write(
+        &mut self,
+        verb: Verb,
+        annotation: (String, Option<String>),
+        because: String,
+        write: HubWrite,
+    ) {
+        let object = self.ctx.names.object_key(self.at.key);
+        let action = self.ctx.submit(WriteRequest {
+            target: WriteTarget::HubConnector(self.at),
+            verb,
+            cluster: self.hub.name.clone(),
+            kind: Kind::Connector,
+            connectors: vec![object.clone()],
+            object,
+            annotations: vec![annotation],
+            precondition: Precondition {
+                uid: self.connector.uid.text(),
+                resource_version: self.connector.rv.text(),
+                absent: None,
+            },
+            because,
+        });
+        let repair = self.repair();
+        repair.changed_since_write = false;
+        repair.flight.started(action, write);
+    }
+
+    /// Fits a status under the annotation limit: whole, or reduced to what routing needs.
+    fn fit(&mut self, desired: Digest) -> Fitted {
+        let Some(upstream) = self.upstream.filter(|_| desired != Digest::ABSENT) else {
+            self.connector.oversize_reported = false;
+            return Fitted::Whole;
+        };
+        let limit = self.ctx.settings.mirror.annotation_limit_bytes;
+        let used = self.connector.other_bytes as usize + UPSTREAM_STATUS.len();
+        let room = limit.saturating_sub(used);
+        let fits = upstream.connector.bytes as usize <= room;
+        let is_reported = std::mem::replace(&mut self.connector.oversize_reported, !fits);
+        if fits {
+            return Fitted::Whole;
+        }
+        let text = upstream.text().unwrap_or_default();
+        let reduced = go_json::reduce(&text).filter(|reduced| reduced.len() <= room);
+        if !is_reported {
+            let done = match reduced {
+                Some(_) => "only its Ready condition and connectionDetails are mirrored",
+                None => "no part of it fits, so the annotation is removed",
+            };
+            let bytes = text.len();
+            let detail = format!(
+                "the status takes {bytes} bytes, but {room} bytes are left of the annotation limit \
+                 of {limit} bytes; {done}"
+            );
+            let kind = AnomalyKind::OversizedStatus;
+            self.ctx.anomaly(kind, &self.hub.name, Some(self.at.key), detail);
+        }
+        reduced.map_or(Fitted::Nothing, Fitted::Reduced)
+    }
+
+    fn report_identity(&mut self, upstream: UpstreamCase<'_>) {
+        let UpstreamCase { cluster, key, .. } = upstream;
+        let identity = cluster.namespace_identity(&self.ctx.names, self.at.key.ns, key.ns);
+        if identity != NamespaceIdentity::Disagrees || self.connector.identity_reported {
+            return;
+        }
+        self.connector.identity_reported = true;
+        let detail = format!(
+            "its labels name {} in {}, but its namespace is not named after the uid of that \
+             upstream namespace; it is left as it is",
+            self.ctx.names.object_key(key),
+            cluster.name
+        );
+        self.ctx.anomaly(AnomalyKind::Identity, &self.hub.name, Some(self.at.key), detail);
+    }
+
+    /// The watch showed the object in a new version.
+    pub(super) fn object_changed(&mut self) {
+        if let Some(repair) = &mut self.connector.repair {
+            repair.flight.object_changed();
+            repair.changed_since_write = true;
+        }
+    }
+
+    pub(super) fn desired_changed(&mut self) {
+        if let Some(repair) = &mut self.connector.repair {
+            repair.flight.desired_changed();
+        }
+    }
+
+    /// Another writer changed an annotation that was as desired.
+    pub(super) fn overwritten(&mut self) {
+        let settings = &self.ctx.settings.mirror;
+        let limits = ContentionLimits {
+            pause_from: settings.contention_count,
+            first_pause_ms: settings.contention_backoff_ms,
+            max_pause_ms: settings.contention_backoff_max_ms,
+            quiet_ms: settings.contention_quiet_ms,
+        };
+        let now = self.ctx.now;
+        let repair = self.connector.repair.get_or_insert_default();
+        let Some(pause_ms) = repair.contention.record(now, &limits) else { return };
+        repair.flight.pause_until(now.plus(pause_ms));
+        let overwrites = repair.contention.overwrites();
+        self.ctx.report_contention(self.hub, self.at.key, UPSTREAM_STATUS, overwrites, pause_ms);
+    }
+
+    /// An action ended. An outcome for an action that was given up changes nothing.
+    fn finished(&mut self, action: ActionId, outcome: &Outcome) {
+        let (now, retry) = (self.ctx.now, self.ctx.settings.retry);
+        let Some(repair) = self.connector.repair.as_deref_mut() else { return };
+        let Some((result, write)) = repair.flight.finished(action, now, outcome, &retry) else {
+            return;
+        };
+        match result {
+            WriteResult::Written => self.written(write, outcome),
+            WriteResult::Refused => {
+                let error = repair.flight.error.clone().unwrap_or_default();
+                let verb = match write {
+                    HubWrite::Status(_) => Verb::Mirror,
+                    HubWrite::Nudge => Verb::Nudge,
+                };
+                let earlier = ", or when upstream changes";
+                self.ctx.report_refused(self.hub, self.at.key, verb, &error, earlier);
+            }
+            // The change that it conflicts with was seen before the outcome: nothing to wait for.
+            WriteResult::NotWritten if repair.changed_since_write => repair.flight.object_changed(),
+            WriteResult::NotWritten => {}
+        }
+        self.evaluate();
+    }
+
+    /// A write succeeded. The watch may have shown it, and even a later one, before its outcome.
+    fn written(&mut self, write: HubWrite, outcome: &Outcome) {
+        let HubWrite::Status(digest) = write else { return self.nudged(outcome) };
+        if self.is_newest(outcome) {
+            self.connector.digest = digest;
+        } else if self.written_version(outcome) == ResourceVersion::Absent
+            && digest != self.connector.digest
+        {
+            // Which of the two came first is not known: let the watch catch up.
+            let at = self.ctx.now.plus(self.ctx.settings.retry.first_ms);
+            self.repair().flight.pause_until(at);
+        }
+    }
+
+    /// Whether a write is newer than all that the watch has shown. Takes over its version.
+    pub(super) fn is_newest(&mut self, outcome: &Outcome) -> bool {
+        let written = self.written_version(outcome);
+        if self.connector.rv.is_older_than(&written) {
+            self.connector.rv = written;
+            return true;
+        }
+        written == ResourceVersion::Absent && !self.repair().changed_since_write
+    }
+
+    fn written_version(&self, outcome: &Outcome) -> ResourceVersion {
+        match outcome {
+            Outcome::Applied { resource_version: Some(rv), .. } => ResourceVersion::new(rv),
+            _ => ResourceVersion::Absent,
+        }
+    }
+
+    pub(super) fn repair(&mut self) -> &mut Repair {
+        self.connector.repair.get_or_insert_default()
+    }
+
+    fn overwritten_at(&self) -> Option<UnixMillis> {
+        self.connector.repair.as_ref()?.contention.last_at()
+    }
+}
+
+impl Machine {
+    pub(crate) fn hub_write_finished(&mut self, at: Place, action: ActionId, outcome: &Outcome) {
+        if let Some(mut mirror) = self.mirror(at) {
+            mirror.finished(action, outcome);
+        }
+    }
+}
+
+fn because(observed: Digest, desired: Digest, online: bool, is_overwritten: bool) -> String {
+    let says = if online { "online" } else { "offline" };
+    if desired == Digest::ABSENT {
+        "upstream has no status, so the hub may not claim one".to_owned()
+    } else if is_overwritten {
+        format!("another writer changed the hub's annotation; upstream says {says}")
+    } else if observed == Digest::ABSENT {
+        format!("upstream says {says}, the hub has no annotation")
+    } else {
+        format!("upstream says {says}, the hub's annotation says something else")
+    }
+}

@@ -1,0 +1,281 @@
+//! The hub: its Connectors and HTTPRoutes as its own watches show them, and the links between a
+//! hub Connector and the upstream Connector that its labels name.
+
+mod carry;
+mod desired;
+mod mirror;
+
+use std::collections::BTreeSet;
+
+pub(crate) use desired::{Desired, UpstreamCase};
+use mirror::Mirror;
+
+use super::clusters::Place;
+use super::contention::Contention;
+use super::contract::note::{NoteKind, Stall};
+use super::data::ids::{ClusterId, Kind, ResourceVersion, Uid};
+use super::data::interner::{Key, Sym};
+use super::data::map::{Map, keys_where, sorted_keys};
+use super::data::objects::{Object, UPSTREAM_STATUS};
+use super::data::time::UnixMillis;
+use super::flight::Flight;
+use super::machine::Machine;
+use super::orphans::route::Route;
+use super::status::digest::Digest;
+use super::timers::Due;
+
+/// A Connector at the hub.
+#[derive(Default)]
+pub(crate) struct HubConnector {
+    pub(crate) uid: Uid,
+    pub(crate) rv: ResourceVersion,
+    listed_in: u32,
+    /// The upstream Connector that the labels name.
+    pub(crate) upstream: Option<UpstreamRef>,
+    /// The status annotation.
+    pub(crate) digest: Digest,
+    /// Bytes of all other annotations, which count against the same limit.
+    other_bytes: u32,
+    /// The counter in the nudge annotation.
+    nudge: u32,
+    /// The anomalies that were reported, so that each is reported once.
+    identity_reported: bool,
+    oversize_reported: bool,
+    /// The annotation is behind because upstream was seen to change, not because of another
+    /// writer. Only then is the hop's duration known.
+    upstream_changed: bool,
+    /// Since when the annotation says what upstream says; `None` while it does not.
+    pub(crate) mirrored_at: Option<UnixMillis>,
+    /// Kept only while something is behind.
+    pub(crate) repair: Option<Box<Repair>>,
+}
+
+/// The upstream Connector that a hub Connector's labels name, whether or not it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UpstreamRef {
+    pub(crate) cluster: Sym,
+    pub(crate) key: Key,
+}
+
+/// What a write to a hub Connector changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HubWrite {
+    /// The status annotation, to this digest.
+    Status(Digest),
+    Nudge,
+}
+
+/// The repair of a hub Connector: writes, overwrites, nudges, and the stall, if it takes long.
+#[derive(Default)]
+pub(crate) struct Repair {
+    pub(crate) flight: Flight<HubWrite>,
+    /// The watch showed the object since the write in flight was decided.
+    changed_since_write: bool,
+    pub(crate) contention: Contention,
+    pub(crate) stall: Option<Stall>,
+    pub(crate) nudges: u32,
+    next_nudge_at: UnixMillis,
+}
+
+impl Repair {
+    /// The last nudge is so recent that the pauses between nudges keep growing.
+    fn nudges_count(&self, now: UnixMillis, quiet_ms: u64) -> bool {
+        self.nudges > 0 && now <= self.next_nudge_at.plus(quiet_ms)
+    }
+}
+
+/// What is known of one hub.
+#[derive(Default)]
+pub(crate) struct HubState {
+    pub(crate) connectors: Map<Key, HubConnector>,
+    /// Connectors that are behind, here or at an edge.
+    unsettled: BTreeSet<Key>,
+    pub(crate) routes: Map<Key, Route>,
+    /// Routes that are orphans by all evidence.
+    pub(crate) orphans: BTreeSet<Key>,
+}
+
+impl HubState {
+    /// What the finished list number `list` of a kind did not bring again.
+    pub(crate) fn missing_from_list(&self, kind: Kind, list: u32, gone: &mut BTreeSet<Key>) {
+        if kind == Kind::Connector {
+            gone.extend(keys_where(&self.connectors, |c| c.listed_in != list));
+        } else if kind == Kind::HttpRoute {
+            gone.extend(keys_where(&self.routes, |r| r.listed_in != list));
+        }
+    }
+}
+
+impl Machine {
+    pub(crate) fn hub_connector_seen(&mut self, at: Place, object: &Object, listed: bool) {
+        let Self { ctx, clusters, upstreams, hubs, edges, .. } = self;
+        let (Some(cluster), Some(hub)) = (clusters.get(at.cluster), hubs.get_mut(&at.cluster))
+        else {
+            return;
+        };
+        let meta = &object.meta;
+        let upstream = meta.upstream().map(|(cluster, namespace, name)| {
+            let key = ctx.names.key(namespace, name);
+            UpstreamRef { cluster: ctx.names.intern(&cluster), key }
+        });
+        let connector = hub.connectors.entry(at.key).or_default();
+        connector.listed_in = cluster.list(Kind::Connector);
+        let (uid, rv) = (Uid::new(&meta.uid), ResourceVersion::new(&meta.resource_version));
+        if !listed && uid == connector.uid && rv.is_older_than(&connector.rv) {
+            return;
+        }
+        let is_same = uid == connector.uid;
+        if !is_same {
+            // Another object under the same name: what was in flight was about the old one.
+            connector.repair = None;
+            (connector.identity_reported, connector.oversize_reported) = (false, false);
+            connector.upstream_changed = false;
+        }
+        let desired = upstream.and_then(|named| {
+            upstreams.get(&named.cluster)?.connectors.get(&named.key).map(|c| c.digest)
+        });
+        let observed = connector.digest;
+        let annotation = meta.annotations.get(UPSTREAM_STATUS);
+        let likely = [observed, desired.unwrap_or_default()];
+        let own_bytes = annotation.map_or(0, |text| UPSTREAM_STATUS.len() + text.len());
+        let other_bytes = meta.annotations.bytes() - own_bytes;
+        let nudge = meta.annotations.get(&ctx.settings.mirror.nudge_key);
+        connector.uid = uid;
+        connector.rv = rv;
+        connector.digest = annotation.map_or(Digest::ABSENT, |text| Digest::of(text, likely));
+        connector.other_bytes = u32::try_from(other_bytes).unwrap_or(u32::MAX);
+        connector.nudge = nudge.and_then(|n| n.parse().ok()).unwrap_or(0);
+        let linked = std::mem::replace(&mut connector.upstream, upstream);
+        let is_overwritten = is_same
+            && connector.mirrored_at.is_some()
+            && connector.digest != observed
+            && Some(observed) == desired;
+        if linked != upstream {
+            relink(upstreams, at, linked, upstream, ctx.now);
+        }
+        let upstream = upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
+        let unsettled = &mut hub.unsettled;
+        let mut mirror =
+            Mirror { at, hub: cluster, connector, unsettled, upstream, edges, clusters, ctx };
+        mirror.object_changed();
+        if is_overwritten {
+            mirror.overwritten();
+        }
+        mirror.evaluate();
+    }
+
+    pub(crate) fn evaluate_hub_connector(&mut self, at: Place) {
+        // A timer or a link may outlive the connector.
+        if let Some(mut mirror) = self.mirror(at) {
+            mirror.evaluate();
+        }
+    }
+
+    /// Upstream now says something else: a pause about the old value is over.
+    pub(crate) fn desired_status_changed(&mut self, at: Place) {
+        if let Some(mut mirror) = self.mirror(at) {
+            mirror.desired_changed();
+            mirror.evaluate();
+        }
+    }
+
+    /// What should stand in a hub Connector's status annotation.
+    pub(crate) fn desired(&self, at: Place, connector: &HubConnector) -> Desired {
+        let named = connector.upstream;
+        let upstream =
+            named.and_then(|named| UpstreamCase::find(&self.upstreams, &self.clusters, named));
+        match (upstream, self.clusters.get(at.cluster)) {
+            (Some(upstream), Some(hub)) => upstream.desired(&self.ctx, hub, at, connector.digest),
+            _ => Desired::Unknown,
+        }
+    }
+
+    /// Looks up a hub Connector and everything its rule reads.
+    fn mirror(&mut self, at: Place) -> Option<Mirror<'_>> {
+        let Self { ctx, clusters, upstreams, hubs, edges, .. } = self;
+        let hub = hubs.get_mut(&at.cluster)?;
+        let connector = hub.connectors.get_mut(&at.key)?;
+        let upstream =
+            connector.upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
+        let cluster = clusters.get(at.cluster)?;
+        let unsettled = &mut hub.unsettled;
+        Some(Mirror { at, hub: cluster, connector, unsettled, upstream, edges, clusters, ctx })
+    }
+
+    pub(crate) fn hub_connector_gone(&mut self, at: Place) {
+        let connector = self.hubs.get_mut(&at.cluster).and_then(|hub| {
+            hub.unsettled.remove(&at.key);
+            hub.connectors.remove(&at.key)
+        });
+        if let Some(connector) = connector {
+            self.drop_hub_connector(at, connector);
+        }
+    }
+
+    fn drop_hub_connector(&mut self, at: Place, connector: HubConnector) {
+        self.ctx.timers.clear(Due::HubConnector(at));
+        if let Some(stall) = connector.repair.and_then(|repair| repair.stall) {
+            self.ctx.note(NoteKind::StallEnded(stall));
+        }
+        relink(&mut self.upstreams, at, connector.upstream, None, self.ctx.now);
+    }
+
+    /// The cluster is no longer a hub of this run.
+    pub(crate) fn forget_hub(&mut self, id: ClusterId) {
+        let Some(mut hub) = self.hubs.remove(&id) else { return };
+        for key in sorted_keys(&hub.connectors) {
+            if let Some(connector) = hub.connectors.remove(&key) {
+                self.drop_hub_connector(Place { cluster: id, key }, connector);
+            }
+        }
+        for (key, route) in &hub.routes {
+            self.ctx.timers.clear(Due::Route(id, *key));
+            self.unlink_route(id, *key, route);
+        }
+    }
+
+    /// This instance became leader: everything that waited for one is due.
+    pub(crate) fn resume_leader_work(&mut self) {
+        let unsettled = |(&id, hub): (&ClusterId, &HubState)| {
+            (id, hub.unsettled.iter().copied().collect(), hub.orphans.iter().copied().collect())
+        };
+        let hubs: Vec<(_, Vec<_>, Vec<_>)> = self.hubs.iter().map(unsettled).collect();
+        for (cluster, connectors, routes) in hubs {
+            for key in connectors {
+                self.evaluate_hub_connector(Place { cluster, key });
+            }
+            for key in routes {
+                self.evaluate_route(cluster, key);
+            }
+        }
+    }
+
+    /// The hub's list of Connectors is complete.
+    pub(crate) fn hub_listed(&mut self, cluster: ClusterId) {
+        let keys = self.hubs.get(&cluster).map(|hub| sorted_keys(&hub.connectors));
+        for key in keys.unwrap_or_default() {
+            self.evaluate_hub_connector(Place { cluster, key });
+        }
+    }
+}
+
+type Upstreams = Map<Sym, super::upstream::UpstreamState>;
+
+/// Moves a hub Connector's link from the upstream Connector that its labels named to the one that
+/// they name now.
+fn relink(
+    upstreams: &mut Upstreams,
+    at: Place,
+    old: Option<UpstreamRef>,
+    new: Option<UpstreamRef>,
+    now: UnixMillis,
+) {
+    if let Some(named) = old
+        && let Some(upstream) = upstreams.get_mut(&named.cluster)
+    {
+        upstream.unlink(named.key, at);
+    }
+    if let Some(named) = new {
+        upstreams.entry(named.cluster).or_default().link(named.key, at, now);
+    }
+}

@@ -1,0 +1,219 @@
+//! The upstreams: Connectors and Gateways as the project control planes show them, and the hub
+//! objects that name them.
+
+use std::collections::BTreeSet;
+
+use super::clusters::Place;
+use super::contract::note::Hop;
+use super::data::ids::{ClusterId, Kind, ResourceVersion};
+use super::data::interner::{Key, Sym};
+use super::data::map::{Map, keys_where, remove_indexed};
+use super::data::objects::Object;
+use super::data::one_or_many::OneOrMany;
+use super::data::packed::Packed;
+use super::data::time::UnixMillis;
+use super::machine::Machine;
+use super::orphans::budget::OrphanShare;
+use super::status::digest::Digest;
+use super::status::{go_json, liveness};
+
+/// An upstream Connector, or the place of one that a hub Connector names.
+#[derive(Default)]
+pub(crate) struct UpstreamConnector {
+    pub(crate) exists: bool,
+    listed_in: u32,
+    /// The status as the annotation spells it; `None` when upstream has none.
+    pub(crate) text: Option<Packed>,
+    pub(crate) digest: Digest,
+    /// The length of that text.
+    pub(crate) bytes: u32,
+    /// The status as upstream spells it: the same bytes mean at once that nothing changed.
+    raw: Digest,
+    rv: ResourceVersion,
+    /// When `digest` or `exists` last changed.
+    pub(crate) changed_at: UnixMillis,
+    /// What the status says. Only reported; no rule reads it.
+    pub(crate) online: bool,
+    /// The hub Connectors whose labels name it.
+    pub(crate) hub_connectors: OneOrMany<Place>,
+}
+
+/// What is known of one upstream cluster, configured or only named by hub objects.
+#[derive(Default)]
+pub(crate) struct UpstreamState {
+    /// `None` when the cluster is not configured.
+    pub(crate) id: Option<ClusterId>,
+    pub(crate) connectors: Map<Key, UpstreamConnector>,
+    /// Gateways, with the number of the last list that brought each.
+    pub(crate) gateways: Map<Key, u32>,
+    /// Hub routes by the Gateway that they name, and by upstream namespace.
+    pub(crate) routes_by_parent: Map<Key, BTreeSet<(ClusterId, Key)>>,
+    pub(crate) routes_by_ns: Map<Sym, BTreeSet<(ClusterId, Key)>>,
+    /// How many of those routes are orphans.
+    pub(crate) share: OrphanShare,
+    hub_connectors_by_ns: Map<Sym, BTreeSet<Place>>,
+}
+
+impl UpstreamState {
+    /// The cluster is no longer configured. The hub objects that name it stay.
+    pub(crate) fn forget(&mut self) {
+        self.id = None;
+        self.share.forget_state();
+        self.gateways.clear();
+        self.connectors.retain(|_, connector| {
+            let hub_connectors = std::mem::take(&mut connector.hub_connectors);
+            *connector = UpstreamConnector { hub_connectors, ..UpstreamConnector::default() };
+            !connector.hub_connectors.is_empty()
+        });
+    }
+
+    /// Every hub Connector that names this upstream.
+    pub(crate) fn hub_connectors(&self) -> BTreeSet<Place> {
+        self.hub_connectors_by_ns.values().flatten().copied().collect()
+    }
+
+    /// A hub Connector's labels name the Connector `key`.
+    pub(crate) fn link(&mut self, key: Key, from: Place, now: UnixMillis) {
+        let place = || UpstreamConnector { changed_at: now, ..UpstreamConnector::default() };
+        let connector = self.connectors.entry(key).or_insert_with(place);
+        if !connector.hub_connectors.as_slice().contains(&from) {
+            connector.hub_connectors.push(from);
+        }
+        self.hub_connectors_by_ns.entry(key.ns).or_default().insert(from);
+    }
+
+    /// A hub Connector's labels no longer name the Connector `key`.
+    pub(crate) fn unlink(&mut self, key: Key, from: Place) {
+        if let Some(connector) = self.connectors.get_mut(&key) {
+            connector.hub_connectors.retain(|place| *place != from);
+            if connector.hub_connectors.is_empty() && !connector.exists {
+                self.connectors.remove(&key);
+            }
+        }
+        remove_indexed(&mut self.hub_connectors_by_ns, &key.ns, &from);
+    }
+
+    /// What the finished list number `list` of a kind did not bring again.
+    pub(crate) fn missing_from_list(&self, kind: Kind, list: u32, gone: &mut BTreeSet<Key>) {
+        if kind == Kind::Connector {
+            gone.extend(keys_where(&self.connectors, |c| c.exists && c.listed_in != list));
+        } else if kind == Kind::Gateway {
+            gone.extend(keys_where(&self.gateways, |seen| *seen != list));
+        }
+    }
+}
+
+impl UpstreamConnector {
+    /// Takes the object as the watch shows it. Returns whether its status, or that it exists,
+    /// changed.
+    fn observe(&mut self, object: &Object, list: u32, is_listed: bool, now: UnixMillis) -> bool {
+        self.listed_in = list;
+        let rv = ResourceVersion::new(&object.meta.resource_version);
+        if self.exists && !is_listed && rv.is_older_than(&self.rv) {
+            return false;
+        }
+        self.rv = rv;
+        let status = object.status();
+        let raw = status.map_or(Digest::ABSENT, Digest::of_bytes);
+        if self.exists && raw == self.raw {
+            return false;
+        }
+        let text = status.and_then(go_json::canonical);
+        let digest = text.as_deref().map_or(Digest::ABSENT, Digest::of_bytes);
+        let is_same = self.exists && digest == self.digest;
+        (self.exists, self.raw) = (true, raw);
+        if is_same {
+            return false;
+        }
+        self.digest = digest;
+        self.online = liveness::read(None, text.as_deref()).online;
+        self.text = text.as_deref().map(Packed::new);
+        self.bytes = text.map_or(0, |text| u32::try_from(text.len()).unwrap_or(u32::MAX));
+        self.changed_at = now;
+        true
+    }
+}
+
+impl Machine {
+    pub(crate) fn upstream_connector_seen(&mut self, at: Place, object: &Object, is_listed: bool) {
+        let Some(cluster) = self.clusters.get(at.cluster) else { return };
+        let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
+        let connector = upstream.connectors.entry(at.key).or_default();
+        let list = cluster.list(Kind::Connector);
+        if !connector.observe(object, list, is_listed, self.ctx.now) {
+            return;
+        }
+        let hub_connectors = connector.hub_connectors.as_slice().to_vec();
+        let in_place = cluster.is_upstream_namespace(at.key.ns);
+        if in_place && cluster.is_live(Kind::Connector) {
+            self.ctx.note_hop(&cluster.name, at.key, Hop::Upstream, connector.online, None);
+        }
+        self.desired_changed(hub_connectors);
+    }
+
+    pub(crate) fn upstream_connector_gone(&mut self, at: Place) {
+        let Some(cluster) = self.clusters.get(at.cluster) else { return };
+        let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
+        let Some(connector) = upstream.connectors.get_mut(&at.key) else { return };
+        let hub_connectors = std::mem::take(&mut connector.hub_connectors);
+        let places = hub_connectors.as_slice().to_vec();
+        let was_online = connector.online;
+        if places.is_empty() {
+            upstream.connectors.remove(&at.key);
+        } else {
+            let changed_at = self.ctx.now;
+            *connector =
+                UpstreamConnector { hub_connectors, changed_at, ..UpstreamConnector::default() };
+        }
+        if was_online {
+            self.ctx.note_hop(&cluster.name, at.key, Hop::Upstream, false, None);
+        }
+        self.desired_changed(places);
+    }
+
+    fn desired_changed(&mut self, hub_connectors: Vec<Place>) {
+        for at in hub_connectors {
+            self.desired_status_changed(at);
+        }
+    }
+
+    /// Evaluates the hub Connectors that name an upstream Connector.
+    pub(crate) fn evaluate_hub_connectors_of(&mut self, at: Place) {
+        let upstream = self.clusters.get(at.cluster).and_then(|c| self.upstreams.get(&c.sym));
+        let connector = upstream.and_then(|upstream| upstream.connectors.get(&at.key));
+        let places = connector.map(|connector| connector.hub_connectors.as_slice().to_vec());
+        self.evaluate_hub_connectors(places.unwrap_or_default());
+    }
+
+    /// A list of the upstream is complete: from now on absence counts.
+    pub(crate) fn upstream_listed(&mut self, id: ClusterId, connectors: bool) {
+        let Some(sym) = self.clusters.get(id).map(|cluster| cluster.sym) else { return };
+        let Some(upstream) = self.upstreams.get(&sym) else { return };
+        let places = if connectors {
+            let places = upstream.connectors.values().flat_map(|c| c.hub_connectors.as_slice());
+            places.copied().collect()
+        } else {
+            upstream.hub_connectors()
+        };
+        self.evaluate_hub_connectors(places);
+        self.evaluate_routes_naming(sym);
+    }
+
+    /// An upstream namespace changed: hub Connectors and routes that name it are evaluated.
+    pub(crate) fn evaluate_namespace(&mut self, id: ClusterId, ns: Sym) {
+        let Some(cluster) = self.clusters.get(id) else { return };
+        let Some(upstream) = self.upstreams.get(&cluster.sym) else { return };
+        let places = upstream.hub_connectors_by_ns.get(&ns).cloned().unwrap_or_default();
+        let routes = upstream.routes_by_ns.get(&ns).cloned().unwrap_or_default();
+        self.evaluate_hub_connectors(places);
+        for (hub, key) in routes {
+            self.evaluate_route(hub, key);
+        }
+    }
+
+    pub(crate) fn evaluate_hub_connectors(&mut self, places: impl IntoIterator<Item = Place>) {
+        for at in places {
+            self.evaluate_hub_connector(at);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! How far each connector is on its way, in one word.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::core::clusters::Place;
+use crate::core::contract::note::Stall;
+use crate::core::data::closed_list::closed_list;
+use crate::core::data::ids::{ClusterId, Kind};
+use crate::core::data::interner::{Key, Sym};
+use crate::core::edge::{EdgeConnector, EdgeState};
+use crate::core::hub::{Desired, HubConnector, UpstreamRef};
+use crate::core::machine::Machine;
+use crate::core::upstream::UpstreamConnector;
+
+/// How far a connector's status has come: the first hop that is not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "lowercase", const_into_str)]
+pub enum Phase {
+    /// Every hop is done, and the connector is online.
+    Settled,
+    /// Every hop is done, and the connector is offline.
+    Offline,
+    /// It exists upstream, but no hub has it.
+    Unreplicated,
+    /// The hub's annotation differs from the upstream status.
+    Mirroring,
+    /// An edge's annotation differs from the hub's.
+    Carrying,
+    /// A gateway does not yet announce the liveness at its edge.
+    Touching,
+    /// A hop is late; [`View`](crate::core::view::View) says which one, and why.
+    Stalled,
+    /// A watch is not live, or the upstream cluster is not configured.
+    Unknown,
+}
+
+closed_list!(Phase);
+
+/// How many connectors are in each phase; every phase has an entry.
+pub type Phases = BTreeMap<Phase, u64>;
+
+/// Whether a hub's annotation equals the upstream status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnnotationState {
+    Right,
+    /// It differs, or will soon have to be removed.
+    Wrong,
+    /// A watch is not live, or the upstream cluster is not configured.
+    Unknown,
+    /// `mirror.enabled` is false.
+    Off,
+}
+
+/// Whether a gateway announces the liveness of its connectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum AnnouncementState {
+    Announced,
+    /// It has to be touched.
+    Pending,
+    /// No Gateway has the HTTPProxy's name. That is not an error.
+    NoGateway,
+    /// A watch of the edge is not live.
+    Unknown,
+    /// `touch.enabled` is false.
+    Off,
+}
+
+/// How many there are of each phase, also of those that do not occur.
+pub(super) fn count_phases(found: impl Iterator<Item = Phase>) -> Phases {
+    let mut phases: Phases = Phase::ALL.into_iter().map(|phase| (phase, 0)).collect();
+    for phase in found {
+        *phases.entry(phase).or_default() += 1;
+    }
+    phases
+}
+
+impl Machine {
+    /// How many connectors are in each phase. Costs O(connectors); nothing is kept for it.
+    pub fn phases(&self) -> Phases {
+        let places = self.places().into_iter().map(|key| self.phase_at(key));
+        let lone =
+            self.unreplicated_connectors().map(|(upstream, ..)| self.unreplicated_phase(upstream));
+        count_phases(places.chain(lone))
+    }
+
+    /// Every Connector at the hubs and edges, each name once.
+    pub(crate) fn places(&self) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for (&id, hub) in &self.hubs {
+            keys.extend(hub.connectors.keys().filter(|key| self.is_placed(id, **key)));
+        }
+        for (&id, edge) in &self.edges {
+            keys.extend(edge.connectors.keys().filter(|key| self.is_placed(id, **key)));
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    fn is_placed(&self, id: ClusterId, key: Key) -> bool {
+        self.cluster(id).is_some_and(|c| c.is_hub_namespace(key.ns))
+    }
+
+    /// Upstream Connectors that no hub Connector names. The order is not defined.
+    pub(crate) fn unreplicated_connectors(
+        &self,
+    ) -> impl Iterator<Item = (ClusterId, Key, &UpstreamConnector)> {
+        self.upstreams
+            .values()
+            .flat_map(|u| u.connectors.iter().map(move |s| (u.id, s)))
+            .filter_map(|(id, (&key, upstream))| {
+                let id = id?;
+                let in_place = self.cluster(id)?.is_upstream_namespace(key.ns);
+                let unreplicated =
+                    upstream.exists && upstream.hub_connectors.is_empty() && in_place;
+                unreplicated.then_some((id, key, upstream))
+            })
+    }
+
+    pub(crate) fn unreplicated_phase(&self, upstream: ClusterId) -> Phase {
+        let live = |id: &ClusterId| self.cluster(*id).is_some_and(|c| c.is_live(Kind::Connector));
+        if live(&upstream) && self.hubs.keys().all(live) {
+            Phase::Unreplicated
+        } else {
+            Phase::Unknown
+        }
+    }
+
+    /// The hub Connectors of one name, by hub.
+    pub(crate) fn hub_connectors_at(
+        &self,
+        key: Key,
+    ) -> impl Iterator<Item = (ClusterId, &HubConnector)> {
+        let found =
+            self.hubs.iter().filter_map(move |(&id, h)| Some((id, h.connectors.get(&key)?)));
+        found.filter(move |(id, _)| self.is_placed(*id, key))
+    }
+
+    /// The edge Connectors of one name, by edge.
+    pub(crate) fn edge_connectors_at(
+        &self,
+        key: Key,
+    ) -> impl Iterator<Item = (ClusterId, &EdgeState, &EdgeConnector)> {
+        let found =
+            self.edges.iter().filter_map(move |(&id, e)| Some((id, e, e.connectors.get(&key)?)));
+        found.filter(move |(id, ..)| self.is_placed(*id, key))
+    }
+
+    pub(crate) fn stalls_at(&self, key: Key) -> impl Iterator<Item = &Stall> {
+        let hubs =
+            self.hub_connectors_at(key).filter_map(|(_, r)| r.repair.as_ref()?.stall.as_ref());
+        hubs.chain(self.edge_connectors_at(key).filter_map(|(.., c)| c.touch_stall.as_deref()))
+    }
+
+    /// The upstream Connector that a hub Connector names, if its cluster is configured.
+    pub(crate) fn upstream_of(
+        &self,
+        connector: &HubConnector,
+    ) -> Option<(Sym, Key, Option<&UpstreamConnector>)> {
+        let UpstreamRef { cluster, key } = connector.upstream?;
+        let upstream = self.upstreams.get(&cluster).filter(|u| u.id.is_some());
+        Some((cluster, key, upstream.and_then(|u| u.connectors.get(&key))))
+    }
+
+    pub(crate) fn phase_at(&self, key: Key) -> Phase {
+        if self.stalls_at(key).next().is_some() {
+            return Phase::Stalled;
+        }
+        let (mut unknown, mut upstream, mut edges) = (false, None, None);
+        for (id, connector) in self.hub_connectors_at(key) {
+            match self.annotation(id, key, connector) {
+                AnnotationState::Wrong => return Phase::Mirroring,
+                AnnotationState::Unknown => unknown = true,
+                AnnotationState::Right | AnnotationState::Off => {}
+            }
+            let said =
+                self.upstream_of(connector).and_then(|(.., upstream)| Some(upstream?.online));
+            upstream = upstream.or(said);
+        }
+        if unknown {
+            return Phase::Unknown;
+        }
+        if self
+            .edge_connectors_at(key)
+            .any(|(.., edge_connector)| edge_connector.missing_since.get().is_some())
+        {
+            return Phase::Carrying;
+        }
+        for (id, edge, edge_connector) in self.edge_connectors_at(key) {
+            edges = Some(edge_connector.online && edges.unwrap_or(true));
+            for gateway in edge.gateways_of(key) {
+                match self.announcement(id, edge, gateway) {
+                    AnnouncementState::Pending => return Phase::Touching,
+                    AnnouncementState::Unknown => unknown = true,
+                    _ => {}
+                }
+            }
+        }
+        match upstream.or(edges) {
+            _ if unknown => Phase::Unknown,
+            Some(true) => Phase::Settled,
+            _ => Phase::Offline,
+        }
+    }
+
+    /// Whether a hub Connector's annotation says what upstream says. Nothing is compared again: the
+    /// rule keeps the result.
+    pub(crate) fn annotation(
+        &self,
+        id: ClusterId,
+        key: Key,
+        connector: &HubConnector,
+    ) -> AnnotationState {
+        if !self.ctx.settings.mirror.enabled {
+            return AnnotationState::Off;
+        }
+        if !self.cluster(id).is_some_and(|c| c.is_live(Kind::Connector)) {
+            return AnnotationState::Unknown;
+        }
+        match self.desired(Place { cluster: id, key }, connector) {
+            Desired::Unknown => AnnotationState::Unknown,
+            Desired::Status(_) if connector.mirrored_at.is_some() => AnnotationState::Right,
+            Desired::Status(_) | Desired::NotBefore(_) => AnnotationState::Wrong,
+        }
+    }
+
+    /// Whether a Gateway's connectors are announced, by itself or for its class.
+    pub(crate) fn announcement(
+        &self,
+        id: ClusterId,
+        edge: &EdgeState,
+        gateway: Key,
+    ) -> AnnouncementState {
+        if !self.ctx.settings.touch.enabled {
+            return AnnouncementState::Off;
+        }
+        let Some(target) = edge.target_of(gateway) else { return AnnouncementState::NoGateway };
+        if !edge.ready || !self.is_placed(id, gateway) {
+            return AnnouncementState::Unknown;
+        }
+        if edge.is_announced(&self.ctx.names, target) {
+            AnnouncementState::Announced
+        } else {
+            AnnouncementState::Pending
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Redaction: replaces addresses and keys in a log without changing the decisions it leads to.
+//!
+//! | value | place | replacement |
+//! |---|---|---|
+//! | a node id | `id` in `connectionDetails`; after the `/` in the platform's key | `redacted-` and the hash that enters the digest, so that triggers keep their values ([`node_stand_in`]) |
+//! | an address, a relay | any other string in `connectionDetails` except `type` and `discoveryMode`; `address`, `addresses`, `homeRelay`, `publicKey` anywhere in a status | `~` and a hash, keyed with a secret that this process draws |
+//! | a URL, an IP address, a host with its port | `error` texts | the same |
+//! | an annotation that is not a JSON object | the status annotation | the same; it stays undecodable |
+//!
+//! A status, whether a Connector's own or the text of an annotation, is rewritten in place: the
+//! order of its fields, its blanks and all other bytes stay. Equal values get equal replacements,
+//! and different values different ones. A replacement is as long as its value, because the size
+//! limit of annotations counts bytes; only a value shorter than 7 bytes, or a node id shorter than
+//! 41, gets a longer one. Ports stay, and so does everything not in the table: names, namespaces,
+//! clusters, uids, condition messages.
+//!
+//! Someone who knows a node id can find it in a redacted log. Nobody can recover one from its hash,
+//! because it is a public key: 256 bits that can't be guessed.
+
+mod error_text;
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::core::contract::action::Decision;
+use crate::core::contract::error_cause::RequestFailure;
+use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
+use crate::core::status::go_json::{self, CANONICAL_DEPTH_MAX, GO_DEPTH_MAX, Reader};
+use crate::core::status::liveness::folds_to;
+use crate::core::status::trigger::node_stand_in;
+
+/// In a status, every string below these fields is an address or a key …
+const HIDDEN_FIELDS: [&str; 5] =
+    ["connectionDetails", "publicKey", "addresses", "address", "homeRelay"];
+/// … except these, which decoding and people depend on.
+const PUBLIC_FIELDS: [&str; 2] = ["type", "discoveryMode"];
+
+/// The fewest and the most characters, of 6 bits each, that spell a 64-bit hash; eleven hold all
+/// of it.
+const HASH_CHARS: (usize, usize) = (6, 11);
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Replaces addresses and keys. Two redactors replace the same address differently.
+#[derive(Debug, Default)]
+pub struct Redactor {
+    key: RandomState,
+}
+
+/// How to treat a string in a status, judged by its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sensitivity {
+    Public,
+    NodeId,
+    Address,
+}
+
+impl Sensitivity {
+    /// The sensitivity of strings below the field `key`.
+    fn below(self, key: &str) -> Self {
+        let is = |names: &[&str]| names.iter().any(|name| folds_to(key, name));
+        match self {
+            Sensitivity::Public if !is(&HIDDEN_FIELDS) => Sensitivity::Public,
+            Sensitivity::Public => Sensitivity::Address,
+            _ if is(&PUBLIC_FIELDS) => Sensitivity::Public,
+            _ if is(&["id"]) => Sensitivity::NodeId,
+            _ => Sensitivity::Address,
+        }
+    }
+}
+
+impl Redactor {
+    /// Draws a random key.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn event<'a>(&self, event: &'a Event) -> Cow<'a, Event> {
+        let kind = match &event.kind {
+            EventKind::Listed { cluster, object } => self
+                .object(object)
+                .map(|object| EventKind::Listed { cluster: cluster.clone(), object }),
+            EventKind::Applied { cluster, object } => self
+                .object(object)
+                .map(|object| EventKind::Applied { cluster: cluster.clone(), object }),
+            EventKind::Deleted { cluster, object } => self
+                .object(object)
+                .map(|object| EventKind::Deleted { cluster: cluster.clone(), object }),
+            EventKind::WatchLost { cluster, kind, error } => Some(EventKind::WatchLost {
+                cluster: cluster.clone(),
+                kind: *kind,
+                error: self.failure(error),
+            }),
+            EventKind::ActionFinished { id, outcome } => {
+                self.outcome(outcome).map(|outcome| EventKind::ActionFinished { id: *id, outcome })
+            }
+            EventKind::ClusterAdded { .. }
+            | EventKind::ClusterRemoved { .. }
+            | EventKind::ListStarted { .. }
+            | EventKind::ListFinished { .. }
+            | EventKind::WatchResumed { .. }
+            | EventKind::Bookmark { .. }
+            | EventKind::ResourceVersionRegressed { .. }
+            | EventKind::LeadershipAcquired
+            | EventKind::LeadershipLost
+            | EventKind::TimedOut => None,
+        };
+        kind.map_or(Cow::Borrowed(event), |kind| Cow::Owned(Event { at: event.at, kind }))
+    }
+
+    /// A redacted decision equals what the machine decides on the redacted events.
+    pub fn decision<'a>(&self, decision: &'a Decision) -> Cow<'a, Decision> {
+        let mut redacted = Cow::Borrowed(decision);
+        for (i, (key, value)) in decision.action.annotations.iter().enumerate() {
+            if let Some(value) = value
+                && let Some(stand_in) = self.annotation(key, value)
+                && let Some(place) = redacted.to_mut().action.annotations.get_mut(i)
+            {
+                place.1 = Some(stand_in);
+            }
+        }
+        redacted
+    }
+
+    /// A status as JSON text, rewritten in place. Text that is not JSON, or is nested 10,000 deep,
+    /// becomes text that is not JSON either.
+    pub fn status(&self, text: &str) -> String {
+        self.json(text).unwrap_or_else(|| self.stand_in(text, 0))
+    }
+
+    fn failure(&self, failure: &RequestFailure) -> RequestFailure {
+        RequestFailure::new(failure.cause, self.error(&failure.text))
+    }
+
+    fn object(&self, object: &Object) -> Option<Arc<Object>> {
+        let mut redacted = Cow::Borrowed(object);
+        if let Body::Connector { status: Some(status) } = &object.body {
+            let text = status.get();
+            let text = self.json(text).unwrap_or_else(|| self.undecodable(text));
+            let status = RawValue::from_string(text).ok();
+            redacted.to_mut().body = Body::Connector { status };
+        }
+        for (key, value) in object.meta.annotations.iter() {
+            if let Some(stand_in) = self.annotation(key, value) {
+                redacted.to_mut().meta.annotations.set(key, Some(&stand_in));
+            }
+        }
+        match redacted {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(object) => Some(Arc::new(object)),
+        }
+    }
+
+    fn outcome(&self, outcome: &Outcome) -> Option<Outcome> {
+        match outcome {
+            Outcome::Refused { error } => Some(Outcome::Refused { error: self.failure(error) }),
+            Outcome::Conflict { error } => Some(Outcome::Conflict { error: self.failure(error) }),
+            // The object is kept whole: it is there to be brought back.
+            Outcome::Unanswered { error, deleted } => {
+                Some(Outcome::Unanswered { error: self.failure(error), deleted: deleted.clone() })
+            }
+            Outcome::Failed { error, retry_after_ms } => Some(Outcome::Failed {
+                error: self.failure(error),
+                retry_after_ms: *retry_after_ms,
+            }),
+            Outcome::Applied { .. }
+            | Outcome::Unchanged
+            | Outcome::Superseded
+            | Outcome::NotFound
+            | Outcome::Dropped
+            | Outcome::DryRun => None,
+        }
+    }
+
+    fn annotation(&self, key: &str, value: &str) -> Option<String> {
+        match key {
+            UPSTREAM_STATUS => Some(self.status(value)),
+            PLATFORM_KEY => Some(match value.split_once('/') {
+                Some((online @ ("true" | "false"), id)) => format!("{online}/{}", node_id(id)),
+                _ => self.string(Sensitivity::Address, value),
+            }),
+            _ => None,
+        }
+    }
+
+    /// `None` if the text is not JSON.
+    fn json(&self, text: &str) -> Option<String> {
+        let mut reader = Reader::new(text, GO_DEPTH_MAX);
+        let first = reader.peek()?;
+        if first == b'{' {
+            let mut rewriter = Rewriter {
+                redactor: self,
+                text,
+                out: String::with_capacity(text.len()),
+                done_bytes: 0,
+            };
+            rewriter.value(&mut reader, Sensitivity::Public, 0)?;
+            reader.end()?;
+            return Some(rewriter.finish());
+        }
+        let whole = reader.skip()?;
+        reader.end()?;
+        // Not a status. A string or an array may hold anything; `null`, numbers and booleans stay.
+        Some(match go_json::canonical(whole) {
+            _ if !matches!(first, b'"' | b'[') => text.to_owned(),
+            Some(text) => format!("\"{}\"", self.stand_in(&text, text.len() - 2)),
+            None => self.undecodable(whole),
+        })
+    }
+
+    /// JSON that neither decodes nor has a canonical form (its number is out of range), to replace
+    /// JSON that has neither.
+    fn undecodable(&self, text: &str) -> String {
+        format!("[1e999,\"{}\"]", self.stand_in(text, 0))
+    }
+
+    fn string(&self, sensitivity: Sensitivity, text: &str) -> String {
+        match sensitivity {
+            Sensitivity::Public => text.to_owned(),
+            Sensitivity::NodeId => node_id(text),
+            Sensitivity::Address if text.is_empty() => String::new(),
+            Sensitivity::Address => self.stand_in(text, canonical_bytes(text)),
+        }
+    }
+
+    /// The replacement for `text`, `bytes` long if that is long enough.
+    fn stand_in(&self, text: &str, bytes: usize) -> String {
+        let hash = self.key.hash_one(text);
+        let (least, most) = HASH_CHARS;
+        let chars = if bytes == 0 { most } else { bytes.saturating_sub(1).clamp(least, most) };
+        let mut stand_in = String::from("~");
+        for i in 0..chars {
+            let six = (hash.rotate_left(6 * i as u32) & 63) as usize;
+            stand_in.push(char::from(ALPHABET[six]));
+        }
+        format!("{stand_in:~<bytes$}")
+    }
+}
+
+fn node_id(id: &str) -> String {
+    if id.is_empty() { String::new() } else { node_stand_in(id, canonical_bytes(id)) }
+}
+
+/// The length of a string in the mirror's JSON, without its quotes.
+fn canonical_bytes(text: &str) -> usize {
+    let canonical = serde_json::to_string(text).ok().and_then(|json| go_json::canonical(&json));
+    canonical.map_or(text.len(), |canonical| canonical.len() - 2)
+}
+
+/// Copies a text and replaces parts of it.
+struct Rewriter<'a> {
+    redactor: &'a Redactor,
+    text: &'a str,
+    out: String,
+    /// How many bytes of `text` were copied or replaced.
+    done_bytes: usize,
+}
+
+impl<'a> Rewriter<'a> {
+    fn value(
+        &mut self,
+        reader: &mut Reader<'a>,
+        sensitivity: Sensitivity,
+        depth: usize,
+    ) -> Option<()> {
+        match reader.peek()? {
+            b'{' | b'[' if depth >= CANONICAL_DEPTH_MAX => {
+                // No status goes so deep, and one that does has no meaning: nor shall this one.
+                let start = reader.at();
+                let stand_in = self.redactor.undecodable(reader.skip()?);
+                self.replace(start, reader.at(), &stand_in)
+            }
+            b'{' => reader.object(|r, key| self.value(r, sensitivity.below(&key), depth + 1)),
+            b'[' => reader.array(|r, _| self.value(r, sensitivity, depth + 1)),
+            b'"' => {
+                let start = reader.at();
+                let text = reader.string()?.get();
+                if sensitivity == Sensitivity::Public {
+                    return Some(());
+                }
+                let stand_in = format!("\"{}\"", self.redactor.string(sensitivity, &text));
+                self.replace(start, reader.at(), &stand_in)
+            }
+            _ => reader.skip().map(drop),
+        }
+    }
+
+    fn replace(&mut self, start: usize, end: usize, by: &str) -> Option<()> {
+        self.out.push_str(self.text.get(self.done_bytes..start)?);
+        self.out.push_str(by);
+        self.done_bytes = end;
+        Some(())
+    }
+
+    fn finish(mut self) -> String {
+        self.out.push_str(self.text.get(self.done_bytes..).unwrap_or_default());
+        self.out
+    }
+}

@@ -1,0 +1,71 @@
+//! The gate in front of leader-only writes: open until a moment of the monotonic clock, and closed
+//! from then on. It is checked when a write is queued and again before every attempt.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::clock::millis;
+
+/// Whether leader-only writes may be sent. Clones share one state.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    anchor: Instant,
+    /// In milliseconds since the anchor; 0 is closed.
+    until_ms: Arc<AtomicU64>,
+}
+
+impl Gate {
+    fn until_ms(until_ms: u64) -> Self {
+        Self { anchor: Instant::now(), until_ms: Arc::new(AtomicU64::new(until_ms)) }
+    }
+
+    /// For a run without an election.
+    pub fn always_open() -> Self {
+        Self::until_ms(u64::MAX)
+    }
+
+    /// A closed gate, and the keeper that can open it.
+    pub fn closed() -> (Self, GateKeeper) {
+        let gate = Self::until_ms(0);
+        (gate.clone(), GateKeeper(gate))
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.now_ms() < self.until_ms.load(Ordering::Acquire)
+    }
+
+    fn now_ms(&self) -> u64 {
+        millis(self.anchor.elapsed())
+    }
+}
+
+/// Opens and closes a gate. Each gate has one keeper.
+#[derive(Debug)]
+pub struct GateKeeper(Gate);
+
+impl GateKeeper {
+    /// The gate's clock, in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.0.now_ms()
+    }
+
+    /// The instant at which the gate's clock shows `ms`.
+    pub fn instant(&self, ms: u64) -> Instant {
+        self.0.anchor + Duration::from_millis(ms)
+    }
+
+    /// Opens the gate until its clock shows `until_ms`; closes it for `None`.
+    pub fn set(&self, until_ms: Option<u64>) {
+        self.0.until_ms.store(until_ms.unwrap_or(0), Ordering::Release);
+    }
+}
+
+impl Drop for GateKeeper {
+    /// Without a keeper nothing would close the gate early.
+    fn drop(&mut self) {
+        self.set(None);
+    }
+}

@@ -1,0 +1,197 @@
+//! The event log of a live run, written without ever blocking the loop.
+//!
+//! The loop queues what enters and leaves the machine; a thread redacts and writes it. The queue is
+//! bounded in bytes, because lines differ in size by a factor of a thousand, and the list of a large
+//! fleet arrives all at once. When the queue or the disk is full, lines are lost: they are counted,
+//! logged, and marked in the event log by a `log_gap` line.
+
+mod files;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+
+use crate::clock::wall_clock_now;
+use crate::config::EventLogConfig;
+use crate::core::contract::action::Decision;
+use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::event_log::redact::Redactor;
+use crate::event_log::{Header, LogPart};
+use crate::metrics::Metrics;
+use files::Files;
+pub(crate) use files::numbered;
+use worker::{QueuedContent, QueuedLine, Worker};
+
+/// The size of the queue. A list of 5,000 connectors in three tiers fits.
+const QUEUE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// The estimated size of a queued line without its texts.
+const LINE_BYTES: usize = 512;
+
+/// The event log of a live run. Adding a line never waits for the disk.
+///
+/// When it is dropped without [`LiveLog::finish`], queued lines are written only if the process
+/// lives long enough.
+#[derive(Debug)]
+pub struct LiveLog {
+    lines: Sender<QueuedLine>,
+    queued_bytes: Arc<AtomicUsize>,
+    queue_bytes_max: usize,
+    /// Lines lost since the last one that was queued.
+    lost: u64,
+    metrics: Arc<Metrics>,
+    /// Never receives anything; disconnected once the thread has written everything.
+    done: Receiver<()>,
+}
+
+impl LiveLog {
+    /// Opens the log and starts its thread; `None` when no log is configured.
+    ///
+    /// An existing file is rotated away, because each run's log starts with its own header. Pipes
+    /// and devices are written to as they are. A full disk is not an error here.
+    ///
+    /// # Errors
+    /// The file can't be created, or the existing one can't be renamed.
+    pub fn start(
+        config: &EventLogConfig,
+        header: &Header,
+        metrics: Arc<Metrics>,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(path) = &config.file else { return Ok(None) };
+        let part = LogPart { number: 1, started: wall_clock_now() };
+        let create = Box::new(files::create);
+        let files =
+            Files::start(path, config.max_bytes, config.keep, part, create).map_err(|error| {
+                anyhow!(
+                    "eventLog.file {}: cannot create the event log: {error}; choose a file in an \
+                     existing folder in which this user may create and rename files, or remove \
+                     eventLog.file",
+                    path.display()
+                )
+            })?;
+        let redactor = config.redact.then(Redactor::new);
+        Self::start_on(
+            files,
+            redactor,
+            header,
+            metrics,
+            QUEUE_BYTES_MAX,
+            (worker::PAUSE_MIN, worker::PAUSE_MAX),
+        )
+        .map(Some)
+    }
+
+    fn start_on(
+        files: Files,
+        redactor: Option<Redactor>,
+        header: &Header,
+        metrics: Arc<Metrics>,
+        queue_bytes_max: usize,
+        pauses: (Duration, Duration),
+    ) -> anyhow::Result<Self> {
+        let (send, receive) = channel();
+        let (is_done, done) = channel();
+        let queued_bytes = Arc::new(AtomicUsize::new(0));
+        let worker = Worker::new(
+            files,
+            header.clone(),
+            redactor,
+            metrics.clone(),
+            queued_bytes.clone(),
+            pauses,
+        )?;
+        std::thread::Builder::new()
+            .name("event-log".into())
+            .spawn(move || {
+                worker.run(&receive);
+                drop(is_done);
+            })
+            .context("cannot start the event log's thread")?;
+        Ok(Self { lines: send, queued_bytes, queue_bytes_max, lost: 0, metrics, done })
+    }
+
+    /// Logs an event that enters the machine.
+    pub fn event(&mut self, event: &Event) {
+        let bytes = match &event.kind {
+            EventKind::Listed { object, .. }
+            | EventKind::Applied { object, .. }
+            | EventKind::Deleted { object, .. } => {
+                object.status().map_or(0, str::len) + object.meta.annotations.bytes()
+            }
+            EventKind::WatchLost { error, .. } => error.len(),
+            EventKind::ActionFinished { outcome, .. } => {
+                let deleted = match outcome {
+                    Outcome::Applied { deleted, .. } | Outcome::Unanswered { deleted, .. } => {
+                        deleted.as_ref().map_or(0, |text| text.len())
+                    }
+                    _ => 0,
+                };
+                outcome.error().map_or(0, |error| error.len()) + deleted
+            }
+            _ => 0,
+        };
+        self.enqueue(bytes, || QueuedContent::Event(event.clone()));
+    }
+
+    /// Logs an action that leaves the machine.
+    pub fn action(&mut self, decision: &Decision) {
+        let annotations = decision.action.annotations.iter();
+        let bytes = annotations.map(|(_, value)| value.as_ref().map_or(0, String::len)).sum();
+        self.enqueue(bytes, || QueuedContent::Action(Box::new(decision.clone())));
+    }
+
+    /// Writes the queued lines, for at most `grace`.
+    pub fn finish(mut self, grace: Duration) {
+        self.enqueue_gap();
+        drop(self.lines);
+        if self.done.recv_timeout(grace) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(
+                waiting_bytes = self.queued_bytes.load(Ordering::Relaxed),
+                "event log: the disk is too slow; the lines still queued are lost"
+            );
+        }
+    }
+
+    fn enqueue(&mut self, bytes: usize, content: impl FnOnce() -> QueuedContent) {
+        let bytes = bytes + LINE_BYTES;
+        let queued = self.queued_bytes.load(Ordering::Relaxed);
+        // A queue that was full must first drain to half: one long gap is better than many short
+        // ones.
+        let max = self.queue_bytes_max / if self.lost > 0 { 2 } else { 1 };
+        // A line larger than the whole queue is accepted when the queue is empty.
+        if queued > 0 && queued + bytes > max {
+            self.count_lost();
+            return;
+        }
+        self.enqueue_gap();
+        self.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.lines.send(QueuedLine { bytes, content: content() }).is_err() {
+            // The thread has ended, and nothing will be written any more.
+            self.count_lost();
+        }
+    }
+
+    fn count_lost(&mut self) {
+        if self.lost == 0 {
+            tracing::warn!(
+                "event log: the disk is too slow; losing log lines until it catches up; nothing \
+                 else is affected"
+            );
+        }
+        self.lost += 1;
+        self.metrics.add_log_lines_lost(1);
+    }
+
+    fn enqueue_gap(&mut self) {
+        let gap = || QueuedLine { bytes: 0, content: QueuedContent::Gap(self.lost) };
+        if self.lost > 0 && self.lines.send(gap()).is_ok() {
+            tracing::info!(lines_lost = self.lost, "event log: the disk has caught up");
+            self.lost = 0;
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! What users saw: the times during which a gateway's Envoy was programmed with a state other than
+//! the one upstream reported for a connector.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::settings::{Settings, TouchScope};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::interner::{Key, Names};
+use crate::core::data::map::Map;
+use crate::core::data::objects::{
+    Body, Object, PLATFORM_KEY, UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS,
+};
+use crate::core::data::time::UnixMillis;
+use crate::event_log::ClusterSpec;
+use crate::replay::ConnectorNames;
+
+mod edge;
+
+use edge::{ReportedState, RouteState, TrackedEdge, hash};
+
+/// One outage of one connector at one edge, over all its gateways.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outage {
+    pub edge: ClusterName,
+    /// Its name at the edge.
+    pub connector: ObjectKey,
+    pub kind: OutageKind,
+    /// When upstream reported a state other than the one Envoy was programmed with.
+    pub from: UnixMillis,
+    /// When the first of the wrong gateways recovered; `None` if none did.
+    pub first_recovered: Option<UnixMillis>,
+    /// When the last of the wrong gateways recovered; `None` if one did not.
+    pub until: Option<UnixMillis>,
+    /// How many gateways were wrong.
+    pub gateways: usize,
+    /// It counts as over only because the platform's own key was written, which Envoy Gateway is
+    /// known to ignore.
+    pub by_platform_key: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutageKind {
+    /// Up upstream, programmed offline: users got 503.
+    Offline,
+    /// Up upstream on one node, programmed to another: users got 503 or a timeout.
+    OtherNode,
+    /// Down upstream, programmed online: users got a dead tunnel.
+    StaleOnline,
+}
+
+/// Follows one timeline and finds its outages.
+///
+/// It assumes that Envoy is programmed with the state of the edge's Connector at the moment its
+/// gateway is translated: when the gateway or its proxy appears or changes, and when its trigger is
+/// written. It does not model the extension server's own delay.
+pub struct OutageTracker {
+    names: Names,
+    edges: BTreeMap<ClusterName, TrackedEdge>,
+    /// The connectors of each upstream cluster.
+    upstreams: BTreeMap<ClusterName, Map<Key, ReportedState>>,
+    /// Upstreams that have listed their connectors. The state of the others is unknown.
+    listed_upstreams: BTreeSet<ClusterName>,
+    /// The upstream Connector of each hub or edge Connector, and the other way round.
+    upstream_of: Map<Key, (ClusterName, Key)>,
+    downstream_of: BTreeMap<ClusterName, Map<Key, Key>>,
+    trigger_key: String,
+    platform_key_heals: bool,
+    ended: Vec<GatewayOutage>,
+}
+
+struct GatewayOutage {
+    edge: ClusterName,
+    connector: Key,
+    kind: OutageKind,
+    from: UnixMillis,
+    until: Option<UnixMillis>,
+    by_platform_key: bool,
+}
+
+impl OutageTracker {
+    /// With `platform_key_heals`, a write of the platform's own key counts as a translation. Use it
+    /// for recordings: someone who wrote the key by hand meant it to heal.
+    pub fn new(clusters: &[ClusterSpec], settings: &Settings, platform_key_heals: bool) -> Self {
+        let with = |role: Role| clusters.iter().filter(move |c| c.roles.contains(&role));
+        let edge = |c: &ClusterSpec| {
+            let merged = settings.touch.scope_of(&c.name) == TouchScope::GatewayClass;
+            (c.name.clone(), TrackedEdge { merged, ..TrackedEdge::default() })
+        };
+        Self {
+            names: Names::default(),
+            edges: with(Role::Edge).map(edge).collect(),
+            upstreams: with(Role::Upstream).map(|c| (c.name.clone(), Map::default())).collect(),
+            listed_upstreams: BTreeSet::new(),
+            upstream_of: Map::default(),
+            downstream_of: BTreeMap::new(),
+            trigger_key: settings.touch.key.clone(),
+            platform_key_heals,
+            ended: Vec::new(),
+        }
+    }
+
+    /// Takes the timeline's next event.
+    pub fn observe(&mut self, event: &Event) {
+        let at = event.at;
+        match &event.kind {
+            EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
+                self.object_changed(at, cluster, object);
+            }
+            EventKind::Deleted { cluster, object } => self.object_deleted(at, cluster, object),
+            EventKind::ListFinished { cluster, kind } => {
+                if *kind == Kind::Connector
+                    && self.upstreams.contains_key(cluster)
+                    && self.listed_upstreams.insert(cluster.clone())
+                {
+                    self.compare_all(at);
+                }
+                let Some(edge) = self.edges.get_mut(cluster) else { return };
+                if matches!(kind, Kind::Connector | Kind::HttpProxy | Kind::Gateway)
+                    && edge.listed.insert(*kind)
+                    && edge.is_ready()
+                {
+                    let keys: Vec<_> = edge.gateways.keys().copied().collect();
+                    keys.into_iter().for_each(|key| edge.translate(key));
+                    self.compare_all(at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn object_changed(&mut self, at: UnixMillis, cluster: &ClusterName, object: &Object) {
+        let key = self.names.key(&object.meta.namespace, &object.meta.name);
+        match &object.body {
+            Body::Connector { .. } => {
+                let has_upstream = self.link_to_upstream(key, object);
+                if !has_upstream && let Some(upstream) = self.upstreams.get_mut(cluster) {
+                    let before = upstream.get(&key).copied();
+                    let state = ReportedState::read(before, None, object.status());
+                    upstream.insert(key, state);
+                    if before.is_none_or(|b| b.route != state.route) {
+                        self.compare_downstream(at, cluster, key);
+                    }
+                }
+                if let Some(edge) = self.edges.get_mut(cluster) {
+                    let annotation = object.meta.annotations.get(UPSTREAM_STATUS);
+                    let before = edge.connectors.get(&key).copied();
+                    let state = ReportedState::read(before, annotation, object.status());
+                    edge.connectors.insert(key, state);
+                    if before.is_none_or(|b| b.route != state.route) {
+                        self.compare_connector(at, cluster, key);
+                    }
+                }
+            }
+            Body::HttpProxy { connectors } => {
+                let connectors: Vec<_> = connectors.iter().map(|c| self.names.intern(c)).collect();
+                let Some(edge) = self.edges.get_mut(cluster) else { return };
+                if edge.proxies.get(&key) == Some(&connectors) {
+                    return;
+                }
+                edge.set_proxy(key, connectors);
+                edge.translate(key);
+                self.compare(at, cluster, key, false);
+            }
+            Body::Gateway { class } => self.gateway_changed(at, cluster, key, class, object),
+            Body::HttpRoute { .. } | Body::Namespace => {}
+        }
+    }
+
+    fn gateway_changed(
+        &mut self,
+        at: UnixMillis,
+        cluster: &ClusterName,
+        key: Key,
+        class: &str,
+        object: &Object,
+    ) {
+        let Some(edge) = self.edges.get_mut(cluster) else { return };
+        let is_new = !edge.gateways.contains_key(&key);
+        let gateway = edge.gateways.entry(key).or_default();
+        if *gateway.class != *class {
+            gateway.class = class.into();
+        }
+        let trigger_hash = hash(object.meta.annotations.get(&self.trigger_key));
+        let platform_key_hash = hash(object.meta.annotations.get(PLATFORM_KEY));
+        let triggered = trigger_hash != gateway.trigger_hash;
+        let stamped = platform_key_hash != gateway.platform_key_hash && self.platform_key_heals;
+        (gateway.trigger_hash, gateway.platform_key_hash) = (trigger_hash, platform_key_hash);
+        if !(is_new || triggered || stamped) {
+            return;
+        }
+        let heals_class = edge.merged && triggered && !is_new;
+        let healed: Vec<_> = if heals_class {
+            let of_class = edge.gateways.iter().filter(|(_, g)| *g.class == *class);
+            of_class.map(|(k, _)| *k).collect()
+        } else {
+            vec![key]
+        };
+        for key in healed {
+            if let Some(edge) = self.edges.get_mut(cluster) {
+                edge.translate(key);
+            }
+            self.compare(at, cluster, key, stamped && !triggered);
+        }
+    }
+
+    /// Learns, once, from a hub or edge Connector's labels which upstream Connector it stands for;
+    /// false for a Connector without such labels.
+    fn link_to_upstream(&mut self, key: Key, object: &Object) -> bool {
+        if self.upstream_of.contains_key(&key) {
+            return object.meta.labels.get(UPSTREAM_CLUSTER_NAME).is_some();
+        }
+        let Some((cluster, namespace, name)) = object.meta.upstream() else { return false };
+        let cluster = ClusterName::from(cluster.as_str());
+        let upstream = self.names.key(namespace, name);
+        self.downstream_of.entry(cluster.clone()).or_default().insert(upstream, key);
+        self.upstream_of.insert(key, (cluster, upstream));
+        true
+    }
+
+    /// The connectors seen with upstream labels, in order.
+    pub fn connectors(&self) -> Vec<ConnectorNames> {
+        let name = |key: Key| self.names.object_key(key);
+        let names = |(&key, (cluster, upstream)): (&Key, &(ClusterName, Key))| ConnectorNames {
+            upstream: Some((cluster.to_string(), name(*upstream))),
+            hub: name(key),
+        };
+        let mut connectors: Vec<_> = self.upstream_of.iter().map(names).collect();
+        connectors.sort_unstable();
+        connectors
+    }
+
+    fn compare_downstream(&mut self, at: UnixMillis, cluster: &ClusterName, key: Key) {
+        let downstream = self.downstream_of.get(cluster).and_then(|d| d.get(&key)).copied();
+        let Some(downstream) = downstream else { return };
+        let edges: Vec<_> = self.edges.keys().cloned().collect();
+        for edge in edges {
+            self.compare_connector(at, &edge, downstream);
+        }
+    }
+
+    fn object_deleted(&mut self, at: UnixMillis, cluster: &ClusterName, object: &Object) {
+        let key = self.names.key(&object.meta.namespace, &object.meta.name);
+        match object.kind() {
+            Kind::Connector => {
+                let upstream = self.upstreams.get_mut(cluster);
+                if upstream
+                    .and_then(|u| u.insert(key, ReportedState::default()))
+                    .is_some_and(|before| before.route.online)
+                {
+                    self.compare_downstream(at, cluster, key);
+                }
+                if let Some(edge) = self.edges.get_mut(cluster) {
+                    edge.connectors.remove(&key);
+                    self.compare_connector(at, cluster, key);
+                }
+            }
+            Kind::HttpProxy => {
+                let Some(edge) = self.edges.get_mut(cluster) else { return };
+                edge.set_proxy(key, Vec::new());
+                edge.translate(key);
+                self.compare(at, cluster, key, false);
+            }
+            Kind::Gateway => {
+                let Some(edge) = self.edges.get_mut(cluster) else { return };
+                let Some(gateway) = edge.gateways.get_mut(&key) else { return };
+                gateway.programmed.clear();
+                self.compare(at, cluster, key, false);
+                if let Some(edge) = self.edges.get_mut(cluster) {
+                    edge.gateways.remove(&key);
+                }
+            }
+            Kind::HttpRoute | Kind::Namespace => {}
+        }
+    }
+
+    fn compare_connector(&mut self, at: UnixMillis, cluster: &ClusterName, connector: Key) {
+        let gateways = self.edges.get(cluster).and_then(|e| e.referrers.get(&connector));
+        for name in gateways.cloned().unwrap_or_default() {
+            self.compare(at, cluster, Key { ns: connector.ns, name }, false);
+        }
+    }
+
+    fn compare_all(&mut self, at: UnixMillis) {
+        let keys = |(name, edge): (&ClusterName, &TrackedEdge)| {
+            edge.gateways.keys().map(|key| (name.clone(), *key)).collect::<Vec<_>>()
+        };
+        let gateways: Vec<_> = self.edges.iter().flat_map(keys).collect();
+        for (edge, key) in gateways {
+            self.compare(at, &edge, key, false);
+        }
+    }
+
+    /// Opens and closes the outages of one gateway.
+    fn compare(&mut self, at: UnixMillis, cluster: &ClusterName, key: Key, by_platform_key: bool) {
+        let Some(edge) = self.edges.get_mut(cluster).filter(|e| e.is_ready()) else { return };
+        let Some(gateway) = edge.gateways.get_mut(&key) else { return };
+        let mut open = Vec::new();
+        for &(name, programmed) in &gateway.programmed {
+            let connector = Key { ns: key.ns, name };
+            let reported = match self.upstream_of.get(&connector) {
+                Some((upstream, key)) if self.upstreams.contains_key(upstream) => {
+                    if !self.listed_upstreams.contains(upstream) {
+                        continue;
+                    }
+                    self.upstreams.get(upstream).and_then(|u| u.get(key))
+                }
+                _ => edge.connectors.get(&connector),
+            };
+            let reported = reported.map_or(RouteState::default(), |state| state.route);
+            let kind = match (reported.online, programmed.online) {
+                (true, false) => OutageKind::Offline,
+                (true, true) if reported.node_hash != programmed.node_hash => OutageKind::OtherNode,
+                (false, true) => OutageKind::StaleOnline,
+                _ => continue,
+            };
+            let since = gateway.open.iter().find(|(n, k, _)| *n == name && *k == kind);
+            open.push((name, kind, since.map_or(at, |(.., from)| *from)));
+        }
+        for (name, kind, from) in std::mem::replace(&mut gateway.open, open) {
+            if !gateway.open.iter().any(|(n, k, _)| *n == name && *k == kind) {
+                let connector = Key { ns: key.ns, name };
+                let (edge, until) = (cluster.clone(), Some(at));
+                self.ended.push(GatewayOutage {
+                    edge,
+                    connector,
+                    kind,
+                    from,
+                    until,
+                    by_platform_key,
+                });
+            }
+        }
+    }
+
+    /// The outages by their beginning; one that is still open has no end.
+    pub fn finish(mut self) -> Vec<Outage> {
+        for (cluster, edge) in &self.edges {
+            for (key, gateway) in &edge.gateways {
+                for &(name, kind, from) in &gateway.open {
+                    let (edge, connector) = (cluster.clone(), Key { ns: key.ns, name });
+                    self.ended.push(GatewayOutage {
+                        edge,
+                        connector,
+                        kind,
+                        from,
+                        until: None,
+                        by_platform_key: false,
+                    });
+                }
+            }
+        }
+        let mut grouped: BTreeMap<_, Vec<GatewayOutage>> = BTreeMap::new();
+        for outage in self.ended {
+            let connector = self.names.object_key(outage.connector);
+            let key = (outage.from, outage.edge.clone(), connector, outage.kind);
+            grouped.entry(key).or_default().push(outage);
+        }
+        let outage = |((from, edge, connector, kind), gateways): (_, Vec<GatewayOutage>)| Outage {
+            edge,
+            connector,
+            kind,
+            from,
+            first_recovered: gateways.iter().filter_map(|g| g.until).min(),
+            // `None` is less than any time: one gateway that never recovers keeps the outage open.
+            until: gateways
+                .iter()
+                .map(|g| g.until)
+                .min()
+                .flatten()
+                .and(gateways.iter().filter_map(|g| g.until).max()),
+            gateways: gateways.len(),
+            by_platform_key: gateways.iter().any(|g| g.by_platform_key),
+        };
+        grouped.into_iter().map(outage).collect()
+    }
+}

@@ -1,0 +1,157 @@
+//! The end of the text report: writes, what users saw, API requests of a live run, the verdict.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::ReportOptions;
+use super::index::ConnectorIndex;
+use super::story_entry::is_confirmation;
+use super::style::Style::{Bold, Dim, Green, Plain, Red, Yellow};
+use super::style::{TextWriter, count, grouped};
+use super::user_impact::{LISTED_CONNECTORS_MAX, user_impact};
+use crate::core::contract::action::Verb;
+use crate::core::data::ids::Role;
+use crate::replay::{Replay, ReplayMode};
+
+const PROBLEMS_MAX: usize = 20;
+
+pub(super) fn summary(
+    replay: &Replay,
+    index: &ConnectorIndex<'_>,
+    options: &ReportOptions,
+    writer: &mut TextWriter<'_>,
+) -> io::Result<()> {
+    writer.gap()?;
+    writer.put(0, 2, &[(Bold, "Summary")])?;
+    writes(replay, index, options, writer)?;
+    user_impact(replay, index, writer)?;
+    requests(replay, index, writer)?;
+    verdict(replay, writer)
+}
+
+fn writes(
+    replay: &Replay,
+    index: &ConnectorIndex<'_>,
+    options: &ReportOptions,
+    writer: &mut TextWriter<'_>,
+) -> io::Result<()> {
+    let mut by_verb: BTreeMap<Verb, usize> = BTreeMap::new();
+    let mut by_outcome: BTreeMap<&str, usize> = BTreeMap::new();
+    let (mut all, mut confirmations) = (0, 0);
+    for record in replay.actions.iter().filter(|record| index.includes_action(record)) {
+        all += 1;
+        *by_verb.entry(record.decision.action.verb).or_default() += 1;
+        let outcome = record.finished.as_ref().map_or("unfinished", |(_, outcome)| outcome.name());
+        *by_outcome.entry(outcome).or_default() += 1;
+        confirmations += usize::from(is_confirmation(record, &replay.settings));
+    }
+    let scope = if options.connector.is_some() { " for this connector" } else { "" };
+    if all == 0 {
+        return writer.put(2, 4, &[(Plain, &format!("no writes{scope}"))]);
+    }
+    let verbs: Vec<_> = by_verb
+        .iter()
+        .map(|(verb, n)| match (verb, confirmations) {
+            (Verb::Touch, 1..) => {
+                format!("{} ({} of them to confirm)", count(*n, "touch"), grouped(confirmations))
+            }
+            _ => count(*n, verb.as_str()),
+        })
+        .collect();
+    let (style, outcomes) = match by_outcome.get("applied") {
+        Some(n) if *n == all && all == 1 => (Plain, "applied".to_owned()),
+        Some(n) if *n == all => (Plain, "all applied".to_owned()),
+        _ => {
+            let outcomes: Vec<_> = by_outcome
+                .iter()
+                .map(|(outcome, n)| format!("{} {outcome}", grouped(*n)))
+                .collect();
+            (Yellow, outcomes.join(", "))
+        }
+    };
+    let text = format!("{}{scope}: {}; ", count(all, "action"), verbs.join(", "));
+    writer.put(2, 4, &[(Plain, &text), (style, &outcomes)])
+}
+
+/// The requests of a live run.
+fn requests(
+    replay: &Replay,
+    index: &ConnectorIndex<'_>,
+    writer: &mut TextWriter<'_>,
+) -> io::Result<()> {
+    if replay.requests.is_empty() {
+        return Ok(());
+    }
+    let mut by_verb: BTreeMap<&str, u64> = BTreeMap::new();
+    for requests in &replay.requests {
+        *by_verb.entry(requests.verb).or_default() += requests.count;
+    }
+    let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let verbs: Vec<_> = by_verb.iter().map(|(verb, n)| count(number(*n), verb)).collect();
+    let (style, needless) = match replay.needless_writes() {
+        0 => (Plain, "no needless writes".to_owned()),
+        n => (Yellow, count(number(n), "write") + " changed nothing"),
+    };
+    let text = format!("API requests: {}; ", verbs.join(", "));
+    writer.put(2, 4, &[(Plain, &text), (style, &needless)])?;
+    let labels: Vec<_> = index
+        .histories
+        .iter()
+        .filter(|history| history.actions.is_empty())
+        .map(|history| history.label.as_str())
+        .collect();
+    let more = match labels.len().saturating_sub(LISTED_CONNECTORS_MAX) {
+        0 => String::new(),
+        more => format!(" and {}", count(more, "more connector")),
+    };
+    let listed = labels.get(..labels.len().min(LISTED_CONNECTORS_MAX)).unwrap_or_default();
+    match labels.is_empty() {
+        true => Ok(()),
+        false => {
+            writer.put(2, 4, &[(Plain, &format!("no writes for: {}{more}", listed.join(", ")))])
+        }
+    }
+}
+
+fn verdict(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
+    let (word, why) = match replay.mode {
+        ReplayMode::Verify => {
+            let why = match replay.actions.len() {
+                0 => "no actions, and none in the log".to_owned(),
+                1 => "1 action, equal to the one in the log".to_owned(),
+                n => format!("{}, all equal to those in the log", count(n, "action")),
+            };
+            ("verified", why)
+        }
+        ReplayMode::WhatIf | ReplayMode::Live => {
+            let hub = "every hub annotation matches the upstream status";
+            let edge = "every gateway announces the state at its edge";
+            let why = match (has(Role::Hub), has(Role::Edge)) {
+                (true, false) => hub.to_owned(),
+                (false, true) => edge.to_owned(),
+                _ => format!("{hub}, and {edge}"),
+            };
+            ("converged", why)
+        }
+    };
+    if replay.verdict.good {
+        return writer.put(2, 4, &[(Green, word), (Plain, &format!(": {why}"))]);
+    }
+    let problems = &replay.verdict.problems;
+    writer.put(
+        2,
+        4,
+        &[
+            (Red, &format!("NOT {word}:")),
+            (Plain, &format!(" {}", count(problems.len(), "problem"))),
+        ],
+    )?;
+    for problem in problems.iter().take(PROBLEMS_MAX) {
+        writer.put(4, 6, &[(Plain, problem)])?;
+    }
+    if let more @ 1.. = problems.len().saturating_sub(PROBLEMS_MAX) {
+        writer.put(4, 6, &[(Dim, &format!("… {} more (--output json has all)", grouped(more)))])?;
+    }
+    Ok(())
+}

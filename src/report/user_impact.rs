@@ -1,0 +1,348 @@
+//! What users saw in the recording, compared with what they would have seen with throughline.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use serde::Serialize;
+
+use super::index::ConnectorIndex;
+use super::story_entry::borrowed;
+use super::style::Style::{self, Bold, Dim, Green, Plain, Red, Yellow};
+use super::style::{TextWriter, clock, count, duration, grouped};
+use crate::core::data::ids::{ClusterName, ObjectKey, Role};
+use crate::core::data::time::UnixMillis;
+use crate::outage::{Outage, OutageKind};
+use crate::replay::{Replay, ReplayMode};
+
+/// Of more connectors only the totals and the worst are reported.
+pub(super) const LISTED_CONNECTORS_MAX: usize = 6;
+const WORST_CONNECTORS: usize = 5;
+/// The longest outages of a connector are listed.
+const LISTED_OUTAGES_MAX: usize = 3;
+
+const PLATFORM_KEY_NOTE: &str = "counted as over when the platform's own key was written; Envoy \
+                                 Gateway 1.8 ignores that key, so it may have lasted longer";
+
+/// What an outage looked like to users.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) enum Symptom {
+    #[serde(rename = "503")]
+    Error503,
+    #[serde(rename = "dead tunnel")]
+    DeadTunnel,
+}
+
+impl Symptom {
+    fn of(kind: OutageKind) -> Self {
+        match kind {
+            OutageKind::Offline | OutageKind::OtherNode => Symptom::Error503,
+            OutageKind::StaleOnline => Symptom::DeadTunnel,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Symptom::Error503 => "503",
+            Symptom::DeadTunnel => "dead tunnel",
+        }
+    }
+}
+
+/// The outages of one connector at one edge with one symptom.
+#[derive(Default)]
+struct OutageTotals<'a> {
+    outages: Vec<&'a Outage>,
+    total_ms: u64,
+    longest_ms: u64,
+    /// One was not over at the end.
+    open: bool,
+    gateways: usize,
+}
+
+impl<'a> OutageTotals<'a> {
+    fn add(&mut self, outage: &'a Outage, end: UnixMillis) {
+        let ms = lasted_ms(outage, end);
+        self.outages.push(outage);
+        self.total_ms = self.total_ms.saturating_add(ms);
+        self.longest_ms = self.longest_ms.max(ms);
+        self.open |= outage.until.is_none();
+        self.gateways = self.gateways.max(outage.gateways);
+    }
+
+    /// E.g. `at least 1 min 2 s in 4 outages, the longest 52.2 s`.
+    fn text(&self) -> String {
+        let at_least = if self.open { "at least " } else { "" };
+        let total = duration(self.total_ms);
+        match self.outages.len() {
+            0 => "none".to_owned(),
+            1 => format!("{at_least}{total}"),
+            n => format!(
+                "{at_least}{total} in {}, the longest {}",
+                count(n, "outage"),
+                duration(self.longest_ms)
+            ),
+        }
+    }
+}
+
+fn lasted_ms(outage: &Outage, end: UnixMillis) -> u64 {
+    outage.until.unwrap_or(end).since(outage.from)
+}
+
+#[derive(Default)]
+struct Comparison<'a> {
+    recorded: OutageTotals<'a>,
+    replayed: OutageTotals<'a>,
+}
+
+impl Comparison<'_> {
+    /// Both totals; only the recorded one for a verify.
+    fn text(&self, recorded_label: &str, has_replayed: bool) -> Vec<(Style, String)> {
+        let style = if self.recorded.outages.is_empty() { Plain } else { Red };
+        let mut text = vec![(style, format!("{recorded_label}: {}", self.recorded.text()))];
+        if has_replayed {
+            let is_better = self.replayed.total_ms < self.recorded.total_ms;
+            let is_good = is_better || self.replayed.total_ms == 0 && !self.replayed.open;
+            text.push((Plain, "; ".to_owned()));
+            let style = if is_good && !self.replayed.open { Green } else { Red };
+            text.push((style, format!("with throughline: {}", self.replayed.text())));
+        }
+        text
+    }
+}
+
+pub(super) fn user_impact(
+    replay: &Replay,
+    index: &ConnectorIndex<'_>,
+    writer: &mut TextWriter<'_>,
+) -> io::Result<()> {
+    let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
+    let has_replayed = replay.mode != ReplayMode::Verify;
+    let comparisons = comparisons(replay, index);
+    if comparisons.is_empty() {
+        let text = match (has(Role::Upstream), has(Role::Edge)) {
+            (true, true) if has_replayed => "503 in the recording: none; with throughline: none",
+            (true, true) => "503 in the recording: none",
+            (false, _) => "time with 503: unknown, because the log has no upstream cluster",
+            (_, false) => "time with 503: unknown, because the log has no edge cluster",
+        };
+        return writer.put(2, 4, &[(Plain, text)]);
+    }
+    if comparisons.len() > LISTED_CONNECTORS_MAX {
+        return totals(&comparisons, index, has_replayed, writer);
+    }
+    let mut last_heading = None;
+    for ((edge, connector, symptom), comparison) in &comparisons {
+        if last_heading.replace((edge, connector)) != Some((edge, connector)) {
+            let label = index.label(connector);
+            writer.put(2, 4, &[(Bold, &label), (Plain, &format!(" at {edge}"))])?;
+        }
+        let label = format!("{} in the recording", symptom.name());
+        let mut text = comparison.text(&label, has_replayed);
+        let gateways = comparison.recorded.gateways.max(comparison.replayed.gateways);
+        text.push((Plain, format!(" ({})", count(gateways, "gateway"))));
+        writer.put(4, 6, &borrowed(&text))?;
+        let (recorded, replayed) = (&comparison.recorded, &comparison.replayed);
+        let end = End { at: replay.last_at, name: "at the end of the recording" };
+        list_outages("in the recording", recorded, end, writer)?;
+        if replayed.open || replayed.longest_ms >= 1000 {
+            let end = End { at: replay.ended_at, name: "at the end" };
+            list_outages("with throughline", replayed, end, writer)?;
+        }
+    }
+    Ok(())
+}
+
+type Comparisons<'a> = BTreeMap<(&'a ClusterName, &'a ObjectKey, Symptom), Comparison<'a>>;
+
+fn comparisons<'a>(replay: &'a Replay, index: &ConnectorIndex<'_>) -> Comparisons<'a> {
+    let mut comparisons = Comparisons::new();
+    let is_wanted = |outage: &&Outage| index.includes(&outage.connector);
+    for outage in replay.recorded.iter().filter(is_wanted) {
+        let key = (&outage.edge, &outage.connector, Symptom::of(outage.kind));
+        comparisons.entry(key).or_default().recorded.add(outage, replay.last_at);
+    }
+    for outage in replay.replayed.iter().filter(is_wanted) {
+        let key = (&outage.edge, &outage.connector, Symptom::of(outage.kind));
+        comparisons.entry(key).or_default().replayed.add(outage, replay.ended_at);
+    }
+    comparisons
+}
+
+/// The end of a timeline, where an open outage is cut off.
+#[derive(Clone, Copy)]
+struct End {
+    at: UnixMillis,
+    name: &'static str,
+}
+
+/// Lists the longest outages in order of time.
+fn list_outages(
+    label: &str,
+    totals: &OutageTotals<'_>,
+    end: End,
+    writer: &mut TextWriter<'_>,
+) -> io::Result<()> {
+    let mut longest = totals.outages.clone();
+    longest.sort_by_key(|outage| std::cmp::Reverse(lasted_ms(outage, end.at)));
+    longest.truncate(LISTED_OUTAGES_MAX);
+    longest.sort_by_key(|outage| outage.from);
+    for outage in longest {
+        let programmed = match outage.kind {
+            OutageKind::Offline => "programmed offline",
+            OutageKind::OtherNode => "programmed to another node",
+            OutageKind::StaleOnline => "programmed online",
+        };
+        let lasted = duration(lasted_ms(outage, end.at));
+        let first = outage.first_recovered.map(|at| duration(at.since(outage.from)));
+        let recovery = match (first, outage.until) {
+            (Some(first), Some(_)) if outage.gateways > 1 => {
+                format!("the first gateway recovered after {first}, the last after {lasted}")
+            }
+            (_, Some(_)) => format!("recovered after {lasted}"),
+            (Some(first), None) => format!(
+                "the first gateway recovered after {first}, the last was still wrong {}, after \
+                 {lasted}",
+                end.name
+            ),
+            (None, None) => format!("still wrong {}, after {lasted}", end.name),
+        };
+        let text = format!("{}: {programmed}; {recovery}", clock(outage.from));
+        writer.put(6, 8, &[(Dim, &format!("{label} from ")), (Plain, &text)])?;
+        if outage.by_platform_key {
+            writer.put(8, 8, &[(Yellow, PLATFORM_KEY_NOTE)])?;
+        }
+    }
+    let more = totals.outages.len().saturating_sub(LISTED_OUTAGES_MAX);
+    if more > 0 {
+        let text = format!("… {}", count(more, "shorter outage"));
+        writer.put(6, 8, &[(Dim, &text)])?;
+    }
+    Ok(())
+}
+
+/// For many connectors: the totals by symptom, and the worst connectors.
+fn totals(
+    comparisons: &Comparisons<'_>,
+    index: &ConnectorIndex<'_>,
+    has_replayed: bool,
+    writer: &mut TextWriter<'_>,
+) -> io::Result<()> {
+    for symptom in [Symptom::Error503, Symptom::DeadTunnel] {
+        let mut of_symptom: Vec<_> =
+            comparisons.iter().filter(|((.., s), _)| *s == symptom).collect();
+        if of_symptom.is_empty() {
+            continue;
+        }
+        let sum_of = |side: for<'s> fn(&'s Comparison<'_>) -> &'s OutageTotals<'s>| {
+            Sum::new(of_symptom.iter().map(|((_, connector, _), c)| (*connector, side(c))))
+        };
+        let recorded = sum_of(|comparison| &comparison.recorded);
+        let style = if recorded.outages == 0 { Plain } else { Red };
+        let text = format!("{} in the recording: {}", symptom.name(), recorded.text());
+        writer.put(2, 4, &[(style, &text)])?;
+        if has_replayed {
+            let replayed = sum_of(|comparison| &comparison.replayed);
+            let style = if replayed.open > 0 { Red } else { Green };
+            let text = format!("{} with throughline: {}", symptom.name(), replayed.text());
+            writer.put(2, 4, &[(style, &text)])?;
+        }
+        of_symptom.sort_by_key(|(_, c)| {
+            std::cmp::Reverse((c.replayed.open, c.recorded.total_ms, c.replayed.total_ms))
+        });
+        for ((edge, connector, _), comparison) in of_symptom.iter().take(WORST_CONNECTORS) {
+            let mut text = vec![(Plain, format!("{} at {edge}: ", index.label(connector)))];
+            text.extend(comparison.text("in the recording", has_replayed));
+            writer.put(4, 6, &borrowed(&text))?;
+        }
+        if let more @ 1.. = of_symptom.len().saturating_sub(WORST_CONNECTORS) {
+            writer.put(4, 6, &[(Dim, &format!("… {} less affected", grouped(more)))])?;
+        }
+        let outages = of_symptom.iter().flat_map(|(_, c)| &c.recorded.outages);
+        if let n @ 1.. = outages.filter(|outage| outage.by_platform_key).count() {
+            let text = format!("{} in the recording: {PLATFORM_KEY_NOTE}", count(n, "outage"));
+            writer.put(4, 6, &[(Yellow, &text)])?;
+        }
+    }
+    Ok(())
+}
+
+/// The outages of many connectors.
+#[derive(Default)]
+struct Sum {
+    total_ms: u64,
+    outages: usize,
+    connectors: usize,
+    open: usize,
+}
+
+impl Sum {
+    fn new<'a>(parts: impl Iterator<Item = (&'a ObjectKey, &'a OutageTotals<'a>)>) -> Self {
+        let mut sum = Self::default();
+        let mut connectors = BTreeSet::new();
+        for (connector, part) in parts.filter(|(_, part)| !part.outages.is_empty()) {
+            connectors.insert(connector);
+            sum.total_ms = sum.total_ms.saturating_add(part.total_ms);
+            sum.outages += part.outages.len();
+            sum.open += part.outages.iter().filter(|outage| outage.until.is_none()).count();
+        }
+        sum.connectors = connectors.len();
+        sum
+    }
+
+    fn text(&self) -> String {
+        if self.outages == 0 {
+            return "none".to_owned();
+        }
+        let (outages, connectors) =
+            (count(self.outages, "outage"), count(self.connectors, "connector"));
+        let total = duration(self.total_ms);
+        match self.open {
+            0 => format!("{total} in total ({outages}, {connectors})"),
+            open => format!(
+                "at least {total} in total ({outages}, {connectors}), {} not over at the end",
+                grouped(open)
+            ),
+        }
+    }
+}
+
+/// One half of a [`Figure`].
+#[derive(Serialize)]
+pub(super) struct FigureTotal {
+    ms: u64,
+    text: String,
+    /// One outage was not over at the end.
+    open: bool,
+}
+
+impl FigureTotal {
+    fn new(totals: &OutageTotals<'_>) -> Self {
+        Self { ms: totals.total_ms, text: totals.text(), open: totals.open }
+    }
+}
+
+/// What the users of one connector saw at one edge, for the HTML page.
+#[derive(Serialize)]
+pub(super) struct Figure<'a> {
+    edge: &'a ClusterName,
+    /// Its name at the hub and the edges.
+    #[serde(skip)]
+    pub(super) connector: &'a ObjectKey,
+    symptom: Symptom,
+    recorded: FigureTotal,
+    /// `None` in a verify, whose recording shows throughline at work.
+    replayed: Option<FigureTotal>,
+}
+
+pub(super) fn figures<'a>(replay: &'a Replay, index: &ConnectorIndex<'_>) -> Vec<Figure<'a>> {
+    let has_replayed = replay.mode != ReplayMode::Verify;
+    let figure = |((edge, connector, symptom), comparison): (_, Comparison<'_>)| Figure {
+        edge,
+        connector,
+        symptom,
+        recorded: FigureTotal::new(&comparison.recorded),
+        replayed: has_replayed.then(|| FigureTotal::new(&comparison.replayed)),
+    };
+    comparisons(replay, index).into_iter().map(figure).collect()
+}

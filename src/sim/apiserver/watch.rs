@@ -1,0 +1,198 @@
+//! Watches: initial objects, changes, bookmarks, and how a watch ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
+
+use super::Server;
+use super::handle::ServerMode;
+use super::list::requested_version;
+use super::request::{QueryParams, RequestTarget, Resource};
+use super::status::Failure;
+use crate::sim::ChangeKind;
+use crate::watch::wire::WatchEventType;
+
+/// The duration of a watch that does not request one.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// The connection ends without the last chunk, as when a server crashes.
+#[derive(Debug, thiserror::Error)]
+#[error("the watch was cut")]
+pub(super) struct WatchCut;
+
+/// One running watch.
+struct WatchStream {
+    server: Arc<Server>,
+    resource: Resource,
+    namespace: Option<String>,
+    /// All changes up to this resourceVersion have been sent.
+    sent_version: u64,
+    wants_bookmarks: bool,
+    versions: Receiver<u64>,
+    cuts: Receiver<[u64; Resource::ALL.len()]>,
+    cuts_at_start: u64,
+    mode: Receiver<ServerMode>,
+    deadline: Instant,
+    next_bookmark: Instant,
+    has_ended: bool,
+}
+
+/// Answers a watch request.
+///
+/// # Errors
+/// A malformed parameter. A version that is too old is reported within the watch, as API servers do.
+pub(super) fn watch(
+    server: &Arc<Server>,
+    target: &RequestTarget,
+    params: &QueryParams,
+) -> Result<Response<Body>, Failure> {
+    let timeout = match params.timeout_seconds()? {
+        0 => DEFAULT_TIMEOUT,
+        seconds => Duration::from_secs(seconds),
+    };
+    let requested = requested_version(&params.resource_version)?;
+    let resource = target.resource;
+    let cuts = server.watch_cuts.subscribe();
+    let cuts_at_start = cuts.borrow()[resource as usize];
+    let now = Instant::now();
+    let wants_initial = params.send_initial_events().unwrap_or(requested.is_none());
+    let (current, versions, initial) = {
+        let cluster = server.lock();
+        let all = || cluster.all(resource, target.namespace.as_deref());
+        let initial = if wants_initial { all() } else { Vec::new() };
+        (cluster.version(), cluster.sim.subscribe(&server.cluster), initial)
+    };
+    let sent_version = if wants_initial { current } else { requested.unwrap_or(current) };
+    let mut lines = Vec::new();
+    for object in initial {
+        push_event(&mut lines, WatchEventType::Added, &object.to_value());
+    }
+    if wants_initial && params.wants_bookmarks() {
+        let annotations = json!({"k8s.io/initial-events-end": "true"});
+        push_event(
+            &mut lines,
+            WatchEventType::Bookmark,
+            &bookmark(resource, sent_version, Some(annotations)),
+        );
+    }
+    let Some(versions) = versions else { return Err(Failure::no_such_path()) };
+    let stream = WatchStream {
+        server: server.clone(),
+        resource,
+        namespace: target.namespace.clone(),
+        sent_version,
+        wants_bookmarks: params.wants_bookmarks(),
+        versions,
+        cuts,
+        cuts_at_start,
+        mode: server.mode.subscribe(),
+        deadline: now + timeout,
+        next_bookmark: now + server.settings.bookmark_every,
+        has_ended: false,
+    };
+    let first = futures::stream::iter((!lines.is_empty()).then(|| Ok(Bytes::from(lines))));
+    let rest = futures::stream::unfold(stream, |mut stream| async move {
+        let next = stream.next().await?;
+        Some((next, stream))
+    });
+    let mut response = Response::new(Body::from_stream(futures::StreamExt::chain(first, rest)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+impl WatchStream {
+    /// The next lines; `None` at the end of the watch.
+    async fn next(&mut self) -> Option<Result<Bytes, WatchCut>> {
+        loop {
+            if self.cuts.borrow()[self.resource as usize] != self.cuts_at_start {
+                return Some(Err(WatchCut));
+            }
+            if self.has_ended {
+                return None;
+            }
+            // A frozen server does not even end its watches.
+            let _ = self.mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
+            let lines = self.new_events();
+            if !lines.is_empty() {
+                self.has_ended |= Instant::now() >= self.deadline;
+                return Some(Ok(lines.into()));
+            }
+            let now = Instant::now();
+            self.has_ended = now >= self.deadline;
+            if self.wants_bookmarks && (self.has_ended || now >= self.next_bookmark) {
+                self.next_bookmark = now + self.server.settings.bookmark_every;
+                let mut lines = Vec::new();
+                let bookmark = bookmark(self.resource, self.sent_version, None);
+                push_event(&mut lines, WatchEventType::Bookmark, &bookmark);
+                return Some(Ok(lines.into()));
+            }
+            let until = match self.wants_bookmarks {
+                true => self.deadline.min(self.next_bookmark),
+                false => self.deadline,
+            };
+            tokio::select! {
+                _ = self.cuts.changed() => {}
+                _ = self.versions.changed() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// Events for all changes that have not been sent yet.
+    fn new_events(&mut self) -> Vec<u8> {
+        let mut lines = Vec::new();
+        self.versions.borrow_and_update();
+        let cluster = self.server.lock();
+        match cluster.changes(self.resource, self.sent_version) {
+            Ok(changes) => {
+                self.sent_version = self.sent_version.max(cluster.version());
+                drop(cluster);
+                for (kind, object) in changes {
+                    if self.namespace.as_ref().is_some_and(|ns| object.key().namespace != *ns) {
+                        continue;
+                    }
+                    let kind = match kind {
+                        ChangeKind::Added => WatchEventType::Added,
+                        ChangeKind::Modified => WatchEventType::Modified,
+                        ChangeKind::Deleted => WatchEventType::Deleted,
+                    };
+                    push_event(&mut lines, kind, &object.to_value());
+                }
+            }
+            Err(too_old) => {
+                self.has_ended = true;
+                let status = Failure::too_old(self.sent_version, too_old.oldest).to_value();
+                push_event(&mut lines, WatchEventType::Error, &status);
+            }
+        }
+        lines
+    }
+}
+
+fn bookmark(resource: Resource, version: u64, annotations: Option<Value>) -> Value {
+    let mut metadata = json!({"resourceVersion": version.to_string()});
+    if let Some(annotations) = annotations {
+        metadata["annotations"] = annotations;
+    }
+    json!({"apiVersion": resource.api_version(), "kind": resource.kind(), "metadata": metadata})
+}
+
+/// Appends one watch event as a line.
+fn push_event(lines: &mut Vec<u8>, event_type: WatchEventType, object: &Value) {
+    #[derive(Serialize)]
+    struct WatchLine<'a> {
+        #[serde(rename = "type")]
+        event_type: WatchEventType,
+        object: &'a Value,
+    }
+    lines.extend(serde_json::to_vec(&WatchLine { event_type, object }).unwrap_or_default());
+    lines.push(b'\n');
+}

@@ -1,0 +1,150 @@
+//! Recent changes, so that watches can resume: a bounded history for each cluster and kind. Clusters
+//! that are not served keep none.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{SimCluster, SimClusters};
+use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::data::objects::Object;
+use crate::core::data::per_kind::PerKind;
+
+/// What happened to an object, as in a watch event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One change of one object.
+#[derive(Clone, Debug)]
+pub struct Change<T = Arc<Object>> {
+    /// The resourceVersion that the change created.
+    pub version: u64,
+    pub kind: ChangeKind,
+    /// The object after the change; if deleted, its last state with the deletion's resourceVersion.
+    pub object: T,
+}
+
+/// The history does not go back far enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("changes are known from resourceVersion {oldest} on")]
+pub struct TooOld {
+    /// The oldest resourceVersion from which a watch can start.
+    pub oldest: u64,
+}
+
+/// The most recent changes, oldest first.
+#[derive(Clone, Debug)]
+pub(crate) struct ChangeHistory<T> {
+    changes: VecDeque<Change<T>>,
+    /// Changes up to this version may have been dropped.
+    dropped_until: u64,
+    limit: usize,
+}
+
+impl<T: Clone> ChangeHistory<T> {
+    pub(crate) fn new(limit: usize, version: u64) -> Self {
+        Self { changes: VecDeque::new(), dropped_until: version, limit }
+    }
+
+    pub(crate) fn record(&mut self, change: Change<T>) {
+        self.changes.push_back(change);
+        while self.changes.len() > self.limit {
+            self.dropped_until = self.changes.pop_front().map_or(self.dropped_until, |c| c.version);
+        }
+    }
+
+    pub(crate) fn since(&self, version: u64) -> Result<Vec<Change<T>>, TooOld> {
+        if version < self.dropped_until {
+            return Err(TooOld { oldest: self.dropped_until });
+        }
+        let start = self.changes.partition_point(|c| c.version <= version);
+        Ok(self.changes.range(start..).cloned().collect())
+    }
+
+    pub(crate) fn clear(&mut self, version: u64) {
+        self.changes.clear();
+        self.dropped_until = version;
+    }
+}
+
+/// The history of one cluster.
+pub(super) struct ClusterHistory {
+    by_kind: PerKind<ChangeHistory<Arc<Object>>>,
+    /// The cluster's resourceVersion; watches wait for it to grow.
+    version: watch::Sender<u64>,
+}
+
+impl SimCluster {
+    /// Records the change that created the current version.
+    pub(super) fn record(&mut self, kind: ChangeKind, object: &Arc<Object>) {
+        let Some(history) = &mut self.history else { return };
+        let change = Change { version: self.version, kind, object: object.clone() };
+        history.by_kind[object.kind()].record(change);
+        history.version.send_replace(self.version);
+    }
+}
+
+impl SimClusters {
+    /// From now on, records changes (at most `changes_per_kind` for each cluster and kind) instead
+    /// of returning them from [`SimClusters::poll_event`]. A history that exists is kept.
+    pub fn keep_history(&mut self, changes_per_kind: usize) {
+        self.emits_events = false;
+        for cluster in self.clusters.values_mut().filter(|c| c.history.is_none()) {
+            // A watch from version 0 starts anywhere, so no cluster may be at 0.
+            cluster.version = cluster.version.max(1);
+            cluster.history = Some(Box::new(ClusterHistory {
+                by_kind: PerKind::from_fn(|_| {
+                    ChangeHistory::new(changes_per_kind, cluster.version)
+                }),
+                version: watch::Sender::new(cluster.version),
+            }));
+        }
+    }
+
+    /// The cluster's resourceVersion; 0 if there is no such cluster.
+    pub fn version(&self, cluster: &ClusterName) -> u64 {
+        self.clusters.get(cluster).map_or(0, |c| c.version)
+    }
+
+    /// Increments the resourceVersion for an object that is stored elsewhere (a Lease or an Event).
+    pub(crate) fn next_version(&mut self, cluster: &ClusterName) -> u64 {
+        let Some(cluster) = self.clusters.get_mut(cluster) else { return 0 };
+        cluster.version += 1;
+        if let Some(history) = &cluster.history {
+            history.version.send_replace(cluster.version);
+        }
+        cluster.version
+    }
+
+    /// The changes of a kind after `version`, in order; none without a history.
+    ///
+    /// # Errors
+    /// The history does not go back to `version`.
+    pub fn changes_since(
+        &self,
+        cluster: &ClusterName,
+        kind: Kind,
+        version: u64,
+    ) -> Result<Vec<Change>, TooOld> {
+        let history = self.clusters.get(cluster).and_then(|c| c.history.as_ref());
+        history.map_or(Ok(Vec::new()), |h| h.by_kind[kind].since(version))
+    }
+
+    /// Drops a cluster's history up to now, as an etcd compaction does.
+    pub fn clear_history(&mut self, cluster: &ClusterName) {
+        let Some(cluster) = self.clusters.get_mut(cluster) else { return };
+        if let Some(history) = &mut cluster.history {
+            history.by_kind.values_mut().for_each(|changes| changes.clear(cluster.version));
+        }
+    }
+
+    /// Notifies of each new resourceVersion of a cluster; `None` without a history.
+    pub fn subscribe(&self, cluster: &ClusterName) -> Option<watch::Receiver<u64>> {
+        Some(self.clusters.get(cluster)?.history.as_ref()?.version.subscribe())
+    }
+}

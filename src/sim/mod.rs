@@ -1,0 +1,357 @@
+//! Clusters in memory that behave like API servers where it matters here: one increasing
+//! resourceVersion per cluster, merge patches that change nothing if nothing differs,
+//! preconditions, the annotation limit, watch events in order. A simulated carrier copies
+//! annotations from the hub to the edges.
+//!
+//! Changes come out as [`Event`]s, the same that watches of real clusters produce. The demo,
+//! what-if replays and the property tests use it.
+
+pub mod apiserver;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use crate::core::contract::event::{Event, EventKind};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::interner::{Key, Names};
+use crate::core::data::map::Map;
+use crate::core::data::objects::{ManagedFields, Object, StringMap};
+use crate::core::data::per_kind::PerKind;
+use crate::core::data::time::UnixMillis;
+use crate::event_log::ClusterSpec;
+
+mod carrier;
+mod changes;
+
+use carrier::PendingCarry;
+pub(crate) use changes::ChangeHistory;
+pub use changes::{Change, ChangeKind, TooOld};
+
+/// The API server's limit for all annotations of one object, keys and values together.
+pub const ANNOTATION_LIMIT_BYTES: usize = 256 * 1024;
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    #[error("404: the object does not exist")]
+    NotFound,
+    /// A precondition does not hold.
+    #[error("409: {0}")]
+    Conflict(String),
+    /// The object would not be valid.
+    #[error("422: {0}")]
+    Invalid(String),
+    #[error("the cluster is unreachable")]
+    Unreachable,
+}
+
+/// What must match for a request to be executed.
+#[derive(Clone, Debug, Default)]
+pub struct Preconditions {
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+}
+
+#[derive(Default)]
+struct SimCluster {
+    roles: Vec<Role>,
+    version: u64,
+    objects: PerKind<Map<Key, Arc<Object>>>,
+    /// Kinds whose watch is lost: their changes produce no events.
+    lost_watches: BTreeSet<Kind>,
+    reachable: bool,
+    history: Option<Box<changes::ClusterHistory>>,
+}
+
+/// Several clusters and the carrier between them.
+pub struct SimClusters {
+    now: UnixMillis,
+    clusters: BTreeMap<ClusterName, SimCluster>,
+    names: Names,
+    pending_carries: BTreeMap<(ClusterName, Key), PendingCarry>,
+    /// The pending carries that are not stuck, by the time they are due.
+    carry_queue: BTreeSet<(UnixMillis, ClusterName, Key)>,
+    carrier_delay_ms: u64,
+    /// Whether writes update `managedFields`.
+    has_managed_fields: bool,
+    events: VecDeque<Event>,
+    /// False if changes are recorded in histories instead.
+    emits_events: bool,
+    /// Number of uids given out.
+    uids: u64,
+}
+
+impl SimClusters {
+    /// Empty clusters. `carrier_delay_ms` is the time from a change at the hub to the edges.
+    pub fn new(clusters: &[ClusterSpec], carrier_delay_ms: u64) -> Self {
+        let cluster = |c: &ClusterSpec| SimCluster {
+            roles: c.roles.clone(),
+            reachable: true,
+            ..SimCluster::default()
+        };
+        Self {
+            now: UnixMillis(0),
+            clusters: clusters.iter().map(|c| (c.name.clone(), cluster(c))).collect(),
+            names: Names::default(),
+            pending_carries: BTreeMap::new(),
+            carry_queue: BTreeSet::new(),
+            carrier_delay_ms,
+            has_managed_fields: false,
+            events: VecDeque::new(),
+            emits_events: true,
+            uids: 0,
+        }
+    }
+
+    /// Maintains `managedFields` from now on, as API servers do (recordings omit them).
+    pub fn keep_managed_fields(&mut self) {
+        self.has_managed_fields = true;
+    }
+
+    /// The simulated time.
+    pub fn now(&self) -> UnixMillis {
+        self.now
+    }
+
+    /// The next event that a watch would deliver.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The current state of an object.
+    pub fn get(&self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) -> Option<&Arc<Object>> {
+        self.at(cluster, kind, self.names.find(&key.namespace, &key.name)?)
+    }
+
+    /// Like [`SimClusters::get`], by the interned name.
+    pub(crate) fn at(&self, cluster: &ClusterName, kind: Kind, key: Key) -> Option<&Arc<Object>> {
+        self.clusters.get(cluster)?.objects[kind].get(&key)
+    }
+
+    /// An object's interned name.
+    pub(crate) fn key_of(&mut self, object: &Object) -> Key {
+        self.names.key(&object.meta.namespace, &object.meta.name)
+    }
+
+    /// All objects of a kind in a cluster, by namespace and name.
+    pub fn objects(&self, cluster: &ClusterName, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
+        let cluster = self.clusters.get(cluster);
+        let mut all: Vec<_> = cluster.into_iter().flat_map(|c| c.objects[kind].values()).collect();
+        all.sort_unstable_by_key(|o| (&o.meta.namespace, &o.meta.name));
+        all.into_iter()
+    }
+
+    /// The clusters that have a role.
+    pub fn with_role(&self, role: Role) -> impl Iterator<Item = &ClusterName> {
+        self.clusters.iter().filter(move |(_, c)| c.roles.contains(&role)).map(|(name, _)| name)
+    }
+
+    /// Makes a cluster unreachable, or reachable again: requests fail and the carrier waits. It does
+    /// not affect watches; see [`SimClusters::lose_watch`] and [`SimClusters::list`].
+    pub fn set_reachable(&mut self, cluster: &ClusterName, reachable: bool) {
+        if let Some(cluster) = self.clusters.get_mut(cluster) {
+            cluster.reachable = reachable;
+        }
+    }
+
+    /// Loses a watch; its changes produce no events until the kind is listed again.
+    pub fn lose_watch(&mut self, name: &ClusterName, kind: Kind, error: &str) {
+        if let Some(cluster) = self.clusters.get_mut(name) {
+            cluster.lost_watches.insert(kind);
+            let error = error.into();
+            self.emit(EventKind::WatchLost { cluster: name.clone(), kind, error });
+        }
+    }
+
+    /// Lists a kind in full and watches it from there.
+    pub fn list(&mut self, name: &ClusterName, kind: Kind) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        cluster.lost_watches.remove(&kind);
+        let objects: Vec<_> = self.objects(name, kind).cloned().collect();
+        self.emit(EventKind::ListStarted { cluster: name.clone(), kind });
+        for object in objects {
+            self.emit(EventKind::Listed { cluster: name.clone(), object });
+        }
+        self.emit(EventKind::ListFinished { cluster: name.clone(), kind });
+    }
+
+    fn emit(&mut self, kind: EventKind) {
+        if self.emits_events {
+            self.events.push_back(Event { at: self.now, kind });
+        }
+    }
+
+    /// Creates or replaces an object in the name of `manager`. The object gets a resourceVersion
+    /// and, if it has none, a uid.
+    pub fn put(
+        &mut self,
+        name: &ClusterName,
+        object: Object,
+        manager: &str,
+        notice: WatchNotice,
+    ) -> Option<Arc<Object>> {
+        let mut object = object;
+        let kind = object.kind();
+        let key = self.key_of(&object);
+        let cluster = self.clusters.get_mut(name)?;
+        let is_hub_connector = cluster.roles.contains(&Role::Hub) && kind == Kind::Connector;
+        cluster.version += 1;
+        object.meta.resource_version = cluster.version.to_string().into();
+        let old = cluster.objects[kind].get(&key);
+        if object.meta.uid.is_empty() {
+            self.uids += 1;
+            object.meta.uid = match old {
+                Some(old) => old.meta.uid.clone(),
+                None => format!("00000000-0000-4000-8000-{:012x}", self.uids).into(),
+            };
+        }
+        if self.has_managed_fields {
+            if let Some(old) = old {
+                object.meta.managed_fields.clone_from(&old.meta.managed_fields);
+            }
+            update_managed_fields(&mut object, manager, self.now);
+        }
+        let is_carried = is_hub_connector && notice != WatchNotice::Listed;
+        let changed = match is_carried {
+            true => changed_annotations(old.map(|o| &**o), &object),
+            false => BTreeSet::new(),
+        };
+        let object = Arc::new(object);
+        let change = match cluster.objects[kind].insert(key, object.clone()) {
+            Some(_) => ChangeKind::Modified,
+            None => ChangeKind::Added,
+        };
+        cluster.record(change, &object);
+        let is_watched = !cluster.lost_watches.contains(&kind);
+        let (cluster, seen) = (name.clone(), object.clone());
+        match notice {
+            WatchNotice::Applied if is_watched => {
+                self.emit(EventKind::Applied { cluster, object: seen });
+            }
+            WatchNotice::Applied => {}
+            WatchNotice::Listed => self.emit(EventKind::Listed { cluster, object: seen }),
+        }
+        if !changed.is_empty() {
+            self.schedule_carry(name, key, &changed);
+        }
+        Some(object)
+    }
+
+    /// A merge patch of annotations; `None` removes a key. Returns the object's resourceVersion and
+    /// whether anything changed.
+    ///
+    /// # Errors
+    /// Those of an API server: the cluster is unreachable, the object is missing, a precondition
+    /// does not hold, or the annotations would be too large.
+    pub fn patch(
+        &mut self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        annotations: &[(String, Option<String>)],
+        preconditions: &Preconditions,
+        manager: &str,
+    ) -> Result<(String, bool), ApiError> {
+        let old = self.get_if(cluster, kind, key, preconditions)?;
+        let changes = annotations.iter().any(|(k, v)| old.meta.annotations.get(k) != v.as_deref());
+        if !changes {
+            return Ok((old.meta.resource_version.to_string(), false));
+        }
+        let mut new = Object::clone(&old);
+        for (k, v) in annotations {
+            new.meta.annotations.set(k, v.as_deref());
+        }
+        if new.meta.annotations.bytes() > ANNOTATION_LIMIT_BYTES {
+            return Err(ApiError::Invalid(format!(
+                "metadata.annotations: too long: may not be more than {ANNOTATION_LIMIT_BYTES} bytes"
+            )));
+        }
+        let new =
+            self.put(cluster, new, manager, WatchNotice::Applied).ok_or(ApiError::Unreachable)?;
+        Ok((new.meta.resource_version.to_string(), true))
+    }
+
+    /// The object, if the preconditions hold.
+    fn get_if(
+        &self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        preconditions: &Preconditions,
+    ) -> Result<Arc<Object>, ApiError> {
+        let cluster =
+            self.clusters.get(cluster).filter(|c| c.reachable).ok_or(ApiError::Unreachable)?;
+        let key = self.names.find(&key.namespace, &key.name).ok_or(ApiError::NotFound)?;
+        let object = cluster.objects[kind].get(&key).ok_or(ApiError::NotFound)?;
+        let meta = &object.meta;
+        for (field, expected, actual) in [
+            ("uid", &preconditions.uid, &meta.uid),
+            ("resourceVersion", &preconditions.resource_version, &meta.resource_version),
+        ] {
+            if expected.as_ref().is_some_and(|expected| **expected != **actual) {
+                return Err(ApiError::Conflict(format!("{field} is {actual}, not the one given")));
+            }
+        }
+        Ok(object.clone())
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// As [`SimClusters::patch`].
+    pub fn delete(
+        &mut self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        preconditions: &Preconditions,
+    ) -> Result<(), ApiError> {
+        self.get_if(cluster, kind, key, preconditions)?;
+        self.remove(cluster, kind, key);
+        Ok(())
+    }
+
+    /// Removes an object unconditionally.
+    pub fn remove(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey) {
+        let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        let Some(mut object) = cluster.objects[kind].remove(&key) else { return };
+        cluster.version += 1;
+        Arc::make_mut(&mut object).meta.resource_version = cluster.version.to_string().into();
+        cluster.record(ChangeKind::Deleted, &object);
+        if !cluster.lost_watches.contains(&kind) {
+            self.emit(EventKind::Deleted { cluster: name.clone(), object });
+        }
+        if let Some(carry) = self.pending_carries.remove(&(name.clone(), key)) {
+            self.carry_queue.remove(&(carry.due_at(), name.clone(), key));
+        }
+    }
+}
+
+/// How watches report a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchNotice {
+    /// As a change, unless the watch is lost.
+    Applied,
+    /// As part of a running list; the carrier ignores it.
+    Listed,
+}
+
+fn changed_annotations(old: Option<&Object>, new: &Object) -> BTreeSet<Box<str>> {
+    let none = StringMap::default();
+    let before = old.map_or(&none, |o| &o.meta.annotations);
+    let after = &new.meta.annotations;
+    let differs = |(k, _): &(&str, &str)| before.get(k) != after.get(k);
+    let changed = before.iter().filter(differs).chain(after.iter().filter(differs));
+    changed.map(|(k, _)| k.into()).collect()
+}
+
+/// API servers keep the time of a manager's last write in whole seconds.
+fn update_managed_fields(object: &mut Object, manager: &str, now: UnixMillis) {
+    let time = Some(UnixMillis(now.0 / 1000 * 1000));
+    let fields = &mut object.meta.managed_fields;
+    match fields.iter_mut().find(|f| f.manager == manager) {
+        Some(entry) => entry.time = time,
+        None => fields.push(ManagedFields { manager: manager.to_owned(), time }),
+    }
+}

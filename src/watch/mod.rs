@@ -1,0 +1,396 @@
+//! One watch of one kind in one cluster, for as long as the process runs: it lists page by page,
+//! watches from there, resumes a broken watch at the last resourceVersion, and relists when that is
+//! too old.
+//!
+//! kube-runtime's `watcher` is not used because its `Event` has no bookmarks. After a watch breaks,
+//! only a bookmark shows that it is live again while nothing changes, and the machine has to know
+//! that. Nor does it show a list's resourceVersion, by which a restored API server is recognised.
+//! kube's lower level, `Api::watch` and `Client::request_events`, yields `WatchEvent`s with bookmarks,
+//! but copies each event into an owned type and ends a broken watch like a complete one. So this
+//! module uses the level below: `Client::send`, with requests from `kube::core::Request`.
+//!
+//! ```text
+//!            list_started, listed …, list_finished        applied, deleted …
+//!   ──► list ───────────────────────────────────► watch ◄───────────────────┐
+//!        ▲ │ fails: watch_lost, pause              │ │ ends, or is silent ──┘ same resourceVersion
+//!        │ └──┐                                    │ │ breaks: watch_lost, pause, watch_resumed
+//!        └────┴──────── 410: too old ──────────────┘ └──────────────────────┘
+//! ```
+
+pub(crate) mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use http::HeaderValue;
+use http::header::ACCEPT_ENCODING;
+use kube::api::{ListParams, WatchParams};
+use kube::core::Request;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tracing::{info, warn};
+
+use crate::client::{CallError, ClusterClient, Frames, no_request, path};
+use crate::clock::millis;
+use crate::config::WatchConfig;
+use crate::core::contract::event::EventKind;
+use crate::core::data::ids::{ClusterName, Kind, Role};
+use crate::core::data::objects::Object;
+use crate::metrics::{Metrics, WatchMetrics};
+use wire::{Lines, Page, WatchEvent, WatchEventType};
+
+/// API servers end a watch after this time; it is resumed without an event.
+const WATCH_SECONDS: u32 = 290;
+
+/// In the message of a 504: the API server has not reached this resourceVersion yet.
+const TOO_LARGE: &str = "Too large resource version";
+
+/// An API server answers 200 even when a resourceVersion is too old, and then sends an ERROR event at
+/// once. A watch counts as resumed if none came within this time.
+const EXPIRED_WITHIN: Duration = Duration::from_secs(1);
+
+/// After a watch has lasted this long, pauses start again from the shortest.
+const HEALTHY_AFTER: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct WatchTask {
+    cluster: Arc<ClusterClient>,
+    kind: Kind,
+    config: WatchConfig,
+    bus: mpsc::Sender<EventKind>,
+    metrics: Arc<WatchMetrics>,
+    pauses: ExponentialBackoff,
+    /// While the watch is lost: the error that was last logged.
+    lost: Option<String>,
+    /// The last resourceVersion seen before the next list.
+    last_version: u64,
+}
+
+/// Why a list or a watch ended.
+enum WatchEnd {
+    BusClosed,
+    /// 410: the resourceVersion is too old to resume from.
+    Expired,
+    Failed(CallError),
+}
+
+impl From<CallError> for WatchEnd {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Status { code: 410, .. } => WatchEnd::Expired,
+            // Restored from an older state, it will not reach this version for a long time.
+            CallError::Status { code: 504, message, .. } if message.contains(TOO_LARGE) => {
+                WatchEnd::Expired
+            }
+            error => WatchEnd::Failed(error),
+        }
+    }
+}
+
+impl From<mpsc::error::SendError<EventKind>> for WatchEnd {
+    fn from(_: mpsc::error::SendError<EventKind>) -> Self {
+        WatchEnd::BusClosed
+    }
+}
+
+impl WatchTask {
+    /// Sends events to `bus`, and waits while it is full.
+    pub fn new(
+        cluster: Arc<ClusterClient>,
+        kind: Kind,
+        config: WatchConfig,
+        bus: mpsc::Sender<EventKind>,
+        metrics: &Metrics,
+    ) -> Self {
+        let metrics = metrics.watch(cluster.name(), kind);
+        let pauses = pauses(&config);
+        Self { cluster, kind, config, bus, metrics, pauses, lost: None, last_version: 0 }
+    }
+
+    /// Runs until the bus is closed.
+    pub async fn run(mut self) {
+        let mut from = None;
+        let mut pauses_since = Instant::now();
+        loop {
+            let end = match &mut from {
+                None => match self.list().await {
+                    Ok(version) => {
+                        from = Some(version);
+                        continue;
+                    }
+                    Err(end) => end,
+                },
+                Some(version) => {
+                    let ended = self.watch_from(version).await;
+                    self.last_version = self.last_version.max(numeric(version));
+                    match ended {
+                        Ok(()) => continue,
+                        Err(end) => end,
+                    }
+                }
+            };
+            if pauses_since.elapsed() > HEALTHY_AFTER {
+                self.pauses = pauses(&self.config);
+            }
+            match end {
+                WatchEnd::BusClosed => return,
+                WatchEnd::Expired => {
+                    from = None;
+                    if pauses_since.elapsed() > HEALTHY_AFTER {
+                        pauses_since = Instant::now();
+                        continue; // relist without a pause after a healthy watch
+                    }
+                }
+                WatchEnd::Failed(error) => {
+                    if self.report_lost(&error).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            let pause_max = Duration::from_millis(self.config.backoff_max_ms);
+            tokio::time::sleep(self.pauses.next().unwrap_or(pause_max)).await;
+            pauses_since = Instant::now();
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.config.timeout_ms)
+    }
+
+    fn cluster_name(&self) -> ClusterName {
+        self.cluster.name().clone()
+    }
+
+    /// Reports a failure: to the machine when the watch becomes lost, in the log for each new error.
+    async fn report_lost(&mut self, error: &CallError) -> Result<(), WatchEnd> {
+        let failure = error.failure();
+        self.metrics.lost(&failure);
+        let text = failure.to_string();
+        if self.lost.is_none() {
+            let (cluster, kind) = (self.cluster_name(), self.kind);
+            self.bus.send(EventKind::WatchLost { cluster, kind, error: failure }).await?;
+        }
+        if self.lost.as_ref() != Some(&text) {
+            let remedy = error.remedy("list and watch", self.kind);
+            warn!(cluster = %self.cluster.name(), kind = %self.kind, error = %text, remedy,
+                "watch lost; retrying");
+            self.lost = Some(text);
+        }
+        Ok(())
+    }
+
+    /// Lists everything, page by page. Returns the resourceVersion to watch from.
+    async fn list(&mut self) -> Result<String, WatchEnd> {
+        let began = Instant::now();
+        let all = Request::new(path(self.kind, None));
+        let mut next = String::new();
+        let mut objects = 0_u64;
+        loop {
+            let limit = self.config.page_size;
+            let token = Some(next).filter(|token| !token.is_empty());
+            let is_first = token.is_none();
+            let params =
+                ListParams { limit: Some(limit), continue_token: token, ..ListParams::default() };
+            let request = all.list(&params).map_err(|e| no_request(&e))?;
+            let page = self.cluster.call(request, self.timeout()).await?;
+            let page: Page<'_> = wire::page(&page)?;
+            if is_first {
+                // Not before: the machine forgets nothing until an API server answers.
+                self.metrics.list_started();
+                let (cluster, kind) = (self.cluster_name(), self.kind);
+                self.bus.send(EventKind::ListStarted { cluster, kind }).await?;
+                self.lost = None;
+            }
+            for item in &page.items {
+                if let Some(object) = self.object(item.get()) {
+                    objects += 1;
+                    let (cluster, object) = (self.cluster_name(), Arc::new(object));
+                    self.bus.send(EventKind::Listed { cluster, object }).await?;
+                }
+            }
+            next = page.metadata.next.unwrap_or_default().into_owned();
+            if next.is_empty() {
+                let version = page.metadata.resource_version.into_owned();
+                self.check_regression(&version).await?;
+                self.metrics.list_finished(objects);
+                let (cluster, kind) = (self.cluster_name(), self.kind);
+                self.bus.send(EventKind::ListFinished { cluster, kind }).await?;
+                let ms = millis(began.elapsed());
+                info!(cluster = %self.cluster.name(), kind = %self.kind, objects, ms, "listed");
+                return Ok(version);
+            }
+        }
+    }
+
+    /// Watches from `version`, and advances it, until the API server ends the watch or is silent for
+    /// too long.
+    async fn watch_from(&mut self, version: &mut String) -> Result<(), WatchEnd> {
+        let opened = Instant::now();
+        let request = watch_request(self.kind, version)?;
+        let response = self.cluster.open(request, self.timeout()).await?;
+        if self.lost.is_some() && self.proves_absence() {
+            self.check_history(version).await?;
+        }
+        let mut frames = Frames::new(response.into_body());
+        let mut lines = Lines::default();
+        let silent_after = Duration::from_millis(self.config.silent_after_ms);
+        let mut has_frames = false;
+        loop {
+            let wait = if self.lost.is_some() { EXPIRED_WITHIN } else { silent_after };
+            let frame = match timeout(wait, frames.next()).await {
+                Ok(Ok(Some(frame))) => frame,
+                Ok(Ok(None)) if has_frames || opened.elapsed() > HEALTHY_AFTER => return Ok(()),
+                Ok(Ok(None)) => {
+                    let error = "the watch ended at once without an event".to_owned();
+                    return Err(CallError::Unreadable(error).into());
+                }
+                Err(_) if self.lost.is_some() => {
+                    self.report_resumed().await?;
+                    continue;
+                }
+                // Silent: resuming it will show whether the API server still answers.
+                Err(_) => return Ok(()),
+                Ok(Err(error)) => return Err(error.into()),
+            };
+            has_frames = true;
+            lines.push(&frame);
+            while let Some(line) = lines.next()? {
+                self.handle_line(line, version).await?;
+            }
+        }
+    }
+
+    /// Nothing was missed: the changes since the watch was lost follow, in order.
+    async fn report_resumed(&mut self) -> Result<(), WatchEnd> {
+        self.lost = None;
+        self.metrics.resumed();
+        let (cluster, kind) = (self.cluster_name(), self.kind);
+        self.bus.send(EventKind::WatchResumed { cluster, kind }).await?;
+        info!(cluster = %self.cluster.name(), kind = %self.kind, "watch resumed");
+        Ok(())
+    }
+
+    async fn handle_line(&mut self, line: &[u8], version: &mut String) -> Result<(), WatchEnd> {
+        let WatchEvent { event_type, object } = wire::watch_event(line)?;
+        if self.lost.is_some() && event_type != WatchEventType::Error {
+            self.report_resumed().await?;
+        }
+        match event_type {
+            WatchEventType::Bookmark => {
+                self.metrics.bookmark_received();
+                let bookmark = wire::version(object.get())?;
+                if numeric(&bookmark) < numeric(version) {
+                    // The API server was restored from an older state: only a list shows it.
+                    return Err(WatchEnd::Expired);
+                }
+                *version = bookmark;
+                if self.proves_absence() {
+                    let (cluster, kind) = (self.cluster_name(), self.kind);
+                    self.bus.send(EventKind::Bookmark { cluster, kind }).await?;
+                }
+            }
+            WatchEventType::Error => return Err(wire::status(object.get()).into()),
+            WatchEventType::Added | WatchEventType::Modified | WatchEventType::Deleted => {
+                self.metrics.event_received();
+                let Some(object) = self.object(object.get()) else {
+                    *version = wire::version(object.get())?;
+                    return Ok(());
+                };
+                version.clear();
+                version.push_str(&object.meta.resource_version);
+                let (cluster, object) = (self.cluster_name(), Arc::new(object));
+                let kind = match event_type {
+                    WatchEventType::Deleted => EventKind::Deleted { cluster, object },
+                    _ => EventKind::Applied { cluster, object },
+                };
+                self.bus.send(kind).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the absence of an object in this watch may lead to a delete.
+    fn proves_absence(&self) -> bool {
+        self.kind.can_prove_absence(self.cluster.roles())
+    }
+
+    /// An API server that was restored from an older state accepts a watch from a resourceVersion
+    /// that it has not reached, and stays silent until it has. So this reads its current version.
+    async fn check_history(&mut self, version: &str) -> Result<(), WatchEnd> {
+        let one = Request::new(path(self.kind, None)).list(&ListParams::default().limit(1));
+        let one = one.map_err(|e| no_request(&e))?;
+        let page = self.cluster.call(one, self.timeout()).await?;
+        let page: Page<'_> = wire::page(&page)?;
+        if numeric(&page.metadata.resource_version) >= numeric(version) {
+            return Ok(());
+        }
+        self.last_version = self.last_version.max(numeric(version));
+        self.check_regression(&page.metadata.resource_version).await?;
+        Err(WatchEnd::Expired)
+    }
+
+    /// Where a list's version is lower than the last one seen, the API server was restored from an
+    /// older state. The machine must know that about an upstream.
+    async fn check_regression(&mut self, version: &str) -> Result<(), WatchEnd> {
+        let now = numeric(version);
+        let before = std::mem::replace(&mut self.last_version, now);
+        if now < before {
+            warn!(cluster = %self.cluster.name(), kind = %self.kind, before, now,
+                "the resourceVersion went backwards: the API server was restored from an older state");
+            if self.cluster.roles().contains(&Role::Upstream) {
+                let (cluster, kind) = (self.cluster_name(), self.kind);
+                self.bus.send(EventKind::ResourceVersionRegressed { cluster, kind }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An object that can't be read is logged and skipped: it must not stop the others.
+    fn object(&self, text: &str) -> Option<Object> {
+        match wire::object(text, self.kind) {
+            Ok(object) => Some(object),
+            Err(error) => {
+                warn!(cluster = %self.cluster.name(), kind = %self.kind, %error,
+                    "cannot read an object; skipping it");
+                None
+            }
+        }
+    }
+}
+
+/// Asks for no compression: Kubernetes 1.37 may gzip each watch event as a gzip member of its own
+/// (`WatchListCompression`, kubernetes/kubernetes#139308), which decoders of one member can't read.
+/// kube's `request_events` does the same. Without the header a proxy could ask for compression.
+fn watch_request(kind: Kind, version: &str) -> Result<http::Request<Vec<u8>>, CallError> {
+    let params = WatchParams::default().timeout(WATCH_SECONDS);
+    let request = Request::new(path(kind, None)).watch(&params, version);
+    let mut request = request.map_err(|e| no_request(&e))?;
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    Ok(request)
+}
+
+/// An API server's resourceVersions are growing numbers; any other text counts as 0.
+fn numeric(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
+}
+
+fn pauses(config: &WatchConfig) -> ExponentialBackoff {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(config.backoff_first_ms))
+        .with_max_delay(Duration::from_millis(config.backoff_max_ms))
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_ask_for_no_compression() {
+        let request = watch_request(Kind::Gateway, "7").unwrap();
+        assert_eq!(request.headers()[ACCEPT_ENCODING], "identity");
+    }
+}

@@ -1,0 +1,150 @@
+//! A testbed: one, two or three API servers, a proxy in front of each, and the carrier between hub and
+//! edge.
+
+use super::apiserver::{ApiServer, THROUGHLINE};
+use super::carrier::Carrier;
+use super::objects;
+use super::proxy::{FaultProxy, Write};
+use super::rest::Rest;
+
+/// How the roles are spread over the clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Topology {
+    /// One cluster with every role.
+    One,
+    /// `up`, and `down`, which is hub and edge.
+    Two,
+    /// `up`, `hub` and `edge`, with the carrier between the last two.
+    Three,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) name: &'static str,
+    pub(crate) roles: &'static [&'static str],
+    pub(crate) server: ApiServer,
+    pub(crate) proxy: FaultProxy,
+    /// throughline connects to the API server itself, not to the proxy.
+    pub(crate) is_direct: bool,
+}
+
+impl Cluster {
+    async fn start(name: &'static str, roles: &'static [&'static str], with_crds: bool) -> Self {
+        let server = ApiServer::start(name).await;
+        if with_crds {
+            objects::install(server.rest(), roles).await;
+        }
+        let proxy = FaultProxy::start(&server).await;
+        Self { name, roles, server, proxy, is_direct: false }
+    }
+
+    /// Sends requests as the administrator, not through the proxy.
+    pub(crate) fn rest(&self) -> &Rest {
+        self.server.rest()
+    }
+
+    /// Its entry in throughline's configuration.
+    pub(crate) fn config(&self) -> serde_json::Value {
+        let kubeconfig = if self.is_direct {
+            self.server.kubeconfig(THROUGHLINE)
+        } else {
+            self.proxy.kubeconfig(THROUGHLINE)
+        };
+        serde_json::json!({ "name": self.name, "roles": self.roles, "kubeconfig": kubeconfig })
+    }
+}
+
+/// The clusters of one test.
+pub(crate) struct Testbed {
+    pub(crate) topology: Topology,
+    /// Only with three tiers. Declared before the clusters, so that it is dropped first.
+    pub(crate) carrier: Option<Carrier>,
+    pub(crate) clusters: Vec<Cluster>,
+}
+
+impl Testbed {
+    /// Starts all clusters at once, with CRDs and permissions, and the carrier.
+    pub(crate) async fn start(topology: Topology) -> Self {
+        Self::start_with(topology, |_| true).await
+    }
+
+    /// Like `start`, with CRDs and permissions only where `with_crds` says so.
+    pub(crate) async fn start_with(topology: Topology, with_crds: impl Fn(&str) -> bool) -> Self {
+        let names = match topology {
+            Topology::One => ["all"].as_slice(),
+            Topology::Two => &["up", "down"],
+            Topology::Three => &["up", "hub", "edge"],
+        };
+        Self::start_named(topology, names, with_crds).await
+    }
+
+    /// Like `start_with`, with other cluster names, in the order of [`Topology`].
+    pub(crate) async fn start_named(
+        topology: Topology,
+        names: &[&'static str],
+        with_crds: impl Fn(&str) -> bool,
+    ) -> Self {
+        let roles: &[&'static [&'static str]] = match topology {
+            Topology::One => &[&["upstream", "downstream", "edge"]],
+            Topology::Two => &[&["upstream"], &["downstream", "edge"]],
+            Topology::Three => &[&["upstream"], &["downstream"], &["edge"]],
+        };
+        let tiers = names.iter().copied().zip(roles.iter().copied());
+        let starting = tiers.map(|(name, roles)| Cluster::start(name, roles, with_crds(name)));
+        let clusters = futures::future::join_all(starting).await;
+        let mut testbed = Self { topology, carrier: None, clusters };
+        if topology == Topology::Three {
+            let (hub, edge) = (testbed.hub().rest().clone(), testbed.edge().rest().clone());
+            testbed.carrier = Some(Carrier::start(hub, edge));
+        }
+        testbed
+    }
+
+    fn with_role(&self, role: &str) -> &Cluster {
+        self.clusters.iter().find(|cluster| cluster.roles.contains(&role)).unwrap()
+    }
+
+    pub(crate) fn upstream(&self) -> &Cluster {
+        self.with_role("upstream")
+    }
+
+    pub(crate) fn hub(&self) -> &Cluster {
+        self.with_role("downstream")
+    }
+
+    pub(crate) fn edge(&self) -> &Cluster {
+        self.with_role("edge")
+    }
+
+    pub(crate) fn carrier(&self) -> &Carrier {
+        self.carrier.as_ref().expect("a topology of three tiers")
+    }
+
+    /// All writes through the proxies except those of Events, in order.
+    pub(crate) fn writes(&self) -> Vec<Write> {
+        let mut writes: Vec<_> = self.clusters.iter().flat_map(|c| c.proxy.writes()).collect();
+        writes.sort_by_key(|write| write.at);
+        writes
+    }
+
+    /// Writes of Events through the proxies.
+    pub(crate) fn events(&self) -> Vec<Write> {
+        self.clusters.iter().flat_map(|cluster| cluster.proxy.events()).collect()
+    }
+
+    /// The number of requests that are neither watches nor writes.
+    pub(crate) fn reads(&self) -> u64 {
+        self.clusters.iter().map(|cluster| cluster.proxy.reads()).sum()
+    }
+
+    /// The number of requests that are not watches: none when throughline is idle.
+    pub(crate) fn requests(&self) -> u64 {
+        self.reads() + u64::try_from(self.writes().len() + self.events().len()).unwrap()
+    }
+
+    /// Resets all counts.
+    pub(crate) fn reset_counts(&self) {
+        for cluster in &self.clusters {
+            cluster.proxy.reset_counts();
+        }
+    }
+}
