@@ -14,14 +14,14 @@
 
 use std::fs;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::cluster::SOON;
 use crate::cluster::process::Process;
 use crate::cluster::throughline::binary;
-use crate::tools::{repo, temp_folder, tools_folder};
+use crate::tools::{repo, tools_folder};
 use crate::transcript::{fits, found_within, lines_of, normalized};
 
 const PAGE: &str = "docs/tutorial.md";
@@ -29,6 +29,15 @@ const PAGE: &str = "docs/tutorial.md";
 const FOLDER: &str = "target/tutorial";
 /// Long enough for `make tutorial` to build what is missing.
 const BUILD: Duration = Duration::from_secs(900);
+
+/// An empty folder whose path is as long as the page's, so that output wraps where the page's does.
+fn folder() -> PathBuf {
+    let folder = format!("/tmp/tl-{:07}", std::process::id());
+    assert_eq!(folder.len(), FOLDER.len());
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    Path::new(&folder).to_owned()
+}
 
 fn is_update() -> bool {
     std::env::var_os("UPDATE_EXPECT").is_some()
@@ -258,7 +267,7 @@ impl Reader {
 fn tutorial_md_can_be_followed() {
     let page = fs::read_to_string(repo(PAGE)).unwrap();
     let mut reader = Reader {
-        folder: temp_folder("tutorial"),
+        folder: folder(),
         exports: String::new(),
         terminals: Vec::new(),
         updates: Vec::new(),
