@@ -151,6 +151,14 @@ impl Observer for RunLog {
                 info!(%cluster, %route, kept = kept.map(KeepReason::as_str), kept_because,
                     "orphaned route");
             }
+            NoteKind::Held { cluster, reason, held: 0, .. } => {
+                info!(upstream = %cluster, reason = reason.as_str(), "annotations are no longer held");
+            }
+            NoteKind::Held { cluster, reason, held, named } => {
+                warn!(upstream = %cluster, reason = reason.as_str(), held, of = named,
+                    because = reason.text(), remedy = reason.remedy(),
+                    "annotations are left as they are");
+            }
             NoteKind::DeletesHeld { cluster, held, orphans, routes } => {
                 info!(%cluster, held, orphans, routes, "orphaned routes of an upstream cluster");
             }

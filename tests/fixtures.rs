@@ -251,6 +251,12 @@ fn note(note: &Note) -> String {
         NoteKind::Orphan { cluster, route, kept: Some(why) } => {
             format!("route kept {cluster} {}: {why}", object(route))
         }
+        NoteKind::Held { cluster, reason, held: 0, .. } => {
+            format!("no longer held {cluster}: {}", reason.as_str())
+        }
+        NoteKind::Held { cluster, reason, held, named } => {
+            format!("held {cluster}: {held} of {named}, {}: {}", reason.as_str(), reason.text())
+        }
         NoteKind::DeletesHeld { cluster, held, orphans, routes } => {
             let held = if *held { "held" } else { "no longer held" };
             format!("deletes {held} {cluster}: {orphans} orphans of {routes} routes")

@@ -36,8 +36,8 @@ impl Applier {
         Self { clusters, timeout }
     }
 
-    /// Makes one attempt at an action. Calls `may_write` again right before it sends a delete,
-    /// because the checks before a delete take a while.
+    /// Makes one attempt at an action. Where it has to look upstream first, it calls `may_write` again
+    /// right before it writes, because that takes a while.
     ///
     /// # Errors
     /// [`CallError`], which [`outcome`] turns into an outcome once there are no more attempts.
@@ -50,6 +50,14 @@ impl Applier {
             return self.delete(action, may_write).await;
         }
         let cluster = self.cluster(&action.cluster)?;
+        if let Some(absent) = &action.precondition.absent {
+            if let Err(outcome) = self.confirm_absence(absent).await {
+                return Ok(outcome);
+            }
+            if action.is_leader_only() && !may_write() {
+                return Ok(Outcome::Dropped);
+            }
+        }
         let response = cluster.call(patch(action, self.timeout)?, self.timeout).await?;
         let resource_version = response_metadata(&response).resource_version;
         if resource_version.is_some() && resource_version == action.precondition.resource_version {

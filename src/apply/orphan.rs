@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use crate::client::{CallError, ErrorClass, JSON, get, path};
 use crate::clock::millis;
-use crate::core::contract::action::{AbsentGateways, Action};
+use crate::core::contract::action::{AbsentObjects, Action};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::Kind;
@@ -54,28 +54,42 @@ impl Applier {
         }
     }
 
-    /// Reads the upstream namespace and each Gateway. The error is the outcome of the delete.
-    async fn confirm_absence(&self, absent: &AbsentGateways) -> Result<(), Outcome> {
-        let AbsentGateways { cluster: name, namespace, namespace_uid, names } = absent;
+    /// Reads the upstream namespace and each object. The error is the outcome of the action.
+    pub(super) async fn confirm_absence(&self, absent: &AbsentObjects) -> Result<(), Outcome> {
+        let AbsentObjects { cluster: name, namespace, namespace_uid, kind, names, .. } = absent;
         let failed =
             |error: CallError| Outcome::Failed { error: error.failure(), retry_after_ms: None };
         let cluster = self.cluster(name).map_err(failed)?;
         let at = format!("Namespace {namespace} in {name}");
         let uri = format!("{}/{namespace}", path(Kind::Namespace, None));
         let found = cluster.call(get(&uri, METADATA_ONLY).map_err(failed)?, self.timeout).await;
+        if absent.namespace_deleted {
+            return match found {
+                Ok(found)
+                    if response_metadata(&found)
+                        .uid
+                        .is_none_or(|uid| Some(uid) == *namespace_uid) =>
+                {
+                    Err(conflict(format!("{at} exists")))
+                }
+                Ok(_) => Ok(()),
+                Err(error) if error.is_absence_of(Kind::Namespace, namespace) => Ok(()),
+                Err(error) => Err(inconclusive(&at, &error)),
+            };
+        }
         let found = found.map_err(|error| inconclusive(&at, &error))?;
         let uid = response_metadata(&found).uid;
         if uid.is_none() || uid != *namespace_uid || names.is_empty() {
             return Err(conflict(format!(
-                "{at} is not the namespace that the route was copied from"
+                "{at} is not the namespace that the hub object was copied from"
             )));
         }
-        for gateway in names {
-            let at = format!("Gateway {namespace}/{gateway} in {name}");
-            let uri = format!("{}/{gateway}", path(Kind::Gateway, Some(namespace)));
+        for object in names {
+            let at = format!("{kind} {namespace}/{object} in {name}");
+            let uri = format!("{}/{object}", path(*kind, Some(namespace)));
             match cluster.call(get(&uri, METADATA_ONLY).map_err(failed)?, self.timeout).await {
                 Ok(_) => return Err(conflict(format!("{at} exists"))),
-                Err(error) if error.is_absence_of(Kind::Gateway, gateway) => {}
+                Err(error) if error.is_absence_of(*kind, object) => {}
                 Err(error) => return Err(inconclusive(&at, &error)),
             }
         }
@@ -101,7 +115,7 @@ fn inconclusive(at: &str, error: &CallError) -> Outcome {
 /// parents. The error says what differs.
 fn checked_route(
     action: &Action,
-    absent: &AbsentGateways,
+    absent: &AbsentObjects,
     response: &[u8],
 ) -> Result<Box<str>, String> {
     let unreadable = |error: &dyn std::fmt::Display| format!("cannot read the route: {error}");

@@ -4,13 +4,15 @@
 use std::collections::BTreeSet;
 
 use super::clusters::Place;
+use super::contract::error_cause::RequestFailure;
 use super::contract::event::EventKind;
+use super::contract::note::AnomalyKind;
 use super::contract::settings::OrphanMode;
 use super::data::cluster::{Namespace, WatchState};
-use super::data::ids::{ClusterId, Kind, Role, Uid};
+use super::data::ids::{ClusterId, Kind, ObjectKey, Role, Uid};
 use super::data::interner::{Key, Sym};
 use super::data::map::remove_indexed;
-use super::data::objects::{Object, UPSTREAM_NAMESPACE};
+use super::data::objects::{ALLOW_REMOVALS, Object, UPSTREAM_NAMESPACE};
 use super::machine::Machine;
 
 impl Machine {
@@ -40,10 +42,17 @@ impl Machine {
             }
             EventKind::ResourceVersionRegressed { .. } => self.cluster_version_regressed(id),
             EventKind::Listed { object, .. } => self.object_seen(id, object, true),
-            EventKind::Applied { object, .. } => self.object_seen(id, object, false),
+            EventKind::Applied { object, .. } => {
+                self.object_seen(id, object, false);
+                self.object_readable(id, object);
+            }
             EventKind::Deleted { object, .. } => {
                 let key = self.ctx.names.key(&object.meta.namespace, &object.meta.name);
-                self.object_gone(id, object.kind(), key);
+                self.object_gone(id, object.kind(), key, true);
+                self.object_readable(id, object);
+            }
+            EventKind::Unreadable { kind, object, error, .. } => {
+                self.object_unreadable(id, *kind, object, error);
             }
             EventKind::ClusterAdded { .. }
             | EventKind::ClusterRemoved { .. }
@@ -95,10 +104,65 @@ impl Machine {
         }
     }
 
-    fn object_gone(&mut self, id: ClusterId, kind: Kind, key: Key) {
+    /// An object exists whose content can't be read. What the tables hold of it stays as it was.
+    fn object_unreadable(
+        &mut self,
+        id: ClusterId,
+        kind: Kind,
+        object: &ObjectKey,
+        error: &RequestFailure,
+    ) {
+        let key = self.ctx.names.key(&object.namespace, &object.name);
+        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        cluster.set_unreadable(kind, key);
+        let (name, list) = (cluster.name.clone(), cluster.list(kind));
+        if kind == Kind::Namespace
+            && let Some(namespace) = cluster.namespaces.get_mut(&key.name)
+        {
+            namespace.listed_in = list;
+        }
+        let (upstream, sym) = (cluster.has(Role::Upstream), cluster.sym);
+        if upstream && kind == Kind::Gateway {
+            self.upstream_gateway_seen(id, key);
+        }
+        if upstream && kind == Kind::Connector {
+            self.upstream_connector_unreadable(Place { cluster: id, key });
+        }
+        if let Some(hub) = self.hubs.get_mut(&id) {
+            hub.listed_again(kind, key, list);
+        }
+        if let Some(edge) = self.edges.get_mut(&id) {
+            edge.listed_again(kind, key, list);
+        }
+        let detail =
+            format!("a {kind} can't be read, so no {kind} counts as missing there: {error}");
+        self.ctx.anomaly(AnomalyKind::Undecodable, &name, Some(key), detail);
+        if upstream && matches!(kind, Kind::Gateway | Kind::Namespace) {
+            self.evaluate_routes_naming(sym);
+        }
+    }
+
+    /// An object that may have been unreadable is not, or is gone: once none is left, absence counts.
+    fn object_readable(&mut self, id: ClusterId, object: &Object) {
+        let kind = object.kind();
+        let Some(cluster) = self.clusters.get_mut(id) else { return };
+        let Some(key) = self.ctx.names.find(&object.meta.namespace, &object.meta.name) else {
+            return;
+        };
+        if cluster.set_readable(kind, key) && cluster.is_live(kind) {
+            self.kind_is_current(id, kind);
+        }
+    }
+
+    /// An object does not exist any longer: the watch showed that it was deleted, or a list did not
+    /// bring it again.
+    fn object_gone(&mut self, id: ClusterId, kind: Kind, key: Key, is_deleted: bool) {
         let Some(cluster) = self.clusters.get_mut(id) else { return };
         if kind == Kind::Namespace {
-            cluster.namespaces.remove(&key.name);
+            let old = cluster.namespaces.remove(&key.name);
+            if let Some(old) = old.filter(|_| is_deleted) {
+                self.upstream_namespace_deleted(id, key.name, &old.uid);
+            }
             self.namespace_changed(id, key.name);
             return;
         }
@@ -106,7 +170,7 @@ impl Machine {
         let at = Place { cluster: id, key };
         match kind {
             Kind::Connector => {
-                self.upstream_connector_gone(at);
+                self.upstream_connector_gone(at, is_deleted);
                 self.hub_connector_gone(at);
                 self.edge_connector_gone(id, key);
             }
@@ -125,12 +189,18 @@ impl Machine {
         let namespace = Namespace {
             uid: Uid::new(&object.meta.uid),
             is_hub: object.meta.labels.get(UPSTREAM_NAMESPACE).is_some(),
+            allows_removals: object.meta.annotations.get(ALLOW_REMOVALS) == Some("true"),
             listed_in: cluster.list(Kind::Namespace),
         };
         let (uid, is_hub) = (namespace.uid.clone(), namespace.is_hub);
+        let allows_removals = namespace.allows_removals;
         let old = cluster.namespaces.insert(name, namespace);
+        let allowed_removals = old.as_ref().is_some_and(|old| old.allows_removals);
         if old.is_none_or(|old| old.uid != uid || old.is_hub != is_hub) {
             self.namespace_changed(id, name);
+        }
+        if allowed_removals != allows_removals {
+            self.evaluate_removals_in(id, name);
         }
     }
 
@@ -156,7 +226,7 @@ impl Machine {
 
     fn list_finished(&mut self, id: ClusterId, kind: Kind) {
         for key in self.missing_from_list(id, kind) {
-            self.object_gone(id, kind, key);
+            self.object_gone(id, kind, key, false);
         }
         self.kind_is_current(id, kind);
     }

@@ -36,6 +36,7 @@ use super::data::map::Map;
 use super::data::time::UnixMillis;
 use super::edge::EdgeState;
 use super::hub::HubState;
+use super::hub::removals::Removals;
 use super::orphans::budget::DeleteBudget;
 use super::timers::Due;
 use super::upstream::UpstreamState;
@@ -48,6 +49,7 @@ pub struct Machine {
     pub(crate) upstreams: Map<Sym, UpstreamState>,
     pub(crate) hubs: BTreeMap<ClusterId, HubState>,
     pub(crate) edges: BTreeMap<ClusterId, EdgeState>,
+    pub(crate) removals: Removals,
     pub(crate) budget: DeleteBudget,
     unknown_clusters: BTreeSet<ClusterName>,
 }
@@ -61,6 +63,7 @@ impl Machine {
             upstreams: Map::default(),
             hubs: BTreeMap::new(),
             edges: BTreeMap::new(),
+            removals: Removals::default(),
             budget: DeleteBudget::default(),
             unknown_clusters: BTreeSet::new(),
         }
@@ -91,6 +94,7 @@ impl Machine {
             | EventKind::ListFinished { cluster, .. }
             | EventKind::Applied { cluster, .. }
             | EventKind::Deleted { cluster, .. }
+            | EventKind::Unreadable { cluster, .. }
             | EventKind::WatchLost { cluster, .. }
             | EventKind::WatchResumed { cluster, .. }
             | EventKind::Bookmark { cluster, .. }
@@ -144,6 +148,8 @@ impl Machine {
                 Due::Announce(edge, key) => self.announcement_overdue(edge, key),
                 Due::Outage(edge) => self.confirm_after_outage(edge),
                 Due::Route(hub, key) => self.evaluate_route(hub, key),
+                Due::Removals(upstream) => self.evaluate_removals(upstream),
+                Due::Holds(upstream) => self.report_holds(upstream),
                 Due::Share(upstream) => self.evaluate_orphan_share(upstream),
                 Due::Deletes => self.spend_budget(),
                 Due::Outcome(id) => {

@@ -23,6 +23,10 @@ pub(crate) enum Due {
     Route(ClusterId, Key),
     /// The time-out of an action in flight.
     Outcome(ActionId),
+    /// Removals of an upstream: they may be too many, or no longer. Ordered after `HubConnector`.
+    Removals(Sym),
+    /// The report of why annotations of an upstream are held.
+    Holds(Sym),
     /// The count of an upstream's orphans. Ordered after `Route`, so that everything that one
     /// moment brings is counted first.
     Share(Sym),
@@ -39,6 +43,8 @@ impl Due {
             Due::Outage(_) => "an edge is due for a confirmation after its outage",
             Due::Route(..) => "a route is due for evaluation",
             Due::Outcome(_) => "the outcome of an action is late",
+            Due::Removals(_) => "the removals of an upstream are due for counting",
+            Due::Holds(_) => "the report of held annotations is due",
             Due::Share(_) => "the orphans of an upstream are due for counting",
             Due::Deletes => "the budget has room for a delete",
         }

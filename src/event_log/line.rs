@@ -12,7 +12,7 @@ use crate::core::contract::action::Action;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::{EventKind, EventName, Outcome, OutcomeName};
 use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
+use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Object, WireObject};
 use crate::core::data::time::UnixMillis;
 
@@ -98,6 +98,11 @@ pub(super) struct RawLine<'a> {
     #[serde(borrow)]
     pub(super) kind: Option<BorrowedStr<'a>>,
     pub(super) object: Option<WireObject>,
+    /// Of an object that can't be read.
+    #[serde(borrow)]
+    pub(super) namespace: Option<BorrowedStr<'a>>,
+    #[serde(borrow)]
+    pub(super) name: Option<BorrowedStr<'a>>,
     #[serde(borrow)]
     pub(super) error: Option<BorrowedStr<'a>>,
     /// Why a request failed; logs written before it was added have none.
@@ -234,6 +239,8 @@ pub(super) struct EventOut<'a> {
     kind: Option<Kind>,
     #[serde(skip_serializing_if = "Option::is_none")]
     object: Option<&'a Object>,
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    key: Option<&'a ObjectKey>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<ActionId>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -264,6 +271,7 @@ impl<'a> EventOut<'a> {
             roles: None,
             kind: None,
             object: None,
+            key: None,
             id: None,
             outcome: None,
             resource_version: None,
@@ -283,6 +291,10 @@ impl<'a> EventOut<'a> {
             | EventKind::Bookmark { cluster, kind }
             | EventKind::ResourceVersionRegressed { cluster, kind } => {
                 EventOut { cluster: Some(cluster), kind: Some(*kind), ..bare }
+            }
+            EventKind::Unreadable { cluster, kind, object, error } => {
+                let line = EventOut { cluster: Some(cluster), kind: Some(*kind), ..bare };
+                failed(EventOut { key: Some(object), ..line }, error)
             }
             EventKind::WatchLost { cluster, kind, error } => {
                 failed(EventOut { cluster: Some(cluster), kind: Some(*kind), ..bare }, error)

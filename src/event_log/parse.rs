@@ -10,7 +10,7 @@ use super::{LineError, LogEntry};
 use crate::core::contract::action::Decision;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::{Event, EventKind, EventName, Outcome, OutcomeName};
-use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::map::Map;
 use crate::core::data::objects::{Object, ObjectError, WireObject};
 use crate::core::data::time::UnixMillis;
@@ -166,6 +166,7 @@ impl Parser {
             }
             EventName::ListStarted
             | EventName::ListFinished
+            | EventName::Unreadable
             | EventName::WatchLost
             | EventName::WatchResumed
             | EventName::Bookmark
@@ -182,6 +183,14 @@ impl Parser {
                     EventName::ListFinished => EventKind::ListFinished { cluster, kind },
                     EventName::WatchResumed => EventKind::WatchResumed { cluster, kind },
                     EventName::Bookmark => EventKind::Bookmark { cluster, kind },
+                    EventName::Unreadable => {
+                        let text = |text: Option<BorrowedStr<'_>>| text.map(|t| t.0.into_owned());
+                        let [namespace, name] = [raw.namespace, raw.name].map(text);
+                        let (namespace, name) =
+                            (namespace.unwrap_or_default(), name.unwrap_or_default());
+                        let object = ObjectKey { namespace, name };
+                        EventKind::Unreadable { cluster, kind, object, error: error() }
+                    }
                     EventName::ResourceVersionRegressed => {
                         EventKind::ResourceVersionRegressed { cluster, kind }
                     }

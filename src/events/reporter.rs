@@ -256,6 +256,10 @@ impl Observer for Reporter {
     fn on_note(&mut self, note: &Note) {
         match &note.kind {
             NoteKind::StallEnded(stall) => drop(self.unreported.remove(&stall_key(stall))),
+            NoteKind::Held { cluster, reason, held: 0, .. } => {
+                let key = ("Held", cluster.clone(), ObjectKey::new("", reason.as_str()));
+                self.unreported.remove(&key);
+            }
             NoteKind::DeletesHeld { cluster, held: false, .. } => {
                 self.deletes_not_held(note.at, cluster);
             }
@@ -272,7 +276,19 @@ impl Observer for Reporter {
             NoteKind::DeletesHeld { cluster, held: true, orphans, routes } => {
                 self.deletes_held(note.at, cluster, (*orphans, *routes), subject);
             }
-            NoteKind::DeletesHeld { held: false, .. } | NoteKind::HopPassed { .. } => {}
+            NoteKind::Held { cluster, reason, held, named } if *held > 0 => {
+                let key = ("Held", cluster.clone(), ObjectKey::new("", reason.as_str()));
+                let message = format!(
+                    "{held} of the {named} hub Connectors of {cluster} keep their status annotation: \
+                     {}; {}",
+                    reason.text(),
+                    reason.remedy()
+                );
+                self.report_problem(note.at, key, subject, &message);
+            }
+            NoteKind::Held { .. }
+            | NoteKind::DeletesHeld { held: false, .. }
+            | NoteKind::HopPassed { .. } => {}
         }
     }
 }

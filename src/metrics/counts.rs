@@ -45,6 +45,7 @@ pub(super) struct Instruments {
     pub(super) hops: Histograms<1>,
     pub(super) phases: Gauges<1>,
     pub(super) orphans: Gauges<1>,
+    pub(super) held: Family<[(&'static str, String); 2], Gauge>,
     pub(super) deletes_held: Family<[(&'static str, String); 1], Gauge>,
     pub(super) stalls_open: Gauges<1>,
     pub(super) stalls: Counters<1>,
@@ -159,6 +160,12 @@ impl Instruments {
                 "throughline_orphans",
                 "Hub routes that are or may be orphans, by the reason that keeps them",
                 Gauges::default(),
+            ),
+            held: add(
+                r,
+                "throughline_annotations_held",
+                "Hub Connectors whose annotation is kept although upstream seems to say otherwise",
+                Family::default(),
             ),
             deletes_held: add(
                 r,

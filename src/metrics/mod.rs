@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::core::contract::action::{Action, Verb};
 use crate::core::contract::event::Outcome;
+use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::orphans::keep_reason::OrphanCounts;
@@ -88,6 +89,10 @@ impl Metrics {
     pub fn remove_cluster(&self, cluster: &ClusterName) {
         self.watches.remove_cluster(cluster);
         self.instruments.deletes_held.remove(&[("cluster", cluster.to_string())]);
+        for reason in HoldReason::ALL {
+            let labels = [("cluster", cluster.to_string()), ("reason", reason.as_str().into())];
+            self.instruments.held.remove(&labels);
+        }
         self.requests.remove_cluster(cluster);
     }
 
@@ -158,6 +163,11 @@ impl Metrics {
                 self.instruments.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
             }
             NoteKind::HopPassed { after_ms: None, .. } | NoteKind::Orphan { .. } => {}
+            NoteKind::Held { cluster, reason, held, .. } => {
+                let labels = [("cluster", cluster.to_string()), ("reason", reason.as_str().into())];
+                let held = i64::try_from(*held).unwrap_or(i64::MAX);
+                self.instruments.held.get_or_create(&labels).set(held);
+            }
             NoteKind::DeletesHeld { cluster, held, .. } => {
                 let labels = [("cluster", cluster.to_string())];
                 self.instruments.deletes_held.get_or_create(&labels).set(i64::from(*held));

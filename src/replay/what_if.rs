@@ -5,9 +5,9 @@ use std::io::Write;
 
 use super::overlay::Overlay;
 use super::{ReplayBuilder, ReplayOptions, audit};
-use crate::core::contract::action::{AbsentGateways, Action, Verb};
+use crate::core::contract::action::{Action, Verb};
 use crate::core::contract::event::{Event, EventKind, Outcome};
-use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
@@ -166,10 +166,11 @@ fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
         uid: action.precondition.uid.clone(),
         resource_version: action.precondition.resource_version.clone(),
     };
+    let absent = action.precondition.absent.as_ref();
+    if let Some(error) = absent.and_then(|absent| clusters.absence_conflict(absent)) {
+        return Outcome::Conflict { error: error.into() };
+    }
     let result = if action.verb == Verb::Delete {
-        if let Some(error) = absence_conflict(clusters, action) {
-            return Outcome::Conflict { error: error.into() };
-        }
         clusters.delete(&action.cluster, action.kind, &action.object, &preconditions).map(|()| None)
     } else {
         clusters
@@ -193,23 +194,6 @@ fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
             Outcome::Failed { error: error.to_string().into(), retry_after_ms: None }
         }
     }
-}
-
-/// Why a delete's parents do not count as absent, if they don't.
-fn absence_conflict(clusters: &SimClusters, action: &Action) -> Option<String> {
-    let absent = action.precondition.absent.as_ref()?;
-    if let AbsentGateways { cluster, namespace, namespace_uid: Some(uid), .. } = absent {
-        let found = clusters.get(cluster, Kind::Namespace, &ObjectKey::new("", namespace));
-        if found.is_none_or(|namespace| *namespace.meta.uid != **uid) {
-            return Some(format!("namespace {namespace} was deleted or recreated in {cluster}"));
-        }
-    }
-    let exists = |name: &&String| {
-        let key = ObjectKey::new(&absent.namespace, *name);
-        clusters.get(&absent.cluster, Kind::Gateway, &key).is_some()
-    };
-    let name = absent.names.iter().find(exists)?;
-    Some(format!("parent Gateway {name} still exists in {}", absent.cluster))
 }
 
 const BOOKMARK_INTERVAL_MS: u64 = 60_000;

@@ -130,7 +130,10 @@ impl<'a> ConnectorIndex<'a> {
             let (cluster, connector, hop) = match &note.kind {
                 NoteKind::HopPassed { cluster, connector, hop, .. } => (cluster, connector, *hop),
                 NoteKind::Stalled(s) | NoteKind::StallEnded(s) => (&s.cluster, &s.connector, s.hop),
-                NoteKind::Anomaly(_) | NoteKind::Orphan { .. } | NoteKind::DeletesHeld { .. } => {
+                NoteKind::Anomaly(_)
+                | NoteKind::Orphan { .. }
+                | NoteKind::Held { .. }
+                | NoteKind::DeletesHeld { .. } => {
                     continue;
                 }
             };

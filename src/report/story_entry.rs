@@ -70,7 +70,10 @@ pub(super) fn story_entries<'a>(
             },
             NoteKind::Stalled(stall) => EntryKind::Stalled(stall),
             NoteKind::StallEnded(stall) => EntryKind::StallEnded(stall),
-            NoteKind::Anomaly(_) | NoteKind::Orphan { .. } | NoteKind::DeletesHeld { .. } => {
+            NoteKind::Anomaly(_)
+            | NoteKind::Orphan { .. }
+            | NoteKind::Held { .. }
+            | NoteKind::DeletesHeld { .. } => {
                 continue;
             }
         };

@@ -11,6 +11,7 @@ pub mod apiserver;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use crate::core::contract::action::AbsentObjects;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::interner::{Key, Names};
@@ -235,6 +236,21 @@ impl SimClusters {
             self.schedule_carry(name, key, &changed);
         }
         Some(object)
+    }
+
+    /// Why objects that a write requires to be absent do not count as absent, if they don't.
+    pub(crate) fn absence_conflict(&self, absent: &AbsentObjects) -> Option<String> {
+        let AbsentObjects { cluster, namespace, namespace_uid, kind, names, .. } = absent;
+        let found = self.get(cluster, Kind::Namespace, &ObjectKey::new("", namespace));
+        let is_same = found.is_some_and(|found| Some(&*found.meta.uid) == namespace_uid.as_deref());
+        if namespace_uid.is_some() && is_same == absent.namespace_deleted {
+            let state = if is_same { "still exists" } else { "was deleted or recreated" };
+            return Some(format!("namespace {namespace} {state} in {cluster}"));
+        }
+        let exists =
+            |name: &&String| self.get(cluster, *kind, &ObjectKey::new(namespace, *name)).is_some();
+        let name = names.iter().find(exists).filter(|_| !absent.namespace_deleted)?;
+        Some(format!("{kind} {name} still exists in {cluster}"))
     }
 
     /// A merge patch of annotations; `None` removes a key. Returns the object's resourceVersion and

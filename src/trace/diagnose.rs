@@ -4,6 +4,7 @@ use super::remedy;
 use super::{
     HopCause, HopState, HopTrace, LastWriter, Snapshot, SnapshotSource, Trace, UpstreamRef,
 };
+use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::Hop;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
@@ -213,6 +214,7 @@ impl<'a> Case<'a> {
             AnnotationState::Right => None,
             AnnotationState::Off => Some(remedy::rule_disabled("mirror.enabled")),
             AnnotationState::Unknown => Some(self.mirror_unknown(hub)),
+            AnnotationState::Held => Some(self.mirror_held(hub)),
             AnnotationState::Wrong => Some(self.mirror_wrong(hub, writer)),
         };
         (hop.since_ms, hop.at_least) =
@@ -242,7 +244,19 @@ impl<'a> Case<'a> {
             return remedy::upstream_not_configured(&up.cluster);
         }
         let not_live = self.watch_not_live(&up.cluster, &[Kind::Connector, Kind::Namespace]);
-        not_live.unwrap_or_else(|| remedy::identity(&hub.cluster, self.hub_key(), up))
+        not_live.unwrap_or_else(|| remedy::no_labels(&hub.cluster, self.hub_key()))
+    }
+
+    fn mirror_held(&self, hub: &HubView) -> Diagnosis {
+        let reason = hub.hold.as_ref().map(|hold| hold.reason);
+        let upstream = self.connector.upstream.as_ref();
+        match (reason, upstream) {
+            (Some(HoldReason::NamespaceDiffers), Some(up)) => {
+                remedy::identity(&hub.cluster, self.hub_key(), up)
+            }
+            (Some(reason), Some(up)) => remedy::held(&up.cluster, reason),
+            _ => self.mirror_unknown(hub),
+        }
     }
 
     fn mirror_wrong(&self, hub: &HubView, writer: Option<&LastWriter>) -> Diagnosis {

@@ -92,6 +92,8 @@ pub enum HopCause {
     NoLabels,
     /// Labels and namespace contradict each other, or the namespace is not known.
     Identity,
+    /// What upstream seems to say is not proven, or not acted on.
+    Held,
     /// No hub has a Connector for the upstream one.
     Unreplicated,
     #[serde(rename = "off")]

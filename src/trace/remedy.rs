@@ -6,6 +6,7 @@
 use super::diagnose::Diagnosis;
 use super::{HopCause, HopState, LastWriter, SnapshotSource};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::{UPSTREAM_NAMESPACE, UPSTREAM_STATUS};
 use crate::core::view::{HubView, UpstreamView};
@@ -124,6 +125,15 @@ pub(super) fn no_labels(hub: &ClusterName, key: Option<&ObjectKey>) -> Diagnosis
             ),
             "if so, let the replicator restore the labels meta.datumapis.com/upstream-*".to_owned(),
         ],
+    )
+}
+
+pub(super) fn held(upstream: &ClusterName, reason: HoldReason) -> Diagnosis {
+    diagnosis(
+        HopState::Unknown,
+        HopCause::Held,
+        format!("the annotation stays as it is: {} ({upstream})", reason.text()),
+        [reason.remedy().to_owned()],
     )
 }
 

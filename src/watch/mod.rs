@@ -36,7 +36,6 @@ use crate::clock::millis;
 use crate::config::WatchConfig;
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind, Role};
-use crate::core::data::objects::Object;
 use crate::metrics::{Metrics, WatchMetrics};
 use wire::{Lines, Page, WatchEvent, WatchEventType};
 
@@ -45,6 +44,9 @@ const WATCH_SECONDS: u32 = 290;
 
 /// In the message of a 504: the API server has not reached this resourceVersion yet.
 const TOO_LARGE: &str = "Too large resource version";
+
+/// A watch that an API server ends sooner was cut on its way, or the API server went away.
+const WATCH_SHORTEST: Duration = Duration::from_secs(WATCH_SECONDS as u64 - 10);
 
 /// An API server answers 200 even when a resourceVersion is too old, and then sends an ERROR event at
 /// once. A watch counts as resumed if none came within this time.
@@ -65,6 +67,10 @@ pub struct WatchTask {
     lost: Option<String>,
     /// The last resourceVersion seen before the next list.
     last_version: u64,
+    /// The watch broke, was silent or ended early: the API server may have another history by now.
+    is_history_unsure: bool,
+    /// An object that can't be read was logged since the last list.
+    unreadable_logged: bool,
 }
 
 /// Why a list or a watch ended.
@@ -105,7 +111,18 @@ impl WatchTask {
     ) -> Self {
         let metrics = metrics.watch(cluster.name(), kind);
         let pauses = pauses(&config);
-        Self { cluster, kind, config, bus, metrics, pauses, lost: None, last_version: 0 }
+        Self {
+            cluster,
+            kind,
+            config,
+            bus,
+            metrics,
+            pauses,
+            lost: None,
+            last_version: 0,
+            is_history_unsure: false,
+            unreadable_logged: false,
+        }
     }
 
     /// Runs until the bus is closed.
@@ -165,6 +182,7 @@ impl WatchTask {
     /// Reports a failure: to the machine when the watch becomes lost, in the log for each new error.
     async fn report_lost(&mut self, error: &CallError) -> Result<(), WatchEnd> {
         let failure = error.failure();
+        self.is_history_unsure = true;
         self.metrics.lost(&failure);
         let text = failure.to_string();
         if self.lost.is_none() {
@@ -201,18 +219,22 @@ impl WatchTask {
                 let (cluster, kind) = (self.cluster_name(), self.kind);
                 self.bus.send(EventKind::ListStarted { cluster, kind }).await?;
                 self.lost = None;
+                self.unreadable_logged = false;
             }
             for item in &page.items {
-                if let Some(object) = self.object(item.get()) {
-                    objects += 1;
-                    let (cluster, object) = (self.cluster_name(), Arc::new(object));
-                    self.bus.send(EventKind::Listed { cluster, object }).await?;
-                }
+                objects += 1;
+                let cluster = self.cluster_name();
+                let event = match wire::object(item.get(), self.kind) {
+                    Ok(object) => EventKind::Listed { cluster, object: Arc::new(object) },
+                    Err(error) => self.unreadable(item.get(), &error),
+                };
+                self.bus.send(event).await?;
             }
             next = page.metadata.next.unwrap_or_default().into_owned();
             if next.is_empty() {
                 let version = page.metadata.resource_version.into_owned();
                 self.check_regression(&version).await?;
+                self.is_history_unsure = false;
                 self.metrics.list_finished(objects);
                 let (cluster, kind) = (self.cluster_name(), self.kind);
                 self.bus.send(EventKind::ListFinished { cluster, kind }).await?;
@@ -229,8 +251,9 @@ impl WatchTask {
         let opened = Instant::now();
         let request = watch_request(self.kind, version)?;
         let response = self.cluster.open(request, self.timeout()).await?;
-        if self.lost.is_some() && self.proves_absence() {
+        if self.is_history_unsure {
             self.check_history(version).await?;
+            self.is_history_unsure = false;
         }
         let mut frames = Frames::new(response.into_body());
         let mut lines = Lines::default();
@@ -240,7 +263,10 @@ impl WatchTask {
             let wait = if self.lost.is_some() { EXPIRED_WITHIN } else { silent_after };
             let frame = match timeout(wait, frames.next()).await {
                 Ok(Ok(Some(frame))) => frame,
-                Ok(Ok(None)) if has_frames || opened.elapsed() > HEALTHY_AFTER => return Ok(()),
+                Ok(Ok(None)) if has_frames || opened.elapsed() > HEALTHY_AFTER => {
+                    self.is_history_unsure = opened.elapsed() < WATCH_SHORTEST;
+                    return Ok(());
+                }
                 Ok(Ok(None)) => {
                     let error = "the watch ended at once without an event".to_owned();
                     return Err(CallError::Unreadable(error).into());
@@ -250,7 +276,10 @@ impl WatchTask {
                     continue;
                 }
                 // Silent: resuming it will show whether the API server still answers.
-                Err(_) => return Ok(()),
+                Err(_) => {
+                    self.is_history_unsure = true;
+                    return Ok(());
+                }
                 Ok(Err(error)) => return Err(error.into()),
             };
             has_frames = true;
@@ -293,9 +322,13 @@ impl WatchTask {
             WatchEventType::Error => return Err(wire::status(object.get()).into()),
             WatchEventType::Added | WatchEventType::Modified | WatchEventType::Deleted => {
                 self.metrics.event_received();
-                let Some(object) = self.object(object.get()) else {
-                    *version = wire::version(object.get())?;
-                    return Ok(());
+                let object = match wire::object(object.get(), self.kind) {
+                    Ok(object) => object,
+                    Err(error) => {
+                        *version = wire::version(object.get())?;
+                        let event = self.unreadable(object.get(), &error);
+                        return Ok(self.bus.send(event).await?);
+                    }
                 };
                 version.clear();
                 version.push_str(&object.meta.resource_version);
@@ -346,16 +379,16 @@ impl WatchTask {
         Ok(())
     }
 
-    /// An object that can't be read is logged and skipped: it must not stop the others.
-    fn object(&self, text: &str) -> Option<Object> {
-        match wire::object(text, self.kind) {
-            Ok(object) => Some(object),
-            Err(error) => {
-                warn!(cluster = %self.cluster.name(), kind = %self.kind, %error,
-                    "cannot read an object; skipping it");
-                None
-            }
+    /// An object that can't be read exists all the same, and must not stop the others. Only the first
+    /// after a list is logged; the machine counts them.
+    fn unreadable(&mut self, text: &str, error: &CallError) -> EventKind {
+        let object = wire::key(text);
+        if !std::mem::replace(&mut self.unreadable_logged, true) {
+            warn!(cluster = %self.cluster.name(), kind = %self.kind, %object, %error,
+                "cannot read an object, so none of its kind counts as missing there");
         }
+        let (cluster, kind) = (self.cluster_name(), self.kind);
+        EventKind::Unreadable { cluster, kind, object, error: error.failure() }
     }
 }
 

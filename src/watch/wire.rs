@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::client::CallError;
-use crate::core::data::ids::Kind;
+use crate::core::data::ids::{Kind, ObjectKey};
 use crate::core::data::objects::{Object, WireObject};
 
 /// No watch event is longer than this, in bytes: etcd accepts objects of at most 1.5 MiB.
@@ -71,6 +71,23 @@ pub(super) fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
 pub(super) fn object(text: &str, kind: Kind) -> Result<Object, CallError> {
     let wire: WireObject = serde_json::from_str(text).map_err(|e| unreadable(kind.as_str(), &e))?;
     wire.into_object_of(kind).map_err(|e| CallError::Unreadable(e.to_string()))
+}
+
+/// Namespace and name of an object that can't be read otherwise; empty where not even they can.
+pub(super) fn key(object: &str) -> ObjectKey {
+    #[derive(Deserialize)]
+    struct Named {
+        metadata: ObjectName,
+    }
+    #[derive(Deserialize)]
+    struct ObjectName {
+        #[serde(default)]
+        namespace: String,
+        #[serde(default)]
+        name: String,
+    }
+    let named = serde_json::from_str::<Named>(object).ok().map(|named| named.metadata);
+    named.map_or_else(|| ObjectKey::new("", ""), |key| ObjectKey::new(key.namespace, key.name))
 }
 
 pub(super) fn version(object: &str) -> Result<String, CallError> {

@@ -82,20 +82,23 @@ pub fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
         uid: precondition.uid.clone(),
         resource_version: precondition.resource_version.clone(),
     };
-    let result = if action.verb == Verb::Delete {
-        let absent = precondition.absent.as_ref().expect("a delete names its evidence");
+    assert!(action.verb != Verb::Delete || precondition.absent.is_some(), "without evidence");
+    if let Some(absent) = &precondition.absent {
         let alive = absent.names.iter().any(|name| {
             let key = ObjectKey::new(&absent.namespace, name);
-            clusters.get(&absent.cluster, Kind::Gateway, &key).is_some()
+            clusters.get(&absent.cluster, absent.kind, &key).is_some()
         });
         let namespace = ObjectKey::new("", &absent.namespace);
         let namespace = clusters.get(&absent.cluster, Kind::Namespace, &namespace);
-        if namespace.map(|n| &*n.meta.uid) != absent.namespace_uid.as_deref() {
+        let agrees = namespace.map(|n| &*n.meta.uid) == absent.namespace_uid.as_deref();
+        if agrees == absent.namespace_deleted {
             return Outcome::Conflict { error: "the namespace has another uid".into() };
         }
-        if alive {
-            return Outcome::Conflict { error: "a parent exists".into() };
+        if alive && !absent.namespace_deleted {
+            return Outcome::Conflict { error: "it exists".into() };
         }
+    }
+    let result = if action.verb == Verb::Delete {
         clusters
             .delete(cluster, *kind, object, &must)
             .map(|()| Outcome::Applied { resource_version: None, deleted: None })

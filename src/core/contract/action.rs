@@ -62,14 +62,15 @@ pub struct Precondition {
     /// The object has not changed since the decision (leader-only actions).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
-    /// None of these Gateways exists; checked live, just before a delete.
+    /// None of these objects exists upstream; checked live, just before the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub absent: Option<AbsentGateways>,
+    pub absent: Option<AbsentObjects>,
 }
 
-/// The Gateways whose absence justifies a delete.
+/// The upstream objects whose absence justifies a write: the Gateways of a route that is deleted, the
+/// Connector of a status annotation that is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AbsentGateways {
+pub struct AbsentObjects {
     /// The upstream cluster.
     pub cluster: ClusterName,
     /// The upstream namespace.
@@ -77,7 +78,21 @@ pub struct AbsentGateways {
     /// The uid that the upstream namespace must have: the one in the name of the hub namespace.
     #[serde(default, rename = "namespaceUid", skip_serializing_if = "Option::is_none")]
     pub namespace_uid: Option<String>,
+    /// The namespace itself was deleted, so none with that uid may exist.
+    #[serde(default, rename = "namespaceDeleted", skip_serializing_if = "std::ops::Not::not")]
+    pub namespace_deleted: bool,
+    #[serde(default = "gateway", skip_serializing_if = "is_gateway")]
+    pub kind: Kind,
     pub names: Vec<String>,
+}
+
+/// What `kind` was before it was written down.
+fn gateway() -> Kind {
+    Kind::Gateway
+}
+
+fn is_gateway(kind: &Kind) -> bool {
+    *kind == Kind::Gateway
 }
 
 /// An action, and the reason for it in words.

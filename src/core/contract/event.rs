@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::data::closed_list::closed_list;
-use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
+use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::Object;
 use crate::core::data::time::UnixMillis;
 
@@ -59,6 +59,14 @@ pub enum EventKind {
     Deleted {
         cluster: ClusterName,
         object: Arc<Object>,
+    },
+    /// An object was listed or changed whose content can't be read. It exists, so it is not absent;
+    /// nothing that it could concern is decided. Its name is empty when not even that can be read.
+    Unreadable {
+        cluster: ClusterName,
+        kind: Kind,
+        object: ObjectKey,
+        error: RequestFailure,
     },
     /// A watch broke. What it showed is now unknown, not absent.
     WatchLost {

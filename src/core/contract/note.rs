@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
@@ -63,6 +64,16 @@ pub enum NoteKind {
         /// `None`: only the mode or missing leadership keeps it.
         kept: Option<KeepReason>,
     },
+    /// Status annotations are left as they are although upstream seems to say otherwise, or no longer.
+    Held {
+        /// The upstream cluster.
+        cluster: ClusterName,
+        reason: HoldReason,
+        /// How many hub Connectors this concerns; 0 when it is over.
+        held: u64,
+        /// How many hub Connectors name the cluster.
+        named: u64,
+    },
     /// So many routes of an upstream cluster are orphans that none is deleted, or no longer.
     DeletesHeld {
         /// The upstream cluster.
@@ -110,10 +121,8 @@ pub enum AnomalyKind {
     Contention,
     /// A status too large for the annotation limit was reduced, or could not be written.
     OversizedStatus,
-    /// A status or an annotation is not JSON.
+    /// An object exists that can't be read.
     Undecodable,
-    /// The labels and the namespace of a hub Connector disagree.
-    Identity,
     /// An event names a cluster that was never added.
     UnknownCluster,
     /// The API server refuses a write; the next attempt is minutes away.

@@ -29,6 +29,16 @@ pub struct MirrorSettings {
     /// How long a hub Connector may outlive its upstream Connector before its annotation is
     /// removed. The platform's replicator usually deletes the hub Connector within this time.
     pub absent_grace_ms: u64,
+    /// While a larger share of an upstream's hub Connectors would lose their annotation within ten
+    /// minutes because upstream has nothing to say, none of them does.
+    pub max_share: Fraction,
+    /// `max_share` applies to upstreams that so many hub Connectors name.
+    pub share_from: u32,
+    /// How many such removals may be decided in any 60 seconds, over all upstreams.
+    pub max_removals_per_minute: u32,
+    /// How long the statuses of an upstream that was restored from an older state wait, unless their
+    /// Connector changes.
+    pub restored_settle_ms: u64,
     /// This many overwrites, each within `contention_quiet_ms` of the one before, are a contention.
     pub contention_count: u32,
     /// During a contention, the pause before an overwritten value is first written again; it
@@ -197,6 +207,10 @@ impl Default for MirrorSettings {
             enabled: true,
             annotation_limit_bytes: 256 * 1024,
             absent_grace_ms: 5_000,
+            max_share: Fraction::per_mille(300),
+            share_from: 10,
+            max_removals_per_minute: 10,
+            restored_settle_ms: 60_000,
             contention_count: 3,
             contention_backoff_ms: 1_000,
             contention_backoff_max_ms: 60_000,

@@ -70,6 +70,7 @@ where
 mod tests {
     use crate::core::contract::action::Verb;
     use crate::core::contract::event::{EventName, OutcomeName};
+    use crate::core::contract::hold_reason::HoldReason;
     use crate::core::contract::note::{AnomalyKind, Hop};
     use crate::core::data::ids::{Kind, Role};
     use crate::core::orphans::keep_reason::KeepReason;
@@ -96,7 +97,7 @@ mod tests {
         assert_names!(Hop, "upstream mirrored arrived touched");
         assert_names!(
             Phase,
-            "settled offline unreplicated mirroring carrying touching stalled unknown"
+            "settled offline unreplicated mirroring carrying touching unproven stalled unknown"
         );
         assert_names!(
             KeepReason,
@@ -105,14 +106,18 @@ mod tests {
              young settling share_exceeded budget"
         );
         assert_names!(
+            HoldReason,
+            "namespace_missing namespace_differs unreadable restored too_many budget"
+        );
+        assert_names!(
             AnomalyKind,
-            "contention oversized_status undecodable identity unknown_cluster refused \
+            "contention oversized_status undecodable unknown_cluster refused \
              unknown_action too_many_orphans went_back too_many_clusters impossible"
         );
         assert_names!(
             EventName,
             "cluster_added cluster_removed list_started listed list_finished applied deleted \
-             watch_lost watch_resumed watch_heard went_back leadership_acquired leadership_lost \
+             unreadable watch_lost watch_resumed watch_heard went_back leadership_acquired leadership_lost \
              action_finished timed_out"
         );
         assert_names!(

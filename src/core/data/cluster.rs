@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::data::ids::{ClusterName, Kind, Role, Uid};
 
-use crate::core::data::interner::{Names, Sym};
+use crate::core::data::interner::{Key, Names, Sym};
 
 use crate::core::data::map::Map;
 use crate::core::data::per_kind::PerKind;
@@ -33,6 +33,8 @@ pub(crate) struct Namespace {
     /// It carries the `upstream-namespace` label, so it holds hub or edge objects and never
     /// upstream ones.
     pub(crate) is_hub: bool,
+    /// A person agreed that the hub Connectors in it may lose their status annotation.
+    pub(crate) allows_removals: bool,
     pub(crate) listed_in: u32,
 }
 
@@ -51,6 +53,8 @@ struct WatchRecord {
     live_since: UnixMillis,
     /// Counts the lists. Objects remember the last list that contained them.
     lists: u32,
+    /// Objects that exist and can't be read. An object without a readable name has an empty key.
+    unreadable: BTreeSet<Key>,
 }
 
 /// A configured cluster.
@@ -127,13 +131,36 @@ impl ClusterState {
         let watch = &mut self.watches[kind];
         watch.state = state;
         match state {
-            WatchState::Listing => watch.lists += 1,
+            WatchState::Listing => {
+                watch.lists += 1;
+                watch.unreadable.clear();
+            }
             WatchState::Live => watch.live_since = now,
             WatchState::Never | WatchState::Lost => {}
         }
         if kind == Kind::Gateway && state == WatchState::Live {
             self.last_activity_at = now;
         }
+    }
+
+    pub(crate) fn set_unreadable(&mut self, kind: Kind, key: Key) {
+        self.watches[kind].unreadable.insert(key);
+    }
+
+    /// Returns whether it was the last one of its kind that could not be read.
+    pub(crate) fn set_readable(&mut self, kind: Kind, key: Key) -> bool {
+        let unreadable = &mut self.watches[kind].unreadable;
+        !unreadable.is_empty() && unreadable.remove(&key) && unreadable.is_empty()
+    }
+
+    /// How many objects of a kind exist that can't be read.
+    pub(crate) fn unreadable(&self, kind: Kind) -> usize {
+        self.watches[kind].unreadable.len()
+    }
+
+    /// Whether an object of `kind` that is not in the tables does not exist.
+    pub(crate) fn proves_absence(&self, kind: Kind) -> bool {
+        self.is_live(kind) && self.watches[kind].unreadable.is_empty()
     }
 
     /// The number of the latest list of `kind`.
@@ -144,6 +171,11 @@ impl ClusterState {
     /// Whether `ns` may hold upstream objects; `false` also while that is unknown.
     pub(crate) fn is_upstream_namespace(&self, ns: Sym) -> bool {
         self.namespaces.get(&ns).map_or(!self.is_combined(), |namespace| !namespace.is_hub)
+    }
+
+    /// Whether a person agreed that hub Connectors in `ns` may lose their status annotation.
+    pub(crate) fn allows_removals(&self, ns: Sym) -> bool {
+        self.namespaces.get(&ns).is_some_and(|namespace| namespace.allows_removals)
     }
 
     /// Whether `ns` may hold hub Connectors and Gateways to touch; `false` also while that is unknown.

@@ -74,7 +74,8 @@ impl Role {
             // A namespace's uid is in the name of the hub's namespace for it. And where tiers share
             // a cluster, only the labels of its namespaces tell the tiers apart.
             Role::Upstream => &[Kind::Connector, Kind::Namespace],
-            Role::Hub => &[Kind::Connector],
+            // A person agrees to removals by an annotation of the hub's namespace.
+            Role::Hub => &[Kind::Connector, Kind::Namespace],
             Role::Edge => &[Kind::Connector, Kind::HttpProxy, Kind::Gateway],
         }
     }

@@ -1,7 +1,7 @@
 //! Slim Kubernetes objects: only the fields that throughline reads.
 //!
-//! One type reads every kind in a single pass ([`Object`], through [`WireObject`]), whatever the order
-//! of the members, and writes it back as a Kubernetes object.
+//! One type reads every kind ([`Object`], through [`WireObject`]), whatever the order of the members,
+//! and writes it back as a Kubernetes object.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -21,6 +21,9 @@ pub const UPSTREAM_KIND: &str = "meta.datumapis.com/upstream-kind";
 pub const UPSTREAM_NAME: &str = "meta.datumapis.com/upstream-name";
 /// Label: the upstream object's namespace. On a Namespace it means that hub or edge objects live there.
 pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
+/// Annotation of a hub namespace: `true` lets its Connectors lose their status annotation, however
+/// many of their upstream do.
+pub const ALLOW_REMOVALS: &str = "throughline.datumapis.com/allow-removals";
 /// Label: Karmada's deletion protection; the value `Always` forbids deletion. Karmada enforces it only
 /// in its webhook, so throughline respects it too.
 pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
@@ -43,7 +46,7 @@ pub fn upstream_cluster_name(label: &str) -> Option<String> {
 /// An entry of `managedFields`: a writer and the time of its last write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManagedFields {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     pub manager: String,
     /// By the API server's clock, in whole seconds.
     #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
@@ -55,16 +58,16 @@ pub struct ManagedFields {
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
     /// Empty for a Namespace.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "str::is_empty")]
     pub namespace: Box<str>,
     /// Never empty.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     pub name: Box<str>,
     /// Empty when the input had none.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "str::is_empty")]
     pub uid: Box<str>,
     /// Empty when the input had none.
-    #[serde(default, skip_serializing_if = "str::is_empty")]
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "str::is_empty")]
     pub resource_version: Box<str>,
     /// By the API server's clock.
     #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
@@ -76,10 +79,10 @@ pub struct Meta {
     pub labels: StringMap,
     #[serde(default, skip_serializing_if = "StringMap::is_empty")]
     pub annotations: StringMap,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "Vec::is_empty")]
     pub finalizers: Vec<Box<str>>,
     /// Empty in recordings that leave it out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "Vec::is_empty")]
     pub managed_fields: Vec<ManagedFields>,
 }
 
@@ -128,7 +131,7 @@ pub struct ParentRef {
     /// Absent means the route's own namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     pub name: String,
 }
 
@@ -189,31 +192,43 @@ pub enum ObjectError {
     /// Harmless: the object is skipped.
     #[error("throughline does not use kind {0:?}")]
     UnknownKind(String),
+    /// A field that throughline reads has another type.
+    #[error("{kind}: {error}")]
+    Unreadable { kind: Kind, error: String },
 }
 
-/// An object on the wire, with the fields of every kind, so that one pass reads it even when `kind`
-/// comes last.
+/// An object on the wire. What only one kind has is read once the kind is known, which may come last:
+/// a field of the same name may have another type in another kind.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WireObject {
     #[serde(default)]
     api_version: Option<Box<str>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     kind: Box<str>,
     metadata: Option<Meta>,
     #[serde(default)]
-    spec: Option<Spec>,
+    spec: Option<Box<RawValue>>,
     #[serde(default)]
     status: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
+struct HttpProxySpec {
     #[serde(default)]
     rules: Option<Vec<Rule>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HttpRouteSpec {
     #[serde(default)]
     parent_refs: Option<Vec<ParentRef>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GatewaySpec {
     #[serde(default)]
     gateway_class_name: Option<Box<str>>,
 }
@@ -232,8 +247,17 @@ struct Backend {
 
 #[derive(Debug, Deserialize)]
 struct ConnectorRef {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_as_empty")]
     name: Box<str>,
+}
+
+/// `null` leaves a field empty, as in Go.
+fn null_as_empty<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl WireObject {
@@ -241,29 +265,48 @@ impl WireObject {
     /// items do not name theirs.
     ///
     /// # Errors
-    /// The object has no name.
+    /// The object has no name, or a field that throughline reads has another type.
     pub fn into_object_of(self, kind: Kind) -> Result<Object, ObjectError> {
         let meta = self.metadata.filter(|m| !m.name.is_empty()).ok_or(ObjectError::NoMetadata)?;
-        let spec = self.spec.unwrap_or_default();
+        let spec = self.spec.as_deref();
         let body = match kind {
             Kind::Connector => Body::Connector { status: self.status },
             Kind::HttpProxy => {
+                let rules = read_spec::<HttpProxySpec>(kind, spec)?.rules;
+                let backends = rules.into_iter().flatten().flat_map(|r| r.backends);
                 let mut connectors: Vec<Box<str>> = Vec::new();
-                let backends =
-                    spec.rules.into_iter().flatten().flat_map(|r| r.backends.unwrap_or_default());
-                for name in backends.filter_map(|b| b.connector).map(|c| c.name) {
+                for name in backends.flatten().filter_map(|b| b.connector).map(|c| c.name) {
                     if !name.is_empty() && !connectors.contains(&name) {
                         connectors.push(name);
                     }
                 }
                 Body::HttpProxy { connectors }
             }
-            Kind::Gateway => Body::Gateway { class: spec.gateway_class_name.unwrap_or_default() },
-            Kind::HttpRoute => Body::HttpRoute { parents: spec.parent_refs.unwrap_or_default() },
+            Kind::Gateway => {
+                let class = read_spec::<GatewaySpec>(kind, spec)?.gateway_class_name;
+                Body::Gateway { class: class.unwrap_or_default() }
+            }
+            Kind::HttpRoute => {
+                let parents = read_spec::<HttpRouteSpec>(kind, spec)?.parent_refs;
+                Body::HttpRoute { parents: parents.unwrap_or_default() }
+            }
             Kind::Namespace => Body::Namespace,
         };
         Ok(Object { meta, body })
     }
+}
+
+fn read_spec<'a, T>(kind: Kind, spec: Option<&'a RawValue>) -> Result<T, ObjectError>
+where
+    T: Default + Deserialize<'a>,
+{
+    let Some(spec) = spec else { return Ok(T::default()) };
+    let spec = serde_json::from_str::<Option<T>>(spec.get());
+    let unreadable = |error: serde_json::Error| {
+        let error = format!("spec: {error}");
+        ObjectError::Unreadable { kind, error }
+    };
+    Ok(spec.map_err(unreadable)?.unwrap_or_default())
 }
 
 impl TryFrom<WireObject> for Object {

@@ -64,8 +64,9 @@ impl<'de> Deserialize<'de> for StringMap {
                 mut map: A,
             ) -> Result<StringMap, A::Error> {
                 let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry::<Box<str>, Box<str>>()? {
-                    entries.push(entry);
+                // `null` is the empty string, as in Go.
+                while let Some((key, value)) = map.next_entry::<_, Option<Box<str>>>()? {
+                    entries.push((key, value.unwrap_or_default()));
                 }
                 Ok(StringMap(entries))
             }

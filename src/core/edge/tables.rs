@@ -109,6 +109,19 @@ impl EdgeState {
         }
     }
 
+    /// A list brought an object again that can't be read: it is not missing.
+    pub(crate) fn listed_again(&mut self, kind: Kind, key: Key, list: u32) {
+        let listed_in = match kind {
+            Kind::Connector => self.connectors.get_mut(&key).map(|c| &mut c.listed_in),
+            Kind::HttpProxy => self.proxies.get_mut(&key).map(|p| &mut p.listed_in),
+            Kind::Gateway => self.gateways.get_mut(&key).map(|g| &mut g.observed.listed_in),
+            Kind::HttpRoute | Kind::Namespace => None,
+        };
+        if let Some(listed_in) = listed_in {
+            *listed_in = list;
+        }
+    }
+
     pub(crate) fn missing_from_list(&self, kind: Kind, list: u32, gone: &mut BTreeSet<Key>) {
         match kind {
             Kind::Connector => gone.extend(keys_where(&self.connectors, |c| c.listed_in != list)),

@@ -149,7 +149,7 @@ impl<'m> Mirror<'m> {
              of the object makes the carrier try again"
         );
         let counter = self.connector.nudge.wrapping_add(1).to_string();
-        self.write(Verb::Nudge, (nudge_key, Some(counter)), because, HubWrite::Nudge);
+        self.write(Verb::Nudge, (nudge_key, Some(counter)), because, HubWrite::Nudge, None);
     }
 
     /// A nudge was written: the next one waits longer than this one did.

@@ -1,15 +1,16 @@
 //! What should stand in a hub Connector's status annotation, by its upstream Connector.
 
-use super::{UpstreamRef, Upstreams};
+use super::{HubConnector, UpstreamRef, Upstreams};
 use crate::core::clusters::{Clusters, Place};
 use crate::core::context::Context;
+use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::cluster::{ClusterState, NamespaceIdentity};
 use crate::core::data::ids::Kind;
 use crate::core::data::interner::Key;
 use crate::core::data::packed::Packed;
 use crate::core::data::time::UnixMillis;
 use crate::core::status::digest::Digest;
-use crate::core::upstream::UpstreamConnector;
+use crate::core::upstream::{Presence, UpstreamConnector};
 
 /// The upstream Connector that a hub Connector's labels name, in a cluster that is configured.
 #[derive(Clone, Copy)]
@@ -18,12 +19,18 @@ pub(crate) struct UpstreamCase<'m> {
     /// Also there for a Connector that does not exist upstream.
     pub(super) connector: &'m UpstreamConnector,
     pub(super) key: Key,
+    /// How many hub Connectors name the cluster.
+    pub(super) named: u64,
+    /// When the cluster was last restored from an older state.
+    restored_at: Option<UnixMillis>,
 }
 
 /// What should stand in a hub Connector's status annotation.
 pub(crate) enum Desired {
-    /// What upstream says cannot be known now: change nothing.
+    /// What upstream says is not known now: change nothing.
     Unknown,
+    /// What upstream seems to say is not acted on, for this reason; at most until this moment.
+    Held(HoldReason, Option<UnixMillis>),
     /// Nothing, but not before this moment.
     NotBefore(UnixMillis),
     Status(DesiredStatus),
@@ -51,40 +58,99 @@ impl<'m> UpstreamCase<'m> {
         let cluster = clusters.get(upstream.id?)?;
         let connector = upstream.connectors.get(&named.key);
         debug_assert!(connector.is_some(), "a linked upstream Connector has its place");
-        Some(Self { cluster, connector: connector?, key: named.key })
+        let (connector, restored_at) = (connector?, upstream.restored_at.get());
+        Some(Self { cluster, connector, key: named.key, named: upstream.named, restored_at })
     }
 
     /// What should stand in the status annotation of the hub Connector `at`.
+    ///
+    /// Whatever upstream says counts only in the namespace that the hub Connector was copied from:
+    /// its uid is in the name of the hub Connector's namespace. A control plane with namespaces of the
+    /// same names is another place.
     pub(crate) fn desired(
         &self,
         ctx: &Context,
         hub: &ClusterState,
         at: Place,
-        observed: Digest,
+        observed: &HubConnector,
     ) -> Desired {
-        let UpstreamCase { cluster, connector, key } = *self;
-        let identity = cluster.namespace_identity(&ctx.names, at.key.ns, key.ns);
-        let is_known = hub.is_hub_namespace(at.key.ns)
-            && cluster.is_live(Kind::Connector)
-            && identity != NamespaceIdentity::Disagrees
-            && (!connector.exists || cluster.is_upstream_namespace(key.ns));
-        if !is_known {
+        let UpstreamCase { cluster, key, .. } = *self;
+        if !hub.is_hub_namespace(at.key.ns) || !cluster.is_live(Kind::Connector) {
             return Desired::Unknown;
         }
-        let (changed_at, live_since) = (connector.changed_at, cluster.live_since(Kind::Connector));
-        let mut since = changed_at.max(live_since);
-        if !connector.exists {
-            debug_assert_eq!(connector.digest, Digest::ABSENT);
-            since = since.plus(ctx.settings.mirror.absent_grace_ms);
-            if since > ctx.now && observed != Digest::ABSENT {
-                return Desired::NotBefore(since);
+        let deleted_at = observed.namespace_deleted_at.get();
+        match cluster.namespace_identity(&ctx.names, at.key.ns, key.ns) {
+            NamespaceIdentity::Agrees if !cluster.is_upstream_namespace(key.ns) => Desired::Unknown,
+            NamespaceIdentity::Agrees if self.connector.exists() => self.present(ctx, observed),
+            NamespaceIdentity::Agrees => self.absent(ctx, observed, self.connector.changed_at),
+            _ if deleted_at.is_some() => self.absent(ctx, observed, deleted_at.unwrap_or(ctx.now)),
+            _ if !cluster.is_live(Kind::Namespace) => Desired::Unknown,
+            NamespaceIdentity::Disagrees => Desired::Held(HoldReason::NamespaceDiffers, None),
+            NamespaceIdentity::Unknown => Desired::Held(HoldReason::NamespaceMissing, None),
+        }
+    }
+
+    /// The Connector exists: it says what its status says.
+    fn present(&self, ctx: &Context, observed: &HubConnector) -> Desired {
+        let connector = self.connector;
+        if connector.presence == Presence::Unreadable {
+            return Desired::Held(HoldReason::Unreadable, None);
+        }
+        if let Some(restored_at) = self.restored_at
+            && connector.is_before_restore
+            && connector.digest != observed.digest
+        {
+            let settled_at = restored_at.plus(ctx.settings.mirror.restored_settle_ms);
+            if ctx.now < settled_at {
+                return Desired::Held(HoldReason::Restored, Some(settled_at));
             }
+        }
+        let live_since = self.cluster.live_since(Kind::Connector);
+        if connector.digest == Digest::ABSENT {
+            // A Connector without a status takes its users offline, as one that is missing does.
+            return self.nothing(ctx, observed, connector.changed_at.max(live_since));
         }
         Desired::Status(DesiredStatus {
             digest: connector.digest,
-            since,
+            since: connector.changed_at.max(live_since),
+            changed_at: connector.changed_at,
+            is_change_observed: connector.changed_at > live_since,
+        })
+    }
+
+    /// The Connector is missing since a moment, in a namespace that is the right one, or was.
+    fn absent(&self, ctx: &Context, observed: &HubConnector, since: UnixMillis) -> Desired {
+        let cluster = self.cluster;
+        if observed.digest == Digest::ABSENT {
+            return self.nothing(ctx, observed, since);
+        }
+        let kinds = [Kind::Connector, Kind::Namespace];
+        if !cluster.is_live(Kind::Namespace) {
+            return Desired::Unknown;
+        }
+        if kinds.into_iter().any(|kind| !cluster.proves_absence(kind)) {
+            return Desired::Held(HoldReason::Unreadable, None);
+        }
+        let is_deleted = self.connector.presence == Presence::Deleted;
+        if self.restored_at.is_some() && !is_deleted {
+            return Desired::Held(HoldReason::Restored, None);
+        }
+        let live_since = kinds.map(|kind| cluster.live_since(kind));
+        self.nothing(ctx, observed, since.max(live_since[0]).max(live_since[1]))
+    }
+
+    /// Upstream has nothing to say since a moment.
+    fn nothing(&self, ctx: &Context, observed: &HubConnector, since: UnixMillis) -> Desired {
+        let changed_at = self.connector.changed_at;
+        let due_at = since.plus(ctx.settings.mirror.absent_grace_ms);
+        if due_at > ctx.now && observed.digest != Digest::ABSENT {
+            return Desired::NotBefore(due_at);
+        }
+        Desired::Status(DesiredStatus {
+            digest: Digest::ABSENT,
+            since: due_at,
             changed_at,
-            is_change_observed: changed_at > live_since,
+            is_change_observed: changed_at > self.cluster.live_since(Kind::Connector),
         })
     }
 

@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
+use super::removals::Removals;
 use super::{HubConnector, HubWrite, Repair};
 use crate::core::clusters::{Clusters, Place};
 use crate::core::contention::ContentionLimits;
 use crate::core::context::{Context, WriteRequest, WriteTarget};
-use crate::core::contract::action::{Precondition, Verb};
+use crate::core::contract::action::{AbsentObjects, Precondition, Verb};
 use crate::core::contract::event::Outcome;
+use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::{AnomalyKind, Hop};
 use crate::core::data::cluster::{ClusterState, NamespaceIdentity};
 use crate::core::data::ids::{ActionId, ClusterId, Kind, ResourceVersion};
@@ -34,6 +36,7 @@ pub(crate) struct Mirror<'m> {
     pub(super) upstream: Option<UpstreamCase<'m>>,
     pub(super) edges: &'m mut BTreeMap<ClusterId, EdgeState>,
     pub(super) clusters: &'m Clusters,
+    pub(super) removals: &'m mut Removals,
     pub(super) ctx: &'m mut Context,
 }
 
@@ -53,11 +56,26 @@ impl Mirror<'_> {
         if !self.hub.is_live(Kind::Connector) || !self.ctx.settings.mirror.enabled {
             return;
         }
-        let mut desired = match self.desired() {
-            Desired::Unknown => return self.hold(),
-            Desired::NotBefore(at) => return self.look_again(at),
+        let desired = self.desired();
+        self.track_removal(&desired);
+        let mut desired = match desired {
+            Desired::Unknown => return self.leave(),
+            Desired::Held(reason, until) => return self.hold(reason, until),
+            Desired::NotBefore(_) if self.is_removal_held() => {
+                return self.hold(HoldReason::TooMany, None);
+            }
+            Desired::NotBefore(at) => {
+                self.set_held(None);
+                return self.look_again(at);
+            }
             Desired::Status(desired) => desired,
         };
+        let is_removal =
+            desired.digest == Digest::ABSENT && self.connector.digest != Digest::ABSENT;
+        if is_removal {
+            return self.remove(desired);
+        }
+        self.set_held(None);
         let fitted = self.fit(desired.digest);
         match &fitted {
             Fitted::Whole => {}
@@ -75,24 +93,121 @@ impl Mirror<'_> {
     }
 
     fn desired(&self) -> Desired {
-        let observed = self.connector.digest;
         self.upstream.map_or(Desired::Unknown, |upstream| {
-            upstream.desired(self.ctx, self.hub, self.at, observed)
+            upstream.desired(self.ctx, self.hub, self.at, self.connector)
         })
     }
 
     /// What upstream says is not known. The annotation stays; a stall stays open only while an
     /// upstream watch is not live, because then it may be as late as before.
-    fn hold(&mut self) {
+    fn leave(&mut self) {
         let Some(upstream) = self.upstream else {
-            self.end_stall_unless(None);
-            return;
+            self.set_held(None);
+            return self.end_stall_unless(None);
         };
         let kinds = [Kind::Connector, Kind::Namespace];
         if kinds.into_iter().all(|kind| upstream.cluster.is_live(kind)) {
             self.end_stall_unless(None);
         }
-        self.report_identity(upstream);
+    }
+
+    /// What upstream seems to say is not acted on. The annotation stays, and nothing is late.
+    fn hold(&mut self, reason: HoldReason, until: Option<UnixMillis>) {
+        self.set_held(Some(reason));
+        self.end_stall_unless(None);
+        if let Some(until) = until {
+            self.look_again(until);
+        }
+    }
+
+    fn set_held(&mut self, held: Option<HoldReason>) {
+        let before = std::mem::replace(&mut self.connector.held, held);
+        if let Some(named) = self.connector.upstream {
+            self.removals.count_hold(self.ctx, named.cluster, before, held);
+        }
+    }
+
+    /// Has a removal counted from the moment the upstream Connector goes missing, not only when its
+    /// grace period is over.
+    fn track_removal(&mut self, desired: &Desired) {
+        let Some(upstream) = self.upstream else { return };
+        let is_wanted = match desired {
+            Desired::Unknown => return,
+            Desired::Held(..) => false,
+            Desired::NotBefore(_) => true,
+            Desired::Status(desired) => {
+                desired.digest == Digest::ABSENT && self.connector.digest != Digest::ABSENT
+            }
+        };
+        let is_wanted = is_wanted && !self.is_removal_allowed();
+        let sym = upstream.cluster.sym;
+        self.removals.track(self.ctx, sym, self.at, upstream.named, is_wanted);
+    }
+
+    /// Whether a person agreed to it.
+    fn is_removal_allowed(&self) -> bool {
+        self.hub.allows_removals(self.at.key.ns)
+    }
+
+    /// Whether too many of the upstream's annotations would go.
+    fn is_removal_held(&self) -> bool {
+        let is_held =
+            self.upstream.is_some_and(|upstream| self.removals.is_held(upstream.cluster.sym));
+        is_held && !self.is_removal_allowed()
+    }
+
+    /// Removes the annotation, if nothing speaks against it: the upstream has nothing to say.
+    fn remove(&mut self, mut desired: DesiredStatus) {
+        let Some(upstream) = self.upstream else { return };
+        if self.is_removal_held() {
+            return self.hold(HoldReason::TooMany, None);
+        }
+        let is_allowed = self.is_removal_allowed();
+        let mirror = &self.ctx.settings.mirror;
+        let (grace_ms, limit) = (mirror.absent_grace_ms, mirror.max_removals_per_minute);
+        let released_at = self.removals.released_at(upstream.cluster.sym);
+        let due_at = released_at.plus(grace_ms);
+        if released_at > UnixMillis(0) && self.ctx.now < due_at && !is_allowed {
+            self.set_held(None);
+            return self.look_again(due_at);
+        }
+        // Until now it may have been held: it is not late.
+        let now = self.ctx.now;
+        desired.since = *self.repair().removing_since.get_or_insert(now);
+        if self.ctx.leader && self.may_write_now() {
+            let turn = if is_allowed { Ok(()) } else { self.removals.take_turn(now, limit) };
+            if let Err(next_at) = turn {
+                self.repair().removing_since = None;
+                return self.hold(HoldReason::Budget, Some(next_at));
+            }
+            self.set_held(None);
+            self.mark_behind(desired);
+            return self.write_removal(desired, upstream);
+        }
+        self.set_held(None);
+        self.mark_behind(desired);
+    }
+
+    fn write_removal(&mut self, desired: DesiredStatus, upstream: UpstreamCase<'_>) {
+        let UpstreamCase { cluster, connector, key, .. } = upstream;
+        let text = |sym| self.ctx.names.text(sym).to_owned();
+        let identity = cluster.namespace_identity(&self.ctx.names, self.at.key.ns, key.ns);
+        let namespace_deleted = identity != NamespaceIdentity::Agrees;
+        let absent = (namespace_deleted || !connector.exists()).then(|| AbsentObjects {
+            cluster: cluster.name.clone(),
+            namespace: text(key.ns),
+            namespace_uid: text(self.at.key.ns).strip_prefix("ns-").map(str::to_owned),
+            namespace_deleted,
+            kind: Kind::Connector,
+            names: vec![text(key.name)],
+        });
+        let because = match absent {
+            Some(_) => "the Connector no longer exists upstream, so the hub may not claim a status",
+            None => "upstream has no status, so the hub may not claim one",
+        };
+        let annotation = (UPSTREAM_STATUS.to_owned(), None);
+        let write = HubWrite::Status(desired.digest);
+        self.write(Verb::Mirror, annotation, because.to_owned(), write, absent);
     }
 
     pub(super) fn look_again(&mut self, at: UnixMillis) {
@@ -134,7 +249,7 @@ impl Mirror<'_> {
             Fitted::Nothing => {
                 "no part of upstream's status fits, and a stale one may not stay".to_owned()
             }
-            _ => because(observed, desired.digest, online, is_overwritten),
+            _ => because(observed, online, is_overwritten),
         };
         let text = match fitted {
             Fitted::Nothing => None,
@@ -142,7 +257,7 @@ impl Mirror<'_> {
             Fitted::Whole => self.upstream.and_then(|upstream| upstream.text()),
         };
         let annotation = (UPSTREAM_STATUS.to_owned(), text);
-        self.write(Verb::Mirror, annotation, because, HubWrite::Status(desired.digest));
+        self.write(Verb::Mirror, annotation, because, HubWrite::Status(desired.digest), None);
     }
 
     pub(super) fn write(
@@ -151,6 +266,7 @@ impl Mirror<'_> {
         annotation: (String, Option<String>),
         because: String,
         write: HubWrite,
+        absent: Option<AbsentObjects>,
     ) {
         let object = self.ctx.names.object_key(self.at.key);
         let action = self.ctx.submit(WriteRequest {
@@ -164,7 +280,7 @@ impl Mirror<'_> {
             precondition: Precondition {
                 uid: self.connector.uid.text(),
                 resource_version: self.connector.rv.text(),
-                absent: None,
+                absent,
             },
             because,
         });
@@ -203,22 +319,6 @@ impl Mirror<'_> {
             self.ctx.anomaly(kind, &self.hub.name, Some(self.at.key), detail);
         }
         reduced.map_or(Fitted::Nothing, Fitted::Reduced)
-    }
-
-    fn report_identity(&mut self, upstream: UpstreamCase<'_>) {
-        let UpstreamCase { cluster, key, .. } = upstream;
-        let identity = cluster.namespace_identity(&self.ctx.names, self.at.key.ns, key.ns);
-        if identity != NamespaceIdentity::Disagrees || self.connector.identity_reported {
-            return;
-        }
-        self.connector.identity_reported = true;
-        let detail = format!(
-            "its labels name {} in {}, but its namespace is not named after the uid of that \
-             upstream namespace; it is left as it is",
-            self.ctx.names.object_key(key),
-            cluster.name
-        );
-        self.ctx.anomaly(AnomalyKind::Identity, &self.hub.name, Some(self.at.key), detail);
     }
 
     /// The watch showed the object in a new version.
@@ -280,6 +380,12 @@ impl Mirror<'_> {
     /// A write succeeded. The watch may have shown it, and even a later one, before its outcome.
     fn written(&mut self, write: HubWrite, outcome: &Outcome) {
         let HubWrite::Status(digest) = write else { return self.nudged(outcome) };
+        if digest == Digest::ABSENT
+            && !self.is_removal_allowed()
+            && let Some(named) = self.connector.upstream
+        {
+            self.removals.done(self.ctx, named.cluster, self.at);
+        }
         if self.is_newest(outcome) {
             self.connector.digest = digest;
         } else if self.written_version(outcome) == ResourceVersion::Absent
@@ -325,11 +431,9 @@ impl Machine {
     }
 }
 
-fn because(observed: Digest, desired: Digest, online: bool, is_overwritten: bool) -> String {
+fn because(observed: Digest, online: bool, is_overwritten: bool) -> String {
     let says = if online { "online" } else { "offline" };
-    if desired == Digest::ABSENT {
-        "upstream has no status, so the hub may not claim one".to_owned()
-    } else if is_overwritten {
+    if is_overwritten {
         format!("another writer changed the hub's annotation; upstream says {says}")
     } else if observed == Digest::ABSENT {
         format!("upstream says {says}, the hub has no annotation")

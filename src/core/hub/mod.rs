@@ -4,6 +4,7 @@
 mod carry;
 mod desired;
 mod mirror;
+pub(crate) mod removals;
 
 use std::collections::BTreeSet;
 
@@ -12,11 +13,13 @@ use mirror::Mirror;
 
 use super::clusters::Place;
 use super::contention::Contention;
+use super::contract::hold_reason::HoldReason;
 use super::contract::note::{NoteKind, Stall};
 use super::data::ids::{ClusterId, Kind, ResourceVersion, Uid};
 use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where, sorted_keys};
 use super::data::objects::{Object, UPSTREAM_STATUS};
+use super::data::optional_millis::OptionalMillis;
 use super::data::time::UnixMillis;
 use super::flight::Flight;
 use super::machine::Machine;
@@ -38,9 +41,12 @@ pub(crate) struct HubConnector {
     other_bytes: u32,
     /// The counter in the nudge annotation.
     nudge: u32,
-    /// The anomalies that were reported, so that each is reported once.
-    identity_reported: bool,
+    /// Whether the anomaly was reported, so that it is reported once.
     oversize_reported: bool,
+    /// Why the annotation is left as it is although upstream seems to say otherwise.
+    pub(crate) held: Option<HoldReason>,
+    /// When the watch showed that the upstream namespace with this object's uid was deleted.
+    pub(crate) namespace_deleted_at: OptionalMillis,
     /// The annotation is behind because upstream was seen to change, not because of another
     /// writer. Only then is the hop's duration known.
     upstream_changed: bool,
@@ -73,6 +79,8 @@ pub(crate) struct Repair {
     changed_since_write: bool,
     pub(crate) contention: Contention,
     pub(crate) stall: Option<Stall>,
+    /// Since when nothing speaks against removing the annotation.
+    removing_since: Option<UnixMillis>,
     pub(crate) nudges: u32,
     next_nudge_at: UnixMillis,
 }
@@ -96,6 +104,23 @@ pub(crate) struct HubState {
 }
 
 impl HubState {
+    /// A list brought an object again that can't be read: it is not missing.
+    pub(crate) fn listed_again(&mut self, kind: Kind, key: Key, list: u32) {
+        match kind {
+            Kind::Connector => {
+                if let Some(connector) = self.connectors.get_mut(&key) {
+                    connector.listed_in = list;
+                }
+            }
+            Kind::HttpRoute => {
+                if let Some(route) = self.routes.get_mut(&key) {
+                    route.listed_in = list;
+                }
+            }
+            Kind::Gateway | Kind::HttpProxy | Kind::Namespace => {}
+        }
+    }
+
     /// What the finished list number `list` of a kind did not bring again.
     pub(crate) fn missing_from_list(&self, kind: Kind, list: u32, gone: &mut BTreeSet<Key>) {
         if kind == Kind::Connector {
@@ -108,7 +133,7 @@ impl HubState {
 
 impl Machine {
     pub(crate) fn hub_connector_seen(&mut self, at: Place, object: &Object, listed: bool) {
-        let Self { ctx, clusters, upstreams, hubs, edges, .. } = self;
+        let Self { ctx, clusters, upstreams, hubs, edges, removals, .. } = self;
         let (Some(cluster), Some(hub)) = (clusters.get(at.cluster), hubs.get_mut(&at.cluster))
         else {
             return;
@@ -128,8 +153,9 @@ impl Machine {
         if !is_same {
             // Another object under the same name: what was in flight was about the old one.
             connector.repair = None;
-            (connector.identity_reported, connector.oversize_reported) = (false, false);
+            connector.oversize_reported = false;
             connector.upstream_changed = false;
+            connector.namespace_deleted_at = OptionalMillis::default();
         }
         let desired = upstream.and_then(|named| {
             upstreams.get(&named.cluster)?.connectors.get(&named.key).map(|c| c.digest)
@@ -151,12 +177,16 @@ impl Machine {
             && connector.digest != observed
             && Some(observed) == desired;
         if linked != upstream {
+            if let Some(named) = linked {
+                removals.forget(ctx, named.cluster, at, connector.held.take());
+            }
             relink(upstreams, at, linked, upstream, ctx.now);
         }
         let upstream = upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
         let unsettled = &mut hub.unsettled;
+        let hub = cluster;
         let mut mirror =
-            Mirror { at, hub: cluster, connector, unsettled, upstream, edges, clusters, ctx };
+            Mirror { at, hub, connector, unsettled, upstream, edges, clusters, removals, ctx };
         mirror.object_changed();
         if is_overwritten {
             mirror.overwritten();
@@ -185,21 +215,30 @@ impl Machine {
         let upstream =
             named.and_then(|named| UpstreamCase::find(&self.upstreams, &self.clusters, named));
         match (upstream, self.clusters.get(at.cluster)) {
-            (Some(upstream), Some(hub)) => upstream.desired(&self.ctx, hub, at, connector.digest),
+            (Some(upstream), Some(hub)) => upstream.desired(&self.ctx, hub, at, connector),
             _ => Desired::Unknown,
         }
     }
 
     /// Looks up a hub Connector and everything its rule reads.
     fn mirror(&mut self, at: Place) -> Option<Mirror<'_>> {
-        let Self { ctx, clusters, upstreams, hubs, edges, .. } = self;
+        let Self { ctx, clusters, upstreams, hubs, edges, removals, .. } = self;
         let hub = hubs.get_mut(&at.cluster)?;
         let connector = hub.connectors.get_mut(&at.key)?;
         let upstream =
             connector.upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
-        let cluster = clusters.get(at.cluster)?;
         let unsettled = &mut hub.unsettled;
-        Some(Mirror { at, hub: cluster, connector, unsettled, upstream, edges, clusters, ctx })
+        let hub = clusters.get(at.cluster)?;
+        Some(Mirror { at, hub, connector, unsettled, upstream, edges, clusters, removals, ctx })
+    }
+
+    /// The hub Connectors of a namespace whose annotation is held.
+    pub(crate) fn hub_connectors_held_in(&self, id: ClusterId, ns: Sym) -> Vec<Place> {
+        let connectors = self.hubs.get(&id).into_iter().flat_map(|hub| &hub.connectors);
+        let held = connectors.filter(|(key, connector)| key.ns == ns && connector.held.is_some());
+        let mut places: Vec<_> = held.map(|(&key, _)| Place { cluster: id, key }).collect();
+        places.sort_unstable();
+        places
     }
 
     pub(crate) fn hub_connector_gone(&mut self, at: Place) {
@@ -216,6 +255,9 @@ impl Machine {
         self.ctx.timers.clear(Due::HubConnector(at));
         if let Some(stall) = connector.repair.and_then(|repair| repair.stall) {
             self.ctx.note(NoteKind::StallEnded(stall));
+        }
+        if let Some(named) = connector.upstream {
+            self.removals.forget(&mut self.ctx, named.cluster, at, connector.held);
         }
         relink(&mut self.upstreams, at, connector.upstream, None, self.ctx.now);
     }

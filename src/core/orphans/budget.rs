@@ -158,8 +158,8 @@ impl Machine {
         let Some(cluster) = upstream.and_then(|id| self.cluster(id)) else { return true };
         let fresh_until = cluster.last_activity_at().plus(self.ctx.settings.orphans.fresh_ms);
         let mut hubs = self.hubs.keys().filter_map(|id| self.cluster(*id));
-        cluster.is_live(Kind::Gateway)
-            && cluster.is_live(Kind::Namespace)
+        cluster.proves_absence(Kind::Gateway)
+            && cluster.proves_absence(Kind::Namespace)
             && self.ctx.now <= fresh_until
             && hubs.all(|hub| hub.is_live(Kind::HttpRoute))
     }
@@ -171,13 +171,20 @@ impl Machine {
         };
         // Hubs and edges are not concerned.
         let Some(upstream) = self.upstreams.get_mut(&sym) else { return };
-        if std::mem::replace(&mut upstream.share.version_regressed, true) {
+        upstream.restored(self.ctx.now);
+        let hub_connectors = upstream.hub_connectors();
+        let was_regressed = std::mem::replace(&mut upstream.share.version_regressed, true);
+        self.evaluate_hub_connectors(hub_connectors);
+        if was_regressed {
             return;
         }
-        let detail =
-            "its resourceVersions are lower than before, as after a restore from an older \
-                      state; none of its orphans is deleted until throughline is restarted"
-                .to_owned();
+        let settle_s = self.ctx.settings.mirror.restored_settle_ms / 1_000;
+        let detail = format!(
+            "its resourceVersions are lower than before, as after a restore from an older state; \
+             until throughline is restarted, none of its orphans is deleted and no annotation is \
+             removed because a Connector is missing; a status is mirrored once its Connector \
+             changes, or after {settle_s} s"
+        );
         self.ctx.anomaly(AnomalyKind::ResourceVersionRegressed, &name, None, detail);
         self.evaluate_routes_naming(sym);
     }

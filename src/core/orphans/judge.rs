@@ -49,8 +49,8 @@ impl RouteFacts<'_> {
             return kept(KeepReason::ResourceVersionRegressed);
         }
         let is_listed = self.hub.is_live(Kind::HttpRoute)
-            && cluster.is_live(Kind::Gateway)
-            && cluster.is_live(Kind::Namespace);
+            && cluster.proves_absence(Kind::Gateway)
+            && cluster.proves_absence(Kind::Namespace);
         if !is_listed {
             return kept(KeepReason::ListsIncomplete);
         }

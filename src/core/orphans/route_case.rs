@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::core::context::{Context, WriteRequest, WriteTarget};
-use crate::core::contract::action::{AbsentGateways, Precondition, Verb};
+use crate::core::contract::action::{AbsentObjects, Precondition, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::NoteKind;
 use crate::core::contract::settings::OrphanMode;
@@ -168,10 +168,12 @@ impl RouteCase<'_> {
             precondition: Precondition {
                 uid: self.route.uid.text(),
                 resource_version: self.route.rv.text(),
-                absent: Some(AbsentGateways {
+                absent: Some(AbsentObjects {
                     cluster: upstream.as_str().into(),
                     namespace,
                     namespace_uid,
+                    namespace_deleted: false,
+                    kind: Kind::Gateway,
                     names,
                 }),
             },

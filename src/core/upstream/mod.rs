@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 
 use super::clusters::Place;
 use super::contract::note::Hop;
-use super::data::ids::{ClusterId, Kind, ResourceVersion};
+use super::data::ids::{ClusterId, Kind, ResourceVersion, Uid};
 use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where, remove_indexed};
 use super::data::objects::Object;
 use super::data::one_or_many::OneOrMany;
+use super::data::optional_millis::OptionalMillis;
 use super::data::packed::Packed;
 use super::data::time::UnixMillis;
 use super::machine::Machine;
@@ -17,10 +18,27 @@ use super::orphans::budget::OrphanShare;
 use super::status::digest::Digest;
 use super::status::{go_json, liveness};
 
+/// Whether an upstream Connector exists, and how that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) enum Presence {
+    /// No list or watch has shown it.
+    #[default]
+    Never,
+    Present,
+    /// It exists; what it says can't be read.
+    Unreadable,
+    /// A list did not bring it again.
+    Unlisted,
+    /// The watch showed that it was deleted.
+    Deleted,
+}
+
 /// An upstream Connector, or the place of one that a hub Connector names.
 #[derive(Default)]
 pub(crate) struct UpstreamConnector {
-    pub(crate) exists: bool,
+    pub(crate) presence: Presence,
+    /// The cluster was restored from an older state, and the watch has not shown it since.
+    pub(crate) is_before_restore: bool,
     listed_in: u32,
     /// The status as the annotation spells it; `None` when upstream has none.
     pub(crate) text: Option<Packed>,
@@ -52,6 +70,10 @@ pub(crate) struct UpstreamState {
     /// How many of those routes are orphans.
     pub(crate) share: OrphanShare,
     hub_connectors_by_ns: Map<Sym, BTreeSet<Place>>,
+    /// How many hub Connectors that are.
+    pub(crate) named: u64,
+    /// When the cluster was last restored from an older state, as far as this instance saw.
+    pub(crate) restored_at: OptionalMillis,
 }
 
 impl UpstreamState {
@@ -59,6 +81,7 @@ impl UpstreamState {
     pub(crate) fn forget(&mut self) {
         self.id = None;
         self.share.forget_state();
+        self.restored_at = OptionalMillis::default();
         self.gateways.clear();
         self.connectors.retain(|_, connector| {
             let hub_connectors = std::mem::take(&mut connector.hub_connectors);
@@ -79,24 +102,45 @@ impl UpstreamState {
         if !connector.hub_connectors.as_slice().contains(&from) {
             connector.hub_connectors.push(from);
         }
-        self.hub_connectors_by_ns.entry(key.ns).or_default().insert(from);
+        let is_new = self.hub_connectors_by_ns.entry(key.ns).or_default().insert(from);
+        self.named += u64::from(is_new);
     }
 
     /// A hub Connector's labels no longer name the Connector `key`.
     pub(crate) fn unlink(&mut self, key: Key, from: Place) {
         if let Some(connector) = self.connectors.get_mut(&key) {
             connector.hub_connectors.retain(|place| *place != from);
-            if connector.hub_connectors.is_empty() && !connector.exists {
+            if connector.hub_connectors.is_empty() && !connector.exists() {
                 self.connectors.remove(&key);
             }
         }
-        remove_indexed(&mut self.hub_connectors_by_ns, &key.ns, &from);
+        if self.hub_connectors_by_ns.get(&key.ns).is_some_and(|places| places.contains(&from)) {
+            self.named -= 1;
+            remove_indexed(&mut self.hub_connectors_by_ns, &key.ns, &from);
+        }
+    }
+
+    /// The hub Connectors that name an upstream namespace.
+    pub(crate) fn hub_connectors_in(&self, ns: Sym) -> impl Iterator<Item = Place> {
+        self.hub_connectors_by_ns.get(&ns).into_iter().flatten().copied()
+    }
+
+    /// The cluster was restored from an older state: what it shows may be old, and what it does not
+    /// show may be lost rather than deleted.
+    pub(crate) fn restored(&mut self, now: UnixMillis) {
+        self.restored_at = now.into();
+        for connector in self.connectors.values_mut() {
+            connector.is_before_restore = true;
+            if connector.presence == Presence::Deleted {
+                connector.presence = Presence::Unlisted;
+            }
+        }
     }
 
     /// What the finished list number `list` of a kind did not bring again.
     pub(crate) fn missing_from_list(&self, kind: Kind, list: u32, gone: &mut BTreeSet<Key>) {
         if kind == Kind::Connector {
-            gone.extend(keys_where(&self.connectors, |c| c.exists && c.listed_in != list));
+            gone.extend(keys_where(&self.connectors, |c| c.exists() && c.listed_in != list));
         } else if kind == Kind::Gateway {
             gone.extend(keys_where(&self.gateways, |seen| *seen != list));
         }
@@ -104,25 +148,31 @@ impl UpstreamState {
 }
 
 impl UpstreamConnector {
+    pub(crate) fn exists(&self) -> bool {
+        matches!(self.presence, Presence::Present | Presence::Unreadable)
+    }
+
     /// Takes the object as the watch shows it. Returns whether its status, or that it exists,
     /// changed.
     fn observe(&mut self, object: &Object, list: u32, is_listed: bool, now: UnixMillis) -> bool {
         self.listed_in = list;
         let rv = ResourceVersion::new(&object.meta.resource_version);
-        if self.exists && !is_listed && rv.is_older_than(&self.rv) {
+        if self.exists() && !is_listed && rv.is_older_than(&self.rv) {
             return false;
         }
+        let was_present = self.presence == Presence::Present;
+        self.presence = Presence::Present;
+        self.is_before_restore &= is_listed;
         self.rv = rv;
         let status = object.status();
         let raw = status.map_or(Digest::ABSENT, Digest::of_bytes);
-        if self.exists && raw == self.raw {
+        if was_present && raw == self.raw {
             return false;
         }
         let text = status.and_then(go_json::canonical);
         let digest = text.as_deref().map_or(Digest::ABSENT, Digest::of_bytes);
-        let is_same = self.exists && digest == self.digest;
-        (self.exists, self.raw) = (true, raw);
-        if is_same {
+        self.raw = raw;
+        if was_present && digest == self.digest {
             return false;
         }
         self.digest = digest;
@@ -140,18 +190,33 @@ impl Machine {
         let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
         let connector = upstream.connectors.entry(at.key).or_default();
         let list = cluster.list(Kind::Connector);
-        if !connector.observe(object, list, is_listed, self.ctx.now) {
+        let was_before_restore = connector.is_before_restore;
+        let is_changed = connector.observe(object, list, is_listed, self.ctx.now);
+        if !is_changed && connector.is_before_restore == was_before_restore {
             return;
         }
         let hub_connectors = connector.hub_connectors.as_slice().to_vec();
         let in_place = cluster.is_upstream_namespace(at.key.ns);
-        if in_place && cluster.is_live(Kind::Connector) {
+        if is_changed && in_place && cluster.is_live(Kind::Connector) {
             self.ctx.note_hop(&cluster.name, at.key, Hop::Upstream, connector.online, None);
         }
         self.desired_changed(hub_connectors);
     }
 
-    pub(crate) fn upstream_connector_gone(&mut self, at: Place) {
+    /// The Connector exists, and what it says can't be read.
+    pub(crate) fn upstream_connector_unreadable(&mut self, at: Place) {
+        let Some(cluster) = self.clusters.get(at.cluster) else { return };
+        let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
+        let connector = upstream.connectors.entry(at.key).or_default();
+        connector.listed_in = cluster.list(Kind::Connector);
+        connector.presence = Presence::Unreadable;
+        let hub_connectors = connector.hub_connectors.as_slice().to_vec();
+        self.desired_changed(hub_connectors);
+    }
+
+    /// The Connector does not exist any longer: the watch showed that it was deleted, or a list did
+    /// not bring it again.
+    pub(crate) fn upstream_connector_gone(&mut self, at: Place, is_deleted: bool) {
         let Some(cluster) = self.clusters.get(at.cluster) else { return };
         let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
         let Some(connector) = upstream.connectors.get_mut(&at.key) else { return };
@@ -161,14 +226,36 @@ impl Machine {
         if places.is_empty() {
             upstream.connectors.remove(&at.key);
         } else {
-            let changed_at = self.ctx.now;
-            *connector =
-                UpstreamConnector { hub_connectors, changed_at, ..UpstreamConnector::default() };
+            let presence = if is_deleted { Presence::Deleted } else { Presence::Unlisted };
+            *connector = UpstreamConnector {
+                presence,
+                hub_connectors,
+                changed_at: self.ctx.now,
+                ..UpstreamConnector::default()
+            };
         }
         if was_online {
             self.ctx.note_hop(&cluster.name, at.key, Hop::Upstream, false, None);
         }
         self.desired_changed(places);
+    }
+
+    /// The watch showed that a namespace was deleted: it held what its hub Connectors name, if its uid
+    /// is the one in the name of their namespace.
+    pub(crate) fn upstream_namespace_deleted(&mut self, id: ClusterId, ns: Sym, uid: &Uid) {
+        let Some(cluster) = self.clusters.get(id) else { return };
+        let (Some(upstream), Some(uid)) = (self.upstreams.get(&cluster.sym), uid.text()) else {
+            return;
+        };
+        let hub_ns = format!("ns-{uid}");
+        for at in upstream.hub_connectors_in(ns) {
+            if self.ctx.names.text(at.key.ns) == hub_ns
+                && let Some(hub) = self.hubs.get_mut(&at.cluster)
+                && let Some(connector) = hub.connectors.get_mut(&at.key)
+            {
+                connector.namespace_deleted_at = self.ctx.now.into();
+            }
+        }
     }
 
     fn desired_changed(&mut self, hub_connectors: Vec<Place>) {
@@ -203,7 +290,7 @@ impl Machine {
     pub(crate) fn evaluate_namespace(&mut self, id: ClusterId, ns: Sym) {
         let Some(cluster) = self.clusters.get(id) else { return };
         let Some(upstream) = self.upstreams.get(&cluster.sym) else { return };
-        let places = upstream.hub_connectors_by_ns.get(&ns).cloned().unwrap_or_default();
+        let places: Vec<_> = upstream.hub_connectors_in(ns).collect();
         let routes = upstream.routes_by_ns.get(&ns).cloned().unwrap_or_default();
         self.evaluate_hub_connectors(places);
         for (hub, key) in routes {

@@ -79,7 +79,7 @@ impl Machine {
         key: Key,
         upstream: Option<&UpstreamConnector>,
     ) -> UpstreamView {
-        let upstream = upstream.filter(|s| s.exists);
+        let upstream = upstream.filter(|s| s.exists());
         let text = upstream.and_then(|s| s.text.as_ref()).map(Packed::text);
         let LivenessView { online, node } = LivenessView::of(text.as_deref());
         UpstreamView {
@@ -99,6 +99,7 @@ impl Machine {
         Some(HubView {
             cluster: self.cluster(id)?.name.clone(),
             annotation,
+            hold: self.hold(id, key, hub_connector),
             annotated: hub_connector.digest != Digest::ABSENT,
             says: self.hub_says(key, hub_connector, annotation),
             right_since_ms: (annotation == AnnotationState::Right)
@@ -108,6 +109,14 @@ impl Machine {
             overwrites: repair.map_or(0, |r| r.contention.overwrites()),
             nudges: repair.map_or(0, |t| t.nudges),
         })
+    }
+
+    fn hold(&self, id: ClusterId, key: Key, hub_connector: &HubConnector) -> Option<HoldView> {
+        if self.annotation(id, key, hub_connector) != AnnotationState::Held {
+            return None;
+        }
+        let reason = hub_connector.held?;
+        Some(HoldView { reason, message: reason.text().to_owned() })
     }
 
     /// What the hub's annotation says. The machine keeps only its digest, so this is known when
@@ -186,6 +195,11 @@ fn cluster_view(cluster: &ClusterState) -> ClusterView {
         roles: Role::ALL.into_iter().filter(|role| cluster.has(*role)).collect(),
         watches: Kind::ALL.into_iter().map(|kind| (kind, cluster.watch(kind))).collect(),
         live_since_ms: Kind::ALL.into_iter().filter(is_live).map(since).collect(),
+        unreadable: Kind::ALL
+            .into_iter()
+            .map(|kind| (kind, cluster.unreadable(kind)))
+            .filter(|(_, objects)| *objects > 0)
+            .collect(),
         errors: BTreeMap::new(),
         causes: BTreeMap::new(),
     }

@@ -1,5 +1,6 @@
 //! The object that a note is about, as a Kubernetes Event names it in `involvedObject`.
 
+use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::{AnomalyKind, Hop, NoteKind, Stall};
 use crate::core::data::ids::{ClusterId, ClusterName, Kind, ObjectKey, ResourceVersion, Uid};
 use crate::core::data::interner::Key;
@@ -18,9 +19,9 @@ pub struct InvolvedObject {
 
 impl Machine {
     /// The object that a note is about, if it still exists: the hub Connector for mirroring and
-    /// carrying, the edge Connector for touches, the HTTPRoute for an orphan, and for held deletes
-    /// the route that has been an orphan for longest. Ask while the note is polled. Costs O(1), for
-    /// held deletes O(routes of that upstream cluster).
+    /// carrying, the edge Connector for touches, the HTTPRoute for an orphan, for held annotations the
+    /// first hub Connector, and for held deletes the route that has been an orphan for longest. Ask
+    /// while the note is polled. Costs O(1), for what is held O(objects of that upstream cluster).
     pub fn involved_object(&self, kind: &NoteKind) -> Option<InvolvedObject> {
         match kind {
             NoteKind::HopPassed { .. } => None,
@@ -41,6 +42,7 @@ impl Machine {
             NoteKind::Orphan { cluster, route, .. } => {
                 self.route_object(self.clusters.id_of(cluster)?, self.key_of(route)?)
             }
+            NoteKind::Held { cluster, reason, .. } => self.held_object(cluster, *reason),
             NoteKind::DeletesHeld { cluster, .. } => {
                 let id = self.clusters.id_of(cluster)?;
                 let upstream = self.upstreams.get(&self.cluster(id)?.sym)?;
@@ -54,6 +56,18 @@ impl Machine {
                 self.route_object(id, key)
             }
         }
+    }
+
+    /// The first hub Connector that is held for a reason. Costs O(hub Connectors of that upstream).
+    fn held_object(&self, upstream: &ClusterName, reason: HoldReason) -> Option<InvolvedObject> {
+        let id = self.clusters.id_of(upstream)?;
+        let upstream = self.upstreams.get(&self.cluster(id)?.sym)?;
+        let places = upstream.hub_connectors().into_iter().filter(|at| {
+            let hub = self.hubs.get(&at.cluster);
+            hub.and_then(|hub| hub.connectors.get(&at.key)).is_some_and(|c| c.held == Some(reason))
+        });
+        let first = places.min_by_key(|at| self.ctx.names.object_key(at.key))?;
+        self.hub_connector_object(first.cluster, first.key)
     }
 
     fn object_of_stall(&self, stall: &Stall) -> Option<InvolvedObject> {

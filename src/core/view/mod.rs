@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::Hop;
 pub use crate::core::data::cluster::WatchState;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
@@ -58,6 +59,9 @@ pub struct ClusterView {
     /// The error of each lost watch. The machine does not know it; the shell adds it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<Kind, String>,
+    /// How many objects exist that can't be read, by kind.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unreadable: BTreeMap<Kind, usize>,
     /// The causes of `errors`. A `/state` of an older version has none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub causes: BTreeMap<Kind, ErrorCause>,
@@ -115,6 +119,9 @@ pub struct HubView {
     pub cluster: ClusterName,
     /// Whether the status annotation says what upstream says.
     pub annotation: AnnotationState,
+    /// Why upstream is not followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<HoldView>,
     /// Whether there is a status annotation.
     #[serde(default)]
     pub annotated: bool,
@@ -131,6 +138,13 @@ pub struct HubView {
     /// How often the carrier was nudged lately.
     #[serde(rename = "nudged")]
     pub nudges: u32,
+}
+
+/// Why an annotation is left as it is although upstream seems to say otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldView {
+    pub reason: HoldReason,
+    pub message: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,6 +31,9 @@ pub enum Phase {
     Carrying,
     /// A gateway does not yet announce the liveness at its edge.
     Touching,
+    /// Upstream seems to have nothing to say, or something else, and that is not proven or not acted
+    /// on; [`HoldReason`](crate::core::contract::hold_reason::HoldReason) says why.
+    Unproven,
     /// A hop is late; [`View`](crate::core::view::View) says which one, and why.
     Stalled,
     /// A watch is not live, or the upstream cluster is not configured.
@@ -51,6 +54,8 @@ pub enum AnnotationState {
     Wrong,
     /// A watch is not live, or the upstream cluster is not configured.
     Unknown,
+    /// Upstream seems to say otherwise, which is not acted on.
+    Held,
     /// `mirror.enabled` is false.
     Off,
 }
@@ -117,7 +122,7 @@ impl Machine {
                 let id = id?;
                 let in_place = self.cluster(id)?.is_upstream_namespace(key.ns);
                 let unreplicated =
-                    upstream.exists && upstream.hub_connectors.is_empty() && in_place;
+                    upstream.exists() && upstream.hub_connectors.is_empty() && in_place;
                 unreplicated.then_some((id, key, upstream))
             })
     }
@@ -171,11 +176,12 @@ impl Machine {
         if self.stalls_at(key).next().is_some() {
             return Phase::Stalled;
         }
-        let (mut unknown, mut upstream, mut edges) = (false, None, None);
+        let (mut unknown, mut held, mut upstream, mut edges) = (false, false, None, None);
         for (id, connector) in self.hub_connectors_at(key) {
             match self.annotation(id, key, connector) {
                 AnnotationState::Wrong => return Phase::Mirroring,
                 AnnotationState::Unknown => unknown = true,
+                AnnotationState::Held => held = true,
                 AnnotationState::Right | AnnotationState::Off => {}
             }
             let said =
@@ -184,6 +190,9 @@ impl Machine {
         }
         if unknown {
             return Phase::Unknown;
+        }
+        if held {
+            return Phase::Unproven;
         }
         if self
             .edge_connectors_at(key)
@@ -224,6 +233,8 @@ impl Machine {
         }
         match self.desired(Place { cluster: id, key }, connector) {
             Desired::Unknown => AnnotationState::Unknown,
+            Desired::Held(..) => AnnotationState::Held,
+            _ if connector.held.is_some() => AnnotationState::Held,
             Desired::Status(_) if connector.mirrored_at.is_some() => AnnotationState::Right,
             Desired::Status(_) | Desired::NotBefore(_) => AnnotationState::Wrong,
         }

@@ -94,6 +94,12 @@ impl Redactor {
                 kind: *kind,
                 error: self.failure(error),
             }),
+            EventKind::Unreadable { cluster, kind, object, error } => Some(EventKind::Unreadable {
+                cluster: cluster.clone(),
+                kind: *kind,
+                object: object.clone(),
+                error: self.failure(error),
+            }),
             EventKind::ActionFinished { id, outcome } => {
                 self.outcome(outcome).map(|outcome| EventKind::ActionFinished { id: *id, outcome })
             }

@@ -1,0 +1,348 @@
+//! Absence is proven, and the damage of one mistake is bounded: which status annotations are removed
+//! when upstream Connectors are missing.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "support/stage.rs"]
+mod stage;
+
+use stage::{Stage, UID, status};
+use throughline::core::contract::action::Decision;
+use throughline::core::contract::hold_reason::HoldReason;
+use throughline::core::contract::note::{AnomalyKind, NoteKind};
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::ids::Kind;
+use throughline::core::view::phase::Phase;
+
+const GRACE_MS: u64 = 5_000;
+const MINUTE_MS: u64 = 60_000;
+
+/// A fleet of connectors, all online and mirrored.
+struct Fleet {
+    stage: Stage,
+    size: usize,
+}
+
+fn name(number: usize) -> String {
+    format!("c{number}")
+}
+
+impl Fleet {
+    fn new(size: usize) -> Self {
+        Self::with(Settings::default(), size)
+    }
+
+    fn with(settings: Settings, size: usize) -> Self {
+        let mut fleet = Self { stage: Stage::new(settings), size };
+        fleet.stage.pass_to(1);
+        for number in 0..size {
+            fleet.change(number, Some("n1"));
+            let at_hub = fleet.at_hub(number, Some("n1"));
+            fleet.stage.applied("hub", &at_hub);
+        }
+        fleet.stage.assert_no_action();
+        fleet.stage.notes();
+        fleet
+    }
+
+    fn upstream(&mut self, number: usize, node: Option<&str>) -> String {
+        let (v, status) = (self.stage.version(), status(node));
+        let name = name(number);
+        format!(
+            r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"{name}","uid":"u-{name}","resourceVersion":"{v}"}},"status":{status}}}"#
+        )
+    }
+
+    /// The upstream Connector says this.
+    fn change(&mut self, number: usize, node: Option<&str>) {
+        let object = self.upstream(number, node);
+        self.stage.applied("up", &object);
+    }
+
+    fn at_hub(&mut self, number: usize, node: Option<&str>) -> String {
+        let v = self.stage.version();
+        let name = name(number);
+        let annotations = match node {
+            Some(node) => serde_json::json!({
+                "networking.datumapis.com/upstream-status": status(Some(node)),
+            }),
+            None => serde_json::json!({}),
+        };
+        serde_json::json!({"kind": "Connector", "metadata": {
+        "namespace": format!("ns-{UID}"), "name": name, "uid": format!("u-hub-{name}"),
+        "resourceVersion": v.to_string(), "annotations": annotations,
+        "labels": {
+            "meta.datumapis.com/upstream-cluster-name": "cluster-up",
+            "meta.datumapis.com/upstream-namespace": "default",
+            "meta.datumapis.com/upstream-name": name,
+        }}})
+        .to_string()
+    }
+
+    fn delete_upstream(&mut self, numbers: std::ops::Range<usize>) {
+        for number in numbers {
+            let object = self.upstream(number, Some("n1"));
+            self.stage.deleted("up", &object);
+        }
+    }
+
+    /// Relists the upstream Connectors, of which only these are there.
+    fn relist(&mut self, numbers: std::ops::Range<usize>) {
+        let objects: Vec<_> = numbers.map(|number| self.upstream(number, Some("n1"))).collect();
+        let objects: Vec<_> = objects.iter().map(String::as_str).collect();
+        self.stage.list("up", "Connector", &objects);
+    }
+
+    fn relist_namespaces(&mut self, namespaces: &[&str]) {
+        self.stage.list("up", "Namespace", namespaces);
+    }
+
+    /// Lets time pass, and carries out what is decided meanwhile. Returns the names of the hub
+    /// Connectors that lost their annotation.
+    fn removed_until(&mut self, ms: u64) -> Vec<String> {
+        let mut removed = Vec::new();
+        while self.stage.now < stage::START + ms {
+            let next = (self.stage.now - stage::START + 500).min(ms);
+            self.stage.pass_to(next);
+            for decision in self.stage.actions() {
+                assert_eq!(decision.action.annotations[0].1, None, "{decision:?}");
+                self.carry_out(&decision);
+                removed.push(decision.action.object.name.clone());
+            }
+        }
+        removed
+    }
+
+    fn carry_out(&mut self, decision: &Decision) {
+        let number: usize = decision.action.object.name[1..].parse().unwrap();
+        let object = self.at_hub(number, None);
+        self.stage.applied("hub", &object);
+        self.stage.succeed(decision);
+    }
+
+    fn allow(&mut self, value: &str) {
+        let v = self.stage.version();
+        let namespace = format!(
+            r#"{{"kind":"Namespace","metadata":{{"name":"ns-{UID}","uid":"u-ns","resourceVersion":"{v}","annotations":{{"throughline.datumapis.com/allow-removals":"{value}"}}}}}}"#
+        );
+        self.stage.applied("hub", &namespace);
+    }
+
+    fn held(&mut self) -> Vec<(HoldReason, u64)> {
+        let notes = self.stage.notes().into_iter();
+        let held = notes.filter_map(|note| match note.kind {
+            NoteKind::Held { reason, held, .. } => Some((reason, held)),
+            _ => None,
+        });
+        held.collect()
+    }
+
+    fn assert_all_unproven(&self, reason: HoldReason) {
+        let view = self.stage.machine.view();
+        assert_eq!(view.connectors.len(), self.size);
+        for connector in view.connectors {
+            assert_eq!(connector.phase, Phase::Unproven);
+            assert_eq!(connector.hubs[0].hold.as_ref().map(|hold| hold.reason), Some(reason));
+        }
+    }
+}
+
+fn namespace(uid: &str) -> String {
+    format!(
+        r#"{{"kind":"Namespace","metadata":{{"name":"default","uid":"{uid}","resourceVersion":"9"}}}}"#
+    )
+}
+
+#[test]
+fn a_single_connector_that_is_deleted_loses_its_annotation_after_the_grace_period() {
+    let mut fleet = Fleet::new(1);
+    fleet.delete_upstream(0..1);
+    assert_eq!(fleet.removed_until(GRACE_MS), [] as [&str; 0]);
+    fleet.stage.pass_to(GRACE_MS + 1);
+    let removal = fleet.stage.only_action();
+    let absent = removal.action.precondition.absent.clone().unwrap();
+    assert_eq!((absent.kind, &absent.names[..]), (Kind::Connector, &["c0".to_owned()][..]));
+    assert_eq!((absent.namespace_uid.as_deref(), absent.namespace_deleted), (Some(UID), false));
+    fleet.carry_out(&removal);
+    assert_eq!(fleet.stage.machine.phases()[&Phase::Offline], 1);
+}
+
+/// The kubeconfig points to a control plane that holds nothing, or the etcd behind it was emptied.
+#[test]
+fn an_empty_control_plane_removes_nothing() {
+    let mut fleet = Fleet::new(200);
+    fleet.relist(0..0);
+    fleet.relist_namespaces(&[]);
+    assert_eq!(fleet.removed_until(60 * MINUTE_MS), [] as [&str; 0]);
+    fleet.assert_all_unproven(HoldReason::NamespaceMissing);
+    assert_eq!(fleet.held(), [(HoldReason::NamespaceMissing, 200)], "one note, not 200");
+    // The right control plane is back.
+    fleet.relist_namespaces(&[&namespace(UID)]);
+    fleet.relist(0..200);
+    fleet.stage.pass_to(60 * MINUTE_MS + 2_000);
+    fleet.stage.assert_no_action();
+    assert_eq!(fleet.held(), [(HoldReason::NamespaceMissing, 0)]);
+    assert_eq!(fleet.stage.machine.phases()[&Phase::Settled], 200);
+}
+
+/// A control plane with namespaces and Connectors of the same names is another place.
+#[test]
+fn a_namespace_with_another_uid_proves_nothing_and_is_not_mirrored() {
+    let mut fleet = Fleet::new(20);
+    fleet.relist_namespaces(&[&namespace("6bcb0b35-0000-4000-8000-00000000ffff")]);
+    fleet.relist(0..0);
+    for number in 0..10 {
+        fleet.change(number, Some("n2"));
+    }
+    assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
+    fleet.assert_all_unproven(HoldReason::NamespaceDiffers);
+}
+
+/// It was seen there with the right uid, and then seen deleted.
+#[test]
+fn a_namespace_that_was_seen_deleted_proves_that_its_connectors_are_gone() {
+    let mut fleet = Fleet::new(3);
+    fleet.delete_upstream(0..2);
+    fleet.stage.deleted("up", &namespace(UID));
+    let removed = fleet.removed_until(GRACE_MS + 1_000);
+    assert_eq!(removed, ["c0", "c1", "c2"], "also one whose own end was not seen");
+    let mut fleet = Fleet::new(1);
+    fleet.stage.deleted("up", &namespace(UID));
+    fleet.relist_namespaces(&[&namespace("6bcb0b35-0000-4000-8000-00000000ffff")]);
+    fleet.stage.pass_to(GRACE_MS + 1);
+    let removal = fleet.stage.only_action();
+    assert!(removal.action.precondition.absent.unwrap().namespace_deleted);
+}
+
+#[test]
+fn while_too_many_are_missing_none_is_removed_until_a_person_agrees() {
+    let mut fleet = Fleet::new(20);
+    fleet.delete_upstream(0..4);
+    fleet.stage.pass_to(2_000);
+    fleet.delete_upstream(4..7);
+    assert_eq!(fleet.removed_until(60 * MINUTE_MS), [] as [&str; 0], "7 of 20");
+    assert_eq!(fleet.held(), [(HoldReason::TooMany, 7)]);
+    fleet.allow("false");
+    fleet.stage.assert_no_action();
+    fleet.allow("true");
+    let removed = fleet.removed_until(60 * MINUTE_MS + 2_000);
+    assert_eq!(removed.len(), 7);
+    assert_eq!(fleet.held(), [(HoldReason::TooMany, 0)]);
+}
+
+#[test]
+fn up_to_the_share_they_are_removed_and_the_share_counts_ten_minutes() {
+    let mut fleet = Fleet::new(10);
+    fleet.delete_upstream(0..3);
+    assert_eq!(fleet.removed_until(MINUTE_MS).len(), 3, "3 of 10 is not more than 30 %");
+    fleet.delete_upstream(3..4);
+    assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
+    assert_eq!(fleet.removed_until(11 * MINUTE_MS), ["c3"], "three of them are history by now");
+}
+
+/// Below `mirror.shareFrom` there is no share: a project with two connectors may lose one.
+#[test]
+fn small_upstreams_have_no_share_but_the_budget_bounds_them_all() {
+    let mut fleet = Fleet::new(9);
+    fleet.delete_upstream(0..9);
+    assert_eq!(fleet.removed_until(MINUTE_MS).len(), 9);
+    let mut settings = Settings::default();
+    settings.mirror.share_from = 1_000;
+    let mut fleet = Fleet::with(settings, 40);
+    fleet.delete_upstream(0..40);
+    let removed: Vec<_> =
+        (1..=4).map(|minute| fleet.removed_until(minute * MINUTE_MS + 8_000).len()).collect();
+    assert_eq!(removed, [20, 10, 10, 0], "ten at 5 s and ten at 65 s, and so on");
+}
+
+#[test]
+fn those_that_come_back_release_the_others() {
+    let mut fleet = Fleet::new(10);
+    fleet.delete_upstream(0..5);
+    assert_eq!(fleet.removed_until(MINUTE_MS), [] as [&str; 0]);
+    for number in 0..3 {
+        fleet.change(number, Some("n1"));
+    }
+    assert_eq!(fleet.removed_until(MINUTE_MS + 4_500), [] as [&str; 0], "the grace begins again");
+    assert_eq!(fleet.removed_until(2 * MINUTE_MS), ["c3", "c4"]);
+}
+
+/// 200 with half of the items.
+#[test]
+fn half_a_list_removes_nothing() {
+    let mut fleet = Fleet::new(200);
+    fleet.relist(0..100);
+    assert_eq!(fleet.removed_until(60 * MINUTE_MS), [] as [&str; 0]);
+    assert_eq!(fleet.held(), [(HoldReason::TooMany, 100)]);
+}
+
+#[test]
+fn a_status_that_goes_offline_is_said_and_never_held() {
+    let mut fleet = Fleet::new(100);
+    for number in 0..100 {
+        fleet.change(number, None);
+    }
+    assert_eq!(fleet.stage.actions().len(), 100);
+}
+
+/// All statuses vanish, as after a backup that restores objects without them.
+#[test]
+fn statuses_that_vanish_count_as_missing_connectors_do() {
+    let mut fleet = Fleet::new(20);
+    for number in 0..20 {
+        let v = fleet.stage.version();
+        let name = name(number);
+        fleet.stage.applied("up", &format!(
+            r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"{name}","uid":"u-{name}","resourceVersion":"{v}"}}}}"#
+        ));
+    }
+    assert_eq!(fleet.removed_until(60 * MINUTE_MS), [] as [&str; 0]);
+    assert_eq!(fleet.held(), [(HoldReason::TooMany, 20)]);
+}
+
+#[test]
+fn after_a_restore_old_statuses_wait_and_nothing_is_removed() {
+    let mut fleet = Fleet::new(5);
+    // The old state says that they are elsewhere, and does not know the last one.
+    let old: Vec<_> = (0..4).map(|number| fleet.upstream(number, Some("n0"))).collect();
+    fleet.stage.line(r#""event":"list_started","cluster":"up","kind":"Connector""#);
+    for object in &old {
+        fleet.stage.line(&format!(r#""event":"listed","cluster":"up","object":{object}"#));
+    }
+    fleet.stage.line(r#""event":"went_back","cluster":"up","kind":"Connector""#);
+    fleet.stage.line(r#""event":"list_finished","cluster":"up","kind":"Connector""#);
+    fleet.stage.pass_to(30_000);
+    fleet.stage.assert_no_action();
+    fleet.assert_all_unproven(HoldReason::Restored);
+    // One changes: what it says now is new.
+    fleet.change(0, Some("n2"));
+    assert_eq!(fleet.stage.only_action().action.object.name, "c0");
+    // The others are believed once the restore has settled; the missing one stays as it is.
+    fleet.stage.pass_to(61_000);
+    let mirrored: Vec<_> =
+        fleet.stage.actions().into_iter().map(|d| d.action.object.name).collect();
+    assert_eq!(mirrored, ["c1", "c2", "c3"]);
+    fleet.stage.pass_to(60 * MINUTE_MS);
+    assert!(fleet.stage.actions().iter().all(|d| d.action.object.name != "c4"));
+}
+
+#[test]
+fn an_object_that_can_not_be_read_exists_and_proves_no_absence() {
+    let mut fleet = Fleet::new(3);
+    fleet.stage.line(r#""event":"list_started","cluster":"up","kind":"Connector""#);
+    fleet.stage.line(r#""event":"unreadable","cluster":"up","kind":"Connector","namespace":"default","name":"c0","error":"metadata.labels: a list""#);
+    let object = fleet.upstream(1, Some("n1"));
+    fleet.stage.line(&format!(r#""event":"listed","cluster":"up","object":{object}"#));
+    fleet.stage.line(r#""event":"list_finished","cluster":"up","kind":"Connector""#);
+    assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
+    let view = fleet.stage.machine.view();
+    let phases: Vec<_> = view.connectors.iter().map(|connector| connector.phase).collect();
+    assert_eq!(phases, [Phase::Unproven, Phase::Settled, Phase::Unproven]);
+    let up = view.clusters.iter().find(|cluster| cluster.name.as_str() == "up").unwrap();
+    assert_eq!(up.unreadable[&Kind::Connector], 1);
+    let is_undecodable = |kind: &NoteKind| matches!(kind, NoteKind::Anomaly(a) if a.anomaly == AnomalyKind::Undecodable);
+    assert!(fleet.stage.problems().iter().any(is_undecodable));
+    // It can be read again: the other one is proven to be missing.
+    fleet.change(0, Some("n1"));
+    assert_eq!(fleet.removed_until(11 * MINUTE_MS), ["c2"]);
+}
