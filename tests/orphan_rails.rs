@@ -17,7 +17,7 @@ use sim_apiserver::orphan::{self, UID, namespace, ns, project_and_hub};
 use throughline::apply::{self, Applier};
 use throughline::client::ClusterClient;
 use throughline::config::ClusterConfig;
-use throughline::core::contract::action::{AbsentGateways, Action, Precondition, Verb};
+use throughline::core::contract::action::{AbsentObjects, Action, Precondition, Verb};
 use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline::metrics::Metrics;
@@ -69,7 +69,9 @@ impl Place {
             precondition: Precondition {
                 uid: Some("u-r".into()),
                 resource_version: Some(version.to_string()),
-                absent: Some(AbsentGateways {
+                absent: Some(AbsentObjects {
+                    kind: Kind::Gateway,
+                    namespace_deleted: false,
                     cluster: "up".into(),
                     namespace: "shop".into(),
                     namespace_uid: Some(UID.into()),
@@ -90,7 +92,7 @@ impl Place {
         self.action.precondition.resource_version = Some(version.to_string());
     }
 
-    fn absent(&mut self) -> &mut AbsentGateways {
+    fn absent(&mut self) -> &mut AbsentObjects {
         self.action.precondition.absent.as_mut().unwrap()
     }
 

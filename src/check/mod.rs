@@ -6,7 +6,8 @@
 //!
 //! ```text
 //!  each cluster: reachable? kinds? permissions? ──┬─► election: the Lease
-//!   (in parallel)                                 ├─► each edge: Envoy Gateway
+//!   (in parallel)                                 ├─► upstreams: the namespaces of the hub Connectors
+//!                                                 ├─► each edge: Envoy Gateway
 //!                                                 └─► hub and edges: carrier, other writers
 //! ```
 
@@ -15,6 +16,7 @@ mod cluster;
 mod edge;
 mod election;
 mod finding;
+mod identity;
 pub mod permissions;
 mod probe_client;
 mod rights;
@@ -50,15 +52,16 @@ pub async fn check(config: &Config, warnings: &[ConfigProblem]) -> CheckReport {
     });
     let clusters = join_all(clusters).await;
     let edges = clusters.iter().filter(|cluster: &&CheckedCluster| cluster.has(Role::Edge));
-    let (election, edges, carrier, writers) = tokio::join!(
+    let (election, identity, edges, carrier, writers) = tokio::join!(
         election::check(config, &clusters),
+        identity::check(&clusters),
         join_all(edges.map(|cluster| edge::check(config, cluster))),
         carrier::check(&clusters),
         writers::check(config, &clusters),
     );
     let mut findings = configuration(config, warnings).into_findings();
     findings.extend(clusters.into_iter().flat_map(|cluster| cluster.group.into_findings()));
-    let groups = std::iter::once(election).chain(edges).chain([carrier, writers]);
+    let groups = [election, identity].into_iter().chain(edges).chain([carrier, writers]);
     findings.extend(groups.flat_map(FindingGroup::into_findings));
     CheckReport { findings }
 }

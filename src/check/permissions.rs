@@ -39,8 +39,9 @@ pub fn split_resource(resource: &str) -> (&str, &str) {
 /// |---|---|---|---|
 /// | each | the kinds of [`Settings::kinds_watched`](crate::core::contract::settings::Settings::kinds_watched) | list, watch | always |
 /// | hub | connectors | patch | mirroring is enabled, an upstream is configured, and it is no dry run |
+/// | upstream | connectors, namespaces | get | as above, with a hub: absence is confirmed before an annotation is removed |
 /// | hub | httproutes | get, delete | `orphans.mode` is `delete`, and it is no dry run |
-/// | upstream | namespaces, gateways | get | as above, with a hub: absence is confirmed before a delete |
+/// | upstream | gateways, namespaces | get | as above: absence is confirmed before a delete |
 /// | edge | gateways | patch | touching is enabled, and it is no dry run |
 /// | hub, edge | events | create, patch | Events are enabled, and it is no dry run |
 /// | of the Lease | leases, in its namespace | get, create, update | there is an election |
@@ -106,16 +107,22 @@ impl PermissionsBuilder<'_> {
 
     fn add_writes(&mut self) {
         let connectors = Kind::Connector.resource();
+        let namespaces = Kind::Namespace.resource();
         let (routes, gateways) = (Kind::HttpRoute.resource(), Kind::Gateway.resource());
         if self.config.mirror.enabled && self.has(Role::Upstream) {
             let without = "no status is mirrored, and the edges keep the last one they got";
             self.add(Role::Hub, connectors, &["patch"], without);
         }
+        if self.config.mirror.enabled && self.has(Role::Hub) {
+            let without = "no Connector can be proven absent, and its annotation stays at the hub";
+            self.add(Role::Upstream, connectors, &["get"], without);
+            self.add(Role::Upstream, namespaces, &["get"], without);
+        }
         if self.config.orphans.mode == OrphanMode::Delete && self.has(Role::Hub) {
             self.add(Role::Hub, routes, &["get", "delete"], "no orphaned route is deleted");
             let without = "no Gateway can be proven absent, and no orphaned route is deleted";
             self.add(Role::Upstream, gateways, &["get"], without);
-            self.add(Role::Upstream, Kind::Namespace.resource(), &["get"], without);
+            self.add(Role::Upstream, namespaces, &["get"], without);
         }
         if self.config.events.enabled {
             let without = "no Kubernetes Events are posted";

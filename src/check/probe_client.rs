@@ -53,6 +53,7 @@ pub(super) struct ListItem {
 pub(super) struct ItemMeta {
     pub(super) namespace: String,
     pub(super) name: String,
+    pub(super) uid: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     managed_fields: Vec<ManagedFieldsEntry>,

@@ -226,7 +226,7 @@ proptest! {
 
     #[test]
     fn only_annotations_of_deleted_connectors_go_and_never_too_many(
-        size in 1_usize..40,
+        size in 1_usize..64,
         ops in prop::collection::vec(op(), 1..40),
     ) {
         let mut world = World::new(size);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod absence;
 mod changes;
 mod checking;
 mod checking_around;

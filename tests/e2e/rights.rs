@@ -123,6 +123,7 @@ impl<'a> ClusterRoles<'a> {
 fn setup(testbed: &Testbed) -> Setup {
     Setup::of(testbed).set(&short()).set(&json!({
         "orphans": { "mode": "delete", "minAgeMs": 1_000, "settleMs": 500 },
+        "mirror": { "absentGraceMs": 500 },
         "watch": { "backoffMaxMs": 1_000, "timeoutMs": 5_000 },
         "stall": { "mirroredMs": 1_000, "touchedMs": 1_000 },
         "executor": { "timeoutMs": 2_000 },
@@ -154,7 +155,7 @@ async fn refused_in_metrics(throughline: &Throughline, host: &str) -> bool {
 #[ignore = "needs API servers: make e2e"]
 async fn every_permission_is_needed() {
     let testbed = Testbed::start(Topology::Three).await;
-    let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(1) }).await;
+    let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(2) }).await;
     let clusters = [
         ClusterRoles::new(testbed.upstream(), &DELETING[..1]).await,
         ClusterRoles::new(testbed.hub(), &DELETING[1..]).await,
@@ -185,6 +186,10 @@ async fn every_permission_is_needed() {
                 let late = Rule::new(Fault::Delay(Duration::from_millis(1_500))).method("PATCH");
                 roles.cluster.proxy.add(late.clone().resource("connectors"));
                 roles.cluster.proxy.add(late.resource("gateways"));
+            }
+            if (&*permission.2, &*permission.1) == ("get", "connectors") {
+                // Before its annotation is removed, it is read.
+                fleet.delete_upstream(1).await.unwrap();
             }
             testbed.reset_counts();
             ensure_orphan(&testbed, &fleet).await;

@@ -125,6 +125,9 @@ impl Mirror<'_> {
         if let Some(named) = self.connector.upstream {
             self.removals.count_hold(self.ctx, named.cluster, before, held);
         }
+        if before.is_some() && held.is_none() {
+            self.repair().free_since = self.ctx.now;
+        }
     }
 
     /// Has a removal counted from the moment the upstream Connector goes missing, not only when its
@@ -171,13 +174,11 @@ impl Mirror<'_> {
             self.set_held(None);
             return self.look_again(due_at);
         }
-        // Until now it may have been held: it is not late.
+        desired.since = desired.since.max(due_at);
         let now = self.ctx.now;
-        desired.since = *self.repair().removing_since.get_or_insert(now);
         if self.ctx.leader && self.may_write_now() {
             let turn = if is_allowed { Ok(()) } else { self.removals.take_turn(now, limit) };
             if let Err(next_at) = turn {
-                self.repair().removing_since = None;
                 return self.hold(HoldReason::Budget, Some(next_at));
             }
             self.set_held(None);
@@ -223,7 +224,8 @@ impl Mirror<'_> {
             self.connector.upstream_changed = desired.is_change_observed && changed_since;
         }
         self.unsettled.insert(self.at.key);
-        let since = desired.since.max(self.hub.live_since(Kind::Connector));
+        let free_since = self.repair().free_since;
+        let since = desired.since.max(self.hub.live_since(Kind::Connector)).max(free_since);
         let overwritten_at = self.overwritten_at().unwrap_or(since);
         self.expect(Hop::Mirrored, since.max(overwritten_at), self.hub);
     }

@@ -79,8 +79,8 @@ pub(crate) struct Repair {
     changed_since_write: bool,
     pub(crate) contention: Contention,
     pub(crate) stall: Option<Stall>,
-    /// Since when nothing speaks against removing the annotation.
-    removing_since: Option<UnixMillis>,
+    /// Since when the annotation is no longer held: until then nothing was late.
+    free_since: UnixMillis,
     pub(crate) nudges: u32,
     next_nudge_at: UnixMillis,
 }

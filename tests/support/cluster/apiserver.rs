@@ -288,6 +288,11 @@ impl ApiServer {
         .await;
     }
 
+    /// Loses all data of the etcd; both start again empty.
+    pub(crate) async fn lose_everything(&self) {
+        self.with_etcd_stopped(|folder| fs::remove_dir_all(folder.join("etcd")).unwrap()).await;
+    }
+
     /// SIGSTOP: connections stay open and nothing is answered.
     pub(crate) fn freeze(&self) {
         self.signal(Signal::STOP);

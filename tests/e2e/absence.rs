@@ -1,0 +1,183 @@
+//! One wrong input harms nobody: an upstream that is another control plane, or lost what it held, on
+//! real API servers with 200 connectors. Nothing is written, and the reason is named.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::cluster::apiserver::{ApiServer, THROUGHLINE};
+use crate::cluster::faults::{Fault, Rule};
+use crate::cluster::fleet::{Fleet, Mirrored, Spec};
+use crate::cluster::objects::{self, UPSTREAM_STATUS, annotation, connector, status};
+use crate::cluster::rest::{CONNECTORS, NAMESPACES};
+use crate::cluster::testbed::{Testbed, Topology};
+use crate::cluster::throughline::{Setup, Throughline, binary};
+use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
+
+const CONNECTORS_COUNT: usize = 200;
+/// Longer than the grace period, several times.
+const LONG: Duration = Duration::from_secs(15);
+
+async fn fleet() -> (Testbed, Fleet) {
+    let testbed = Testbed::start(Topology::Three).await;
+    let spec = Spec { mirrored: Mirrored::Fresh, ..Spec::of(CONNECTORS_COUNT) };
+    let fleet = Fleet::seed(&testbed, spec).await;
+    let throughline = Setup::of(&testbed).ready().await;
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    throughline.stop().await;
+    testbed.reset_counts();
+    (testbed, fleet)
+}
+
+/// Waits until every connector is held for this reason; then nothing has been written, and one Event
+/// says why.
+async fn all_are_held(testbed: &Testbed, throughline: &Throughline, reason: &str) {
+    eventually(&format!("all are held: {reason}"), SOON, async || {
+        let state = throughline.state().await;
+        let held = state["connectors"].as_array().unwrap().iter().filter(|connector| {
+            connector["phase"] == "unproven" && connector["hubs"][0]["hold"]["reason"] == reason
+        });
+        let held = held.count();
+        ensure(held == CONNECTORS_COUNT, || format!("{held} of them; {}", state["phases"]))
+    })
+    .await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(testbed.writes().len(), 0, "{:#?}", testbed.writes());
+    let events = testbed.events();
+    assert_eq!(events.len(), 1, "{events:#?}");
+    assert!(throughline.logged(reason));
+}
+
+async fn all_annotations_stay(fleet: &Fleet) {
+    let connectors = fleet.hub.items(CONNECTORS).await.unwrap();
+    let annotated = connectors.iter().filter(|c| annotation(c, UPSTREAM_STATUS).is_some());
+    assert_eq!(annotated.count(), CONNECTORS_COUNT);
+}
+
+/// What a command prints about a configuration, and its exit code.
+fn ask(words: &[&str], config: &Path) -> (i32, String) {
+    let mut command = Command::new(binary());
+    command.args(words).arg("--config").arg(config).env_remove("RUST_LOG");
+    let output = command.output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
+/// The configuration in which the upstream's name leads to this kubeconfig.
+fn with_upstream(testbed: &Testbed, kubeconfig: &Path) -> Value {
+    let clusters = testbed.clusters.iter().map(|cluster| {
+        let mut config = cluster.config();
+        if cluster.roles.contains(&"upstream") {
+            config["kubeconfig"] = json!(kubeconfig);
+        }
+        config
+    });
+    json!({ "clusters": clusters.collect::<Vec<_>>() })
+}
+
+/// A typo in a kubeconfig: a control plane that exists, answers 200 and holds nothing; then one that
+/// holds namespaces and Connectors of the same names, all of them offline.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn another_control_plane_writes_nothing() {
+    let (testbed, fleet) = fleet().await;
+    let other = ApiServer::start("other").await;
+    objects::install(other.rest(), &["upstream"]).await;
+    let config = with_upstream(&testbed, &other.kubeconfig(THROUGHLINE));
+    let file = other.folder().join("config.yaml");
+    let mut short = config.clone();
+    short["leaderElection"] = json!({ "leaseNamespace": "default" });
+    std::fs::write(&file, short.to_string()).unwrap();
+    let reasons = [
+        ("namespace_missing", "does not exist in the upstream cluster"),
+        ("namespace_differs", "has another uid"),
+    ];
+    for (reason, words) in reasons {
+        if reason == "namespace_differs" {
+            for i in 0..CONNECTORS_COUNT {
+                let (namespace, name) = fleet.upstream_key(i);
+                let made = json!({ "metadata": { "name": namespace } });
+                let _ = other.rest().create(NAMESPACES, made).await;
+                other.rest().create(CONNECTORS, connector(namespace, &name)).await.unwrap();
+                let offline = status(false, 1);
+                let key = (namespace, &*name);
+                other.rest().merge_status(CONNECTORS, key, &offline).await.unwrap();
+            }
+        }
+        testbed.reset_counts();
+        let throughline = Setup::of(&testbed).set(&config).ready().await;
+        all_are_held(&testbed, &throughline, reason).await;
+        let (_, said) = ask(&["status"], &file);
+        assert!(said.contains("unproven"), "{said}");
+        let (code, said) = ask(&["check", "--output", "json"], &file);
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains(words) && said.contains("200 of 200 hub Connectors"), "{said}");
+        throughline.stop().await;
+    }
+    all_annotations_stay(&fleet).await;
+    // With the right one everything is as before.
+    testbed.reset_counts();
+    let throughline = Setup::of(&testbed).ready().await;
+    oracle::ends_well(&testbed, throughline).await;
+    assert_eq!(testbed.writes().len(), 0);
+}
+
+/// While throughline runs, its upstream's list comes back with half of the objects; its etcd is
+/// restored from a backup; and its etcd is lost, and set up anew.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn an_upstream_that_lost_its_objects_writes_nothing() {
+    let (testbed, fleet) = fleet().await;
+    let up = testbed.upstream();
+    let settings = json!({ "mirror": { "restoredSettleMs": 600_000 } });
+    let throughline = Setup::of(&testbed).set(&settings).ready().await;
+    wait_until_idle(&testbed).await;
+    testbed.reset_counts();
+
+    // Half a list, with 200.
+    let mut half = up.rest().get(&CONNECTORS.path("")).await.unwrap();
+    half["items"].as_array_mut().unwrap().truncate(CONNECTORS_COUNT / 2);
+    let list = Rule::new(Fault::Answer(half)).method("GET").resource("connectors").watches(false);
+    let list = up.proxy.add(list);
+    let relist = || {
+        up.proxy.add(Rule::new(Fault::Expire).resource("connectors").watches(true).times(1));
+        up.proxy.cut();
+    };
+    relist();
+    eventually("half a list is held", SOON, async || {
+        let metrics = throughline.metrics().await;
+        let held = metrics.get(r#"throughline_annotations_held{cluster="up",reason="too_many"}"#);
+        ensure(held == Some(&100.0), || format!("{held:?}"))
+    })
+    .await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(testbed.writes().len(), 0, "{:#?}", testbed.writes());
+    up.proxy.remove(list);
+    relist();
+    eventually("the list is whole again", SOON, async || {
+        let phases = throughline.state().await["phases"].clone();
+        ensure(phases["settled"] == CONNECTORS_COUNT, || phases.to_string())
+    })
+    .await;
+
+    // A backup of today, restored after everything has moved.
+    up.server.back_up().await;
+    for i in 0..CONNECTORS_COUNT {
+        fleet.move_node(i).await.unwrap();
+    }
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    testbed.reset_counts();
+    up.server.restore().await;
+    all_are_held(&testbed, &throughline, "restored").await;
+
+    // Lost, and set up anew: nothing but the CRDs and the permissions.
+    up.server.lose_everything().await;
+    objects::install(up.rest(), up.roles).await;
+    testbed.reset_counts();
+    all_are_held(&testbed, &throughline, "namespace_missing").await;
+    all_annotations_stay(&fleet).await;
+    throughline.stop().await;
+}
