@@ -185,9 +185,11 @@ fn after_a_restore_old_statuses_wait_and_nothing_is_removed() {
     fleet.assert_all_unproven(HoldReason::Restored);
     // One changes: what it says now is new.
     fleet.change(0, Some("n2"));
-    assert_eq!(fleet.stage.only_action().action.object.name, "c0");
+    let mirror = fleet.stage.only_action();
+    assert_eq!(mirror.action.object.name, "c0");
+    fleet.stage.succeed(&mirror);
     // The others are believed once the restore has settled; the missing one stays as it is.
-    fleet.stage.pass_to(61_000);
+    fleet.stage.pass_to(300_001);
     let mirrored: Vec<_> =
         fleet.stage.actions().into_iter().map(|d| d.action.object.name).collect();
     assert_eq!(mirrored, ["c1", "c2", "c3"]);
@@ -214,4 +216,17 @@ fn an_object_that_can_not_be_read_exists_and_proves_no_absence() {
     // It can be read again: the other one is proven to be missing.
     fleet.change(0, Some("n1"));
     assert_eq!(fleet.removed_until(11 * MINUTE_MS), ["c2"]);
+}
+
+/// The hub's kubeconfig leads to the upstream, and the upstream's to the hub.
+#[test]
+fn swapped_roles_write_nothing() {
+    let mut fleet = Fleet::new(0);
+    for number in 0..20 {
+        let upstream = fleet.upstream(number, Some("n1"));
+        fleet.stage.applied("hub", &upstream);
+        let at_hub = fleet.at_hub(number, Some("n2"));
+        fleet.stage.applied("up", &at_hub);
+    }
+    assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
 }

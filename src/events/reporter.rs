@@ -257,7 +257,7 @@ impl Observer for Reporter {
         match &note.kind {
             NoteKind::StallEnded(stall) => drop(self.unreported.remove(&stall_key(stall))),
             NoteKind::Held { cluster, reason, held: 0, .. } => {
-                let key = ("Held", cluster.clone(), ObjectKey::new("", reason.as_str()));
+                let key = (ANNOTATIONS_HELD, cluster.clone(), ObjectKey::new("", reason.as_str()));
                 self.unreported.remove(&key);
             }
             NoteKind::DeletesHeld { cluster, held: false, .. } => {
@@ -277,7 +277,7 @@ impl Observer for Reporter {
                 self.deletes_held(note.at, cluster, (*orphans, *routes), subject);
             }
             NoteKind::Held { cluster, reason, held, named } if *held > 0 => {
-                let key = ("Held", cluster.clone(), ObjectKey::new("", reason.as_str()));
+                let key = (ANNOTATIONS_HELD, cluster.clone(), ObjectKey::new("", reason.as_str()));
                 let message = format!(
                     "{held} of the {named} hub Connectors of {cluster} keep their status annotation: \
                      {}; {}",
@@ -294,6 +294,7 @@ impl Observer for Reporter {
 }
 
 const ORPHANED: &str = "Orphaned";
+const ANNOTATIONS_HELD: &str = "AnnotationsHeld";
 
 fn held_key(upstream: &ClusterName) -> ProblemKey {
     ("DeletesHeld", upstream.clone(), ObjectKey::new("", ""))

@@ -85,7 +85,7 @@ impl Overlay {
                 for object in all {
                     let key = clusters.key_of(&object);
                     if !listed.contains(&key) {
-                        clusters.remove(cluster, kind, &object.meta.key());
+                        clusters.remove_unlisted(cluster, kind, &object.meta.key());
                         self.forget(cluster, (kind, key));
                     }
                 }

@@ -329,13 +329,22 @@ impl SimClusters {
 
     /// Removes an object unconditionally.
     pub fn remove(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey) {
+        self.remove_object(name, kind, key, true);
+    }
+
+    /// Removes an object that a list did not bring again: no watch shows that it was deleted.
+    pub(crate) fn remove_unlisted(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey) {
+        self.remove_object(name, kind, key, false);
+    }
+
+    fn remove_object(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey, is_shown: bool) {
         let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         let Some(mut object) = cluster.objects[kind].remove(&key) else { return };
         cluster.version += 1;
         Arc::make_mut(&mut object).meta.resource_version = cluster.version.to_string().into();
         cluster.record(ChangeKind::Deleted, &object);
-        if !cluster.lost_watches.contains(&kind) {
+        if is_shown && !cluster.lost_watches.contains(&kind) {
             self.emit(EventKind::Deleted { cluster: name.clone(), object });
         }
         if let Some(carry) = self.pending_carries.remove(&(name.clone(), key)) {

@@ -131,7 +131,7 @@ async fn another_control_plane_writes_nothing() {
 async fn an_upstream_that_lost_its_objects_writes_nothing() {
     let (testbed, fleet) = fleet().await;
     let up = testbed.upstream();
-    let settings = json!({ "mirror": { "restoredSettleMs": 600_000 } });
+    let settings = json!({ "watch": { "timeoutMs": 5_000, "backoffMaxMs": 2_000 } });
     let throughline = Setup::of(&testbed).set(&settings).ready().await;
     wait_until_idle(&testbed).await;
     testbed.reset_counts();
@@ -162,6 +162,29 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     })
     .await;
 
+    // One object can't be read, and 100 are missing beside it.
+    let mut list = up.rest().get(&CONNECTORS.path("")).await.unwrap();
+    list["items"].as_array_mut().unwrap().truncate(CONNECTORS_COUNT / 2);
+    list["items"][0]["metadata"]["labels"] = json!("not a map");
+    let list = Rule::new(Fault::Answer(list)).method("GET").resource("connectors").watches(false);
+    let list = up.proxy.add(list);
+    relist();
+    eventually("an unreadable object holds them", SOON, async || {
+        let metrics = throughline.metrics().await;
+        let held = metrics.get(r#"throughline_annotations_held{cluster="up",reason="unreadable"}"#);
+        ensure(held == Some(&101.0), || format!("{held:?}"))
+    })
+    .await;
+    tokio::time::sleep(LONG).await;
+    assert_eq!(testbed.writes().len(), 0, "{:#?}", testbed.writes());
+    up.proxy.remove(list);
+    relist();
+    eventually("everything can be read again", SOON, async || {
+        let phases = throughline.state().await["phases"].clone();
+        ensure(phases["settled"] == CONNECTORS_COUNT, || phases.to_string())
+    })
+    .await;
+
     // A backup of today, restored after everything has moved.
     up.server.back_up().await;
     for i in 0..CONNECTORS_COUNT {
@@ -172,6 +195,14 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     testbed.reset_counts();
     up.server.restore().await;
     all_are_held(&testbed, &throughline, "restored").await;
+    // What changes from now on is new.
+    fleet.flip(0).await.unwrap();
+    eventually("a flip after the restore is mirrored", SOON, async || {
+        let mirrored =
+            testbed.writes().iter().filter(|w| w.target.resource == "connectors").count();
+        ensure(mirrored == 1, || format!("{mirrored} mirrors"))
+    })
+    .await;
 
     // Lost, and set up anew: nothing but the CRDs and the permissions.
     up.server.lose_everything().await;

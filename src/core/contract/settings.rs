@@ -210,7 +210,7 @@ impl Default for MirrorSettings {
             max_share: Fraction::per_mille(300),
             share_from: 10,
             max_removals_per_minute: 10,
-            restored_settle_ms: 60_000,
+            restored_settle_ms: 300_000,
             contention_count: 3,
             contention_backoff_ms: 1_000,
             contention_backoff_max_ms: 60_000,

@@ -377,3 +377,38 @@ mod optional_time {
         Ok(text.and_then(|t| UnixMillis::parse_rfc3339(&t)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Object, String> {
+        let wire: WireObject = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        Object::try_from(wire).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_field_that_only_another_kind_has_may_be_anything() {
+        let connector = r#"{"kind":"Connector","metadata":{"name":"c"},
+            "spec":{"rules":{},"parentRefs":1,"gatewayClassName":[]},"status":{}}"#;
+        assert_eq!(read(connector).unwrap().status(), Some("{}"));
+        let proxy = r#"{"kind":"HTTPProxy","metadata":{"name":"p"},"spec":{"rules":{}}}"#;
+        let error = read(proxy).unwrap_err();
+        assert!(error.starts_with("HTTPProxy: spec: invalid type: map"), "{error}");
+    }
+
+    #[test]
+    fn null_leaves_a_field_empty_as_in_go() {
+        let object = r#"{"kind":"Gateway","metadata":{"name":"g","namespace":null,"uid":null,
+            "resourceVersion":null,"labels":null,"annotations":{"a":null},"finalizers":null,
+            "managedFields":null,"creationTimestamp":null},"spec":null,"status":null}"#;
+        let object = read(object).unwrap();
+        assert_eq!(object.meta.annotations.get("a"), Some(""));
+        assert_eq!((&*object.meta.uid, object.meta.finalizers.len()), ("", 0));
+        let proxy = r#"{"kind":"HTTPProxy","metadata":{"name":"p"},"spec":{"rules":[
+            {"backends":null},{"backends":[{"connector":null},{"connector":{"name":null}},
+            {"connector":{"name":"c"}}]}]}}"#;
+        let Body::HttpProxy { connectors } = read(proxy).unwrap().body else { panic!() };
+        assert_eq!(connectors, ["c".into()]);
+    }
+}
