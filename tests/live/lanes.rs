@@ -273,7 +273,10 @@ async fn an_action_that_times_out_is_tried_again_unless_its_lane_hangs() {
     // One of the two is the probe; the other is left to the machine. Nothing waits without an end.
     let mut outcomes = bench.outcomes();
     outcomes.sort_by_key(|(.., attempts)| *attempts);
-    assert_eq!(outcomes.iter().map(|o| (o.1, o.2)).collect::<Vec<_>>(), [("failed", 1), ("failed", 2)]);
+    assert_eq!(
+        outcomes.iter().map(|o| (o.1, o.2)).collect::<Vec<_>>(),
+        [("failed", 1), ("failed", 2)]
+    );
 }
 
 #[tokio::test(start_paused = true)]
