@@ -4,7 +4,9 @@
 //! Lanes share nothing, so an API server that hangs, or an admission webhook that hangs for one
 //! kind, holds up its own lane alone. A request that times out narrows its lane to one write at a
 //! time, which is the probe; any answer widens it again. So a hung lane needs neither a timer nor
-//! requests of its own: the next action that waits, or comes, is the next probe.
+//! requests of its own: an action that waits, or the next one that comes, is the next probe. Probes
+//! are in turn the newest and the oldest that wait, because a webhook may hang for some objects only,
+//! and those may be the oldest.
 //!
 //! A lane has no limit, because it can't grow without one: it holds at most one action in flight and
 //! one that waits for each object that the machine knows.
@@ -23,6 +25,8 @@ pub(super) struct Lane {
     slots: BTreeMap<ObjectKey, Slot>,
     in_flight: usize,
     health: Health,
+    /// The last probe was the newest action that waited.
+    probed_newest: bool,
 }
 
 /// The actions of one object: at most one attempt in flight, and the latest action that waits.
@@ -61,9 +65,9 @@ impl Lane {
         self.health != Health::Answers
     }
 
-    /// Whether there is nothing to remember.
-    pub(super) fn is_idle(&self) -> bool {
-        self.slots.is_empty() && !self.is_narrow()
+    /// Whether nothing waits, pauses or is in flight.
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
     }
 
     /// Queues an action. Returns the one that it replaces, which waited or paused.
@@ -85,7 +89,7 @@ impl Lane {
     pub(super) fn start_next(&mut self, parallel: usize) -> Option<(ObjectKey, PendingAction)> {
         let most = if self.is_narrow() { 1 } else { parallel };
         while self.in_flight < most {
-            let object = self.ready.pop_front()?;
+            let object = self.pop_ready()?;
             let Some(slot) = self.slots.get_mut(&object) else { continue };
             debug_assert!(!slot.is_in_flight, "two attempts at {object} at the same time");
             let Some(action) = slot.waiting.take() else { continue };
@@ -94,6 +98,16 @@ impl Lane {
             return Some((object, action));
         }
         None
+    }
+
+    fn pop_ready(&mut self) -> Option<ObjectKey> {
+        if self.health == Health::Hangs {
+            self.probed_newest = !self.probed_newest;
+            if self.probed_newest {
+                return self.ready.pop_back();
+            }
+        }
+        self.ready.pop_front()
     }
 
     /// An attempt ended. Returns whether a newer action waits for the object.

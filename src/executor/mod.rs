@@ -149,8 +149,11 @@ impl Executor {
             self.tasks.insert(task, (key.clone(), object));
         }
         let (cluster, kind) = key;
-        self.metrics.set_lane(cluster, *kind, lane.ready(), lane.is_narrow());
-        if lane.is_idle() {
+        // A lane without writes says nothing: an instance that no longer leads may never learn that
+        // the hub answers again.
+        let is_hung = lane.is_narrow() && !lane.is_empty();
+        self.metrics.set_lane(cluster, *kind, lane.ready(), is_hung);
+        if lane.is_empty() && !lane.is_narrow() {
             self.lanes.remove(key);
         }
         self.metrics.set_queue(self.queued, self.in_flight);

@@ -148,7 +148,7 @@ impl Instruments {
             writes_hung: add(
                 r,
                 "throughline_writes_hung",
-                "1 while writes time out and are sent one at a time, by cluster and kind",
+                "1 while there are writes and they time out, so that one at a time is sent, by cluster and kind",
                 Family::default(),
             ),
             leader: add(

@@ -16,7 +16,7 @@ use throughline::core::contract::action::{Action, Decision, Precondition, Verb};
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::executor::{Executor, FinishedAction};
-use throughline::leader::gate::Gate;
+use throughline::leader::gate::{Gate, GateKeeper};
 use throughline::metrics::{Format, Metrics};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -42,6 +42,8 @@ struct ServerLog {
     requests: Vec<(String, Instant)>,
     open: usize,
     open_max: usize,
+    /// No request for an object whose name begins with this is answered.
+    hangs_for: Option<&'static str>,
     /// Errors to answer with, and the `Retry-After` of each.
     errors: Vec<(StatusCode, Option<u32>)>,
 }
@@ -68,13 +70,17 @@ impl FakeServer {
 
     async fn answer(self, request: Request) -> Response<Body> {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let (_open, error) = {
+        let (_open, error, hangs) = {
             let mut log = self.log.lock().unwrap();
+            let hangs = log.hangs_for.is_some_and(|prefix| name.starts_with(prefix));
             log.requests.push((name, Instant::now()));
             log.open += 1;
             log.open_max = log.open_max.max(log.open);
-            (Open(self.log.clone()), log.errors.pop())
+            (Open(self.log.clone()), log.errors.pop(), hangs)
         };
+        if hangs {
+            std::future::pending::<()>().await;
+        }
         self.hangs.subscribe().wait_for(|hangs| !hangs).await.unwrap();
         tokio::time::sleep(RESPONSE).await;
         let response = Response::builder();
@@ -104,6 +110,7 @@ struct Bench {
     executor: Executor,
     servers: BTreeMap<&'static str, FakeServer>,
     metrics: Arc<Metrics>,
+    keeper: GateKeeper,
     finished: Vec<(FinishedAction, Instant)>,
     next_id: u64,
 }
@@ -126,8 +133,10 @@ fn bench(config: ExecutorConfig, hangs: bool) -> Bench {
         (name, Arc::new(client))
     };
     let applier = Applier::new(servers.iter().map(client).collect(), TIMEOUT);
-    let executor = Executor::new(applier, Gate::always_open(), config, false, metrics.clone());
-    Bench { executor, servers, metrics, finished: Vec::new(), next_id: 0 }
+    let (gate, keeper) = Gate::closed();
+    keeper.set(Some(u64::MAX));
+    let executor = Executor::new(applier, gate, config, false, metrics.clone());
+    Bench { executor, servers, metrics, keeper, finished: Vec::new(), next_id: 0 }
 }
 
 impl Bench {
@@ -343,4 +352,36 @@ async fn each_kind_in_a_cluster_has_room_of_its_own() {
     assert_eq!((bench.executor.queued(), bench.executor.in_flight()), (4, 3));
     bench.run_for(RESPONSE / 2).await;
     assert_eq!(hub.names(), ["hub-0", "hub-1", "gateway"]);
+}
+
+/// The hanging objects were first, and a lane probes one at a time: the others must not wait for all
+/// of them.
+#[tokio::test(start_paused = true)]
+async fn objects_that_hang_do_not_hide_others_of_their_lane() {
+    let mut bench = bench(ExecutorConfig::default(), false);
+    bench.servers[WELL].log.lock().unwrap().hangs_for = Some("stuck");
+    for i in 0..100 {
+        bench.submit(WELL, &format!("stuck-{i}"));
+    }
+    bench.run_for(TIMEOUT * 2).await;
+    bench.submit(WELL, "well");
+    bench.until(TIMEOUT * 4, |bench| bench.written(WELL) == 1).await;
+    assert_eq!(bench.written(WELL), 1, "{:?}", bench.outcomes());
+}
+
+/// The gate is asked before every attempt, not when an action is queued alone.
+#[tokio::test(start_paused = true)]
+async fn leadership_lost_in_a_pause_or_in_the_queue_is_noticed() {
+    let config = ExecutorConfig { parallel: 1, ..ExecutorConfig::default() };
+    let mut bench = bench(config, false);
+    let hub = bench.servers[HUB].clone();
+    hub.log.lock().unwrap().errors = vec![(StatusCode::TOO_MANY_REQUESTS, Some(2))];
+    for name in ["pauses", "is-sent", "waits"] {
+        bench.submit(HUB, name);
+    }
+    bench.run_for(RESPONSE + RESPONSE / 2).await;
+    bench.keeper.set(None);
+    bench.run_for(Duration::from_secs(10)).await;
+    assert_eq!(bench.outcomes(), [(2, "applied", 1), (3, "dropped", 0), (1, "dropped", 1)]);
+    assert_eq!(hub.names(), ["pauses", "is-sent"]);
 }
