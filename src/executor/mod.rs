@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use crate::apply::{self, Applier};
 use crate::clock::sleep_until_opt;
 use crate::config::ExecutorConfig;
-use crate::core::contract::action::Decision;
+use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::leader::gate::Gate;
@@ -31,8 +31,16 @@ use crate::metrics::Metrics;
 use attempt::{Answer, AttemptError, EndedAttempt, PendingAction};
 use lane::{HealthChange, Lane};
 
-/// What a lane writes to.
+/// A cluster, and the kind that is written.
 type LaneKey = (ClusterName, Kind);
+
+/// The lane of an action: that of the cluster that it writes to. But a delete asks an upstream for
+/// proof, so an upstream that hangs must not hold up the deletes of others. Deletes in two lanes
+/// need no order: each names the uid and the resourceVersion of its route.
+fn lane_of(action: &Action) -> LaneKey {
+    let asked = action.precondition.absent.as_ref().map(|absent| &absent.cluster);
+    (asked.unwrap_or(&action.cluster).clone(), action.kind)
+}
 
 /// An action that ended, and how.
 #[derive(Debug)]
@@ -115,7 +123,7 @@ impl Executor {
         if self.dry_run {
             return self.ended.push_back(action.finished(Outcome::DryRun));
         }
-        let (key, object) = ((written.cluster.clone(), written.kind), written.object.clone());
+        let (key, object) = (lane_of(written), written.object.clone());
         let lane = self.lanes.entry(key.clone()).or_default();
         let older = lane.queue(object, action);
         self.queued += 1;
@@ -266,8 +274,8 @@ fn log_health(change: Option<HealthChange>, (cluster, kind): &LaneKey, waiting: 
             %cluster,
             %kind,
             waiting,
-            "writes time out: sending one at a time until the API server answers; writes to other \
-             clusters and kinds go on"
+            "requests time out: writing one object at a time until the API server answers; writes to \
+             other clusters and kinds go on"
         ),
         Some(HealthChange::Answers) => {
             info!(%cluster, %kind, waiting, "the API server answers writes again");

@@ -74,7 +74,7 @@ async fn an_edge_that_hangs_on_writes_delays_nobody_else() {
     for i in 1..5 {
         flip_is_prompt(&testbed, &fleet, edge_2.rest(), CONNECTORS_HUNG + i).await;
     }
-    assert!(throughline.logged("writes time out: sending one at a time"));
+    assert!(throughline.logged("requests time out: writing one object at a time"));
 
     // It answers: all that waited is written.
     edge.clear();

@@ -12,7 +12,7 @@ use http::{Response, StatusCode};
 use throughline::apply::Applier;
 use throughline::client::ClusterClient;
 use throughline::config::{ClusterConfig, ExecutorConfig};
-use throughline::core::contract::action::{Action, Decision, Precondition, Verb};
+use throughline::core::contract::action::{AbsentGateways, Action, Decision, Precondition, Verb};
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::executor::{Executor, FinishedAction};
@@ -146,8 +146,30 @@ impl Bench {
     }
 
     fn submit_kind(&mut self, cluster: &str, kind: Kind, name: &str) {
-        self.next_id += 1;
         let verb = if kind == Kind::Connector { Verb::Mirror } else { Verb::Touch };
+        self.submit_action(cluster, verb, kind, name, Precondition::default());
+    }
+
+    fn submit_delete(&mut self, upstream: &str, name: &str) {
+        let absent = AbsentGateways {
+            cluster: upstream.into(),
+            namespace: "shop".into(),
+            namespace_uid: None,
+            names: vec!["site".into()],
+        };
+        let precondition = Precondition { absent: Some(absent), ..Precondition::default() };
+        self.submit_action(HUB, Verb::Delete, Kind::HttpRoute, name, precondition);
+    }
+
+    fn submit_action(
+        &mut self,
+        cluster: &str,
+        verb: Verb,
+        kind: Kind,
+        name: &str,
+        precondition: Precondition,
+    ) {
+        self.next_id += 1;
         let action = Action {
             id: ActionId(self.next_id),
             verb,
@@ -155,7 +177,7 @@ impl Bench {
             kind,
             object: ObjectKey::new("n", name),
             annotations: vec![("k".into(), Some("v".into()))],
-            precondition: Precondition::default(),
+            precondition,
             connectors: Vec::new(),
         };
         self.executor.submit(Decision { at: UnixMillis(1), action, because: "of a test".into() });
@@ -352,6 +374,17 @@ async fn each_kind_in_a_cluster_has_room_of_its_own() {
     assert_eq!((bench.executor.queued(), bench.executor.in_flight()), (4, 3));
     bench.run_for(RESPONSE / 2).await;
     assert_eq!(hub.names(), ["hub-0", "hub-1", "gateway"]);
+}
+
+/// A delete asks its upstream for proof, and that may hang.
+#[tokio::test(start_paused = true)]
+async fn deletes_that_ask_different_upstreams_do_not_wait_for_each_other() {
+    let config = ExecutorConfig { parallel: 1, ..ExecutorConfig::default() };
+    let mut bench = bench(config, false);
+    for (upstream, name) in [("up-a", "1"), ("up-a", "2"), ("up-b", "3")] {
+        bench.submit_delete(upstream, name);
+    }
+    assert_eq!((bench.executor.queued(), bench.executor.in_flight()), (1, 2));
 }
 
 /// The hanging objects were first, and a lane probes one at a time: the others must not wait for all
