@@ -328,6 +328,22 @@ async fn an_action_that_pauses_takes_no_room_and_keeps_its_object() {
     assert!(bench.finished[2].0.took >= Duration::from_secs(2), "pauses count");
 }
 
+/// Otherwise an action of which attempts fail would have no outcome for as long as others come.
+#[tokio::test(start_paused = true)]
+async fn after_its_pause_an_action_goes_before_those_that_were_not_tried() {
+    let config = ExecutorConfig { parallel: 1, ..ExecutorConfig::default() };
+    let mut bench = bench(config, false);
+    let server = bench.servers[WELL].clone();
+    server.log.lock().unwrap().errors = vec![(StatusCode::TOO_MANY_REQUESTS, Some(1))];
+    bench.submit(WELL, "tried");
+    bench.submit_many(WELL, 100);
+    let is_over = |bench: &Bench| bench.finished.iter().any(|(f, _)| f.attempts == 2);
+    bench.until(Duration::from_secs(60), is_over).await;
+    let took = bench.finished.last().unwrap().0.took;
+    assert!(took <= Duration::from_secs(1) + RESPONSE * 4, "{took:?}");
+    assert!(bench.executor.queued() > 40, "the others are over");
+}
+
 /// The newest decision is sent; the one that paused had an attempt, and says how it ended.
 #[tokio::test(start_paused = true)]
 async fn a_newer_action_replaces_one_that_pauses() {
