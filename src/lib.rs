@@ -15,7 +15,7 @@
 //!   and out), `data`, `status` (JSON, liveness, digest), one folder for the tables and rules of each
 //!   tier (`upstream`, `hub`, `edge`, `orphans`), and `view` (state for people)
 //! - [`leader`]: leader election on a Lease: which instance mirrors and deletes
-//! - [`executor`]: the only writer: the queue, order per object, retries, outcomes
+//! - [`executor`]: the only writer: a queue for each cluster, order per object, retries, outcomes
 //! - [`apply`]: one action → one API request → one outcome
 //!
 //! What a live run reports:

@@ -116,7 +116,7 @@ impl Run {
             let engine = &mut self.engine;
             let deadline = engine.deadline();
             tokio::select! {
-                Some(kind) = events.recv(), if engine.executor.has_room() => engine.handle_event(kind),
+                Some(kind) = events.recv() => engine.handle_event(kind),
                 Some(kind) = leadership.recv() => engine.handle_event(kind),
                 finished = engine.executor.next_finished() => engine.handle_finished(finished),
                 () = deadline => engine.handle_event(EventKind::TimedOut),
@@ -185,7 +185,7 @@ impl Run {
         let waiting = engine.executor.drop_queued();
         let under_way = engine.executor.in_flight();
         info!(waiting, under_way, "stopping: dropping queued writes, finishing those in flight");
-        while engine.executor.in_flight() > 0 {
+        while engine.executor.is_busy() {
             let Ok(finished) = timeout_at(until, engine.executor.next_finished()).await else {
                 let abandoned = engine.executor.in_flight();
                 warn!(abandoned, "stopping: writes did not finish within shutdown.graceMs");

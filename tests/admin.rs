@@ -84,6 +84,7 @@ fn count(metrics: &Metrics) {
     metrics.action_finished(&action(Verb::Touch), &Outcome::Refused { error: "".into() }, took);
     metrics.action_finished(&action(Verb::Touch), &Outcome::Superseded, Duration::ZERO);
     metrics.set_queue(4, 2);
+    metrics.set_lane(&up, Kind::Gateway, 3, true);
     let held = NoteKind::DeletesHeld { cluster: up.clone(), held: true, orphans: 4, routes: 12 };
     metrics.count_note(&Note { at: UnixMillis(1), kind: held });
     metrics.count_note(&passed(Hop::Upstream, None));

@@ -176,6 +176,12 @@ impl ClusterClient {
         Self { config, client: RwLock::default(), metrics }
     }
 
+    /// The same, with requests that go to `client`, such as an API server in memory.
+    pub fn with_client(config: ClusterConfig, client: Client, metrics: Arc<Metrics>) -> Self {
+        let client = RwLock::new(Arc::new(OnceCell::from(client)));
+        Self { config, client, metrics }
+    }
+
     pub fn name(&self) -> &ClusterName {
         &self.config.name
     }

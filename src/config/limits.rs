@@ -11,14 +11,13 @@ impl Validator<'_> {
     pub(super) fn minimums(&mut self) {
         let c = self.config;
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        let least: [(&str, u64, u64); 25] = [
+        let least: [(&str, u64, u64); 24] = [
             ("watch.pageSize", c.watch.page_size.into(), 1),
             ("watch.timeoutMs", c.watch.timeout_ms, 1),
             ("watch.silentAfterMs", c.watch.silent_after_ms, 1_000),
             ("watch.backoffFirstMs", c.watch.backoff_first_ms, 1),
             ("watch.queue", count(c.watch.queue), 1),
             ("executor.parallel", count(c.executor.parallel), 1),
-            ("executor.queue", count(c.executor.queue), 1),
             ("executor.timeoutMs", c.executor.timeout_ms, 1),
             ("executor.tries", count(c.executor.tries), 1),
             ("executor.backoffFirstMs", c.executor.backoff_first_ms, 1),
@@ -50,6 +49,11 @@ impl Validator<'_> {
                 c.orphans.fresh_ms
             );
             self.warning("orphans.freshMs", message);
+        }
+        if c.executor.queue.is_some() {
+            let message = "has no effect: each cluster has a queue of its own, which holds at most \
+                           one action for each object; remove the key";
+            self.warning("executor.queue", message);
         }
         let limit = c.mirror.annotation_limit_bytes;
         let most = MirrorSettings::default().annotation_limit_bytes;

@@ -110,6 +110,7 @@ pub fn override_settings(
 fn example() -> Value {
     let mut config = Config { touch: any_edge_scope(), ..Config::default() };
     config.event_log.file = Some(PathBuf::new());
+    config.executor.queue = Some(1);
     config.leader_election.cluster = Some("".into());
     config.leader_election.lease_namespace = Some(String::new());
     config.clusters = vec![ClusterConfig {

@@ -176,10 +176,11 @@ impl Default for WatchConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExecutorConfig {
-    /// Writes in flight at the same time, each to a different object.
+    /// Writes in flight at the same time to one kind in one cluster, each to a different object.
     pub parallel: usize,
-    /// Actions that may wait; when the queue is full, no more events are taken.
-    pub queue: usize,
+    /// Without effect; read because older configurations have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<usize>,
     /// The limit for one attempt of one write.
     pub timeout_ms: u64,
     /// Attempts of one action before it counts as failed.
@@ -194,7 +195,7 @@ impl Default for ExecutorConfig {
     fn default() -> Self {
         Self {
             parallel: 16,
-            queue: 10_000,
+            queue: None,
             timeout_ms: 5_000,
             tries: 3,
             backoff_first_ms: 100,

@@ -9,10 +9,12 @@ use prometheus_client::registry::{Metric, Registry};
 
 use crate::core::contract::action::Verb;
 use crate::core::contract::note::Hop;
+use crate::core::data::ids::{ClusterName, Kind};
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
 type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
+type LaneGauges = Family<[(&'static str, String); 2], Gauge>;
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
 /// `name` in the metrics of client-go's work queues; there is one queue.
@@ -40,6 +42,8 @@ pub(super) struct Instruments {
     pub(super) queue_worked: Histograms<2>,
     pub(super) queue_retries: Counters<2>,
     pub(super) in_flight: Gauge,
+    pub(super) writes_waiting: LaneGauges,
+    pub(super) writes_hung: LaneGauges,
     pub(super) leader: Gauges<1>,
     pub(super) leadership_changes: Counter,
     pub(super) hops: Histograms<1>,
@@ -74,6 +78,11 @@ fn hop_times() -> Histograms<1> {
 
 pub(super) const fn by(verb: Verb) -> (&'static str, &'static str) {
     ("controller", verb.as_str())
+}
+
+/// The labels of the writes of one kind to one cluster.
+pub(super) fn lane(cluster: &ClusterName, kind: Kind) -> [(&'static str, String); 2] {
+    [("cluster", cluster.to_string()), ("kind", kind.to_string())]
 }
 
 impl Instruments {
@@ -130,6 +139,18 @@ impl Instruments {
                 "throughline_actions_under_way",
                 "Actions in flight",
                 Gauge::default(),
+            ),
+            writes_waiting: add(
+                r,
+                "throughline_writes_waiting",
+                "Actions that wait for their turn, by cluster and kind",
+                Family::default(),
+            ),
+            writes_hung: add(
+                r,
+                "throughline_writes_hung",
+                "1 while there are writes and they time out, so that one at a time is sent, by cluster and kind",
+                Family::default(),
             ),
             leader: add(
                 r,

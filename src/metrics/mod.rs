@@ -24,7 +24,7 @@ use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::orphans::keep_reason::OrphanCounts;
 use crate::core::view::phase::Phases;
-use counts::{Instruments, LEADER, QUEUE, by};
+use counts::{Instruments, LEADER, QUEUE, by, lane};
 use lease::LeaseMetrics;
 use process::ProcessMetrics;
 pub use text::Format;
@@ -93,6 +93,10 @@ impl Metrics {
             let labels = [("cluster", cluster.to_string()), ("reason", reason.as_str().into())];
             self.instruments.held.remove(&labels);
         }
+        for kind in Kind::ALL {
+            self.instruments.writes_waiting.remove(&lane(cluster, kind));
+            self.instruments.writes_hung.remove(&lane(cluster, kind));
+        }
         self.requests.remove_cluster(cluster);
     }
 
@@ -154,6 +158,13 @@ impl Metrics {
     pub fn set_queue(&self, queued: usize, in_flight: usize) {
         set(&self.instruments.queue_depth.get_or_create(&[QUEUE]), queued);
         set(&self.instruments.in_flight, in_flight);
+    }
+
+    /// The writes of one kind to one cluster: how many wait for their turn, and whether they time out.
+    pub fn set_lane(&self, cluster: &ClusterName, kind: Kind, waiting: usize, is_hung: bool) {
+        let labels = lane(cluster, kind);
+        set(&self.instruments.writes_waiting.get_or_create(&labels), waiting);
+        self.instruments.writes_hung.get_or_create(&labels).set(i64::from(is_hung));
     }
 
     pub fn count_note(&self, note: &Note) {

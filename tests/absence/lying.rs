@@ -245,3 +245,16 @@ proptest! {
         world.assert_lawful();
     }
 }
+
+/// One that was removed, came back and went again counts, also while it is held.
+#[test]
+fn one_that_goes_twice_within_ten_minutes_counts() {
+    let mut world = World::new(29);
+    let went = (0..6).map(Op::Delete).chain([Op::Pass(5_000), Op::Create(5)]);
+    let again = [Op::Delete(5), Op::Delete(6), Op::Delete(7), Op::Unreadable(0), Op::Delete(8)];
+    let back = [Op::Turn(Server::Empty), Op::Turn(Server::Honest), Op::Pass(5_000)];
+    for op in went.chain(again).chain(back) {
+        world.apply(&op);
+    }
+    world.assert_lawful();
+}

@@ -29,6 +29,15 @@ retry: {outcomeTimeoutMs: 21000}";
             "FILE: retry.outcomeTimeoutMs: found 21000, but the attempts of one action may take 21000 (executor.tries × (timeoutMs + backoffMaxMs)): a slow write would count as lost",
         ],
     );
+    // Configurations of older versions are read.
+    let queue = format!("{ONE}\nexecutor: {{parallel: 4, queue: 10000}}");
+    assert_warnings(
+        "queue",
+        &queue,
+        &[
+            "FILE: executor.queue: has no effect: each cluster has a queue of its own, which holds at most one action for each object; remove the key",
+        ],
+    );
     let hub = "clusters: [{name: hub, roles: [hub], kubeconfig: KUBE}]";
     assert_warnings(
         "hub",

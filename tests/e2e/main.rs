@@ -10,6 +10,7 @@ mod checking_around;
 mod cluster;
 mod events;
 mod harness;
+mod hung;
 mod leading;
 mod leading_interop;
 mod leading_lease;

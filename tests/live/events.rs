@@ -24,7 +24,7 @@ use crate::sim_apiserver::{START, TestServer, serve};
 use crate::{Kubeconfig, cluster};
 
 const EVENTS: &str = "/api/v1/namespaces/n/events";
-const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
+pub(crate) const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
 
 fn report(message: &str, at: u64) -> EventReport {
     let object = ObjectReference {
@@ -66,7 +66,7 @@ async fn events(served: &TestServer) -> Vec<Value> {
 }
 
 /// Polls until `is` holds.
-async fn until(kind: &str, is: impl AsyncFn() -> bool) {
+pub(crate) async fn until(kind: &str, is: impl AsyncFn() -> bool) {
     for _ in 0..3_000 {
         if is().await {
             return;
@@ -202,7 +202,8 @@ async fn run_with(events_on: bool, dry_run: bool) -> Vec<Value> {
     events(&served).await
 }
 
-async fn serve_all() -> TestServer {
+/// One cluster with every role: a connector that is online, and its hub Connector.
+pub(crate) async fn serve_all() -> TestServer {
     let served = serve(SimApiServerSettings::default()).await;
     let labels = |kind: &str| {
         json!({

@@ -5,6 +5,8 @@
 
 mod events;
 mod executor;
+mod hung;
+mod lanes;
 #[path = "../support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
 mod watch;

@@ -15,6 +15,7 @@ use crate::core::contract::settings::MirrorSettings;
 use crate::core::data::ids::{ClusterId, ClusterName, Kind};
 use crate::core::data::interner::Sym;
 use crate::core::data::map::Map;
+use crate::core::data::optional_millis::OptionalMillis;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::core::timers::Due;
@@ -25,11 +26,11 @@ const MINUTE_MS: u64 = 60_000;
 /// How long the holds of one cause are counted before they are reported.
 const COUNT_MS: u64 = 1_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Removal {
-    /// The annotation is to be removed.
-    Wanted,
-    Done(UnixMillis),
+/// The removal of one hub Connector's annotation. It may be wanted again within the share's time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Removal {
+    is_wanted: bool,
+    done_at: OptionalMillis,
 }
 
 /// The removals and holds of one upstream cluster.
@@ -53,7 +54,7 @@ impl UpstreamRemovals {
     }
 
     fn wanted(&self) -> Vec<Place> {
-        let wanted = self.removals.iter().filter(|(_, removal)| **removal == Removal::Wanted);
+        let wanted = self.removals.iter().filter(|(_, removal)| removal.is_wanted);
         wanted.map(|(place, _)| *place).collect()
     }
 }
@@ -82,9 +83,12 @@ impl Removals {
         }
         let removals = self.by_upstream.entry(upstream).or_default();
         if is_wanted {
-            removals.removals.insert(at, Removal::Wanted);
-        } else if removals.removals.get(&at) == Some(&Removal::Wanted) {
-            removals.removals.remove(&at);
+            removals.removals.entry(at).or_default().is_wanted = true;
+        } else if let Some(removal) = removals.removals.get_mut(&at) {
+            removal.is_wanted = false;
+            if removal.done_at.get().is_none() {
+                removals.removals.remove(&at);
+            }
         }
         let is_exceeded = removals.is_exceeded(&ctx.settings.mirror, named);
         if is_exceeded != removals.is_held {
@@ -97,7 +101,7 @@ impl Removals {
     /// The annotation was removed; the watch may have shown it before.
     pub(super) fn done(&mut self, ctx: &mut Context, upstream: Sym, at: Place) {
         let removals = self.by_upstream.entry(upstream).or_default();
-        removals.removals.insert(at, Removal::Done(ctx.now));
+        removals.removals.insert(at, Removal { is_wanted: false, done_at: ctx.now.into() });
         ctx.timers.no_later(Due::Removals(upstream), ctx.now.plus(SHARE_WINDOW_MS));
     }
 
@@ -174,15 +178,15 @@ impl Machine {
         let named = self.upstreams.get(&upstream).map_or(0, |upstream| upstream.named);
         let is_current = self.is_absence_current(upstream);
         let Some(removals) = self.removals.by_upstream.get_mut(&upstream) else { return };
-        removals.removals.retain(|_, removal| match removal {
-            Removal::Wanted => true,
-            Removal::Done(at) => at.plus(SHARE_WINDOW_MS) > now,
+        removals.removals.retain(|_, removal| {
+            let is_over = |at: UnixMillis| at.plus(SHARE_WINDOW_MS) <= now;
+            if removal.done_at.get().is_some_and(is_over) {
+                removal.done_at = OptionalMillis::default();
+            }
+            removal.is_wanted || removal.done_at.get().is_some()
         });
-        let oldest = removals.removals.values().filter_map(|removal| match removal {
-            Removal::Wanted => None,
-            Removal::Done(at) => Some(*at),
-        });
-        if let Some(oldest) = oldest.min() {
+        let oldest = removals.removals.values().filter_map(|removal| removal.done_at.get()).min();
+        if let Some(oldest) = oldest {
             self.ctx.timers.no_later(Due::Removals(upstream), oldest.plus(SHARE_WINDOW_MS));
         }
         let is_exceeded = removals.is_exceeded(&self.ctx.settings.mirror, named);

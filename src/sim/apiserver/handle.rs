@@ -26,7 +26,7 @@ pub struct Fault {
     pub verbs: Vec<ApiVerb>,
     /// `None` means any resource.
     pub resource: Option<Resource>,
-    /// The HTTP status, for example 429.
+    /// The HTTP status, for example 429, or [`Fault::NO_RESPONSE`].
     pub code: u16,
     /// The header `Retry-After`, in seconds.
     pub retry_after_s: Option<u32>,
@@ -35,6 +35,9 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// Instead of a status: the request hangs until the client gives it up.
+    pub const NO_RESPONSE: u16 = 0;
+
     /// A status for all writes.
     pub fn on_writes(code: u16) -> Self {
         let verbs = vec![ApiVerb::Create, ApiVerb::Update, ApiVerb::Patch, ApiVerb::Delete];

@@ -174,7 +174,10 @@ async fn respond(
         Ok(body) => handle_request(&server, &Request::from_parts(head, body)),
         Err(_) => Err(Failure::too_large(BODY_BYTES_MAX)),
     };
-    Ok(response.unwrap_or_else(|failure| failure.response()))
+    match response {
+        Err(failure) if failure.code() == Fault::NO_RESPONSE => std::future::pending().await,
+        response => Ok(response.unwrap_or_else(|failure| failure.response())),
+    }
 }
 
 fn handle_request(

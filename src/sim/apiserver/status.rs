@@ -70,6 +70,10 @@ impl Failure {
         Self { retry_after_s, ..Self::new(code, reason_of(code), message, details) }
     }
 
+    pub(super) fn code(&self) -> u16 {
+        self.code
+    }
+
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message, Value::Null)
     }

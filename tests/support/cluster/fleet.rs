@@ -5,13 +5,14 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
+use super::carrier::Carrier;
 use super::objects::{
     self, UPSTREAM_STATUS, connector, gateway, proxy, status, with_upstream_labels,
 };
 use super::rest::{
     CONNECTORS, GATEWAYS, NAMESPACES, PROXIES, ROUTES, RequestError, Rest, run_concurrently,
 };
-use super::testbed::{Testbed, Topology};
+use super::testbed::{Cluster, Testbed, Topology};
 use super::{SOON, ensure, eventually};
 
 /// The hub's status annotations at the start.
@@ -82,16 +83,26 @@ impl Fleet {
         fleet.create_upstream().await.unwrap();
         let carried = testbed.carrier.as_ref().map_or(0, |carrier| carrier.carried_count());
         fleet.create_hub_connectors().await.unwrap();
-        fleet.create_edge().await.unwrap();
+        fleet.create_edge(&fleet.edge).await.unwrap();
         if let Some(carrier) = &testbed.carrier {
-            let wanted = carried + u64::try_from(spec.connectors).unwrap();
-            eventually("the fleet is carried to the edge", 3 * SOON, async || {
-                let done = carrier.carried_count();
-                ensure(done >= wanted, || format!("{done} of {wanted}"))
-            })
-            .await;
+            fleet.is_carried(carrier, carried).await;
         }
         fleet
+    }
+
+    /// Brings the fleet to another edge, too.
+    pub(crate) async fn seed_edge(&self, edge: &Cluster, carrier: &Carrier) {
+        self.is_carried(carrier, 0).await;
+        self.create_edge(edge.rest()).await.unwrap();
+    }
+
+    async fn is_carried(&self, carrier: &Carrier, before: u64) {
+        let wanted = before + u64::try_from(self.spec.connectors).unwrap();
+        eventually("the fleet is carried to the edge", 3 * SOON, async || {
+            let done = carrier.carried_count();
+            ensure(done >= wanted, || format!("{done} of {wanted}"))
+        })
+        .await;
     }
 
     async fn create_namespaces(&mut self, topology: Topology) -> Result<(), RequestError> {
@@ -168,17 +179,17 @@ impl Fleet {
         self.hub.create(CONNECTORS, hub_connector).await.map(drop)
     }
 
-    async fn create_edge(&self) -> Result<(), RequestError> {
+    async fn create_edge(&self, edge: &Rest) -> Result<(), RequestError> {
         run_concurrently(self.spec.connectors, async |i| {
             let (namespace, name) = self.hub_key(i);
             for g in 0..self.spec.gateways {
-                self.edge.create(PROXIES, proxy(namespace, &app(i, g), &[&name])).await?;
-                self.edge.create(GATEWAYS, gateway(namespace, &app(i, g))).await?;
+                edge.create(PROXIES, proxy(namespace, &app(i, g), &[&name])).await?;
+                edge.create(GATEWAYS, gateway(namespace, &app(i, g))).await?;
             }
             // One Gateway in each namespace has no connector: throughline must not touch it.
             if i % self.spec.per_namespace == 0 {
-                self.edge.create(PROXIES, proxy(namespace, "plain", &[""; 0])).await?;
-                self.edge.create(GATEWAYS, gateway(namespace, "plain")).await?;
+                edge.create(PROXIES, proxy(namespace, "plain", &[""; 0])).await?;
+                edge.create(GATEWAYS, gateway(namespace, "plain")).await?;
             }
             Ok(())
         })

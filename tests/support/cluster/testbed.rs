@@ -99,6 +99,14 @@ impl Testbed {
         testbed
     }
 
+    /// Adds a second edge, with a carrier of its own, which runs until it is dropped.
+    pub(crate) async fn add_edge(&mut self, name: &'static str) -> Carrier {
+        let edge = Cluster::start(name, &["edge"], true).await;
+        let carrier = Carrier::start(self.hub().rest().clone(), edge.rest().clone());
+        self.clusters.push(edge);
+        carrier
+    }
+
     fn with_role(&self, role: &str) -> &Cluster {
         self.clusters.iter().find(|cluster| cluster.roles.contains(&role)).unwrap()
     }

@@ -1,0 +1,172 @@
+//! The lane of one kind in one cluster: what waits to be written there, and how many writes may be
+//! in flight.
+//!
+//! Lanes share nothing, so an API server that hangs, or an admission webhook that hangs for one
+//! kind, holds up its own lane alone. A request that times out narrows its lane to one write at a
+//! time, which is the probe; any answer widens it again. So a hung lane needs neither a timer nor
+//! requests of its own: an action that waits, or the next one that comes, is the next probe. Probes
+//! are in turn the newest and the oldest that wait, because a webhook may hang for some objects only,
+//! and those may be the oldest.
+//!
+//! A lane has no limit, because it can't grow without one: it holds at most one action in flight and
+//! one that waits for each object that the machine knows.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tokio::time::Instant;
+
+use super::attempt::{Answer, PendingAction};
+use crate::core::data::ids::ObjectKey;
+
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    /// Objects whose waiting action may be sent, the next one first.
+    ready: VecDeque<ObjectKey>,
+    slots: BTreeMap<ObjectKey, Slot>,
+    in_flight: usize,
+    health: Health,
+    /// The last probe was the newest action that waited.
+    probed_newest: bool,
+}
+
+/// The actions of one object: at most one attempt in flight, and the latest action that waits.
+#[derive(Debug, Default)]
+struct Slot {
+    is_in_flight: bool,
+    waiting: Option<PendingAction>,
+}
+
+/// Whether the API server answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Health {
+    #[default]
+    Answers,
+    /// A request timed out.
+    Doubted,
+    /// So did the next one.
+    Hangs,
+}
+
+/// A change that people should hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HealthChange {
+    Hangs,
+    Answers,
+}
+
+impl Lane {
+    /// Objects whose action waits for its turn.
+    pub(super) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether one write at a time is sent, because requests time out.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.health != Health::Answers
+    }
+
+    /// Whether nothing waits, pauses or is in flight.
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Queues an action. Returns the one that it replaces, which waited or paused.
+    pub(super) fn queue(
+        &mut self,
+        object: ObjectKey,
+        action: PendingAction,
+    ) -> Option<PendingAction> {
+        let slot = self.slots.entry(object.clone()).or_default();
+        let older = slot.waiting.replace(action);
+        let is_ready = older.as_ref().is_some_and(|older| older.paused_until.is_none());
+        if !slot.is_in_flight && !is_ready {
+            self.ready.push_back(object);
+        }
+        older
+    }
+
+    /// The next action to send; `None` when none is ready or as many as may be are in flight.
+    pub(super) fn start_next(&mut self, parallel: usize) -> Option<(ObjectKey, PendingAction)> {
+        let most = if self.is_narrow() { 1 } else { parallel };
+        while self.in_flight < most {
+            let object = self.pop_ready()?;
+            let Some(slot) = self.slots.get_mut(&object) else { continue };
+            debug_assert!(!slot.is_in_flight, "two attempts at {object} at the same time");
+            let Some(action) = slot.waiting.take() else { continue };
+            slot.is_in_flight = true;
+            self.in_flight += 1;
+            return Some((object, action));
+        }
+        None
+    }
+
+    fn pop_ready(&mut self) -> Option<ObjectKey> {
+        if self.health == Health::Hangs {
+            self.probed_newest = !self.probed_newest;
+            if self.probed_newest {
+                return self.ready.pop_back();
+            }
+        }
+        self.ready.pop_front()
+    }
+
+    /// An attempt ended. Returns whether a newer action waits for the object.
+    pub(super) fn attempt_ended(&mut self, object: &ObjectKey) -> bool {
+        debug_assert!(self.in_flight > 0, "more attempts ended than began");
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let Some(slot) = self.slots.get_mut(object) else { return false };
+        slot.is_in_flight = false;
+        let has_newer = slot.waiting.is_some();
+        if has_newer {
+            self.ready.push_back(object.clone());
+        } else {
+            self.slots.remove(object);
+        }
+        has_newer
+    }
+
+    /// Keeps an action, and its object, for another attempt after a pause. It needs no room in
+    /// flight meanwhile.
+    pub(super) fn pause(&mut self, object: ObjectKey, action: PendingAction) {
+        debug_assert!(action.paused_until.is_some());
+        let slot = Slot { is_in_flight: false, waiting: Some(action) };
+        let older = self.slots.insert(object, slot);
+        debug_assert!(older.is_none(), "a newer action was waiting");
+    }
+
+    /// A pause is over: the action is next, before those that have not been tried. So it ends soon
+    /// even where many wait.
+    pub(super) fn pause_ended(&mut self, object: ObjectKey, until: Instant) {
+        // A newer action may have replaced the one that paused.
+        if let Some(slot) = self.slots.get_mut(&object)
+            && let Some(action) = &mut slot.waiting
+            && action.paused_until.take_if(|paused| *paused == until).is_some()
+        {
+            self.ready.push_front(object);
+        }
+    }
+
+    /// Draws conclusions from an attempt's answer.
+    pub(super) fn observe(&mut self, answer: Answer) -> Option<HealthChange> {
+        let before = self.health;
+        self.health = match (answer, before) {
+            (Answer::None, before) => before,
+            (Answer::Came, _) => Health::Answers,
+            (Answer::TimedOut, Health::Answers) => Health::Doubted,
+            (Answer::TimedOut, _) => Health::Hangs,
+        };
+        match (before, self.health) {
+            (Health::Doubted, Health::Hangs) => Some(HealthChange::Hangs),
+            (Health::Hangs, Health::Answers) => Some(HealthChange::Answers),
+            _ => None,
+        }
+    }
+
+    /// Removes every action of which no attempt is in flight.
+    pub(super) fn drain_waiting(&mut self) -> Vec<PendingAction> {
+        self.ready.clear();
+        let waiting = self.slots.values_mut().filter_map(|slot| slot.waiting.take()).collect();
+        self.slots.retain(|_, slot| slot.is_in_flight);
+        waiting
+    }
+}

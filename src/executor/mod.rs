@@ -1,0 +1,285 @@
+//! The only writer: at most one write at a time to one object, writes to many objects in parallel,
+//! and an outcome for every action.
+//!
+//! A plain struct that the loop owns: [`Executor::submit`] takes a decision, and
+//! [`Executor::next_finished`] returns finished actions. It decides nothing. The machine hears of a
+//! failed write and decides again on what it sees by then.
+//!
+//! Each kind in each cluster has a lane with a queue and room of its own (see `lane.rs`). An action
+//! that pauses between two attempts keeps its object, so that writes to one object keep their order,
+//! but takes no room.
+
+mod attempt;
+mod lane;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{Id as TaskId, JoinError, JoinSet};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::apply::{self, Applier};
+use crate::clock::sleep_until_opt;
+use crate::config::ExecutorConfig;
+use crate::core::contract::action::{Action, Decision};
+use crate::core::contract::event::Outcome;
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::leader::gate::Gate;
+use crate::metrics::Metrics;
+use attempt::{Answer, AttemptError, EndedAttempt, PendingAction};
+use lane::{HealthChange, Lane};
+
+/// A cluster, and the kind that is written.
+type LaneKey = (ClusterName, Kind);
+
+/// The lane of an action: that of the cluster that it writes to. But a delete asks an upstream for
+/// proof, so an upstream that hangs must not hold up the deletes of others. Deletes in two lanes
+/// need no order: each names the uid and the resourceVersion of its route.
+fn lane_of(action: &Action) -> LaneKey {
+    let asked = action.precondition.absent.as_ref().map(|absent| &absent.cluster);
+    (asked.unwrap_or(&action.cluster).clone(), action.kind)
+}
+
+/// An action that ended, and how.
+#[derive(Debug)]
+pub struct FinishedAction {
+    pub decision: Decision,
+    pub outcome: Outcome,
+    /// How long it waited for its first attempt.
+    pub waited: Duration,
+    /// From the first attempt to the end, pauses included; zero when there was no attempt.
+    pub took: Duration,
+    pub attempts: u32,
+}
+
+/// The only writer.
+#[derive(Debug)]
+pub struct Executor {
+    applier: Applier,
+    gate: Gate,
+    config: ExecutorConfig,
+    dry_run: bool,
+    metrics: Arc<Metrics>,
+    lanes: BTreeMap<LaneKey, Lane>,
+    attempts: JoinSet<EndedAttempt>,
+    /// The objects of the attempts in flight.
+    tasks: HashMap<TaskId, (LaneKey, ObjectKey)>,
+    /// Actions that pause after a failed attempt, and until when. One that was replaced meanwhile
+    /// stays here until its pause is over.
+    pauses: BTreeSet<(Instant, LaneKey, ObjectKey)>,
+    /// Actions to be returned next.
+    ended: VecDeque<FinishedAction>,
+    queued: usize,
+    in_flight: usize,
+}
+
+impl Executor {
+    /// With `dry_run` it sends nothing.
+    pub fn new(
+        applier: Applier,
+        gate: Gate,
+        config: ExecutorConfig,
+        dry_run: bool,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            applier,
+            gate,
+            config,
+            dry_run,
+            metrics,
+            lanes: BTreeMap::new(),
+            attempts: JoinSet::new(),
+            tasks: HashMap::new(),
+            pauses: BTreeSet::new(),
+            ended: VecDeque::new(),
+            queued: 0,
+            in_flight: 0,
+        }
+    }
+
+    /// Actions that wait for their first attempt.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// Actions that were attempted and have no outcome yet: a request is under way, or another one
+    /// will follow.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Queues an action. It supersedes an older one for the same object of which no request is under
+    /// way.
+    pub fn submit(&mut self, decision: Decision) {
+        self.metrics.action_queued(decision.action.verb);
+        let action = PendingAction::new(decision);
+        let written = &action.decision.action;
+        if written.is_leader_only() && !self.gate.is_open() {
+            return self.ended.push_back(action.finished(Outcome::Dropped));
+        }
+        if self.dry_run {
+            return self.ended.push_back(action.finished(Outcome::DryRun));
+        }
+        let (key, object) = (lane_of(written), written.object.clone());
+        let lane = self.lanes.entry(key.clone()).or_default();
+        let older = lane.queue(object, action);
+        self.queued += 1;
+        if let Some(older) = older {
+            self.end_waiting(older);
+        }
+        self.start_ready(&key);
+    }
+
+    /// Ends an action that will not be attempted, or not again.
+    fn end_waiting(&mut self, action: PendingAction) {
+        let count = if action.is_started() { &mut self.in_flight } else { &mut self.queued };
+        *count -= 1;
+        self.ended.push_back(action.superseded());
+    }
+
+    /// Sends what is ready in a lane, as much as may be in flight.
+    fn start_ready(&mut self, key: &LaneKey) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        while let Some((object, mut action)) = lane.start_next(self.config.parallel) {
+            if !action.is_started() {
+                self.queued -= 1;
+                self.in_flight += 1;
+                let waited = action.start(&self.config);
+                self.metrics.action_started(action.decision.action.verb, waited);
+            }
+            let (applier, gate) = (self.applier.clone(), self.gate.clone());
+            let metrics = self.metrics.clone();
+            let attempt = async move { action.attempt(applier, gate, &metrics).await };
+            let task = self.attempts.spawn(attempt).id();
+            self.tasks.insert(task, (key.clone(), object));
+        }
+        let (cluster, kind) = key;
+        // A lane without writes says nothing: an instance that no longer leads may never learn that
+        // the hub answers again.
+        let is_hung = lane.is_narrow() && !lane.is_empty();
+        self.metrics.set_lane(cluster, *kind, lane.ready(), is_hung);
+        if lane.is_empty() && !lane.is_narrow() {
+            self.lanes.remove(key);
+        }
+        self.metrics.set_queue(self.queued, self.in_flight);
+    }
+
+    /// The next action that ends. Never resolves while there is none in flight. Cancel-safe.
+    pub async fn next_finished(&mut self) -> FinishedAction {
+        if !self.ended.is_empty() {
+            // These are ready at once: yield now and then, so that other tasks get their turn.
+            tokio::task::coop::consume_budget().await;
+        }
+        loop {
+            if let Some(ended) = self.ended.pop_front() {
+                return ended;
+            }
+            let pause_ends = self.pauses.first().map(|(until, ..)| *until);
+            tokio::select! {
+                biased;
+                () = sleep_until_opt(pause_ends) => self.end_pauses(),
+                Some(joined) = self.attempts.join_next_with_id() => self.join(joined),
+            }
+        }
+    }
+
+    fn end_pauses(&mut self) {
+        let now = Instant::now();
+        while let Some((until, key, object)) = self.pauses.pop_first() {
+            if until > now {
+                self.pauses.insert((until, key, object));
+                return;
+            }
+            if let Some(lane) = self.lanes.get_mut(&key) {
+                lane.pause_ended(object, until);
+                self.start_ready(&key);
+            }
+        }
+    }
+
+    fn join(&mut self, joined: Result<(TaskId, EndedAttempt), JoinError>) {
+        let (task, ended) = match joined {
+            Ok((task, ended)) => (task, Some(ended)),
+            // The task panicked, and its outcome is unknown. The machine's time-out for actions in
+            // flight covers that.
+            Err(error) => (error.id(), None),
+        };
+        let Some((key, object)) = self.tasks.remove(&task) else { return };
+        match ended {
+            Some(ended) => self.attempt_ended(&key, object, ended),
+            None => {
+                self.in_flight -= 1;
+                if let Some(lane) = self.lanes.get_mut(&key) {
+                    lane.attempt_ended(&object);
+                }
+            }
+        }
+        self.start_ready(&key);
+    }
+
+    /// Ends the action, or lets it pause before the next attempt.
+    fn attempt_ended(&mut self, key: &LaneKey, object: ObjectKey, ended: EndedAttempt) {
+        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let answer = ended.answer();
+        // Where requests time out, another attempt would take the place of a probe for another
+        // object. The machine decides again after a longer pause, on what it sees by then.
+        let was_hung = lane.is_narrow() && answer == Answer::TimedOut;
+        let change = lane.observe(answer);
+        let is_last = lane.attempt_ended(&object) || was_hung;
+        log_health(change, key, lane.ready());
+        let EndedAttempt { mut action, result } = ended;
+        let outcome = match result {
+            Ok(outcome) => outcome,
+            Err(AttemptError::GateClosed) => Outcome::Dropped,
+            Err(AttemptError::Failed(error)) => {
+                let longest = Duration::from_millis(self.config.backoff_max_ms);
+                let pause = if is_last { None } else { action.pause_after(&error, longest) };
+                if let Some(pause) = pause {
+                    let until = Instant::now() + pause;
+                    action.paused_until = Some(until);
+                    lane.pause(object.clone(), action);
+                    self.pauses.insert((until, key.clone(), object));
+                    return;
+                }
+                apply::outcome(&error)
+            }
+        };
+        self.in_flight -= 1;
+        self.ended.push_back(action.finished(outcome));
+    }
+
+    /// Drops every action that has not been attempted, and returns their number. One that pauses
+    /// between attempts ends with the failure of the last.
+    pub fn drop_queued(&mut self) -> usize {
+        self.pauses.clear();
+        let waiting: Vec<_> = self.lanes.values_mut().flat_map(Lane::drain_waiting).collect();
+        for action in waiting.into_iter().filter(PendingAction::is_started) {
+            self.end_waiting(action);
+        }
+        std::mem::take(&mut self.queued)
+    }
+
+    /// Whether a request is under way, or an outcome waits to be returned.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight > 0 || !self.ended.is_empty()
+    }
+}
+
+fn log_health(change: Option<HealthChange>, (cluster, kind): &LaneKey, waiting: usize) {
+    match change {
+        Some(HealthChange::Hangs) => warn!(
+            %cluster,
+            %kind,
+            waiting,
+            "requests time out: writing one object at a time until the API server answers; writes to \
+             other clusters and kinds go on"
+        ),
+        Some(HealthChange::Answers) => {
+            info!(%cluster, %kind, waiting, "the API server answers writes again");
+        }
+        None => {}
+    }
+}
