@@ -7,6 +7,7 @@ use super::data::ids::{ActionId, ClusterId};
 use super::data::interner::{Key, Sym};
 use super::data::map::Map;
 use super::data::time::UnixMillis;
+use super::waiting::WriteGroup;
 
 /// What is due at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +22,8 @@ pub(crate) enum Due {
     Outage(ClusterId),
     /// A route: its age, its settling time, or a retry.
     Route(ClusterId, Key),
+    /// One of the writes of a group that wait because the API server did not carry them out.
+    Probe(WriteGroup),
     /// The time-out of an action in flight.
     Outcome(ActionId),
     /// The count of an upstream's orphans. Ordered after `Route`, so that everything that one
@@ -38,6 +41,7 @@ impl Due {
             Due::Announce(..) => "the announcement of a connector is late",
             Due::Outage(_) => "an edge is due for a confirmation after its outage",
             Due::Route(..) => "a route is due for evaluation",
+            Due::Probe(_) => "a write that failed is due for a try",
             Due::Outcome(_) => "the outcome of an action is late",
             Due::Share(_) => "the orphans of an upstream are due for counting",
             Due::Deletes => "the budget has room for a delete",

@@ -162,10 +162,7 @@ fn feed<W: Write>(
 
 /// Carries out an action as the executor and an API server would.
 fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
-    let preconditions = Preconditions {
-        uid: action.precondition.uid.clone(),
-        resource_version: action.precondition.resource_version.clone(),
-    };
+    let preconditions = Preconditions::from(&action.precondition);
     let result = if action.verb == Verb::Delete {
         if let Some(error) = absence_conflict(clusters, action) {
             return Outcome::Conflict { error: error.into() };

@@ -78,10 +78,7 @@ impl Sim {
 /// Carries out an action as the executor and an API server would.
 pub fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
     let Action { cluster, kind, object, annotations, precondition, .. } = action;
-    let must = Preconditions {
-        uid: precondition.uid.clone(),
-        resource_version: precondition.resource_version.clone(),
-    };
+    let must = Preconditions::from(precondition);
     let result = if action.verb == Verb::Delete {
         let absent = precondition.absent.as_ref().expect("a delete names its evidence");
         let alive = absent.names.iter().any(|name| {

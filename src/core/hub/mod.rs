@@ -71,6 +71,11 @@ pub(crate) struct Repair {
     pub(crate) flight: Flight<HubWrite>,
     /// The watch showed the object since the write in flight was decided.
     changed_since_write: bool,
+    /// The write in flight requires that the annotation is as it was, not that the object is.
+    guards_annotation: bool,
+    /// The annotation as the watch last showed it, to the byte. `None`: not kept, because writes
+    /// meet no conflicts.
+    observed_text: Option<Option<Box<str>>>,
     pub(crate) contention: Contention,
     pub(crate) stall: Option<Stall>,
     pub(crate) nudges: u32,
@@ -126,8 +131,11 @@ impl Machine {
         }
         let is_same = uid == connector.uid;
         if !is_same {
-            // Another object under the same name: what was in flight was about the old one.
-            connector.repair = None;
+            // Another object under the same name: what was in flight was about the old one, and so
+            // was the stall.
+            if let Some(stall) = connector.repair.take().and_then(|repair| repair.stall) {
+                ctx.note(NoteKind::StallEnded(stall));
+            }
             (connector.identity_reported, connector.oversize_reported) = (false, false);
             connector.upstream_changed = false;
         }
@@ -157,7 +165,7 @@ impl Machine {
         let unsettled = &mut hub.unsettled;
         let mut mirror =
             Mirror { at, hub: cluster, connector, unsettled, upstream, edges, clusters, ctx };
-        mirror.object_changed();
+        mirror.object_changed(annotation);
         if is_overwritten {
             mirror.overwritten();
         }
