@@ -3,6 +3,7 @@
 use tracing::{debug, error, info, warn};
 
 use crate::clock::millis;
+use crate::core::PROBE_MS;
 use crate::core::contract::action::{Decision, Verb};
 use crate::core::contract::event::{Event, Outcome};
 use crate::core::contract::note::{AnomalyKind, Note, NoteKind};
@@ -30,13 +31,13 @@ pub trait Observer: Send {
 /// Writes a log line for each action and each note of interest; none while nothing changes.
 #[derive(Debug)]
 pub struct RunLog {
-    /// The pause after a refused write.
+    /// How long a refused write waits at most until it, or another like it, is tried.
     refused_pause_s: u64,
 }
 
 impl RunLog {
     pub fn new(settings: &Settings) -> Self {
-        Self { refused_pause_s: settings.retry.refused_ms / 1000 }
+        Self { refused_pause_s: settings.retry.refused_ms.min(PROBE_MS) / 1000 }
     }
 }
 

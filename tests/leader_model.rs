@@ -4,7 +4,8 @@
 //!
 //! A state is wrong if an instance's gate is open while another's is, or while a write that another
 //! instance let through may still take effect; if a frozen process's late write changes what a later
-//! leader has written; or if nobody leads within two lease durations of calm.
+//! leader has written, unless that leader came back to the value that the write was decided on; or if
+//! within two lease durations of calm nobody leads, or such a write is not put right.
 //!
 //! Pauses of any length, lost requests and lost responses may happen at any time, any number of
 //! times. Rarer faults happen at most once or twice in one history, and each exploration has some of
@@ -34,7 +35,15 @@ const ALL: usize = usize::MAX;
 
 fn setup(clocks: &[u64]) -> Setup {
     let clocks = clocks.to_vec();
-    Setup { clocks, faults: (0, &[]), slow: false, has_leader: false, freezes: false, broken: None }
+    Setup {
+        clocks,
+        faults: (0, &[]),
+        slow: false,
+        has_leader: false,
+        freezes: false,
+        by_annotation: false,
+        broken: None,
+    }
 }
 
 fn two() -> Setup {
@@ -89,6 +98,14 @@ fn two_instances_with_late_requests() {
 #[test]
 fn two_instances_that_freeze_before_a_write() {
     assert_holds("frozen writes", &Setup { freezes: true, ..two() }, ALL, 75_000);
+}
+
+/// Such a write may undo what a later leader wrote, if that leader came back to the old value. Then
+/// some leader puts it right.
+#[test]
+fn two_instances_that_freeze_before_a_write_that_asks_for_the_annotation() {
+    let setup = Setup { freezes: true, by_annotation: true, ..two() };
+    assert_holds("frozen writes by annotation", &setup, ALL, 150_000);
 }
 
 #[test]
@@ -195,4 +212,12 @@ fn broken_gate_is_checked_only_when_a_write_is_queued() {
 fn broken_writes_have_no_precondition() {
     let wrong = "a late write changed";
     assert_detected(BrokenRule::NoFence, Setup { freezes: true, ..two() }, wrong);
+    let by_annotation = Setup { freezes: true, by_annotation: true, ..two() };
+    assert_detected(BrokenRule::NoFence, by_annotation, wrong);
+}
+
+#[test]
+fn broken_an_old_write_is_not_put_right() {
+    let setup = Setup { freezes: true, by_annotation: true, ..two() };
+    assert_detected(BrokenRule::NotPutRight, setup, NOBODY_LEADS);
 }

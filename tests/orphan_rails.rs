@@ -67,6 +67,7 @@ impl Place {
             object: ObjectKey::new(ns(), "r"),
             annotations: Vec::new(),
             precondition: Precondition {
+                annotation: None,
                 uid: Some("u-r".into()),
                 resource_version: Some(version.to_string()),
                 absent: Some(AbsentObjects {
@@ -223,4 +224,9 @@ async fn a_refused_delete_and_an_unanswered_one_have_their_own_outcomes() {
     };
     assert!(deleted.contains("parentRefs"));
     assert!(!place.stands().await);
+    // 200, but not from an API server that did it.
+    let place = Place::new().await;
+    place.hub.handle.inject(&fault(ApiVerb::Delete, Kind::HttpRoute, 200), 1);
+    assert_eq!(place.outcome().await.name(), "unanswered");
+    assert!(place.stands().await);
 }

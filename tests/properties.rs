@@ -8,6 +8,8 @@
 
 #[path = "properties/carry.rs"]
 mod carry;
+#[path = "properties/failing.rs"]
+mod failing;
 #[path = "properties/generate.rs"]
 mod generate;
 #[path = "properties/leading.rs"]

@@ -6,7 +6,7 @@
 mod stage;
 
 use stage::{Stage, status};
-use throughline::core::contract::action::Verb;
+use throughline::core::contract::action::{Decision, Verb};
 use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, NoteKind};
 use throughline::core::contract::settings::Settings;
@@ -143,7 +143,7 @@ fn a_write_carries_the_latest_observed_version() {
 }
 
 /// Upstream went offline, and the mirror of that is in flight.
-fn mirror_in_flight() -> (Stage, throughline::core::contract::action::Decision) {
+fn mirror_in_flight() -> (Stage, Decision) {
     let (mut stage, _) = settled(Settings::default());
     stage.pass_to(10_000);
     stage.upstream(Some(&status(None)));
@@ -227,4 +227,84 @@ fn after_a_conflict_the_machine_waits_for_the_version_that_caused_it() {
     stage.hub(Some("{}"));
     stage.finish(&mirror, conflict());
     assert_eq!(stage.only_action().at.0, stage::START + 10_000, "seen before the outcome");
+}
+
+/// The hub Connector is changed by others between each decision and its write: what they write is
+/// not our annotation.
+fn busy(stage: &mut Stage, annotation: Option<&str>, conflicts: u32) -> Vec<Decision> {
+    let mut refused = Vec::new();
+    for _ in 0..conflicts {
+        let mirror = stage.only_action();
+        stage.hub(annotation);
+        stage.assert_no_action();
+        stage.finish(&mirror, Outcome::Conflict { error: "409".into() });
+        refused.push(mirror);
+    }
+    refused
+}
+
+#[test]
+fn after_three_conflicts_the_precondition_is_the_annotation_and_not_the_object() {
+    // As the watch shows it, to the byte, though throughline would spell it otherwise.
+    let odd = r#"{ "conditions": [ ] }"#;
+    for old in [Some(odd), None] {
+        let (mut stage, _) = settled(Settings::default());
+        stage.hub(old);
+        let conflicts = busy(&mut stage, old, 3);
+        for conflict in conflicts {
+            let precondition = conflict.action.precondition;
+            assert!(precondition.resource_version.is_some() && precondition.annotation.is_none());
+        }
+        let mirror = stage.only_action();
+        let precondition = &mirror.action.precondition;
+        assert_eq!(precondition.uid.as_deref(), Some("u-hub"));
+        assert_eq!(precondition.resource_version, None);
+        let annotation = precondition.annotation.as_ref().unwrap();
+        assert_eq!(annotation.key, "networking.datumapis.com/upstream-status");
+        assert_eq!(annotation.value.as_deref(), old);
+        assert_eq!(stage.now, stage::START, "without a pause");
+        stage.hub(old);
+        stage.finish(&mirror, applied(Some("99")));
+        stage.assert_no_action();
+        // The next one starts with the object's version again.
+        stage.upstream(Some(&status(None)));
+        let next = stage.only_action().action.precondition;
+        assert_eq!((next.resource_version.as_deref(), next.annotation), (Some("99"), None));
+    }
+}
+
+/// Then the annotation itself is another one: no busy object, but another writer of the same value.
+#[test]
+fn a_conflict_over_the_annotation_itself_is_a_contention() {
+    let (mut stage, _) = settled(Settings::default());
+    stage.hub(Some("{}"));
+    let mut attempts = 0;
+    while stage.now < stage::START + 60_000 {
+        // Another writer of the annotation, twice in each of our writes.
+        for mirror in stage.actions() {
+            attempts += 1;
+            stage.hub(Some(&format!(r#"{{"n":{attempts}}}"#)));
+            stage.finish(&mirror, Outcome::Conflict { error: "409".into() });
+        }
+        let at = stage.now - stage::START + 50;
+        stage.pass_to(at);
+        stage.hub(Some(&format!(r#"{{"t":{at}}}"#)));
+    }
+    assert!(attempts <= 12, "{attempts} attempts in a minute");
+    assert!(stage.problems().iter().any(is_contention));
+}
+
+/// An object of the same name is created while the old one's mirror is late and the watch is lost.
+#[test]
+fn a_stall_ends_with_the_object_that_it_is_about() {
+    let (mut stage, _) = settled(Settings::default());
+    stage.upstream(Some(&status(None)));
+    let mirror = stage.only_action();
+    stage.finish(&mirror, Outcome::Refused { error: "403".into() });
+    stage.pass_to(5_000);
+    stage.problems();
+    let replaced = stage.connector_copy("u-hub-2", Some(&status(None)));
+    stage.list("hub", "Connector", &[&replaced]);
+    assert!(matches!(&stage.problems()[..], [NoteKind::StallEnded(_)]));
+    stage.assert_no_action();
 }

@@ -15,6 +15,7 @@ use throughline::core::contract::settings::{Settings, StallSettings};
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::view::View;
+use throughline::report::ReportOptions;
 use throughline::trace::{
     HopCause, HopState, LastWriter, ManagedFieldsIndex, Snapshot, SnapshotSource, Trace,
     status_rows, trace_connector, trace_gateway,
@@ -136,6 +137,12 @@ fn a_refused_write_is_wrong_at_once_and_names_the_missing_permission() {
     assert!(hop.why.contains("403 Forbidden: no"), "{hop:#?}");
     let remedy = "grant patch on connectors.networking.datumapis.com to the user or ServiceAccount";
     assert_eq!(hop.remedies, [format!("for hub: {remedy}")]);
+    assert_eq!(hop.next_attempt_ms.unwrap().0, stage.now + 15_000);
+    let mut out = Vec::new();
+    let options = ReportOptions { width: 400, ..ReportOptions::default() };
+    throughline::trace::text::traces(&[trace], &options, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("403 Forbidden: no); next attempt in 15 s."), "{text}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! Turns one action into one request, a merge patch of annotations or a delete, both with
-//! preconditions; and the response into one outcome.
+//! Turns one action into one request, a patch of annotations or a delete, both with preconditions;
+//! and the response into one outcome.
 
 mod orphan;
+mod patch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::client::{CallError, ClusterClient, ErrorClass, path, with_body};
 use crate::clock::millis;
-use crate::core::contract::action::{Action, Verb};
+use crate::core::contract::action::{Action, AnnotationBefore, Verb};
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::ClusterName;
-use crate::core::data::objects::FIELD_MANAGER;
+use patch::AnnotationMap;
 
 /// Only the response's metadata is read, so only metadata is requested.
 const METADATA_ONLY: &str =
@@ -36,8 +37,8 @@ impl Applier {
         Self { clusters, timeout }
     }
 
-    /// Makes one attempt at an action. Where it has to look upstream first, it calls `may_write` again
-    /// right before it writes, because that takes a while.
+    /// Makes one attempt at an action. Where it has to look upstream first, or sends a second request, it
+    /// calls `may_write` again right before it writes, because what comes before takes a while.
     ///
     /// # Errors
     /// [`CallError`], which [`outcome`] turns into an outcome once there are no more attempts.
@@ -58,12 +59,33 @@ impl Applier {
                 return Ok(Outcome::Dropped);
             }
         }
-        let response = cluster.call(patch(action, self.timeout)?, self.timeout).await?;
-        let resource_version = response_metadata(&response).resource_version;
-        if resource_version.is_some() && resource_version == action.precondition.resource_version {
-            return Ok(Outcome::Unchanged);
+        if let Some(before) = &action.precondition.annotation {
+            return self.patch_if(cluster, action, before, may_write).await;
         }
-        Ok(Outcome::Applied { resource_version, deleted: None })
+        let request = patch::merge_patch(action, self.timeout)?;
+        patch::outcome_of_answer(action, &cluster.call(request, self.timeout).await?)
+    }
+
+    /// Patches the object if the annotation is still the one that was decided on.
+    async fn patch_if(
+        &self,
+        cluster: &ClusterClient,
+        action: &Action,
+        before: &AnnotationBefore,
+        may_write: impl Fn() -> bool,
+    ) -> Result<Outcome, CallError> {
+        for map in [AnnotationMap::Present, AnnotationMap::Absent] {
+            let request = patch::json_patch(action, before, map, self.timeout)?;
+            match cluster.call(request, self.timeout).await {
+                Ok(answer) => return patch::outcome_of_answer(action, &answer),
+                Err(error) if !patch::is_failed_test(&error) => return Err(error),
+                Err(_) if before.value.is_some() => break,
+                // The object may have no annotations at all, which takes another test.
+                Err(_) if !may_write() => return Ok(Outcome::Dropped),
+                Err(_) => {}
+            }
+        }
+        Ok(patch::changed_since(before))
     }
 
     fn cluster(&self, name: &ClusterName) -> Result<&Arc<ClusterClient>, CallError> {
@@ -103,18 +125,6 @@ fn uid_and_version(action: &Action) -> serde_json::Map<String, Value> {
     fields.into_iter().filter_map(|(k, v)| Some((k.to_owned(), json!(v.as_ref()?)))).collect()
 }
 
-fn patch(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallError> {
-    let mut metadata = uid_and_version(action);
-    let annotations = action.annotations.iter().map(|(k, v)| (k.clone(), json!(v)));
-    metadata.insert("annotations".to_owned(), Value::Object(annotations.collect()));
-    let uri = object_path(action);
-    let uri = format!("{uri}?fieldManager={FIELD_MANAGER}&{}", server_timeout(timeout));
-    let request = Request::patch(uri)
-        .header("content-type", "application/merge-patch+json")
-        .header("accept", METADATA_ONLY);
-    with_body(request, &json!({ "metadata": metadata }))
-}
-
 fn delete(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallError> {
     let uri = format!("{}?{}", object_path(action), server_timeout(timeout));
     let preconditions = uid_and_version(action);
@@ -123,10 +133,8 @@ fn delete(action: &Action, timeout: Duration) -> Result<Request<Vec<u8>>, CallEr
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct ResponseMetadata {
     uid: Option<String>,
-    resource_version: Option<String>,
 }
 
 /// The metadata of a response; empty where it has none.

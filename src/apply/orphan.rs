@@ -13,6 +13,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::Deserialize;
+
 use crate::client::{CallError, ErrorClass, JSON, get, path};
 use crate::clock::millis;
 use crate::core::contract::action::{AbsentObjects, Action};
@@ -22,6 +24,7 @@ use crate::core::data::ids::Kind;
 use crate::core::data::objects::{Object, WireObject};
 use crate::core::orphans::route::origin_of;
 
+use super::patch::no_object;
 use super::{Applier, METADATA_ONLY, delete, object_path, response_metadata};
 
 impl Applier {
@@ -46,7 +49,13 @@ impl Applier {
             return Ok(Outcome::Dropped);
         }
         match cluster.call(delete(action, self.timeout)?, self.timeout).await {
-            Ok(_) => Ok(Outcome::Applied { resource_version: None, deleted: Some(route) }),
+            Ok(answer) if is_answer(&answer) => {
+                Ok(Outcome::Applied { resource_version: None, deleted: Some(route) })
+            }
+            Ok(answer) => {
+                let error = no_object(&answer).failure();
+                Ok(Outcome::Unanswered { error, deleted: Some(route) })
+            }
             // The request was not sent, or the API server says that it did not delete the route.
             Err(error @ CallError::NoClient(_)) => Err(error),
             Err(error) if error.code().is_some_and(|code| (400..500).contains(&code)) => Err(error),
@@ -95,6 +104,18 @@ impl Applier {
         }
         Ok(())
     }
+}
+
+/// Whether this is what an API server answers to a delete: a Status, or the object.
+fn is_answer(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Answer {
+        kind: String,
+        #[serde(default)]
+        status: serde_json::Value,
+    }
+    serde_json::from_slice::<Answer>(body)
+        .is_ok_and(|answer| answer.kind != "Status" || answer.status == "Success")
 }
 
 fn conflict(text: impl Into<Box<str>>) -> Outcome {

@@ -28,6 +28,10 @@ pub use request::{JSON, get, no_request, path, with_body};
 /// The longest that connecting may take, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// An API server that asks for a longer pause is asked again all the same: it may be well after a
+/// restart, or a proxy may have answered in its place.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+
 /// A longer response body is an error: no page of a list is that long.
 const RESPONSE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
@@ -60,7 +64,7 @@ pub enum CallError {
         /// The object that the response is about, as `gateways.gateway.networking.k8s.io/NAME`;
         /// empty where it names none.
         about: String,
-        /// How long the API server asks to wait.
+        /// How long the API server asks to wait; at most 30 s.
         retry_after: Option<Duration>,
     },
     /// No client could be made: the kubeconfig is missing or broken, or its credentials can't be
@@ -150,12 +154,13 @@ impl CallError {
             (kind, group, name) => format!("{kind}.{group}/{name}"),
         });
         let seconds = details.map(|d| d.retry_after_seconds).filter(|s| *s > 0);
+        let retry_after = retry_after.or(seconds.map(|s| Duration::from_secs(s.into())));
         CallError::Status {
             code: status.code,
             reason,
             message: status.message,
             about,
-            retry_after: retry_after.or(seconds.map(|s| Duration::from_secs(s.into()))),
+            retry_after: retry_after.map(|after| after.min(RETRY_AFTER_MAX)),
         }
     }
 

@@ -14,9 +14,10 @@ use super::data::map::Map;
 use super::data::time::UnixMillis;
 use super::edge::touch_state::TouchTarget;
 use super::timers::{Due, Timers};
+use super::waiting::WaitingWrites;
 
 /// What an action in flight was decided for; its outcome goes there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WriteTarget {
     HubConnector(Place),
     Touch(ClusterId, TouchTarget),
@@ -30,6 +31,7 @@ pub(crate) struct Context {
     pub(crate) names: Names,
     pub(crate) leader: bool,
     pub(crate) timers: Timers,
+    pub(crate) waiting: WaitingWrites,
     pub(crate) actions: VecDeque<Decision>,
     pub(crate) notes: VecDeque<Note>,
     last_id: u64,
@@ -58,6 +60,7 @@ impl Context {
             names: Names::default(),
             leader: false,
             timers: Timers::default(),
+            waiting: WaitingWrites::default(),
             actions: VecDeque::new(),
             notes: VecDeque::new(),
             last_id: 0,
@@ -125,22 +128,25 @@ impl Context {
         self.note(NoteKind::Anomaly(Anomaly { anomaly, cluster: cluster.clone(), object, detail }));
     }
 
-    /// Reports a write that the API server refuses. `earlier` names what brings the next attempt
-    /// forward, such as "or when upstream changes"; it may be empty.
+    /// When a write that was refused is tried again, in words.
+    pub(crate) fn next_attempt(&self, target: WriteTarget) -> String {
+        let own_ms = self.settings.retry.refused_ms;
+        let probe_at = self.waiting.next_probe_at(target.group());
+        let pause_ms = probe_at.map_or(own_ms, |at| at.since(self.now).min(own_ms));
+        format!("next attempt in {} s", pause_ms.div_ceil(1000))
+    }
+
+    /// Reports a write that the API server refuses. `next` says what follows.
     pub(crate) fn report_refused(
         &mut self,
         cluster: &ClusterState,
         key: Key,
         verb: Verb,
         error: &str,
-        earlier: &str,
+        next: &str,
     ) {
-        let pause_s = self.settings.retry.refused_ms / 1000;
-        let detail = format!(
-            "{verb} refused: {error}; fix the permission or webhook; next attempt in {pause_s} s\
-             {earlier}",
-            verb = verb.as_str(),
-        );
+        let verb = verb.as_str();
+        let detail = format!("{verb} refused: {error}; fix the permission or webhook; {next}");
         self.anomaly(AnomalyKind::Refused, &cluster.name, Some(key), detail);
     }
 

@@ -247,6 +247,7 @@ impl Machine {
             self.routes_listed(id);
         }
         self.edge_listed(id, kind);
+        self.release_unreached(id);
     }
 
     /// The objects that a finished list did not bring again.

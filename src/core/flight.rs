@@ -6,28 +6,81 @@ use super::contract::settings::RetrySettings;
 use super::data::ids::ActionId;
 use super::data::time::UnixMillis;
 
+/// After so many conflicts in a row, the object changes faster than a write to it takes.
+const CONFLICTS_UNTIL_STARVING: u8 = 3;
+
 /// The state of the writes to one target. `W` is what a write in flight makes of it.
 #[derive(Debug)]
 pub(crate) struct Flight<W = ()> {
     in_flight: Option<(ActionId, W)>,
-    /// No attempt before this.
-    pub(crate) not_before: UnixMillis,
+    /// No attempt before this, however well the API server works.
+    paused_until: UnixMillis,
+    /// No attempt before this, because the last one failed.
+    failed_until: UnixMillis,
     failures: u32,
-    /// The pause ends early when the object changes.
+    /// Conflicts in a row.
+    conflicts: u8,
+    /// The pause after the failure ends early when the object changes.
     until_changed: bool,
+    /// What the API server must do for the next attempt to succeed.
+    blocked: Option<Blocked>,
     /// Why the last attempt failed.
     pub(crate) error: Option<Box<RequestFailure>>,
+}
+
+/// Why an API server did not carry out a write, by how much a success elsewhere says about it: a
+/// write that was refused and now succeeds says that the others may, too; one that got no answer
+/// says nothing about those that were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Blocked {
+    /// No connection, no answer, or a 5xx.
+    Failing,
+    /// 404, though the watch shows the object.
+    Missing,
+    /// 403, 422, an admission webhook.
+    Refused,
 }
 
 impl<W> Default for Flight<W> {
     fn default() -> Self {
         Self {
             in_flight: None,
-            not_before: UnixMillis(0),
+            paused_until: UnixMillis(0),
+            failed_until: UnixMillis(0),
             failures: 0,
+            conflicts: 0,
             until_changed: false,
+            blocked: None,
             error: None,
         }
+    }
+}
+
+/// The part of a flight that does not depend on what it writes.
+pub(crate) trait WritePauses {
+    /// What the last attempt failed of, if the API server was the reason.
+    fn blocked(&self) -> Option<Blocked>;
+
+    /// Whether nothing is in flight and a pause runs because the API server did not carry out the
+    /// last write.
+    fn waits_for_api(&self, now: UnixMillis) -> bool;
+
+    /// Ends the pause after a failure. A pause that protects from other writers stays.
+    fn end_failure_pause(&mut self);
+}
+
+impl<W> WritePauses for Flight<W> {
+    fn blocked(&self) -> Option<Blocked> {
+        self.blocked
+    }
+
+    fn waits_for_api(&self, now: UnixMillis) -> bool {
+        self.blocked.is_some() && !self.is_in_flight() && self.failed_until > now
+    }
+
+    fn end_failure_pause(&mut self) {
+        self.failed_until = UnixMillis(0);
+        self.until_changed = false;
     }
 }
 
@@ -40,6 +93,8 @@ pub(crate) enum WriteResult {
     NotWritten,
     /// The API server will refuse it again: a person should know.
     Refused,
+    /// The same refusal as before: a person knows.
+    RefusedAgain,
 }
 
 impl<W> Flight<W> {
@@ -63,18 +118,43 @@ impl<W> Flight<W> {
     }
 
     pub(crate) fn is_free(&self, now: UnixMillis) -> bool {
-        !self.is_in_flight() && self.not_before <= now
+        !self.is_in_flight() && self.not_before() <= now
+    }
+
+    /// No attempt before this.
+    pub(crate) fn not_before(&self) -> UnixMillis {
+        self.paused_until.max(self.failed_until)
+    }
+
+    /// When the next attempt may come, with a probe of its group at `probe_at`.
+    pub(crate) fn next_attempt_at(&self, probe_at: Option<UnixMillis>) -> UnixMillis {
+        let is_probed = self.blocked.is_some() && !self.is_in_flight();
+        let failed_until = probe_at
+            .filter(|_| is_probed)
+            .map_or(self.failed_until, |at| at.min(self.failed_until));
+        self.paused_until.max(failed_until)
+    }
+
+    /// Whether so many writes in a row met an object in a newer version that the next one would,
+    /// too.
+    pub(crate) fn is_starving(&self) -> bool {
+        self.conflicts >= CONFLICTS_UNTIL_STARVING
+    }
+
+    /// Whether the last attempt met a conflict.
+    pub(crate) fn is_conflicting(&self) -> bool {
+        self.conflicts > 0
     }
 
     /// Nothing is in flight, and there is nothing to remember.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.is_in_flight() && self.failures == 0 && self.not_before == UnixMillis(0)
+        !self.is_in_flight() && self.failures == 0 && self.not_before() == UnixMillis(0)
     }
 
     /// The object changed: a pause that waited for just that is over.
     pub(crate) fn object_changed(&mut self) {
-        if std::mem::take(&mut self.until_changed) {
-            self.not_before = UnixMillis(0);
+        if self.until_changed {
+            self.end_failure_pause();
         }
     }
 
@@ -82,13 +162,13 @@ impl<W> Flight<W> {
     /// fails is not.
     pub(crate) fn desired_changed(&mut self) {
         if self.failures == 0 {
-            self.not_before = UnixMillis(0);
+            (self.paused_until, self.failed_until) = (UnixMillis(0), UnixMillis(0));
         }
     }
 
     /// Pauses until `at`; not counted as a failure.
     pub(crate) fn pause_until(&mut self, at: UnixMillis) {
-        self.not_before = self.not_before.max(at);
+        self.paused_until = self.paused_until.max(at);
     }
 
     /// Takes the outcome of an action, and returns what it wrote. `None` when another action, or
@@ -102,13 +182,6 @@ impl<W> Flight<W> {
     ) -> Option<(WriteResult, W)> {
         let (_, write) = self.in_flight.take_if(|(id, _)| *id == action)?;
         let backoff_ms = doubled(retry.first_ms, self.failures, retry.max_ms);
-        let mut fail = |pause_ms: u64, until_changed: bool, error: &RequestFailure| {
-            self.failures = self.failures.saturating_add(1);
-            self.not_before = now.plus(pause_ms);
-            self.until_changed = until_changed;
-            self.error = Some(Box::new(error.clone()));
-            WriteResult::NotWritten
-        };
         let result = match outcome {
             Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => {
                 *self = Flight::default();
@@ -121,22 +194,47 @@ impl<W> Flight<W> {
                 self.pause_until(now.plus(retry.first_ms));
                 WriteResult::NotWritten
             }
-            Outcome::Conflict { error } => fail(backoff_ms, true, error),
+            Outcome::Conflict { error } => {
+                self.conflicts = self.conflicts.saturating_add(1);
+                self.failed(now.plus(backoff_ms), None, error)
+            }
             Outcome::NotFound => {
                 let gone = RequestFailure::new(ErrorCause::NotFound, "the object is gone (404)");
-                fail(retry.max_ms, true, &gone)
+                self.failed(now.plus(retry.max_ms), Some(Blocked::Missing), &gone)
             }
             Outcome::Failed { error, retry_after_ms } => {
-                fail(backoff_ms.max(retry_after_ms.unwrap_or(0)), false, error)
+                let pause_ms = backoff_ms.max(retry_after_ms.unwrap_or(0));
+                self.failed(now.plus(pause_ms), Some(Blocked::Failing), error)
             }
-            Outcome::Unanswered { error, .. } => fail(backoff_ms, false, error),
+            Outcome::Unanswered { error, .. } => {
+                self.failed(now.plus(backoff_ms), Some(Blocked::Failing), error)
+            }
             Outcome::Refused { error } => {
-                fail(retry.refused_ms, false, error);
+                let is_known =
+                    self.blocked == Some(Blocked::Refused) && self.error.as_deref() == Some(error);
+                self.failed(now.plus(retry.refused_ms), Some(Blocked::Refused), error);
                 self.failures = 0;
-                WriteResult::Refused
+                if is_known { WriteResult::RefusedAgain } else { WriteResult::Refused }
             }
         };
         Some((result, write))
+    }
+
+    fn failed(
+        &mut self,
+        until: UnixMillis,
+        blocked: Option<Blocked>,
+        error: &RequestFailure,
+    ) -> WriteResult {
+        self.failures = self.failures.saturating_add(1);
+        self.failed_until = until;
+        self.until_changed = matches!(blocked, None | Some(Blocked::Missing));
+        self.blocked = blocked;
+        if blocked.is_some() {
+            self.conflicts = 0;
+        }
+        self.error = Some(Box::new(error.clone()));
+        WriteResult::NotWritten
     }
 }
 
@@ -157,7 +255,7 @@ mod tests {
         assert!(!flight.is_free(NOW.plus(1_000_000)));
         assert_eq!(flight.finished(ActionId(2), NOW, &outcome, &retry), None);
         let (result, ()) = flight.finished(id, NOW, &outcome, &retry).unwrap();
-        (result, flight.not_before.since(NOW))
+        (result, flight.not_before().since(NOW))
     }
 
     fn failed(retry_after_ms: Option<u64>) -> Outcome {

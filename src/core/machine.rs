@@ -82,6 +82,7 @@ impl Machine {
             EventKind::LeadershipAcquired => {
                 self.ctx.leader = true;
                 self.resume_leader_work();
+                self.resume_probes(None);
             }
             EventKind::LeadershipLost => {
                 self.ctx.leader = false;
@@ -150,6 +151,7 @@ impl Machine {
                 Due::Route(hub, key) => self.evaluate_route(hub, key),
                 Due::Removals(upstream) => self.evaluate_removals(upstream),
                 Due::Holds(upstream) => self.report_holds(upstream),
+                Due::Probe(group) => self.probe(group),
                 Due::Share(upstream) => self.evaluate_orphan_share(upstream),
                 Due::Deletes => self.spend_budget(),
                 Due::Outcome(id) => {
@@ -219,6 +221,7 @@ impl Machine {
     /// Drops everything that is known of a cluster. Nothing of it may be left under its id, which
     /// the next cluster gets.
     fn remove_cluster(&mut self, id: ClusterId) {
+        self.forget_waiting(id);
         self.forget_hub(id);
         self.forget_edge(id);
         let cluster = self.clusters.remove(id);
@@ -244,19 +247,24 @@ impl Machine {
     }
 
     fn action_finished(&mut self, id: ActionId, outcome: &Outcome) {
-        match self.ctx.take_in_flight(id) {
-            Some(WriteTarget::HubConnector(at)) => self.hub_write_finished(at, id, outcome),
-            Some(WriteTarget::Touch(edge, target)) => {
-                self.touch_finished(edge, target, id, outcome);
-            }
-            Some(WriteTarget::Route(hub, key)) => self.route_deleted(hub, key, id, outcome),
+        let Some(target) = self.ctx.take_in_flight(id) else {
             // A late answer to an action that was given up: the watch shows what it changed.
-            None if self.ctx.has_decided(id) => {}
-            None => {
+            if !self.ctx.has_decided(id) {
                 let detail =
                     format!("an outcome came for action {}, which was never decided", id.0);
                 self.ctx.anomaly(AnomalyKind::UnknownAction, &"".into(), None, detail);
             }
+            return;
+        };
+        let ended = self.ended_failure(target, outcome);
+        self.wait_for_api(target, outcome);
+        match target {
+            WriteTarget::HubConnector(at) => self.hub_write_finished(at, id, outcome),
+            WriteTarget::Touch(edge, target) => self.touch_finished(edge, target, id, outcome),
+            WriteTarget::Route(hub, key) => self.route_deleted(hub, key, id, outcome),
+        }
+        if let Some(ended) = ended {
+            self.write_recovered(target, ended);
         }
     }
 }

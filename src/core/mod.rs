@@ -20,3 +20,6 @@ pub mod status;
 mod timers;
 mod upstream;
 pub mod view;
+mod waiting;
+
+pub use waiting::PROBE_MS;

@@ -7,6 +7,7 @@ use super::data::ids::{ActionId, ClusterId};
 use super::data::interner::{Key, Sym};
 use super::data::map::Map;
 use super::data::time::UnixMillis;
+use super::waiting::WriteGroup;
 
 /// What is due at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +22,8 @@ pub(crate) enum Due {
     Outage(ClusterId),
     /// A route: its age, its settling time, or a retry.
     Route(ClusterId, Key),
+    /// One of the writes of a group that wait because the API server did not carry them out.
+    Probe(WriteGroup),
     /// The time-out of an action in flight.
     Outcome(ActionId),
     /// Removals of an upstream: they may be too many, or no longer. Ordered after `HubConnector`.
@@ -42,6 +45,7 @@ impl Due {
             Due::Announce(..) => "the announcement of a connector is late",
             Due::Outage(_) => "an edge is due for a confirmation after its outage",
             Due::Route(..) => "a route is due for evaluation",
+            Due::Probe(_) => "a write that failed is due for a try",
             Due::Outcome(_) => "the outcome of an action is late",
             Due::Removals(_) => "the removals of an upstream are due for counting",
             Due::Holds(_) => "the report of held annotations is due",

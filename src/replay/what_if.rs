@@ -162,10 +162,7 @@ fn feed<W: Write>(
 
 /// Carries out an action as the executor and an API server would.
 fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
-    let preconditions = Preconditions {
-        uid: action.precondition.uid.clone(),
-        resource_version: action.precondition.resource_version.clone(),
-    };
+    let preconditions = Preconditions::from(&action.precondition);
     let absent = action.precondition.absent.as_ref();
     if let Some(error) = absent.and_then(|absent| clusters.absence_conflict(absent)) {
         return Outcome::Conflict { error: error.into() };

@@ -11,7 +11,7 @@ pub mod apiserver;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crate::core::contract::action::AbsentObjects;
+use crate::core::contract::action::{AbsentObjects, AnnotationBefore, Precondition};
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::interner::{Key, Names};
@@ -51,6 +51,14 @@ pub enum ApiError {
 pub struct Preconditions {
     pub uid: Option<String>,
     pub resource_version: Option<String>,
+    pub annotation: Option<Box<AnnotationBefore>>,
+}
+
+impl From<&Precondition> for Preconditions {
+    fn from(precondition: &Precondition) -> Self {
+        let Precondition { uid, resource_version, annotation, .. } = precondition.clone();
+        Self { uid, resource_version, annotation }
+    }
 }
 
 #[derive(Default)]
@@ -307,6 +315,11 @@ impl SimClusters {
             if expected.as_ref().is_some_and(|expected| **expected != **actual) {
                 return Err(ApiError::Conflict(format!("{field} is {actual}, not the one given")));
             }
+        }
+        if let Some(AnnotationBefore { key, value }) = preconditions.annotation.as_deref()
+            && meta.annotations.get(key) != value.as_deref()
+        {
+            return Err(ApiError::Conflict(format!("{key} has another value")));
         }
         Ok(object.clone())
     }

@@ -10,6 +10,7 @@ use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
 use crate::core::view::{
     AnnotationState, ClusterView, ConnectorView, HubView, LivenessView, UpstreamView, WatchState,
+    WritesView,
 };
 
 /// `managedFields` hold the time of a write in whole seconds.
@@ -221,6 +222,7 @@ impl<'a> Case<'a> {
             self.since(&hub.cluster, Kind::Connector, hub.right_since_ms, writer);
         hop.writer = writer.cloned();
         hop.set_diagnosis(diagnosis);
+        hop.set_next_attempt(&hub.writes);
         if hub.annotated && hop.says.is_none() {
             hop.why = format!("{} (only a digest of its annotation is kept)", hop.why);
         }
@@ -327,7 +329,15 @@ impl HopTrace {
             expected: String::new(),
             cause: None,
             why: String::new(),
+            next_attempt_ms: None,
             remedies: Vec::new(),
+        }
+    }
+
+    /// After the diagnosis: where that is a failed write, the next attempt belongs to it.
+    pub(super) fn set_next_attempt(&mut self, writes: &WritesView) {
+        if matches!(self.cause, Some(HopCause::Refused | HopCause::Failing)) {
+            self.next_attempt_ms = writes.not_before_ms;
         }
     }
 

@@ -115,6 +115,7 @@ impl Case<'_> {
             AnnouncementState::Pending => Some(self.touch_pending(edge, gateway, &key)),
         };
         hop.set_diagnosis(diagnosis);
+        hop.set_next_attempt(&gateway.writes);
         hop
     }
 

@@ -157,6 +157,9 @@ pub struct HopTrace {
     pub cause: Option<HopCause>,
     /// The cause in words; empty when the hop is ok.
     pub why: String,
+    /// Set when a write failed: when the next attempt is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_attempt_ms: Option<UnixMillis>,
     /// What to do. Of each remedy the first line says what for; further lines are commands to paste.
     pub remedies: Vec<String>,
 }

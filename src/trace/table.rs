@@ -44,6 +44,9 @@ pub struct StuckHop {
     pub cluster: ClusterName,
     pub cause: Option<HopCause>,
     pub why: String,
+    /// Set when a write failed: when the next attempt is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_attempt_ms: Option<UnixMillis>,
 }
 
 /// One row for each connector: stuck ones first, then pending ones, each by name.
@@ -85,6 +88,7 @@ fn row(snapshot: &Snapshot, connector: &ConnectorView) -> StatusRow {
             cluster: hop.cluster.clone(),
             cause: hop.cause,
             why: hop.why.clone(),
+            next_attempt_ms: hop.next_attempt_ms,
         }),
     }
 }

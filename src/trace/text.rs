@@ -201,7 +201,7 @@ fn put_verdict(
     writer.put(
         0,
         2,
-        &[(first.state.style(), &head), (Style::Plain, &format!("{}.", first.why))],
+        &[(first.state.style(), &head), (Style::Plain, &cause_text(first, trace.at_ms))],
     )?;
     if !first.expected.is_empty() && first.state != HopState::Unknown && first.hop != Hop::Touched {
         writer.put(2, 4, &[(Style::Plain, &format!("Expected: {}.", first.expected))])?;
@@ -221,11 +221,19 @@ fn put_verdict(
             writer.put(
                 0,
                 2,
-                &[(hop.state.style(), &head), (Style::Plain, &format!("{}.", hop.why))],
+                &[(hop.state.style(), &head), (Style::Plain, &cause_text(hop, trace.at_ms))],
             )?;
         }
     }
     put_notes(trace, writer)
+}
+
+fn cause_text(hop: &HopTrace, now: UnixMillis) -> String {
+    format!("{}{}.", hop.why, next_attempt(hop.next_attempt_ms, now))
+}
+
+fn next_attempt(at: Option<UnixMillis>, now: UnixMillis) -> String {
+    at.map_or(String::new(), |at| format!("; next attempt in {} s", at.since(now).div_ceil(1000)))
 }
 
 fn put_notes(trace: &Trace, writer: &mut TextWriter<'_>) -> io::Result<()> {
@@ -306,7 +314,9 @@ pub fn rows(
         writer.put(0, 4, &[(style, &line(&cells))])?;
         if let Some(stuck) = &row.stuck {
             let head = format!("{} ({}): ", hop_name(stuck.hop), stuck.cluster);
-            writer.put(4, 6, &[(Style::Bold, &head), (Style::Plain, &stuck.why)])?;
+            let next = next_attempt(stuck.next_attempt_ms, snapshot.view.at_ms);
+            let why = format!("{}{next}", stuck.why);
+            writer.put(4, 6, &[(Style::Bold, &head), (Style::Plain, &why)])?;
         }
     }
     writer.finish()

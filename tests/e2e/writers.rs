@@ -86,6 +86,46 @@ async fn writes_slow_down_against_a_writer_that_never_stops() {
     throughline.stop().await;
 }
 
+/// A PATCH takes 100 ms, and somebody changes another annotation of the hub Connector every 50 ms: the
+/// object is never in the version that a write was decided on.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn a_hub_connector_that_never_stands_still_is_mirrored_all_the_same() {
+    const FLIPS: usize = 5;
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(1)).await;
+    let throughline = Setup::of(&testbed).ready().await;
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    testbed.reset_counts();
+    let hub = testbed.hub();
+    let slow = Fault::Delay(std::time::Duration::from_millis(100));
+    hub.proxy.add(Rule::new(slow).method("PATCH").resource("connectors"));
+    let (namespace, name) = fleet.hub_key(0);
+    let busy = async {
+        for n in 0_u64.. {
+            let value = n.to_string();
+            let key = (namespace, name.as_str());
+            hub.rest().annotate(CONNECTORS, key, FOREIGN, Some(&value)).await.unwrap();
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let flips = async {
+        for _ in 0..FLIPS {
+            fleet.flip(0).await.unwrap();
+            oracle::converges(&testbed).await;
+        }
+    };
+    tokio::select! {
+        () = busy => {}
+        () = flips => {}
+    }
+    let codes: Vec<_> = hub.proxy.writes().iter().map(|write| write.code).collect();
+    assert!(codes.contains(&409), "nothing was in the way: {codes:?}");
+    assert!(codes.len() <= 8 * FLIPS, "{codes:?}");
+    throughline.stop().await;
+}
+
 /// A write that was decided on an old state fails by its preconditions, and the decision is repeated.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]

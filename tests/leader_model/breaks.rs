@@ -28,6 +28,8 @@ pub enum BrokenRule {
     GateAtQueueOnly,
     /// Writes to objects have no precondition.
     NoFence,
+    /// A leader does not look at what it wrote before.
+    NotPutRight,
     /// Work that failed once is not started again.
     WorkNotStartedAgain,
 }

@@ -33,6 +33,9 @@ pub struct ClusterModel {
     pub faults: u8,
     /// A late write changed something that a later leader had written.
     pub overwrote: bool,
+    /// A late write has put a value in the place of a later leader's that was the one it was decided
+    /// on. No leader has put it right yet.
+    pub undone: bool,
 }
 
 /// A process, and the requests that it has sent.
@@ -48,14 +51,25 @@ pub struct Instance {
     /// The last moment at which its gate was open, by its own clock: a write may be in flight for
     /// [`WRITE`] after it.
     pub open_until: Option<u64>,
-    /// A write that passed the gate and was frozen; true when another leader has written since.
-    pub frozen: Option<bool>,
+    /// A write that passed the gate and was frozen.
+    pub frozen: Option<FrozenWrite>,
     /// It is resigning, and will stop.
     pub resigns: bool,
     /// Only with a broken rule: it has stopped, or its work has.
     pub ended: bool,
     /// Only with a broken rule: when the last renewal's response arrived.
     pub renewed_response_at: Option<u64>,
+}
+
+/// What became of the object while a write to it was frozen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FrozenWrite {
+    /// Nobody has written since.
+    Current,
+    /// Another leader has.
+    Overtaken,
+    /// Other leaders have, and the annotation has the value again that the write was decided on.
+    Repeated,
 }
 
 /// A step of the model.
@@ -116,6 +130,8 @@ pub struct Setup {
     pub has_leader: bool,
     /// Whether processes freeze between the gate and the wire.
     pub freezes: bool,
+    /// Whether writes ask that the annotation is as it was decided on, not the object.
+    pub by_annotation: bool,
     pub broken: Option<BrokenRule>,
 }
 

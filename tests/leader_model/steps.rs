@@ -3,7 +3,9 @@
 use throughline::leader::election::{LeaseRecord, LeaseRequest};
 
 use super::breaks::BrokenRule;
-use super::cluster_model::{ClusterModel, Fault, Instance, NEW, NOW, Setup, Step, TIMINGS};
+use super::cluster_model::{
+    ClusterModel, Fault, FrozenWrite, Instance, NEW, NOW, Setup, Step, TIMINGS,
+};
 use super::explore::Model;
 
 /// Takes a step that may happen, and the change it makes.
@@ -16,7 +18,8 @@ impl Model for Setup {
     fn initial(&self) -> Vec<ClusterModel> {
         let instance = |i| self.instance(format!("{i}a"));
         let instances = (0..self.clocks.len()).map(instance).collect();
-        let mut model_state = ClusterModel { lease: None, instances, faults: 0, overwrote: false };
+        let mut model_state =
+            ClusterModel { lease: None, instances, faults: 0, overwrote: false, undone: false };
         if self.has_leader {
             while let Some(next) = self.calm(&model_state) {
                 model_state = next;
@@ -39,20 +42,31 @@ impl Model for Setup {
                 may(Step::WorkFails(i), &|model_state| model_state.instances[i].ended = true);
             }
             if self.freezes && is_open && instance.frozen.is_none() {
-                may(Step::Freezes(i), &|model_state| model_state.instances[i].frozen = Some(false));
-            }
-            if self.freezes && is_open {
-                may(Step::Writes(i), &|model_state| {
-                    for other in model_state.instances.iter_mut().filter(|r| r.me != instance.me) {
-                        other.frozen = other.frozen.map(|_| true);
-                    }
+                may(Step::Freezes(i), &|model_state| {
+                    model_state.instances[i].frozen = Some(FrozenWrite::Current);
                 });
             }
-            if let Some(overtaken) = instance.frozen {
+            if self.freezes && is_open {
+                let outcomes = [FrozenWrite::Overtaken, FrozenWrite::Repeated];
+                let values = if self.by_annotation { &outcomes[..] } else { &outcomes[..1] };
+                for becomes in values {
+                    may(Step::Writes(i), &|model_state| {
+                        let instances = model_state.instances.iter_mut();
+                        for other in instances.filter(|r| r.me != instance.me) {
+                            other.frozen = other.frozen.map(|_| *becomes);
+                        }
+                        model_state.undone &= self.breaks(BrokenRule::NotPutRight);
+                    });
+                }
+            }
+            if let Some(frozen) = instance.frozen {
                 may(Step::Thaws(i), &|model_state| {
                     model_state.instances[i].frozen = None;
-                    // By then the object has another resourceVersion.
-                    model_state.overwrote |= overtaken && self.breaks(BrokenRule::NoFence);
+                    // By then the object has another resourceVersion, or the annotation another
+                    // value.
+                    let lands = self.breaks(BrokenRule::NoFence);
+                    model_state.overwrote |= frozen == FrozenWrite::Overtaken && lands;
+                    model_state.undone |= frozen == FrozenWrite::Repeated;
                 });
             }
             if instance.ended {
@@ -110,7 +124,12 @@ impl Model for Setup {
     fn calm(&self, model_state: &ClusterModel) -> Option<ClusterModel> {
         let mut leaders = model_state.instances.iter().filter(|r| self.gate(r).is_some());
         if leaders.next().is_some() {
-            return None;
+            if !model_state.undone {
+                return None;
+            }
+            // The leader's watch shows that the annotation is not as it should be.
+            let undone = self.breaks(BrokenRule::NotPutRight);
+            return Some(ClusterModel { undone, ..model_state.clone() });
         }
         let mut model_state = self.tick(model_state);
         model_state.faults = 0;

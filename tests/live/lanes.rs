@@ -57,6 +57,9 @@ impl Drop for Open {
     }
 }
 
+/// The object with what each action writes.
+const ANSWER: &str = r#"{"metadata":{"resourceVersion":"2","annotations":{"k":"v"}}}"#;
+
 impl FakeServer {
     fn new(hangs: bool) -> Self {
         Self { hangs: watch::Sender::new(hangs), log: Arc::default() }
@@ -85,7 +88,7 @@ impl FakeServer {
         tokio::time::sleep(RESPONSE).await;
         let response = Response::builder();
         match error {
-            None => response.body(Body::from(r#"{"metadata":{"resourceVersion":"2"}}"#)),
+            None => response.body(Body::from(ANSWER)),
             Some((status, None)) => response.status(status).body(Body::empty()),
             Some((status, Some(after))) => {
                 response.status(status).header("retry-after", after).body(Body::empty())

@@ -78,10 +78,7 @@ impl Sim {
 /// Carries out an action as the executor and an API server would.
 pub fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
     let Action { cluster, kind, object, annotations, precondition, .. } = action;
-    let must = Preconditions {
-        uid: precondition.uid.clone(),
-        resource_version: precondition.resource_version.clone(),
-    };
+    let must = Preconditions::from(precondition);
     assert!(action.verb != Verb::Delete || precondition.absent.is_some(), "without evidence");
     if let Some(absent) = &precondition.absent {
         let alive = absent.names.iter().any(|name| {

@@ -62,9 +62,21 @@ pub struct Precondition {
     /// The object has not changed since the decision (leader-only actions).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
+    /// One annotation has not changed since the decision. It stands instead of `resource_version`
+    /// where others change the object faster than a write to it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotation: Option<Box<AnnotationBefore>>,
     /// None of these objects exists upstream; checked live, just before the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<AbsentObjects>,
+}
+
+/// The annotation that a decision was made on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnnotationBefore {
+    pub key: String,
+    /// As the watch showed it, to the byte; `None` where the object had no such annotation.
+    pub value: Option<String>,
 }
 
 /// The upstream objects whose absence justifies a write: the Gateways of a route that is deleted, the

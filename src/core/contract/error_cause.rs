@@ -40,6 +40,8 @@ pub enum ErrorCause {
     Kubeconfig,
     /// The response broke off or could not be parsed.
     Unreadable,
+    /// 2xx, but the object in the answer does not say what was written.
+    NotKept,
     /// None of these is known to be the cause; also a cause that a newer version wrote.
     #[default]
     #[serde(other)]
@@ -106,7 +108,9 @@ impl ErrorCause {
     /// When to retry.
     pub fn class(self) -> ErrorClass {
         match self {
-            Self::Forbidden | Self::Invalid | Self::AlreadyExists => ErrorClass::Never,
+            Self::Forbidden | Self::Invalid | Self::AlreadyExists | Self::NotKept => {
+                ErrorClass::Never
+            }
             Self::NotFound | Self::Conflict | Self::Expired => ErrorClass::Refetch,
             // Credentials may be renewed in place at any time: 401 is no refusal of the request.
             Self::Unauthorized
@@ -142,6 +146,10 @@ impl ErrorCause {
                      for it"
                 )
             }
+            Self::NotKept => format!(
+                "find what takes it out again: a mutating admission webhook for {resource}, or a \
+                 proxy in front of the API server"
+            ),
             Self::Certificate => "check certificate-authority-data, the server's name and the \
                  client certificate in the kubeconfig"
                 .to_owned(),

@@ -20,6 +20,12 @@ impl Machine {
         }
     }
 
+    pub(crate) fn evaluate_touch(&mut self, id: ClusterId, target: TouchTarget) {
+        if let Some(mut edge) = self.edge(id) {
+            edge.evaluate_target(target);
+        }
+    }
+
     /// The window closed: writes everything of the edge that is due, in one bundle.
     pub(crate) fn emit_bundle(&mut self, id: ClusterId) {
         if let Some(mut edge) = self.edge_of_timer(Due::Bundle(id), id) {

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod announce;
+mod gateway_class;
 mod observed;
 mod tables;
 mod touch;

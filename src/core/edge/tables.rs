@@ -12,6 +12,7 @@ use crate::core::data::map::{Map, keys_where};
 use crate::core::data::one_or_many::OneOrMany;
 use crate::core::data::optional_millis::OptionalMillis;
 use crate::core::data::time::UnixMillis;
+use crate::core::edge::gateway_class::GatewayClassState;
 use crate::core::edge::touch_state::{TouchQueue, TouchRecord, TouchState, TouchTarget};
 use crate::core::status::digest::Digest;
 use crate::core::status::trigger::{Trigger, connector_part, digest, gateway_part};
@@ -196,12 +197,20 @@ impl EdgeState {
         }
     }
 
+    /// The class that a target stands for; `None` for a Gateway.
+    pub(super) fn class_mut(&mut self, target: TouchTarget) -> Option<&mut GatewayClassState> {
+        match target {
+            TouchTarget::Gateway(_) => None,
+            TouchTarget::Class(class) => self.classes.get_mut(&class),
+        }
+    }
+
     /// `None` where the target is gone, or has announced and confirmed everything.
     pub(crate) fn open_touch(&self, target: TouchTarget) -> Option<&TouchState> {
         self.touch(target)?.open()
     }
 
-    pub(super) fn open_touch_mut(&mut self, target: TouchTarget) -> Option<&mut TouchState> {
+    pub(crate) fn open_touch_mut(&mut self, target: TouchTarget) -> Option<&mut TouchState> {
         self.touch_mut(target)?.open_mut()
     }
 
@@ -325,47 +334,6 @@ impl<'m> References<'m> {
     pub(super) fn platform_stamp_hash(self, gateway: Key) -> Option<u64> {
         let connector = self.connectors.get(&self.keys(gateway).last()?);
         Some(connector.map_or_else(|| hash_stamp(Some(OFFLINE)), |connector| connector.stamp))
-    }
-}
-
-/// The Gateways of one class, for scope `gatewayClass`.
-#[derive(Default)]
-pub(super) struct GatewayClassState {
-    sum: u64,
-    pub(super) members: ClassMembers,
-    pub(super) touch: TouchRecord,
-}
-
-/// The Gateways of a class that have connectors: those that carry the trigger first, then by
-/// namespace and name.
-pub(super) type ClassMembers = BTreeSet<(bool, Box<str>, Box<str>, Key)>;
-
-impl GatewayClassState {
-    fn update(
-        &mut self,
-        key: Key,
-        (ns, name): (&str, &str),
-        has_trigger: bool,
-        old_part: u64,
-        new_part: u64,
-    ) {
-        self.sum = self.sum.wrapping_sub(old_part).wrapping_add(new_part);
-        for first in [false, true] {
-            self.members.remove(&(first, ns.into(), name.into(), key));
-        }
-        if new_part != 0 {
-            self.members.insert((!has_trigger, ns.into(), name.into(), key));
-        }
-        debug_assert!(!self.members.is_empty() || self.sum == 0, "a sum of no Gateways");
-    }
-
-    /// The Gateway that carries the trigger for the whole class.
-    pub(super) fn representative(&self) -> Option<Key> {
-        self.members.first().map(|(.., key)| *key)
-    }
-
-    pub(super) fn digest(&self) -> Option<u64> {
-        (!self.members.is_empty()).then(|| digest([self.sum]))
     }
 }
 

@@ -15,13 +15,12 @@ use crate::core::data::interner::Key;
 use crate::core::data::objects::PLATFORM_KEY;
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::Edge;
-use crate::core::edge::tables::{
-    ClassMembers, EdgeGateway, EdgeState, ObservedGateway, References,
-};
+use crate::core::edge::gateway_class::ClassMembers;
+use crate::core::edge::tables::{EdgeGateway, EdgeState, ObservedGateway, References};
 use crate::core::edge::touch_state::{
     PendingChange, TouchCause, TouchQueue, TouchState, TouchTarget, TriggerWrite,
 };
-use crate::core::flight::WriteResult;
+use crate::core::flight::{WritePauses as _, WriteResult};
 use crate::core::status::trigger::Trigger;
 
 /// A target and everything the touch rule reads, looked up once.
@@ -185,7 +184,7 @@ impl Touching<'_> {
     fn earliest_write_at(&self) -> UnixMillis {
         let interval_ms = self.ctx.settings.touch.min_interval_ms;
         let last_touch_at = self.state.last_touch_at;
-        self.state.flight.not_before.max(last_touch_at.unwrap_or_default().plus(interval_ms))
+        self.state.flight.not_before().max(last_touch_at.unwrap_or_default().plus(interval_ms))
     }
 
     /// Writes the target if it is due. What changed since it was scheduled counts.
@@ -318,6 +317,7 @@ impl Edge<'_> {
     ) {
         let now = self.ctx.now;
         let retry = self.ctx.settings.retry;
+        let write_target = WriteTarget::Touch(self.id, target);
         // The Gateway may be gone, or another one may have its name.
         let Some(touch) = self.state.open_touch_mut(target) else { return };
         let finished = touch.flight.finished(action, now, outcome, &retry);
@@ -327,10 +327,13 @@ impl Edge<'_> {
                 touch.platform_digest = None;
                 let is_latest = touch.pending.is_none();
                 let announced = if is_latest { touch.take_waiting() } else { Vec::new() };
+                if let Some(class) = self.state.class_mut(target) {
+                    class.representative_written();
+                }
                 self.trigger_written(gateway, trigger);
                 self.announced(announced);
             }
-            WriteResult::NotWritten | WriteResult::Refused => {
+            WriteResult::NotWritten | WriteResult::Refused | WriteResult::RefusedAgain => {
                 // The API server may have applied it all the same; the next value is new in any
                 // case. A confirmation that failed is still due, as a confirmation.
                 if trigger.c == 0 {
@@ -338,14 +341,32 @@ impl Edge<'_> {
                         .pending
                         .get_or_insert(PendingChange::new(now, TouchCause::LivenessChanged));
                 }
+                let error = touch.flight.error.clone().unwrap_or_default();
+                let is_replaced =
+                    is_about_object(outcome) && self.replace_representative(target, gateway);
                 if result == WriteResult::Refused {
-                    let error = touch.flight.error.clone().unwrap_or_default();
-                    let earlier = ", or when a connector changes";
-                    self.ctx.report_refused(self.cluster, gateway, Verb::Touch, &error, earlier);
+                    let next = match is_replaced {
+                        true => "another Gateway of its class is written instead".to_owned(),
+                        false => {
+                            self.ctx.next_attempt(write_target) + ", or when a connector changes"
+                        }
+                    };
+                    self.ctx.report_refused(self.cluster, gateway, Verb::Touch, &error, &next);
                 }
             }
         }
         self.evaluate_target(target);
+    }
+
+    /// One Gateway of a class can't be written: another one is to carry the trigger. Returns whether
+    /// it is written at once.
+    fn replace_representative(&mut self, target: TouchTarget, gateway: Key) -> bool {
+        let Some(class) = self.state.class_mut(target) else { return false };
+        let is_replaced = class.representative_refused(gateway);
+        if is_replaced && let Some(touch) = class.touch.open_mut() {
+            touch.flight.end_failure_pause();
+        }
+        is_replaced
     }
 
     /// The API server has stored a trigger.
@@ -359,4 +380,9 @@ impl Edge<'_> {
         // A Gateway that carries the trigger comes first in its class.
         self.state.update_class(&self.ctx.names, gateway);
     }
+}
+
+/// Whether a write failed in a way that may be about its object alone.
+fn is_about_object(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound)
 }

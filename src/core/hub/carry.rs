@@ -136,7 +136,7 @@ impl<'m> Mirror<'m> {
         if repair.flight.is_in_flight() {
             return;
         }
-        let mut due_at = behind_since.plus(after_ms).max(repair.flight.not_before);
+        let mut due_at = behind_since.plus(after_ms).max(repair.flight.not_before());
         if repair.nudges > 0 {
             due_at = due_at.max(repair.next_nudge_at);
         }

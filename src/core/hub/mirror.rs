@@ -11,7 +11,7 @@ use super::{HubConnector, HubWrite, Repair};
 use crate::core::clusters::{Clusters, Place};
 use crate::core::contention::ContentionLimits;
 use crate::core::context::{Context, WriteRequest, WriteTarget};
-use crate::core::contract::action::{AbsentObjects, Precondition, Verb};
+use crate::core::contract::action::{AbsentObjects, AnnotationBefore, Precondition, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::{AnomalyKind, Hop};
@@ -237,7 +237,7 @@ impl Mirror<'_> {
             return true;
         }
         if !repair.flight.is_in_flight() {
-            let not_before = repair.flight.not_before;
+            let not_before = repair.flight.not_before();
             self.look_again(not_before);
         }
         false
@@ -271,6 +271,8 @@ impl Mirror<'_> {
         absent: Option<AbsentObjects>,
     ) {
         let object = self.ctx.names.object_key(self.at.key);
+        let precondition = Precondition { absent, ..self.precondition(verb) };
+        let guards_annotation = precondition.annotation.is_some();
         let action = self.ctx.submit(WriteRequest {
             target: WriteTarget::HubConnector(self.at),
             verb,
@@ -279,16 +281,31 @@ impl Mirror<'_> {
             connectors: vec![object.clone()],
             object,
             annotations: vec![annotation],
-            precondition: Precondition {
-                uid: self.connector.uid.text(),
-                resource_version: self.connector.rv.text(),
-                absent,
-            },
+            precondition,
             because,
         });
         let repair = self.repair();
         repair.changed_since_write = false;
+        repair.guards_annotation = guards_annotation;
         repair.flight.started(action, write);
+    }
+
+    /// What must still hold when the object is written: that it has not changed, or, while others
+    /// change it faster than a write takes, that the annotation has not.
+    fn precondition(&self, verb: Verb) -> Precondition {
+        let uid = self.connector.uid.text();
+        let starving = self
+            .connector
+            .repair
+            .as_deref()
+            .filter(|repair| verb == Verb::Mirror && repair.flight.is_starving());
+        if let Some(observed) = starving.and_then(|repair| repair.observed_text.as_ref()) {
+            let value = observed.as_deref().map(str::to_owned);
+            let before = AnnotationBefore { key: UPSTREAM_STATUS.to_owned(), value };
+            let annotation = Some(Box::new(before));
+            return Precondition { uid, annotation, ..Precondition::default() };
+        }
+        Precondition { uid, resource_version: self.connector.rv.text(), ..Precondition::default() }
     }
 
     /// Fits a status under the annotation limit: whole, or reduced to what routing needs.
@@ -323,11 +340,13 @@ impl Mirror<'_> {
         reduced.map_or(Fitted::Nothing, Fitted::Reduced)
     }
 
-    /// The watch showed the object in a new version.
-    pub(super) fn object_changed(&mut self) {
+    /// The watch showed the object in a new version, with this status annotation.
+    pub(super) fn object_changed(&mut self, annotation: Option<&str>) {
         if let Some(repair) = &mut self.connector.repair {
             repair.flight.object_changed();
             repair.changed_since_write = true;
+            repair.observed_text =
+                repair.flight.is_conflicting().then(|| annotation.map(Box::from));
         }
     }
 
@@ -361,6 +380,9 @@ impl Mirror<'_> {
         let Some((result, write)) = repair.flight.finished(action, now, outcome, &retry) else {
             return;
         };
+        // The annotation itself is not what the watch showed: that is more than a busy object.
+        let is_overwritten =
+            matches!(outcome, Outcome::Conflict { .. }) && repair.guards_annotation;
         match result {
             WriteResult::Written => self.written(write, outcome),
             WriteResult::Refused => {
@@ -369,12 +391,17 @@ impl Mirror<'_> {
                     HubWrite::Status(_) => Verb::Mirror,
                     HubWrite::Nudge => Verb::Nudge,
                 };
-                let earlier = ", or when upstream changes";
-                self.ctx.report_refused(self.hub, self.at.key, verb, &error, earlier);
+                let next = self.ctx.next_attempt(WriteTarget::HubConnector(self.at));
+                let next = next + ", or when upstream changes";
+                self.ctx.report_refused(self.hub, self.at.key, verb, &error, &next);
             }
+            WriteResult::RefusedAgain => {}
             // The change that it conflicts with was seen before the outcome: nothing to wait for.
             WriteResult::NotWritten if repair.changed_since_write => repair.flight.object_changed(),
             WriteResult::NotWritten => {}
+        }
+        if is_overwritten {
+            self.overwritten();
         }
         self.evaluate();
     }

@@ -77,6 +77,11 @@ pub(crate) struct Repair {
     pub(crate) flight: Flight<HubWrite>,
     /// The watch showed the object since the write in flight was decided.
     changed_since_write: bool,
+    /// The write in flight requires that the annotation is as it was, not that the object is.
+    guards_annotation: bool,
+    /// The annotation as the watch last showed it, to the byte. `None`: not kept, because writes
+    /// meet no conflicts.
+    observed_text: Option<Option<Box<str>>>,
     pub(crate) contention: Contention,
     pub(crate) stall: Option<Stall>,
     /// Since when the annotation is no longer held: until then nothing was late.
@@ -151,8 +156,11 @@ impl Machine {
         }
         let is_same = uid == connector.uid;
         if !is_same {
-            // Another object under the same name: what was in flight was about the old one.
-            connector.repair = None;
+            // Another object under the same name: what was in flight was about the old one, and so
+            // was the stall.
+            if let Some(stall) = connector.repair.take().and_then(|repair| repair.stall) {
+                ctx.note(NoteKind::StallEnded(stall));
+            }
             connector.oversize_reported = false;
             connector.upstream_changed = false;
             connector.namespace_deleted_at = OptionalMillis::default();
@@ -187,7 +195,7 @@ impl Machine {
         let hub = cluster;
         let mut mirror =
             Mirror { at, hub, connector, unsettled, upstream, edges, clusters, removals, ctx };
-        mirror.object_changed();
+        mirror.object_changed(annotation);
         if is_overwritten {
             mirror.overwritten();
         }

@@ -78,7 +78,7 @@ impl RouteCase<'_> {
         if !may_delete || !self.route.flight.is_free(now) {
             self.budget.unqueue(self.route.queued_at.take(), id, key);
             if may_delete && !self.route.flight.is_in_flight() {
-                self.ctx.timers.no_later(Due::Route(id, key), self.route.flight.not_before);
+                self.ctx.timers.no_later(Due::Route(id, key), self.route.flight.not_before());
             }
             return verdict;
         }
@@ -168,6 +168,7 @@ impl RouteCase<'_> {
             precondition: Precondition {
                 uid: self.route.uid.text(),
                 resource_version: self.route.rv.text(),
+                annotation: None,
                 absent: Some(AbsentObjects {
                     cluster: upstream.as_str().into(),
                     namespace,
@@ -192,10 +193,11 @@ impl RouteCase<'_> {
             WriteResult::Written => {
                 self.route.flight.pause_until(now.plus(retry.outcome_timeout_ms))
             }
-            WriteResult::NotWritten => {}
+            WriteResult::NotWritten | WriteResult::RefusedAgain => {}
             WriteResult::Refused => {
                 let error = self.route.flight.error.clone().unwrap_or_default();
-                self.ctx.report_refused(self.hub, self.key, Verb::Delete, &error, "");
+                let next = self.ctx.next_attempt(WriteTarget::Route(self.id, self.key));
+                self.ctx.report_refused(self.hub, self.key, Verb::Delete, &error, &next);
             }
         }
         self.evaluate();

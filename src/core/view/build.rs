@@ -1,11 +1,14 @@
 //! Builds the view from the machine's tables.
 
 use super::*;
+use crate::core::clusters::Place;
+use crate::core::context::WriteTarget;
 use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::ClusterId;
 use crate::core::data::interner::Key;
 use crate::core::data::packed::Packed;
 use crate::core::edge::{EdgeConnector, EdgeState};
+use crate::core::flight::Flight;
 use crate::core::hub::HubConnector;
 use crate::core::machine::Machine;
 use crate::core::status::digest::Digest;
@@ -96,6 +99,7 @@ impl Machine {
     fn hub_view(&self, id: ClusterId, key: Key, hub_connector: &HubConnector) -> Option<HubView> {
         let annotation = self.annotation(id, key, hub_connector);
         let repair = hub_connector.repair.as_deref();
+        let target = WriteTarget::HubConnector(Place { cluster: id, key });
         Some(HubView {
             cluster: self.cluster(id)?.name.clone(),
             annotation,
@@ -105,7 +109,7 @@ impl Machine {
             right_since_ms: (annotation == AnnotationState::Right)
                 .then_some(hub_connector.mirrored_at)
                 .flatten(),
-            writes: repair.map(|t| self.writes(&t.flight)).unwrap_or_default(),
+            writes: repair.map(|t| self.writes(target, &t.flight)).unwrap_or_default(),
             overwrites: repair.map_or(0, |r| r.contention.overwrites()),
             nudges: repair.map_or(0, |t| t.nudges),
         })
@@ -137,10 +141,12 @@ impl Machine {
         Some(LivenessView { online: same.online, node: node(same.online, same.stamp) })
     }
 
-    fn writes<W>(&self, flight: &crate::core::flight::Flight<W>) -> WritesView {
+    fn writes<W>(&self, target: WriteTarget, flight: &Flight<W>) -> WritesView {
+        // Another write of the group may be the one that is tried; if it succeeds, so is this one.
+        let next_at = flight.next_attempt_at(self.ctx.waiting.next_probe_at(target.group()));
         WritesView {
             in_flight: flight.action(),
-            not_before_ms: Some(flight.not_before).filter(|at| *at > self.ctx.now),
+            not_before_ms: Some(next_at).filter(|at| *at > self.ctx.now),
             error: flight.error.as_deref().cloned(),
         }
     }
@@ -182,7 +188,10 @@ impl Machine {
                 .filter(|object| *object != gateway)
                 .map(|object| self.ctx.names.object_key(object)),
             due_at_ms: touch.and_then(|touch| touch.scheduled),
-            writes: touch.map(|touch| self.writes(&touch.flight)).unwrap_or_default(),
+            writes: touch
+                .zip(target)
+                .map(|(touch, target)| self.writes(WriteTarget::Touch(id, target), &touch.flight))
+                .unwrap_or_default(),
         }
     }
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::core::contract::action::Decision;
+use crate::core::contract::action::{AnnotationBefore, Decision};
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::{Event, EventKind, Outcome};
 use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
@@ -127,6 +127,13 @@ impl Redactor {
             {
                 place.1 = Some(stand_in);
             }
+        }
+        if let Some(AnnotationBefore { key, value: Some(value) }) =
+            decision.action.precondition.annotation.as_deref()
+            && let Some(stand_in) = self.annotation(key, value)
+            && let Some(before) = &mut redacted.to_mut().action.precondition.annotation
+        {
+            before.value = Some(stand_in);
         }
         redacted
     }

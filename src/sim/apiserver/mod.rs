@@ -2,7 +2,7 @@
 //! real client connects to it as to a real cluster.
 //!
 //! It serves our five kinds, Lease and Event: lists with pages, watches with bookmarks, single
-//! objects, create, update, merge patch, delete with preconditions, and the probes. Codes, reasons
+//! objects, create, update, merge patch, JSON Patch, delete with preconditions, and the probes. Codes, reasons
 //! and messages are those of kube-apiserver 1.36; one script of requests runs against both
 //! (`tests/conformance.rs`). Known differences:
 //!
@@ -15,6 +15,7 @@
 //! - Leases and Events live as long as the server, not as the [`SimClusters`]; Events never expire.
 
 mod handle;
+mod json_patch;
 mod list;
 mod request;
 mod status;

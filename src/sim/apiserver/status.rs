@@ -102,8 +102,14 @@ impl Failure {
             return Self::new(415, "UnsupportedMediaType", message, json!({}));
         }
         let message = "the body of the request was in an unknown format - accepted media types \
-                       include: application/merge-patch+json";
+                       include: application/json-patch+json, application/merge-patch+json";
         Self::new(415, "UnsupportedMediaType", message, Value::Null)
+    }
+
+    /// A JSON Patch of which an operation fails. API servers do not say which.
+    pub(super) fn patch_does_not_apply() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self::new(422, "Invalid", message, json!({}))
     }
 
     pub(super) fn too_large(limit: usize) -> Self {

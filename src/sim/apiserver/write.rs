@@ -1,10 +1,11 @@
-//! Create, update, merge patch and delete, with the preconditions and errors of API servers.
+//! Create, update, patch and delete, with the preconditions and errors of API servers.
 
 use axum::body::{Body, Bytes};
 use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use serde_json::{Value, json};
 
+use super::json_patch;
 use super::request::{RequestTarget, Resource};
 use super::status::{Failure, FieldError, details, json_response};
 use super::store::{LockedCluster, ServedObject, metadata};
@@ -123,17 +124,24 @@ impl ObjectWrite<'_> {
     ) -> WriteResult {
         let content_type = request.headers().get(CONTENT_TYPE).and_then(|t| t.to_str().ok());
         let content_type = content_type.and_then(|t| t.split(';').next()).unwrap_or_default();
-        if content_type.trim() != "application/merge-patch+json" {
-            return Err(Failure::unsupported_media_type(self.target));
-        }
+        let is_json_patch = match content_type.trim() {
+            "application/merge-patch+json" => false,
+            "application/json-patch+json" => true,
+            _ => return Err(Failure::unsupported_media_type(self.target)),
+        };
         let key = self.target.key();
         let Some(old) = cluster.get(self.resource(), &key) else {
             return Err(Failure::not_found(self.resource(), &key.name));
         };
-        let patch: Value = serde_json::from_slice(request.body())
-            .map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
+        let undecodable = |error| Failure::bad_request(format!("error decoding patch: {error}"));
         let mut new = old.to_value();
-        merge(&mut new, patch);
+        if is_json_patch {
+            let operations: Vec<json_patch::Operation> =
+                serde_json::from_slice(request.body()).map_err(undecodable)?;
+            new = json_patch::apply(&new, &operations).ok_or_else(Failure::patch_does_not_apply)?;
+        } else {
+            merge(&mut new, serde_json::from_slice(request.body()).map_err(undecodable)?);
+        }
         self.check_name(&new)?;
         self.replace(cluster, &old, new)
     }

@@ -1,0 +1,277 @@
+//! A write of annotations: one request, and what its answer proves.
+//!
+//! Usually a merge patch with uid and resourceVersion. Where the decision asks that an annotation
+//! has not changed, rather than the object, it is a JSON Patch that tests the annotation's value:
+//! API servers apply it to the object as it is then, so other writers can't hold it up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::Request;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{METADATA_ONLY, object_path, server_timeout, uid_and_version};
+use crate::client::{CallError, with_body};
+use crate::core::contract::action::{Action, AnnotationBefore};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::event::Outcome;
+use crate::core::data::objects::FIELD_MANAGER;
+use crate::core::status::digest::Digest;
+
+/// Whether an object has annotations at all: JSON Patch has no way to ask for either case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnnotationMap {
+    Present,
+    Absent,
+}
+
+pub(super) fn merge_patch(
+    action: &Action,
+    timeout: Duration,
+) -> Result<Request<Vec<u8>>, CallError> {
+    let mut metadata = uid_and_version(action);
+    let annotations = action.annotations.iter().map(|(k, v)| (k.clone(), json!(v)));
+    metadata.insert("annotations".to_owned(), Value::Object(annotations.collect()));
+    let body = json!({ "metadata": metadata });
+    patch(action, "application/merge-patch+json", &body, timeout)
+}
+
+/// A JSON Patch that fails unless the uid and the annotation are as decided on. A `test` for `null`
+/// succeeds where the member is missing, but not where the object that it is in is missing, too.
+pub(super) fn json_patch(
+    action: &Action,
+    before: &AnnotationBefore,
+    map: AnnotationMap,
+    timeout: Duration,
+) -> Result<Request<Vec<u8>>, CallError> {
+    let path = |key: &str| format!("/metadata/annotations/{}", escaped(key));
+    let mut operations = Vec::new();
+    if let Some(uid) = &action.precondition.uid {
+        operations.push(json!({"op": "test", "path": "/metadata/uid", "value": uid}));
+    }
+    if map == AnnotationMap::Absent {
+        let set =
+            action.annotations.iter().filter_map(|(k, v)| Some((k.clone(), json!(v.as_ref()?))));
+        let set = Value::Object(set.collect());
+        operations.push(json!({"op": "test", "path": "/metadata/annotations", "value": null}));
+        operations.push(json!({"op": "add", "path": "/metadata/annotations", "value": set}));
+    } else {
+        operations.push(json!({"op": "test", "path": path(&before.key), "value": before.value}));
+        operations.extend(action.annotations.iter().map(|(key, value)| match value {
+            Some(value) => json!({"op": "add", "path": path(key), "value": value}),
+            None => json!({"op": "remove", "path": path(key)}),
+        }));
+    }
+    patch(action, "application/json-patch+json", &Value::Array(operations), timeout)
+}
+
+/// A key as a JSON pointer spells it (RFC 6901).
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+fn patch(
+    action: &Action,
+    content_type: &str,
+    body: &Value,
+    timeout: Duration,
+) -> Result<Request<Vec<u8>>, CallError> {
+    let uri = object_path(action);
+    let uri = format!("{uri}?fieldManager={FIELD_MANAGER}&{}", server_timeout(timeout));
+    let request =
+        Request::patch(uri).header("content-type", content_type).header("accept", METADATA_ONLY);
+    with_body(request, body)
+}
+
+/// Whether a JSON Patch failed because one of its tests did: 422 without naming an object. Where
+/// the result would be invalid, the API server names it.
+pub(super) fn is_failed_test(error: &CallError) -> bool {
+    matches!(error, CallError::Status { code: 422, about, .. } if about.is_empty())
+}
+
+/// The outcome of a JSON Patch whose test failed.
+pub(super) fn changed_since(before: &AnnotationBefore) -> Outcome {
+    let text = format!("{} has changed, or the object is another one", before.key);
+    Outcome::Conflict { error: RequestFailure::new(ErrorCause::Conflict, text) }
+}
+
+/// The outcome of a patch that was answered with 2xx, by what the answer shows: the object as it was
+/// stored.
+///
+/// # Errors
+/// [`CallError::Unreadable`]: the answer is no object, so an API server did not give it.
+pub(super) fn outcome_of_answer(action: &Action, body: &[u8]) -> Result<Outcome, CallError> {
+    let stored = stored_metadata(body)?;
+    for (key, sent) in &action.annotations {
+        if let Some(what) = difference(sent.as_deref(), stored.annotations.get(key)) {
+            let text = format!(
+                "the API server accepted the write, but {key} {what} in its answer: an admission \
+                 webhook or a proxy changes writes to {} in {}",
+                action.kind.resource(),
+                action.cluster
+            );
+            let error = RequestFailure::new(ErrorCause::NotKept, text);
+            return Ok(Outcome::Refused { error });
+        }
+    }
+    let resource_version = stored.resource_version;
+    if resource_version.is_some() && resource_version == action.precondition.resource_version {
+        return Ok(Outcome::Unchanged);
+    }
+    Ok(Outcome::Applied { resource_version, deleted: None })
+}
+
+/// How an annotation differs from what was sent. JSON that is spelled in another way means the same.
+fn difference(sent: Option<&str>, stored: Option<&String>) -> Option<&'static str> {
+    match (sent, stored) {
+        (None, None) => None,
+        (None, Some(_)) => Some("is still there"),
+        (Some(_), None) => Some("is missing"),
+        (Some(sent), Some(stored)) => {
+            let digest = |text: &str| Digest::of(text, [Digest::ABSENT; 2]);
+            (sent != stored && digest(sent) != digest(stored)).then_some("has another value")
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredMetadata {
+    resource_version: Option<String>,
+    #[serde(default)]
+    annotations: Annotations,
+}
+
+/// The annotations of an object; `null` stands for none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(from = "Option<BTreeMap<String, String>>")]
+struct Annotations(BTreeMap<String, String>);
+
+impl From<Option<BTreeMap<String, String>>> for Annotations {
+    fn from(map: Option<BTreeMap<String, String>>) -> Self {
+        Self(map.unwrap_or_default())
+    }
+}
+
+impl Annotations {
+    fn get(&self, key: &str) -> Option<&String> {
+        self.0.get(key)
+    }
+}
+
+fn stored_metadata(body: &[u8]) -> Result<StoredMetadata, CallError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        metadata: StoredMetadata,
+    }
+    let answer: Result<Answer, _> = serde_json::from_slice(body);
+    answer.map(|answer| answer.metadata).map_err(|_| no_object(body))
+}
+
+/// The error of a 2xx answer that is nothing an API server says.
+pub(super) fn no_object(body: &[u8]) -> CallError {
+    let beginning: String = String::from_utf8_lossy(body).chars().take(40).collect();
+    CallError::Unreadable(format!(
+        "it is no Kubernetes object but begins with {beginning:?}; a proxy may answer in the API \
+         server's place"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::contract::action::{Precondition, Verb};
+    use crate::core::data::ids::{ActionId, Kind, ObjectKey};
+
+    fn mirror(annotations: &[(&str, Option<&str>)]) -> Action {
+        Action {
+            id: ActionId(1),
+            verb: Verb::Mirror,
+            cluster: "hub".into(),
+            kind: Kind::Connector,
+            object: ObjectKey::new("n", "a"),
+            annotations: annotations
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), v.map(str::to_owned)))
+                .collect(),
+            precondition: Precondition {
+                uid: Some("u".to_owned()),
+                resource_version: Some("7".to_owned()),
+                ..Precondition::default()
+            },
+            connectors: Vec::new(),
+        }
+    }
+
+    fn answered(annotations: &[(&str, Option<&str>)], body: &str) -> Result<Outcome, CallError> {
+        outcome_of_answer(&mirror(annotations), body.as_bytes())
+    }
+
+    #[test]
+    fn an_answer_proves_a_write_only_with_the_annotations_that_were_sent() {
+        let set = [("a/b", Some(r#"{"x":1,"y":2}"#))];
+        let applied = Outcome::Applied { resource_version: Some("8".to_owned()), deleted: None };
+        let same =
+            r#"{"metadata":{"resourceVersion":"8","annotations":{"a/b":"{\"x\":1,\"y\":2}"}}}"#;
+        assert_eq!(answered(&set, same), Ok(applied.clone()));
+        let spelled = r#"{"metadata":{"resourceVersion":"8","annotations":{"a/b":"{ \"y\": 2, \"x\": 1 }"}}}"#;
+        assert_eq!(answered(&set, spelled), Ok(applied.clone()));
+        let unchanged = same.replace("\"8\"", "\"7\"");
+        assert_eq!(answered(&set, &unchanged), Ok(Outcome::Unchanged));
+        let gone = r#"{"metadata":{"resourceVersion":"8","annotations":null}}"#;
+        assert_eq!(answered(&[("a/b", None)], gone), Ok(applied));
+        for (sent, body, what) in [
+            (&set[..], gone, "a/b is missing"),
+            (&set[..], r#"{"metadata":{"annotations":{"a/b":"{}"}}}"#, "a/b has another value"),
+            (&[("a/b", None)][..], same, "a/b is still there"),
+        ] {
+            let Ok(Outcome::Refused { error }) = answered(sent, body) else { panic!("{body}") };
+            assert_eq!(error.cause, ErrorCause::NotKept);
+            assert!(error.contains(what) && error.contains("webhook or a proxy"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_no_object_is_a_failure() {
+        for body in ["<html><body>Sign in</body></html>", "", "[]", r#"{"ok":true}"#, "\u{feff}{"] {
+            let error = answered(&[("k", Some("v"))], body).unwrap_err();
+            assert_eq!(error.cause(), ErrorCause::Unreadable, "{body}");
+            assert!(error.to_string().contains("a proxy may answer"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_json_patch_tests_what_was_decided_on_and_touches_nothing_else() {
+        let key = "networking.datumapis.com/upstream-status";
+        let body = |old: Option<&str>, new: Option<&str>, map| {
+            let before = AnnotationBefore { key: key.to_owned(), value: old.map(str::to_owned) };
+            let action = mirror(&[(key, new)]);
+            let request = json_patch(&action, &before, map, Duration::from_secs(5)).unwrap();
+            assert_eq!(request.headers()["content-type"], "application/json-patch+json");
+            serde_json::from_slice::<Value>(request.body()).unwrap()
+        };
+        let path = "/metadata/annotations/networking.datumapis.com~1upstream-status";
+        let uid = json!({"op": "test", "path": "/metadata/uid", "value": "u"});
+        assert_eq!(
+            body(Some("old"), Some("new"), AnnotationMap::Present),
+            json!([uid, {"op": "test", "path": path, "value": "old"},
+                {"op": "add", "path": path, "value": "new"}])
+        );
+        assert_eq!(
+            body(Some("old"), None, AnnotationMap::Present),
+            json!([uid, {"op": "test", "path": path, "value": "old"},
+                {"op": "remove", "path": path}])
+        );
+        assert_eq!(
+            body(None, Some("new"), AnnotationMap::Present),
+            json!([uid, {"op": "test", "path": path, "value": null},
+                {"op": "add", "path": path, "value": "new"}])
+        );
+        assert_eq!(
+            body(None, Some("new"), AnnotationMap::Absent),
+            json!([uid, {"op": "test", "path": "/metadata/annotations", "value": null},
+                {"op": "add", "path": "/metadata/annotations", "value": {key: "new"}}])
+        );
+    }
+}
