@@ -27,7 +27,7 @@ use http::HeaderValue;
 use http::header::ACCEPT_ENCODING;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
@@ -65,11 +65,15 @@ pub struct WatchTask {
     lost: Option<String>,
     /// The last resourceVersion seen before the next list.
     last_version: u64,
+    /// Changes when the kubeconfig names another address.
+    moves: watch::Receiver<()>,
 }
 
 /// Why a list or a watch ended.
 enum WatchEnd {
     BusClosed,
+    /// The kubeconfig names another address.
+    Moved,
     /// 410: the resourceVersion is too old to resume from.
     Expired,
     Failed(CallError),
@@ -104,8 +108,8 @@ impl WatchTask {
         metrics: &Metrics,
     ) -> Self {
         let metrics = metrics.watch(cluster.name(), kind);
-        let pauses = pauses(&config);
-        Self { cluster, kind, config, bus, metrics, pauses, lost: None, last_version: 0 }
+        let (pauses, moves) = (pauses(&config), cluster.moves());
+        Self { cluster, kind, config, bus, metrics, pauses, lost: None, last_version: 0, moves }
     }
 
     /// Runs until the bus is closed.
@@ -113,6 +117,11 @@ impl WatchTask {
         let mut from = None;
         let mut pauses_since = Instant::now();
         loop {
+            if self.moves.has_changed().unwrap_or(false) {
+                // Another address may be another API server: only a list shows what it holds.
+                self.moves.mark_unchanged();
+                from = None;
+            }
             let end = match &mut from {
                 None => match self.list().await {
                     Ok(version) => {
@@ -135,6 +144,10 @@ impl WatchTask {
             }
             match end {
                 WatchEnd::BusClosed => return,
+                WatchEnd::Moved => {
+                    from = None;
+                    continue;
+                }
                 WatchEnd::Expired => {
                     from = None;
                     if pauses_since.elapsed() > HEALTHY_AFTER {
@@ -238,7 +251,12 @@ impl WatchTask {
         let mut has_frames = false;
         loop {
             let wait = if self.lost.is_some() { EXPIRED_WITHIN } else { silent_after };
-            let frame = match timeout(wait, frames.next()).await {
+            let frame = tokio::select! {
+                biased;
+                _ = self.moves.changed() => return Err(WatchEnd::Moved),
+                frame = timeout(wait, frames.next()) => frame,
+            };
+            let frame = match frame {
                 Ok(Ok(Some(frame))) => frame,
                 Ok(Ok(None)) if has_frames || opened.elapsed() > HEALTHY_AFTER => return Ok(()),
                 Ok(Ok(None)) => {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+mod connection;
 mod events;
 mod executor;
 #[path = "../support/sim_apiserver/mod.rs"]
