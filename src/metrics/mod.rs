@@ -26,6 +26,7 @@ use crate::core::view::phase::Phases;
 use counts::{Instruments, LEADER, QUEUE, by};
 use lease::LeaseMetrics;
 use process::ProcessMetrics;
+pub(crate) use process::max_fds;
 pub use text::Format;
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
 use watches::{RequestCounts, WatchTable};
