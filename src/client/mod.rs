@@ -118,6 +118,14 @@ impl CallError {
             if reason == "NotFound" && *about == format!("{resource}/{name}"))
     }
 
+    /// How long the request waited in vain for a response.
+    pub fn waited(&self) -> Duration {
+        match self {
+            CallError::TimedOut(timeout) => *timeout,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// How long the API server asks to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -67,6 +67,8 @@ pub struct WatchTask {
     last_version: u64,
     /// Changes when the kubeconfig names another address.
     moves: watch::Receiver<()>,
+    /// A later page of the last list had expired: the next list asks for everything at once.
+    lists_at_once: bool,
 }
 
 /// Why a list or a watch ended.
@@ -109,7 +111,18 @@ impl WatchTask {
     ) -> Self {
         let metrics = metrics.watch(cluster.name(), kind);
         let (pauses, moves) = (pauses(&config), cluster.moves());
-        Self { cluster, kind, config, bus, metrics, pauses, lost: None, last_version: 0, moves }
+        Self {
+            cluster,
+            kind,
+            config,
+            bus,
+            metrics,
+            pauses,
+            lost: None,
+            last_version: 0,
+            moves,
+            lists_at_once: false,
+        }
     }
 
     /// Runs until the bus is closed.
@@ -142,6 +155,8 @@ impl WatchTask {
             if pauses_since.elapsed() > HEALTHY_AFTER {
                 self.pauses = pauses(&self.config);
             }
+            // Waiting in vain for a response is a pause already.
+            let mut waited = Duration::ZERO;
             match end {
                 WatchEnd::BusClosed => return,
                 WatchEnd::Moved => {
@@ -159,10 +174,12 @@ impl WatchTask {
                     if self.report_lost(&error).await.is_err() {
                         return;
                     }
+                    waited = error.waited();
                 }
             }
             let pause_max = Duration::from_millis(self.config.backoff_max_ms);
-            tokio::time::sleep(self.pauses.next().unwrap_or(pause_max)).await;
+            let pause = self.pauses.next().unwrap_or(pause_max);
+            tokio::time::sleep(pause.saturating_sub(waited)).await;
             pauses_since = Instant::now();
         }
     }
@@ -200,13 +217,17 @@ impl WatchTask {
         let mut next = String::new();
         let mut objects = 0_u64;
         loop {
-            let limit = self.config.page_size;
+            let limit = (!self.lists_at_once).then_some(self.config.page_size);
             let token = Some(next).filter(|token| !token.is_empty());
             let is_first = token.is_none();
-            let params =
-                ListParams { limit: Some(limit), continue_token: token, ..ListParams::default() };
+            let params = ListParams { limit, continue_token: token, ..ListParams::default() };
             let request = all.list(&params).map_err(|e| no_request(&e))?;
-            let page = self.cluster.call(request, self.timeout()).await?;
+            let page = match self.cluster.call(request, self.timeout()).await {
+                Err(error) if error.code() == Some(410) => {
+                    return Err(self.list_expired(error, is_first));
+                }
+                page => page?,
+            };
             let page: Page<'_> = wire::page(&page)?;
             if is_first {
                 // Not before: the machine forgets nothing until an API server answers.
@@ -226,6 +247,7 @@ impl WatchTask {
             if next.is_empty() {
                 let version = page.metadata.resource_version.into_owned();
                 self.check_regression(&version).await?;
+                self.lists_at_once = false;
                 self.metrics.list_finished(objects);
                 let (cluster, kind) = (self.cluster_name(), self.kind);
                 self.bus.send(EventKind::ListFinished { cluster, kind }).await?;
@@ -234,6 +256,18 @@ impl WatchTask {
                 return Ok(version);
             }
         }
+    }
+
+    /// A page that expires is rare: the list took longer than the API server keeps its history. Where
+    /// it expires each time, pages would never end; client-go, too, then lists without them.
+    fn list_expired(&mut self, error: CallError, is_first_page: bool) -> WatchEnd {
+        if is_first_page {
+            return WatchEnd::Failed(error);
+        }
+        warn!(cluster = %self.cluster.name(), kind = %self.kind, %error,
+            "a later page of the list has expired; listing everything at once");
+        self.lists_at_once = true;
+        WatchEnd::Expired
     }
 
     /// Watches from `version`, and advances it, until the API server ends the watch or is silent for
@@ -393,10 +427,12 @@ fn numeric(version: &str) -> u64 {
     version.parse().unwrap_or(0)
 }
 
+/// With jitter, pauses are up to twice as long as the builder is told.
 fn pauses(config: &WatchConfig) -> ExponentialBackoff {
+    let max_ms = (config.backoff_max_ms / 2).max(1);
     ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(config.backoff_first_ms))
-        .with_max_delay(Duration::from_millis(config.backoff_max_ms))
+        .with_min_delay(Duration::from_millis(config.backoff_first_ms.min(max_ms)))
+        .with_max_delay(Duration::from_millis(max_ms))
         .with_jitter()
         .without_max_times()
         .build()
@@ -405,6 +441,17 @@ fn pauses(config: &WatchConfig) -> ExponentialBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_pause_is_longer_than_configured() {
+        let config = WatchConfig { backoff_first_ms: 200, ..WatchConfig::default() };
+        let pauses: Vec<_> = pauses(&config).take(50).collect();
+        let last = Duration::from_millis(config.backoff_max_ms);
+        assert!(pauses[0] < Duration::from_millis(400), "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause <= last), "{pauses:?}");
+        assert!(last <= Duration::from_secs(10));
+        assert!(pauses.iter().skip(10).any(|pause| *pause > last / 2), "{pauses:?}");
+    }
 
     #[test]
     fn watches_ask_for_no_compression() {

@@ -1,7 +1,6 @@
 //! The connection to a cluster follows its kubeconfig: to another address, to other credentials; and
 //! stays as it is while the kubeconfig is broken.
 
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use throughline::watch::WatchTask;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::log::Log;
 use crate::sim_apiserver::{START, TestServer, serve_cluster};
 use crate::{Kubeconfig, cluster};
 
@@ -159,38 +159,4 @@ fn add_user(kubeconfig: &Path) {
     let users = config["users"].as_array_mut().unwrap();
     users.push(json!({"name": "other", "user": {"token": "t"}}));
     std::fs::write(kubeconfig, config.to_string()).unwrap();
-}
-
-/// What this thread logs.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Log {
-    fn capture(&self) -> tracing::subscriber::DefaultGuard {
-        let log = self.clone();
-        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone());
-        tracing::subscriber::set_default(lines.finish())
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-
-    async fn until_contains(&self, part: &str) {
-        let until = Instant::now() + PATIENCE;
-        while !self.text().contains(part) {
-            assert!(Instant::now() < until, "{part:?} is not in {:?}", self.text());
-            sleep(Duration::from_millis(50)).await;
-        }
-    }
 }
