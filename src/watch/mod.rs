@@ -17,12 +17,13 @@
 //!        └────┴──────── 410: too old ──────────────┘ └──────────────────────┘
 //! ```
 
+mod pauses;
 pub(crate) mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backon::ExponentialBackoff;
 use http::HeaderValue;
 use http::header::ACCEPT_ENCODING;
 use kube::api::{ListParams, WatchParams};
@@ -38,6 +39,7 @@ use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::core::data::objects::Object;
 use crate::metrics::{Metrics, WatchMetrics};
+use pauses::pauses;
 use wire::{Lines, Page, WatchEvent, WatchEventType};
 
 /// API servers end a watch after this time; it is resumed without an event.
@@ -427,31 +429,9 @@ fn numeric(version: &str) -> u64 {
     version.parse().unwrap_or(0)
 }
 
-/// With jitter, pauses are up to twice as long as the builder is told.
-fn pauses(config: &WatchConfig) -> ExponentialBackoff {
-    let max_ms = (config.backoff_max_ms / 2).max(1);
-    ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(config.backoff_first_ms.min(max_ms)))
-        .with_max_delay(Duration::from_millis(max_ms))
-        .with_jitter()
-        .without_max_times()
-        .build()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_pause_is_longer_than_configured() {
-        let config = WatchConfig { backoff_first_ms: 200, ..WatchConfig::default() };
-        let pauses: Vec<_> = pauses(&config).take(50).collect();
-        let last = Duration::from_millis(config.backoff_max_ms);
-        assert!(pauses[0] < Duration::from_millis(400), "{pauses:?}");
-        assert!(pauses.iter().all(|pause| *pause <= last), "{pauses:?}");
-        assert!(last <= Duration::from_secs(10));
-        assert!(pauses.iter().skip(10).any(|pause| *pause > last / 2), "{pauses:?}");
-    }
 
     #[test]
     fn watches_ask_for_no_compression() {
