@@ -6,6 +6,7 @@
 //!
 //! - [`config`]: the configuration, from a YAML file and flags
 //! - [`logging`]: the log for people, as text or JSON
+//! - [`outside_text`]: what texts from outside must not bring to a terminal, nor out of the process
 //! - [`run`]: the whole program: start, the loop, shutdown
 //! - `engine`: machine, executor and event log together, shared by a live run and a single look
 //! - [`client`]: connections to clusters: requests, time-outs, classified errors
@@ -57,6 +58,7 @@ pub mod logging;
 pub mod metrics;
 pub mod orphans;
 pub mod outage;
+pub mod outside_text;
 pub mod record;
 pub mod replay;
 pub mod report;

@@ -1,23 +1,32 @@
 //! The log for people and log collectors, on standard error.
+//!
+//! Error messages of API servers, webhooks and libraries may hold addresses, keys and tokens, and
+//! characters that steer a terminal. No line does: both formats clean their fields here, so that no
+//! call can forget it.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
 
 use anyhow::Context as _;
+use serde_json::Value;
+use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::FormatTime;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::clock::wall_clock_now;
 use crate::config::{LogConfig, LogFormat};
+use crate::outside_text::{lines, one_line, without_secrets};
 
 /// Our own lines already say what the libraries' would. kube's client logs every failed request as
 /// an error, even one that is retried.
 const LIBRARY_LEVELS: &str = "kube_client=error,kube_client::client::builder=off,hyper=error,tower=error,\
                      h2=error,rustls=error";
+/// Fields that quote texts from outside.
+const QUOTES: [&str; 3] = ["error", "reason", "detail"];
+
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Starts logging; to be called once. `RUST_LOG` overrides the configured level.
@@ -82,25 +91,98 @@ where
         LineStyle::Text { colour } => {
             Box::new(lines.with_ansi(colour).event_format(TextFormat).finish())
         }
-        LineStyle::Json => Box::new(
-            lines
-                .with_ansi(false)
-                .with_timer(UtcTime)
-                .json()
-                .flatten_event(true)
-                .with_current_span(false)
-                .with_span_list(false)
-                .finish(),
-        ),
+        LineStyle::Json => Box::new(lines.with_ansi(false).event_format(JsonFormat).finish()),
     }
 }
 
-/// RFC 3339 in UTC, with milliseconds.
-struct UtcTime;
+/// The fields of an event, clean and spelled.
+struct Fields {
+    json: bool,
+    is_ours: bool,
+    message: String,
+    others: Vec<(&'static str, String)>,
+}
 
-impl FormatTime for UtcTime {
-    fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
-        write!(w, "{}", wall_clock_now())
+impl Fields {
+    fn of(event: &Event<'_>, json: bool) -> Self {
+        let is_ours = event.metadata().target().starts_with(env!("CARGO_CRATE_NAME"));
+        let mut fields = Self { json, is_ours, message: String::new(), others: Vec::new() };
+        event.record(&mut fields);
+        fields
+    }
+
+    /// In text, `is_quoted` texts are quoted; in JSON all are.
+    fn text(&mut self, field: &Field, text: &str, is_quoted: bool) {
+        let name = field.name();
+        if name == "message" {
+            // Ours say where we listen, and list mistakes line by line; a library's may say anything.
+            let text = if self.is_ours { text.into() } else { without_secrets(text) };
+            self.message = lines(&text).into_owned();
+            return;
+        }
+        let text = if QUOTES.contains(&name) { without_secrets(text) } else { text.into() };
+        let spelled = match (self.json, is_quoted) {
+            (true, _) => Value::from(one_line(&text)).to_string(),
+            (false, true) => format!("{text:?}"),
+            (false, false) => one_line(&text).into_owned(),
+        };
+        self.others.push((name, spelled));
+    }
+
+    fn value(&mut self, field: &Field, value: impl Into<Value>) {
+        self.others.push((field.name(), value.into().to_string()));
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, text: &str) {
+        self.text(field, text, true);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text(field, &format!("{value:?}"), false);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.value(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.value(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.value(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.value(field, value);
+    }
+}
+
+/// One object on one line: RFC 3339 in UTC with milliseconds, level, message, fields, target.
+struct JsonFormat;
+
+impl<S, N> FormatEvent<S, N> for JsonFormat
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let Fields { message, others, .. } = Fields::of(event, true);
+        let metadata = event.metadata();
+        let text = |text: &str| Value::from(text).to_string();
+        write!(writer, "{{\"timestamp\":\"{}\",", wall_clock_now())?;
+        write!(writer, "\"level\":\"{}\",\"message\":{}", metadata.level(), text(&message))?;
+        for (name, value) in others {
+            write!(writer, ",\"{name}\":{value}")?;
+        }
+        writeln!(writer, ",\"target\":{}}}", text(metadata.target()))
     }
 }
 
@@ -114,7 +196,7 @@ where
 {
     fn format_event(
         &self,
-        context: &FmtContext<'_, S, N>,
+        _: &FmtContext<'_, S, N>,
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
@@ -129,13 +211,17 @@ where
         let ansi = writer.has_ansi_escapes();
         let (dim, lit, plain) = if ansi { ("\x1b[2m", "\x1b[", "\x1b[0m") } else { ("", "", "") };
         write!(writer, "{dim}")?;
-        UtcTime.format_time(&mut writer)?;
-        write!(writer, "{plain} ")?;
+        write!(writer, "{}{plain} ", wall_clock_now())?;
         match ansi {
             true => write!(writer, "{lit}{colour}m{level:<5}{plain} ")?,
             false => write!(writer, "{level:<5} ")?,
         }
-        context.field_format().format_fields(writer.by_ref(), event)?;
+        let Fields { message, others, .. } = Fields::of(event, false);
+        write!(writer, "{message}")?;
+        let italic = if ansi { "\x1b[3m" } else { "" };
+        for (name, value) in others {
+            write!(writer, " {italic}{name}{plain}{dim}={plain}{value}")?;
+        }
         writeln!(writer)
     }
 }
@@ -203,6 +289,38 @@ mod tests {
         assert_eq!(keys, ["cluster", "level", "message", "target", "timestamp", "tries"]);
         assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &"mirrored".into()));
         assert_eq!((&line["cluster"], &line["tries"]), (&"hub".into(), &2.into()));
+    }
+
+    /// An API server's message may hold anything; what it says must still be readable.
+    #[test]
+    fn texts_from_outside_are_clean_in_both_formats() {
+        let message =
+            "node 0123456789abcdef0123456789abcdef01 at 10.0.0.7:443:\n\u{202e}\x1b[2Jno \"x\"";
+        let log = || {
+            let text = "two\nlines";
+            tracing::warn!(error = %message, reason = message, name = "a\u{202e}b", ?text, "failed");
+            tracing::info!(address = %"0.0.0.0:8080", "listening on 0.0.0.0:8080:\n\u{202e}");
+            tracing::error!(target: "kube_client", "cannot reach https://api.example.test");
+        };
+        let text = logged("info", LineStyle::Text { colour: false }, log);
+        let quote = r#"node <key> at <address>:\n\u{202e}\u{1b}[2Jno "x""#;
+        let quoted = quote.replace('"', "\\\"");
+        let expected = format!(
+            "WARN  failed error={quote} reason=\"{quoted}\" name=\"a\\u{{202e}}b\" text=\"two\\nlines\"\n"
+        );
+        assert!(text.contains(&expected), "{text:?} has no {expected:?}");
+        assert!(
+            text.contains("listening on 0.0.0.0:8080:\n\\u{202e} address=0.0.0.0:8080\n"),
+            "{text:?}"
+        );
+        assert!(text.contains("ERROR cannot reach <address>\n"), "{text:?}");
+
+        let json = logged("info", LineStyle::Json, log);
+        let lines: Vec<serde_json::Value> =
+            json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((&lines[0]["error"], &lines[0]["reason"]), (&quote.into(), &quote.into()));
+        assert_eq!(lines[2]["message"], "cannot reach <address>");
+        assert!(!json.contains('\u{202e}') && !json.contains('\x1b'), "{json:?}");
     }
 
     #[test]

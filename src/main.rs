@@ -5,6 +5,7 @@ mod cli;
 use std::process::ExitCode;
 
 use clap::Parser;
+use throughline::outside_text::lines;
 
 fn main() -> ExitCode {
     match cli::run(cli::Cli::parse()) {
@@ -12,9 +13,9 @@ fn main() -> ExitCode {
         Err(error) => {
             // A log error already includes its cause; for other errors, print the chain.
             if error.is::<throughline::event_log::LogError>() {
-                eprintln!("throughline: {error}");
+                eprintln!("throughline: {}", lines(&error.to_string()));
             } else {
-                eprintln!("throughline: {error:#}");
+                eprintln!("throughline: {}", lines(&format!("{error:#}")));
             }
             ExitCode::from(cli::BAD_INPUT)
         }

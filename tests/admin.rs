@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "admin/crowd.rs"]
+mod crowd;
 #[path = "admin/http.rs"]
 mod http;
 #[path = "admin/scrape.rs"]

@@ -74,7 +74,7 @@ async fn repeat_until_passed<F: Future<Output = CheckReport>>(
                 0 => String::new(),
                 more => format!(" (and {more} more)"),
             };
-            eprintln!(
+            say!(
                 "trying again for up to {} s: {}: {}{more}",
                 left.as_secs_f64().ceil(),
                 first.group,

@@ -126,7 +126,7 @@ fn init_quiet_log(mut loaded: LoadedConfig) -> anyhow::Result<LoadedConfig> {
 
 fn print_warnings(LoadedConfig { config, warnings }: LoadedConfig) -> Config {
     for warning in &warnings {
-        eprintln!("warning: {warning}");
+        say!("warning: {warning}");
     }
     config
 }

@@ -1,5 +1,11 @@
 //! The commands and their arguments.
 
+/// Prints a line for people on standard error. It may quote texts from outside, which must not
+/// steer the terminal.
+macro_rules! say {
+    ($($text:tt)*) => { eprintln!("{}", throughline::outside_text::lines(&format!($($text)*))) };
+}
+
 mod check;
 mod config;
 mod demo;

@@ -12,6 +12,7 @@ use throughline::core::data::time::UnixMillis;
 use throughline::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
 use throughline::event_log::LogReader;
 use throughline::orphans::{DeleteResult, OrphanCleanup, deleted_objects};
+use throughline::outside_text::lines;
 use throughline::report::{count, duration};
 
 use super::config::ConfigArgs;
@@ -63,7 +64,7 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     let file = args.delete.then(|| args.config.own_event_log("orphans"));
     let log = file.map(|file| EventLogConfig { file: Some(file), ..EventLogConfig::default() });
     if let Some(EventLogConfig { file: Some(file), .. }) = &log {
-        eprintln!("backup of deleted routes: {}", file.display());
+        say!("backup of deleted routes: {}", file.display());
     }
     let runtime = threads(2)?;
     let code = runtime.block_on(async {
@@ -74,12 +75,12 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
         }
         let found = cleanup.candidates();
         if args.output == Output::Text {
-            print(&listing(&found, cleanup.settings(), cleanup.now()))?;
+            print(&lines(&listing(&found, cleanup.settings(), cleanup.now())))?;
         }
         let orphans = found.iter().filter(|c| c.is_orphan()).count();
         let mut results = None;
         if args.delete && orphans > 0 && (args.yes || is_confirmed(&mut cleanup, orphans).await?) {
-            results = Some(cleanup.delete(|result| eprintln!("{}", result_text(result))).await);
+            results = Some(cleanup.delete(|result| say!("{}", result_text(result))).await);
         }
         let left = if results.is_some() { cleanup.candidates() } else { found.clone() };
         cleanup.finish().await;
@@ -126,7 +127,7 @@ async fn is_confirmed(cleanup: &mut OrphanCleanup, orphans: usize) -> anyhow::Re
     let line = cleanup.follow_while(read).await.context("asking for confirmation")?;
     let confirmed = line.context("reading the answer")?.trim() == orphans.to_string();
     if !confirmed {
-        eprintln!("not confirmed: nothing was deleted");
+        say!("not confirmed: nothing was deleted");
     }
     Ok(confirmed)
 }
@@ -223,7 +224,7 @@ fn print_manifests(file: &str) -> anyhow::Result<ExitCode> {
     let mut reader = LogReader::open(file)?;
     let found = deleted_objects(&mut reader)?;
     for warning in reader.warnings() {
-        eprintln!("warning: {warning}");
+        say!("warning: {warning}");
     }
     let mut text = String::new();
     for deleted in &found {
@@ -239,7 +240,7 @@ fn print_manifests(file: &str) -> anyhow::Result<ExitCode> {
     }
     print(&text)?;
     if found.is_empty() {
-        eprintln!("this log records no deletes");
+        say!("this log records no deletes");
         return Ok(ExitCode::from(ATTENTION));
     }
     Ok(ExitCode::SUCCESS)

@@ -47,7 +47,7 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         let (mut recording, started) = (WatchRecorder::start(&config, &log)?, Instant::now());
         let (file, on_terminal) = (file.display().to_string(), io::stderr().is_terminal());
         let clusters = count(config.clusters.len(), "cluster");
-        eprintln!("recording {clusters} to {file}; {}", redaction_and_end(args.for_ms, log.redact));
+        say!("recording {clusters} to {file}; {}", redaction_and_end(args.for_ms, log.redact));
         let end = sleep_until_opt(args.for_ms.map(|ms| started + Duration::from_millis(ms)));
         let mut end = std::pin::pin!(end);
         let mut tick = interval(TICK);
@@ -69,8 +69,8 @@ pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         if on_terminal {
             eprint!("\x1b[K");
         }
-        eprintln!("recorded {}", summary(&stats, bytes, started));
-        eprintln!("replay it: throughline replay {file}");
+        say!("recorded {}", summary(&stats, bytes, started));
+        say!("replay it: throughline replay {file}");
         anyhow::Ok(if report_gaps(&stats, lost) { ExitCode::SUCCESS } else { INCOMPLETE.into() })
     });
     runtime.shutdown_background();
@@ -119,11 +119,11 @@ fn size(bytes: u64) -> String {
 /// Prints each known gap in the recording. True if there is none.
 fn report_gaps(stats: &RecordingStats, lost: u64) -> bool {
     for (cluster, kind) in &stats.not_live {
-        eprintln!("incomplete: {kind} in {cluster} was not being watched at the end");
+        say!("incomplete: {kind} in {cluster} was not being watched at the end");
     }
     if lost > 0 {
         let lines = count(usize::try_from(lost).unwrap_or(usize::MAX), "line");
-        eprintln!("incomplete: {lines} could not be written");
+        say!("incomplete: {lines} could not be written");
     }
     stats.not_live.is_empty() && lost == 0
 }

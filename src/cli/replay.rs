@@ -88,7 +88,7 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     for file in &args.files {
         let replay = replay_file(args, file)?;
         for warning in &replay.warnings {
-            eprintln!("{warning}");
+            say!("{warning}");
         }
         good &= replay.verdict.good;
         let is_read = print_with(|out| {

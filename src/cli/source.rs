@@ -59,7 +59,7 @@ impl SourceArgs {
         let (snapshot, warnings) =
             log::snapshot(&mut reader, self.at.unwrap_or(LogMoment::End), acted)?;
         for warning in warnings {
-            eprintln!("warning: {warning}");
+            say!("warning: {warning}");
         }
         Ok(OpenedSource::EventLog(Box::new(snapshot)))
     }

@@ -9,6 +9,7 @@ use anyhow::bail;
 use clap::Args;
 use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
+use throughline::outside_text::one_line;
 use throughline::report::ReportOptions;
 use throughline::trace::live::ClusterWatcher;
 use throughline::trace::{Snapshot, StatusRow, UpstreamRef, state, status_rows, text};
@@ -91,7 +92,7 @@ async fn follow_state(
             Err(error) => {
                 let text = format!("{error:#}");
                 if last_error.as_ref() != Some(&text) {
-                    eprintln!("warning: {text}; trying again every {} ms", every.as_millis());
+                    say!("warning: {text}; trying again every {} ms", every.as_millis());
                     last_error = Some(text);
                 }
             }
@@ -191,7 +192,7 @@ impl StatusPrinter<'_> {
                 let upstream = upstream.as_ref().map(ToString::to_string);
                 let name = upstream.or_else(|| hub_key.as_ref().map(ToString::to_string));
                 let why = if self.args.stuck { "no longer stuck" } else { "gone" };
-                writeln!(out, "{}: {why}", name.unwrap_or_default())?;
+                writeln!(out, "{}: {why}", one_line(&name.unwrap_or_default()))?;
             }
         }
         Ok(())

@@ -1,32 +1,31 @@
 //! Access to clusters: clients made from kubeconfigs, requests with their own time-outs and no
 //! hidden retries, errors classified where they occur.
 
+mod connection;
+mod fingerprint;
 mod request;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use http::header::RETRY_AFTER;
 use http::{Request, Response, StatusCode};
-use kube::Client;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Status;
-use tokio::sync::OnceCell;
+use tokio::sync::watch;
 
 use crate::config::ClusterConfig;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure, is_about_certificate};
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::metrics::Metrics;
 
+use connection::Connection;
+
 pub use crate::core::contract::error_cause::ErrorClass;
 pub use request::{JSON, get, no_request, path, with_body};
-
-/// The longest that connecting may take, TLS included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An API server that asks for a longer pause is asked again all the same: it may be well after a
 /// restart, or a proxy may have answered in its place.
@@ -37,16 +36,13 @@ const RESPONSE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// A configured cluster and its Kubernetes client.
 pub struct ClusterClient {
-    config: ClusterConfig,
-    /// Created at first use, and again after a 401, because the kubeconfig's credentials may have
-    /// been renewed.
-    client: RwLock<Arc<OnceCell<Client>>>,
+    connection: Connection,
     metrics: Arc<Metrics>,
 }
 
 impl fmt::Debug for ClusterClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterClient").field("name", &self.config.name).finish_non_exhaustive()
+        f.debug_struct("ClusterClient").field("name", self.name()).finish_non_exhaustive()
     }
 }
 
@@ -126,6 +122,14 @@ impl CallError {
             if reason == "NotFound" && *about == format!("{resource}/{name}"))
     }
 
+    /// How long the request waited in vain for a response.
+    pub fn waited(&self) -> Duration {
+        match self {
+            CallError::TimedOut(timeout) => *timeout,
+            _ => Duration::ZERO,
+        }
+    }
+
     /// How long the API server asks to wait.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -178,21 +182,20 @@ impl CallError {
 impl ClusterClient {
     /// Does not connect and does not read the kubeconfig yet.
     pub fn new(config: ClusterConfig, metrics: Arc<Metrics>) -> Self {
-        Self { config, client: RwLock::default(), metrics }
+        Self { connection: Connection::new(config), metrics }
     }
 
     /// The same, with requests that go to `client`, such as an API server in memory.
-    pub fn with_client(config: ClusterConfig, client: Client, metrics: Arc<Metrics>) -> Self {
-        let client = RwLock::new(Arc::new(OnceCell::from(client)));
-        Self { config, client, metrics }
+    pub fn with_client(config: ClusterConfig, client: kube::Client, metrics: Arc<Metrics>) -> Self {
+        Self { connection: Connection::fixed(config, client), metrics }
     }
 
     pub fn name(&self) -> &ClusterName {
-        &self.config.name
+        &self.connection.config().name
     }
 
     pub fn roles(&self) -> &[Role] {
-        &self.config.roles
+        &self.connection.config().roles
     }
 
     /// The pod's own namespace, the kubeconfig context's, or `default`.
@@ -200,42 +203,13 @@ impl ClusterClient {
     /// # Errors
     /// [`CallError::NoClient`].
     pub async fn default_namespace(&self) -> Result<String, CallError> {
-        Ok(self.client().await?.default_namespace().to_owned())
+        Ok(self.connection.client().await?.default_namespace().to_owned())
     }
 
-    async fn client(&self) -> Result<Client, CallError> {
-        let cell = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let create = async {
-            let mut config = self.kube_config().await?;
-            config.connect_timeout = Some(CONNECT_TIMEOUT);
-            config.default_retry = false;
-            Client::try_from(config).map_err(|e| CallError::NoClient(root_cause(&e)))
-        };
-        cell.get_or_try_init(|| create).await.cloned()
-    }
-
-    async fn kube_config(&self) -> Result<kube::Config, CallError> {
-        let failed = |error: &dyn std::error::Error| CallError::NoClient(root_cause(error));
-        let ClusterConfig { kubeconfig, context, in_cluster, .. } = &self.config;
-        let options = KubeConfigOptions { context: context.clone(), ..Default::default() };
-        let config = if *in_cluster {
-            kube::Config::incluster().map_err(|e| failed(&e))
-        } else if let Some(path) = kubeconfig {
-            let file = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
-            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| failed(&e))
-        } else if context.is_some() {
-            kube::Config::from_kubeconfig(&options).await.map_err(|e| failed(&e))
-        } else {
-            kube::Config::infer().await.map_err(|e| failed(&e))
-        };
-        let mut config = config?;
-        // Go's clients ignore HTTPS_PROXY for the local host; kube does not.
-        let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
-        let is_loopback = |ip: std::net::IpAddr| ip.is_loopback();
-        if host == "localhost" || host.parse().is_ok_and(is_loopback) {
-            config.proxy_url = None;
-        }
-        Ok(config)
+    /// Changes whenever the kubeconfig names another address: what is open then should be opened
+    /// again there.
+    pub fn moves(&self) -> watch::Receiver<()> {
+        self.connection.moves()
     }
 
     /// Sends a request and waits at most `timeout` for the response's head.
@@ -258,24 +232,23 @@ impl ClusterClient {
         let response = response.unwrap_or(Err(CallError::TimedOut(timeout)));
         let code = match &response {
             Ok(response) => Some(response.status().as_u16()),
-            Err(error) => error.code(),
+            Err(error) => {
+                self.connection.request_failed(error);
+                error.code()
+            }
         };
         self.metrics.count_request(self.name(), method, code);
         response
     }
 
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, CallError> {
-        let client = self.client().await?;
+        let client = self.connection.client().await?;
         let response = client.send(request.map(Body::from)).await;
         let response = response.map_err(|e| CallError::no_response(&e))?;
         if response.status().is_success() {
             return Ok(response);
         }
         let code = response.status().as_u16();
-        if code == 401 {
-            // The credentials may have been renewed in the kubeconfig: read it again next time.
-            *self.client.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
-        }
         let retry_after = response.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok());
         let retry_after = retry_after.and_then(|v| v.parse().ok()).map(Duration::from_secs);
         let body = read(response.into_body()).await.unwrap_or_default();
@@ -311,7 +284,12 @@ impl ClusterClient {
             let (head, body) = self.open(request, timeout).await?.into_parts();
             Ok(Response::from_parts(head, read(body).await?))
         };
-        tokio::time::timeout(timeout, response).await.unwrap_or(Err(CallError::TimedOut(timeout)))
+        let response = tokio::time::timeout(timeout, response).await;
+        response.unwrap_or_else(|_| {
+            let error = CallError::TimedOut(timeout);
+            self.connection.request_failed(&error);
+            Err(error)
+        })
     }
 }
 

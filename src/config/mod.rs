@@ -167,7 +167,7 @@ impl Default for WatchConfig {
             timeout_ms: 15_000,
             silent_after_ms: 90_000,
             backoff_first_ms: 250,
-            backoff_max_ms: 30_000,
+            backoff_max_ms: 10_000,
             queue: 1024,
         }
     }

@@ -27,6 +27,7 @@ use crate::core::view::phase::Phases;
 use counts::{Instruments, LEADER, QUEUE, by, lane};
 use lease::LeaseMetrics;
 use process::ProcessMetrics;
+pub(crate) use process::max_fds;
 pub use text::Format;
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
 use watches::{RequestCounts, WatchTable};

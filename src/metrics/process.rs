@@ -46,7 +46,11 @@ impl Collector for ProcessMetrics {
         gauge("process_resident_memory_bytes", "Resident memory in bytes.", resident)?;
         gauge("process_virtual_memory_bytes", "Virtual memory in bytes.", all)?;
         gauge("process_open_fds", "Open file descriptors.", open_fds())?;
-        gauge("process_max_fds", "Maximum number of open file descriptors.", max_fds())
+        gauge(
+            "process_max_fds",
+            "Maximum number of open file descriptors.",
+            max_fds().map(|n| n as f64),
+        )
     }
 }
 
@@ -88,7 +92,8 @@ fn open_fds() -> Option<f64> {
     Some(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
 
-fn max_fds() -> Option<f64> {
+/// How many descriptors the process may have; `None` where that is unlimited or unknown.
+pub(crate) fn max_fds() -> Option<u64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()

@@ -4,6 +4,7 @@ use std::io::{self, BufWriter, Write};
 
 use super::ReportOptions;
 use crate::core::data::time::UnixMillis;
+use crate::outside_text::is_deceptive;
 
 /// Without colour all styles look the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl<'w> TextWriter<'w> {
     fn word(&mut self, word: &str) -> io::Result<()> {
         let printable = |c: char| match c {
             NBSP => ' ',
-            _ if c.is_control() => char::REPLACEMENT_CHARACTER,
+            _ if is_deceptive(c) => char::REPLACEMENT_CHARACTER,
             _ => c,
         };
         if word.chars().any(|c| printable(c) != c) {
@@ -213,10 +214,13 @@ mod tests {
         let mut out = Vec::new();
         let options = ReportOptions { width: 40, ..ReportOptions::default() };
         let mut writer = TextWriter::new(&mut out, &options);
-        let text = "one two three four five six seven eight\x1b[2J nine";
+        let text = "one two three four five six seven eight\x1b[2J ni\u{202e}ne";
         writer.put(2, 6, &[(Style::Red, text), (Style::Plain, ", ten")]).unwrap();
         writer.finish().unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "  one two three four five six seven\n      eight\u{fffd}[2J nine, ten\n");
+        assert_eq!(
+            text,
+            "  one two three four five six seven\n      eight\u{fffd}[2J ni\u{fffd}ne, ten\n"
+        );
     }
 }

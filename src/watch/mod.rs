@@ -17,17 +17,18 @@
 //!        └────┴──────── 410: too old ──────────────┘ └──────────────────────┘
 //! ```
 
+mod pauses;
 pub(crate) mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use backon::ExponentialBackoff;
 use http::HeaderValue;
 use http::header::ACCEPT_ENCODING;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
@@ -37,6 +38,7 @@ use crate::config::WatchConfig;
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::metrics::{Metrics, WatchMetrics};
+use pauses::pauses;
 use wire::{Lines, Page, WatchEvent, WatchEventType};
 
 /// API servers end a watch after this time; it is resumed without an event.
@@ -71,11 +73,17 @@ pub struct WatchTask {
     is_history_unsure: bool,
     /// An object that can't be read was logged since the last list.
     unreadable_logged: bool,
+    /// Changes when the kubeconfig names another address.
+    moves: watch::Receiver<()>,
+    /// A later page of the last list had expired: the next list asks for everything at once.
+    lists_at_once: bool,
 }
 
 /// Why a list or a watch ended.
 enum WatchEnd {
     BusClosed,
+    /// The kubeconfig names another address.
+    Moved,
     /// 410: the resourceVersion is too old to resume from.
     Expired,
     Failed(CallError),
@@ -110,7 +118,7 @@ impl WatchTask {
         metrics: &Metrics,
     ) -> Self {
         let metrics = metrics.watch(cluster.name(), kind);
-        let pauses = pauses(&config);
+        let (pauses, moves) = (pauses(&config), cluster.moves());
         Self {
             cluster,
             kind,
@@ -122,6 +130,8 @@ impl WatchTask {
             last_version: 0,
             is_history_unsure: false,
             unreadable_logged: false,
+            moves,
+            lists_at_once: false,
         }
     }
 
@@ -130,6 +140,11 @@ impl WatchTask {
         let mut from = None;
         let mut pauses_since = Instant::now();
         loop {
+            if self.moves.has_changed().unwrap_or(false) {
+                // Another address may be another API server: only a list shows what it holds.
+                self.moves.mark_unchanged();
+                from = None;
+            }
             let end = match &mut from {
                 None => match self.list().await {
                     Ok(version) => {
@@ -150,8 +165,14 @@ impl WatchTask {
             if pauses_since.elapsed() > HEALTHY_AFTER {
                 self.pauses = pauses(&self.config);
             }
+            // Waiting in vain for a response is a pause already.
+            let mut waited = Duration::ZERO;
             match end {
                 WatchEnd::BusClosed => return,
+                WatchEnd::Moved => {
+                    from = None;
+                    continue;
+                }
                 WatchEnd::Expired => {
                     from = None;
                     if pauses_since.elapsed() > HEALTHY_AFTER {
@@ -163,10 +184,12 @@ impl WatchTask {
                     if self.report_lost(&error).await.is_err() {
                         return;
                     }
+                    waited = error.waited();
                 }
             }
             let pause_max = Duration::from_millis(self.config.backoff_max_ms);
-            tokio::time::sleep(self.pauses.next().unwrap_or(pause_max)).await;
+            let pause = self.pauses.next().unwrap_or(pause_max);
+            tokio::time::sleep(pause.saturating_sub(waited)).await;
             pauses_since = Instant::now();
         }
     }
@@ -205,13 +228,17 @@ impl WatchTask {
         let mut next = String::new();
         let mut objects = 0_u64;
         loop {
-            let limit = self.config.page_size;
+            let limit = (!self.lists_at_once).then_some(self.config.page_size);
             let token = Some(next).filter(|token| !token.is_empty());
             let is_first = token.is_none();
-            let params =
-                ListParams { limit: Some(limit), continue_token: token, ..ListParams::default() };
+            let params = ListParams { limit, continue_token: token, ..ListParams::default() };
             let request = all.list(&params).map_err(|e| no_request(&e))?;
-            let page = self.cluster.call(request, self.timeout()).await?;
+            let page = match self.cluster.call(request, self.timeout()).await {
+                Err(error) if error.code() == Some(410) => {
+                    return Err(self.list_expired(error, is_first));
+                }
+                page => page?,
+            };
             let page: Page<'_> = wire::page(&page)?;
             if is_first {
                 // Not before: the machine forgets nothing until an API server answers.
@@ -235,6 +262,7 @@ impl WatchTask {
                 let version = page.metadata.resource_version.into_owned();
                 self.check_regression(&version).await?;
                 self.is_history_unsure = false;
+                self.lists_at_once = false;
                 self.metrics.list_finished(objects);
                 let (cluster, kind) = (self.cluster_name(), self.kind);
                 self.bus.send(EventKind::ListFinished { cluster, kind }).await?;
@@ -243,6 +271,18 @@ impl WatchTask {
                 return Ok(version);
             }
         }
+    }
+
+    /// A page that expires is rare: the list took longer than the API server keeps its history. Where
+    /// it expires each time, pages would never end; client-go, too, then lists without them.
+    fn list_expired(&mut self, error: CallError, is_first_page: bool) -> WatchEnd {
+        if is_first_page {
+            return WatchEnd::Failed(error);
+        }
+        warn!(cluster = %self.cluster.name(), kind = %self.kind, %error,
+            "a later page of the list has expired; listing everything at once");
+        self.lists_at_once = true;
+        WatchEnd::Expired
     }
 
     /// Watches from `version`, and advances it, until the API server ends the watch or is silent for
@@ -261,7 +301,12 @@ impl WatchTask {
         let mut has_frames = false;
         loop {
             let wait = if self.lost.is_some() { EXPIRED_WITHIN } else { silent_after };
-            let frame = match timeout(wait, frames.next()).await {
+            let frame = tokio::select! {
+                biased;
+                _ = self.moves.changed() => return Err(WatchEnd::Moved),
+                frame = timeout(wait, frames.next()) => frame,
+            };
+            let frame = match frame {
                 Ok(Ok(Some(frame))) => frame,
                 Ok(Ok(None)) if has_frames || opened.elapsed() > HEALTHY_AFTER => {
                     self.is_history_unsure = opened.elapsed() < WATCH_SHORTEST;
@@ -406,15 +451,6 @@ fn watch_request(kind: Kind, version: &str) -> Result<http::Request<Vec<u8>>, Ca
 /// An API server's resourceVersions are growing numbers; any other text counts as 0.
 fn numeric(version: &str) -> u64 {
     version.parse().unwrap_or(0)
-}
-
-fn pauses(config: &WatchConfig) -> ExponentialBackoff {
-    ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(config.backoff_first_ms))
-        .with_max_delay(Duration::from_millis(config.backoff_max_ms))
-        .with_jitter()
-        .without_max_times()
-        .build()
 }
 
 #[cfg(test)]

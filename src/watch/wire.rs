@@ -19,13 +19,15 @@ const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(super) struct Page<'a> {
     #[serde(borrow)]
     pub(super) metadata: PageMeta<'a>,
-    #[serde(borrow)]
+    /// `null` where a server keeps no list of nothing, as Go writes it.
+    #[serde(borrow, deserialize_with = "null_as_default")]
     pub(super) items: Vec<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct PageMeta<'a> {
-    #[serde(borrow, rename = "resourceVersion")]
+    /// Never empty.
+    #[serde(borrow, rename = "resourceVersion", default, deserialize_with = "null_as_default")]
     pub(super) resource_version: Cow<'a, str>,
     /// Where the next page begins; empty or absent on the last.
     #[serde(borrow, rename = "continue", default)]
@@ -58,8 +60,24 @@ fn unreadable(what: &str, error: &serde_json::Error) -> CallError {
     CallError::Unreadable(format!("{what}: {error}"))
 }
 
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// A page that says from where to watch. Without a resourceVersion a watch would begin anywhere, and
+/// changes between list and watch would be missed.
 pub(super) fn page(bytes: &Bytes) -> Result<Page<'_>, CallError> {
-    serde_json::from_slice(bytes).map_err(|e| unreadable("a list", &e))
+    let page: Page<'_> = serde_json::from_slice(bytes).map_err(|e| unreadable("a list", &e))?;
+    if page.metadata.resource_version.is_empty() {
+        let error = "a list without metadata.resourceVersion cannot be followed; whatever answers \
+                     there is no Kubernetes API server, or something between changes its answers";
+        return Err(CallError::Unreadable(error.to_owned()));
+    }
+    Ok(page)
 }
 
 pub(super) fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
@@ -160,6 +178,23 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_nothing_may_be_null_but_must_be_there() {
+        let read =
+            |text: &'static str| page(&Bytes::from_static(text.as_bytes())).map(|p| p.items.len());
+        let versioned = r#"{"metadata":{"resourceVersion":"7"},"items":null}"#;
+        assert_eq!(read(versioned), Ok(0));
+        assert!(read(r#"{"metadata":{"resourceVersion":"7"}}"#).is_err());
+        for text in [
+            r#"{"metadata":{},"items":[]}"#,
+            r#"{"metadata":{"resourceVersion":""},"items":[]}"#,
+            r#"{"metadata":{"resourceVersion":null},"items":[]}"#,
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains("resourceVersion"), "{error}");
+        }
+    }
 
     #[test]
     fn lines_are_complete_however_the_stream_is_cut() {

@@ -26,7 +26,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) metrics: Arc<Metrics>,
     stop: oneshot::Sender<()>,
-    served: JoinHandle<std::io::Result<()>>,
+    served: JoinHandle<()>,
 }
 
 impl Server {
@@ -57,7 +57,7 @@ impl Server {
     /// Stops the server and waits until it has stopped.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
-        self.served.await.unwrap().unwrap();
+        self.served.await.unwrap();
     }
 }
 
@@ -77,9 +77,19 @@ pub(crate) async fn answer_queries(mut asked: mpsc::Receiver<Query>, machine: Ma
 
 /// `GET path`, with this `Accept`.
 pub(crate) async fn get(address: SocketAddr, path: &str, accept: &str) -> HttpResponse {
+    get_as(&address.to_string(), address, path, accept).await
+}
+
+/// The same, with this `Host`.
+pub(crate) async fn get_as(
+    host: &str,
+    address: SocketAddr,
+    path: &str,
+    accept: &str,
+) -> HttpResponse {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!(
-        "GET {path} HTTP/1.1\r\nhost: test\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nhost: {host}\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut text = String::new();

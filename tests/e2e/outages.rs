@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::objects::{UPSTREAM_STATUS, annotation};
+use crate::cluster::proxy::FaultProxy;
 use crate::cluster::rest::CONNECTORS;
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::Setup;
@@ -214,4 +216,37 @@ async fn one_of_three_clusters_is_down_from_the_start() {
         oracle::converges_within(&testbed, 2 * SOON).await;
         throughline.stop().await;
     }
+}
+
+/// A control plane was moved: the kubeconfig names its new address, and the old one is dead or, worse,
+/// swallows everything.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn moved_api_servers_are_found_by_their_kubeconfigs() {
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = Fleet::seed(&testbed, Spec::of(6)).await;
+    let throughline = short_timeouts(&testbed).ready().await;
+    oracle::converges(&testbed).await;
+
+    let mut moved = Vec::new();
+    for (i, cluster) in testbed.clusters.iter().enumerate() {
+        let new = FaultProxy::start(&cluster.server).await;
+        if i % 2 == 0 {
+            cluster.proxy.down()
+        } else {
+            cluster.proxy.freeze()
+        }
+        new.write_kubeconfig(&cluster.proxy.kubeconfig(THROUGHLINE), THROUGHLINE);
+        moved.push(new);
+    }
+    fleet.flip(0).await.unwrap();
+    oracle::converges_within(&testbed, 2 * SOON).await;
+    for (cluster, new) in testbed.clusters.iter().zip(&moved) {
+        eventually("its watches are at the new address", SOON, async || {
+            ensure(new.open_watches() > 0, || cluster.name.to_owned())
+        })
+        .await;
+    }
+    assert!(throughline.logged("the kubeconfig names another address"));
+    throughline.stop().await;
 }

@@ -4,17 +4,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod answers;
+mod connection;
 mod events;
 mod executor;
 mod hung;
 mod lanes;
+mod lists;
+mod log;
 #[path = "../support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
 mod watch;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde_json::json;
 use throughline::client::ClusterClient;
 use throughline::config::ClusterConfig;
 use throughline::core::data::ids::Role;
@@ -29,6 +34,18 @@ impl Kubeconfig {
         let path =
             std::env::temp_dir().join(format!("throughline-{}-{port}.yaml", std::process::id()));
         served.write_kubeconfig(&path);
+        Self(path)
+    }
+
+    /// Leads to whatever listens there.
+    fn to(address: SocketAddr) -> Self {
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}]});
+        let name = format!("throughline-{}-{}.yaml", std::process::id(), address.port());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, config.to_string()).unwrap();
         Self(path)
     }
 }

@@ -1,63 +1,26 @@
-//! Addresses in the texts of errors: URLs, IP addresses, and hosts with their ports.
+//! Addresses, keys and tokens in the texts of errors.
 
-use std::net::{IpAddr, SocketAddr};
-
-use super::Redactor;
+use super::{Redactor, node_id};
+use crate::outside_text::{Secret, secrets};
 
 impl Redactor {
-    /// A text for people that may hold URLs, IP addresses and hosts with ports.
+    /// A text for people that may hold URLs, IP addresses, hosts with ports, node ids and tokens.
     pub fn error(&self, text: &str) -> String {
-        let is_delimiter = |c: char| c.is_whitespace() || "\"'`<>".contains(c);
-        let ends_outside_urls = |c: char| "(){},;=|".contains(c);
         let mut redacted = String::with_capacity(text.len());
-        for piece in text.split_inclusive(is_delimiter) {
-            if piece.contains("://") {
-                self.word(piece, is_delimiter, &mut redacted);
-            } else {
-                for piece in piece.split_inclusive(ends_outside_urls) {
-                    let is_end = |c| is_delimiter(c) || ends_outside_urls(c);
-                    self.word(piece, is_end, &mut redacted);
-                }
-            }
+        let mut done = 0;
+        for (secret, at) in secrets(text) {
+            redacted.push_str(&text[done..at.start]);
+            let part = &text[at.clone()];
+            redacted.push_str(&match secret {
+                // As everywhere in a log, so that a node can be followed through it.
+                Secret::Key => node_id(part),
+                Secret::Address | Secret::Token => self.stand_in(part, part.len()),
+            });
+            done = at.end;
         }
+        redacted.push_str(&text[done..]);
         redacted
     }
-
-    fn word(&self, word: &str, is_delimiter: impl Fn(char) -> bool, redacted: &mut String) {
-        // Punctuation after an address belongs to the sentence.
-        let inner = word.trim_end_matches(|c| is_delimiter(c) || ".:-!?),;".contains(c));
-        match address_in(inner).and_then(|address| Some((address, word.split_once(address)?))) {
-            Some((address, (before, after))) => {
-                redacted.push_str(before);
-                redacted.push_str(&self.stand_in(address, address.len()));
-                redacted.push_str(after);
-            }
-            None => redacted.push_str(word),
-        }
-    }
-}
-
-/// The URL, IP address or host with port in a word.
-fn address_in(word: &str) -> Option<&str> {
-    if let Some(at) = word.find("://") {
-        let scheme = |b: &u8| b.is_ascii_alphanumeric() || b"+-.".contains(b);
-        let scheme = word.as_bytes().get(..at)?.iter().rev().take_while(|b| scheme(b)).count();
-        return word.get(at - scheme..);
-    }
-    let bare = word.trim_matches(['[', ']', '-']);
-    let is_ip = |text: &str| {
-        let ip = text.split(['/', '%']).next().unwrap_or_default();
-        ip.parse::<IpAddr>().is_ok()
-    };
-    if is_ip(bare) {
-        return Some(bare);
-    }
-    let (host, port) = word.rsplit_once(':')?;
-    let is_port = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
-    let is_host = host == "localhost"
-        || (host.contains(['.', '-']) && host.contains(|c: char| c.is_ascii_alphanumeric()))
-        || host.starts_with('[');
-    (word.parse::<SocketAddr>().is_ok() || (is_port && is_host)).then_some(word)
 }
 
 #[cfg(test)]
@@ -97,6 +60,10 @@ mod tests {
             }
             assert_eq!(redactor.error(error), expected);
         }
+        let (id, token) = ("0123456789abcdef".repeat(4), "abcdef.0123456789abcdef");
+        assert_eq!(redactor.error(&format!("node {id}: no")), format!("node {}: no", node_id(&id)));
+        let stand_in = redactor.stand_in(token, token.len());
+        assert_eq!(redactor.error(&format!("Bearer {token}")), format!("Bearer {stand_in}"));
         for kept in [
             "",
             "410 Gone\n\"too old\": expired",

@@ -3,8 +3,12 @@
 //! Some answers need the loop: a [`Query`] asks it, and waits at most two seconds. If the loop hangs
 //! or has ended, `/livez` fails and everything else still answers.
 
+mod access;
+mod connections;
+mod state;
+
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +17,14 @@ use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, timeout};
 
 use crate::config::StateAccess;
 use crate::core::view::{View, WatchState};
 use crate::metrics::{Format, MachineCounts, Metrics, Readiness, WatchStatus};
+use access::{is_own_host, may_see_state};
+use state::{Layout, StateError, Turn};
 
 /// The longest that the loop may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -63,19 +69,17 @@ struct Admin {
     access: StateAccess,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
+    turn: Turn,
 }
 
 /// Serves until `stop` resolves, and then until the open requests are answered.
-///
-/// # Errors
-/// The listener fails.
 pub async fn serve(
     listener: tokio::net::TcpListener,
     access: StateAccess,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+    stop: impl Future<Output = ()> + Send,
+) {
     let router = Router::new()
         .route("/", get(|| async { PATHS }))
         .route("/livez", get(livez))
@@ -83,9 +87,8 @@ pub async fn serve(
         .route("/metrics", get(scrape))
         .route("/state", get(state))
         .fallback(not_found)
-        .with_state(Admin { access, metrics, queries });
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, service).with_graceful_shutdown(stop).await
+        .with_state(Admin { access, metrics, queries, turn: Arc::new(Mutex::new(Instant::now())) });
+    connections::serve(listener, router, stop).await;
 }
 
 impl Admin {
@@ -115,12 +118,13 @@ async fn readyz(
     State(admin): State<Admin>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     RawQuery(query): RawQuery,
+    headers: HeaderMap,
 ) -> Response {
     let readiness = admin.metrics.readiness();
     let verbose =
         query.is_some_and(|q| q.split('&').any(|q| q == "verbose" || q == "verbose=true"));
     // Errors may hold addresses, which only those who may see the state may see.
-    let with_errors = may_see_state(admin.access, peer.ip());
+    let with_errors = may_see_state(admin.access, peer.ip()) && is_own_host(admin.access, &headers);
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, readiness_text(&readiness, verbose, with_errors)).into_response()
 }
@@ -177,61 +181,23 @@ async fn state(
                    admin.state: everyone serves it to every client of this port\n";
         return (StatusCode::FORBIDDEN, why).into_response();
     }
-    let mut view = match admin.ask(Query::State).await {
-        Ok(view) => view,
-        Err(error) => return error.into_response(),
-    };
-    view.holder = admin.metrics.lease_holder();
-    let lost = admin.metrics.readiness().watches;
-    view.tell_errors(lost.into_iter().filter_map(|w| Some((w.cluster, w.kind, w.failure?))));
+    if !is_own_host(admin.access, &headers) {
+        let why = "the state is served under this host's own addresses and names only, to keep out web \
+                   pages that give themselves its address; ask for http://ADDRESS:PORT/state, or \
+                   http://localhost:PORT/state through kubectl port-forward\n";
+        return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
+    }
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let json = if accept.is_some_and(|a| a.contains("application/json")) {
-        serde_json::to_vec(&view)
-    } else {
-        serde_json::to_vec_pretty(&view)
-    };
-    match json {
-        Ok(mut json) => {
-            json.push(b'\n');
-            ([(header::CONTENT_TYPE, "application/json")], json).into_response()
+    let is_program = accept.is_some_and(|a| a.contains("application/json"));
+    let layout = if is_program { Layout::Compact } else { Layout::Pretty };
+    match state::json(&admin, layout).await {
+        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Err(StateError::Query(error)) => error.into_response(),
+        Err(error @ StateError::Busy) => {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
         }
-        Err(error) => {
-            let text = format!("cannot encode the state as JSON: {error}\n");
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
-        }
-    }
-}
-
-fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {
-    match access {
-        StateAccess::Everyone => true,
-        // A listener on [::] sees IPv4 peers as ::ffff:a.b.c.d.
-        StateAccess::Loopback => peer.to_canonical().is_loopback(),
-        StateAccess::Off => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn by_default_only_this_host_may_see_the_state() {
-        let peers = [
-            ("127.0.0.1", true),
-            ("127.8.9.1", true),
-            ("::1", true),
-            ("::ffff:127.0.0.1", true),
-            ("10.0.0.1", false),
-            ("0.0.0.0", false),
-            ("fe80::1", false),
-            ("::ffff:10.0.0.1", false),
-        ];
-        for (peer, local) in peers {
-            let peer = peer.parse().unwrap();
-            assert_eq!(may_see_state(StateAccess::Loopback, peer), local, "{peer}");
-            assert!(may_see_state(StateAccess::Everyone, peer), "{peer}");
-            assert!(!may_see_state(StateAccess::Off, peer), "{peer}");
+        Err(error @ StateError::Encode(_)) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
         }
     }
 }

@@ -1,0 +1,118 @@
+//! Who may read `/state`: which peers, and under which names of this host.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use axum::http::{HeaderMap, header};
+
+use crate::config::StateAccess;
+
+/// Names that no stranger can register, below which clusters and hosts name their own.
+const PRIVATE_SUFFIXES: [&str; 3] = [".svc", ".local", ".internal"];
+
+/// Whether this peer may see the state.
+pub(super) fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {
+    match access {
+        StateAccess::Everyone => true,
+        // A listener on [::] sees IPv4 peers as ::ffff:a.b.c.d.
+        StateAccess::Loopback => peer.to_canonical().is_loopback(),
+        StateAccess::Off => false,
+    }
+}
+
+/// Whether the request's `Host` is one that this port has.
+///
+/// A page in somebody's browser can have its own name resolve to 127.0.0.1 and then read what
+/// answers there, past the browser's rules (DNS rebinding). The browser still sends the page's name
+/// as `Host`. So a `Host` must be an address, which nobody can rebind, or a name that no stranger can
+/// own. Only programs other than browsers send none.
+pub(super) fn is_own_host(access: StateAccess, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (host, second) = (hosts.next(), hosts.next());
+    let Some(host) = host else { return true };
+    let Ok(host) = host.to_str() else { return false };
+    second.is_none() && is_own_name(access, without_port(host))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+fn is_own_name(access: StateAccess, name: &str) -> bool {
+    if let Some(inner) = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        return inner.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let is_local = name == "localhost" || name.ends_with(".localhost");
+    // From other hosts the port is reached as a pod or a Service: by an unqualified or a private name.
+    let is_private = || !name.contains('.') || PRIVATE_SUFFIXES.iter().any(|s| name.ends_with(s));
+    let may_be_remote = access == StateAccess::Everyone;
+    !name.is_empty()
+        && (name.parse::<IpAddr>().is_ok() || is_local || (may_be_remote && is_private()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_default_only_this_host_may_see_the_state() {
+        let peers = [
+            ("127.0.0.1", true),
+            ("127.8.9.1", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.1", false),
+            ("0.0.0.0", false),
+            ("fe80::1", false),
+            ("::ffff:10.0.0.1", false),
+        ];
+        for (peer, local) in peers {
+            let peer = peer.parse().unwrap();
+            assert_eq!(may_see_state(StateAccess::Loopback, peer), local, "{peer}");
+            assert!(may_see_state(StateAccess::Everyone, peer), "{peer}");
+            assert!(!may_see_state(StateAccess::Off, peer), "{peer}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_a_stranger_can_own_is_not_ours() {
+        for (host, with_loopback, with_everyone) in [
+            ("localhost:8080", true, true),
+            ("LocalHost.", true, true),
+            ("throughline.localhost", true, true),
+            ("127.0.0.1:8080", true, true),
+            ("[::1]:8080", true, true),
+            ("10.4.0.7", true, true),
+            ("throughline:8080", false, true),
+            ("throughline.system.svc:8080", false, true),
+            ("throughline.system.svc.cluster.local", false, true),
+            ("throughline.system", false, false),
+            ("evil.example:8080", false, false),
+            ("127.0.0.1.evil.example", false, false),
+            ("localhost.evil.example:80", false, false),
+            ("evil.example:80:80", false, false),
+            ("[::1].evil.example", false, false),
+            ("evilsvc.com", false, false),
+            ("", false, false),
+            (":8080", false, false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::HOST, host.parse().unwrap())]);
+            let is_own = |access| is_own_host(access, &headers);
+            assert_eq!(is_own(StateAccess::Loopback), with_loopback, "{host}");
+            assert_eq!(is_own(StateAccess::Everyone), with_everyone, "{host}");
+        }
+        assert!(is_own_host(StateAccess::Loopback, &HeaderMap::new()));
+    }
+
+    #[test]
+    fn of_two_hosts_none_counts() {
+        let mut headers = HeaderMap::new();
+        for host in ["localhost", "evil.example"] {
+            headers.append(header::HOST, host.parse().unwrap());
+        }
+        assert!(!is_own_host(StateAccess::Everyone, &headers));
+    }
+}

@@ -1,0 +1,159 @@
+//! The connections of the admin port: few, short, and never in the way of those to clusters.
+//!
+//! The port is open to whoever reaches the pod, so clients that are slow or mean must not use up the
+//! process's descriptors. A connection carries one request, whose head must come soon. When the limit
+//! is reached, the oldest connection that has not sent its request makes room, so that a probe gets its
+//! answer at once, however many others hold the door.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use crate::metrics::max_fds;
+
+/// The most connections at a time.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Of the process's descriptors, one in this many may serve the admin port; clusters need the others.
+const DESCRIPTORS_SHARE: usize = 4;
+
+/// The longest that a request's head may take.
+const HEAD_WITHIN: Duration = Duration::from_secs(5);
+
+/// The longest that a connection may last: the answer to a slow reader is cut off.
+const CONNECTION_WITHIN: Duration = Duration::from_secs(60);
+
+/// The pause after a failed accept: usually no descriptor is free.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Serves until `stop` resolves, and then until the requests that have come are answered.
+pub(super) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: impl Future<Output = ()> + Send,
+) {
+    let mut connections = Connections::new(router, limit(max_fds()));
+    let mut stop = pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            accepted = listener.accept(), if connections.make_room() => match accepted {
+                Ok((stream, peer)) => connections.add(stream, peer),
+                Err(_) => sleep(ACCEPT_PAUSE).await,
+            },
+            Some(_) = connections.tasks.join_next() => {}
+        }
+    }
+    drop(listener);
+    connections.finish().await;
+}
+
+/// The most connections, given the process's limit of descriptors.
+fn limit(descriptors: Option<u64>) -> usize {
+    let descriptors = descriptors.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+    (descriptors / DESCRIPTORS_SHARE).clamp(1, CONNECTIONS_MAX)
+}
+
+struct Connections {
+    router: Router,
+    limit: usize,
+    tasks: JoinSet<()>,
+    /// In the order in which they were accepted.
+    open: VecDeque<Connection>,
+}
+
+struct Connection {
+    task: AbortHandle,
+    /// Its request has come and is being answered.
+    busy: Arc<AtomicBool>,
+}
+
+impl Connections {
+    fn new(router: Router, limit: usize) -> Self {
+        Self { router, limit, tasks: JoinSet::new(), open: VecDeque::new() }
+    }
+
+    /// Whether one more may be accepted, now or in exchange for one without a request.
+    fn make_room(&mut self) -> bool {
+        self.open.retain(|connection| !connection.task.is_finished());
+        self.open.len() < self.limit || self.open.iter().any(|c| !c.busy.load(Relaxed))
+    }
+
+    fn add(&mut self, stream: TcpStream, peer: SocketAddr) {
+        if self.open.len() >= self.limit {
+            let idle = self.open.iter().position(|c| !c.busy.load(Relaxed));
+            match idle.and_then(|at| self.open.remove(at)) {
+                Some(oldest) => oldest.task.abort(),
+                // All have sent their requests meanwhile: this client may try again.
+                None => return,
+            }
+        }
+        let busy = Arc::new(AtomicBool::new(false));
+        let served = one_request(stream, peer, self.router.clone(), busy.clone());
+        let task = self.tasks.spawn(async {
+            // Cut off or failed, it is over; the client sees that itself.
+            let _ = timeout(CONNECTION_WITHIN, served).await;
+        });
+        self.open.push_back(Connection { task, busy });
+    }
+
+    async fn finish(mut self) {
+        self.open.iter().filter(|c| !c.busy.load(Relaxed)).for_each(|c| c.task.abort());
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn one_request(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    busy: Arc<AtomicBool>,
+) -> hyper::Result<()> {
+    // Without it, small answers wait for each other; the server works all the same.
+    let _ = stream.set_nodelay(true);
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        busy.store(true, Relaxed);
+        request.extensions_mut().insert(ConnectInfo(peer));
+        router.call(request)
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_WITHIN)
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_descriptors_stay_for_clusters() {
+        for (descriptors, connections) in
+            [(None, 64), (Some(1_048_576), 64), (Some(256), 64), (Some(100), 25), (Some(3), 1)]
+        {
+            assert_eq!(limit(descriptors), connections, "{descriptors:?}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `/state`: built by the loop, at most now and then, and rendered apart from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{Admin, Query, QueryError};
+use crate::core::view::View;
+
+/// After an answer the loop is left alone for this many times as long as the answer took, so that
+/// requests for the state take at most a tenth of its time, and changes of liveness never wait
+/// behind more than one.
+const PAUSE_FACTOR: u32 = 9;
+
+/// However long the answer took, the pause is not longer.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// The longest that a request waits for its turn.
+const TURN_WITHIN: Duration = Duration::from_secs(10);
+
+/// How the JSON is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// On one line, for programs.
+    Compact,
+    /// Indented, for people.
+    Pretty,
+}
+
+/// Whose turn it is to ask for the state, and not before when.
+pub(super) type Turn = Arc<Mutex<Instant>>;
+
+/// Why there is no state.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StateError {
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    #[error("too many requests for the state; try again")]
+    Busy,
+    #[error("cannot encode the state as JSON: {0}")]
+    Encode(String),
+}
+
+/// The state as JSON, once it is this request's turn.
+pub(super) async fn json(admin: &Admin, layout: Layout) -> Result<Bytes, StateError> {
+    let turn = async {
+        let turn = admin.turn.lock().await;
+        sleep_until(*turn).await;
+        turn
+    };
+    let mut turn = timeout(TURN_WITHIN, turn).await.map_err(|_| StateError::Busy)?;
+    let asked = Instant::now();
+    let mut view = admin.ask(Query::State).await?;
+    *turn = Instant::now() + (asked.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
+    view.holder = admin.metrics.lease_holder();
+    let lost = admin.metrics.readiness().watches;
+    view.tell_errors(lost.into_iter().filter_map(|w| Some((w.cluster, w.kind, w.failure?))));
+    render(view, layout).await
+}
+
+/// Megabytes in a large installation: not on a thread that carries out requests to clusters.
+async fn render(view: Box<View>, layout: Layout) -> Result<Bytes, StateError> {
+    let rendered = tokio::task::spawn_blocking(move || {
+        let json = match layout {
+            Layout::Compact => serde_json::to_vec(&view),
+            Layout::Pretty => serde_json::to_vec_pretty(&view),
+        };
+        json.map(|mut json| {
+            json.push(b'\n');
+            Bytes::from(json)
+        })
+    });
+    let rendered = rendered.await.map_err(|e| StateError::Encode(e.to_string()))?;
+    rendered.map_err(|e| StateError::Encode(e.to_string()))
+}

@@ -1,0 +1,139 @@
+//! Whether a kubeconfig changed, as far as it concerns one cluster: cheap to ask while it did not.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use kube::config::Kubeconfig;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::config::ClusterConfig;
+
+/// Kubernetes mounts the cluster's certificate authority here in every pod. The token beside it is
+/// read again by kube.
+const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+
+/// The files that a client is made from, and a hash of what it takes from them.
+pub(super) struct Fingerprint {
+    pub(super) stamps: Stamps,
+    hash: u64,
+}
+
+/// What tells a file from its earlier version without reading it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    bytes: u64,
+    /// When the content or the inode changed, in seconds and nanoseconds; no program can set it.
+    changed: (i64, i64),
+}
+
+/// Each file with its stamp; `None` while it can't be read.
+#[derive(PartialEq, Eq)]
+pub(super) struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
+
+impl Stamps {
+    pub(super) async fn read(files: Vec<PathBuf>) -> Self {
+        blocking(move || Self::of(files)).await.unwrap_or(Self(Vec::new()))
+    }
+
+    fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
+        let stamp = |path: &Path| {
+            let file = fs::metadata(path).ok()?;
+            let changed = (file.ctime(), file.ctime_nsec());
+            Some(Stamp { inode: file.ino(), bytes: file.len(), changed })
+        };
+        Self(files.into_iter().map(|path| (stamp(&path), path)).map(|(s, p)| (p, s)).collect())
+    }
+}
+
+impl Fingerprint {
+    /// Of the files as they are now. A file that can't be read is part of it, too.
+    pub(super) async fn read(config: &ClusterConfig) -> Self {
+        let config = config.clone();
+        let fingerprint = blocking(move || Self::of(&config)).await;
+        fingerprint.unwrap_or(Self { stamps: Stamps(Vec::new()), hash: 0 })
+    }
+
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.stamps.0.iter().map(|(path, _)| path.clone()).collect()
+    }
+
+    pub(super) fn is_same_content(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+
+    fn of(config: &ClusterConfig) -> Self {
+        let mut files: BTreeSet<PathBuf> = kubeconfigs(config).into_iter().collect();
+        if config.in_cluster || (config.kubeconfig.is_none() && config.context.is_none()) {
+            files.insert(POD_CA.into());
+        }
+        // Before the content: what is written in between shows as a change later.
+        let mut stamps = Stamps::of(files);
+        let mut hash = Xxh3Default::new();
+        let part = kubeconfig(config).map(|kubeconfig| Part::of(&kubeconfig, config));
+        if let Some(part) = part {
+            stamps.0.extend(Stamps::of(part.files).0);
+            hash.update(part.text.as_bytes());
+        }
+        for (path, _) in stamps.0.iter().filter(|(path, _)| !kubeconfigs(config).contains(path)) {
+            hash.update(&fs::read(path).unwrap_or_default());
+        }
+        Self { stamps, hash: hash.digest() }
+    }
+}
+
+/// The part of a kubeconfig that concerns one cluster.
+struct Part {
+    text: String,
+    /// Certificates and keys that it names. A token's file is read again by kube.
+    files: Vec<PathBuf>,
+}
+
+impl Part {
+    fn of(kubeconfig: &Kubeconfig, config: &ClusterConfig) -> Self {
+        let name = config.context.as_ref().or(kubeconfig.current_context.as_ref());
+        let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == name);
+        let context = context.and_then(|context| context.context.as_ref());
+        let cluster =
+            kubeconfig.clusters.iter().find(|c| Some(&c.name) == context.map(|x| &x.cluster));
+        let user = context.and_then(|context| context.user.as_ref());
+        let user = kubeconfig.auth_infos.iter().find(|u| Some(&u.name) == user);
+        let text = serde_json::to_string(&(context, cluster, user)).unwrap_or_default();
+        let cluster = cluster.and_then(|cluster| cluster.cluster.as_ref());
+        let user = user.and_then(|user| user.auth_info.as_ref());
+        let files = [
+            cluster.and_then(|cluster| cluster.certificate_authority.as_ref()),
+            user.and_then(|user| user.client_certificate.as_ref()),
+            user.and_then(|user| user.client_key.as_ref()),
+        ];
+        Self { text, files: files.into_iter().flatten().map(PathBuf::from).collect() }
+    }
+}
+
+fn kubeconfig(config: &ClusterConfig) -> Option<Kubeconfig> {
+    match &config.kubeconfig {
+        _ if config.in_cluster => None,
+        Some(path) => Kubeconfig::read_from(path).ok(),
+        None => Kubeconfig::read().ok(),
+    }
+}
+
+/// The kubeconfig's own files: the configured one, or kubectl's.
+fn kubeconfigs(config: &ClusterConfig) -> Vec<PathBuf> {
+    match &config.kubeconfig {
+        _ if config.in_cluster => Vec::new(),
+        Some(path) => vec![path.clone()],
+        None => {
+            let listed = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
+            let listed = listed.map(|list| std::env::split_paths(&list).collect());
+            let own = || std::env::home_dir().map(|home| home.join(".kube/config"));
+            listed.unwrap_or_else(|| own().into_iter().collect())
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(read).await.ok()
+}

@@ -1,0 +1,34 @@
+//! The pauses between attempts to list or watch.
+
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+
+use crate::config::WatchConfig;
+
+/// With jitter, pauses are up to twice as long as the builder gets.
+pub(super) fn pauses(config: &WatchConfig) -> ExponentialBackoff {
+    let max_ms = (config.backoff_max_ms / 2).max(1);
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(config.backoff_first_ms.min(max_ms)))
+        .with_max_delay(Duration::from_millis(max_ms))
+        .with_jitter()
+        .without_max_times()
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_pause_is_longer_than_configured() {
+        let config = WatchConfig { backoff_first_ms: 200, ..WatchConfig::default() };
+        let pauses: Vec<_> = pauses(&config).take(50).collect();
+        let last = Duration::from_millis(config.backoff_max_ms);
+        assert!(pauses[0] < Duration::from_millis(400), "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause <= last), "{pauses:?}");
+        assert!(last <= Duration::from_secs(10));
+        assert!(pauses.iter().skip(10).any(|pause| *pause > last / 2), "{pauses:?}");
+    }
+}

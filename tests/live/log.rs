@@ -1,0 +1,41 @@
+//! What a test's thread logs.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Collects from now on, until the guard is dropped.
+    pub(crate) fn capture(&self) -> tracing::subscriber::DefaultGuard {
+        let log = self.clone();
+        let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone());
+        tracing::subscriber::set_default(lines.finish())
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    pub(crate) async fn until_contains(&self, part: &str) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while !self.text().contains(part) {
+            assert!(Instant::now() < until, "{part:?} is not in {:?}", self.text());
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
