@@ -56,6 +56,9 @@ impl LogReader<Box<dyn BufRead + Send>> {
                 Ok(previous) if previous.part == Some(part.previous()) => {
                     reader = previous.followed_by(reader);
                 }
+                // Somebody else's file, which the writer steps over.
+                Err(LogError::BadLine { error, .. })
+                    if matches!(*error, LineError::NotAHeader { .. } | LineError::Empty) => {}
                 other => {
                     let error = other.err();
                     let text = parts::missing_part_warning(part, &name, error.as_ref());
