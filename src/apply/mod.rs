@@ -18,6 +18,7 @@ use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::objects::FIELD_MANAGER;
+use crate::live_log::DeletedRoutes;
 
 /// Only the response's metadata is read, so only metadata is requested.
 const METADATA_ONLY: &str =
@@ -28,12 +29,20 @@ const METADATA_ONLY: &str =
 pub struct Applier {
     clusters: BTreeMap<ClusterName, Arc<ClusterClient>>,
     timeout: Duration,
+    /// Without one, nothing is deleted.
+    backup: Option<DeletedRoutes>,
 }
 
 impl Applier {
     /// Each request takes at most `timeout`.
     pub fn new(clusters: BTreeMap<ClusterName, Arc<ClusterClient>>, timeout: Duration) -> Self {
-        Self { clusters, timeout }
+        Self { clusters, timeout, backup: None }
+    }
+
+    /// Allows deletes: each route is written to `backup` first.
+    #[must_use]
+    pub fn with_backup(self, backup: DeletedRoutes) -> Self {
+        Self { backup: Some(backup), ..self }
     }
 
     /// Makes one attempt at an action. Calls `may_write` again right before it sends a delete,

@@ -28,6 +28,7 @@
 //! | a time earlier than that of a previous line | warns and uses the previous line's time |
 //! | a time before 2000 or after 2200, or ten years from the line before | fails |
 
+mod deleted;
 mod header;
 mod input;
 mod line;
@@ -50,6 +51,7 @@ use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::objects::ObjectError;
 use crate::core::data::time::UnixMillis;
 
+pub use deleted::{DeletedRouteEnd, DeletedRouteEntry, DeletedRouteLine};
 pub use input::holds_outcomes;
 pub use line::{EVENT_NAMES, OUTCOME_NAMES};
 pub use read::LogReader;

@@ -5,6 +5,7 @@
 //! fleet arrives all at once. When the queue or the disk is full, lines are lost: they are counted,
 //! logged, and marked in the event log by a `log_gap` line.
 
+mod deleted;
 mod files;
 mod kept;
 mod lock;
@@ -27,6 +28,7 @@ use crate::core::contract::event::{Event, EventKind, Outcome};
 use crate::event_log::redact::Redactor;
 use crate::event_log::{Header, LogPart};
 use crate::metrics::Metrics;
+pub use deleted::{DeletedRoutes, deleted_routes_file};
 use files::Files;
 use kept::Retention;
 pub(crate) use kept::numbered;

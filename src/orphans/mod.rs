@@ -64,7 +64,8 @@ impl OrphanCleanup {
         (settings.mirror.enabled, settings.touch.enabled) = (false, false);
         settings.orphans.mode = OrphanMode::Delete;
         let (gate, log) = (Gate::always_open(), log.unwrap_or_default());
-        let engine = Engine::new(config, settings, gate, &log, Vec::new())?;
+        let mut engine = Engine::new(config, settings, gate, &log, Vec::new());
+        engine.open_log()?;
         let (bus, events) = mpsc::channel(config.watch.queue);
         let kinds = |cluster: &ClusterClient| {
             cluster.roles().iter().flat_map(|role| role.orphan_kinds()).copied().collect::<Vec<_>>()
