@@ -128,13 +128,8 @@ impl Engine {
         if let Some(file) = &event_log.file {
             applier = applier.with_backup(DeletedRoutes::beside(file));
         }
-        let executor = Executor::new(
-            applier,
-            gate,
-            config.executor.clone(),
-            config.dry_run,
-            metrics.clone(),
-        );
+        let executor =
+            Executor::new(applier, gate, config.executor.clone(), config.dry_run, metrics.clone());
         let header = log_header(&clusters, &settings);
         let (mut machine, clock) = (Machine::new(settings), Clock::start());
         let at = clock.now();

@@ -55,9 +55,10 @@ impl Applier {
             Err(_) => return Ok(not_backed_up("the disk is too slow")),
         }
         let ended = self.send_delete(action, route, may_write).await;
-        let outcome = ended.as_ref().map_or_else(|error| super::outcome(error).name(), Outcome::name);
+        let outcome =
+            ended.as_ref().map_or_else(|error| super::outcome(error).name(), Outcome::name);
         let uid = action.precondition.uid.as_deref().unwrap_or_default();
-        backup.record_end(name, uid, outcome).await;
+        let _ = timeout(self.timeout, backup.record_end(name, uid, outcome)).await;
         ended
     }
 
@@ -116,10 +117,7 @@ fn conflict(text: impl Into<Box<str>>) -> Outcome {
 /// The machine decides again after a pause.
 fn not_backed_up(why: &str) -> Outcome {
     let text = format!("nothing is deleted, because the route cannot be written down first: {why}");
-    Outcome::Failed {
-        error: RequestFailure::new(ErrorCause::Other, text),
-        retry_after_ms: None,
-    }
+    Outcome::Failed { error: RequestFailure::new(ErrorCause::Other, text), retry_after_ms: None }
 }
 
 /// A response that proves nothing: nothing is deleted, and the machine decides again.

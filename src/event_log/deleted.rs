@@ -53,9 +53,7 @@ impl DeletedRouteEntry {
     pub fn parse(line: &str) -> Result<Self, String> {
         let raw: RawEntry<'_> = serde_json::from_str(line).map_err(|error| error.to_string())?;
         match (raw.deleted, raw.uid, raw.outcome) {
-            (Some(route), _, _) => {
-                Ok(Self::Route { at: raw.at_ms, text: route.get().to_owned() })
-            }
+            (Some(route), _, _) => Ok(Self::Route { at: raw.at_ms, text: route.get().to_owned() }),
             (None, Some(uid), Some(outcome)) => {
                 Ok(Self::End { uid: uid.0.into_owned(), outcome: outcome.0.into_owned() })
             }

@@ -54,6 +54,7 @@ use crate::core::data::time::UnixMillis;
 pub use deleted::{DeletedRouteEnd, DeletedRouteEntry, DeletedRouteLine};
 pub use input::holds_outcomes;
 pub use line::{EVENT_NAMES, OUTCOME_NAMES};
+pub(crate) use parts::previous_file as file_before;
 pub use read::LogReader;
 pub use write::LogWriter;
 

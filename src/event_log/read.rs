@@ -135,6 +135,12 @@ impl<R: BufRead> LogReader<R> {
         std::iter::once(&*self.name).chain(self.later.iter().map(|reader| &*reader.name))
     }
 
+    /// The name of the file that rotation wrote before the oldest one of this log: in a log of a live
+    /// run, the last part of the run before it.
+    pub fn file_before(&self) -> String {
+        parts::previous_file(&self.name)
+    }
+
     /// The warnings since the last call. There are few: one per kind or cause, not one per line.
     /// Those about the whole log come at its end.
     pub fn warnings(&mut self) -> Vec<Warning> {

@@ -6,7 +6,6 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-
 /// Every file that this writer makes begins like this. Any other file is somebody else's.
 const BEGINNING: &[u8] = br#"{"log":"throughline","version":1,"part":"#;
 

@@ -20,7 +20,7 @@ use crate::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
 use crate::engine::{Engine, PendingLists};
 use crate::leader::gate::Gate;
 
-pub use restore::{DeletedObject, deleted_objects};
+pub use restore::{DeletedRoute, DeletedRoutesFound, deleted_routes};
 
 /// How much longer than the settling time to wait for routes whose settling has started again.
 const SETTLE_GRACE: Duration = Duration::from_secs(5);
