@@ -50,22 +50,25 @@ impl LogReader<Box<dyn BufRead + Send>> {
     pub fn open(path: &str) -> Result<Self, LogError> {
         let mut reader = Self::open_file(path)?;
         let mut name = path.to_owned();
+        let mut foreign = None;
         while let Some(part) = reader.part.filter(|part| part.number > 1) {
             name = parts::previous_file(&name);
-            match Self::open_file(&name) {
+            let error = match Self::open_file(&name) {
                 Ok(previous) if previous.part == Some(part.previous()) => {
                     reader = previous.followed_by(reader);
+                    continue;
                 }
-                // Somebody else's file, which the writer steps over.
-                Err(LogError::BadLine { error, .. })
-                    if matches!(*error, LineError::NotAHeader { .. } | LineError::Empty) => {}
-                other => {
-                    let error = other.err();
-                    let text = parts::missing_part_warning(part, &name, error.as_ref());
-                    reader.parser.gap(1, text);
-                    break;
+                Ok(other) if other.part.is_some() => None,
+                // Somebody else's file, which the writer stepped over.
+                other if std::fs::symlink_metadata(&name).is_ok() => {
+                    foreign = foreign.or(other.err());
+                    continue;
                 }
-            }
+                other => foreign.or(other.err()),
+            };
+            let text = parts::missing_part_warning(part, &name, error.as_ref());
+            reader.parser.gap(1, text);
+            break;
         }
         Ok(reader)
     }
