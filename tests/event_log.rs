@@ -156,10 +156,14 @@ fn refuses_a_first_line_that_is_not_a_valid_header() {
 
 #[test]
 fn refuses_bad_lines_with_place_and_reason() {
-    let far = format!(r#"{{"at_ms":1763715600001,"event":"timed_out","x":"{}",nope}}"#, "ü".repeat(500));
+    let far =
+        format!(r#"{{"at_ms":1763715600001,"event":"timed_out","x":"{}",nope}}"#, "ü".repeat(500));
     for (line, expected) in [
         ("hello", "x.jsonl:3: column 1: invalid JSON: expected value, near `hello`; each line"),
-        (r#"{"at_ms":1763715600001,}"#, r#"column 24: invalid JSON: trailing comma, near `{"at_ms":1763715600001,}`"#),
+        (
+            r#"{"at_ms":1763715600001,}"#,
+            r#"column 24: invalid JSON: trailing comma, near `{"at_ms":1763715600001,}`"#,
+        ),
         (r#"{"at_ms":1763715600001} {"#, "column 25: invalid JSON: trailing characters"),
         (&far, r#"column 1051: invalid JSON: key must be a string, near `ü"#),
         ("[]", "the line is JSON, but not an object: `[]`; each line must be one JSON object"),
@@ -182,7 +186,10 @@ fn refuses_bad_lines_with_place_and_reason() {
             "invalid field: invalid type: floating point `1.5`, expected u64, near `{",
         ),
         (r#"{"at_ms":-1,"event":"timed_out"}"#, "expected u64"),
-        (r#"{"at_ms":1763715600001,"at_ms":1763715600001,"event":"timed_out"}"#, "duplicate field `at_ms`"),
+        (
+            r#"{"at_ms":1763715600001,"at_ms":1763715600001,"event":"timed_out"}"#,
+            "duplicate field `at_ms`",
+        ),
         (
             r#"{"at_ms":1763715600001,"event":"listed","object":{}}"#,
             r#"this "listed" line has no "cluster" field"#,
@@ -247,18 +254,30 @@ fn refuses_bad_lines_with_place_and_reason() {
             r#"{"at_ms":1763715600001,"event":"cluster_added","cluster":"","roles":["edge"]}"#,
             r#"has no "cluster" field"#,
         ),
-        (r#"{"at_ms":1763715600001,"event":"cluster_added","cluster":"e"}"#, r#"has no "roles" field"#),
+        (
+            r#"{"at_ms":1763715600001,"event":"cluster_added","cluster":"e"}"#,
+            r#"has no "roles" field"#,
+        ),
         (
             r#"{"at_ms":1763715600001,"event":"cluster_added","cluster":"e","roles":[]}"#,
             r#"cluster "e" has no roles"#,
         ),
-        (r#"{"at_ms":1763715600001,"event":"action_finished","outcome":"applied"}"#, r#"has no "id" field"#),
-        (r#"{"at_ms":1763715600001,"event":"action_finished","id":1}"#, r#"has no "outcome" field"#),
+        (
+            r#"{"at_ms":1763715600001,"event":"action_finished","outcome":"applied"}"#,
+            r#"has no "id" field"#,
+        ),
+        (
+            r#"{"at_ms":1763715600001,"event":"action_finished","id":1}"#,
+            r#"has no "outcome" field"#,
+        ),
         (
             r#"{"at_ms":1763715600001,"event":"action_finished","id":1,"outcome":"won"}"#,
             r#"unknown outcome "won"; expected one of applied, unchanged"#,
         ),
-        (r#"{"at_ms":1763715600001,"action":{"id":1,"type":"explode"}}"#, "unknown variant `explode`"),
+        (
+            r#"{"at_ms":1763715600001,"action":{"id":1,"type":"explode"}}"#,
+            "unknown variant `explode`",
+        ),
         (
             r#"{"at_ms":1763715600001,"event":"timed_out","action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#,
             "has both",
@@ -266,7 +285,9 @@ fn refuses_bad_lines_with_place_and_reason() {
         (HEADER, "x.jsonl:3: a second header; if several logs were concatenated"),
     ] {
         // On line 3, so that a wrong number shows.
-        let result = read_lines(&format!("{{\"at_ms\":1763715600000,\"event\":\"timed_out\"}}\n{line}\nrest"));
+        let result = read_lines(&format!(
+            "{{\"at_ms\":1763715600000,\"event\":\"timed_out\"}}\n{line}\nrest"
+        ));
         let error = result.error.unwrap_or_default();
         assert!(error.contains(expected), "{line}\n{error}\nhas no {expected}");
         assert!(error.starts_with("x.jsonl:3: "), "{error}");
@@ -292,7 +313,8 @@ fn an_error_lists_only_some_of_many_clusters() {
 
 #[test]
 fn bytes_that_are_not_utf8_are_refused() {
-    let mut log = format!("{HEADER}\n{{\"at_ms\":1763715600001,\"event\":\"timed_out\",\"x\":\"").into_bytes();
+    let mut log = format!("{HEADER}\n{{\"at_ms\":1763715600001,\"event\":\"timed_out\",\"x\":\"")
+        .into_bytes();
     log.extend_from_slice(b"\xff\"}\n");
     let error = read(&log).error.unwrap();
     assert!(error.starts_with("x.jsonl:2: column 49: not UTF-8, near `{\"at_ms\""), "{error}");

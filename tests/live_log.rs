@@ -301,7 +301,10 @@ fn two_processes_do_not_write_one_log() {
     }
     log.finish(GRACE);
     assert_eq!(times(&file), (0..50).collect::<Vec<_>>());
-    assert!(!Path::new(&format!("{}.lock", file.display())).exists(), "nothing is left of the lock");
+    assert!(
+        !Path::new(&format!("{}.lock", file.display())).exists(),
+        "nothing is left of the lock"
+    );
     // Neither does a lock that a killed process left behind.
     fs::write(format!("{}.lock", file.display()), "").unwrap();
     start(&config(&file, 5_000, 100), &header()).finish(GRACE);
@@ -340,10 +343,7 @@ fn the_next_files_header_names_clusters_that_were_added_later() {
     for number in 0..20 {
         log.event(&event(number, 500));
     }
-    log.event(&Event {
-        at: at(20),
-        kind: EventKind::ClusterRemoved { cluster: "edge".into() },
-    });
+    log.event(&Event { at: at(20), kind: EventKind::ClusterRemoved { cluster: "edge".into() } });
     for number in 21..30 {
         let cluster = "late".into();
         let kind =
@@ -365,7 +365,10 @@ fn a_line_is_written_without_waiting_for_the_next() {
     let mut log = start(&config(&file, 1 << 20, 2), &header());
     log.event(&event(7, 0));
     // On failure this never ends, and the test's time limit does.
-    while !fs::read_to_string(&file).unwrap_or_default().contains(&format!("\"at_ms\":{},", at(7).0)) {
+    while !fs::read_to_string(&file)
+        .unwrap_or_default()
+        .contains(&format!("\"at_ms\":{},", at(7).0))
+    {
         std::thread::yield_now();
     }
     log.finish(GRACE);

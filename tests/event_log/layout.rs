@@ -47,9 +47,11 @@ fn unused_kinds_are_skipped_with_one_warning_each() {
     let istio = r#""apiVersion":"networking.istio.io/v1","kind":"Gateway""#;
     let lease = r#""apiVersion":"coordination.k8s.io/v1","kind":"Lease""#;
     let lines = [
-        r#"{"at_ms":1763715600001,"event":"list_started","cluster":"hub","kind":"Lease"}"#.to_owned(),
+        r#"{"at_ms":1763715600001,"event":"list_started","cluster":"hub","kind":"Lease"}"#
+            .to_owned(),
         object(lease, ""),
-        r#"{"at_ms":1763715600001,"event":"list_finished","cluster":"hub","kind":"Lease"}"#.to_owned(),
+        r#"{"at_ms":1763715600001,"event":"list_finished","cluster":"hub","kind":"Lease"}"#
+            .to_owned(),
         object(istio, ""),
         object(istio, ""),
         // As objects of a kind that throughline uses, these would be refused.
