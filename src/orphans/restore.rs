@@ -11,7 +11,7 @@ use crate::core::data::ids::Kind;
 use crate::core::data::objects::{Object, WireObject};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::route::origin_of;
-use crate::event_log::{DeletedRouteEntry, LogEntry, LogError, LogReader};
+use crate::event_log::{DeletedRouteEntry, LogEntry, LogError, LogReader, file_before};
 use crate::live_log::deleted_routes_file;
 
 /// What a manifest has; a status, for example, is the API server's.
@@ -117,9 +117,17 @@ impl Collected {
     /// Reads the event log, and then those of earlier runs.
     fn read_logs(&mut self, file: &str) -> Result<(), LogError> {
         let mut reader = LogReader::open(file)?;
-        let mut next = reader.file_before();
+        let before = reader.file_before();
         let read = self.read_log(&mut reader);
-        while file != "-" {
+        if file != "-" {
+            self.read_earlier_logs(before);
+        }
+        read
+    }
+
+    /// Reads the event log `next` and those before it, until there are no more files.
+    fn read_earlier_logs(&mut self, mut next: String) {
+        loop {
             match LogReader::open(&next) {
                 Ok(mut reader) => {
                     next = reader.file_before();
@@ -127,14 +135,15 @@ impl Collected {
                         self.warnings.push(error.to_string());
                     }
                 }
-                Err(LogError::Open { source, .. }) if source.kind() == ErrorKind::NotFound => break,
+                Err(LogError::Open { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                    return;
+                }
                 Err(error) => {
                     self.warnings.push(error.to_string());
-                    next = crate::event_log::file_before(&next);
+                    next = file_before(&next);
                 }
             }
         }
-        read
     }
 
     fn read_log<R: BufRead>(&mut self, reader: &mut LogReader<R>) -> Result<(), LogError> {
