@@ -293,7 +293,8 @@ async fn a_route_is_on_the_disk_before_its_delete_is_sent() {
 async fn a_route_that_cannot_be_written_down_is_not_deleted() {
     let elsewhere = std::env::temp_dir().join(format!("rails-elsewhere-{}", std::process::id()));
     std::fs::write(&elsewhere, "precious").unwrap();
-    let broken: [(&str, &dyn Fn(&mut Place), &str); 3] = [
+    type BreakIt<'a> = &'a dyn Fn(&mut Place);
+    let broken: [(&str, BreakIt<'_>, &str); 3] = [
         ("a folder", &|p| std::fs::create_dir(&p.backup).unwrap(), "directory"),
         (
             "a link",
