@@ -7,6 +7,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::core::data::time::UnixMillis;
 
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
 /// A clock that never runs backwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -15,18 +17,37 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock set to the wall clock's time.
+    /// A clock set to the wall clock's time. Whatever that does later, this clock goes on evenly.
     pub fn start() -> Self {
-        Self { started_at: wall_clock_now(), started: Instant::now() }
+        Self::start_at(wall_clock_now())
+    }
+
+    /// An absurd time, as of a machine whose clock was never set, counts as the nearest one that an
+    /// event log may hold.
+    fn start_at(wall_clock: UnixMillis) -> Self {
+        // Ten years less, so that the run itself does not go on past the latest.
+        let latest = UnixMillis(UnixMillis::LATEST.0 - 3_653 * 86_400_000);
+        let started_at = wall_clock.clamp(UnixMillis::EARLIEST, latest);
+        if started_at != wall_clock {
+            tracing::error!(
+                wall_clock_ms = wall_clock.0,
+                "this machine's clock is wrong: going on as if it were {started_at}; set the clock \
+                 and restart throughline"
+            );
+        }
+        Self { started_at, started: Instant::now() }
     }
 
     pub fn now(&self) -> UnixMillis {
         self.started_at.plus(millis(self.started.elapsed()))
     }
 
-    /// The instant at which this clock shows `at`.
+    /// The instant at which this clock shows `at`, or one a year from now if that is earlier:
+    /// timers need not hold any longer.
     pub fn instant(&self, at: UnixMillis) -> Instant {
-        self.started + Duration::from_millis(at.since(self.started_at))
+        let farthest = Instant::now() + YEAR;
+        let at = self.started.checked_add(Duration::from_millis(at.since(self.started_at)));
+        at.map_or(farthest, |at| at.min(farthest))
     }
 }
 
@@ -45,5 +66,27 @@ pub async fn sleep_until_opt(instant: Option<Instant>) {
     match instant {
         Some(instant) => sleep_until(instant).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_wall_clock_and_no_deadline_makes_it_overflow() {
+        let absurd = [UnixMillis(0), UnixMillis(u64::MAX), UnixMillis(u64::MAX - 1)];
+        for wall_clock in absurd {
+            let clock = Clock::start_at(wall_clock);
+            let now = clock.now();
+            assert!((UnixMillis::EARLIEST..=UnixMillis::LATEST).contains(&now), "{now}");
+            for at in absurd {
+                let wait = clock.instant(at).saturating_duration_since(Instant::now());
+                assert!(wait <= YEAR, "{at:?}");
+            }
+            assert_eq!(clock.instant(now.plus(250)), Instant::now() + Duration::from_millis(250));
+            tokio::time::advance(Duration::from_secs(3)).await;
+            assert_eq!(clock.now().since(now), 3_000);
+        }
     }
 }

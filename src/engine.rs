@@ -21,7 +21,7 @@ use crate::core::machine::Machine;
 use crate::event_log::{ClusterSpec, Header};
 use crate::executor::{Executor, FinishedAction};
 use crate::leader::gate::Gate;
-use crate::live_log::LiveLog;
+use crate::live_log::{DeletedRoutes, LiveLog};
 use crate::metrics::Metrics;
 use crate::run_log::Observer;
 use crate::watch::WatchTask;
@@ -33,6 +33,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) machine: Machine,
     pub(crate) executor: Executor,
+    event_log: EventLogConfig,
+    /// `None` until it is opened, and without a file.
     log: Option<LiveLog>,
     observers: Vec<Box<dyn Observer>>,
 }
@@ -111,35 +113,43 @@ impl PendingLists {
 
 impl Engine {
     /// An engine for the clusters of `config`. Actions that only the leader may take are sent while
-    /// `gate` is open. Nothing is connected yet.
-    ///
-    /// # Errors
-    /// The event log can't be created.
+    /// `gate` is open. Nothing is connected yet, and the event log is not open.
     pub(crate) fn new(
         config: &Config,
         settings: Settings,
         gate: Gate,
         event_log: &EventLogConfig,
         observers: Vec<Box<dyn Observer>>,
-    ) -> anyhow::Result<Self> {
+    ) -> Self {
         let metrics = Arc::new(Metrics::new());
         let clusters = cluster_clients(config, &metrics);
-        let executor = Executor::new(
-            Applier::new(clusters.clone(), Duration::from_millis(config.executor.timeout_ms)),
-            gate,
-            config.executor.clone(),
-            config.dry_run,
-            metrics.clone(),
-        );
+        let timeout = Duration::from_millis(config.executor.timeout_ms);
+        let mut applier = Applier::new(clusters.clone(), timeout);
+        if let Some(file) = &event_log.file {
+            applier = applier.with_backup(DeletedRoutes::beside(file));
+        }
+        let executor =
+            Executor::new(applier, gate, config.executor.clone(), config.dry_run, metrics.clone());
         let header = log_header(&clusters, &settings);
-        let log = LiveLog::start(event_log, &header, metrics.clone())?;
         let (mut machine, clock) = (Machine::new(settings), Clock::start());
         let at = clock.now();
         for cluster in &header.clusters {
             // Not logged: the header names these clusters.
             machine.handle_event(&Event { at, kind: cluster.added() });
         }
-        Ok(Self { clusters, metrics, clock, machine, executor, log, observers })
+        let (event_log, log) = (event_log.clone(), None);
+        Self { clusters, metrics, clock, machine, executor, event_log, log, observers }
+    }
+
+    /// Opens the event log, if one is configured: after all else that can fail at a start, and before
+    /// anything enters the machine, because a start that fails must leave the log before it alone.
+    ///
+    /// # Errors
+    /// The event log can't be created.
+    pub(crate) fn open_log(&mut self) -> anyhow::Result<()> {
+        let header = log_header(&self.clusters, self.machine.settings());
+        self.log = LiveLog::start(&self.event_log, &header, self.metrics.clone())?;
+        Ok(())
     }
 
     /// Adds an observer of everything from now on.

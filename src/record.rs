@@ -27,7 +27,6 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct WatchRecorder {
     log: LiveLog,
     file: PathBuf,
-    keep: u32,
     clock: Clock,
     metrics: Arc<Metrics>,
     events: mpsc::Receiver<EventKind>,
@@ -103,7 +102,6 @@ impl WatchRecorder {
         Ok(Self {
             log: started.context("a recording needs an event log")?,
             file,
-            keep: log.keep,
             clock: Clock::start(),
             metrics,
             events,
@@ -132,7 +130,7 @@ impl WatchRecorder {
 
     /// The size of the log's files, those that rotation keeps included.
     pub fn bytes(&self) -> u64 {
-        bytes(&self.file, self.keep)
+        bytes(&self.file)
     }
 
     /// Stops the watches and writes the rest of the log. Returns the numbers, the size of the files,
@@ -143,12 +141,12 @@ impl WatchRecorder {
             self.record(kind);
         }
         engine::finish_log(self.log, GRACE).await;
-        (self.stats, bytes(&self.file, self.keep), self.metrics.log_lines_lost())
+        (self.stats, bytes(&self.file), self.metrics.log_lines_lost())
     }
 }
 
-fn bytes(file: &Path, keep: u32) -> u64 {
-    (0..=keep)
+fn bytes(file: &Path) -> u64 {
+    (0..)
         .map_while(|number| std::fs::metadata(numbered(file, number)).ok())
         .map(|metadata| metadata.len())
         .sum()

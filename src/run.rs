@@ -57,15 +57,12 @@ impl std::fmt::Debug for Run {
 /// The admin port is taken, or the event log can't be created. A cluster that can't be reached is
 /// not an error.
 pub async fn run(config: Config, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
-    Run::new(config, Vec::new())?.until(stop).await
+    Run::new(config, Vec::new()).until(stop).await
 }
 
 impl Run {
     /// Prepares a run. `observers` see everything that the log for people is written from.
-    ///
-    /// # Errors
-    /// The event log can't be created.
-    pub fn new(config: Config, mut observers: Vec<Box<dyn Observer>>) -> anyhow::Result<Self> {
+    pub fn new(config: Config, mut observers: Vec<Box<dyn Observer>>) -> Self {
         let mut settings = config.settings();
         // In a dry run no mirrored value ever reaches an edge, so every one would be nudged.
         settings.mirror.nudge &= !config.dry_run;
@@ -76,14 +73,14 @@ impl Run {
             (Gate::always_open(), None)
         };
         observers.push(Box::new(RunLog::new(&settings)));
-        let engine = Engine::new(&config, settings, gate, &config.event_log, observers)?;
-        Ok(Self { config, engine, keeper })
+        let engine = Engine::new(&config, settings, gate, &config.event_log, observers);
+        Self { config, engine, keeper }
     }
 
     /// Runs until `stop` turns true.
     ///
     /// # Errors
-    /// The admin port is taken.
+    /// The admin port is taken, or the event log can't be created.
     pub async fn until(mut self, mut stop: watch::Receiver<bool>) -> anyhow::Result<()> {
         let (bus, mut events) = mpsc::channel(self.config.watch.queue);
         let (queries, mut asked) = mpsc::channel(QUERIES_MAX);
@@ -92,6 +89,7 @@ impl Run {
             format!("cannot listen on {address} (admin.address): choose another port, or 0 for any free one")
         })?;
         let address = listener.local_addr().context("the admin port's address")?;
+        self.engine.open_log()?;
         info!(%address, "admin port listening");
         let mut stopping = stop.clone();
         let stopped = async move {

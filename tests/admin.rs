@@ -19,6 +19,7 @@ use stage::{Stage, status};
 use throughline::config::StateAccess;
 use throughline::core::contract::action::{Action, Verb};
 use throughline::core::contract::event::Outcome;
+use throughline::core::contract::hold_reason::HoldReason;
 use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
@@ -88,6 +89,9 @@ fn count(metrics: &Metrics) {
     metrics.set_queue(4, 2);
     metrics.set_lane(&up, Kind::Gateway, 3, true);
     let held = NoteKind::DeletesHeld { cluster: up.clone(), held: true, orphans: 4, routes: 12 };
+    metrics.count_note(&Note { at: UnixMillis(1), kind: held });
+    let reason = HoldReason::TooMany;
+    let held = NoteKind::Held { cluster: up.clone(), reason, held: 7, named: 20 };
     metrics.count_note(&Note { at: UnixMillis(1), kind: held });
     metrics.count_note(&passed(Hop::Upstream, None));
     metrics.count_note(&passed(Hop::Mirrored, Some(40)));

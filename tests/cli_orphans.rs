@@ -126,6 +126,10 @@ async fn each_candidate_is_listed_with_its_evidence() {
     assert_eq!(environment.routes().await, ["alive", "orphan", "protected"]);
 }
 
+fn without_times(manifests: &str) -> String {
+    manifests.lines().filter(|line| !line.starts_with("# Deleted at ")).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn orphans_are_deleted_once_and_can_be_restored() {
     let environment = Environment::new().await;
@@ -158,9 +162,21 @@ async fn orphans_are_deleted_once_and_can_be_restored() {
 
     let (code, out, _) = environment.run(&["restore", "mine.jsonl"]).await;
     assert_eq!(code, 0);
+    assert_eq!(out.matches("---\n# Deleted at 20").count(), 2, "{out}");
     let manifests: Vec<Value> =
         out.split("---\n").skip(1).map(|text| serde_saphyr::from_str(text).unwrap()).collect();
     assert_eq!(manifests.len(), 2);
+    // Each of the two places is enough.
+    let (code, backup, err) = environment.run(&["restore", "mine.jsonl.deleted.jsonl"]).await;
+    assert_eq!((code, without_times(&backup), &*err), (0, without_times(&out), ""));
+    let log = environment.folder.join("mine.jsonl");
+    std::fs::rename(&log, environment.folder.join("alone.jsonl")).unwrap();
+    let (code, alone, _) = environment.run(&["restore", "alone.jsonl"]).await;
+    assert_eq!((code, without_times(&alone)), (0, without_times(&out)));
+    let (code, kept, err) = environment.run(&["restore", "mine.jsonl"]).await;
+    assert_eq!((code, without_times(&kept)), (0, without_times(&out)));
+    assert!(err.contains("warning: mine.jsonl: can't open the event log"), "{err}");
+    std::fs::rename(environment.folder.join("alone.jsonl"), log).unwrap();
     assert_eq!(manifests[0]["spec"], json!({"parentRefs": [{"name": "gone"}]}));
     let path = format!("/apis/gateway.networking.k8s.io/v1/namespaces/ns-{UID}/httproutes");
     for manifest in &manifests {
@@ -204,8 +220,17 @@ async fn routes_that_cannot_be_judged_are_no_success() {
     let (code, _, err) = environment.live(&["--delete", "--yes"]).await;
     assert!(code == 1 && err.contains("/orphan at hub: refused: 403 Forbidden"), "{err}");
     assert_eq!(environment.routes().await, ["alive", "orphan"]);
-    let logs = environment.files().iter().filter(|f| f.starts_with("throughline-orphans-")).count();
-    assert_eq!(logs, 2, "each run writes a log of its own");
+    let is_log = |f: &&String| f.starts_with("throughline-orphans-") && !f.contains(".deleted.");
+    let files = environment.files();
+    assert_eq!(
+        files.iter().filter(is_log).count(),
+        2,
+        "each run writes a log of its own: {files:?}"
+    );
+    // The refused delete was written down, and is not restored.
+    let backup = files.iter().find(|f| f.contains(".deleted.")).unwrap();
+    let (code, out, err) = environment.run(&["restore", backup]).await;
+    assert_eq!((code, &*out, &*err), (1, "", "this log records no deletes\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,4 +244,62 @@ async fn bad_input_is_an_error() {
     assert!(err.contains("this log records no deletes"), "{err}");
     let (code, _, err) = environment.run(&["--config", "none.yaml"]).await;
     assert!(code == 2 && err.contains("none.yaml"), "{err}");
+}
+
+/// A log is a file that somebody may have written, and its output goes to `kubectl create`.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_routes_that_throughline_may_have_deleted_are_restored() {
+    let environment = Environment::new().await;
+    let route = |name: &str| orphan::route(name, &["gone"]);
+    let mut unlabelled = route("unlabelled");
+    unlabelled["metadata"]["labels"] = json!({});
+    let mut protected = route("protected");
+    protected["metadata"]["labels"]["resourcetemplate.karmada.io/deletion-protected"] =
+        "Always".into();
+    let mut other_group = route("other-group");
+    other_group["apiVersion"] = "example.com/v1".into();
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "all\u{1b}[2Jpower", "uid": "u-b"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "User", "name": "mallory"}]});
+    let mut gateway = route("gateway");
+    gateway["kind"] = "Gateway".into();
+    let mut real = route("real");
+    real["subjects"] = json!([{"kind": "User", "name": "mallory"}]);
+    let objects = [role, unlabelled, protected, other_group, gateway, real];
+    let header = r#"{"log":"throughline","version":1,"clusters":[{"name":"hub","roles":["hub"]}]}"#;
+    let event = |object: &Value| {
+        json!({"at_ms": 1763715600000_u64, "event": "action_finished", "id": 1, "outcome": "applied",
+            "deleted": object})
+    };
+    let backup =
+        |object: &Value| json!({"at_ms": 1763715600000_u64, "cluster": "hub", "deleted": object});
+    for (file, header, line) in [
+        ("log.jsonl", header, &event as &dyn Fn(&Value) -> Value),
+        ("log.deleted.jsonl", "not even JSON", &backup),
+    ] {
+        let lines: Vec<_> = objects.iter().map(|object| line(object).to_string()).collect();
+        let text = format!("{header}\n{}\n", lines.join("\n"));
+        std::fs::write(environment.folder.join(file), text).unwrap();
+        let (code, out, err) = environment.run(&["restore", file]).await;
+        assert_eq!(code, 1, "{err}");
+        assert!(!out.contains("mallory") && !out.contains("cluster-admin"), "{out}");
+        let kinds = out.lines().filter(|line| line.starts_with("kind: "));
+        assert_eq!(kinds.collect::<Vec<_>>(), ["kind: HTTPRoute"], "{out}");
+        assert!(out.contains("name: real"), "{out}");
+        for skipped in [
+            "skipped: ClusterRoleBinding all\\u{1b}[2Jpower: ",
+            "/unlabelled: throughline deletes no such route",
+            "/protected: throughline deletes no such route",
+            "/other-group: ",
+            "skipped: Gateway ns-",
+            "skipped 5 objects: somebody else wrote into this log",
+        ] {
+            assert!(err.contains(skipped), "{skipped}: {err}");
+        }
+        assert_eq!(
+            err.contains("log.deleted.jsonl:1: this line can't be read"),
+            file.contains("deleted")
+        );
+    }
 }

@@ -270,6 +270,34 @@ fn the_hub_role_is_still_read_as_downstream_and_printed_as_hub() {
     assert_eq!(printed["clusters"][0]["roles"], json!(["upstream", "hub", "edge"]));
 }
 
+/// The old setting counted files; what it took on the disk is what is kept.
+#[test]
+fn the_number_of_event_logs_to_keep_is_read_as_their_size() {
+    let (mib, replaced) =
+        (1024 * 1024, "is replaced by keepBytes, and counts as eventLog.keepBytes: ");
+    for (settings, bytes, warning) in [
+        ("", 1024 * mib, None),
+        ("maxBytes: 1048576", 4 * mib, None),
+        ("maxBytes: 1048576, keepBytes: 7340032", 7 * mib, None),
+        ("keep: 0", 256 * mib, Some(format!("{replaced}268435456"))),
+        ("keep: 9, maxBytes: 1048576", 10 * mib, Some(format!("{replaced}10485760"))),
+        (
+            "keep: 9, keepBytes: 1073741824",
+            1024 * mib,
+            Some("has no effect beside eventLog.keepBytes; remove it".to_owned()),
+        ),
+    ] {
+        let yaml = format!("{ONE}\neventLog: {{{settings}}}\n");
+        let loaded = load_text("keep", &yaml, &Overrides::default()).unwrap();
+        assert_eq!(
+            (loaded.config.event_log.keep_bytes, loaded.config.event_log.keep),
+            (bytes, None)
+        );
+        let found = loaded.warnings.iter().find(|warning| warning.key == "eventLog.keep");
+        assert_eq!(found.map(|warning| &warning.message), warning.as_ref(), "{settings}");
+    }
+}
+
 /// The output of `throughline config` loads again to the same configuration, however odd the names.
 #[test]
 fn a_configuration_survives_being_printed_and_read() {

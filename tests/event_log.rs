@@ -156,18 +156,22 @@ fn refuses_a_first_line_that_is_not_a_valid_header() {
 
 #[test]
 fn refuses_bad_lines_with_place_and_reason() {
-    let far = format!(r#"{{"at_ms":1,"event":"timed_out","x":"{}",nope}}"#, "ü".repeat(500));
+    let far =
+        format!(r#"{{"at_ms":1763715600001,"event":"timed_out","x":"{}",nope}}"#, "ü".repeat(500));
     for (line, expected) in [
         ("hello", "x.jsonl:3: column 1: invalid JSON: expected value, near `hello`; each line"),
-        (r#"{"at_ms":1,}"#, r#"column 12: invalid JSON: trailing comma, near `{"at_ms":1,}`"#),
-        (r#"{"at_ms":1} {"#, "column 13: invalid JSON: trailing characters"),
-        (&far, r#"column 1039: invalid JSON: key must be a string, near `ü"#),
+        (
+            r#"{"at_ms":1763715600001,}"#,
+            r#"column 24: invalid JSON: trailing comma, near `{"at_ms":1763715600001,}`"#,
+        ),
+        (r#"{"at_ms":1763715600001} {"#, "column 25: invalid JSON: trailing characters"),
+        (&far, r#"column 1051: invalid JSON: key must be a string, near `ü"#),
         ("[]", "the line is JSON, but not an object: `[]`; each line must be one JSON object"),
         (r#"[null,1,"timed_out"]"#, "the line is JSON, but not an object"),
         ("12", "the line is JSON, but not an object: `12`"),
         (
-            r#"{"at_ms":1,"event":"renamed"}"#,
-            r#"x.jsonl:3: unknown event "renamed"; the events of version 1 are cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, watch_lost, watch_resumed, watch_heard, went_back, leadership_acquired, leadership_lost, action_finished, timed_out"#,
+            r#"{"at_ms":1763715600001,"event":"renamed"}"#,
+            r#"x.jsonl:3: unknown event "renamed"; the events of version 1 are cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, unreadable, watch_lost, watch_resumed, watch_heard, went_back, leadership_acquired, leadership_lost, action_finished, timed_out"#,
         ),
         (r#"{"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),
         (r#"{"at_ms":null,"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),
@@ -175,98 +179,115 @@ fn refuses_bad_lines_with_place_and_reason() {
             r#"{"action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#,
             r#"this action's line has no "at_ms" field"#,
         ),
-        (r#"{"at_ms":1,"event":null}"#, r#"the line has no "event" field"#),
+        (r#"{"at_ms":1763715600001,"event":null}"#, r#"the line has no "event" field"#),
         ("{}", r#"the line has no "at_ms" field"#),
         (
             r#"{"at_ms":1.5,"event":"timed_out"}"#,
             "invalid field: invalid type: floating point `1.5`, expected u64, near `{",
         ),
         (r#"{"at_ms":-1,"event":"timed_out"}"#, "expected u64"),
-        (r#"{"at_ms":1,"at_ms":1,"event":"timed_out"}"#, "duplicate field `at_ms`"),
         (
-            r#"{"at_ms":1,"event":"listed","object":{}}"#,
+            r#"{"at_ms":1763715600001,"at_ms":1763715600001,"event":"timed_out"}"#,
+            "duplicate field `at_ms`",
+        ),
+        (
+            r#"{"at_ms":1763715600001,"event":"listed","object":{}}"#,
             r#"this "listed" line has no "cluster" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"listed","cluster":"hub"}"#,
+            r#"{"at_ms":1763715600001,"event":"listed","cluster":"hub"}"#,
             r#"this "listed" line has no "object" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"applied","cluster":"hub","object":null}"#,
+            r#"{"at_ms":1763715600001,"event":"applied","cluster":"hub","object":null}"#,
             r#"this "applied" line has no "object" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"deleted","cluster":"hub","kind":"Connector"}"#,
+            r#"{"at_ms":1763715600001,"event":"deleted","cluster":"hub","kind":"Connector"}"#,
             r#"this "deleted" line has no "object" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"listed","cluster":"hub","object":{"apiVersion":"v1","metadata":{"name":"a"}}}"#,
+            r#"{"at_ms":1763715600001,"event":"listed","cluster":"hub","object":{"apiVersion":"v1","metadata":{"name":"a"}}}"#,
             r#"this "listed" line has no "object.kind" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"listed","cluster":"hub","object":{"kind":"Namespace"}}"#,
+            r#"{"at_ms":1763715600001,"event":"listed","cluster":"hub","object":{"kind":"Namespace"}}"#,
             "x.jsonl:3: the object has no metadata.name",
         ),
         (
-            r#"{"at_ms":1,"event":"listed","cluster":"hub","object":{"kind":"Namespace","metadata":{"uid":"1"}}}"#,
+            r#"{"at_ms":1763715600001,"event":"listed","cluster":"hub","object":{"kind":"Namespace","metadata":{"uid":"1"}}}"#,
             "x.jsonl:3: the object has no metadata.name",
         ),
         (
-            r#"{"at_ms":1,"event":"listed","cluster":"hub","object":{"kind":"HTTPRoute","metadata":{"name":"a"},"spec":{"parentRefs":"x"}}}"#,
+            r#"{"at_ms":1763715600001,"event":"listed","cluster":"hub","object":{"kind":"HTTPRoute","metadata":{"name":"a"},"spec":{"parentRefs":"x"}}}"#,
             "invalid type: string \"x\", expected a sequence",
         ),
         (
-            r#"{"at_ms":1,"event":"list_started","cluster":"hub"}"#,
+            r#"{"at_ms":1763715600001,"event":"list_started","cluster":"hub"}"#,
             r#"this "list_started" line has no "kind" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"list_finished","cluster":"hub"}"#,
+            r#"{"at_ms":1763715600001,"event":"list_finished","cluster":"hub"}"#,
             r#"this "list_finished" line has no "kind" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"watch_lost","cluster":"hub"}"#,
+            r#"{"at_ms":1763715600001,"event":"watch_lost","cluster":"hub"}"#,
             r#"this "watch_lost" line has no "kind" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"list_started","kind":"Connector"}"#,
+            r#"{"at_ms":1763715600001,"event":"list_started","kind":"Connector"}"#,
             r#"this "list_started" line has no "cluster" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"list_started","cluster":"edge-1","kind":"Connector"}"#,
+            r#"{"at_ms":1763715600001,"event":"list_started","cluster":"edge-1","kind":"Connector"}"#,
             r#"x.jsonl:3: unknown cluster "edge-1"; the log declares hub, org/team-1; add it"#,
         ),
         (
-            r#"{"at_ms":1,"event":"cluster_removed","cluster":"edge-1"}"#,
+            r#"{"at_ms":1763715600001,"event":"cluster_removed","cluster":"edge-1"}"#,
             r#"unknown cluster "edge-1""#,
         ),
         (
-            r#"{"at_ms":1,"event":"cluster_added","roles":["edge"]}"#,
+            r#"{"at_ms":1763715600001,"event":"cluster_added","roles":["edge"]}"#,
             r#"this "cluster_added" line has no "cluster" field"#,
         ),
         (
-            r#"{"at_ms":1,"event":"cluster_added","cluster":"","roles":["edge"]}"#,
+            r#"{"at_ms":1763715600001,"event":"cluster_added","cluster":"","roles":["edge"]}"#,
             r#"has no "cluster" field"#,
         ),
-        (r#"{"at_ms":1,"event":"cluster_added","cluster":"e"}"#, r#"has no "roles" field"#),
         (
-            r#"{"at_ms":1,"event":"cluster_added","cluster":"e","roles":[]}"#,
+            r#"{"at_ms":1763715600001,"event":"cluster_added","cluster":"e"}"#,
+            r#"has no "roles" field"#,
+        ),
+        (
+            r#"{"at_ms":1763715600001,"event":"cluster_added","cluster":"e","roles":[]}"#,
             r#"cluster "e" has no roles"#,
         ),
-        (r#"{"at_ms":1,"event":"action_finished","outcome":"applied"}"#, r#"has no "id" field"#),
-        (r#"{"at_ms":1,"event":"action_finished","id":1}"#, r#"has no "outcome" field"#),
         (
-            r#"{"at_ms":1,"event":"action_finished","id":1,"outcome":"won"}"#,
+            r#"{"at_ms":1763715600001,"event":"action_finished","outcome":"applied"}"#,
+            r#"has no "id" field"#,
+        ),
+        (
+            r#"{"at_ms":1763715600001,"event":"action_finished","id":1}"#,
+            r#"has no "outcome" field"#,
+        ),
+        (
+            r#"{"at_ms":1763715600001,"event":"action_finished","id":1,"outcome":"won"}"#,
             r#"unknown outcome "won"; expected one of applied, unchanged"#,
         ),
-        (r#"{"at_ms":1,"action":{"id":1,"type":"explode"}}"#, "unknown variant `explode`"),
         (
-            r#"{"at_ms":1,"event":"timed_out","action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#,
+            r#"{"at_ms":1763715600001,"action":{"id":1,"type":"explode"}}"#,
+            "unknown variant `explode`",
+        ),
+        (
+            r#"{"at_ms":1763715600001,"event":"timed_out","action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#,
             "has both",
         ),
         (HEADER, "x.jsonl:3: a second header; if several logs were concatenated"),
     ] {
         // On line 3, so that a wrong number shows.
-        let result = read_lines(&format!("{{\"at_ms\":0,\"event\":\"timed_out\"}}\n{line}\nrest"));
+        let result = read_lines(&format!(
+            "{{\"at_ms\":1763715600000,\"event\":\"timed_out\"}}\n{line}\nrest"
+        ));
         let error = result.error.unwrap_or_default();
         assert!(error.contains(expected), "{line}\n{error}\nhas no {expected}");
         assert!(error.starts_with("x.jsonl:3: "), "{error}");
@@ -292,9 +313,10 @@ fn an_error_lists_only_some_of_many_clusters() {
 
 #[test]
 fn bytes_that_are_not_utf8_are_refused() {
-    let mut log = format!("{HEADER}\n{{\"at_ms\":1,\"event\":\"timed_out\",\"x\":\"").into_bytes();
+    let mut log = format!("{HEADER}\n{{\"at_ms\":1763715600001,\"event\":\"timed_out\",\"x\":\"")
+        .into_bytes();
     log.extend_from_slice(b"\xff\"}\n");
     let error = read(&log).error.unwrap();
-    assert!(error.starts_with("x.jsonl:2: column 37: not UTF-8, near `{\"at_ms\""), "{error}");
+    assert!(error.starts_with("x.jsonl:2: column 49: not UTF-8, near `{\"at_ms\""), "{error}");
     assert!(read(b"\xff\xfe{\0").error.unwrap().starts_with("x.jsonl:1: column 1: not UTF-8"));
 }

@@ -19,6 +19,7 @@ use throughline::live_log::LiveLog;
 use throughline::metrics::Metrics;
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
+const START_MS: u64 = 1_763_715_600_000;
 const GRACE: Duration = Duration::from_secs(60);
 
 fn folder(name: &str) -> PathBuf {
@@ -28,8 +29,10 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-fn config(file: &Path, max_bytes: u64, keep: u32) -> EventLogConfig {
-    EventLogConfig { file: Some(file.to_owned()), max_bytes, keep, redact: true }
+/// Keeps about so many rotated files.
+fn config(file: &Path, max_bytes: u64, keep: u64) -> EventLogConfig {
+    let file = Some(file.to_owned());
+    EventLogConfig { file, max_bytes, keep_bytes: max_bytes * (keep + 1), ..Default::default() }
 }
 
 fn start(config: &EventLogConfig, header: &Header) -> LiveLog {
@@ -45,17 +48,22 @@ fn header() -> Header {
 fn event(number: u64, bytes: usize) -> Event {
     let error = format!("{number} {}", "x".repeat(bytes)).into();
     let kind = EventKind::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
-    Event { at: UnixMillis(number), kind }
+    Event { at: at(number), kind }
+}
+
+fn at(number: u64) -> UnixMillis {
+    UnixMillis(START_MS + number)
 }
 
 fn open(file: &Path) -> LogReader<Box<dyn std::io::BufRead + Send>> {
     LogReader::open(file.to_str().unwrap()).unwrap()
 }
 
+/// The numbers of the events.
 fn times(file: &Path) -> Vec<u64> {
     let at = |line| match line {
-        LogEntry::Event(event) => event.at.0,
-        LogEntry::Action(decision) => decision.at.0,
+        LogEntry::Event(event) => event.at.since(at(0)),
+        LogEntry::Action(decision) => decision.at.since(at(0)),
     };
     open(file).map(|line| at(line.unwrap())).collect()
 }
@@ -148,51 +156,182 @@ fn a_rotated_log_replays_as_one() {
     assert!(verified(&file).verdict.problems[0].contains("belongs to another log"));
 }
 
+fn size(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |metadata| metadata.len())
+}
+
+/// How many rotated files there are, and their size.
+fn rotated(file: &Path) -> (u32, u64) {
+    let files = (1..1_000).take_while(|n| numbered(file, *n).exists());
+    files.fold((0, 0), |(n, bytes), number| (n + 1, bytes + size(&numbered(file, number))))
+}
+
 #[test]
-fn the_configured_number_of_files_is_kept_readable_by_their_owner_alone() {
-    let file = folder("kept").join("log");
-    for keep in [0, 1, 3] {
+fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_alone() {
+    for keep in [0, 1, 3, 20] {
+        let file = folder(&format!("kept-{keep}")).join("log");
         let mut log = start(&config(&file, 5_000, keep), &header());
         for number in 0..100 {
             log.event(&event(number, 300));
         }
         log.finish(GRACE);
-        let files = (1..100).take_while(|n| numbered(&file, *n).exists()).count();
-        assert_eq!(files, keep as usize);
-        for number in 1..=keep {
+        let (files, bytes) = rotated(&file);
+        assert!(bytes + 5_000 <= 5_000 * (keep + 1), "{bytes}");
+        assert!(u64::from(files) >= keep || keep == 20, "{files} rotated files");
+        for number in 1..=files {
             let mode = fs::metadata(numbered(&file, number)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         // The rest is the end of the log, without a gap.
         let times = times(&file);
-        assert!((10..100).contains(&times.len()) || keep == 0, "{times:?}");
         assert_eq!(times, (100 - times.len() as u64..100).collect::<Vec<_>>());
-        let mut reader = open(&file);
-        assert!(reader.gaps()[0].text.contains("reading starts here"));
+        let gaps = open(&file).gaps();
+        if keep == 20 {
+            assert_eq!((times.len(), gaps), (100, vec![]));
+        } else {
+            assert!(gaps[0].text.contains("reading starts here"));
+        }
     }
-    // With a lower limit the others are deleted.
-    start(&config(&file, 5_000, 1), &header()).finish(GRACE);
-    assert!(numbered(&file, 1).exists() && !numbered(&file, 2).exists());
 }
 
 #[test]
-fn each_run_starts_its_own_log() {
+fn a_hundred_starts_lose_nothing() {
     let file = folder("restart").join("log");
+    for run in 0..100 {
+        // As a process that is killed: not even its last line is whole.
+        let mut log = start(&config(&file, 1 << 20, 1), &header());
+        log.event(&event(run, 10));
+        log.finish(GRACE);
+        let mut whole = fs::read(&file).unwrap();
+        whole.extend_from_slice(b"{\"at_ms\":17");
+        fs::write(&file, whole).unwrap();
+    }
+    assert_eq!(rotated(&file).0, 99);
+    for run in 0..100 {
+        let name = if run == 99 { file.clone() } else { numbered(&file, 99 - run) };
+        assert_eq!((times(&name), open(&name).gaps()), (vec![u64::from(run)], vec![]), "{run}");
+    }
+}
+
+#[test]
+fn a_start_that_saw_nothing_leaves_no_file() {
+    let file = folder("empty-starts").join("log");
+    let mut log = start(&config(&file, 1 << 20, 1), &header());
+    log.event(&event(1, 0));
+    log.finish(GRACE);
+    for torn in ["", "{", "{\"log\":\"throughline\",\"version\":1,\"part\":1,\"sta"] {
+        start(&config(&file, 1 << 20, 1), &header()).finish(GRACE);
+        fs::write(&file, torn).unwrap();
+    }
+    start(&config(&file, 1 << 20, 1), &header()).finish(GRACE);
+    assert_eq!((times(&file), rotated(&file).0), (vec![], 1));
+    assert_eq!(times(&numbered(&file, 1)), [1]);
+    // What is no log of ours is renamed: nobody but its owner knows what it is good for.
+    fs::write(&file, "{\"mine\":1}").unwrap();
+    start(&config(&file, 1 << 20, 1), &header()).finish(GRACE);
+    assert_eq!(fs::read_to_string(numbered(&file, 1)).unwrap(), "{\"mine\":1}");
+}
+
+#[test]
+fn parts_that_are_much_older_than_the_newest_go_at_a_start() {
+    let file = folder("old").join("log");
+    let config = EventLogConfig { keep_days: 14, ..config(&file, 1 << 20, 5) };
     for run in 0..4 {
-        let mut log = start(&config(&file, 1 << 20, 2), &header());
+        let mut log = start(&config, &header());
         log.event(&event(run, 0));
         log.finish(GRACE);
     }
-    assert_eq!(times(&file), [3]);
-    assert_eq!(times(&numbered(&file, 1)), [2]);
-    assert_eq!(times(&numbered(&file, 2)), [1]);
-    assert!(!numbered(&file, 3).exists());
-    assert_eq!(open(&file).gaps(), []);
-    // A run that wrote nothing leaves no file to keep.
+    let set_age = |number: u32, days: u32| {
+        let at = std::time::SystemTime::now() - Duration::from_secs(86_400) * days;
+        let opened = File::options().append(true).open(numbered(&file, number)).unwrap();
+        opened.set_modified(at).unwrap();
+    };
+    // After a month without a run, what was last known is still there.
+    set_age(1, 30);
+    set_age(2, 31);
+    set_age(3, 43);
     fs::write(&file, "").unwrap();
-    start(&config(&file, 1 << 20, 2), &header()).finish(GRACE);
-    assert_eq!(times(&numbered(&file, 1)), [2]);
+    start(&config, &header()).finish(GRACE);
+    assert_eq!(rotated(&file).0, 3);
+    set_age(1, 0);
+    start(&config, &header()).finish(GRACE);
+    assert_eq!((rotated(&file).0, times(&numbered(&file, 1))), (1, vec![2]));
+}
+
+#[test]
+fn what_others_named_like_a_part_is_neither_renamed_nor_deleted() {
+    let file = folder("foreign").join("log");
+    let place = |number, text: &str| fs::write(numbered(&file, number), text).unwrap();
+    place(2, "notes of the on-call engineer");
+    place(4, "{\"log\":\"throughline\",\"version\":1,\"clusters\":[]}\n");
+    std::os::unix::fs::symlink("/nowhere", numbered(&file, 5)).unwrap();
+    fs::create_dir(numbered(&file, 6)).unwrap();
+    place(70, "far away");
+    fs::write(format!("{}.007", file.display()), "a spy").unwrap();
+    let before = |number| fs::read_to_string(numbered(&file, number)).ok();
+    let kept: Vec<_> = [2, 4, 70].into_iter().map(before).collect();
+    let mut log = start(&config(&file, 5_000, 4), &header());
+    for number in 0..100 {
+        log.event(&event(number, 300));
+    }
+    log.finish(GRACE);
+    assert_eq!([2, 4, 70].into_iter().map(before).collect::<Vec<_>>(), kept);
+    assert!(numbered(&file, 5).is_symlink() && numbered(&file, 6).is_dir());
+    // The log goes on around them, and is read across them.
+    for number in [1, 3, 7] {
+        assert!(size(&numbered(&file, number)) > 1_000, "{number}");
+    }
+    assert!(times(&file).len() > 40, "{:?}", times(&file));
+}
+
+#[test]
+fn two_processes_do_not_write_one_log() {
+    let file = folder("two").join("log");
+    let mut log = start(&config(&file, 5_000, 100), &header());
+    for number in 0..50 {
+        log.event(&event(number, 300));
+        if number % 10 == 0 {
+            let second = LiveLog::start(&config(&file, 5_000, 1), &header(), Arc::default());
+            let error = format!("{:#}", second.unwrap_err());
+            let place = format!("eventLog.file {}: another process writes this", file.display());
+            assert!(error.starts_with(&place), "{error}");
+            assert!(error.contains("log.lock") && error.contains("a file of its own"), "{error}");
+        }
+    }
+    log.finish(GRACE);
+    assert_eq!(times(&file), (0..50).collect::<Vec<_>>());
+    assert!(
+        !Path::new(&format!("{}.lock", file.display())).exists(),
+        "nothing is left of the lock"
+    );
+    // Neither does a lock that a killed process left behind.
+    fs::write(format!("{}.lock", file.display()), "").unwrap();
+    start(&config(&file, 5_000, 100), &header()).finish(GRACE);
+}
+
+#[test]
+fn links_are_refused() {
+    let folder = folder("links");
+    let elsewhere = folder.join("elsewhere");
+    for (name, target) in [("dangling", "no-such-file"), ("to-a-file", "elsewhere")] {
+        fs::write(&elsewhere, "precious").unwrap();
+        for place in ["", ".lock"] {
+            let file = folder.join(name);
+            let link = PathBuf::from(format!("{}{place}", file.display()));
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            let refused = LiveLog::start(&config(&file, 1 << 20, 1), &header(), Arc::default());
+            let error = format!("{:#}", refused.unwrap_err());
+            assert!(error.contains("it is a symbolic link"), "{error}");
+            assert!(link.is_symlink());
+            fs::remove_file(&link).unwrap();
+        }
+        assert!(!folder.join("no-such-file").exists());
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "precious");
+    }
+    // A device is still written to, also through a link, as /dev/stdout is one.
+    std::os::unix::fs::symlink("/dev/null", folder.join("null")).unwrap();
+    start(&config(&folder.join("null"), 1 << 20, 1), &header()).finish(GRACE);
 }
 
 #[test]
@@ -200,19 +339,16 @@ fn the_next_files_header_names_clusters_that_were_added_later() {
     let file = folder("clusters").join("log");
     let mut log = start(&config(&file, 2_000, 9), &header());
     let added = EventKind::ClusterAdded { cluster: "late".into(), roles: vec![Role::Upstream] };
-    log.event(&Event { at: UnixMillis(0), kind: added });
+    log.event(&Event { at: at(0), kind: added });
     for number in 0..20 {
         log.event(&event(number, 500));
     }
-    log.event(&Event {
-        at: UnixMillis(20),
-        kind: EventKind::ClusterRemoved { cluster: "edge".into() },
-    });
+    log.event(&Event { at: at(20), kind: EventKind::ClusterRemoved { cluster: "edge".into() } });
     for number in 21..30 {
         let cluster = "late".into();
         let kind =
             EventKind::WatchLost { cluster, kind: Kind::Gateway, error: "x".repeat(500).into() };
-        log.event(&Event { at: UnixMillis(number), kind });
+        log.event(&Event { at: at(number), kind });
     }
     log.finish(GRACE);
     assert_eq!(open(&file).count(), 31);
@@ -229,7 +365,10 @@ fn a_line_is_written_without_waiting_for_the_next() {
     let mut log = start(&config(&file, 1 << 20, 2), &header());
     log.event(&event(7, 0));
     // On failure this never ends, and the test's time limit does.
-    while !fs::read_to_string(&file).unwrap_or_default().contains("\"at_ms\":7,") {
+    while !fs::read_to_string(&file)
+        .unwrap_or_default()
+        .contains(&format!("\"at_ms\":{},", at(7).0))
+    {
         std::thread::yield_now();
     }
     log.finish(GRACE);
@@ -377,7 +516,7 @@ fn a_gap_is_reported_before_the_differences_that_it_causes() {
     let replay = verified(&file);
     assert_eq!((replay.verdict.good, replay.verdict.problems.len()), (false, 1));
 
-    let text = "{\"at_ms\":1,\"event\":\"log_gap\"}\n";
+    let text = "{\"at_ms\":1795252900000,\"event\":\"log_gap\"}\n";
     let header = log.split_inclusive('\n').next().unwrap();
     fs::write(&file, format!("{header}{text}")).unwrap();
     let error = open(&file).next_line().unwrap_err().to_string();

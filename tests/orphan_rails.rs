@@ -20,6 +20,7 @@ use throughline::config::ClusterConfig;
 use throughline::core::contract::action::{AbsentObjects, Action, Precondition, Verb};
 use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use throughline::live_log::{DeletedRoutes, deleted_routes_file};
 use throughline::metrics::Metrics;
 use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 
@@ -27,9 +28,11 @@ use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 struct Place {
     up: TestServer,
     hub: TestServer,
+    clusters: BTreeMap<ClusterName, Arc<ClusterClient>>,
     applier: Applier,
     action: Action,
     files: Vec<PathBuf>,
+    backup: PathBuf,
     may: bool,
 }
 
@@ -81,8 +84,22 @@ impl Place {
             },
             connectors: Vec::new(),
         };
-        let applier = Applier::new(ways, Duration::from_secs(10));
-        Self { up, hub, applier, action, files, may: true }
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let log = format!("throughline-rails-{}-{number}.jsonl", std::process::id());
+        let log = std::env::temp_dir().join(log);
+        let backup = deleted_routes_file(&log);
+        let _ = std::fs::remove_file(&backup);
+        files.push(backup.clone());
+        let applier = Applier::new(ways.clone(), Duration::from_secs(10));
+        let applier = applier.with_backup(DeletedRoutes::beside(&log));
+        Self { up, hub, clusters: ways, applier, action, files, backup, may: true }
+    }
+
+    /// The lines of the backup of deleted routes.
+    fn backed_up(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.backup).unwrap_or_default();
+        assert!(text.is_empty() || text.ends_with('\n'), "{text}");
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Changes the route, and updates the action to its new version.
@@ -135,6 +152,8 @@ async fn a_proved_orphan_is_deleted_and_the_outcome_holds_it_whole() {
     let deleted: Value = serde_json::from_str(&deleted).unwrap();
     assert_eq!(deleted["spec"]["parentRefs"], route()["spec"]["parentRefs"]);
     assert!(!place.stands().await);
+    let [backup, end] = &place.backed_up()[..] else { panic!("{:?}", place.backed_up()) };
+    assert_eq!((&backup["deleted"], &end["outcome"]), (&deleted, &json!("applied")));
 }
 
 type Break = fn(&mut Place);
@@ -180,6 +199,11 @@ async fn an_orphan_that_is_not_proved_is_kept() {
         let (name, said) = expected.split_once(": …").unwrap_or((expected, ""));
         assert!(outcome.name() == name && error.contains(said), "{what}: {outcome:?}");
         assert_eq!(place.deletes(), 0, "{what}");
+        let sent = place
+            .backed_up()
+            .iter()
+            .any(|line| line["outcome"] != "dropped" && line["deleted"].is_null());
+        assert!(!sent && (what == "leadership" || place.backed_up().is_empty()), "{what}");
         assert!(before && place.stands().await, "{what}");
     }
 }
@@ -229,4 +253,88 @@ async fn a_refused_delete_and_an_unanswered_one_have_their_own_outcomes() {
     place.hub.handle.inject(&fault(ApiVerb::Delete, Kind::HttpRoute, 200), 1);
     assert_eq!(place.outcome().await.name(), "unanswered");
     assert!(place.stands().await);
+}
+
+#[tokio::test]
+async fn a_route_is_on_the_disk_before_its_delete_is_sent() {
+    // Whatever the API server says to the DELETE, the backup holds the route; and then the outcome.
+    for (code, executed, outcome) in
+        [(403, false, "refused"), (409, false, "conflict"), (500, true, "unanswered")]
+    {
+        let place = Place::new().await;
+        let mut fault = fault(ApiVerb::Delete, Kind::HttpRoute, code);
+        fault.executes = executed;
+        place.hub.handle.inject(&fault, 1);
+        assert_eq!(place.outcome().await.name(), outcome);
+        let [backup, end] = &place.backed_up()[..] else { panic!("{:?}", place.backed_up()) };
+        assert_eq!(
+            (&backup["cluster"], &backup["deleted"]["spec"]),
+            (&json!("hub"), &route()["spec"])
+        );
+        assert_eq!((&end["uid"], &end["outcome"]), (&json!("u-r"), &json!(outcome)));
+    }
+    // Leadership is asked for after the disk has it: writing takes a while.
+    let place = Place::new().await;
+    let is_written = std::cell::Cell::new(false);
+    let may_write = || {
+        is_written.set(!place.backed_up().is_empty());
+        false
+    };
+    let outcome = place.applier.apply(&place.action, may_write).await.unwrap();
+    assert_eq!((outcome, is_written.get(), place.deletes()), (Outcome::Dropped, true, 0));
+
+    // A line that a crash cut off costs no other.
+    let torn = "{\"at_ms\":1763715600000,\"cluster\":\"hub\",\"deleted\":{\"ki";
+    std::fs::write(&place.backup, torn).unwrap();
+    assert_eq!(place.outcome().await.name(), "applied");
+    let text = std::fs::read_to_string(&place.backup).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (3, torn));
+    assert!(lines[1].contains("parentRefs") && lines[2].contains("\"applied\""), "{text}");
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(&place.backup).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777 & !0o644, 0);
+}
+
+#[tokio::test]
+async fn a_route_that_cannot_be_written_down_is_not_deleted() {
+    let elsewhere = std::env::temp_dir().join(format!("rails-elsewhere-{}", std::process::id()));
+    std::fs::write(&elsewhere, "precious").unwrap();
+    type BreakIt<'a> = &'a dyn Fn(&mut Place);
+    let broken: [(&str, BreakIt<'_>, &str); 3] = [
+        ("a folder", &|p| std::fs::create_dir(&p.backup).unwrap(), "directory"),
+        (
+            "a link",
+            &|p| std::os::unix::fs::symlink(&elsewhere, &p.backup).unwrap(),
+            "it is a symbolic link",
+        ),
+        ("no folder", &|p| p.backup_at("/nowhere/log"), "/nowhere/log.deleted.jsonl: No such file"),
+    ];
+    for (what, break_it, expected) in broken {
+        let mut place = Place::new().await;
+        break_it(&mut place);
+        let outcome = place.outcome().await;
+        let said = outcome.error().map_or("", |error| error);
+        assert_eq!(outcome.name(), "failed", "{what}");
+        assert!(said.starts_with("nothing is deleted, because the route cannot be"), "{said}");
+        assert!(said.contains(expected), "{what}: {said}");
+        assert!(place.deletes() == 0 && place.stands().await, "{what}");
+        let _ = std::fs::remove_dir(&place.backup);
+    }
+    assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "precious");
+    std::fs::remove_file(elsewhere).unwrap();
+
+    // Nor is one without any event log.
+    let mut place = Place::new().await;
+    place.applier = Applier::new(place.clusters.clone(), Duration::from_secs(10));
+    assert!(place.outcome().await.error().unwrap().contains("there is no event log"));
+    assert!(place.deletes() == 0 && place.stands().await);
+}
+
+impl Place {
+    fn backup_at(&mut self, log: &str) {
+        let backup = DeletedRoutes::beside(std::path::Path::new(log));
+        self.applier = self.applier.clone().with_backup(backup);
+    }
 }

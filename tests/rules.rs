@@ -308,3 +308,29 @@ fn a_stall_ends_with_the_object_that_it_is_about() {
     assert!(matches!(&stage.problems()[..], [NoteKind::StallEnded(_)]));
     stage.assert_no_action();
 }
+
+/// On failure this never ends, and the test's time limit does.
+#[test]
+fn at_the_end_of_time_the_machine_waits() {
+    for now in [u64::MAX, u64::MAX - 1] {
+        let mut stage = Stage::new(settings(|s| s.stall.mirrored_ms = 1));
+        stage.upstream(Some(&status(Some("n1"))));
+        stage.hub(None);
+        // Its outcome never comes, and every pause, time-out and stall from now on saturates.
+        drop(stage.only_action());
+        stage.now = now;
+        stage.event(EventKind::TimedOut);
+        let mut actions = 0;
+        while let Some(decision) = stage.machine.poll_action() {
+            let error = throughline::core::contract::error_cause::RequestFailure::recorded(
+                "no".to_owned(),
+                None,
+            );
+            let outcome = Outcome::Failed { error, retry_after_ms: Some(u64::MAX) };
+            stage.event(EventKind::ActionFinished { id: decision.action.id, outcome });
+            actions += 1;
+            assert!(actions < 10);
+        }
+        assert!(stage.machine.poll_deadline().is_none_or(|(at, _)| at.0 < u64::MAX));
+    }
+}

@@ -18,6 +18,7 @@ use crate::core::contract::action::{Action, AnnotationBefore, Verb};
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::ClusterName;
+use crate::live_log::DeletedRoutes;
 use patch::AnnotationMap;
 
 /// Only the response's metadata is read, so only metadata is requested.
@@ -29,12 +30,20 @@ const METADATA_ONLY: &str =
 pub struct Applier {
     clusters: BTreeMap<ClusterName, Arc<ClusterClient>>,
     timeout: Duration,
+    /// Without one, nothing is deleted.
+    backup: Option<DeletedRoutes>,
 }
 
 impl Applier {
     /// Each request takes at most `timeout`.
     pub fn new(clusters: BTreeMap<ClusterName, Arc<ClusterClient>>, timeout: Duration) -> Self {
-        Self { clusters, timeout }
+        Self { clusters, timeout, backup: None }
+    }
+
+    /// Allows deletes: each route is written to `backup` first.
+    #[must_use]
+    pub fn with_backup(self, backup: DeletedRoutes) -> Self {
+        Self { backup: Some(backup), ..self }
     }
 
     /// Makes one attempt at an action. Where it has to look upstream first, or sends a second request, it

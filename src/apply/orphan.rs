@@ -2,9 +2,9 @@
 //! servers; the delete follows at once, with the uid and resourceVersion that were just read.
 //!
 //! ```text
-//! GET the route ─► GET the upstream namespace ─► GET each parent ─► still leader? ─► DELETE
-//!  the one that      200, with the uid that        404 about that
-//!  was judged, and   the route's namespace         very Gateway
+//! GET the route ─► GET the upstream namespace ─► GET each parent ─► backup ─► still leader? ─► DELETE
+//!  the one that      200, with the uid that        404 about that    on the
+//!  was judged, and   the route's namespace         very Gateway      disk
 //!  still an orphan   is named after
 //! ```
 //!
@@ -14,6 +14,7 @@
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use crate::client::{CallError, ErrorClass, JSON, get, path};
 use crate::clock::millis;
@@ -37,6 +38,9 @@ impl Applier {
         let Some(absent) = &action.precondition.absent else {
             return Ok(conflict("the delete carries no evidence"));
         };
+        let Some(backup) = &self.backup else {
+            return Ok(not_backed_up("there is no event log (eventLog.file)"));
+        };
         let response = cluster.call(get(&object_path(action), JSON)?, self.timeout).await?;
         let route = match checked_route(action, absent, &response) {
             Ok(text) => text,
@@ -45,6 +49,28 @@ impl Applier {
         if let Err(outcome) = self.confirm_absence(absent).await {
             return Ok(outcome);
         }
+        let name = action.cluster.as_str();
+        // Bounded, so that the proofs don't age: a slow disk deletes nothing either.
+        match timeout(self.timeout, backup.record(name, &route)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Ok(not_backed_up(&error)),
+            Err(_) => return Ok(not_backed_up("the disk is too slow")),
+        }
+        let ended = self.send_delete(action, route, may_write).await;
+        let outcome =
+            ended.as_ref().map_or_else(|error| super::outcome(error).name(), Outcome::name);
+        let uid = action.precondition.uid.as_deref().unwrap_or_default();
+        let _ = timeout(self.timeout, backup.record_end(name, uid, outcome)).await;
+        ended
+    }
+
+    async fn send_delete(
+        &self,
+        action: &Action,
+        route: Box<str>,
+        may_write: impl Fn() -> bool,
+    ) -> Result<Outcome, CallError> {
+        let cluster = self.cluster(&action.cluster)?;
         if !may_write() {
             return Ok(Outcome::Dropped);
         }
@@ -120,6 +146,12 @@ fn is_answer(body: &[u8]) -> bool {
 
 fn conflict(text: impl Into<Box<str>>) -> Outcome {
     Outcome::Conflict { error: RequestFailure::new(ErrorCause::Conflict, text) }
+}
+
+/// The machine decides again after a pause.
+fn not_backed_up(why: &str) -> Outcome {
+    let text = format!("nothing is deleted, because the route cannot be written down first: {why}");
+    Outcome::Failed { error: RequestFailure::new(ErrorCause::Other, text), retry_after_ms: None }
 }
 
 /// A response that proves nothing: nothing is deleted, and the machine decides again.

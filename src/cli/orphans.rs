@@ -10,8 +10,7 @@ use throughline::config::EventLogConfig;
 use throughline::core::contract::settings::OrphanSettings;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
-use throughline::event_log::LogReader;
-use throughline::orphans::{DeleteResult, OrphanCleanup, deleted_objects};
+use throughline::orphans::{DeleteResult, DeletedRoutesFound, OrphanCleanup, deleted_routes};
 use throughline::outside_text::lines;
 use throughline::report::{count, duration};
 
@@ -44,11 +43,14 @@ pub(super) struct OrphansArgs {
 
 #[derive(Debug, Subcommand)]
 enum OrphansCommand {
-    /// Print the routes that an event log records as deleted, as manifests for `kubectl create -f -`.
+    /// Print the routes that throughline deleted, as manifests for `kubectl create -f -`.
     ///
-    /// Exit codes: 0 printed, 1 the log records no deletes, 2 bad usage or input.
+    /// Reads the event log, those of earlier runs beside it, and FILE.deleted.jsonl.
+    ///
+    /// Exit codes: 0 printed, 1 no deletes recorded, or objects skipped that throughline does not
+    /// delete, 2 bad usage or input.
     Restore {
-        /// The event log, with its rotated parts; `-` for standard input
+        /// The event log, or its FILE.deleted.jsonl alone; `-` for an event log on standard input
         file: String,
     },
 }
@@ -221,27 +223,35 @@ fn plain_duration(ms: u64) -> String {
 }
 
 fn print_manifests(file: &str) -> anyhow::Result<ExitCode> {
-    let mut reader = LogReader::open(file)?;
-    let found = deleted_objects(&mut reader)?;
-    for warning in reader.warnings() {
+    let DeletedRoutesFound { routes, skipped, warnings } = deleted_routes(file)?;
+    for warning in &warnings {
         say!("warning: {warning}");
     }
+    for object in &skipped {
+        say!("skipped: {object}");
+    }
     let mut text = String::new();
-    for deleted in &found {
-        text.push_str("---\n");
-        if !deleted.confirmed {
+    for route in &routes {
+        let _ = writeln!(text, "---\n# Deleted at {}.", route.deleted_at);
+        if !route.confirmed {
             text.push_str(
                 "# The API server did not confirm this delete: the route may still exist.\n",
             );
         }
-        let yaml = serde_saphyr::to_string(&deleted.manifest).context("writing YAML")?;
+        let yaml = serde_saphyr::to_string(&route.manifest).context("writing YAML")?;
         text.push_str(yaml.trim_end());
         text.push('\n');
     }
     print(&text)?;
-    if found.is_empty() {
+    if routes.is_empty() && skipped.is_empty() {
         say!("this log records no deletes");
-        return Ok(ExitCode::from(ATTENTION));
     }
-    Ok(ExitCode::SUCCESS)
+    if !skipped.is_empty() {
+        let objects = count(skipped.len(), "object");
+        say!(
+            "skipped {objects}: somebody else wrote into this log; check what it says before you use it"
+        );
+    }
+    let is_good = !routes.is_empty() && skipped.is_empty();
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(ATTENTION) })
 }

@@ -76,7 +76,11 @@ pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<LoadedConfig, 
     overrides.values.iter().for_each(|value| merge_flag(&mut merged, value));
     add_local_cluster(&mut merged);
 
-    let config: Config = merged.finish().map_err(|problem| ConfigErrors(vec![problem]))?;
+    let mut config: Config = merged.finish().map_err(|problem| ConfigErrors(vec![problem]))?;
+    if merged.origin("eventLog.keepBytes").is_none() {
+        config.event_log.keep_bytes = config.event_log.keep_bytes_by_count();
+    }
+    config.event_log.keep = None;
     let fallback = file.map_or("defaults".to_owned(), |file| file.display().to_string());
     let findings = validate(&config, &merged, &fallback);
     let problems: Vec<_> = merged.problems.into_iter().chain(findings.errors).collect();
@@ -111,6 +115,7 @@ fn example() -> Value {
     let mut config = Config { touch: any_edge_scope(), ..Config::default() };
     config.event_log.file = Some(PathBuf::new());
     config.executor.queue = Some(1);
+    config.event_log.keep = Some(0);
     config.leader_election.cluster = Some("".into());
     config.leader_election.lease_namespace = Some(String::new());
     config.clusters = vec![ClusterConfig {

@@ -212,15 +212,39 @@ pub struct EventLogConfig {
     pub file: Option<PathBuf>,
     /// A file that grows past this size is rotated: `FILE` becomes `FILE.1`, and so on.
     pub max_bytes: u64,
-    /// Number of rotated files to keep.
-    pub keep: u32,
+    /// The size of all files together, those of earlier runs included; the oldest go first.
+    pub keep_bytes: u64,
+    /// Rotated files that are this much older than the newest are deleted.
+    pub keep_days: u32,
+    /// Read for `keepBytes` where that is not set: so many rotated files of `maxBytes` each. `None`
+    /// in a loaded configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u32>,
     /// Replace addresses and keys by stand-ins; the log replays to the same decisions.
     pub redact: bool,
 }
 
+const MIB: u64 = 1024 * 1024;
+
+impl EventLogConfig {
+    /// What `keepBytes` is where it is not set: room for `maxBytes` as many times as in the defaults,
+    /// or as `keep` says.
+    fn keep_bytes_by_count(&self) -> u64 {
+        let rotated = self.keep.unwrap_or(3);
+        self.max_bytes.saturating_mul(u64::from(rotated) + 1)
+    }
+}
+
 impl Default for EventLogConfig {
     fn default() -> Self {
-        Self { file: None, max_bytes: 256 * 1024 * 1024, keep: 3, redact: true }
+        Self {
+            file: None,
+            max_bytes: 256 * MIB,
+            keep_bytes: 1024 * MIB,
+            keep_days: 14,
+            keep: None,
+            redact: true,
+        }
     }
 }
 

@@ -217,6 +217,7 @@ impl Validator<'_> {
         if let Err(message) = crate::logging::filter(&self.config.log.level) {
             self.error("log.level", message);
         }
+        self.event_log_retention();
         if let Some(file) = &self.config.event_log.file {
             let folder = file.parent().filter(|parent| !parent.as_os_str().is_empty());
             let shown = file.display().to_string();
@@ -235,14 +236,35 @@ impl Validator<'_> {
         }
     }
 
+    fn event_log_retention(&mut self) {
+        let log = &self.config.event_log;
+        if log.keep_bytes < log.max_bytes && self.is_usable("eventLog.maxBytes") {
+            let message = format!(
+                "found {}; accepted: eventLog.maxBytes ({}) or more",
+                log.keep_bytes, log.max_bytes
+            );
+            self.error("eventLog.keepBytes", message);
+        }
+        if self.merged.origin("eventLog.keep").is_some() {
+            let message = match self.merged.origin("eventLog.keepBytes") {
+                Some(_) => "has no effect beside eventLog.keepBytes; remove it".to_owned(),
+                None => format!(
+                    "is replaced by keepBytes, and counts as eventLog.keepBytes: {}",
+                    log.keep_bytes
+                ),
+            };
+            self.warning("eventLog.keep", message);
+        }
+    }
+
     fn orphans(&mut self) {
         if self.config.orphans.mode == OrphanMode::Delete
             && self.config.event_log.file.is_none()
             && !self.config.dry_run
         {
-            let message = "delete without eventLog.file: deleted routes are not recorded, so \
-                           throughline orphans restore FILE cannot bring them back";
-            self.warning("orphans.mode", message);
+            let message = "found delete without eventLog.file: no route is deleted that is not \
+                           recorded first; accepted: report, off, or delete with eventLog.file";
+            self.error("orphans.mode", message);
         }
     }
 }

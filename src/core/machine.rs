@@ -71,7 +71,7 @@ impl Machine {
 
     /// Takes one event. Costs O(what the event concerns).
     pub fn handle_event(&mut self, event: &Event) {
-        self.ctx.now = self.ctx.now.max(event.at);
+        self.advance(event.at);
         match &event.kind {
             EventKind::ClusterAdded { cluster, roles } => self.add_cluster(cluster, roles),
             EventKind::ClusterRemoved { cluster } => {
@@ -110,8 +110,14 @@ impl Machine {
 
     /// Tells the machine that it is `at`.
     pub fn handle_timeout(&mut self, at: UnixMillis) {
-        self.ctx.now = self.ctx.now.max(at);
+        self.advance(at);
         self.run_timers();
+    }
+
+    /// The clock never runs backwards, and never reaches the end of time, so that a pause which
+    /// saturated there is never over.
+    fn advance(&mut self, at: UnixMillis) {
+        self.ctx.now = self.ctx.now.max(at).min(UnixMillis(UnixMillis::NEVER.0 - 1));
     }
 
     /// The next action, oldest first.

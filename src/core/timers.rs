@@ -63,8 +63,12 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Makes sure that `due` runs no later than `at`.
+    /// Makes sure that `due` runs no later than `at`. [`UnixMillis::NEVER`] sets no deadline: what
+    /// became due at the end of time would set its next deadline there, too, without end.
     pub(crate) fn no_later(&mut self, due: Due, at: UnixMillis) {
+        if at == UnixMillis::NEVER {
+            return;
+        }
         if let Some(&old) = self.at.get(&due) {
             if old <= at {
                 return;
@@ -113,5 +117,19 @@ mod tests {
         assert_eq!(timers.pop(UnixMillis(10)), Some(due));
         timers.clear(Due::Bundle(ClusterId(1)));
         assert_eq!(timers.first(), None);
+    }
+
+    #[test]
+    fn at_the_end_of_time_nothing_is_due_for_ever() {
+        let (mut timers, due, end) = (Timers::default(), Due::Deletes, UnixMillis::NEVER);
+        timers.no_later(due, UnixMillis(10));
+        timers.no_later(due, end.plus(5));
+        let mut runs = 0;
+        while let Some(due) = timers.pop(end) {
+            timers.no_later(due, end.plus(1_000));
+            runs += 1;
+            assert!(runs < 10, "it is due again and again");
+        }
+        assert_eq!((runs, timers.first()), (1, None));
     }
 }

@@ -101,7 +101,7 @@ pub async fn run(
     let (mut story, observer) =
         RunStory::new(replay, clock.now(), recorded, options.report.clone());
     let (stop_run, stopping) = watch::channel(false);
-    let mut running = tokio::spawn(Run::new(config, vec![observer])?.until(stopping));
+    let mut running = tokio::spawn(Run::new(config, vec![observer]).until(stopping));
     let mut demo = DemoLoop {
         player: &mut player,
         clusters: &clusters,

@@ -26,7 +26,9 @@
 //! | an object of a kind that throughline does not use | warns once per kind and skips it |
 //! | a `log_gap` line, a rotated log whose oldest part is missing | warns and reports it in [`LogReader::gaps`] |
 //! | a time earlier than that of a previous line | warns and uses the previous line's time |
+//! | a time before 2000 or after 2200, or ten years from the line before | fails |
 
+mod deleted;
 mod header;
 mod input;
 mod line;
@@ -49,8 +51,10 @@ use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::objects::ObjectError;
 use crate::core::data::time::UnixMillis;
 
+pub use deleted::{DeletedRouteEnd, DeletedRouteEntry, DeletedRouteLine};
 pub use input::holds_outcomes;
 pub use line::{EVENT_NAMES, OUTCOME_NAMES};
+pub(crate) use parts::previous_file as file_before;
 pub use read::LogReader;
 pub use write::LogWriter;
 
@@ -197,6 +201,9 @@ pub enum LineError {
     /// A field with a wrong type or value.
     #[error("column {column}: invalid field: {error}, near `{excerpt}`")]
     BadMember { column: usize, error: String, excerpt: String },
+    /// No clock showed this time: such a step would carry a replay through centuries of deadlines.
+    #[error("column {column}: at_ms is {at_ms}, {defect}; correct it, or leave the line out")]
+    BadTime { column: usize, at_ms: u64, defect: String },
     #[error("{line} has no {member:?} field; add it")]
     Missing {
         /// E.g. `this "listed" line`.

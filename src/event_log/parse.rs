@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
+use serde_json::value::RawValue;
 
 use super::line::{BorrowedStr, EventMember, LOG_GAP, PartialLine, RawLine};
 use super::{LineError, LogEntry};
@@ -21,6 +22,8 @@ fn failure(error: Option<BorrowedStr<'_>>, cause: Option<ErrorCause>) -> Request
 
 /// How many characters of a bad line an error quotes.
 const EXCERPT_CHARS_MAX: usize = 60;
+/// A longer step from one line to the next is an error of whoever wrote the log.
+const STEP_MAX_MS: u64 = 3_653 * 86_400_000;
 /// How many cluster names an error lists.
 const CLUSTERS_SHOWN_MAX: usize = 10;
 
@@ -112,7 +115,12 @@ impl Parser {
             return Err(not_an_object(line));
         }
         match serde_json::from_str::<RawLine<'_>>(line) {
-            Ok(raw) => self.interpret(raw, number),
+            Ok(raw) => {
+                if let Some(at_ms) = raw.at_ms {
+                    self.check_time(line, at_ms)?;
+                }
+                self.interpret(raw, number)
+            }
             Err(error) => {
                 if error.classify() == Category::Data && self.skip_foreign(line, number)? {
                     return Ok(None);
@@ -257,6 +265,22 @@ impl Parser {
         );
     }
 
+    /// Refuses a time that no clock showed.
+    fn check_time(&self, line: &str, at_ms: u64) -> Result<(), LineError> {
+        let at = UnixMillis(at_ms);
+        let step_ms = at.since(self.latest).max(self.latest.since(at));
+        let defect = if at < UnixMillis::EARLIEST {
+            "before the year 2000".to_owned()
+        } else if at > UnixMillis::LATEST {
+            "after the year 2199".to_owned()
+        } else if self.latest > UnixMillis(0) && step_ms > STEP_MAX_MS {
+            format!("more than ten years from {}, the latest time before it", self.latest.0)
+        } else {
+            return Ok(());
+        };
+        Err(LineError::BadTime { column: column_of_time(line), at_ms, defect })
+    }
+
     /// The machine's clock never runs backwards, so the log's does not either.
     fn at(&mut self, at_ms: u64, line_number: u64) -> UnixMillis {
         let at = UnixMillis(at_ms);
@@ -367,6 +391,18 @@ pub(super) fn text(line: &[u8]) -> Result<&str, LineError> {
         let column = error.valid_up_to() + 1;
         LineError::NotUtf8 { column, excerpt: excerpt(line, column) }
     })
+}
+
+/// The column of the value of `at_ms`; 1 if it is not found.
+fn column_of_time(line: &str) -> usize {
+    #[derive(serde::Deserialize)]
+    struct Time<'a> {
+        #[serde(borrow)]
+        at_ms: &'a RawValue,
+    }
+    let column = serde_json::from_str::<Time<'_>>(line)
+        .map(|time| (time.at_ms.get().as_ptr() as usize).wrapping_sub(line.as_ptr() as usize) + 1);
+    column.unwrap_or(1)
 }
 
 fn not_an_object(line: &str) -> LineError {

@@ -50,19 +50,25 @@ impl LogReader<Box<dyn BufRead + Send>> {
     pub fn open(path: &str) -> Result<Self, LogError> {
         let mut reader = Self::open_file(path)?;
         let mut name = path.to_owned();
+        let mut foreign = None;
         while let Some(part) = reader.part.filter(|part| part.number > 1) {
             name = parts::previous_file(&name);
-            match Self::open_file(&name) {
+            let error = match Self::open_file(&name) {
                 Ok(previous) if previous.part == Some(part.previous()) => {
                     reader = previous.followed_by(reader);
+                    continue;
                 }
-                other => {
-                    let error = other.err();
-                    let text = parts::missing_part_warning(part, &name, error.as_ref());
-                    reader.parser.gap(1, text);
-                    break;
+                Ok(other) if other.part.is_some() => None,
+                // Somebody else's file, which the writer stepped over.
+                other if std::fs::symlink_metadata(&name).is_ok() => {
+                    foreign = foreign.or(other.err());
+                    continue;
                 }
-            }
+                other => foreign.or(other.err()),
+            };
+            let text = parts::missing_part_warning(part, &name, error.as_ref());
+            reader.parser.gap(1, text);
+            break;
         }
         Ok(reader)
     }
@@ -130,6 +136,12 @@ impl<R: BufRead> LogReader<R> {
     /// The current file and those still to be read.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&*self.name).chain(self.later.iter().map(|reader| &*reader.name))
+    }
+
+    /// The name of the file that rotation wrote before the oldest one of this log: in a log of a live
+    /// run, the last part of the run before it.
+    pub fn file_before(&self) -> String {
+        parts::previous_file(&self.name)
     }
 
     /// The warnings since the last call. There are few: one per kind or cause, not one per line.

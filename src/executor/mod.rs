@@ -34,9 +34,9 @@ use lane::{HealthChange, Lane};
 /// A cluster, and the kind that is written.
 type LaneKey = (ClusterName, Kind);
 
-/// The lane of an action: that of the cluster that it writes to. But a delete asks an upstream for
-/// proof, so an upstream that hangs must not hold up the deletes of others. Deletes in two lanes
-/// need no order: each names the uid and the resourceVersion of its route.
+/// The lane of an action: that of the cluster that it writes to. But a delete or a removal asks an
+/// upstream for proof, so an upstream that hangs must not hold up those of others. Actions for one
+/// object in two lanes need no order: each names what it was decided on, and such a one asks again.
 fn lane_of(action: &Action) -> LaneKey {
     let asked = action.precondition.absent.as_ref().map(|absent| &absent.cluster);
     (asked.unwrap_or(&action.cluster).clone(), action.kind)

@@ -2,10 +2,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
+use super::kept::{self, Retention, RotatedFiles, numbered};
+use super::lock::{WriteLock, open_append};
 use crate::event_log::{Header, LogPart, LogWriter};
+
+/// How often files that grew too old are looked for while none is rotated.
+const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 
 /// A file that lines are appended to. A trait, so that tests can make writes fail.
 pub(super) trait LogFile: Write + Send {
@@ -23,8 +28,7 @@ pub(super) type Create = Box<dyn FnMut(&Path) -> io::Result<Box<dyn LogFile>> + 
 /// `FILE`, `FILE.1` and so on.
 pub(super) struct Files {
     pub(super) path: PathBuf,
-    max_bytes: u64,
-    keep: u32,
+    retention: Retention,
     create: Create,
     file: Option<Box<dyn LogFile>>,
     part: LogPart,
@@ -36,11 +40,27 @@ pub(super) struct Files {
     is_regular: bool,
     /// The size at which the file is rotated; more than `max_bytes` after a rotation failed.
     rotate_at_bytes: u64,
+    pruned: Instant,
+    /// `None` for pipes and devices.
+    _lock: Option<WriteLock>,
 }
 
-/// Readable by its owner alone: the log may hold names of customers.
+/// Opens a log file, and creates it if need be. A link is followed to a pipe or a device alone.
 pub(super) fn create(path: &Path) -> io::Result<Box<dyn LogFile>> {
-    Ok(Box::new(OpenOptions::new().append(true).create(true).mode(0o600).open(path)?))
+    if is_regular(path)? {
+        return Ok(Box::new(open_append(path)?));
+    }
+    Ok(Box::new(OpenOptions::new().append(true).open(path)?))
+}
+
+/// Whether `path` is a regular file, or will be one.
+fn is_regular(path: &Path) -> io::Result<bool> {
+    let link = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Ok(false),
+        _ if link => Err(io::Error::other("it is a symbolic link, which is never followed")),
+        _ => Ok(true),
+    }
 }
 
 /// As `write_all`, but also returns how many bytes were written.
@@ -58,37 +78,35 @@ fn write(file: &mut dyn LogFile, bytes: &[u8]) -> (usize, io::Result<()>) {
 }
 
 impl Files {
-    /// Starts a log. Rotates an existing file at `path` away, and deletes those beyond `keep`.
+    /// Starts a log. Renames an existing file at `path` away, unless it holds no more than a header;
+    /// deletes nothing but what retention no longer covers.
     pub(super) fn start(
         path: &Path,
-        max_bytes: u64,
-        keep: u32,
+        retention: Retention,
         part: LogPart,
         create: Create,
-    ) -> io::Result<Self> {
-        let is_regular = fs::metadata(path).map_or(true, |metadata| metadata.is_file());
+    ) -> anyhow::Result<Self> {
+        let is_regular = is_regular(path)?;
+        let lock = if is_regular { Some(WriteLock::acquire(path)?) } else { None };
         let mut files = Self {
             path: path.to_owned(),
-            max_bytes,
-            keep,
+            retention,
             create,
             file: None,
             part,
             bytes: 0,
             is_torn: false,
             is_regular,
-            rotate_at_bytes: max_bytes,
+            rotate_at_bytes: retention.max_bytes,
+            pruned: Instant::now(),
+            _lock: lock,
         };
         if is_regular {
-            match fs::metadata(path) {
-                Ok(metadata) if metadata.len() == 0 => fs::remove_file(path)?,
-                _ => files.rename_files()?,
+            if path.try_exists()? && kept::holds_only_a_header(path)? {
+                fs::remove_file(path)?;
             }
-            let mut beyond = keep.saturating_add(1);
-            while files.path_of(beyond).try_exists()? {
-                fs::remove_file(files.path_of(beyond))?;
-                beyond += 1;
-            }
+            files.rename_files()?;
+            files.prune();
         }
         files.open()?;
         Ok(files)
@@ -103,13 +121,14 @@ impl Files {
     /// `max_bytes` before the next attempt.
     pub(super) fn rotate(&mut self) -> io::Result<()> {
         self.rename_files().inspect_err(|_| {
-            self.rotate_at_bytes = self.bytes.saturating_add(self.max_bytes);
+            self.rotate_at_bytes = self.bytes.saturating_add(self.retention.max_bytes);
         })?;
+        self.prune();
         self.file = None;
         self.bytes = 0;
         self.is_torn = false;
         self.part.number += 1;
-        self.rotate_at_bytes = self.max_bytes;
+        self.rotate_at_bytes = self.retention.max_bytes;
         Ok(())
     }
 
@@ -196,32 +215,34 @@ impl Files {
 
     /// Renames `FILE` to `FILE.1`, and those before it accordingly.
     fn rename_files(&self) -> io::Result<()> {
-        if !self.path.try_exists()? {
-            return Ok(());
-        }
-        if self.keep == 0 {
-            return fs::remove_file(&self.path);
-        }
-        let mut free = 1;
-        while free < self.keep && self.path_of(free).try_exists()? {
-            free += 1;
-        }
-        for number in (0..free).rev() {
-            fs::rename(self.path_of(number), self.path_of(number + 1))?;
+        if self.path.try_exists()? {
+            for (from, to) in RotatedFiles::find(&self.path)?.renames() {
+                fs::rename(numbered(&self.path, from), numbered(&self.path, to))?;
+            }
         }
         Ok(())
     }
 
-    fn path_of(&self, number: u32) -> PathBuf {
-        numbered(&self.path, number)
+    /// As [`Files::prune`], now and then.
+    pub(super) fn prune_if_due(&mut self) {
+        if self.is_regular && self.pruned.elapsed() >= PRUNE_EVERY {
+            self.prune();
+        }
     }
-}
 
-/// The part of the log `file` with this number: 0 is the one being written, 1 the one before it.
-pub(crate) fn numbered(file: &Path, number: u32) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    if number > 0 {
-        name.push(format!(".{number}"));
+    /// Deletes the rotated files that retention no longer covers. What can't be deleted stays.
+    fn prune(&mut self) {
+        self.pruned = Instant::now();
+        let expired = RotatedFiles::find(&self.path)
+            .map(|found| found.expired(self.retention, SystemTime::now()));
+        let deleted = expired.and_then(|expired| {
+            expired.into_iter().try_for_each(|n| fs::remove_file(numbered(&self.path, n)))
+        });
+        if let Err(error) = deleted {
+            tracing::warn!(
+                file = %self.path.display(), %error,
+                "event log: cannot delete an old part; allow this user to delete files in its folder"
+            );
+        }
     }
-    name.into()
 }

@@ -5,11 +5,15 @@
 //! fleet arrives all at once. When the queue or the disk is full, lines are lost: they are counted,
 //! logged, and marked in the event log by a `log_gap` line.
 
+mod deleted;
 mod files;
+mod kept;
+mod lock;
 #[cfg(test)]
 mod tests;
 mod worker;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -24,8 +28,11 @@ use crate::core::contract::event::{Event, EventKind, Outcome};
 use crate::event_log::redact::Redactor;
 use crate::event_log::{Header, LogPart};
 use crate::metrics::Metrics;
+pub use deleted::{DeletedRoutes, deleted_routes_file};
 use files::Files;
-pub(crate) use files::numbered;
+use kept::Retention;
+pub(crate) use kept::numbered;
+use lock::LockError;
 use worker::{QueuedContent, QueuedLine, Worker};
 
 /// The size of the queue. A list of 5,000 connectors in three tiers fits.
@@ -52,11 +59,12 @@ pub struct LiveLog {
 impl LiveLog {
     /// Opens the log and starts its thread; `None` when no log is configured.
     ///
-    /// An existing file is rotated away, because each run's log starts with its own header. Pipes
-    /// and devices are written to as they are. A full disk is not an error here.
+    /// An existing file is renamed, because each run's log starts with its own header. Pipes and
+    /// devices are written to as they are. A full disk is not an error here.
     ///
     /// # Errors
-    /// The file can't be created, or the existing one can't be renamed.
+    /// Another process writes the log, the file is a link or can't be created, or the existing one
+    /// can't be renamed.
     pub fn start(
         config: &EventLogConfig,
         header: &Header,
@@ -65,15 +73,22 @@ impl LiveLog {
         let Some(path) = &config.file else { return Ok(None) };
         let part = LogPart { number: 1, started: wall_clock_now() };
         let create = Box::new(files::create);
-        let files =
-            Files::start(path, config.max_bytes, config.keep, part, create).map_err(|error| {
-                anyhow!(
-                    "eventLog.file {}: cannot create the event log: {error}; choose a file in an \
-                     existing folder in which this user may create and rename files, or remove \
-                     eventLog.file",
-                    path.display()
-                )
-            })?;
+        let retention = Retention {
+            max_bytes: config.max_bytes,
+            keep_bytes: config.keep_bytes,
+            keep_days: config.keep_days,
+        };
+        let files = Files::start(path, retention, part, create).map_err(|error| {
+            let path = path.display();
+            if let Some(LockError::Held(_)) = error.downcast_ref() {
+                return anyhow!("eventLog.file {path}: {error:#}");
+            }
+            anyhow!(
+                "eventLog.file {path}: cannot create the event log: {error:#}; choose a file in an \
+                 existing folder in which this user may create and rename files, or remove \
+                 eventLog.file"
+            )
+        })?;
         let redactor = config.redact.then(Redactor::new);
         Self::start_on(
             files,
@@ -194,4 +209,11 @@ impl LiveLog {
             self.lost = 0;
         }
     }
+}
+
+/// `FILE` and this ending.
+pub(crate) fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }

@@ -72,7 +72,11 @@ fn header() -> Header {
 fn event(number: u64) -> Event {
     let error = format!("{number} {}", "x".repeat(20_000)).into();
     let kind = EventKind::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
-    Event { at: UnixMillis(1000 + number), kind }
+    Event { at: UnixMillis(1_763_715_600_000 + number), kind }
+}
+
+fn retention(max_bytes: u64) -> Retention {
+    Retention { max_bytes, keep_bytes: max_bytes.saturating_mul(51), keep_days: 14 }
 }
 
 fn flaky(script: Script, can_cut: bool) -> Create {
@@ -87,7 +91,7 @@ fn write(path: &Path, script: &[Option<usize>], can_cut: bool, lines: u64, max_b
     let script = Arc::new(Mutex::new(script.to_vec()));
     let create = flaky(script.clone(), can_cut);
     let part = LogPart { number: 1, started: UnixMillis(7) };
-    let files = Files::start(path, max_bytes, 50, part, create).unwrap();
+    let files = Files::start(path, retention(max_bytes), part, create).unwrap();
     let (metrics, waiting) = (Arc::new(Metrics::new()), Arc::new(AtomicUsize::new(0)));
     let pauses = (Duration::ZERO, Duration::ZERO);
     let worker = Worker::new(files, header(), None, metrics, waiting, pauses).unwrap();
@@ -152,7 +156,7 @@ fn deleting_the_log_to_free_space_loses_only_what_was_deleted() {
         let script: Script = Arc::new(Mutex::new(vec![None, Some(0)]));
         let create = flaky(script, true);
         let part = LogPart { number: 1, started: UnixMillis(7) };
-        let mut files = Files::start(&path, 1 << 30, 3, part, create).unwrap();
+        let mut files = Files::start(&path, retention(1 << 30), part, create).unwrap();
         let line = |number| {
             let mut writer = LogWriter::new(Vec::new(), &header()).unwrap();
             writer.sink_mut().clear();
@@ -184,7 +188,7 @@ fn a_disk_that_stays_full_gets_nothing_and_the_run_still_ends() {
     let script: Script = Arc::new(Mutex::new(vec![Some(0); 200]));
     let create = flaky(script, true);
     let part = LogPart { number: 1, started: UnixMillis(7) };
-    let files = Files::start(&path, 1 << 30, 3, part, create).unwrap();
+    let files = Files::start(&path, retention(1 << 30), part, create).unwrap();
     let metrics = Arc::new(Metrics::new());
     let mut log = LiveLog::start_on(
         files,

@@ -222,6 +222,7 @@ impl Worker {
                  and create files in its folder"
             );
         }
+        self.files.prune_if_due();
         let written = self.files.append(&self.header, lines);
         lines.clear();
         let buffered = std::mem::take(&mut self.buffered);

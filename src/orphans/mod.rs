@@ -20,7 +20,7 @@ use crate::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
 use crate::engine::{Engine, PendingLists};
 use crate::leader::gate::Gate;
 
-pub use restore::{DeletedObject, deleted_objects};
+pub use restore::{DeletedRoute, DeletedRoutesFound, deleted_routes};
 
 /// How much longer than the settling time to wait for routes whose settling has started again.
 const SETTLE_GRACE: Duration = Duration::from_secs(5);
@@ -64,7 +64,8 @@ impl OrphanCleanup {
         (settings.mirror.enabled, settings.touch.enabled) = (false, false);
         settings.orphans.mode = OrphanMode::Delete;
         let (gate, log) = (Gate::always_open(), log.unwrap_or_default());
-        let engine = Engine::new(config, settings, gate, &log, Vec::new())?;
+        let mut engine = Engine::new(config, settings, gate, &log, Vec::new());
+        engine.open_log()?;
         let (bus, events) = mpsc::channel(config.watch.queue);
         let kinds = |cluster: &ClusterClient| {
             cluster.roles().iter().flat_map(|role| role.orphan_kinds()).copied().collect::<Vec<_>>()

@@ -1,12 +1,21 @@
-//! Reads the deleted objects from an event log, as manifests that create them again.
+//! Reads the deleted routes from the backup and the event logs, as manifests that create them again.
 
 use std::collections::BTreeMap;
-use std::io::BufRead;
+use std::io::{BufRead, ErrorKind};
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
 use crate::core::contract::event::{Event, EventKind, Outcome};
-use crate::event_log::{LogEntry, LogError, LogReader};
+use crate::core::data::ids::Kind;
+use crate::core::data::objects::{Object, WireObject};
+use crate::core::data::time::UnixMillis;
+use crate::core::orphans::route::origin_of;
+use crate::event_log::{DeletedRouteEntry, LogEntry, LogError, LogReader, file_before};
+use crate::live_log::deleted_routes_file;
+
+/// What a manifest has; a status, for example, is the API server's.
+const MEMBERS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
 
 /// Members of `metadata` that the API server sets itself.
 const SET_BY_SERVERS: [&str; 8] = [
@@ -21,44 +30,217 @@ const SET_BY_SERVERS: [&str; 8] = [
 ];
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct DeletedObject {
-    /// The object without the fields that API servers set, as `kubectl create -f` accepts it.
+pub struct DeletedRoute {
+    /// The route without the fields that API servers set, as `kubectl create -f` accepts it.
     pub manifest: Value,
-    /// Whether the API server confirmed the delete. If not, the object may still exist.
+    pub deleted_at: UnixMillis,
+    /// Whether the API server confirmed the delete. If not, the route may still exist.
     pub confirmed: bool,
 }
 
-/// Every object whose delete the log records, as it was last, by namespace and name.
-///
-/// # Errors
-/// The log can't be read.
-pub fn deleted_objects<R: BufRead>(
-    reader: &mut LogReader<R>,
-) -> Result<Vec<DeletedObject>, LogError> {
-    let mut found = BTreeMap::new();
-    while let Some(line) = reader.next_line()? {
-        let LogEntry::Event(Event { kind: EventKind::ActionFinished { outcome, .. }, .. }) = line
-        else {
-            continue;
-        };
-        let (text, confirmed) = match outcome {
-            Outcome::Applied { deleted: Some(text), .. } => (text, true),
-            Outcome::Unanswered { deleted: Some(text), .. } => (text, false),
-            _ => continue,
-        };
-        let Ok(Value::Object(object)) = serde_json::from_str(&text) else { continue };
-        let manifest = manifest(object);
-        let name = |member: &str| manifest["metadata"][member].as_str().map(str::to_owned);
-        let key = (name("namespace"), name("name"));
-        found.insert(key, DeletedObject { manifest, confirmed });
-    }
-    Ok(found.into_values().collect())
+/// What was found.
+#[derive(Debug, Default)]
+pub struct DeletedRoutesFound {
+    /// Each as it was last, by namespace and name.
+    pub routes: Vec<DeletedRoute>,
+    /// Objects that throughline does not delete, each with the reason: none of them is printed.
+    pub skipped: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
-fn manifest(mut object: Map<String, Value>) -> Value {
-    object.remove("status");
+/// Every route whose delete is recorded in the backup beside the event log `file`, in that log, or in
+/// those of earlier runs that were rotated away. `file` may also be a backup itself, or `-` for an
+/// event log on standard input.
+///
+/// # Errors
+/// Neither the event log nor the backup can be read.
+pub fn deleted_routes(file: &str) -> anyhow::Result<DeletedRoutesFound> {
+    let mut collected = Collected::default();
+    if file.ends_with(".deleted.jsonl") {
+        collected.read_backup(Path::new(file))?;
+        return Ok(collected.finish());
+    }
+    let backup = deleted_routes_file(Path::new(file));
+    let has_backup = file != "-" && backup.is_file();
+    if has_backup {
+        collected.read_backup(&backup)?;
+    }
+    match collected.read_logs(file) {
+        Err(error) if has_backup => collected.warnings.push(error.to_string()),
+        read => read?,
+    }
+    Ok(collected.finish())
+}
+
+/// A delete, as far as it is known.
+struct RecordedDelete {
+    at: UnixMillis,
+    text: String,
+    /// The outcome's name; `None` if it is not known.
+    outcome: Option<String>,
+}
+
+/// What the files say, by the route's uid.
+#[derive(Default)]
+struct Collected {
+    deletes: BTreeMap<String, RecordedDelete>,
+    warnings: Vec<String>,
+}
+
+impl Collected {
+    fn read_backup(&mut self, file: &Path) -> anyhow::Result<()> {
+        let bytes = std::fs::read(file)
+            .map_err(|error| anyhow::anyhow!("{}: can't be read: {error}", file.display()))?;
+        for (i, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            if line.is_empty() {
+                continue;
+            }
+            let text = String::from_utf8_lossy(line);
+            match DeletedRouteEntry::parse(&text) {
+                Ok(DeletedRouteEntry::Route { at, text }) => self.add(at, text, None),
+                Ok(DeletedRouteEntry::End { uid, outcome }) => {
+                    if let Some(delete) = self.deletes.get_mut(&uid) {
+                        delete.outcome = Some(outcome);
+                    }
+                }
+                Err(error) => self.warnings.push(format!(
+                    "{}:{}: this line can't be read, and is left out: {error}",
+                    file.display(),
+                    i + 1
+                )),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the event log, and then those of earlier runs.
+    fn read_logs(&mut self, file: &str) -> Result<(), LogError> {
+        let mut reader = LogReader::open(file)?;
+        let before = reader.file_before();
+        let read = self.read_log(&mut reader);
+        if file != "-" {
+            self.read_earlier_logs(before);
+        }
+        read
+    }
+
+    /// Reads the event log `next` and those before it, until there are no more files.
+    fn read_earlier_logs(&mut self, mut next: String) {
+        loop {
+            match LogReader::open(&next) {
+                Ok(mut reader) => {
+                    next = reader.file_before();
+                    if let Err(error) = self.read_log(&mut reader) {
+                        self.warnings.push(error.to_string());
+                    }
+                }
+                Err(LogError::Open { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                    return;
+                }
+                Err(error) => {
+                    self.warnings.push(error.to_string());
+                    next = file_before(&next);
+                }
+            }
+        }
+    }
+
+    fn read_log<R: BufRead>(&mut self, reader: &mut LogReader<R>) -> Result<(), LogError> {
+        let read = loop {
+            let line = match reader.next_line() {
+                Ok(Some(line)) => line,
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            let LogEntry::Event(Event { at, kind: EventKind::ActionFinished { outcome, .. } }) =
+                line
+            else {
+                continue;
+            };
+            if let Outcome::Applied { deleted: Some(text), .. }
+            | Outcome::Unanswered { deleted: Some(text), .. } = &outcome
+            {
+                self.add(at, text.to_string(), Some(outcome.name().to_owned()));
+            }
+        };
+        self.warnings.extend(reader.warnings().iter().map(ToString::to_string));
+        read
+    }
+
+    fn add(&mut self, at: UnixMillis, text: String, outcome: Option<String>) {
+        let key = uid_of(&text).unwrap_or_else(|| text.clone());
+        let delete = RecordedDelete { at, text, outcome };
+        match self.deletes.get_mut(&key) {
+            // A uid is deleted only once.
+            Some(known) if known.outcome.as_deref() == Some("applied") => {}
+            Some(known) => *known = delete,
+            None => drop(self.deletes.insert(key, delete)),
+        }
+    }
+
+    fn finish(self) -> DeletedRoutesFound {
+        let (mut routes, mut skipped) = (BTreeMap::<_, DeletedRoute>::new(), Vec::new());
+        for RecordedDelete { at, text, outcome } in self.deletes.into_values() {
+            let confirmed = match outcome.as_deref() {
+                Some("applied") => true,
+                Some("unanswered") | None => false,
+                // The API server said that the route stays, or nothing was sent.
+                Some(_) => continue,
+            };
+            match manifest(&text) {
+                Ok(manifest) => {
+                    let name =
+                        |member: &str| manifest["metadata"][member].as_str().map(str::to_owned);
+                    let key = (name("namespace"), name("name"));
+                    let route = DeletedRoute { manifest, deleted_at: at, confirmed };
+                    if routes.get(&key).is_none_or(|known| known.deleted_at <= at) {
+                        routes.insert(key, route);
+                    }
+                }
+                Err(why) => skipped.push(why),
+            }
+        }
+        let routes = routes.into_values().collect();
+        DeletedRoutesFound { routes, skipped, warnings: self.warnings }
+    }
+}
+
+fn uid_of(text: &str) -> Option<String> {
+    let object: Value = serde_json::from_str(text).ok()?;
+    object["metadata"]["uid"].as_str().map(str::to_owned)
+}
+
+/// The manifest of a route that throughline may have deleted. A log can hold anything; nothing else
+/// may reach `kubectl create`. The error names the object.
+fn manifest(text: &str) -> Result<Value, String> {
+    let Ok(Value::Object(mut object)) = serde_json::from_str::<Value>(text) else {
+        return Err("an object that is not JSON".to_owned());
+    };
+    let name = name_of(&object);
+    let wire: Result<WireObject, _> = serde_json::from_str(text);
+    let route = wire.map_err(|error| format!("{name}: {error}"))?;
+    let route = Object::try_from(route).map_err(|error| format!("{name}: {error}"))?;
+    if route.kind() != Kind::HttpRoute {
+        return Err(format!("{name}: throughline deletes only HTTPRoutes"));
+    }
+    origin_of(&route)
+        .map_err(|keep| format!("{name}: throughline deletes no such route: {keep}"))?;
+    object.retain(|member, _| MEMBERS.contains(&member.as_str()));
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         metadata.retain(|member, _| !SET_BY_SERVERS.contains(&member.as_str()));
     }
-    object.into()
+    Ok(object.into())
+}
+
+/// Kind and name, with whatever a terminal would act on escaped.
+fn name_of(object: &Map<String, Value>) -> String {
+    let text = |value: Option<&Value>| {
+        let text = value.and_then(Value::as_str).unwrap_or("?");
+        text.chars().take(253).collect::<String>().escape_debug().to_string()
+    };
+    let metadata = |member: &str| object.get("metadata").and_then(|metadata| metadata.get(member));
+    let namespace =
+        metadata("namespace").map(|namespace| text(Some(namespace)) + "/").unwrap_or_default();
+    format!("{} {namespace}{}", text(object.get("kind")), text(metadata("name")))
 }

@@ -62,7 +62,7 @@ impl ClusterWatcher {
         // sure that a mistake in that would not be written either.
         let dry = Config { dry_run: true, ..config.clone() };
         let (gate, _) = Gate::closed();
-        let engine = Engine::new(&dry, settings, gate, &EventLogConfig::default(), Vec::new())?;
+        let engine = Engine::new(&dry, settings, gate, &EventLogConfig::default(), Vec::new());
         let (bus, events) = mpsc::channel(config.watch.queue);
         let settings = engine.machine.settings();
         let kinds = |cluster: &ClusterClient| settings.kinds_watched(cluster.roles());

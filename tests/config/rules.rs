@@ -104,6 +104,15 @@ fn rules_that_the_long_list_does_not_cover() {
             "leaderElection.leaseNamespace: found \"a.b\"; accepted: a namespace name".to_owned(),
         ),
         (
+            "eventLog: {maxBytes: 1000, keepBytes: 999}",
+            "eventLog.keepBytes: found 999; accepted: eventLog.maxBytes (1000) or more".to_owned(),
+        ),
+        ("eventLog: {keepDays: 0}", "eventLog.keepDays: found 0; accepted: 1 or more".to_owned()),
+        (
+            "orphans: {mode: delete}",
+            "orphans.mode: found delete without eventLog.file: no route is deleted that is not recorded first; accepted: report, off, or delete with eventLog.file".to_owned(),
+        ),
+        (
             "leaderElection: {cluster: on}",
             "leaderElection.cluster: found \"on\", but no cluster has this name; accepted: one".to_owned(),
         ),

@@ -23,7 +23,7 @@ fn a_last_line_cut_off_anywhere_is_a_warning() {
         result.error.unwrap().starts_with("x.jsonl:2: column 50: invalid JSON: EOF while parsing")
     );
     // A last line that is whole but wrong.
-    assert!(read_lines(r#"{"at_ms":1,"event":"x"}"#).error.is_some());
+    assert!(read_lines(r#"{"at_ms":1763715600001,"event":"x"}"#).error.is_some());
 }
 
 #[test]
@@ -41,15 +41,17 @@ fn white_space_and_a_byte_order_mark_are_ignored() {
 fn unused_kinds_are_skipped_with_one_warning_each() {
     let object = |kind: &str, rest: &str| {
         format!(
-            r#"{{"at_ms":1,"event":"applied","cluster":"hub","object":{{{kind},"metadata":{{"name":"a"}}{rest}}}}}"#
+            r#"{{"at_ms":1763715600001,"event":"applied","cluster":"hub","object":{{{kind},"metadata":{{"name":"a"}}{rest}}}}}"#
         )
     };
     let istio = r#""apiVersion":"networking.istio.io/v1","kind":"Gateway""#;
     let lease = r#""apiVersion":"coordination.k8s.io/v1","kind":"Lease""#;
     let lines = [
-        r#"{"at_ms":1,"event":"list_started","cluster":"hub","kind":"Lease"}"#.to_owned(),
+        r#"{"at_ms":1763715600001,"event":"list_started","cluster":"hub","kind":"Lease"}"#
+            .to_owned(),
         object(lease, ""),
-        r#"{"at_ms":1,"event":"list_finished","cluster":"hub","kind":"Lease"}"#.to_owned(),
+        r#"{"at_ms":1763715600001,"event":"list_finished","cluster":"hub","kind":"Lease"}"#
+            .to_owned(),
         object(istio, ""),
         object(istio, ""),
         // As objects of a kind that throughline uses, these would be refused.
@@ -73,12 +75,14 @@ fn unused_kinds_are_skipped_with_one_warning_each() {
 #[test]
 fn time_never_goes_back() {
     let lines = |times: &[u64]| -> String {
-        times.iter().map(|t| format!("{{\"at_ms\":{t},\"event\":\"timed_out\"}}\n")).collect()
+        let line = |t: &u64| format!("{{\"at_ms\":{},\"event\":\"timed_out\"}}\n", START_MS + t);
+        times.iter().map(line).collect()
     };
     let result = read_lines(&lines(&[10, 7, 12, 12]));
     let first = |at, by, latest| {
         format!(
-            "x.jsonl:{at}: warning: at_ms goes back by {by} ms; the line counts as {latest}, the latest time before it"
+            "x.jsonl:{at}: warning: at_ms goes back by {by} ms; the line counts as {}, the latest time before it",
+            START_MS + latest
         )
     };
     assert_eq!(result.warnings, [first(3, 3, 10)]);
@@ -87,7 +91,41 @@ fn time_never_goes_back() {
     assert_eq!(result.written, format!("{HEADER}\n{}", lines(&[10, 10, 12, 12, 13, 13])));
     let sum = "x.jsonl:7: warning: at_ms goes back on 3 lines in total, by up to 10 ms; each line counts as the latest time before it";
     assert_eq!(result.warnings, [first(3, 3, 10), sum.to_owned()]);
-    check_silent(&read_lines(&lines(&[0, u64::MAX, u64::MAX])), 3);
+    let ten_years = 3_653 * 86_400_000;
+    check_silent(&read_lines(&lines(&[0, ten_years, ten_years])), 3);
+}
+
+#[test]
+fn a_time_that_no_clock_showed_is_refused_with_its_place() {
+    const DAY_MS: u64 = 86_400_000;
+    let (earliest, latest) = (946_684_800_000, 7_258_118_400_000);
+    let late = "after the year 2199";
+    for (first, then, defect) in [
+        (START_MS, u64::MAX, late),
+        (START_MS, latest + 1, late),
+        (latest, latest + 1, late),
+        (START_MS, 0, "before the year 2000"),
+        (earliest, earliest - 1, "before the year 2000"),
+        (START_MS, START_MS + 3_654 * DAY_MS, "more than ten years from 1763715600000, the latest"),
+        (START_MS, START_MS - 3_654 * DAY_MS, "more than ten years from 1763715600000, the latest"),
+    ] {
+        for line in [
+            format!("{{\"event\":\"timed_out\",  \"at_ms\": {then}}}"),
+            format!("{{\"event\":\"log_gap\",\"lines\":1,\"at_ms\":{then}}}"),
+        ] {
+            let column = line.find(&then.to_string()).unwrap() + 1;
+            let start = format!("{{\"at_ms\":{first},\"event\":\"timed_out\"}}\n");
+            let result = read_lines(&format!("{start}{line}\n{start}"));
+            let error = result.error.unwrap();
+            let expected = format!("x.jsonl:3: column {column}: at_ms is {then}, {defect}");
+            assert!(error.starts_with(&expected), "{error}\nis not {expected}");
+            assert!(error.ends_with("; correct it, or leave the line out"), "{error}");
+            assert_eq!(result.lines, 1);
+        }
+    }
+    // Neither may the first line.
+    let first = read_lines(&format!("{{\"at_ms\":{},\"event\":\"timed_out\"}}\n", u64::MAX));
+    assert!(first.error.unwrap().starts_with("x.jsonl:2: column 10: at_ms is "));
 }
 
 #[test]
@@ -110,14 +148,14 @@ fn a_status_with_line_breaks_stays_one_line() {
     let object =
         "{\"kind\":\"Connector\",\"metadata\":{\"name\":\"a\"},\"status\":{\n\"a\":\r\n\"b\\n\"}}";
     let reader = read_lines(&format!(
-        r#"{{"at_ms":1,"event":"applied","cluster":"hub","object":{}}}"#,
+        r#"{{"at_ms":1763715600001,"event":"applied","cluster":"hub","object":{}}}"#,
         object.replace(['\n', '\r'], "")
     ));
     check_silent(&reader, 1);
     let wire: throughline::core::data::objects::WireObject = serde_json::from_str(object).unwrap();
     let object = std::sync::Arc::new(wire.try_into().unwrap());
     let kind = EventKind::Applied { cluster: "hub".into(), object };
-    let at = throughline::core::data::time::UnixMillis(1);
+    let at = throughline::core::data::time::UnixMillis(1_763_715_600_001);
     let header = LogReader::new("x", HEADER.as_bytes()).unwrap().header().clone();
     let mut writer = LogWriter::new(Vec::new(), &header).unwrap();
     writer.event(&Event { at, kind }).unwrap();
@@ -129,9 +167,9 @@ fn a_status_with_line_breaks_stays_one_line() {
 
 #[test]
 fn missing_texts_are_empty() {
-    let lines = r#"{"at_ms":1,"event":"watch_lost","cluster":"hub","kind":"Connector"}
-{"at_ms":1,"event":"action_finished","id":1,"outcome":"failed","error":null}
-{"at_ms":1,"action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#;
+    let lines = r#"{"at_ms":1763715600001,"event":"watch_lost","cluster":"hub","kind":"Connector"}
+{"at_ms":1763715600001,"event":"action_finished","id":1,"outcome":"failed","error":null}
+{"at_ms":1763715600001,"action":{"id":1,"type":"touch","cluster":"hub","kind":"Gateway","namespace":"n","name":"g"}}"#;
     let log = format!("{HEADER}\n{lines}");
     let lines: Vec<_> = LogReader::new("x", log.as_bytes()).unwrap().map(Result::unwrap).collect();
     let [LogEntry::Event(lost), LogEntry::Event(failed), LogEntry::Action(touch)] = &lines[..]

@@ -188,7 +188,7 @@ async fn run_with(events_on: bool, dry_run: bool) -> Vec<Value> {
     served.handle.inject(&broken, 1_000_000);
 
     let (stop, stopping) = watch::channel(false);
-    let running = tokio::spawn(Run::new(config, Vec::new()).unwrap().until(stopping));
+    let running = tokio::spawn(Run::new(config, Vec::new()).until(stopping));
     if events_on && !dry_run {
         until("it stalls", async || !events(&served).await.is_empty()).await;
         served.handle.clear_faults();

@@ -68,7 +68,7 @@ async fn the_loop_takes_events_while_writes_hang() {
     served.handle.inject(&hangs, 1_000_000);
 
     let (stop, stopping) = watch::channel(false);
-    let running = tokio::spawn(Run::new(config, Vec::new()).unwrap().until(stopping));
+    let running = tokio::spawn(Run::new(config, Vec::new()).until(stopping));
     until("touches hang", async || gateway_patches(&served) == 2).await;
     for ready in ["False", "True", "False"] {
         set_ready(&served, ready);

@@ -10,6 +10,14 @@ use serde::{Deserialize, Serialize};
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
+    /// 2000-01-01. An earlier time is the mistake of a clock or of a hand.
+    pub const EARLIEST: Self = Self(946_684_800_000);
+    /// 2200-01-01. A later time is one, too.
+    pub const LATEST: Self = Self(7_258_118_400_000);
+    /// Later than any time: a deadline that saturated here never comes.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// [`Self::NEVER`] if the sum is too large.
     #[must_use]
     pub const fn plus(self, ms: u64) -> Self {
         Self(self.0.saturating_add(ms))

@@ -1,0 +1,113 @@
+//! The backup of deleted routes: `FILE.deleted.jsonl` beside the event log, never rotated.
+//!
+//! A route is on the disk before its delete is sent; where it can't be written, nothing is deleted.
+//! A second line says how the delete ended. The file is opened for each line: deletes are rare, and
+//! so a file that somebody moved away is noticed.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+use super::lock::open_append;
+use crate::clock::wall_clock_now;
+use crate::event_log::{DeletedRouteEnd, DeletedRouteLine};
+
+/// Where the backup of an event log is.
+pub fn deleted_routes_file(event_log: &Path) -> PathBuf {
+    super::with_suffix(event_log, ".deleted.jsonl")
+}
+
+/// Appends to the backup of deleted routes. Clones write to the same file, one line at a time.
+#[derive(Clone, Debug)]
+pub struct DeletedRoutes {
+    file: Arc<Mutex<PathBuf>>,
+}
+
+impl DeletedRoutes {
+    /// The backup beside this event log. Nothing is opened before the first delete.
+    pub fn beside(event_log: &Path) -> Self {
+        Self { file: Arc::new(Mutex::new(deleted_routes_file(event_log))) }
+    }
+
+    /// Writes a route that is about to be deleted from `cluster`; returns once the disk has it. The
+    /// route is written as it is, whatever redaction says: it is there to be brought back.
+    ///
+    /// # Errors
+    /// It is not certain that the disk has the route; the text names the file.
+    pub async fn record(&self, cluster: &str, route: &str) -> Result<(), String> {
+        let line = serde_json::value::RawValue::from_string(route.to_owned())
+            .map_err(|error| error.to_string())
+            .and_then(|deleted| {
+                let at_ms = wall_clock_now();
+                encode(&DeletedRouteLine { at_ms, cluster, deleted: &deleted })
+            })?;
+        self.append(line).await
+    }
+
+    /// Writes how the delete of the route with this uid ended. Without this line, it is not known
+    /// whether the route was deleted.
+    pub async fn record_end(&self, cluster: &str, uid: &str, outcome: &str) {
+        let at_ms = wall_clock_now();
+        let written = match encode(&DeletedRouteEnd { at_ms, cluster, uid, outcome }) {
+            Ok(line) => self.append(line).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            tracing::warn!(%error, outcome, "cannot record how the delete of a route ended");
+        }
+    }
+
+    async fn append(&self, line: Vec<u8>) -> Result<(), String> {
+        let file = self.file.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            let path = file.lock().unwrap_or_else(PoisonError::into_inner);
+            append(&path, &line).map_err(|error| format!("{}: {error}", path.display()))
+        });
+        written.await.map_err(|error| error.to_string())?
+    }
+}
+
+/// One line of JSON. A route's text may be laid out in several.
+fn encode(line: &impl Serialize) -> Result<Vec<u8>, String> {
+    let mut text = serde_json::to_vec(line).map_err(|error| error.to_string())?;
+    for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    text.push(b'\n');
+    Ok(text)
+}
+
+fn append(path: &Path, line: &[u8]) -> io::Result<()> {
+    let is_new = !path.try_exists()?;
+    let mut file = open_append(path)?;
+    let bytes = file.metadata()?.len();
+    let written = end_line(path, bytes, &mut file)
+        .and_then(|()| file.write_all(line))
+        .and_then(|()| file.sync_all());
+    if let Err(error) = written {
+        // What is half written counts as not written.
+        let _ = file.set_len(bytes);
+        return Err(error);
+    }
+    if is_new {
+        // The file's name is on the disk only once its folder is.
+        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Ends the line that a crash cut off, if it did.
+fn end_line(path: &Path, bytes: u64, file: &mut File) -> io::Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let mut last = [0];
+    let mut reading = fs::File::open(path)?;
+    reading.seek(SeekFrom::Start(bytes - 1))?;
+    reading.read_exact(&mut last)?;
+    if last == *b"\n" { Ok(()) } else { file.write_all(b"\n") }
+}

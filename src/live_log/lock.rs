@@ -1,0 +1,78 @@
+//! One process at a time writes an event log: the lock that says so, and files that are no links.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Opens a regular file to append to it, and creates it readable by its owner alone: the log may
+/// hold names of customers. Refuses a symbolic link, dangling or not: whoever placed it chooses the
+/// file that is written.
+pub(crate) fn open_append(path: &Path) -> io::Result<File> {
+    // The system follows no link when it must create the file.
+    match OpenOptions::new().append(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        created => return created,
+    }
+    let found = fs::symlink_metadata(path)?;
+    if found.is_symlink() {
+        return Err(io::Error::other("it is a symbolic link, which is never followed"));
+    }
+    let file = OpenOptions::new().append(true).open(path)?;
+    let opened = file.metadata()?;
+    if (opened.dev(), opened.ino()) != (found.dev(), found.ino()) {
+        return Err(io::Error::other("it was replaced while it was opened"));
+    }
+    Ok(file)
+}
+
+/// Held while a process writes an event log; it ends with the process, however that ends.
+#[derive(Debug)]
+pub(super) struct WriteLock {
+    path: PathBuf,
+    _file: File,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LockError {
+    #[error(
+        "another process writes this event log (it holds {}); give each process a file of its own, \
+         or end that process first",
+        .0.display()
+    )]
+    Held(PathBuf),
+    #[error("{}: {}", .0.display(), .1)]
+    Failed(PathBuf, io::Error),
+}
+
+impl WriteLock {
+    /// Locks `FILE.lock`; a file of its own, because `FILE` itself is renamed when it is rotated.
+    pub(super) fn acquire(log: &Path) -> Result<Self, LockError> {
+        let path = super::with_suffix(log, ".lock");
+        let failed = |error| LockError::Failed(path.clone(), error);
+        loop {
+            let file = open_append(&path).map_err(failed)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(LockError::Held(path)),
+                // Some network file systems know no locks.
+                Err(TryLockError::Error(error)) => tracing::warn!(
+                    file = %path.display(), %error,
+                    "event log: cannot lock the file; make sure that no other process writes it"
+                ),
+            }
+            // Its last owner may have removed it since it was opened.
+            let (ours, there) = (file.metadata().map_err(failed)?, fs::symlink_metadata(&path));
+            if there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for WriteLock {
+    fn drop(&mut self) {
+        // Before it is unlocked: whoever opened it meanwhile finds that it is gone, and tries again.
+        let _ = fs::remove_file(&self.path);
+    }
+}
