@@ -17,7 +17,7 @@ use stage::{Stage, status};
 use throughline::config::StateAccess;
 use throughline::core::contract::action::{Action, Verb};
 use throughline::core::contract::event::Outcome;
-use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall};
+use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
@@ -56,7 +56,8 @@ fn passed(hop: Hop, after_ms: Option<u64>) -> Note {
 
 fn stall(hop: Hop) -> Stall {
     let connector = ObjectKey::new("ns", "lab");
-    Stall { cluster: "hub".into(), connector, hop, since: UnixMillis(1), reason: "r".into() }
+    let cause = StallCause::NotLeading;
+    Stall { cluster: "hub".into(), connector, hop, since: UnixMillis(1), cause, reason: "r".into() }
 }
 
 /// Updates every metric.

@@ -10,7 +10,7 @@ mod json;
 use serde_json::Value;
 use throughline::core::contract::action::Verb;
 use throughline::core::contract::event::Outcome;
-use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall};
+use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause};
 use throughline::core::data::ids::{ObjectKey, Role};
 use throughline::core::orphans::keep_reason::KeepReason;
 use throughline::outage::{Outage, OutageKind};
@@ -174,6 +174,7 @@ fn stall(hop: Hop, since: u64) -> Stall {
         connector: hub_key("home-lab"),
         hop,
         since: at(since),
+        cause: StallCause::NotLeading,
         reason: "writes to the hub fail: 503".into(),
     }
 }

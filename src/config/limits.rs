@@ -11,7 +11,7 @@ impl Validator<'_> {
     pub(super) fn minimums(&mut self) {
         let c = self.config;
         let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-        let least: [(&str, u64, u64); 25] = [
+        let least: [(&str, u64, u64); 26] = [
             ("watch.pageSize", c.watch.page_size.into(), 1),
             ("watch.timeoutMs", c.watch.timeout_ms, 1),
             ("watch.silentAfterMs", c.watch.silent_after_ms, 1_000),
@@ -23,6 +23,7 @@ impl Validator<'_> {
             ("executor.tries", count(c.executor.tries), 1),
             ("executor.backoffFirstMs", c.executor.backoff_first_ms, 1),
             ("eventLog.maxBytes", c.event_log.max_bytes, 1),
+            ("events.maxPerMinute", c.events.max_per_minute.into(), 1),
             ("mirror.annotationLimitBytes", count(c.mirror.annotation_limit_bytes), 1),
             ("mirror.contentionCount", c.mirror.contention_count.into(), 1),
             ("mirror.contentionBackoffMs", c.mirror.contention_backoff_ms, 1),

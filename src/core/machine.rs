@@ -76,12 +76,15 @@ impl Machine {
                     self.remove_cluster(id);
                 }
             }
+            EventKind::LeadershipPending { wait_ms } => self.ctx.start_lease_wait(*wait_ms),
             EventKind::LeadershipAcquired => {
                 self.ctx.leader = true;
+                self.ctx.end_lease_wait();
                 self.resume_leader_work();
             }
             EventKind::LeadershipLost => {
                 self.ctx.leader = false;
+                self.ctx.end_lease_wait();
                 self.stop_deleting();
             }
             EventKind::ActionFinished { id, outcome } => self.action_finished(*id, outcome),

@@ -159,7 +159,7 @@ impl Machine {
             Mirror { at, hub: cluster, connector, unsettled, upstream, edges, clusters, ctx };
         mirror.object_changed();
         if is_overwritten {
-            mirror.overwritten();
+            mirror.overwritten(meta.last_other_manager());
         }
         mirror.evaluate();
     }

@@ -104,6 +104,7 @@ impl Redactor {
             | EventKind::WatchResumed { .. }
             | EventKind::Bookmark { .. }
             | EventKind::ResourceVersionRegressed { .. }
+            | EventKind::LeadershipPending { .. }
             | EventKind::LeadershipAcquired
             | EventKind::LeadershipLost
             | EventKind::TimedOut => None,
