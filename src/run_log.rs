@@ -1,7 +1,7 @@
 //! The observer interface of a live run, and the observer that writes the log for people: one line
 //! for each write, and one for each cause of trouble, however many objects suffer from it.
 
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::millis;
 use crate::core::contract::action::{Decision, Verb};
@@ -168,8 +168,8 @@ impl Observer for RunLog {
                 debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
             }
             NoteKind::Stalled(stall) => {
-                debug!(cluster = %stall.cluster, connector = %stall.connector,
-                    hop = stall.hop.as_str(), reason = stall.reason, "hop late");
+                trace!(cluster = %stall.cluster, connector = %stall.connector,
+                    hop = stall.hop.as_str(), reason = stall.reason, "stalled, one of its group");
                 let member = (stall.cluster.clone(), stall.connector.clone());
                 let entry = Entry::Stall { at: note.at, stall: stall.clone() };
                 self.groups.begin(note.at, Cause::of_stall(stall), member, entry);

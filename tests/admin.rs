@@ -17,7 +17,9 @@ use stage::{Stage, status};
 use throughline::config::StateAccess;
 use throughline::core::contract::action::{Action, Verb};
 use throughline::core::contract::event::Outcome;
-use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause};
+use throughline::core::contract::note::{
+    Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
+};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
@@ -96,6 +98,7 @@ fn count(metrics: &Metrics) {
     let (cluster, detail) = ("hub".into(), String::new());
     let anomaly = AnomalyKind::OversizedStatus;
     metrics.count_note(&note(NoteKind::Anomaly(Anomaly {
+        manager: None,
         anomaly,
         cluster,
         object: None,

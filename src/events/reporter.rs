@@ -106,7 +106,8 @@ impl Poster {
         let count = group.members.len();
         let posted = self.many.get(cause);
         // Each new number is another Event: of a problem that goes on, only when it has doubled.
-        let is_news = posted.is_none_or(|posted| group.is_occurrences() || count >= 2 * posted.count);
+        let is_news =
+            posted.is_none_or(|posted| group.is_occurrences() || count >= 2 * posted.count);
         let Some(first) = group.members.values().next().filter(|_| is_news) else { return };
         let place = posted.map(|posted| (posted.cluster.clone(), posted.object.clone()));
         let (cluster, object) = place.unwrap_or_else(|| self.place_of_many(cause, group, first));
@@ -129,14 +130,16 @@ impl Poster {
         let is_there = |problem: &Problem| {
             problem.subject.cluster == *cluster && problem.subject.object.namespace == *namespace
         };
-        let shares_one = *cause != Cause::Stall(StallCause::NotLeading)
-            && group.members.values().all(is_there);
+        let shares_one =
+            *cause != Cause::Stall(StallCause::NotLeading) && group.members.values().all(is_there);
         let lease = self.recorder.lease().filter(|_| !shares_one);
         lease.unwrap_or_else(|| (cluster.clone(), namespace_reference(namespace)))
     }
 
     fn report_end(&mut self, at: UnixMillis, cause: &Cause, group: &Group<Problem>) {
-        let Some(ManyPosted { cluster, object, over, .. }) = self.many.remove(cause) else { return };
+        let Some(ManyPosted { cluster, object, over, .. }) = self.many.remove(cause) else {
+            return;
+        };
         if let Some((reason, message)) = over {
             let message = format!("over for all {} objects: {message}", group.total);
             self.post(at, (&cluster, object), Scope::Many, (Severity::Normal, reason), &message);
@@ -146,7 +149,9 @@ impl Poster {
 
 fn over_for_many(cause: &Cause, first: &Problem) -> Option<(&'static str, String)> {
     match (cause, first.reason) {
-        (Cause::Stall(_), "StalledMirror") => Some(("Recovered", "it is mirrored again".to_owned())),
+        (Cause::Stall(_), "StalledMirror") => {
+            Some(("Recovered", "it is mirrored again".to_owned()))
+        }
         (Cause::Stall(_), "StalledArrival") => Some(("Recovered", "it has arrived".to_owned())),
         (Cause::Stall(_), _) => Some(("Recovered", "their Gateways announce it".to_owned())),
         (Cause::Orphan { .. }, _) => Some(("NotOrphaned", "none is an orphan now".to_owned())),

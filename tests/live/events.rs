@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::config::Config;
-use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::error_cause::ErrorCause;
+use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::note::{Hop, Note, NoteKind, Stall, StallCause};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{Kind, ObjectKey, Role};
@@ -64,14 +64,14 @@ async fn bench_with(max_per_minute: u32) -> Bench {
     Bench { served, recorder, metrics, _workers: workers, _kubeconfig: kubeconfig }
 }
 
-async fn events(served: &TestServer) -> Vec<Value> {
+pub(crate) async fn events(served: &TestServer) -> Vec<Value> {
     let (code, list) = served.get("/api/v1/events").await;
     assert_eq!(code, 200);
     list["items"].as_array().unwrap().clone()
 }
 
 /// Polls until `is` holds.
-async fn until(kind: &str, is: impl AsyncFn() -> bool) {
+pub(crate) async fn until(kind: &str, is: impl AsyncFn() -> bool) {
     for _ in 0..3_000 {
         if is().await {
             return;
@@ -322,7 +322,14 @@ async fn posted(bench: &Bench) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         format!("{} {} {}", text(&e["reason"]), text(&object["kind"]), text(&object["name"]))
     };
-    events(&bench.served).await.iter().map(of).collect()
+    let mut found = events(&bench.served).await;
+    // Its name ends with a number that grows.
+    let number = |e: &Value| {
+        let name = e["metadata"]["name"].as_str().unwrap();
+        name.rsplit('.').next().unwrap().to_owned()
+    };
+    found.sort_by_key(number);
+    found.iter().map(of).collect()
 }
 
 /// Problems that began before it led, and are not over ten seconds later. What is over is reported
@@ -391,10 +398,11 @@ async fn many_objects_have_one_event_together() {
     bench.counts("posted", 3).await;
     let found = events(&bench.served).await;
     let messages: Vec<_> = found.iter().map(|e| e["message"].as_str().unwrap()).collect();
-    assert!(messages[0].starts_with("200 Connectors: upstream's status is not mirrored to the"));
+    assert!(messages[0].starts_with("101 Connectors: upstream's status is not mirrored to the"));
     assert!(messages[1].starts_with("1000 Connectors: upstream's"), "{messages:?}");
     assert_eq!(messages[2], "over for all 1000 objects: it is mirrored again");
-    let objects = ["StalledMirror Namespace n", "StalledMirror Namespace n", "Recovered Namespace n"];
+    let objects =
+        ["StalledMirror Namespace n", "StalledMirror Namespace n", "Recovered Namespace n"];
     assert_eq!(posted(&bench).await, objects);
 }
 

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod events;
+mod events_fleet;
 mod executor;
 #[path = "../support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
