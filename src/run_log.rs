@@ -14,6 +14,7 @@ use crate::core::orphans::keep_reason::KeepReason;
 use crate::core::view::involved_object::InvolvedObject;
 use crate::executor::FinishedAction;
 use crate::grouping::{Cause, Group, Groups, Stage};
+use crate::report::style;
 
 /// Sees everything that enters and leaves the machine of a live run, in order. Its methods are
 /// called in the loop and must not block.
@@ -219,7 +220,9 @@ impl Observer for RunLog {
 fn log_stalls(now: UnixMillis, stage: Stage, group: &Group<Entry>, first: (UnixMillis, &Stall)) {
     let (at, stall) = first;
     let (cluster, connector, hop) = (&stall.cluster, &stall.connector, stall.hop.as_str());
-    let (count, total, connectors) = (group.members.len(), group.total, group.names());
+    let (count, connectors) = (group.members.len(), group.names());
+    let total = usize::try_from(group.total).unwrap_or(usize::MAX);
+    let many = |n| style::count(n, "connector");
     let (cause, reason) = (stall.cause.as_str(), &stall.reason);
     match stage {
         Stage::Began if group.is_about_one() => {
@@ -232,17 +235,17 @@ fn log_stalls(now: UnixMillis, stage: Stage, group: &Group<Entry>, first: (UnixM
         }
         Stage::Began => {
             let since_ms = now.since(stall.since);
-            warn!(cause, %cluster, connectors, hop, since_ms, reason, "stalled: {total} connectors");
+            warn!(cause, %cluster, connectors, hop, since_ms, reason, "stalled: {}", many(total));
         }
         Stage::Changed if count == group.reported_members => {}
         Stage::Changed => {
             let since_ms = now.since(stall.since);
             warn!(cause, %cluster, connectors, hop, since_ms, reason,
-                "still stalled: {count} connectors");
+                "still stalled: {}", many(count));
         }
         Stage::Ended => {
             let after_ms = group.changed_at.since(stall.since);
-            info!(cause, %cluster, hop, after_ms, "no longer stalled: {total} connectors");
+            info!(cause, %cluster, hop, after_ms, "no longer stalled: {}", many(total));
         }
     }
 }
@@ -266,7 +269,7 @@ fn log_anomalies(stage: Stage, group: &Group<Entry>, first: &Anomaly) {
         return log_anomaly(anomaly);
     }
     warn!(anomaly = anomaly.anomaly.as_str(), cluster = %anomaly.cluster, objects = group.names(),
-        detail = anomaly.detail, "anomaly: {count} objects");
+        detail = anomaly.detail, "anomaly: {}", style::count(count, "object"));
 }
 
 fn log_orphans(cause: &Cause, group: &Group<Entry>) {
@@ -285,10 +288,10 @@ fn log_orphans(cause: &Cause, group: &Group<Entry>) {
 fn log_failures(cause: &Cause, group: &Group<Entry>, error: &str) {
     let Cause::Write { cluster, verb, is_refused, .. } = cause else { return };
     let (verb, writes, count) = (verb.as_str(), group.total, group.members.len());
-    let objects = group.names();
+    let (objects, many) = (group.names(), style::count(count, "object"));
     if *is_refused {
-        error!(verb, %cluster, writes, objects, error, "write refused again: {count} objects");
+        error!(verb, %cluster, writes, objects, error, "write refused again: {many}");
     } else {
-        warn!(verb, %cluster, writes, objects, error, "write failed again: {count} objects");
+        warn!(verb, %cluster, writes, objects, error, "write failed again: {many}");
     }
 }

@@ -7,6 +7,7 @@ use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::view::involved_object::InvolvedObject;
 use crate::grouping::Cause;
+use crate::report::style;
 
 /// A problem of one object.
 #[derive(Clone, Debug)]
@@ -112,7 +113,8 @@ impl Problem {
             Cause::Stall(_) => ". throughline status --stuck lists them",
             _ => "",
         };
-        format!("{count} {}s: {}{list}", self.subject.kind, self.message)
+        let objects = style::count(count, self.subject.kind.as_str());
+        format!("{objects}: {}{list}", self.message)
     }
 }
 

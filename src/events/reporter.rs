@@ -22,6 +22,7 @@ use crate::core::view::involved_object::InvolvedObject;
 use crate::event_log::redact::Redactor;
 use crate::executor::FinishedAction;
 use crate::grouping::{Cause, Group, Groups, Member, Stage};
+use crate::report::style;
 use crate::run_log::Observer;
 
 /// How long a new leader may repair what its predecessor left before it reports it.
@@ -78,10 +79,10 @@ impl Poster {
         self.recorder.record(cluster, scope, EventReport { at, object, severity, reason, message })
     }
 
-    fn post_on_object(&self, at: UnixMillis, problem: &Problem) -> bool {
+    fn post_on_object(&self, at: UnixMillis, scope: Scope, problem: &Problem) -> bool {
         let Problem { subject, severity, reason, message, .. } = problem;
         let object = ObjectReference::from(subject.clone());
-        self.post(at, (&subject.cluster, object), Scope::Object, (*severity, reason), message)
+        self.post(at, (&subject.cluster, object), scope, (*severity, reason), message)
     }
 
     fn report(&mut self, at: UnixMillis, cause: &Cause, stage: Stage, group: &mut Group<Problem>) {
@@ -95,7 +96,7 @@ impl Poster {
         let is_new = group.is_occurrences() || !self.many.contains_key(cause);
         if group.members.len() <= FEW_MAX && is_new {
             for problem in group.members.values_mut().filter(|problem| !problem.is_posted) {
-                problem.is_posted = self.post_on_object(at, problem);
+                problem.is_posted = self.post_on_object(at, Scope::Object, problem);
             }
         } else {
             self.report_many(at, cause, group);
@@ -141,7 +142,8 @@ impl Poster {
             return;
         };
         if let Some((reason, message)) = over {
-            let message = format!("over for all {} objects: {message}", group.total);
+            let total = usize::try_from(group.total).unwrap_or(usize::MAX);
+            let message = format!("over for {}: {message}", style::count(total, "object"));
             self.post(at, (&cluster, object), Scope::Many, (Severity::Normal, reason), &message);
         }
     }
@@ -173,12 +175,12 @@ impl Reporter {
     }
 
     /// The problem that has just ended is over, which is news only where it was posted.
-    fn report_over(&mut self, at: UnixMillis, reason: &'static str, message: String) {
+    fn report_over(&mut self, at: UnixMillis, scope: Scope, reason: &'static str, message: String) {
         let ended = self.ended.take().filter(|problem| problem.is_posted);
         if let Some(problem) = ended.filter(|_| self.reports_from.is_some()) {
             let severity = Severity::Normal;
             let over = Problem { severity, reason, message, ..problem };
-            self.poster.post_on_object(at, &over);
+            self.poster.post_on_object(at, scope, &over);
         }
     }
 
@@ -200,7 +202,7 @@ impl Reporter {
             Some(keep) if !keep.is_absent() => {
                 self.ended = self.groups.end(at, &cause, &member);
                 let message = format!("no longer an orphan: {}", keep.text());
-                self.report_over(at, "NotOrphaned", message);
+                self.report_over(at, Scope::Object, "NotOrphaned", message);
             }
             _ => {}
         }
@@ -264,7 +266,7 @@ impl Observer for Reporter {
                     "few enough routes of upstream cluster {cluster} are orphans: deletes are no \
                      longer held"
                 );
-                self.report_over(note.at, "DeletesNotHeld", message);
+                self.report_over(note.at, Scope::Many, "DeletesNotHeld", message);
             }
             _ => {}
         }
@@ -280,7 +282,7 @@ impl Observer for Reporter {
             }
             NoteKind::StallEnded(stall) => {
                 let (reason, message) = recovered(stall);
-                self.report_over(at, reason, message);
+                self.report_over(at, Scope::Object, reason, message);
             }
             NoteKind::Anomaly(anomaly) => {
                 if let Some(problem) = Problem::of_anomaly(anomaly, subject, settings) {
@@ -294,7 +296,10 @@ impl Observer for Reporter {
             NoteKind::DeletesHeld { cluster, held: true, orphans, routes } => {
                 let (cause, member) = held(cluster);
                 let counts = (*orphans, *routes);
-                let problem = Problem::of_held_deletes(cluster, counts, subject, settings);
+                let mut problem = Problem::of_held_deletes(cluster, counts, subject, settings);
+                // It is about many routes already: nothing is left to gather.
+                problem.is_posted = self.reports_from.is_some()
+                    && self.poster.post_on_object(at, Scope::Many, &problem);
                 self.groups.begin(at, cause, member, problem);
             }
             NoteKind::DeletesHeld { held: false, .. } | NoteKind::HopPassed { .. } => {}

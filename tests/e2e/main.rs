@@ -8,6 +8,7 @@ mod checking_around;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
 mod events;
+mod events_fleet;
 mod harness;
 mod leading;
 mod leading_interop;

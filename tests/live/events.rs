@@ -399,8 +399,8 @@ async fn many_objects_have_one_event_together() {
     let found = events(&bench.served).await;
     let messages: Vec<_> = found.iter().map(|e| e["message"].as_str().unwrap()).collect();
     assert!(messages[0].starts_with("101 Connectors: upstream's status is not mirrored to the"));
-    assert!(messages[1].starts_with("1000 Connectors: upstream's"), "{messages:?}");
-    assert_eq!(messages[2], "over for all 1000 objects: it is mirrored again");
+    assert!(messages[1].starts_with("1,000 Connectors: upstream's"), "{messages:?}");
+    assert_eq!(messages[2], "over for 1,000 objects: it is mirrored again");
     let objects =
         ["StalledMirror Namespace n", "StalledMirror Namespace n", "Recovered Namespace n"];
     assert_eq!(posted(&bench).await, objects);
