@@ -80,12 +80,17 @@ impl Machine {
             EventKind::LeadershipAcquired => {
                 self.ctx.leader = true;
                 self.ctx.end_lease_wait();
-                self.resume_leader_work();
+                self.evaluate_unsettled();
             }
             EventKind::LeadershipLost => {
+                let has_waited = self.ctx.waits_for_lease();
                 self.ctx.leader = false;
                 self.ctx.end_lease_wait();
                 self.stop_deleting();
+                if has_waited {
+                    // What is not done counts as late from now on, not from the end of the wait.
+                    self.evaluate_unsettled();
+                }
             }
             EventKind::ActionFinished { id, outcome } => self.action_finished(*id, outcome),
             EventKind::TimedOut => {}

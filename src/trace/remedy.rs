@@ -210,7 +210,8 @@ pub(super) fn waiting_for_lease(state: HopState, wait: &LeaseWaitView) -> Diagno
         "{wait}; if it was deleted instead, its holder may still write until then. After that this \
          instance leads and writes the upstream status"
     );
-    diagnosis(state, HopCause::WaitingForLease, why, [])
+    let remedy = format!("wait until then; to see who holds the Lease:\n{GET_LEASE}");
+    diagnosis(state, HopCause::WaitingForLease, why, [remedy])
 }
 
 pub(super) fn write_fails(

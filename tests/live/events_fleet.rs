@@ -95,7 +95,7 @@ async fn said(served: &TestServer) -> String {
     said
 }
 
-/// It waits for a lease before it leads. Nothing is late meanwhile, and nobody is told so.
+/// It waits for a lease before it leads. Nothing is late meanwhile, and nothing says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_install_of_a_thousand_connectors_posts_no_warning() {
     let served = fleet(1_000, None).await;

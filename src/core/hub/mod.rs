@@ -234,8 +234,8 @@ impl Machine {
         }
     }
 
-    /// This instance became leader: everything that waited for one is due.
-    pub(crate) fn resume_leader_work(&mut self) {
+    /// This instance became leader, or waits no longer to become it: everything that waited is due.
+    pub(crate) fn evaluate_unsettled(&mut self) {
         let unsettled = |(&id, hub): (&ClusterId, &HubState)| {
             (id, hub.unsettled.iter().copied().collect(), hub.orphans.iter().copied().collect())
         };

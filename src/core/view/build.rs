@@ -33,7 +33,7 @@ impl Machine {
             at_ms: self.ctx.now,
             leads: self.ctx.leader,
             holder: None,
-            lease_wait: self.ctx.waits_for_lease().then(|| LeaseWaitView {
+            lease_wait: self.ctx.waits_for_lease().then_some(LeaseWaitView {
                 until_ms: self.ctx.lease_wait_until,
                 wait_ms: self.ctx.lease_wait_ms,
             }),
