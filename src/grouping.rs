@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::core::contract::action::Verb;
 use crate::core::contract::error_cause::ErrorCause;
-use crate::core::contract::note::{Anomaly, AnomalyKind, Stall, StallCause};
+use crate::core::contract::note::{Anomaly, AnomalyKind, Hop, Stall, StallCause};
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::KeepReason;
@@ -23,7 +23,11 @@ pub const EVERY_MS: u64 = 60_000;
 /// What objects suffer from together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    Stall(StallCause),
+    /// By hop too: a connector may be late at two hops for one cause.
+    Stall {
+        cause: StallCause,
+        hop: Hop,
+    },
     Anomaly {
         kind: AnomalyKind,
         cluster: ClusterName,
@@ -53,7 +57,7 @@ pub enum Cause {
 
 impl Cause {
     pub fn of_stall(stall: &Stall) -> Self {
-        Self::Stall(stall.cause.clone())
+        Self::Stall { cause: stall.cause.clone(), hop: stall.hop }
     }
 
     pub fn of_anomaly(anomaly: &Anomaly) -> Self {
@@ -312,11 +316,12 @@ mod tests {
     }
 
     fn no_leader() -> Cause {
-        Cause::Stall(StallCause::NotLeading)
+        Cause::Stall { cause: StallCause::NotLeading, hop: Hop::Mirrored }
     }
 
     fn carrier_behind() -> Cause {
-        Cause::Stall(StallCause::NotCarried { cluster: "edge".into() })
+        let cause = StallCause::NotCarried { cluster: "edge".into() };
+        Cause::Stall { cause, hop: Hop::Arrived }
     }
 
     fn overwritten_by(manager: &str) -> Cause {
@@ -357,7 +362,7 @@ mod tests {
                 let said = &mut self.said;
                 self.groups.poll(due, |cause, stage, group| {
                     let cause = match cause {
-                        Cause::Stall(stall) => stall.as_str().to_owned(),
+                        Cause::Stall { cause, .. } => cause.as_str().to_owned(),
                         Cause::Anomaly { manager, .. } => {
                             manager.clone().unwrap_or_default().into()
                         }

@@ -110,7 +110,7 @@ impl Problem {
     /// The same problem of `count` objects, in words.
     pub(super) fn message_for_many(&self, cause: &Cause, count: usize) -> String {
         let list = match cause {
-            Cause::Stall(_) => ". throughline status --stuck lists them",
+            Cause::Stall { .. } => ". throughline status --stuck lists them",
             _ => "",
         };
         let objects = style::count(count, self.subject.kind.as_str());

@@ -131,8 +131,8 @@ impl Poster {
         let is_there = |problem: &Problem| {
             problem.subject.cluster == *cluster && problem.subject.object.namespace == *namespace
         };
-        let shares_one =
-            *cause != Cause::Stall(StallCause::NotLeading) && group.members.values().all(is_there);
+        let is_leading = matches!(cause, Cause::Stall { cause: StallCause::NotLeading, .. });
+        let shares_one = !is_leading && group.members.values().all(is_there);
         let lease = self.recorder.lease().filter(|_| !shares_one);
         lease.unwrap_or_else(|| (cluster.clone(), namespace_reference(namespace)))
     }
@@ -151,11 +151,11 @@ impl Poster {
 
 fn over_for_many(cause: &Cause, first: &Problem) -> Option<(&'static str, String)> {
     match (cause, first.reason) {
-        (Cause::Stall(_), "StalledMirror") => {
+        (Cause::Stall { .. }, "StalledMirror") => {
             Some(("Recovered", "it is mirrored again".to_owned()))
         }
-        (Cause::Stall(_), "StalledArrival") => Some(("Recovered", "it has arrived".to_owned())),
-        (Cause::Stall(_), _) => Some(("Recovered", "their Gateways announce it".to_owned())),
+        (Cause::Stall { .. }, "StalledArrival") => Some(("Recovered", "it has arrived".to_owned())),
+        (Cause::Stall { .. }, _) => Some(("Recovered", "their Gateways announce it".to_owned())),
         (Cause::Orphan { .. }, _) => Some(("NotOrphaned", "none is an orphan now".to_owned())),
         _ => None,
     }
