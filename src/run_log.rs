@@ -295,3 +295,6 @@ fn log_failures(cause: &Cause, group: &Group<Entry>, error: &str) {
         warn!(verb, %cluster, writes, objects, error, "write failed again: {many}");
     }
 }
+
+#[cfg(test)]
+mod tests;
