@@ -17,9 +17,11 @@ use crate::config::{ClusterConfig, Config, EventLogConfig};
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::event_log::{ClusterSpec, Header};
 use crate::executor::{Executor, FinishedAction};
+use crate::grouping::GATHER_MS;
 use crate::leader::gate::Gate;
 use crate::live_log::{DeletedRoutes, LiveLog};
 use crate::metrics::Metrics;
@@ -172,6 +174,28 @@ impl Engine {
         sleep_until_opt(self.machine.poll_deadline().map(|(at, _)| self.clock.instant(at)))
     }
 
+    /// Sleeps until an observer has something to report; forever when none has.
+    pub(crate) fn observers_due(&self) -> impl Future<Output = ()> + use<> {
+        let due = self.observers.iter().filter_map(|observer| observer.due()).min();
+        sleep_until_opt(due.map(|at| self.clock.instant(at)))
+    }
+
+    /// Lets the observers report what is due.
+    pub(crate) fn report_due(&mut self) {
+        self.report_until(self.clock.now());
+    }
+
+    /// Lets the observers report what would be due soon: the run ends.
+    pub(crate) fn report_rest(&mut self) {
+        self.report_until(self.clock.now().plus(GATHER_MS));
+    }
+
+    fn report_until(&mut self, now: UnixMillis) {
+        for observer in &mut self.observers {
+            observer.on_due(now);
+        }
+    }
+
     /// Feeds one event to the machine and submits the resulting actions.
     pub(crate) fn handle_event(&mut self, kind: EventKind) {
         let event = Event { at: self.clock.now(), kind };
@@ -208,8 +232,9 @@ impl Engine {
     /// Feeds the outcome of an action to the machine.
     pub(crate) fn handle_finished(&mut self, finished: FinishedAction) {
         self.metrics.action_finished(&finished.decision.action, &finished.outcome, finished.took);
+        let at = self.clock.now();
         for observer in &mut self.observers {
-            observer.on_finished(&finished);
+            observer.on_finished(at, &finished);
         }
         let (id, outcome) = (finished.decision.action.id, finished.outcome);
         self.handle_event(EventKind::ActionFinished { id, outcome });

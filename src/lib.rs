@@ -21,6 +21,7 @@
 //!
 //! What a live run reports:
 //!
+//! - [`grouping`]: one cause, one message: what many objects suffer from together
 //! - [`run_log`]: log lines for actions and notes
 //! - [`events`]: Kubernetes Events on the objects concerned, deduplicated as client-go does
 //! - [`metrics`]: counters and gauges for Prometheus
@@ -52,6 +53,7 @@ mod engine;
 pub mod event_log;
 pub mod events;
 pub mod executor;
+pub mod grouping;
 pub mod leader;
 pub mod live_log;
 pub mod logging;

@@ -112,12 +112,13 @@ impl Run {
 
         while !*stop.borrow() {
             let engine = &mut self.engine;
-            let deadline = engine.deadline();
+            let (deadline, reports) = (engine.deadline(), engine.observers_due());
             tokio::select! {
                 Some(kind) = events.recv() => engine.handle_event(kind),
                 Some(kind) = leadership.recv() => engine.handle_event(kind),
                 finished = engine.executor.next_finished() => engine.handle_finished(finished),
                 () = deadline => engine.handle_event(EventKind::TimedOut),
+                () = reports => engine.report_due(),
                 Some(query) = asked.recv() => answer(engine, query),
                 _ = stop.changed() => {}
             }
@@ -146,7 +147,11 @@ impl Run {
             let upstream_alone = cluster.roles().iter().all(|role| *role == Role::Upstream);
             !upstream_alone || election == Some(cluster.name())
         });
-        let (recorder, workers) = Recorder::start(clusters, self.engine.metrics.clone());
+        let (recorder, workers) = Recorder::start(
+            clusters,
+            self.config.events.max_per_minute,
+            self.engine.metrics.clone(),
+        );
         let settings = self.engine.machine.settings().clone();
         self.engine.add_observer(Box::new(Reporter::new(recorder.clone(), settings)));
         Some((recorder, workers))
@@ -203,6 +208,7 @@ impl Run {
             }
             engine.executor.drop_queued();
         }
+        self.engine.report_rest();
         let grace = until.saturating_duration_since(Instant::now());
         self.engine.finish_log(grace.max(LOG_MIN)).await;
         info!("stopped");

@@ -1,17 +1,21 @@
-//! The observer interface of a live run, and the observer that writes the log for people.
+//! The observer interface of a live run, and the observer that writes the log for people: one line
+//! for each write, and one for each cause of trouble, however many objects suffer from it.
 
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::millis;
 use crate::core::PROBE_MS;
 use crate::core::contract::action::{Decision, Verb};
 use crate::core::contract::event::{Event, Outcome};
-use crate::core::contract::note::{AnomalyKind, Note, NoteKind};
+use crate::core::contract::note::{Anomaly, AnomalyKind, Note, NoteKind, Stall};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::ObjectKey;
+use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::KeepReason;
 use crate::core::view::involved_object::InvolvedObject;
 use crate::executor::FinishedAction;
+use crate::grouping::{Cause, Group, Groups, Stage};
+use crate::report::style;
 
 /// Sees everything that enters and leaves the machine of a live run, in order. Its methods are
 /// called in the loop and must not block.
@@ -21,11 +25,26 @@ pub trait Observer: Send {
     /// The machine decided on an action.
     fn on_decision(&mut self, _decision: &Decision) {}
     /// An action ended.
-    fn on_finished(&mut self, _finished: &FinishedAction) {}
+    fn on_finished(&mut self, _at: UnixMillis, _finished: &FinishedAction) {}
     /// The machine emitted a note.
     fn on_note(&mut self, _note: &Note) {}
     /// Called after [`Observer::on_note`] when the object that the note is about exists.
     fn on_object_note(&mut self, _note: &Note, _object: &InvolvedObject) {}
+    /// When [`Observer::on_due`] is to be called, if nothing changes before.
+    fn due(&self) -> Option<UnixMillis> {
+        None
+    }
+    /// The time that [`Observer::due`] returned has come.
+    fn on_due(&mut self, _now: UnixMillis) {}
+}
+
+/// What a group's lines say of an object.
+#[derive(Clone, Debug)]
+enum Entry {
+    Stall { at: UnixMillis, stall: Stall },
+    Anomaly(Anomaly),
+    Orphan,
+    Write { error: String },
 }
 
 /// Writes a log line for each action and each note of interest; none while nothing changes.
@@ -33,11 +52,28 @@ pub trait Observer: Send {
 pub struct RunLog {
     /// How long a refused write waits at most until it, or another like it, is tried.
     refused_pause_s: u64,
+    groups: Groups<Entry>,
 }
 
 impl RunLog {
     pub fn new(settings: &Settings) -> Self {
-        Self { refused_pause_s: settings.retry.refused_ms.min(PROBE_MS) / 1000 }
+        let refused_pause_s = settings.retry.refused_ms.min(PROBE_MS) / 1000;
+        Self { refused_pause_s, groups: Groups::new(0) }
+    }
+
+    /// Whether this write's failure gets a line of its own, as the first of its kind.
+    fn is_first_failure(&mut self, at: UnixMillis, finished: &FinishedAction) -> bool {
+        let Some(error) = finished.outcome.error() else { return true };
+        let action = &finished.decision.action;
+        let cause = Cause::Write {
+            cluster: action.cluster.clone(),
+            verb: action.verb,
+            error: error.cause,
+            is_refused: matches!(finished.outcome, Outcome::Refused { .. }),
+        };
+        let member = (action.cluster.clone(), action.object.clone());
+        let entry = Entry::Write { error: error.text.to_string() };
+        self.groups.happen_again(at, cause, member, entry)
     }
 }
 
@@ -82,7 +118,7 @@ macro_rules! action_line {
 }
 
 impl Observer for RunLog {
-    fn on_finished(&mut self, finished: &FinishedAction) {
+    fn on_finished(&mut self, at: UnixMillis, finished: &FinishedAction) {
         let error = finished.outcome.error();
         let error = error.map(|error| &*error.text);
         match &finished.outcome {
@@ -110,6 +146,11 @@ impl Observer for RunLog {
                 error,
                 "delete sent, but no response came; the watch will show whether it was done"
             ),
+            Outcome::Failed { .. } | Outcome::Refused { .. }
+                if !self.is_first_failure(at, finished) =>
+            {
+                action_line!(debug, finished, error, "write failed, as others before");
+            }
             Outcome::Failed { .. } => {
                 action_line!(warn, finished, error, "write failed; retrying later");
             }
@@ -129,28 +170,32 @@ impl Observer for RunLog {
                 debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
             }
             NoteKind::Stalled(stall) => {
-                let since_ms = note.at.since(stall.since);
-                warn!(cluster = %stall.cluster, connector = %stall.connector, hop = stall.hop.as_str(),
-                    since_ms, reason = stall.reason, "stalled");
+                trace!(cluster = %stall.cluster, connector = %stall.connector,
+                    hop = stall.hop.as_str(), reason = stall.reason, "stalled, one of its group");
+                let member = (stall.cluster.clone(), stall.connector.clone());
+                let entry = Entry::Stall { at: note.at, stall: stall.clone() };
+                self.groups.begin(note.at, Cause::of_stall(stall), member, entry);
             }
             NoteKind::StallEnded(stall) => {
-                let after_ms = note.at.since(stall.since);
-                info!(cluster = %stall.cluster, connector = %stall.connector, hop = stall.hop.as_str(),
-                    after_ms, "no longer stalled");
+                let member = (stall.cluster.clone(), stall.connector.clone());
+                self.groups.end(note.at, &Cause::of_stall(stall), &member);
             }
             NoteKind::Anomaly(anomaly) if anomaly.anomaly == AnomalyKind::TooManyOrphans => {
                 error!(cluster = %anomaly.cluster, detail = anomaly.detail,
                     "too many orphans: no route of this upstream cluster is deleted");
             }
-            NoteKind::Anomaly(anomaly) => {
-                let object = anomaly.object.as_ref().map(ToString::to_string);
-                warn!(anomaly = anomaly.anomaly.as_str(), cluster = %anomaly.cluster, object,
-                    detail = anomaly.detail, "anomaly");
-            }
+            NoteKind::Anomaly(anomaly) => match &anomaly.object {
+                Some(object) => {
+                    let member = (anomaly.cluster.clone(), object.clone());
+                    let entry = Entry::Anomaly(anomaly.clone());
+                    self.groups.happen(note.at, Cause::of_anomaly(anomaly), member, entry);
+                }
+                None => log_anomaly(anomaly),
+            },
             NoteKind::Orphan { cluster, route, kept } => {
-                let kept_because = kept.map(KeepReason::text);
-                info!(%cluster, %route, kept = kept.map(KeepReason::as_str), kept_because,
-                    "orphaned route");
+                let cause = Cause::Orphan { hub: cluster.clone(), kept: *kept };
+                let member = (cluster.clone(), route.clone());
+                self.groups.happen(note.at, cause, member, Entry::Orphan);
             }
             NoteKind::Held { cluster, reason, held: 0, .. } => {
                 info!(upstream = %cluster, reason = reason.as_str(), "annotations are no longer held");
@@ -165,4 +210,100 @@ impl Observer for RunLog {
             }
         }
     }
+
+    fn due(&self) -> Option<UnixMillis> {
+        self.groups.due()
+    }
+
+    fn on_due(&mut self, now: UnixMillis) {
+        self.groups.poll(now, |cause, stage, group| match &group.first {
+            Entry::Stall { at, stall } => log_stalls(now, stage, group, (*at, stall)),
+            Entry::Anomaly(anomaly) => log_anomalies(stage, group, anomaly),
+            Entry::Orphan => log_orphans(cause, group),
+            Entry::Write { error } => log_failures(cause, group, error),
+        });
+    }
 }
+
+/// The line of one stall names the connector; that of many has their number.
+fn log_stalls(now: UnixMillis, stage: Stage, group: &Group<Entry>, first: (UnixMillis, &Stall)) {
+    let (at, stall) = first;
+    let (cluster, connector, hop) = (&stall.cluster, &stall.connector, stall.hop.as_str());
+    let (count, connectors) = (group.members.len(), group.names());
+    let total = usize::try_from(group.total).unwrap_or(usize::MAX);
+    let many = |n| style::count(n, "connector");
+    let (cause, reason) = (stall.cause.as_str(), &stall.reason);
+    match stage {
+        Stage::Began if group.is_about_one() => {
+            let since_ms = at.since(stall.since);
+            warn!(%cluster, %connector, hop, since_ms, reason, "stalled");
+        }
+        Stage::Ended if group.is_about_one() => {
+            let after_ms = group.changed_at.since(stall.since);
+            info!(%cluster, %connector, hop, after_ms, "no longer stalled");
+        }
+        Stage::Began => {
+            let since_ms = now.since(stall.since);
+            warn!(cause, %cluster, connectors, hop, since_ms, reason, "stalled: {}", many(total));
+        }
+        Stage::Changed if count == group.reported_members => {}
+        Stage::Changed => {
+            let since_ms = now.since(stall.since);
+            warn!(cause, %cluster, connectors, hop, since_ms, reason,
+                "still stalled: {}", many(count));
+        }
+        Stage::Ended => {
+            let after_ms = group.changed_at.since(stall.since);
+            info!(cause, %cluster, hop, after_ms, "no longer stalled: {}", many(total));
+        }
+    }
+}
+
+fn log_anomaly(anomaly: &Anomaly) {
+    let object = anomaly.object.as_ref().map(ToString::to_string);
+    warn!(anomaly = anomaly.anomaly.as_str(), cluster = %anomaly.cluster, object,
+        detail = anomaly.detail, "anomaly");
+}
+
+fn log_anomalies(stage: Stage, group: &Group<Entry>, first: &Anomaly) {
+    if stage == Stage::Began && group.is_about_one() {
+        return log_anomaly(first);
+    }
+    let latest = group.members.values().find_map(|entry| match entry {
+        Entry::Anomaly(anomaly) => Some(anomaly),
+        _ => None,
+    });
+    let (anomaly, count) = (latest.unwrap_or(first), group.members.len());
+    if count == 1 {
+        return log_anomaly(anomaly);
+    }
+    warn!(anomaly = anomaly.anomaly.as_str(), cluster = %anomaly.cluster, objects = group.names(),
+        detail = anomaly.detail, "anomaly: {}", style::count(count, "object"));
+}
+
+fn log_orphans(cause: &Cause, group: &Group<Entry>) {
+    let Cause::Orphan { hub: cluster, kept } = cause else { return };
+    let (count, route) = (group.members.len(), group.names());
+    let kept_because = kept.map(KeepReason::text);
+    let kept = kept.map(KeepReason::as_str);
+    if count == 1 {
+        info!(%cluster, route, kept, kept_because, "orphaned route");
+    } else {
+        info!(%cluster, routes = route, kept, kept_because, "orphaned routes: {count}");
+    }
+}
+
+/// The writes that failed since the last line as one did that has a line of its own.
+fn log_failures(cause: &Cause, group: &Group<Entry>, error: &str) {
+    let Cause::Write { cluster, verb, is_refused, .. } = cause else { return };
+    let (verb, writes, count) = (verb.as_str(), group.total, group.members.len());
+    let (objects, many) = (group.names(), style::count(count, "object"));
+    if *is_refused {
+        error!(verb, %cluster, writes, objects, error, "write refused again: {many}");
+    } else {
+        warn!(verb, %cluster, writes, objects, error, "write failed again: {many}");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,9 @@ use throughline::config::StateAccess;
 use throughline::core::contract::action::{Action, Verb};
 use throughline::core::contract::event::Outcome;
 use throughline::core::contract::hold_reason::HoldReason;
-use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall};
+use throughline::core::contract::note::{
+    Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
+};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
@@ -59,7 +61,8 @@ fn passed(hop: Hop, after_ms: Option<u64>) -> Note {
 
 fn stall(hop: Hop) -> Stall {
     let connector = ObjectKey::new("ns", "lab");
-    Stall { cluster: "hub".into(), connector, hop, since: UnixMillis(1), reason: "r".into() }
+    let cause = StallCause::NotLeading;
+    Stall { cluster: "hub".into(), connector, hop, since: UnixMillis(1), cause, reason: "r".into() }
 }
 
 /// Updates every metric.
@@ -102,6 +105,7 @@ fn count(metrics: &Metrics) {
     let (cluster, detail) = ("hub".into(), String::new());
     let anomaly = AnomalyKind::OversizedStatus;
     metrics.count_note(&note(NoteKind::Anomaly(Anomaly {
+        manager: None,
         anomaly,
         cluster,
         object: None,

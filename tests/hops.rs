@@ -7,7 +7,7 @@ mod stage;
 
 use stage::{Stage, status};
 use throughline::core::contract::event::EventKind;
-use throughline::core::contract::note::{Hop, NoteKind, Stall};
+use throughline::core::contract::note::{Hop, NoteKind, Stall, StallCause};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
@@ -182,6 +182,7 @@ fn a_stall_is_reported_on_the_connector_where_it_is_stuck() {
         connector: ObjectKey::new("ns", "gone"),
         hop: Hop::Touched,
         since: UnixMillis(0),
+        cause: StallCause::NotTouched { cluster: "edge".into() },
         reason: String::new(),
     });
     assert_eq!(stage.machine.involved_object(&gone), None);

@@ -160,7 +160,15 @@ impl Instance {
         let since = Instant::now();
         let place = std::panic::Location::caller();
         async move {
-            let event = timeout(within, self.events.recv()).await;
+            let next = async {
+                loop {
+                    match self.events.recv().await {
+                        Some(EventKind::LeadershipPending { .. }) => {}
+                        event => return event,
+                    }
+                }
+            };
+            let event = timeout(within, next).await;
             let event = event.unwrap_or_else(|_| panic!("{place}: not within {within:?}"));
             assert_eq!(event.map(is_acquired), Some(leads), "{place}");
             assert_eq!(self.gate.is_open(), leads, "{place}: the gate");
@@ -197,6 +205,29 @@ async fn without_a_lease_it_leads_only_after_a_lease_duration() {
     let after = one.becomes(true, 2 * LEASE).await;
     assert!((LEASE..LEASE + RETRY).contains(&after), "{after:?}");
     assert_eq!(api.holder(), "one");
+}
+
+/// The wait for a Lease that was not there is reported when it begins, once; and that it is over
+/// when somebody else takes the Lease meanwhile. Waiting for another instance's Lease is none.
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
+    let api = FakeApi::default();
+    let mut one = instance("one", &api);
+    let first = one.events.recv().await;
+    let Some(EventKind::LeadershipPending { wait_ms }) = first else { panic!("{first:?}") };
+    assert!(Duration::from_millis(wait_ms).abs_diff(LEASE) < Duration::from_millis(100));
+    let then = one.events.recv().await;
+    assert!(matches!(then, Some(EventKind::LeadershipAcquired)), "{then:?}");
+
+    let api = FakeApi::default();
+    let mut two = instance("two", &api);
+    let first = two.events.recv().await;
+    assert!(matches!(first, Some(EventKind::LeadershipPending { .. })), "{first:?}");
+    api.edit(|record| record.holder = "somebody".to_owned());
+    let then = timeout(2 * RETRY, two.events.recv()).await;
+    assert!(matches!(then, Ok(Some(EventKind::LeadershipLost))), "{then:?}");
+    let then = two.events.recv().await;
+    assert!(matches!(then, Some(EventKind::LeadershipAcquired)), "{then:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -355,12 +386,18 @@ async fn three_instances_never_have_two_open_gates() {
         steps_led += open;
     }
     assert!(steps_led > 5_000, "an instance led in only {steps_led} of 20000 steps");
-    // Each instance sees acquired and lost in turns.
+    // Each instance sees acquired and lost in turns; a wait ends in one of them.
     for instance in &mut instances {
-        let mut leads = false;
+        let (mut leads, mut waits) = (false, false);
         while let Ok(event) = instance.events.try_recv() {
-            assert_eq!(is_acquired(event), !leads);
-            leads = !leads;
+            if matches!(event, EventKind::LeadershipPending { .. }) {
+                assert!(!leads);
+                waits = true;
+                continue;
+            }
+            let acquired = is_acquired(event);
+            assert!(if acquired { !leads } else { leads || waits });
+            (leads, waits) = (acquired, false);
         }
     }
 }

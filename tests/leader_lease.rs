@@ -80,7 +80,7 @@ async fn lease(
     };
     let metrics = Arc::new(Metrics::new());
     let cluster = Arc::new(ClusterClient::new(config, metrics.clone()));
-    let (events, mut workers) = Recorder::start(vec![cluster.clone()], metrics);
+    let (events, mut workers) = Recorder::start(vec![cluster.clone()], 30, metrics);
     workers.detach_all();
     (LeaseClient::new(cluster, None, "throughline".to_owned(), timeout, Some(events)), requests)
 }

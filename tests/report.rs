@@ -10,7 +10,9 @@ mod json;
 use serde_json::Value;
 use throughline::core::contract::action::Verb;
 use throughline::core::contract::event::Outcome;
-use throughline::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall};
+use throughline::core::contract::note::{
+    Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
+};
 use throughline::core::data::ids::{ObjectKey, Role};
 use throughline::core::orphans::keep_reason::KeepReason;
 use throughline::outage::{Outage, OutageKind};
@@ -174,6 +176,7 @@ fn stall(hop: Hop, since: u64) -> Stall {
         connector: hub_key("home-lab"),
         hop,
         since: at(since),
+        cause: StallCause::NotLeading,
         reason: "writes to the hub fail: 503".into(),
     }
 }
@@ -269,7 +272,13 @@ fn a_failed_verdict_lists_its_problems() {
     let object = Some(hub_key("home-lab"));
     let anomaly = AnomalyKind::OversizedStatus;
     let detail = "reduced".into();
-    let kind = NoteKind::Anomaly(Anomaly { anomaly, cluster: "edge".into(), object, detail });
+    let kind = NoteKind::Anomaly(Anomaly {
+        anomaly,
+        cluster: "edge".into(),
+        object,
+        detail,
+        manager: None,
+    });
     replay.notes.push(Note { at: at(1_000), kind });
     let route = hub_key("old");
     let orphan = |kept| NoteKind::Orphan { cluster: "edge".into(), route: route.clone(), kept };

@@ -126,6 +126,20 @@ fn an_instance_that_does_not_lead_names_the_leader() {
 }
 
 #[test]
+fn an_instance_that_waits_for_its_first_lease_says_so() {
+    let mut stage = settled();
+    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::LeadershipPending { wait_ms: 15_000 });
+    stage.upstream(Some(&status(None)));
+    stage.pass_to(610_000);
+    let trace = traced(&snapshot(&stage, SnapshotSource::State));
+    let expected = (Hop::Mirrored, "hub", HopState::Pending, HopCause::WaitingForLease);
+    assert_eq!(first(&trace), expected);
+    let why = &trace.first().unwrap().why;
+    assert!(why.starts_with("waiting up to 15 s for a Lease that was not there"), "{why}");
+}
+
+#[test]
 fn a_refused_write_is_wrong_at_once_and_names_the_missing_permission() {
     let mut stage = settled();
     stage.upstream(Some(&status(None)));

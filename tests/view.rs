@@ -93,6 +93,48 @@ fn a_late_gateway_is_touched_although_no_connector_changed() {
     assert_eq!(phase(&stage), Phase::Settled);
 }
 
+/// Nobody may write until the wait is over, so nothing is late, and then it has the usual time.
+#[test]
+fn while_it_waits_for_a_lease_that_was_not_there_a_connector_is_waiting_and_not_late() {
+    let mut stage = settled();
+    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::LeadershipPending { wait_ms: 15_000 });
+    stage.upstream(Some(&status(None)));
+    assert_eq!(phase(&stage), Phase::Waiting);
+    stage.pass_to(614_999);
+    assert_eq!(phase(&stage), Phase::Waiting);
+    let view = stage.machine.view();
+    let wait = view.lease_wait.map(|wait| wait.to_string());
+    assert_eq!(wait.as_deref(), Some("waiting up to 15 s for a Lease that was not there"));
+    let json = serde_json::to_value(&view).unwrap();
+    assert_eq!(json["leaseWait"], json!({"untilMs": START + 615_000, "waitMs": 15_000}));
+
+    stage.pass_to(615_000);
+    stage.event(EventKind::LeadershipAcquired);
+    let mirror = stage.only_action();
+    assert_eq!(phase(&stage), Phase::Mirroring);
+    assert_eq!(stage.machine.view().lease_wait, None);
+    stage.pass_to(619_999);
+    assert_eq!(phase(&stage), Phase::Mirroring);
+    stage.pass_to(620_000);
+    assert_eq!(phase(&stage), Phase::Stalled);
+    stage.succeed(&mirror);
+}
+
+/// Whoever loses the Lease while it waits is not the leader, as usual.
+#[test]
+fn a_wait_that_somebody_else_ended_is_none() {
+    let mut stage = settled();
+    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::LeadershipPending { wait_ms: 15_000 });
+    stage.upstream(Some(&status(None)));
+    stage.event(EventKind::LeadershipLost);
+    assert_eq!(phase(&stage), Phase::Mirroring);
+    stage.pass_to(605_000);
+    let stalls = &json(&stage.machine)["connectors"][0]["stalls"];
+    assert_eq!(stalls[0]["reason"], "this instance is not the leader; the leader should write it");
+}
+
 #[test]
 fn a_stall_says_which_hop_and_why() {
     let mut stage = settled();
@@ -194,7 +236,7 @@ fn the_view_is_as_documented_and_without_node_ids() {
                  "liveSinceMs": since(&["Connector", "Gateway", "Namespace"])},
             ],
             "phases": {"settled": 1, "offline": 0, "unreplicated": 0, "mirroring": 0,
-                "carrying": 0, "touching": 0, "unproven": 0, "stalled": 0, "unknown": 0},
+                "waiting": 0, "carrying": 0, "touching": 0, "unproven": 0, "stalled": 0, "unknown": 0},
             "connectors": [{
                 "upstream": {"cluster": "up", "namespace": "default", "name": "lab",
                     "exists": true, "online": true, "node": node, "changedAtMs": START + 1},

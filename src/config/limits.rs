@@ -23,6 +23,7 @@ impl Validator<'_> {
             ("executor.backoffFirstMs", c.executor.backoff_first_ms, 1),
             ("eventLog.maxBytes", c.event_log.max_bytes, 1),
             ("eventLog.keepDays", c.event_log.keep_days.into(), 1),
+            ("events.maxPerMinute", c.events.max_per_minute.into(), 1),
             ("mirror.annotationLimitBytes", count(c.mirror.annotation_limit_bytes), 1),
             ("mirror.contentionCount", c.mirror.contention_count.into(), 1),
             ("mirror.contentionBackoffMs", c.mirror.contention_backoff_ms, 1),

@@ -253,11 +253,13 @@ impl Default for EventLogConfig {
 pub struct EventsConfig {
     /// Post Kubernetes Events on Connectors, Gateways, routes and the Lease; none in a dry run.
     pub enabled: bool,
+    /// The most Events, in all clusters together, that are sent in any 60 seconds.
+    pub max_per_minute: u32,
 }
 
 impl Default for EventsConfig {
     fn default() -> Self {
-        Self { enabled: true }
+        Self { enabled: true, max_per_minute: 30 }
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) struct ContentionLimits {
 pub(crate) struct Contention {
     overwrites: u32,
     last_at: Option<UnixMillis>,
+    /// The field manager of the writer that did it last, where it is known.
+    manager: Option<Box<str>>,
 }
 
 impl Contention {
@@ -37,6 +39,17 @@ impl Contention {
     /// How often the value was overwritten without a quiet time in between.
     pub(crate) fn overwrites(&self) -> u32 {
         self.overwrites
+    }
+
+    pub(crate) fn set_manager(&mut self, manager: Option<&str>) {
+        if self.manager.as_deref() != manager {
+            self.manager = manager.map(Box::from);
+        }
+    }
+
+    /// The field manager of the writer that did it last, where it is known.
+    pub(crate) fn manager(&self) -> Option<&str> {
+        self.manager.as_deref()
     }
 
     /// When it was last overwritten.

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use super::clusters::Place;
+use super::contention::Contention;
 use super::contract::action::{Action, Decision, Precondition, Verb};
 use super::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind};
 use super::contract::settings::Settings;
@@ -30,6 +31,11 @@ pub(crate) struct Context {
     pub(crate) now: UnixMillis,
     pub(crate) names: Names,
     pub(crate) leader: bool,
+    /// Until when this instance waits, or has waited, before it may lead by a Lease that it created:
+    /// meanwhile nobody may write, so nothing is late.
+    pub(crate) lease_wait_until: UnixMillis,
+    /// How long that wait is.
+    pub(crate) lease_wait_ms: u64,
     pub(crate) timers: Timers,
     pub(crate) waiting: WaitingWrites,
     pub(crate) actions: VecDeque<Decision>,
@@ -59,6 +65,8 @@ impl Context {
             now: UnixMillis(0),
             names: Names::default(),
             leader: false,
+            lease_wait_until: UnixMillis(0),
+            lease_wait_ms: 0,
             timers: Timers::default(),
             waiting: WaitingWrites::default(),
             actions: VecDeque::new(),
@@ -66,6 +74,22 @@ impl Context {
             last_id: 0,
             in_flight: Map::default(),
         }
+    }
+
+    /// This instance created the Lease, because there was none, and may lead after this time: it
+    /// can't know whether the Lease was deleted under a holder that still writes.
+    pub(crate) fn start_lease_wait(&mut self, wait_ms: u64) {
+        (self.lease_wait_until, self.lease_wait_ms) = (self.now.plus(wait_ms), wait_ms);
+    }
+
+    /// The instance leads, or holds the Lease no longer.
+    pub(crate) fn end_lease_wait(&mut self) {
+        self.lease_wait_until = self.lease_wait_until.min(self.now);
+    }
+
+    /// Whether the only reason not to write is the wait for a Lease that was not there.
+    pub(crate) fn waits_for_lease(&self) -> bool {
+        !self.leader && self.now < self.lease_wait_until
     }
 
     /// Emits an action. It is in flight until [`Context::take_in_flight`].
@@ -125,7 +149,8 @@ impl Context {
         detail: String,
     ) {
         let object = object.map(|key| self.names.object_key(key));
-        self.note(NoteKind::Anomaly(Anomaly { anomaly, cluster: cluster.clone(), object, detail }));
+        let (cluster, manager) = (cluster.clone(), None);
+        self.note(NoteKind::Anomaly(Anomaly { anomaly, cluster, object, detail, manager }));
     }
 
     /// When a write that was refused is tried again, in words.
@@ -156,17 +181,26 @@ impl Context {
         cluster: &ClusterState,
         key: Key,
         annotation: &str,
-        overwrites: u32,
+        contention: &Contention,
         pause_ms: u64,
     ) {
+        let overwrites = contention.overwrites();
         if !self.settings.mirror.is_contention_reported(overwrites) {
             return;
         }
+        let manager = contention.manager();
+        let by = manager.map_or(String::new(), |manager| format!("; field manager {manager}"));
         let detail = format!(
-            "another writer keeps changing {annotation} ({overwrites} times so far); next write in \
-             {pause_ms} ms"
+            "another writer keeps changing {annotation} ({overwrites} times so far{by}); next write \
+             in {pause_ms} ms"
         );
-        self.anomaly(AnomalyKind::Contention, &cluster.name, Some(key), detail);
+        self.note(NoteKind::Anomaly(Anomaly {
+            anomaly: AnomalyKind::Contention,
+            cluster: cluster.name.clone(),
+            object: Some(self.names.object_key(key)),
+            detail,
+            manager: manager.map(Box::from),
+        }));
     }
 
     /// Something that the tables rule out: a defect of throughline. A debug build stops here; a

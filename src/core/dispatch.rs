@@ -56,6 +56,7 @@ impl Machine {
             }
             EventKind::ClusterAdded { .. }
             | EventKind::ClusterRemoved { .. }
+            | EventKind::LeadershipPending { .. }
             | EventKind::LeadershipAcquired
             | EventKind::LeadershipLost
             | EventKind::ActionFinished { .. }

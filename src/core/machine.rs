@@ -79,14 +79,22 @@ impl Machine {
                     self.remove_cluster(id);
                 }
             }
+            EventKind::LeadershipPending { wait_ms } => self.ctx.start_lease_wait(*wait_ms),
             EventKind::LeadershipAcquired => {
                 self.ctx.leader = true;
-                self.resume_leader_work();
+                self.ctx.end_lease_wait();
+                self.evaluate_unsettled();
                 self.resume_probes(None);
             }
             EventKind::LeadershipLost => {
+                let has_waited = self.ctx.waits_for_lease();
                 self.ctx.leader = false;
+                self.ctx.end_lease_wait();
                 self.stop_deleting();
+                if has_waited {
+                    // What is not done counts as late from now on, not from the end of the wait.
+                    self.evaluate_unsettled();
+                }
             }
             EventKind::ActionFinished { id, outcome } => self.action_finished(*id, outcome),
             EventKind::TimedOut => {}

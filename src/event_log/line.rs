@@ -113,6 +113,7 @@ pub(super) struct RawLine<'a> {
     #[serde(borrow, rename = "resourceVersion")]
     pub(super) resource_version: Option<BorrowedStr<'a>>,
     pub(super) retry_after_ms: Option<u64>,
+    pub(super) wait_ms: Option<u64>,
     /// After a delete: the whole object as it was read just before.
     #[serde(borrow)]
     pub(super) deleted: Option<&'a RawValue>,
@@ -254,6 +255,8 @@ pub(super) struct EventOut<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     deleted: Option<&'a RawValue>,
 }
 
@@ -278,6 +281,7 @@ impl<'a> EventOut<'a> {
             error: None,
             cause: None,
             retry_after_ms: None,
+            wait_ms: None,
             deleted: None,
         };
         match kind {
@@ -327,6 +331,9 @@ impl<'a> EventOut<'a> {
                     | Outcome::Dropped
                     | Outcome::DryRun => line,
                 }
+            }
+            EventKind::LeadershipPending { wait_ms } => {
+                EventOut { wait_ms: Some(*wait_ms), ..bare }
             }
             EventKind::LeadershipAcquired | EventKind::LeadershipLost | EventKind::TimedOut => bare,
         }

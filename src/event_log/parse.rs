@@ -246,6 +246,9 @@ impl Parser {
                 };
                 EventKind::ActionFinished { id, outcome }
             }
+            EventName::LeadershipPending => EventKind::LeadershipPending {
+                wait_ms: raw.wait_ms.ok_or_else(|| lacks("wait_ms"))?,
+            },
             EventName::LeadershipAcquired => EventKind::LeadershipAcquired,
             EventName::LeadershipLost => EventKind::LeadershipLost,
             EventName::TimedOut => EventKind::TimedOut,

@@ -1,238 +1,245 @@
-//! Decides which notes of the machine become Events, and words them.
+//! Decides which notes of the machine become Events.
 //!
-//! An Event's message stays the same from one occurrence to the next (no times, and no counts where
-//! possible), so that the API server counts it instead of storing it again. Only the leader reports:
-//! it has seen everything that a standby has.
+//! Few objects with a problem of one cause get an Event each; many get one together, with their number,
+//! on the Lease or on their namespace. An Event's message stays the same from one occurrence to the
+//! next (no times, and no counts where possible), so that the API server counts it instead of storing
+//! it again. Only the leader reports: it has seen everything that a standby has. What is over is
+//! reported only where the problem was.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::Recorder;
 use super::object::{EventReport, ObjectReference, Severity};
-use crate::clock::wall_clock_now;
+use super::problem::{Problem, namespace_reference, recovered};
+use super::{Recorder, Scope};
 use crate::core::contract::action::Verb;
 use crate::core::contract::event::{Event, EventKind, Outcome};
-use crate::core::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall};
+use crate::core::contract::hold_reason::HoldReason;
+use crate::core::contract::note::{Note, NoteKind, StallCause};
 use crate::core::contract::settings::{OrphanMode, Settings};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
-use crate::core::data::objects::UPSTREAM_STATUS;
+use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::KeepReason;
 use crate::core::view::involved_object::InvolvedObject;
 use crate::event_log::redact::Redactor;
 use crate::executor::FinishedAction;
+use crate::grouping::{Cause, Group, Groups, Member, Stage};
+use crate::report::style;
 use crate::run_log::Observer;
 
 /// How long a new leader may repair what its predecessor left before it reports it.
 const TAKEOVER_GRACE_MS: u64 = 10_000;
 
+/// Up to this many objects of one cause get an Event each.
+const FEW_MAX: usize = 5;
+
 /// This many hexadecimal digits in a row are a key, not a version or a digest.
 const KEY_DIGITS_MIN: usize = 32;
-
-/// Identifies an open problem: the Event's reason, the cluster and the object.
-type ProblemKey = (&'static str, ClusterName, ObjectKey);
 
 /// Turns the notes of a run into Events.
 #[derive(Debug)]
 pub struct Reporter {
-    recorder: Recorder,
     settings: Settings,
+    /// When this instance, as leader, begins to report; `None` while it does not lead.
+    reports_from: Option<UnixMillis>,
+    /// Whether it has reported what it found when it became leader.
+    took_over: bool,
+    groups: Groups<Problem>,
+    /// The problem that the last note ended.
+    ended: Option<Problem>,
+    poster: Poster,
+}
+
+/// Posts Events, and remembers those about many objects.
+#[derive(Debug)]
+struct Poster {
+    recorder: Recorder,
     redactor: Redactor,
-    is_leader: bool,
-    /// Problems that began while this instance was not leader, and are not over.
-    unreported: BTreeMap<ProblemKey, (ClusterName, EventReport)>,
-    /// When to report them.
-    report_unreported_at: Option<UnixMillis>,
-    /// Routes that were reported as orphans.
-    orphans: BTreeSet<(ClusterName, ObjectKey)>,
-    /// By upstream cluster: the route on which held deletes were reported.
-    held: BTreeMap<ClusterName, InvolvedObject>,
+    many: BTreeMap<Cause, ManyPosted>,
+}
+
+/// An Event about many objects that was posted.
+#[derive(Debug)]
+struct ManyPosted {
+    cluster: ClusterName,
+    object: ObjectReference,
+    count: usize,
+    /// How to say that it is over.
+    over: Option<(&'static str, String)>,
+}
+
+impl Poster {
+    fn post(
+        &self,
+        at: UnixMillis,
+        (cluster, object): (&ClusterName, ObjectReference),
+        scope: Scope,
+        (severity, reason): (Severity, &'static str),
+        message: &str,
+    ) -> bool {
+        let message = without_keys(&self.redactor.error(message));
+        self.recorder.record(cluster, scope, EventReport { at, object, severity, reason, message })
+    }
+
+    fn post_on_object(&self, at: UnixMillis, scope: Scope, problem: &Problem) -> bool {
+        let Problem { subject, severity, reason, message, .. } = problem;
+        let object = ObjectReference::from(subject.clone());
+        self.post(at, (&subject.cluster, object), scope, (*severity, reason), message)
+    }
+
+    fn report(&mut self, at: UnixMillis, cause: &Cause, stage: Stage, group: &mut Group<Problem>) {
+        if stage == Stage::Ended {
+            return self.report_end(at, cause, group);
+        }
+        if stage == Stage::Began {
+            self.many.remove(cause);
+        }
+        // Those that are left of many have had their Event.
+        let is_new = group.is_occurrences() || !self.many.contains_key(cause);
+        if group.members.len() <= FEW_MAX && is_new {
+            for problem in group.members.values_mut().filter(|problem| !problem.is_posted) {
+                problem.is_posted = self.post_on_object(at, Scope::Object, problem);
+            }
+        } else {
+            self.report_many(at, cause, group);
+        }
+    }
+
+    fn report_many(&mut self, at: UnixMillis, cause: &Cause, group: &Group<Problem>) {
+        let count = group.members.len();
+        let posted = self.many.get(cause);
+        // Each new number is another Event: of a problem that goes on, only when it has doubled.
+        let is_news =
+            posted.is_none_or(|posted| group.is_occurrences() || count >= 2 * posted.count);
+        let Some(first) = group.members.values().next().filter(|_| is_news) else { return };
+        let place = posted.map(|posted| (posted.cluster.clone(), posted.object.clone()));
+        let (cluster, object) = place.unwrap_or_else(|| self.place_of_many(cause, group, first));
+        let message = first.message_for_many(cause, count);
+        let about = (first.severity, first.reason);
+        if self.post(at, (&cluster, object.clone()), Scope::Many, about, &message) {
+            let over = over_for_many(cause, first);
+            self.many.insert(cause.clone(), ManyPosted { cluster, object, count, over });
+        }
+    }
+
+    /// Where to post about many objects: their namespace, if they share one; else the Lease.
+    fn place_of_many(
+        &self,
+        cause: &Cause,
+        group: &Group<Problem>,
+        first: &Problem,
+    ) -> (ClusterName, ObjectReference) {
+        let (cluster, namespace) = (&first.subject.cluster, &first.subject.object.namespace);
+        let is_there = |problem: &Problem| {
+            problem.subject.cluster == *cluster && problem.subject.object.namespace == *namespace
+        };
+        let is_leading = matches!(cause, Cause::Stall { cause: StallCause::NotLeading, .. });
+        let shares_one = !is_leading && group.members.values().all(is_there);
+        let lease = self.recorder.lease().filter(|_| !shares_one);
+        lease.unwrap_or_else(|| (cluster.clone(), namespace_reference(namespace)))
+    }
+
+    fn report_end(&mut self, at: UnixMillis, cause: &Cause, group: &Group<Problem>) {
+        let Some(ManyPosted { cluster, object, over, .. }) = self.many.remove(cause) else {
+            return;
+        };
+        if let Some((reason, message)) = over {
+            let total = usize::try_from(group.total).unwrap_or(usize::MAX);
+            let message = format!("over for {}: {message}", style::count(total, "object"));
+            self.post(at, (&cluster, object), Scope::Many, (Severity::Normal, reason), &message);
+        }
+    }
+}
+
+fn over_for_many(cause: &Cause, first: &Problem) -> Option<(&'static str, String)> {
+    match (cause, first.reason) {
+        (Cause::Stall { .. }, "StalledMirror") => {
+            Some(("Recovered", "it is mirrored again".to_owned()))
+        }
+        (Cause::Stall { .. }, "StalledArrival") => Some(("Recovered", "it has arrived".to_owned())),
+        (Cause::Stall { .. }, _) => Some(("Recovered", "their Gateways announce it".to_owned())),
+        (Cause::Orphan { .. }, _) => Some(("NotOrphaned", "none is an orphan now".to_owned())),
+        _ => None,
+    }
 }
 
 impl Reporter {
     /// `settings` are those of the machine whose notes it gets.
     pub fn new(recorder: Recorder, settings: Settings) -> Self {
         Self {
-            recorder,
             settings,
-            redactor: Redactor::new(),
-            is_leader: false,
-            unreported: BTreeMap::new(),
-            report_unreported_at: None,
-            orphans: BTreeSet::new(),
-            held: BTreeMap::new(),
+            reports_from: None,
+            took_over: false,
+            groups: Groups::new(FEW_MAX),
+            ended: None,
+            poster: Poster { recorder, redactor: Redactor::new(), many: BTreeMap::new() },
         }
     }
 
-    /// Reports a problem; an instance that is not leader keeps it until it is.
-    fn report_problem(
-        &mut self,
-        at: UnixMillis,
-        key: ProblemKey,
-        subject: &InvolvedObject,
-        message: &str,
-    ) {
-        let report = self.report(at, subject, Severity::Warning, key.0, message);
-        if self.is_leader {
-            self.recorder.record(&subject.cluster, report);
-        } else {
-            self.unreported.insert(key, (subject.cluster.clone(), report));
+    /// The problem that has just ended is over, which is news only where it was posted.
+    fn report_over(&mut self, at: UnixMillis, scope: Scope, reason: &'static str, message: String) {
+        let ended = self.ended.take().filter(|problem| problem.is_posted);
+        if let Some(problem) = ended.filter(|_| self.reports_from.is_some()) {
+            let severity = Severity::Normal;
+            let over = Problem { severity, reason, message, ..problem };
+            self.poster.post_on_object(at, scope, &over);
         }
-    }
-
-    fn report_normal(
-        &self,
-        at: UnixMillis,
-        subject: &InvolvedObject,
-        reason: &'static str,
-        message: &str,
-    ) {
-        if self.is_leader {
-            let report = self.report(at, subject, Severity::Normal, reason, message);
-            self.recorder.record(&subject.cluster, report);
-        }
-    }
-
-    fn report(
-        &self,
-        at: UnixMillis,
-        subject: &InvolvedObject,
-        severity: Severity,
-        reason: &'static str,
-        message: &str,
-    ) -> EventReport {
-        let message = without_keys(&self.redactor.error(message));
-        EventReport {
-            at,
-            object: ObjectReference::from(subject.clone()),
-            severity,
-            reason,
-            message,
-        }
-    }
-
-    fn stalled(&mut self, at: UnixMillis, stall: &Stall, subject: &InvolvedObject) {
-        let (times, cluster) = (&self.settings.stall, &stall.cluster);
-        let (late, ms) = match stall.hop {
-            Hop::Upstream | Hop::Mirrored => {
-                ("upstream's status is not mirrored to the hub".to_owned(), times.mirrored_ms)
-            }
-            Hop::Arrived => {
-                (format!("the mirrored status has not arrived at {cluster}"), times.arrived_ms)
-            }
-            Hop::Touched => {
-                (format!("not every Gateway at {cluster} announces it"), times.touched_ms)
-            }
-        };
-        let message = format!("{late} within {} s: {}", ms / 1000, stall.reason);
-        self.report_problem(at, stall_key(stall), subject, &message);
-    }
-
-    fn stall_ended(&self, at: UnixMillis, stall: &Stall, subject: &InvolvedObject) {
-        let message = match stall.hop {
-            Hop::Upstream | Hop::Mirrored => "upstream's status is mirrored again".to_owned(),
-            Hop::Arrived => format!("the mirrored status has arrived at {} again", stall.cluster),
-            Hop::Touched => format!("every Gateway at {} announces it again", stall.cluster),
-        };
-        self.report_normal(at, subject, "Recovered", &message);
-    }
-
-    fn anomaly(&mut self, at: UnixMillis, anomaly: &Anomaly, subject: &InvolvedObject) {
-        let (reason, message) = match anomaly.anomaly {
-            AnomalyKind::OversizedStatus => ("StatusTooLarge", anomaly.detail.clone()),
-            AnomalyKind::Contention => {
-                let key = match subject.kind {
-                    Kind::Gateway => &*self.settings.touch.key,
-                    _ => UPSTREAM_STATUS,
-                };
-                let message = format!(
-                    "another writer keeps changing {key}; throughline writes it again after growing \
-                     pauses. metadata.managedFields names the writer (kubectl get \
-                     --show-managed-fields)"
-                );
-                ("Contention", message)
-            }
-            _ => return,
-        };
-        let key = (reason, subject.cluster.clone(), subject.object.clone());
-        self.report_problem(at, key, subject, &message);
     }
 
     /// Not for orphans that are about to be deleted, which are reported once deleted, nor for those
     /// that are held, which are reported once for their cluster.
-    fn orphan(&mut self, at: UnixMillis, kept: Option<KeepReason>, subject: &InvolvedObject) {
-        let place = (subject.cluster.clone(), subject.object.clone());
-        let key = (ORPHANED, place.0.clone(), place.1.clone());
+    fn orphan(
+        &mut self,
+        at: UnixMillis,
+        (hub, route): (&ClusterName, &ObjectKey),
+        kept: Option<KeepReason>,
+        subject: &InvolvedObject,
+    ) {
+        let cause = Cause::Orphan { hub: hub.clone(), kept: None };
+        let member = (hub.clone(), route.clone());
         match kept {
             None if self.settings.orphans.mode == OrphanMode::Report => {
-                self.orphans.insert(place);
-                let message = "orphaned: none of its parents exists upstream. It stays, because \
-                               orphans.mode is report; with delete it would be deleted. See \
-                               throughline orphans";
-                self.report_problem(at, key, subject, message);
+                self.groups.begin(at, cause, member, Problem::of_orphan(subject));
             }
-            Some(keep) if !keep.is_absent() && self.orphans.remove(&place) => {
-                self.unreported.remove(&key);
+            Some(keep) if !keep.is_absent() => {
+                self.ended = self.groups.end(at, &cause, &member);
                 let message = format!("no longer an orphan: {}", keep.text());
-                self.report_normal(at, subject, "NotOrphaned", &message);
+                self.report_over(at, Scope::Object, "NotOrphaned", message);
             }
             _ => {}
         }
     }
+}
 
-    fn deletes_held(
-        &mut self,
-        at: UnixMillis,
-        cluster: &ClusterName,
-        (orphans, routes): (u64, u64),
-        subject: &InvolvedObject,
-    ) {
-        self.held.insert(cluster.clone(), subject.clone());
-        let effect = match self.settings.orphans.mode {
-            OrphanMode::Delete => "none of them is deleted",
-            OrphanMode::Report | OrphanMode::Off => {
-                "with orphans.mode delete none would be deleted"
-            }
-        };
-        let message = format!(
-            "{orphans} of the {routes} routes of upstream cluster {cluster} are orphans, which is \
-             more than orphans.maxShare ({}): {effect}. If its Gateways were lost, restore them; if \
-             the routes should go, raise orphans.maxShare or orphans.shareFrom",
-            self.settings.orphans.max_share
-        );
-        self.report_problem(at, held_key(cluster), subject, &message);
-    }
+/// The one member of the group about an upstream cluster.
+fn held(upstream: &ClusterName) -> (Cause, Member) {
+    let cause = Cause::DeletesHeld { upstream: upstream.clone() };
+    (cause, (upstream.clone(), ObjectKey::new("", "")))
+}
 
-    fn deletes_not_held(&mut self, at: UnixMillis, cluster: &ClusterName) {
-        self.unreported.remove(&held_key(cluster));
-        if let Some(subject) = self.held.remove(cluster) {
-            let message = format!(
-                "few enough routes of upstream cluster {cluster} are orphans: deletes are no longer \
-                 held"
-            );
-            self.report_normal(at, &subject, "DeletesNotHeld", &message);
-        }
-    }
+/// The one member of the group about an upstream cluster and a reason.
+fn annotations_held(upstream: &ClusterName, reason: HoldReason) -> (Cause, Member) {
+    let cause = Cause::AnnotationsHeld { upstream: upstream.clone(), reason };
+    (cause, (upstream.clone(), ObjectKey::new("", "")))
 }
 
 impl Observer for Reporter {
     fn on_event(&mut self, event: &Event) {
         match event.kind {
             EventKind::LeadershipAcquired => {
-                self.is_leader = true;
-                self.report_unreported_at = Some(event.at.plus(TAKEOVER_GRACE_MS));
+                self.reports_from = Some(event.at.plus(TAKEOVER_GRACE_MS));
+                self.took_over = false;
             }
-            EventKind::LeadershipLost => self.is_leader = false,
+            EventKind::LeadershipLost => {
+                self.reports_from = None;
+                // Whoever leads next reports what is still wrong, and what is over.
+                self.poster.many.clear();
+                self.groups.entries_mut().for_each(|problem| problem.is_posted = false);
+            }
             _ => {}
-        }
-        if self.is_leader && self.report_unreported_at.is_some_and(|at| at <= event.at) {
-            self.report_unreported_at = None;
-            for (cluster, report) in std::mem::take(&mut self.unreported).into_values() {
-                self.recorder.record(&cluster, report);
-            }
         }
     }
 
-    fn on_finished(&mut self, finished: &FinishedAction) {
+    fn on_finished(&mut self, at: UnixMillis, finished: &FinishedAction) {
         let (action, because) = (&finished.decision.action, &finished.decision.because);
         if action.verb != Verb::Delete || !matches!(finished.outcome, Outcome::Applied { .. }) {
             return;
@@ -244,69 +251,95 @@ impl Observer for Reporter {
             uid: action.precondition.uid.clone(),
             resource_version: action.precondition.resource_version.clone(),
         };
-        self.report_normal(
-            wall_clock_now(),
-            &subject,
-            "OrphanDeleted",
-            &format!("deleted: {because}"),
-        );
+        let problem = Problem::new("OrphanDeleted", &subject, format!("deleted: {because}"));
+        let problem = Problem { severity: Severity::Normal, ..problem };
+        let cause = Cause::OrphanDeleted { hub: action.cluster.clone() };
+        let member = (action.cluster.clone(), action.object.clone());
+        self.groups.happen(at, cause, member, problem);
     }
 
     /// A problem is over even if its object no longer exists.
     fn on_note(&mut self, note: &Note) {
+        self.ended = None;
         match &note.kind {
-            NoteKind::StallEnded(stall) => drop(self.unreported.remove(&stall_key(stall))),
+            NoteKind::StallEnded(stall) => {
+                let member = (stall.cluster.clone(), stall.connector.clone());
+                self.ended = self.groups.end(note.at, &Cause::of_stall(stall), &member);
+            }
             NoteKind::Held { cluster, reason, held: 0, .. } => {
-                let key = (ANNOTATIONS_HELD, cluster.clone(), ObjectKey::new("", reason.as_str()));
-                self.unreported.remove(&key);
+                let (cause, member) = annotations_held(cluster, *reason);
+                self.ended = self.groups.end(note.at, &cause, &member);
             }
             NoteKind::DeletesHeld { cluster, held: false, .. } => {
-                self.deletes_not_held(note.at, cluster);
+                let (cause, member) = held(cluster);
+                self.ended = self.groups.end(note.at, &cause, &member);
+                let message = format!(
+                    "few enough routes of upstream cluster {cluster} are orphans: deletes are no \
+                     longer held"
+                );
+                self.report_over(note.at, Scope::Many, "DeletesNotHeld", message);
             }
             _ => {}
         }
     }
 
     fn on_object_note(&mut self, note: &Note, subject: &InvolvedObject) {
+        let (at, settings) = (note.at, &self.settings);
         match &note.kind {
-            NoteKind::Stalled(stall) => self.stalled(note.at, stall, subject),
-            NoteKind::StallEnded(stall) => self.stall_ended(note.at, stall, subject),
-            NoteKind::Anomaly(anomaly) => self.anomaly(note.at, anomaly, subject),
-            NoteKind::Orphan { kept, .. } => self.orphan(note.at, *kept, subject),
+            NoteKind::Stalled(stall) => {
+                let member = (stall.cluster.clone(), stall.connector.clone());
+                let problem = Problem::of_stall(stall, subject, settings);
+                self.groups.begin(at, Cause::of_stall(stall), member, problem);
+            }
+            NoteKind::StallEnded(stall) => {
+                let (reason, message) = recovered(stall);
+                self.report_over(at, Scope::Object, reason, message);
+            }
+            NoteKind::Anomaly(anomaly) => {
+                if let Some(problem) = Problem::of_anomaly(anomaly, subject, settings) {
+                    let member = (subject.cluster.clone(), subject.object.clone());
+                    self.groups.happen(at, Cause::of_anomaly(anomaly), member, problem);
+                }
+            }
+            NoteKind::Orphan { cluster, route, kept } => {
+                self.orphan(at, (cluster, route), *kept, subject);
+            }
             NoteKind::DeletesHeld { cluster, held: true, orphans, routes } => {
-                self.deletes_held(note.at, cluster, (*orphans, *routes), subject);
+                let (cause, member) = held(cluster);
+                let counts = (*orphans, *routes);
+                let mut problem = Problem::of_held_deletes(cluster, counts, subject, settings);
+                // It is about many routes already: nothing is left to gather.
+                problem.is_posted = self.reports_from.is_some()
+                    && self.poster.post_on_object(at, Scope::Many, &problem);
+                self.groups.begin(at, cause, member, problem);
             }
             NoteKind::Held { cluster, reason, held, named } if *held > 0 => {
-                let key = (ANNOTATIONS_HELD, cluster.clone(), ObjectKey::new("", reason.as_str()));
-                let message = format!(
-                    "{held} of the {named} hub Connectors of {cluster} keep their status annotation: \
-                     {}; {}",
-                    reason.text(),
-                    reason.remedy()
-                );
-                self.report_problem(note.at, key, subject, &message);
+                let (cause, member) = annotations_held(cluster, *reason);
+                let problem =
+                    Problem::of_held_annotations(cluster, *reason, (*held, *named), subject);
+                self.groups.begin(at, cause, member, problem);
             }
             NoteKind::Held { .. }
             | NoteKind::DeletesHeld { held: false, .. }
             | NoteKind::HopPassed { .. } => {}
         }
     }
-}
 
-const ORPHANED: &str = "Orphaned";
-const ANNOTATIONS_HELD: &str = "AnnotationsHeld";
+    fn due(&self) -> Option<UnixMillis> {
+        let from = self.reports_from?;
+        if self.took_over { self.groups.due().map(|due| due.max(from)) } else { Some(from) }
+    }
 
-fn held_key(upstream: &ClusterName) -> ProblemKey {
-    ("DeletesHeld", upstream.clone(), ObjectKey::new("", ""))
-}
-
-fn stall_key(stall: &Stall) -> ProblemKey {
-    let reason = match stall.hop {
-        Hop::Upstream | Hop::Mirrored => "StalledMirror",
-        Hop::Arrived => "StalledArrival",
-        Hop::Touched => "StalledTouch",
-    };
-    (reason, stall.cluster.clone(), stall.connector.clone())
+    fn on_due(&mut self, now: UnixMillis) {
+        if self.reports_from.is_none_or(|from| from > now) {
+            return;
+        }
+        if !std::mem::replace(&mut self.took_over, true) {
+            self.groups.make_due(now);
+        }
+        let Self { groups, poster, .. } = self;
+        groups.poll(now, |cause, stage, group| poster.report(now, cause, stage, group));
+    }
 }
 
 /// Replaces keys and node ids, which are long hexadecimal numbers.

@@ -13,7 +13,7 @@ use crate::clock::wall_clock_now;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
-use crate::events::{EventReport, ObjectReference, Recorder, Severity};
+use crate::events::{EventReport, ObjectReference, Recorder, Scope, Severity};
 
 const LEASES: &str = "leases.coordination.k8s.io";
 
@@ -94,8 +94,28 @@ impl LeaseClient {
             return Err(CallError::Unreadable("a Lease without a resourceVersion".to_owned()));
         }
         let record = record(&object);
+        let is_same = self.object["metadata"]["uid"] == object["metadata"]["uid"];
         self.object = object;
+        if !is_same && let (Some(events), Some(lease)) = (&self.events, self.reference()) {
+            events.set_lease(self.cluster.name(), lease);
+        }
         Ok(LeaseResponse::Current(record, version))
+    }
+}
+
+impl LeaseClient {
+    /// The Lease as an Event names it.
+    fn reference(&self) -> Option<ObjectReference> {
+        let text =
+            |member: &str| self.object["metadata"][member].as_str().unwrap_or_default().to_owned();
+        Some(ObjectReference {
+            api_version: "coordination.k8s.io/v1".to_owned(),
+            kind: "Lease".to_owned(),
+            namespace: self.namespace.clone()?,
+            name: self.name.clone(),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+        })
     }
 }
 
@@ -130,22 +150,10 @@ impl LeaseApi for LeaseClient {
     }
 
     fn post_event(&self, message: String) {
-        let (Some(events), Some(namespace)) = (&self.events, self.namespace.clone()) else {
-            return;
-        };
-        let text =
-            |member: &str| self.object["metadata"][member].as_str().unwrap_or_default().to_owned();
-        let object = ObjectReference {
-            api_version: "coordination.k8s.io/v1".to_owned(),
-            kind: "Lease".to_owned(),
-            namespace,
-            name: self.name.clone(),
-            uid: text("uid"),
-            resource_version: text("resourceVersion"),
-        };
+        let (Some(events), Some(object)) = (&self.events, self.reference()) else { return };
         let (severity, reason) = (Severity::Normal, "LeaderElection");
         let report = EventReport { at: wall_clock_now(), object, severity, reason, message };
-        events.record(self.cluster.name(), report);
+        events.record(self.cluster.name(), Scope::Many, report);
     }
 }
 

@@ -38,7 +38,8 @@ pub struct LeaderElection {
 impl LeaderElection {
     /// Joins the election under `identity`, which no other instance may ever have (see
     /// [`identity`]). `orphans` is only logged. `events` receives [`EventKind::LeadershipAcquired`] or
-    /// [`EventKind::LeadershipLost`] at each change, also when the tenure merely runs out.
+    /// [`EventKind::LeadershipLost`] at each change, also when the tenure merely runs out; and
+    /// [`EventKind::LeadershipPending`] when this instance has created the Lease and may lead later.
     pub fn start<A: LeaseApi + 'static>(
         api: A,
         identity: String,
@@ -60,6 +61,8 @@ impl LeaderElection {
             metrics,
             renew_times: RenewTimes::default(),
             open_until: None,
+            pending_from: None,
+            is_lease_missing: false,
             holder: String::new(),
             failure: None,
             failures: 0,
@@ -109,6 +112,10 @@ struct Candidate {
     renew_times: RenewTimes,
     /// Until when the gate is open, as last published; `None` when it is closed.
     open_until: Option<u64>,
+    /// From when this instance leads, while it waits for that, as last reported.
+    pending_from: Option<u64>,
+    /// There was no Lease, and no other instance has held it since.
+    is_lease_missing: bool,
     /// The Lease's holder, as last logged.
     holder: String,
     /// Why the last attempt failed, as last logged.
@@ -188,6 +195,13 @@ impl Candidate {
             let lost_race = response == LeaseResponse::Conflict && self.election.owns_lease();
             let failed = response == LeaseResponse::Failed || lost_race;
             failure = failed.then(|| why.unwrap_or_default());
+            match &response {
+                LeaseResponse::NotFound => self.is_lease_missing = true,
+                LeaseResponse::Current(record, _) if record.holder != self.identity => {
+                    self.is_lease_missing = false;
+                }
+                _ => {}
+            }
             let now = self.keeper.now_ms();
             let renew_time = self.renew_times.next_time();
             next = self.election.handle_response(&request, response, now, &renew_time);
@@ -256,8 +270,33 @@ impl Candidate {
             drop(self.events.send(EventKind::LeadershipAcquired));
         }
         self.open_until = gate;
+        self.publish_wait(now);
         let renewed = self.election.renewed_at().map(|ms| self.keeper.instant(ms));
         self.metrics.set_lease(renewed, gate.map(|ms| self.keeper.instant(ms)));
+    }
+
+    /// Reports that this instance waits before it leads, because it created the Lease; and that it
+    /// no longer does, because it lost the Lease meanwhile.
+    fn publish_wait(&mut self, now: u64) {
+        // Whatever happens to the Lease from here on has another reason.
+        self.is_lease_missing &= self.open_until.is_none();
+        let leads_from = self.election.leads_from().filter(|from| *from > now);
+        let pending_from = leads_from.filter(|_| self.is_lease_missing);
+        if pending_from == self.pending_from {
+            return;
+        }
+        let was_pending = std::mem::replace(&mut self.pending_from, pending_from).is_some();
+        if let Some(from) = pending_from {
+            let wait_ms = from - now;
+            info!(
+                "waiting up to {} s for a Lease that was not there: if it was deleted, its holder may \
+                 still write until then",
+                wait_ms.div_ceil(1_000)
+            );
+            drop(self.events.send(EventKind::LeadershipPending { wait_ms }));
+        } else if was_pending && self.open_until.is_none() {
+            drop(self.events.send(EventKind::LeadershipLost));
+        }
     }
 
     fn why_lost(&self) -> String {

@@ -277,6 +277,9 @@ impl<'a> Case<'a> {
             return remedy::contention(state, hub, hub_key, other);
         }
         let holder = self.snapshot.view.holder.as_deref();
+        if let Some(wait) = &self.snapshot.view.lease_wait {
+            return remedy::waiting_for_lease(state, wait);
+        }
         match source {
             SnapshotSource::State | SnapshotSource::Log if !self.snapshot.view.leads => {
                 remedy::not_leading(state, &hub.cluster, holder)

@@ -99,6 +99,8 @@ pub enum HopCause {
     #[serde(rename = "off")]
     RuleDisabled,
     NotLeading,
+    /// The instance waits before it may lead by a Lease that it created.
+    WaitingForLease,
     /// The API server refuses the write.
     Refused,
     /// The write fails, and may succeed later.

@@ -9,7 +9,7 @@ use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::{UPSTREAM_NAMESPACE, UPSTREAM_STATUS};
-use crate::core::view::{HubView, UpstreamView};
+use crate::core::view::{HubView, LeaseWaitView, UpstreamView};
 
 const GET_LEASE: &str = "kubectl get leases -A --field-selector metadata.name=throughline";
 
@@ -213,6 +213,15 @@ pub(super) fn not_leading(state: HopState, hub: &ClusterName, holder: Option<&st
             ],
         ),
     }
+}
+
+pub(super) fn waiting_for_lease(state: HopState, wait: &LeaseWaitView) -> Diagnosis {
+    let why = format!(
+        "{wait}; if it was deleted instead, its holder may still write until then. After that this \
+         instance leads and writes the upstream status"
+    );
+    let remedy = format!("wait until then; to see who holds the Lease:\n{GET_LEASE}");
+    diagnosis(state, HopCause::WaitingForLease, why, [remedy])
 }
 
 pub(super) fn write_fails(

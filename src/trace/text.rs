@@ -339,5 +339,8 @@ pub fn summary(
     let style = if stuck > 0 { Style::Red } else { Style::Green };
     let text = format!("{}, {stuck} stuck, {pending} pending", count(rows.len(), "connector"));
     writer.put(0, 2, &[(style, &text), (Style::Dim, "  "), (Style::Dim, &at)])?;
+    if let Some(wait) = &snapshot.view.lease_wait {
+        writer.put(0, 2, &[(Style::Yellow, &wait.to_string())])?;
+    }
     writer.finish()
 }

@@ -9,6 +9,7 @@ mod checking_around;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
 mod events;
+mod events_fleet;
 mod harness;
 mod hung;
 mod leading;

@@ -6,6 +6,7 @@
 mod answers;
 mod connection;
 mod events;
+mod events_fleet;
 mod executor;
 mod hung;
 mod lanes;

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::core::data::ids::Kind;
 
 /// Why a request failed, as far as it decides when to retry and what a person can do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCause {
     /// 401: the credentials are missing, wrong or expired.

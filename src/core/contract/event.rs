@@ -94,6 +94,11 @@ pub enum EventKind {
         cluster: ClusterName,
         kind: Kind,
     },
+    /// This instance created the Lease, which was not there, and leads after `wait_ms` unless it
+    /// loses the Lease before. Until then nobody writes, so nothing is late.
+    LeadershipPending {
+        wait_ms: u64,
+    },
     /// This instance may now mirror, nudge and delete.
     LeadershipAcquired,
     LeadershipLost,

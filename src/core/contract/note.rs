@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ClusterName, ObjectKey};
@@ -98,8 +99,63 @@ pub struct Stall {
     /// When the hop could have started.
     #[serde(rename = "since_ms")]
     pub since: UnixMillis,
-    /// The cause, as far as the machine can see it.
+    /// The cause, as far as the machine can see it. Stalls of one cause are reported together.
+    pub cause: StallCause,
+    /// The cause in words.
     pub reason: String,
+}
+
+/// Why a hop is late, and in which cluster the cause lies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum StallCause {
+    /// This instance is not the leader, and the leader has not done it either.
+    NotLeading,
+    WatchLost {
+        cluster: ClusterName,
+    },
+    /// Writes fail or are refused.
+    WritesFail {
+        cluster: ClusterName,
+        error: ErrorCause,
+    },
+    /// A write waits in the queue or for its answer.
+    WriteInFlight {
+        cluster: ClusterName,
+    },
+    /// Another writer keeps changing the hub's annotation.
+    Overwritten {
+        cluster: ClusterName,
+        /// Its field manager, where `managedFields` names one.
+        manager: Option<Box<str>>,
+    },
+    /// The hub's annotation is wrong for none of these reasons.
+    NotMirrored {
+        cluster: ClusterName,
+    },
+    /// The carrier is behind at this edge.
+    NotCarried {
+        cluster: ClusterName,
+    },
+    NotTouched {
+        cluster: ClusterName,
+    },
+}
+
+impl StallCause {
+    /// The name in log lines.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::NotLeading => "not_leading",
+            Self::WatchLost { .. } => "watch_lost",
+            Self::WritesFail { .. } => "writes_fail",
+            Self::WriteInFlight { .. } => "write_in_flight",
+            Self::Overwritten { .. } => "overwritten",
+            Self::NotMirrored { .. } => "not_mirrored",
+            Self::NotCarried { .. } => "not_carried",
+            Self::NotTouched { .. } => "not_touched",
+        }
+    }
 }
 
 /// Something that a person should look at.
@@ -111,6 +167,9 @@ pub struct Anomaly {
     pub object: Option<ObjectKey>,
     /// What the machine saw, and what it did about it.
     pub detail: String,
+    /// Of a contention: the other writer's field manager, where `managedFields` names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manager: Option<Box<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -97,7 +97,7 @@ mod tests {
         assert_names!(Hop, "upstream mirrored arrived touched");
         assert_names!(
             Phase,
-            "settled offline unreplicated mirroring carrying touching unproven stalled unknown"
+            "settled offline unreplicated mirroring waiting carrying touching unproven stalled unknown"
         );
         assert_names!(
             KeepReason,
@@ -117,7 +117,8 @@ mod tests {
         assert_names!(
             EventName,
             "cluster_added cluster_removed list_started listed list_finished applied deleted \
-             unreadable watch_lost watch_resumed watch_heard went_back leadership_acquired leadership_lost \
+             unreadable watch_lost watch_resumed watch_heard went_back leadership_pending \
+             leadership_acquired leadership_lost \
              action_finished timed_out"
         );
         assert_names!(

@@ -108,6 +108,13 @@ impl Meta {
             .max()
     }
 
+    /// The field manager of the other writer that wrote the object last.
+    pub fn last_other_manager(&self) -> Option<&str> {
+        let others = self.managed_fields.iter().filter(|f| f.manager != FIELD_MANAGER);
+        let last = others.filter(|f| f.time.is_some()).max_by_key(|f| f.time)?;
+        Some(last.manager.as_str()).filter(|manager| !manager.is_empty())
+    }
+
     /// When throughline last wrote the object.
     pub fn we_wrote_at(&self) -> Option<UnixMillis> {
         self.managed_fields

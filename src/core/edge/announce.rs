@@ -2,7 +2,7 @@
 //! an edge's touches are written, and the connectors that wait for their announcement.
 
 use crate::core::contract::event::Outcome;
-use crate::core::contract::note::{Hop, NoteKind, Stall};
+use crate::core::contract::note::{Hop, NoteKind, Stall, StallCause};
 use crate::core::contract::settings::TouchScope;
 use crate::core::data::ids::{ActionId, ClusterId, Kind};
 use crate::core::data::interner::Key;
@@ -159,7 +159,7 @@ impl Edge<'_> {
     }
 
     fn announcement_overdue(&mut self, key: Key) {
-        let error = self.state.touch_error(key).map(ToString::to_string);
+        let error = self.state.touch_error(key).cloned();
         let connector = self.state.connectors.get_mut(&key).filter(|c| c.unannounced > 0);
         let Some(connector) = connector else {
             let detail = "a connector that waits for no announcement has a timer for it".to_owned();
@@ -168,6 +168,12 @@ impl Edge<'_> {
         if connector.touch_stall.is_some() {
             return;
         }
+        let cluster = self.cluster.name.clone();
+        let cause = match &error {
+            Some(error) => StallCause::WritesFail { cluster, error: error.cause },
+            None if !self.state.ready => StallCause::WatchLost { cluster },
+            None => StallCause::NotTouched { cluster },
+        };
         let reason = match (error, connector.unannounced, self.state.scope) {
             (Some(error), ..) => format!("writing the trigger fails: {error}"),
             _ if !self.state.ready => {
@@ -185,6 +191,7 @@ impl Edge<'_> {
             connector: self.ctx.names.object_key(key),
             hop: Hop::Touched,
             since: changed_at.unwrap_or(self.ctx.now),
+            cause,
             reason,
         };
         connector.touch_stall = Some(Box::new(stall.clone()));

@@ -123,8 +123,8 @@ impl Touching<'_> {
         self.state.raise_highest_n(self.observed.trigger);
         self.state.flight.pause_until(now.plus(pause_ms));
         self.state.pending.get_or_insert(PendingChange::new(now, TouchCause::Overwritten));
-        let (annotation, overwrites) = (touch.key.clone(), self.state.contention.overwrites());
-        self.ctx.report_contention(self.cluster, self.gateway, &annotation, overwrites, pause_ms);
+        let (annotation, contention) = (touch.key.clone(), &self.state.contention);
+        self.ctx.report_contention(self.cluster, self.gateway, &annotation, contention, pause_ms);
     }
 
     /// Compares what the target announces with what it should, and schedules the difference.

@@ -6,7 +6,7 @@ use super::mirror::Mirror;
 use super::{HubWrite, Repair};
 use crate::core::contract::action::Verb;
 use crate::core::contract::event::Outcome;
-use crate::core::contract::note::{Hop, NoteKind, Stall};
+use crate::core::contract::note::{Hop, NoteKind, Stall, StallCause};
 use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::Kind;
 use crate::core::data::time::UnixMillis;
@@ -170,20 +170,22 @@ impl<'m> Mirror<'m> {
             Hop::Mirrored => limits.mirrored_ms,
             _ => limits.arrived_ms,
         };
+        // While this instance waits for its first Lease, nobody may write: the hop starts after that.
+        let since = since.max(self.ctx.lease_wait_until);
         let late_at = since.plus(limit_ms);
         if self.ctx.now < late_at {
             self.look_again(late_at);
             self.end_stall_unless(Some(hop));
             return;
         }
-        let is_leader = self.ctx.leader;
+        let (is_leader, hub) = (self.ctx.leader, self.hub);
         let connector = self.ctx.names.object_key(self.at.key);
         let repair = self.repair();
         if repair.stall.as_ref().is_some_and(|stall| stall.hop == hop) {
             return;
         }
-        let reason = stall_reason(hop, cluster, repair, is_leader);
-        let stall = Stall { cluster: cluster.name.clone(), connector, hop, since, reason };
+        let (cause, reason) = stall_cause(hop, hub, cluster, repair, is_leader);
+        let stall = Stall { cluster: cluster.name.clone(), connector, hop, since, cause, reason };
         if let Some(old) = repair.stall.replace(stall.clone()) {
             self.ctx.note(NoteKind::StallEnded(old));
         }
@@ -208,30 +210,46 @@ impl<'m> Mirror<'m> {
     }
 }
 
-/// The cause of a stall, as far as this instance can see it.
-fn stall_reason(hop: Hop, cluster: &ClusterState, repair: &Repair, is_leader: bool) -> String {
-    let name = &cluster.name;
+/// The cause of a stall, as far as this instance can see it, and the same in words. `cluster` is
+/// where the hop should have ended.
+fn stall_cause(
+    hop: Hop,
+    hub: &ClusterState,
+    cluster: &ClusterState,
+    repair: &Repair,
+    is_leader: bool,
+) -> (StallCause, String) {
+    let (hub, name) = (hub.name.clone(), cluster.name.clone());
     if !cluster.is_live(Kind::Connector) {
-        return format!("the watch of {name} is lost");
+        let reason = format!("the watch of {name} is lost");
+        return (StallCause::WatchLost { cluster: name }, reason);
     }
     if let Some(error) = &repair.flight.error {
-        return format!("writes to the hub fail: {error}");
+        let reason = format!("writes to the hub fail: {error}");
+        return (StallCause::WritesFail { cluster: hub, error: error.cause }, reason);
     }
     if !is_leader {
-        return "this instance is not the leader; the leader should write it".to_owned();
+        let reason = "this instance is not the leader; the leader should write it";
+        return (StallCause::NotLeading, reason.to_owned());
     }
     if hop != Hop::Mirrored {
         let nudges = repair.nudges;
         let times = if nudges == 1 { "time" } else { "times" };
-        return format!(
+        let reason = format!(
             "the Connector at {name} does not say what the hub says; nudged {nudges} {times}"
         );
+        return (StallCause::NotCarried { cluster: name }, reason);
     }
-    if repair.flight.is_in_flight() {
-        "a write to the hub has not been answered yet".to_owned()
+    let (cause, reason) = if repair.flight.is_in_flight() {
+        let reason = "a write to the hub has not been answered yet";
+        (StallCause::WriteInFlight { cluster: hub }, reason)
     } else if repair.contention.overwrites() > 0 {
-        "another writer keeps changing the hub's annotation".to_owned()
+        let manager = repair.contention.manager().map(Box::from);
+        let reason = "another writer keeps changing the hub's annotation";
+        (StallCause::Overwritten { cluster: hub, manager }, reason)
     } else {
-        "the hub's annotation does not say what upstream says".to_owned()
-    }
+        let reason = "the hub's annotation does not say what upstream says";
+        (StallCause::NotMirrored { cluster: hub }, reason)
+    };
+    (cause, reason.to_owned())
 }

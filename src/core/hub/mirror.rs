@@ -357,7 +357,7 @@ impl Mirror<'_> {
     }
 
     /// Another writer changed an annotation that was as desired.
-    pub(super) fn overwritten(&mut self) {
+    pub(super) fn overwritten(&mut self, manager: Option<&str>) {
         let settings = &self.ctx.settings.mirror;
         let limits = ContentionLimits {
             pause_from: settings.contention_count,
@@ -367,10 +367,11 @@ impl Mirror<'_> {
         };
         let now = self.ctx.now;
         let repair = self.connector.repair.get_or_insert_default();
+        repair.contention.set_manager(manager);
         let Some(pause_ms) = repair.contention.record(now, &limits) else { return };
         repair.flight.pause_until(now.plus(pause_ms));
-        let overwrites = repair.contention.overwrites();
-        self.ctx.report_contention(self.hub, self.at.key, UPSTREAM_STATUS, overwrites, pause_ms);
+        let contention = &repair.contention;
+        self.ctx.report_contention(self.hub, self.at.key, UPSTREAM_STATUS, contention, pause_ms);
     }
 
     /// An action ended. An outcome for an action that was given up changes nothing.
@@ -401,7 +402,9 @@ impl Mirror<'_> {
             WriteResult::NotWritten => {}
         }
         if is_overwritten {
-            self.overwritten();
+            let repair = self.connector.repair.as_ref();
+            let manager = repair.and_then(|repair| repair.contention.manager()).map(str::to_owned);
+            self.overwritten(manager.as_deref());
         }
         self.evaluate();
     }

@@ -197,7 +197,7 @@ impl Machine {
             Mirror { at, hub, connector, unsettled, upstream, edges, clusters, removals, ctx };
         mirror.object_changed(annotation);
         if is_overwritten {
-            mirror.overwritten();
+            mirror.overwritten(meta.last_other_manager());
         }
         mirror.evaluate();
     }
@@ -284,8 +284,8 @@ impl Machine {
         }
     }
 
-    /// This instance became leader: everything that waited for one is due.
-    pub(crate) fn resume_leader_work(&mut self) {
+    /// This instance became leader, or waits no longer to become it: everything that waited is due.
+    pub(crate) fn evaluate_unsettled(&mut self) {
         let unsettled = |(&id, hub): (&ClusterId, &HubState)| {
             (id, hub.unsettled.iter().copied().collect(), hub.orphans.iter().copied().collect())
         };

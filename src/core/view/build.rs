@@ -36,6 +36,10 @@ impl Machine {
             at_ms: self.ctx.now,
             leads: self.ctx.leader,
             holder: None,
+            lease_wait: self.ctx.waits_for_lease().then_some(LeaseWaitView {
+                until_ms: self.ctx.lease_wait_until,
+                wait_ms: self.ctx.lease_wait_ms,
+            }),
             in_flight: self.in_flight(),
             clusters: self.clusters.iter().map(cluster_view).collect(),
             phases,

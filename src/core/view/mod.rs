@@ -34,6 +34,9 @@ pub struct View {
     /// The holder of the Lease. The machine does not know it; the shell adds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
+    /// While this instance waits before it may lead by a Lease that it created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_wait: Option<LeaseWaitView>,
     /// How many actions have no outcome yet.
     pub in_flight: usize,
     pub clusters: Vec<ClusterView>,
@@ -45,6 +48,23 @@ pub struct View {
     #[serde(default, rename = "loose")]
     pub unpaired: Vec<UnpairedView>,
     pub orphans: Vec<OrphanView>,
+}
+
+/// The wait of an instance that created the Lease, because there was none. A Lease that never was
+/// looks like one that was deleted under a holder that still writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseWaitView {
+    pub until_ms: UnixMillis,
+    /// How long it lasts in all.
+    pub wait_ms: u64,
+}
+
+impl std::fmt::Display for LeaseWaitView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let wait_s = self.wait_ms.div_ceil(1_000);
+        write!(f, "waiting up to {wait_s} s for a Lease that was not there")
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

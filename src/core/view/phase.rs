@@ -27,6 +27,9 @@ pub enum Phase {
     Unreplicated,
     /// The hub's annotation differs from the upstream status.
     Mirroring,
+    /// The hub's annotation differs from the upstream status, and this instance waits before it may
+    /// lead by a Lease that it created.
+    Waiting,
     /// An edge's annotation differs from the hub's.
     Carrying,
     /// A gateway does not yet announce the liveness at its edge.
@@ -179,6 +182,7 @@ impl Machine {
         let (mut unknown, mut held, mut upstream, mut edges) = (false, false, None, None);
         for (id, connector) in self.hub_connectors_at(key) {
             match self.annotation(id, key, connector) {
+                AnnotationState::Wrong if self.ctx.waits_for_lease() => return Phase::Waiting,
                 AnnotationState::Wrong => return Phase::Mirroring,
                 AnnotationState::Unknown => unknown = true,
                 AnnotationState::Held => held = true,

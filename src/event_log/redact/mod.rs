@@ -110,6 +110,7 @@ impl Redactor {
             | EventKind::WatchResumed { .. }
             | EventKind::Bookmark { .. }
             | EventKind::ResourceVersionRegressed { .. }
+            | EventKind::LeadershipPending { .. }
             | EventKind::LeadershipAcquired
             | EventKind::LeadershipLost
             | EventKind::TimedOut => None,
