@@ -1,6 +1,7 @@
 //! Other writers that change a value of ours: how often they did, and how long to wait before
 //! writing it again, so that two controllers never fight at full speed.
 
+use super::data::optional_millis::OptionalMillis;
 use super::data::time::UnixMillis;
 use super::flight::doubled;
 
@@ -19,7 +20,7 @@ pub(crate) struct ContentionLimits {
 #[derive(Debug, Default)]
 pub(crate) struct Contention {
     overwrites: u32,
-    last_at: Option<UnixMillis>,
+    last_at: OptionalMillis,
     /// The field manager of the writer that did it last, where it is known.
     manager: Option<Box<str>>,
 }
@@ -31,7 +32,7 @@ impl Contention {
             self.overwrites = 0;
         }
         self.overwrites = self.overwrites.saturating_add(1);
-        self.last_at = Some(now);
+        self.last_at = now.into();
         let doublings = self.overwrites.checked_sub(limits.pause_from)?;
         Some(doubled(limits.first_pause_ms, doublings, limits.max_pause_ms))
     }
@@ -54,12 +55,12 @@ impl Contention {
 
     /// When it was last overwritten.
     pub(crate) fn last_at(&self) -> Option<UnixMillis> {
-        self.last_at
+        self.last_at.get()
     }
 
     /// Whether the last overwrite is so recent that the pauses keep growing.
     pub(crate) fn is_recent(&self, now: UnixMillis, quiet_ms: u64) -> bool {
-        self.last_at.is_some_and(|at| now.since(at) <= quiet_ms)
+        self.last_at().is_some_and(|at| now.since(at) <= quiet_ms)
     }
 }
 

@@ -69,8 +69,8 @@ impl World {
         match self.server {
             Server::Honest => exists,
             Server::Empty | Server::Other => false,
-            Server::Half => exists && number % 2 == 0,
-            Server::Restored => exists && number % 3 == 0,
+            Server::Half => exists && number.is_multiple_of(2),
+            Server::Restored => exists && number.is_multiple_of(3),
         }
     }
 
@@ -171,7 +171,8 @@ impl World {
 
     /// What this server answers to the reads right before the write. Its lists lie, not its GETs.
     fn is_absent_live(&self, action: &Action) -> bool {
-        let absent = action.precondition.absent.as_ref().expect("a removal names its evidence");
+        // A removal names its evidence.
+        let absent = action.precondition.absent.as_ref().unwrap();
         let number: usize = action.object.name[1..].parse().unwrap();
         if absent.namespace_deleted {
             return self.uid() != Some(UID);

@@ -49,6 +49,9 @@ async fn all_are_held(testbed: &Testbed, throughline: &Throughline, reason: &str
     let events = testbed.events();
     assert_eq!(events.len(), 1, "{events:#?}");
     assert!(throughline.logged(reason));
+    let url = format!("http://{}", throughline.admin());
+    let (code, said) = ask(&["status", "--state", &url]);
+    assert!(code == 1 && said.contains("unproven"), "{said}");
 }
 
 async fn all_annotations_stay(fleet: &Fleet) {
@@ -57,10 +60,10 @@ async fn all_annotations_stay(fleet: &Fleet) {
     assert_eq!(annotated.count(), CONNECTORS_COUNT);
 }
 
-/// What a command prints about a configuration, and its exit code.
-fn ask(words: &[&str], config: &Path) -> (i32, String) {
+/// The exit code of a command, and what it prints.
+fn ask(words: &[&str]) -> (i32, String) {
     let mut command = Command::new(binary());
-    command.args(words).arg("--config").arg(config).env_remove("RUST_LOG");
+    command.args(words).env_remove("RUST_LOG").env_remove("KUBECONFIG");
     let output = command.output().unwrap();
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
 }
@@ -90,6 +93,7 @@ async fn another_control_plane_writes_nothing() {
     let mut short = config.clone();
     short["leaderElection"] = json!({ "leaseNamespace": "default" });
     std::fs::write(&file, short.to_string()).unwrap();
+    let file = file.to_str().unwrap();
     let reasons = [
         ("namespace_missing", "does not exist in the upstream cluster"),
         ("namespace_differs", "has another uid"),
@@ -109,9 +113,9 @@ async fn another_control_plane_writes_nothing() {
         testbed.reset_counts();
         let throughline = Setup::of(&testbed).set(&config).ready().await;
         all_are_held(&testbed, &throughline, reason).await;
-        let (_, said) = ask(&["status"], &file);
+        let (_, said) = ask(&["status", "--config", file]);
         assert!(said.contains("unproven"), "{said}");
-        let (code, said) = ask(&["check", "--output", "json"], &file);
+        let (code, said) = ask(&["check", "--output", "json", "--config", file]);
         assert_eq!(code, 1, "{said}");
         assert!(said.contains(words) && said.contains("200 of 200 hub Connectors"), "{said}");
         throughline.stop().await;

@@ -15,7 +15,7 @@ use crate::core::contract::action::{AbsentObjects, AnnotationBefore, Preconditio
 use crate::core::contract::event::Outcome;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::{AnomalyKind, Hop};
-use crate::core::data::cluster::{ClusterState, NamespaceIdentity};
+use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::{ActionId, ClusterId, Kind, ResourceVersion};
 use crate::core::data::interner::Key;
 use crate::core::data::objects::UPSTREAM_STATUS;
@@ -98,125 +98,12 @@ impl Mirror<'_> {
         })
     }
 
-    /// What upstream says is not known. The annotation stays; a stall stays open only while an
-    /// upstream watch is not live, because then it may be as late as before.
-    fn leave(&mut self) {
-        let Some(upstream) = self.upstream else {
-            self.set_held(None);
-            return self.end_stall_unless(None);
-        };
-        let kinds = [Kind::Connector, Kind::Namespace];
-        if kinds.into_iter().all(|kind| upstream.cluster.is_live(kind)) {
-            self.end_stall_unless(None);
-        }
-    }
-
-    /// What upstream seems to say is not acted on. The annotation stays, and nothing is late.
-    fn hold(&mut self, reason: HoldReason, until: Option<UnixMillis>) {
-        self.set_held(Some(reason));
-        self.end_stall_unless(None);
-        if let Some(until) = until {
-            self.look_again(until);
-        }
-    }
-
-    fn set_held(&mut self, held: Option<HoldReason>) {
-        let before = std::mem::replace(&mut self.connector.held, held);
-        if let Some(named) = self.connector.upstream {
-            self.removals.count_hold(self.ctx, named.cluster, before, held);
-        }
-        if before.is_some() && held.is_none() {
-            self.repair().free_since = self.ctx.now;
-        }
-    }
-
-    /// Has a removal counted from the moment the upstream Connector goes missing, not only when its
-    /// grace period is over.
-    fn track_removal(&mut self, desired: &Desired) {
-        let Some(upstream) = self.upstream else { return };
-        let is_wanted = match desired {
-            Desired::Unknown => return,
-            Desired::Held(..) => false,
-            Desired::NotBefore(_) => true,
-            Desired::Status(desired) => {
-                desired.digest == Digest::ABSENT && self.connector.digest != Digest::ABSENT
-            }
-        };
-        let is_wanted = is_wanted && !self.is_removal_allowed();
-        let sym = upstream.cluster.sym;
-        self.removals.track(self.ctx, sym, self.at, upstream.named, is_wanted);
-    }
-
-    /// Whether a person agreed to it.
-    fn is_removal_allowed(&self) -> bool {
-        self.hub.allows_removals(self.at.key.ns)
-    }
-
-    /// Whether too many of the upstream's annotations would go.
-    fn is_removal_held(&self) -> bool {
-        let is_held =
-            self.upstream.is_some_and(|upstream| self.removals.is_held(upstream.cluster.sym));
-        is_held && !self.is_removal_allowed()
-    }
-
-    /// Removes the annotation, if nothing speaks against it: the upstream has nothing to say.
-    fn remove(&mut self, mut desired: DesiredStatus) {
-        let Some(upstream) = self.upstream else { return };
-        if self.is_removal_held() {
-            return self.hold(HoldReason::TooMany, None);
-        }
-        let is_allowed = self.is_removal_allowed();
-        let mirror = &self.ctx.settings.mirror;
-        let (grace_ms, limit) = (mirror.absent_grace_ms, mirror.max_removals_per_minute);
-        let released_at = self.removals.released_at(upstream.cluster.sym);
-        let due_at = released_at.plus(grace_ms);
-        if released_at > UnixMillis(0) && self.ctx.now < due_at && !is_allowed {
-            self.set_held(None);
-            return self.look_again(due_at);
-        }
-        desired.since = desired.since.max(due_at);
-        let now = self.ctx.now;
-        if self.ctx.leader && self.may_write_now() {
-            let turn = if is_allowed { Ok(()) } else { self.removals.take_turn(now, limit) };
-            if let Err(next_at) = turn {
-                return self.hold(HoldReason::Budget, Some(next_at));
-            }
-            self.set_held(None);
-            self.mark_behind(desired);
-            return self.write_removal(desired, upstream);
-        }
-        self.set_held(None);
-        self.mark_behind(desired);
-    }
-
-    fn write_removal(&mut self, desired: DesiredStatus, upstream: UpstreamCase<'_>) {
-        let UpstreamCase { cluster, connector, key, .. } = upstream;
-        let text = |sym| self.ctx.names.text(sym).to_owned();
-        let identity = cluster.namespace_identity(&self.ctx.names, self.at.key.ns, key.ns);
-        let namespace_deleted = identity != NamespaceIdentity::Agrees;
-        let absent = (namespace_deleted || !connector.exists()).then(|| AbsentObjects {
-            cluster: cluster.name.clone(),
-            namespace: text(key.ns),
-            namespace_uid: text(self.at.key.ns).strip_prefix("ns-").map(str::to_owned),
-            namespace_deleted,
-            kind: Kind::Connector,
-            names: vec![text(key.name)],
-        });
-        let because = match absent {
-            Some(_) => "the Connector no longer exists upstream, so the hub may not claim a status",
-            None => "upstream has no status, so the hub may not claim one",
-        };
-        let annotation = (UPSTREAM_STATUS.to_owned(), None);
-        let write = HubWrite::Status(desired.digest);
-        self.write(Verb::Mirror, annotation, because.to_owned(), write, absent);
-    }
-
     pub(super) fn look_again(&mut self, at: UnixMillis) {
         self.ctx.timers.no_later(Due::HubConnector(self.at), at);
     }
 
     /// The annotation does not say what upstream says.
-    fn mark_behind(&mut self, desired: DesiredStatus) {
+    pub(super) fn mark_behind(&mut self, desired: DesiredStatus) {
         let mirrored_at = self.connector.mirrored_at.take();
         let changes_now = desired.changed_at == self.ctx.now;
         if mirrored_at.is_some() || changes_now {
@@ -231,7 +118,7 @@ impl Mirror<'_> {
     }
 
     /// Whether nothing is in flight and no pause runs. Looks again when the pause ends.
-    fn may_write_now(&mut self) -> bool {
+    pub(super) fn may_write_now(&mut self) -> bool {
         let Some(repair) = &self.connector.repair else { return true };
         if repair.flight.is_free(self.ctx.now) {
             return true;

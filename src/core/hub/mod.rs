@@ -3,6 +3,7 @@
 
 mod carry;
 mod desired;
+mod hold;
 mod mirror;
 pub(crate) mod removals;
 
