@@ -53,12 +53,17 @@ fn each_role_and_feature_needs_its_verbs_and_no_others() {
         "edge: gateways list,patch,watch",
         "edge: httpproxies list,watch",
     ];
-    let up = ["up: connectors list,watch", "up: gateways list,watch", "up: namespaces list,watch"];
+    let up = [
+        "up: connectors get,list,watch",
+        "up: gateways list,watch",
+        "up: namespaces get,list,watch",
+    ];
     let expected: Vec<&str> = [
         &edge[..],
         &["hub: connectors list,patch,watch", "hub: events create,patch"],
         &["hub: httproutes list,watch"],
         &hub_lease,
+        &["hub: namespaces list,watch"],
         &up,
     ]
     .concat();
@@ -81,8 +86,12 @@ fn each_role_and_feature_needs_its_verbs_and_no_others() {
         (json!({ "events": { "enabled": false } }), &[edge[1], "hub: events create,patch"], &[]),
         (
             json!({ "mirror": { "enabled": false } }),
-            &["hub: connectors list,patch,watch"],
-            &["hub: connectors list,watch"],
+            &["hub: connectors list,patch,watch", up[0], up[2]],
+            &[
+                "hub: connectors list,watch",
+                "up: connectors list,watch",
+                "up: namespaces list,watch",
+            ],
         ),
         (json!({ "leaderElection": { "enabled": false } }), &hub_lease, &[]),
         (
@@ -92,12 +101,8 @@ fn each_role_and_feature_needs_its_verbs_and_no_others() {
         ),
         (
             json!({ "orphans": { "mode": "delete" } }),
-            &["hub: httproutes list,watch", "up: gateways list,watch", "up: namespaces list,watch"],
-            &[
-                "hub: httproutes delete,get,list,watch",
-                "up: gateways get,list,watch",
-                "up: namespaces get,list,watch",
-            ],
+            &["hub: httproutes list,watch", "up: gateways list,watch"],
+            &["hub: httproutes delete,get,list,watch", "up: gateways get,list,watch"],
         ),
         (
             json!({ "dryRun": true, "orphans": { "mode": "delete" } }),
@@ -107,8 +112,15 @@ fn each_role_and_feature_needs_its_verbs_and_no_others() {
                 "hub: connectors list,patch,watch",
                 "hub: events create,patch",
                 hub_lease[0],
+                up[0],
+                up[2],
             ],
-            &["edge: gateways list,watch", "hub: connectors list,watch"],
+            &[
+                "edge: gateways list,watch",
+                "hub: connectors list,watch",
+                "up: connectors list,watch",
+                "up: namespaces list,watch",
+            ],
         ),
     ] {
         assert_eq!(changed(more.clone()), (list(gone), list(new)), "{more}");

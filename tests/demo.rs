@@ -127,7 +127,10 @@ async fn three_tiers_have_a_carrier_and_unrecorded_kinds_are_not_served() {
     let (replay, shown) = played("three-tiers-through-the-carrier").await;
     assert_converged(&replay, &shown);
     assert!(shown.contains("offline at the edge (edge-1)"), "{shown}");
-    assert!(shown.contains("not served: HTTPRoute in hub, Gateway in project-a"), "{shown}");
+    assert!(
+        shown.contains("not served: HTTPRoute in hub, Namespace in hub, Gateway in project-a"),
+        "{shown}"
+    );
     assert!(!shown.contains("watches of "), "{shown}");
     let touched = replay.requests.iter().find(|r| r.writes && r.resource == "gateways").unwrap();
     assert_eq!((touched.cluster.as_str(), touched.verb), ("edge-1", "patch"));

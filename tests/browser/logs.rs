@@ -27,6 +27,8 @@ pub(crate) fn flips(connectors: usize, times: usize, name: &str) -> String {
         write(START, "list_finished", cluster, "kind", json!(kind));
     };
     let each = |make: fn(&str) -> Value| names.iter().map(|name| make(name)).collect();
+    let namespace = json!({"name": "default", "uid": "u", "resourceVersion": "1"});
+    list("up", "Namespace", vec![json!({"kind": "Namespace", "metadata": namespace})]);
     list("up", "Connector", names.iter().map(|name| upstream(name, 0)).collect());
     list("down", "Connector", each(hub_connector));
     list(

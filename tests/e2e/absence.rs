@@ -129,7 +129,7 @@ async fn another_control_plane_writes_nothing() {
 }
 
 /// While throughline runs, its upstream's list comes back with half of the objects; its etcd is
-/// restored from a backup; and its etcd is lost, and set up anew.
+/// restored from a backup; and its etcd is lost, and set up again.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn an_upstream_that_lost_its_objects_writes_nothing() {
@@ -208,7 +208,7 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     })
     .await;
 
-    // Lost, and set up anew: nothing but the CRDs and the permissions.
+    // Lost, and set up again: nothing but the CRDs and the permissions.
     up.server.lose_everything().await;
     objects::install(up.rest(), up.roles).await;
     testbed.reset_counts();

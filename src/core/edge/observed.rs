@@ -381,7 +381,13 @@ impl Edge<'_> {
     /// A watch was lost: what it showed is unknown until it is listed again.
     fn watch_lost(&mut self, kind: Kind) {
         debug_assert_eq!(self.cluster.watch(kind), WatchState::Lost);
-        if matches!(kind, Kind::Connector | Kind::HttpProxy | Kind::Gateway | Kind::Namespace) {
+        let concerns_edge = match kind {
+            Kind::Connector | Kind::HttpProxy | Kind::Gateway => true,
+            // Elsewhere they only say what a person agreed to.
+            Kind::Namespace => self.cluster.is_combined(),
+            Kind::HttpRoute => false,
+        };
+        if concerns_edge {
             self.state.ready = false;
             // Where nothing was ever listed, nothing can have changed unseen.
             if self.cluster.live_since(kind) > UnixMillis(0) {
