@@ -13,6 +13,7 @@ mod stage;
 
 use fleet::{Fleet, name, namespace};
 use stage::UID;
+use throughline::core::contract::event::EventKind;
 use throughline::core::contract::hold_reason::HoldReason;
 use throughline::core::contract::note::{AnomalyKind, NoteKind};
 use throughline::core::contract::settings::Settings;
@@ -107,6 +108,22 @@ fn up_to_the_share_they_are_removed_and_the_share_counts_ten_minutes() {
     fleet.delete_upstream(3..4);
     assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
     assert_eq!(fleet.removed_until(11 * MINUTE_MS), ["c3"], "three of them are history by now");
+}
+
+/// A standby that takes over knows what its leader removed.
+#[test]
+fn what_another_instance_removed_counts_as_well() {
+    let mut fleet = Fleet::new(10);
+    fleet.stage.event(EventKind::LeadershipLost);
+    fleet.delete_upstream(0..3);
+    fleet.stage.pass_to(GRACE_MS + 1_000);
+    for number in 0..3 {
+        let object = fleet.at_hub(number, None);
+        fleet.stage.applied("hub", &object);
+    }
+    fleet.stage.event(EventKind::LeadershipAcquired);
+    fleet.delete_upstream(3..4);
+    assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
 }
 
 /// Below `mirror.shareFrom` there is no share: a project with two connectors may lose one.

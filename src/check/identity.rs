@@ -112,7 +112,10 @@ fn report(
     let reasons = [HoldReason::NamespaceMissing, HoldReason::NamespaceDiffers];
     let wrong = reasons.map(of_reason).into_iter().filter(|(_, keys)| !keys.is_empty());
     let wrong: Vec<_> = wrong.collect();
-    if wrong.is_empty() && !connectors.is_empty() {
+    if connectors.is_empty() {
+        let what = format!("not known whether {upstream} is the right cluster");
+        group.skipped("identity", what, "no hub Connector names it yet");
+    } else if wrong.is_empty() {
         let what = format!("{upstream} holds the namespaces of its {all}, by name and uid");
         group.passed("identity", what);
     }

@@ -248,6 +248,7 @@ impl Machine {
             // The stalls of its hub Connectors end: nobody knows any longer what is desired.
             let hub_connectors = upstream.hub_connectors();
             self.evaluate_hub_connectors(hub_connectors);
+            self.removals.forget_upstream(sym);
             self.evaluate_routes_naming(sym);
         }
         debug_assert!(!self.hubs.contains_key(&id) && !self.edges.contains_key(&id));

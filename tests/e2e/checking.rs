@@ -254,7 +254,7 @@ async fn each_missing_and_each_excess_permission_is_named() {
     let rest = testbed.hub().rest();
     default_namespace(rest).await;
     let config = ConfigFile::new(&testbed, &json!({ "orphans": { "mode": "delete" } }));
-    assert_eq!(config.needed.len(), 21, "{:#?}", config.needed);
+    assert_eq!(config.needed.len(), 22, "{:#?}", config.needed);
     for need in &config.needed {
         config.grant(&testbed, |other| other == need, &[]).await;
         eventually(&format!("{} {} is missing", need.verb, need.resource), SOON, async || {

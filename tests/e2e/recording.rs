@@ -57,7 +57,7 @@ async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
     edge.up();
     eventually("everything is listed", SOON, async || {
         let finished = lines(&folder).iter().filter(|l| l["event"] == "list_finished").count();
-        ensure(finished == 8, || format!("{finished} of 8"))
+        ensure(finished == 9, || format!("{finished} of 9"))
     })
     .await;
     fleet.flip(0).await.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cluster::apiserver::{THROUGHLINE, client};
-use crate::cluster::faults::{Fault, Rule};
+use crate::cluster::faults::Rule;
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::{route, with_upstream_labels};
 use crate::cluster::rest::{CLUSTER_ROLES, LEASES, ROLES, ROUTES, Resource, Rest};
@@ -181,12 +181,6 @@ async fn every_permission_is_needed() {
             if permission.1 == "leases" && permission.2 == "create" {
                 let _ = testbed.hub().rest().delete(LEASES, LEASE.0, LEASE.1).await;
             }
-            if permission.1 == "events" {
-                // Each change stalls and posts an Event; the next time the same Event is patched.
-                let late = Rule::new(Fault::Delay(Duration::from_millis(1_500))).method("PATCH");
-                roles.cluster.proxy.add(late.clone().resource("connectors"));
-                roles.cluster.proxy.add(late.resource("gateways"));
-            }
             if (&*permission.2, &*permission.1) == ("get", "connectors") {
                 // Before its annotation is removed, it is read.
                 fleet.delete_upstream(1).await.unwrap();
@@ -196,10 +190,17 @@ async fn every_permission_is_needed() {
             let throughline =
                 setup(&testbed).allow_error("403").allow_error("fix the permission").start().await;
             eventually(&format!("without {kind}, it is refused"), SOON, async || {
+                if permission.1 == "events" {
+                    // Each change stalls and posts an Event; the next time the same Event is patched.
+                    for resource in ["connectors", "gateways"] {
+                        let late = Rule::status(503).method("PATCH").resource(resource).times(6);
+                        roles.cluster.proxy.add(late);
+                    }
+                }
                 // A new value each time: one left over from the round before would not be a change.
                 fleet.move_node(0).await.map_err(|refused| refused.to_string())?;
                 if permission.1 == "events" {
-                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    tokio::time::sleep(Duration::from_secs(6)).await;
                 }
                 ensure(roles.refused(permission) > 0, || "not yet".to_owned())
             })

@@ -4,6 +4,7 @@
 use super::HubWrite;
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
 use super::mirror::Mirror;
+use super::removals::Wanted;
 use crate::core::contract::action::{AbsentObjects, Verb};
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::cluster::NamespaceIdentity;
@@ -49,17 +50,18 @@ impl Mirror<'_> {
     /// grace period is over.
     pub(super) fn track_removal(&mut self, desired: &Desired) {
         let Some(upstream) = self.upstream else { return };
-        let is_wanted = match desired {
+        let is_absent = self.connector.digest == Digest::ABSENT;
+        let wanted = match desired {
             Desired::Unknown => return,
-            Desired::Held(..) => false,
-            Desired::NotBefore(_) => true,
-            Desired::Status(desired) => {
-                desired.digest == Digest::ABSENT && self.connector.digest != Digest::ABSENT
-            }
+            _ if self.is_removal_allowed() => Wanted::No,
+            Desired::Held(..) => Wanted::No,
+            Desired::NotBefore(_) => Wanted::Yes,
+            Desired::Status(desired) if desired.digest != Digest::ABSENT => Wanted::No,
+            Desired::Status(_) if is_absent => Wanted::Done,
+            Desired::Status(_) => Wanted::Yes,
         };
-        let is_wanted = is_wanted && !self.is_removal_allowed();
         let sym = upstream.cluster.sym;
-        self.removals.track(self.ctx, sym, self.at, upstream.named, is_wanted);
+        self.removals.track(self.ctx, sym, self.at, upstream.named, wanted);
     }
 
     /// Whether a person agreed to it.

@@ -299,12 +299,6 @@ impl Mirror<'_> {
     /// A write succeeded. The watch may have shown it, and even a later one, before its outcome.
     fn written(&mut self, write: HubWrite, outcome: &Outcome) {
         let HubWrite::Status(digest) = write else { return self.nudged(outcome) };
-        if digest == Digest::ABSENT
-            && !self.is_removal_allowed()
-            && let Some(named) = self.connector.upstream
-        {
-            self.removals.done(self.ctx, named.cluster, self.at);
-        }
         if self.is_newest(outcome) {
             self.connector.digest = digest;
         } else if self.written_version(outcome) == ResourceVersion::Absent

@@ -33,6 +33,15 @@ struct Removal {
     done_at: OptionalMillis,
 }
 
+/// Whether the annotation of a hub Connector is to be removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Yes,
+    No,
+    /// It is to be absent, and it is.
+    Done,
+}
+
 /// The removals and holds of one upstream cluster.
 #[derive(Default)]
 pub(crate) struct UpstreamRemovals {
@@ -68,25 +77,29 @@ pub(crate) struct Removals {
 }
 
 impl Removals {
-    /// Counts a hub Connector whose annotation is to be removed, or no longer. `named` hub Connectors
-    /// name the upstream.
+    /// Counts a hub Connector whose annotation is to be removed, or is no longer, or is gone. `named`
+    /// hub Connectors name the upstream.
     pub(super) fn track(
         &mut self,
         ctx: &mut Context,
         upstream: Sym,
         at: Place,
         named: u64,
-        is_wanted: bool,
+        wanted: Wanted,
     ) {
-        if !is_wanted && !self.by_upstream.contains_key(&upstream) {
+        if wanted != Wanted::Yes && !self.by_upstream.contains_key(&upstream) {
             return;
         }
         let removals = self.by_upstream.entry(upstream).or_default();
-        if is_wanted {
+        if wanted == Wanted::Yes {
             removals.removals.entry(at).or_default().is_wanted = true;
         } else if let Some(removal) = removals.removals.get_mut(&at) {
-            removal.is_wanted = false;
-            if removal.done_at.get().is_none() {
+            let was_wanted = std::mem::take(&mut removal.is_wanted);
+            if was_wanted && wanted == Wanted::Done {
+                // Whoever did it: a standby counts what its leader removes.
+                removal.done_at = ctx.now.into();
+                ctx.timers.no_later(Due::Removals(upstream), ctx.now.plus(SHARE_WINDOW_MS));
+            } else if removal.done_at.get().is_none() {
                 removals.removals.remove(&at);
             }
         }
@@ -96,13 +109,6 @@ impl Removals {
             removals.is_held = true;
             ctx.timers.no_later(Due::Removals(upstream), ctx.now);
         }
-    }
-
-    /// The annotation was removed; the watch may have shown it before.
-    pub(super) fn done(&mut self, ctx: &mut Context, upstream: Sym, at: Place) {
-        let removals = self.by_upstream.entry(upstream).or_default();
-        removals.removals.insert(at, Removal { is_wanted: false, done_at: ctx.now.into() });
-        ctx.timers.no_later(Due::Removals(upstream), ctx.now.plus(SHARE_WINDOW_MS));
     }
 
     /// A hub Connector is gone, or names another upstream.
@@ -118,6 +124,15 @@ impl Removals {
         removals.removals.remove(&at);
         if removals.is_held {
             ctx.timers.no_later(Due::Removals(upstream), ctx.now);
+        }
+    }
+
+    /// The upstream is no longer configured; another one may take its name.
+    pub(crate) fn forget_upstream(&mut self, upstream: Sym) {
+        if let Some(removals) = self.by_upstream.get_mut(&upstream) {
+            removals.removals.clear();
+            removals.is_held = false;
+            removals.released_at = UnixMillis(0);
         }
     }
 
