@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::alerts::rules;
 use crate::cluster::fleet::{Fleet, Spec};
-use crate::cluster::objects::{route, with_upstream_labels};
-use crate::cluster::rest::ROUTES;
+use crate::cluster::objects::{connector, route, with_upstream_labels};
+use crate::cluster::rest::{CONNECTORS, ROUTES};
 use crate::cluster::rights::{DELETING, grant};
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
@@ -89,6 +89,11 @@ async fn start_with_all_metrics(testbed: &Testbed) -> Throughline {
         let made = with_upstream_labels(made, testbed.upstream().name, kind, (source, &name));
         testbed.hub().rest().create(ROUTES, made).await.unwrap();
     }
+    // Its upstream namespace does not exist, so its annotation is held.
+    let (lost, kind) =
+        (connector(fleet.hub_key(0).0, "lost"), ("networking.datumapis.com", "Connector"));
+    let lost = with_upstream_labels(lost, testbed.upstream().name, kind, ("never-was", "lost"));
+    testbed.hub().rest().create(CONNECTORS, lost).await.unwrap();
     let throughline = Setup::of(testbed)
         .set(&json!({
             "leaderElection": { "enabled": true, "leaseNamespace": "default",

@@ -68,6 +68,16 @@ fn ask(words: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
 }
 
+/// A file with the configuration of a test's clusters.
+fn config_of(testbed: &Testbed) -> String {
+    let clusters: Vec<_> = testbed.clusters.iter().map(|cluster| cluster.config()).collect();
+    let election = json!({ "leaseNamespace": "default" });
+    let path = testbed.hub().server.folder().join("config.yaml");
+    let config = json!({ "clusters": clusters, "leaderElection": election });
+    std::fs::write(&path, config.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
 /// The configuration in which the upstream's name leads to this kubeconfig.
 fn with_upstream(testbed: &Testbed, kubeconfig: &Path) -> Value {
     let clusters = testbed.clusters.iter().map(|cluster| {
@@ -158,6 +168,15 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     .await;
     tokio::time::sleep(LONG).await;
     assert_eq!(testbed.writes().len(), 0, "{:#?}", testbed.writes());
+    assert_eq!(testbed.events().len(), 1, "{:#?}", testbed.events());
+    let config = config_of(&testbed);
+    let url = format!("http://{}", throughline.admin());
+    let (code, said) = ask(&["status", "--state", &url]);
+    assert!(code == 1 && said.contains("too many Connectors of its upstream"), "{said}");
+    let (_, said) = ask(&["check", "--output", "json", "--config", &config]);
+    assert!(said.contains("up lacks the Connectors of 100 of 200 hub Connectors"), "{said}");
+    // A check asks for its permissions, by POST.
+    testbed.reset_counts();
     up.proxy.remove(list);
     relist();
     eventually("the list is whole again", SOON, async || {
@@ -213,6 +232,8 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     objects::install(up.rest(), up.roles).await;
     testbed.reset_counts();
     all_are_held(&testbed, &throughline, "namespace_missing").await;
+    let (code, said) = ask(&["check", "--output", "json", "--config", &config]);
+    assert!(code == 1 && said.contains("does not exist in the upstream cluster"), "{said}");
     all_annotations_stay(&fleet).await;
     throughline.stop().await;
 }

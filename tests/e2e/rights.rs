@@ -187,13 +187,17 @@ async fn every_permission_is_needed() {
             }
             testbed.reset_counts();
             ensure_orphan(&testbed, &fleet).await;
-            let throughline =
-                setup(&testbed).allow_error("403").allow_error("fix the permission").start().await;
+            let mut setup = setup(&testbed).allow_error("403").allow_error("fix the permission");
+            if permission.1 == "events" {
+                setup = setup.set(&json!({ "retry": { "firstMs": 3_000, "maxMs": 3_000 } }));
+            }
+            let throughline = setup.start().await;
             eventually(&format!("without {kind}, it is refused"), SOON, async || {
                 if permission.1 == "events" {
-                    // Each change stalls and posts an Event; the next time the same Event is patched.
+                    // Each change stalls for long enough to post an Event; the next time the same
+                    // Event is patched.
                     for resource in ["connectors", "gateways"] {
-                        let late = Rule::status(503).method("PATCH").resource(resource).times(6);
+                        let late = Rule::status(503).method("PATCH").resource(resource).times(3);
                         roles.cluster.proxy.add(late);
                     }
                 }
