@@ -4,6 +4,9 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test crate has no callers")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
+#[path = "leader/several.rs"]
+mod several;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -310,94 +313,4 @@ async fn an_annotation_or_a_wrong_clock_changes_nothing() {
     let after = two.becomes(true, 2 * LEASE).await;
     assert!((LEASE..LEASE + RETRY).contains(&after), "{after:?}");
     assert_eq!(api.0.lock().unwrap().lease.as_ref().unwrap().0.transitions, 8);
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_instance_leads_a_retry_period_after_a_clean_stop_and_a_lease_later_after_a_crash()
-{
-    let api = FakeApi::released();
-    let mut one = instance("one", &api);
-    one.becomes(true, RETRY).await;
-    let mut two = instance("two", &api);
-    two.stays(Duration::from_secs(61)).await;
-    let since = Instant::now();
-    one.election.release(RETRY).await;
-    assert!(!one.gate.is_open());
-    assert_eq!(one.events.recv().await.map(is_acquired), Some(false));
-    two.becomes(true, RETRY).await;
-    assert!(since.elapsed() <= RETRY, "{:?}", since.elapsed());
-
-    let mut three = instance("three", &api);
-    three.stays(Duration::from_secs(61)).await;
-    drop(two.election);
-    // A dropped election closes its gate at once.
-    tokio::task::yield_now().await;
-    assert!(!two.gate.is_open());
-    let after = three.becomes(true, LEASE + RETRY).await;
-    assert!(after > LEASE - RETRY, "{after:?}");
-}
-
-/// At any offset between the attempts of the two, counted from the crash.
-#[tokio::test(start_paused = true)]
-async fn after_a_crash_another_instance_leads_within_a_lease_and_a_retry_period() {
-    for round in 0..200 {
-        let api = FakeApi::released();
-        let mut one = instance("one", &api);
-        one.becomes(true, RETRY).await;
-        let mut two = instance("two", &api);
-        two.stays(Duration::from_secs(20) + Duration::from_millis(round * 37)).await;
-        let renewals = || api.0.lock().unwrap().version;
-        let before = renewals();
-        while renewals() == before {
-            sleep(Duration::from_millis(1)).await;
-        }
-        drop(one.election);
-        let after = two.becomes(true, LEASE + 2 * RETRY).await;
-        // Each timer involved rounds up to a millisecond.
-        let timers = Duration::from_millis(5);
-        assert!(after <= LEASE + RETRY + timers, "{after:?} in round {round}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn three_instances_never_have_two_open_gates() {
-    let api = FakeApi::released();
-    let mut instances = ["one", "two", "three"].map(|name| instance(name, &api));
-    let behaviours = [
-        Behaviour::Responds,
-        Behaviour::Fails,
-        Behaviour::Slow(2_100),
-        Behaviour::LosesResponses,
-        Behaviour::Hangs,
-        Behaviour::Responds,
-        Behaviour::Conflicts,
-    ];
-    let mut steps_led = 0;
-    for step in 0..20_000_usize {
-        if step % 400 == 0 {
-            api.behaviour(behaviours[step / 400 % behaviours.len()]);
-        }
-        if step % 1_300 == 7 {
-            api.0.lock().unwrap().lease = None;
-        }
-        sleep(Duration::from_millis(100)).await;
-        let open = instances.iter().filter(|instance| instance.gate.is_open()).count();
-        assert!(open <= 1, "{open} gates are open at step {step}");
-        steps_led += open;
-    }
-    assert!(steps_led > 5_000, "an instance led in only {steps_led} of 20000 steps");
-    // Each instance sees acquired and lost in turns; a wait ends in one of them.
-    for instance in &mut instances {
-        let (mut leads, mut waits) = (false, false);
-        while let Ok(event) = instance.events.try_recv() {
-            if matches!(event, EventKind::LeadershipPending { .. }) {
-                assert!(!leads);
-                waits = true;
-                continue;
-            }
-            let acquired = is_acquired(event);
-            assert!(if acquired { !leads } else { leads || waits });
-            (leads, waits) = (acquired, false);
-        }
-    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::line::{PartialHeader, RawHeader};
-use super::parse::{excerpt, text};
+use super::line_text::{excerpt, text};
 use super::{Header, LineError, LogPart, VERSION};
 
 /// Reads the first line. It checks the file's type and version first: errors about fields would

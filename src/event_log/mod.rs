@@ -32,6 +32,7 @@ mod deleted;
 mod header;
 mod input;
 mod line;
+mod line_text;
 mod parse;
 mod parts;
 mod read;

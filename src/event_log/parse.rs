@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
-use serde_json::value::RawValue;
 
 use super::line::{BorrowedStr, EventMember, LOG_GAP, PartialLine, RawLine};
+use super::line_text::{column_of_time, excerpt, not_an_object, text};
 use super::{LineError, LogEntry};
 use crate::core::contract::action::Decision;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
@@ -20,8 +20,6 @@ fn failure(error: Option<BorrowedStr<'_>>, cause: Option<ErrorCause>) -> Request
     RequestFailure::recorded(error.map_or_else(String::new, |text| text.0.into_owned()), cause)
 }
 
-/// How many characters of a bad line an error quotes.
-const EXCERPT_CHARS_MAX: usize = 60;
 /// A longer step from one line to the next is an error of whoever wrote the log.
 const STEP_MAX_MS: u64 = 3_653 * 86_400_000;
 /// How many cluster names an error lists.
@@ -378,56 +376,4 @@ impl Parser {
         let object = self.object(event, object.into_wire(), number);
         Ok(matches!(object, Ok(None)))
     }
-}
-
-/// A line without its line break and surrounding blanks; the first also without a byte order mark.
-pub(super) fn content(line: &[u8], line_number: u64) -> &[u8] {
-    let line = match line.strip_prefix(b"\xEF\xBB\xBF") {
-        Some(rest) if line_number == 1 => rest,
-        _ => line,
-    };
-    line.trim_ascii()
-}
-
-pub(super) fn text(line: &[u8]) -> Result<&str, LineError> {
-    std::str::from_utf8(line).map_err(|error| {
-        let column = error.valid_up_to() + 1;
-        LineError::NotUtf8 { column, excerpt: excerpt(line, column) }
-    })
-}
-
-/// The column of the value of `at_ms`; 1 if it is not found.
-fn column_of_time(line: &str) -> usize {
-    #[derive(serde::Deserialize)]
-    struct Time<'a> {
-        #[serde(borrow)]
-        at_ms: &'a RawValue,
-    }
-    let column = serde_json::from_str::<Time<'_>>(line)
-        .map(|time| (time.at_ms.get().as_ptr() as usize).wrapping_sub(line.as_ptr() as usize) + 1);
-    column.unwrap_or(1)
-}
-
-fn not_an_object(line: &str) -> LineError {
-    match serde_json::from_str::<IgnoredAny>(line) {
-        Ok(_) => LineError::NotAnObject { excerpt: excerpt(line.as_bytes(), 1) },
-        Err(error) => LineError::json(line, &error),
-    }
-}
-
-/// The text around a column (in bytes, from 1), short and printable.
-pub(super) fn excerpt(line: &[u8], column: usize) -> String {
-    let mut start = 0;
-    if line.len() > EXCERPT_CHARS_MAX {
-        start = column.min(line.len()).saturating_sub(EXCERPT_CHARS_MAX / 2);
-        // A UTF-8 character has at most four bytes; do not start in the middle of one.
-        let is_inside = |at: usize| line.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);
-        start -= (0..4.min(start + 1)).find(|back| !is_inside(start - back)).unwrap_or(0);
-    }
-    let end = line.len().min(start + 4 * EXCERPT_CHARS_MAX);
-    String::from_utf8_lossy(&line[start..end])
-        .chars()
-        .take(EXCERPT_CHARS_MAX)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
 }

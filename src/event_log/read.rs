@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::header::read_header;
 use super::input::{self, Progress};
-use super::parse::{Parser, content};
+use super::line_text::content;
+use super::parse::Parser;
 use super::parts;
 use super::{Header, LINE_BYTES_MAX, LineError, LogEntry, LogError, LogPart, Warning};
 

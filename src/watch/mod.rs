@@ -17,6 +17,7 @@
 //!        └────┴──────── 410: too old ──────────────┘ └──────────────────────┘
 //! ```
 
+mod list;
 mod pauses;
 pub(crate) mod wire;
 
@@ -26,20 +27,19 @@ use std::time::Duration;
 use backon::ExponentialBackoff;
 use http::HeaderValue;
 use http::header::ACCEPT_ENCODING;
-use kube::api::{ListParams, WatchParams};
+use kube::api::WatchParams;
 use kube::core::Request;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use crate::client::{CallError, ClusterClient, Frames, no_request, path};
-use crate::clock::millis;
 use crate::config::WatchConfig;
 use crate::core::contract::event::EventKind;
-use crate::core::data::ids::{ClusterName, Kind, Role};
+use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
 use pauses::pauses;
-use wire::{Lines, Page, WatchEvent, WatchEventType};
+use wire::{Lines, WatchEvent, WatchEventType};
 
 /// API servers end a watch after this time; it is resumed without an event.
 const WATCH_SECONDS: u32 = 290;
@@ -221,70 +221,6 @@ impl WatchTask {
         Ok(())
     }
 
-    /// Lists everything, page by page. Returns the resourceVersion to watch from.
-    async fn list(&mut self) -> Result<String, WatchEnd> {
-        let began = Instant::now();
-        let all = Request::new(path(self.kind, None));
-        let mut next = String::new();
-        let mut objects = 0_u64;
-        loop {
-            let limit = (!self.lists_at_once).then_some(self.config.page_size);
-            let token = Some(next).filter(|token| !token.is_empty());
-            let is_first = token.is_none();
-            let params = ListParams { limit, continue_token: token, ..ListParams::default() };
-            let request = all.list(&params).map_err(|e| no_request(&e))?;
-            let page = match self.cluster.call(request, self.timeout()).await {
-                Err(error) if error.code() == Some(410) => {
-                    return Err(self.list_expired(error, is_first));
-                }
-                page => page?,
-            };
-            let page: Page<'_> = wire::page(&page)?;
-            if is_first {
-                // Not before: the machine forgets nothing until an API server answers.
-                self.metrics.list_started();
-                let (cluster, kind) = (self.cluster_name(), self.kind);
-                self.bus.send(EventKind::ListStarted { cluster, kind }).await?;
-                self.lost = None;
-                self.unreadable_logged = false;
-            }
-            for item in &page.items {
-                objects += 1;
-                let cluster = self.cluster_name();
-                let event = match wire::object(item.get(), self.kind) {
-                    Ok(object) => EventKind::Listed { cluster, object: Arc::new(object) },
-                    Err(error) => self.unreadable(item.get(), &error),
-                };
-                self.bus.send(event).await?;
-            }
-            next = page.metadata.next.unwrap_or_default().into_owned();
-            if next.is_empty() {
-                let version = page.metadata.resource_version.into_owned();
-                self.check_regression(&version).await?;
-                self.is_history_unsure = false;
-                self.lists_at_once = false;
-                self.metrics.list_finished(objects);
-                let (cluster, kind) = (self.cluster_name(), self.kind);
-                self.bus.send(EventKind::ListFinished { cluster, kind }).await?;
-                let ms = millis(began.elapsed());
-                info!(cluster = %self.cluster.name(), kind = %self.kind, objects, ms, "listed");
-                return Ok(version);
-            }
-        }
-    }
-
-    /// A page that expires is rare: the list took longer than the API server keeps its history. Where
-    /// it expires each time, pages would never end; client-go, too, then lists without them.
-    fn list_expired(&mut self, error: CallError, is_first_page: bool) -> WatchEnd {
-        if is_first_page {
-            return WatchEnd::Failed(error);
-        }
-        warn!(cluster = %self.cluster.name(), kind = %self.kind, %error,
-            "a later page of the list has expired; listing everything at once");
-        self.lists_at_once = true;
-        WatchEnd::Expired
-    }
-
     /// Watches from `version`, and advances it, until the API server ends the watch or is silent for
     /// too long.
     async fn watch_from(&mut self, version: &mut String) -> Result<(), WatchEnd> {
@@ -391,37 +327,6 @@ impl WatchTask {
     /// Whether the absence of an object in this watch may lead to a delete.
     fn proves_absence(&self) -> bool {
         self.kind.can_prove_absence(self.cluster.roles())
-    }
-
-    /// An API server that was restored from an older state accepts a watch from a resourceVersion
-    /// that it has not reached, and stays silent until it has. So this reads its current version.
-    async fn check_history(&mut self, version: &str) -> Result<(), WatchEnd> {
-        let one = Request::new(path(self.kind, None)).list(&ListParams::default().limit(1));
-        let one = one.map_err(|e| no_request(&e))?;
-        let page = self.cluster.call(one, self.timeout()).await?;
-        let page: Page<'_> = wire::page(&page)?;
-        if numeric(&page.metadata.resource_version) >= numeric(version) {
-            return Ok(());
-        }
-        self.last_version = self.last_version.max(numeric(version));
-        self.check_regression(&page.metadata.resource_version).await?;
-        Err(WatchEnd::Expired)
-    }
-
-    /// Where a list's version is lower than the last one seen, the API server was restored from an
-    /// older state. The machine must know that about an upstream.
-    async fn check_regression(&mut self, version: &str) -> Result<(), WatchEnd> {
-        let now = numeric(version);
-        let before = std::mem::replace(&mut self.last_version, now);
-        if now < before {
-            warn!(cluster = %self.cluster.name(), kind = %self.kind, before, now,
-                "the resourceVersion went backwards: the API server was restored from an older state");
-            if self.cluster.roles().contains(&Role::Upstream) {
-                let (cluster, kind) = (self.cluster_name(), self.kind);
-                self.bus.send(EventKind::ResourceVersionRegressed { cluster, kind }).await?;
-            }
-        }
-        Ok(())
     }
 
     /// An object that can't be read exists all the same, and must not stop the others. Only the first

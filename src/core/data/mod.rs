@@ -12,3 +12,4 @@ pub(crate) mod packed;
 pub(crate) mod per_kind;
 pub(crate) mod string_map;
 pub mod time;
+pub(crate) mod wire_object;

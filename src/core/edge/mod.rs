@@ -3,6 +3,7 @@
 mod adopt;
 mod announce;
 mod gateway_class;
+mod gateways;
 mod observed;
 mod tables;
 mod touch;
