@@ -4,6 +4,8 @@
 #![allow(missing_docs, unreachable_pub, reason = "a test crate has no callers")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
+#[path = "leader/handover.rs"]
+mod handover;
 #[path = "leader/several.rs"]
 mod several;
 
@@ -15,6 +17,7 @@ use throughline::core::contract::settings::OrphanMode;
 use throughline::leader::LeaderElection;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
 use throughline::leader::gate::Gate;
+use throughline::leader::handover::Unseen;
 use throughline::leader::lease::LeaseApi;
 use throughline::metrics::Metrics;
 use tokio::sync::mpsc;
@@ -45,6 +48,9 @@ struct Server {
     version: u64,
     behaviour: Behaviour,
     events: Vec<String>,
+    /// The Lease's annotations.
+    unseen: Unseen,
+    question: Option<String>,
 }
 
 impl Server {
@@ -73,7 +79,15 @@ impl Server {
 }
 
 #[derive(Clone, Default)]
-struct FakeApi(Arc<Mutex<Server>>);
+struct FakeApi(Arc<Mutex<Server>>, OwnView);
+
+/// What one instance says in the Lease, and what it read there.
+#[derive(Clone, Default)]
+struct OwnView {
+    unseen: Unseen,
+    holder_unseen: Unseen,
+    question: Option<String>,
+}
 
 impl FakeApi {
     fn behaviour(&self, behaviour: Behaviour) {
@@ -120,7 +134,35 @@ impl LeaseApi for FakeApi {
             Behaviour::Slow(ms) => sleep(Duration::from_millis(ms)).await,
             Behaviour::Responds | Behaviour::Conflicts => sleep(Duration::from_millis(5)).await,
         }
-        (self.0.lock().unwrap().answer(request), None)
+        let mut server = self.0.lock().unwrap();
+        let response = server.answer(request);
+        if matches!(response, LeaseResponse::Current(..)) {
+            if *request != LeaseRequest::Get {
+                (server.unseen, server.question) = (self.1.unseen.clone(), None);
+            }
+            self.1.holder_unseen = server.unseen.clone();
+            self.1.question = server.question.clone().or(self.1.question.take());
+        }
+        (response, None)
+    }
+
+    fn set_unseen(&mut self, unseen: &Unseen) {
+        self.1.unseen = unseen.clone();
+    }
+
+    fn holder_unseen(&self) -> Option<Unseen> {
+        Some(self.1.holder_unseen.clone())
+    }
+
+    async fn ask(&mut self, identity: &str) {
+        let mut server = self.0.lock().unwrap();
+        let (record, _) = server.lease.clone().unwrap();
+        server.write(record);
+        server.question = Some(identity.to_owned());
+    }
+
+    fn take_question(&mut self) -> Option<String> {
+        self.1.question.take()
     }
 
     fn post_event(&self, message: String) {
@@ -138,6 +180,7 @@ fn is_acquired(event: EventKind) -> bool {
 
 struct Instance {
     election: LeaderElection,
+    metrics: Arc<Metrics>,
     gate: Gate,
     events: mpsc::UnboundedReceiver<EventKind>,
 }
@@ -147,9 +190,10 @@ fn instance(name: &str, api: &FakeApi) -> Instance {
     let (changes, events) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::new());
     let (identity, orphans) = (name.to_owned(), OrphanMode::Report);
+    let shared = metrics.clone();
     let election =
-        LeaderElection::start(api.clone(), identity, TIMINGS, keeper, orphans, changes, metrics);
-    Instance { election, gate, events }
+        LeaderElection::start(api.clone(), identity, TIMINGS, keeper, orphans, changes, shared);
+    Instance { election, metrics, gate, events }
 }
 
 impl Instance {

@@ -90,6 +90,12 @@ fn two_instances_that_crash_or_stop() {
 }
 
 #[test]
+fn two_instances_that_stand_down_and_take_part_again() {
+    let setup = Setup { faults: (2, &[Fault::StandsDown]), ..two() };
+    assert_holds("instances that stand down", &setup, ALL, 100_000);
+}
+
+#[test]
 fn two_instances_with_late_requests() {
     let setup = Setup { faults: (1, &[Fault::Late]), ..two() };
     assert_holds("a request carried out late", &setup, ALL, 70_000);

@@ -11,6 +11,7 @@
 //! | our own tenure ends without any response | a renewal that hangs leaves a leader whom others have replaced |
 //! | the gate closes before any other instance's tenure can begin: [`Timings::gate_ms`] | a write takes effect after another instance leads |
 //! | a Lease that is free but neither expired nor released (deleted, edited) is acquired at once, but its new holder leads only after a full lease duration | the former holder has not noticed yet |
+//! | an instance that stands down lets its Lease expire | the next holder would lead while its last writes are under way |
 //! | a Lease whose holder does not lead yet is never released | the next holder would lead at once, while a former leader may still write |
 //! | every update carries the resourceVersion that it was decided on | two updates both succeed |
 //!
@@ -146,6 +147,7 @@ pub struct Election {
     /// The current attempt has read the Lease.
     has_read: bool,
     is_resigning: bool,
+    is_standing_down: bool,
 }
 
 impl Election {
@@ -159,11 +161,13 @@ impl Election {
             unanswered: Vec::new(),
             has_read: false,
             is_resigning: false,
+            is_standing_down: false,
         }
     }
 
     fn tenure(&self) -> Option<Tenure> {
-        self.observed.as_ref()?.tenure.filter(|_| !self.is_resigning)
+        let takes_part = !self.is_resigning && !self.is_standing_down;
+        self.observed.as_ref()?.tenure.filter(|_| takes_part)
     }
 
     /// Until when leader-only writes may be sent; `None` when they may not.
@@ -206,7 +210,9 @@ impl Election {
     pub fn begin_attempt(&mut self, now: u64, renew_time: &str) -> Option<LeaseRequest> {
         self.has_read = false;
         match &self.observed {
-            Some(observed) if observed.tenure.is_some() && !observed.is_stale => {
+            Some(observed)
+                if observed.tenure.is_some() && !observed.is_stale && !self.is_standing_down =>
+            {
                 self.decide(now, renew_time)
             }
             Some(observed)
@@ -239,7 +245,7 @@ impl Election {
                 self.observed = None;
                 self.unanswered.clear();
                 self.has_read = true;
-                if self.is_resigning {
+                if self.is_resigning || self.is_standing_down {
                     return None;
                 }
                 let record = self.own_record(0, renew_time);
@@ -271,6 +277,9 @@ impl Election {
                 renew_time: renew_time.to_owned(),
             };
             return tenure.map(|_| LeaseRequest::Update(released, version));
+        }
+        if self.is_standing_down {
+            return None;
         }
         let leads_from = match observed.tenure {
             Some(tenure) => tenure.leads_from,
@@ -342,6 +351,18 @@ impl Election {
     /// Whether [`Election::resign`] was called.
     pub fn is_resigning(&self) -> bool {
         self.is_resigning
+    }
+
+    /// Stands down or up again. While it stands down, the gate is closed and this instance neither
+    /// renews nor acquires the Lease, so that the Lease expires as if this instance had died: its
+    /// writes in flight end before another instance may lead.
+    pub fn set_standing_down(&mut self, stands_down: bool) {
+        self.is_standing_down = stands_down;
+    }
+
+    /// Whether this instance stands down at present.
+    pub fn is_standing_down(&self) -> bool {
+        self.is_standing_down
     }
 
     /// Whether this instance wrote the Lease as it was last seen, even if its tenure is over.

@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::Request as HttpRequest;
 use serde_json::{Value, json};
+use tracing::debug;
 
 use super::election::{LeaseRecord, LeaseRequest, LeaseResponse};
+use super::handover::{HAND_OVER_TO, UNSEEN, Unseen};
 use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
 use crate::core::contract::error_cause::ErrorCause;
@@ -28,6 +30,18 @@ pub trait LeaseApi: Send {
 
     /// Posts a Kubernetes Event on the Lease, without waiting.
     fn post_event(&self, message: String);
+
+    /// What this instance says in the Lease from now on, when it holds it.
+    fn set_unseen(&mut self, unseen: &Unseen);
+
+    /// What the Lease says that its holder does not see; `None` where it says nothing.
+    fn holder_unseen(&self) -> Option<Unseen>;
+
+    /// Asks the holder for leadership. A question that is lost is asked again later.
+    fn ask(&mut self, identity: &str) -> impl Future<Output = ()> + Send;
+
+    /// The instance that asked for leadership since the last call.
+    fn take_question(&mut self) -> Option<String>;
 }
 
 /// The Lease of a cluster.
@@ -41,6 +55,10 @@ pub struct LeaseClient {
     events: Option<Recorder>,
     /// The Lease as last read or written. Updates keep the fields that others set.
     object: Value,
+    /// What this instance does not see.
+    unseen: Unseen,
+    /// Who asked for leadership.
+    question: Option<String>,
 }
 
 impl LeaseClient {
@@ -53,7 +71,16 @@ impl LeaseClient {
         timeout: Duration,
         events: Option<Recorder>,
     ) -> Self {
-        Self { cluster, namespace, name, timeout, events, object: Value::Null }
+        Self {
+            cluster,
+            namespace,
+            name,
+            timeout,
+            events,
+            object: Value::Null,
+            unseen: Unseen::default(),
+            question: None,
+        }
     }
 
     async fn call(&mut self, request: &LeaseRequest) -> Result<LeaseResponse, CallError> {
@@ -75,17 +102,25 @@ impl LeaseClient {
                     "kind": "Lease",
                     "metadata": {"name": self.name, "namespace": namespace},
                 });
-                fill(&mut object, record);
+                fill(&mut object, record, &self.unseen);
                 with_body(HttpRequest::post(format!("{all}?{manager}")), &object)?
             }
             LeaseRequest::Update(record, version) => {
                 // Keep the uid: without it, a PUT would create a Lease that was deleted.
                 let mut object = self.object.clone();
                 object["metadata"]["resourceVersion"] = json!(version);
-                fill(&mut object, record);
+                fill(&mut object, record, &self.unseen);
                 with_body(HttpRequest::put(format!("{one}?{manager}")), &object)?
             }
         };
+        self.exchange(request).await
+    }
+
+    /// Sends a request that a Lease answers, and remembers that.
+    async fn exchange(
+        &mut self,
+        request: HttpRequest<Vec<u8>>,
+    ) -> Result<LeaseResponse, CallError> {
         let response = self.cluster.call(request, self.timeout).await?;
         let object: Value = serde_json::from_slice(&response)
             .map_err(|e| CallError::Unreadable(format!("not a Lease: {e}")))?;
@@ -96,6 +131,8 @@ impl LeaseClient {
         let record = record(&object);
         let is_same = self.object["metadata"]["uid"] == object["metadata"]["uid"];
         self.object = object;
+        let question = self.object["metadata"]["annotations"][HAND_OVER_TO].as_str();
+        self.question = question.map(str::to_owned).or(self.question.take());
         if !is_same && let (Some(events), Some(lease)) = (&self.events, self.reference()) {
             events.set_lease(self.cluster.name(), lease);
         }
@@ -155,6 +192,39 @@ impl LeaseApi for LeaseClient {
         let report = EventReport { at: wall_clock_now(), object, severity, reason, message };
         events.record(self.cluster.name(), Scope::Many, report);
     }
+
+    fn set_unseen(&mut self, unseen: &Unseen) {
+        self.unseen.clone_from(unseen);
+    }
+
+    fn holder_unseen(&self) -> Option<Unseen> {
+        let text = self.object["metadata"]["annotations"][UNSEEN].as_str()?;
+        serde_json::from_str(text).ok()
+    }
+
+    async fn ask(&mut self, identity: &str) {
+        let Some(namespace) = self.namespace.clone() else { return };
+        let mut object = self.object.clone();
+        if !object["metadata"]["annotations"].is_object() {
+            object["metadata"]["annotations"] = json!({});
+        }
+        object["metadata"]["annotations"][HAND_OVER_TO] = json!(identity);
+        let path =
+            format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{}", self.name);
+        let uri = format!("{path}?fieldManager={FIELD_MANAGER}");
+        let Ok(request) = with_body(HttpRequest::put(uri), &object) else { return };
+        match tokio::time::timeout(self.timeout, self.exchange(request)).await {
+            // The next attempt reads the Lease again, whatever became of this one.
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => debug!(%error, "could not ask the leader to hand over"),
+            Err(_) => debug!("could not ask the leader to hand over in time"),
+        }
+        self.question = None;
+    }
+
+    fn take_question(&mut self) -> Option<String> {
+        self.question.take()
+    }
 }
 
 fn record(object: &Value) -> LeaseRecord {
@@ -169,8 +239,10 @@ fn record(object: &Value) -> LeaseRecord {
     }
 }
 
-/// Writes the record into a Lease and keeps its other fields.
-fn fill(object: &mut Value, record: &LeaseRecord) {
+/// Writes the record into a Lease, and what its holder does not see, and keeps its other fields. A
+/// request for leadership was read with the Lease and is answered by this.
+fn fill(object: &mut Value, record: &LeaseRecord, unseen: &Unseen) {
+    remark(object, unseen);
     let old_holder = object["spec"]["holderIdentity"].as_str().unwrap_or_default();
     let is_renewal = !record.holder.is_empty() && old_holder == record.holder;
     if !object["spec"].is_object() {
@@ -185,6 +257,24 @@ fn fill(object: &mut Value, record: &LeaseRecord) {
     spec["leaseDurationSeconds"] = json!(record.lease_ms.div_ceil(1000));
     spec["leaseTransitions"] = json!(record.transitions.min(i32::MAX.unsigned_abs()));
     spec["renewTime"] = json!(record.renew_time);
+}
+
+fn remark(object: &mut Value, unseen: &Unseen) {
+    let annotations = &mut object["metadata"]["annotations"];
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.remove(HAND_OVER_TO);
+        annotations.remove(UNSEEN);
+    }
+    if unseen.count > 0 {
+        if !annotations.is_object() {
+            *annotations = json!({});
+        }
+        annotations[UNSEEN] = json!(serde_json::to_string(unseen).unwrap_or_default());
+    } else if annotations.as_object().is_none_or(serde_json::Map::is_empty)
+        && let Some(metadata) = object["metadata"].as_object_mut()
+    {
+        metadata.remove("annotations");
+    }
 }
 
 fn now_micros() -> u64 {
@@ -236,11 +326,16 @@ mod tests {
         fill(
             &mut lease,
             &LeaseRecord { renew_time: "now".into(), lease_ms: 14_500, ..old.clone() },
+            &Unseen::default(),
         );
         let spec = json!({"holderIdentity": "me", "acquireTime": "then", "renewTime": "now",
             "leaseDurationSeconds": 15, "leaseTransitions": 2, "strategy": "OldestEmulationVersion"});
         assert_eq!((&lease["spec"], &lease["metadata"]["labels"]["team"]), (&spec, &json!("a")));
-        fill(&mut lease, &LeaseRecord { holder: "you".into(), renew_time: "later".into(), ..old });
+        fill(
+            &mut lease,
+            &LeaseRecord { holder: "you".into(), renew_time: "later".into(), ..old },
+            &Unseen::default(),
+        );
         assert_eq!(lease["spec"]["acquireTime"], "later");
     }
 
@@ -249,7 +344,7 @@ mod tests {
         let mut lease = json!({"metadata": {}});
         let empty = record(&lease);
         assert!(empty.holder.is_empty() && !empty.is_released());
-        fill(&mut lease, &LeaseRecord { holder: "me".into(), ..empty });
+        fill(&mut lease, &LeaseRecord { holder: "me".into(), ..empty }, &Unseen::default());
         assert_eq!(lease["spec"]["holderIdentity"], "me");
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod election;
 pub mod gate;
+pub mod handover;
 pub mod lease;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -20,11 +21,14 @@ use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
 use crate::leader::gate::GateKeeper;
 use crate::metrics::Metrics;
-use election::{Election, LeaseResponse, Timings};
+use election::{Election, LeaseRecord, LeaseResponse, Timings};
+use handover::Sight;
 use lease::{LeaseApi, RenewTimes};
 
 /// After failures, an instance that does not hold the Lease waits at most this many pauses.
 const PAUSES_MAX: u64 = 4;
+/// A Lease of more than so many of this instance's durations is suspicious.
+const LONG_LEASES: u64 = 4;
 /// Attempts to release the Lease.
 const RELEASE_ATTEMPTS_MAX: usize = 4;
 
@@ -67,6 +71,8 @@ impl LeaderElection {
             failure: None,
             failures: 0,
             unposted_events: Vec::new(),
+            sight: Sight::default(),
+            warned_of: None,
         };
         let mut task = JoinSet::new();
         task.spawn(candidate.run(api, resigned));
@@ -124,6 +130,9 @@ struct Candidate {
     failures: u64,
     /// Messages of Kubernetes Events that are still to be posted.
     unposted_events: Vec<&'static str>,
+    sight: Sight,
+    /// The record of a Lease of absurd length, as last warned of.
+    warned_of: Option<LeaseRecord>,
 }
 
 impl Candidate {
@@ -149,6 +158,8 @@ impl Candidate {
     async fn attempt_and_pause(&mut self, api: &mut impl LeaseApi) {
         let began = self.keeper.now_ms();
         self.attempt(api).await;
+        self.compare_sight(api).await;
+        self.warn_of_long_lease();
         let now = self.keeper.now_ms();
         let pauses =
             if self.election.is_holder(now) { 1 } else { self.failures.clamp(1, PAUSES_MAX) };
@@ -238,6 +249,30 @@ impl Candidate {
         }
     }
 
+    /// Warns of a Lease that another instance holds for much longer than this one would, once it has
+    /// not been renewed for as long as this one's would last: its holder may be gone.
+    fn warn_of_long_lease(&mut self) {
+        let Some(record) = self.election.record().filter(|_| !self.election.owns_lease()) else {
+            return;
+        };
+        let own_ms = self.timings.lease_ms;
+        let is_long = record.lease_ms > LONG_LEASES * own_ms && !record.is_released();
+        let unchanged_ms = self.election.free_from().map_or(0, |free| {
+            let now = self.keeper.now_ms();
+            now.saturating_add(record.lease_ms.max(own_ms)).saturating_sub(free)
+        });
+        if !is_long || unchanged_ms < own_ms || self.warned_of.as_ref() == Some(record) {
+            return;
+        }
+        warn!(
+            holder = record.holder,
+            lease_s = record.lease_ms / 1_000,
+            "the Lease has not been renewed, and lasts much longer than configured here; if its holder \
+             is gone, delete the Lease: nobody leads until it expires"
+        );
+        self.warned_of = Some(record.clone());
+    }
+
     /// Opens or closes the gate, and reports the change.
     fn publish(&mut self) {
         let now = self.keeper.now_ms();
@@ -302,6 +337,7 @@ impl Candidate {
     fn why_lost(&self) -> String {
         match self.election.record() {
             _ if self.election.is_resigning() => "stopping".to_owned(),
+            _ if self.election.is_standing_down() => "another instance sees more".to_owned(),
             None => "the Lease was deleted".to_owned(),
             Some(record) if record.holder.is_empty() => "somebody edited the Lease".to_owned(),
             Some(record) if record.holder != self.identity => {

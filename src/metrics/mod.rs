@@ -10,6 +10,7 @@ mod process;
 mod text;
 mod watches;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,6 +105,16 @@ impl Metrics {
     /// Whether the process is ready. Once ready, it stays so.
     pub fn readiness(&self) -> Readiness {
         self.watches.readiness()
+    }
+
+    /// The clusters whose Connectors are not followed at present, although they were tried.
+    pub fn lost_clusters(&self) -> BTreeSet<ClusterName> {
+        self.watches.lost_clusters()
+    }
+
+    /// Whether a cluster's Connectors are followed at present.
+    pub fn is_followed(&self, cluster: &ClusterName) -> bool {
+        self.watches.is_followed(cluster)
     }
 
     pub fn action_queued(&self, verb: Verb) {

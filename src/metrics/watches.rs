@@ -1,6 +1,6 @@
 //! The watches, for metrics and readiness; and the requests, by cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -149,6 +149,22 @@ impl WatchTable {
     pub(super) fn remove_cluster(&self, cluster: &ClusterName) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         table.retain(|(name, _), _| name != cluster);
+    }
+
+    /// The clusters whose Connectors are not followed at present, although they were tried.
+    pub(super) fn lost_clusters(&self) -> BTreeSet<ClusterName> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let lost = table.iter().filter(|((_, kind), watch)| {
+            *kind == Kind::Connector && watch.state() == WatchState::Lost
+        });
+        lost.map(|((cluster, _), _)| cluster.clone()).collect()
+    }
+
+    /// Whether a cluster's Connectors are followed at present.
+    pub(super) fn is_followed(&self, cluster: &ClusterName) -> bool {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let watch = table.get(&(cluster.clone(), Kind::Connector));
+        watch.is_some_and(|watch| watch.state() == WatchState::Live)
     }
 
     fn rows(&self) -> Rows {

@@ -50,3 +50,38 @@ async fn instances_survive_outages_of_their_api_servers() {
     election.only_holders_wrote();
     election.end().await;
 }
+
+/// The leader is cut from the upstream, which the other instance sees. Both are healthy otherwise, so
+/// the Lease alone would stay where it is.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn a_leader_that_is_blind_hands_over_to_one_that_sees() {
+    let mut election = ElectionTest::with(Topology::Two, 2, short()).await;
+    let blind = election.somebody_leads().await;
+    let began = Instant::now();
+    let upstream = election.testbed.clusters.iter().position(|cluster| cluster.name == "up");
+    let upstream = upstream.expect("the topology has an upstream");
+    election.instances[blind].proxies[upstream].down();
+    election.fleet.flip_all(0..6).await.unwrap();
+    eventually("the blind leader hands over", 4 * SOON, async || {
+        let leaders = election.leaders().await;
+        ensure(leaders.iter().any(|leader| *leader != blind), || format!("{leaders:?} lead"))
+    })
+    .await;
+    print_elapsed("another instance led after the leader lost sight of the upstream", began);
+    oracle::converges(&election.testbed).await;
+    print_elapsed("converged", began);
+    assert_eq!(election.instances[blind].count_log_lines("handing leadership over"), 1);
+
+    // It sees again, and has no reason to ask for the Lease back.
+    election.instances[blind].proxies[upstream].up();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let leader = election.somebody_leads().await;
+    assert_ne!(leader, blind);
+    election.stop(leader).await;
+    assert_eq!(election.somebody_leads().await, blind, "it takes part again");
+    election.fleet.flip_all(0..3).await.unwrap();
+    oracle::converges(&election.testbed).await;
+    election.only_holders_wrote();
+    election.end().await;
+}

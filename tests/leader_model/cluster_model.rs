@@ -100,6 +100,9 @@ pub enum Step {
     Resigns(usize),
     /// The process dies, and another one starts in its place.
     Restarts(usize),
+    /// The instance stands down, or takes part again.
+    StandsDown(usize),
+    StandsUp(usize),
     /// Somebody deletes the Lease.
     Deleted,
     /// Somebody writes another holder into the Lease.
@@ -116,6 +119,8 @@ pub enum Fault {
     Process,
     /// A write to the Lease is carried out long after it timed out.
     Late,
+    /// An instance stands down, or takes part again.
+    StandsDown,
 }
 
 #[derive(Clone, Debug)]

@@ -140,6 +140,7 @@ impl Model for Setup {
             if model_state.instances[i].resigns {
                 self.restart(&mut model_state, i);
             }
+            model_state.instances[i].election.set_standing_down(false);
             if model_state.instances[i].call.is_none() {
                 self.attempt(&mut model_state, i, false);
                 model_state = self.normalised(&model_state, &[0; 3]);
@@ -165,6 +166,7 @@ impl Setup {
             match fault {
                 Fault::Edit => Self::edits(model_state, may),
                 Fault::Process => self.processes(model_state, may),
+                Fault::StandsDown => Self::stands_down(model_state, may),
                 Fault::Late => {
                     for (i, instance) in model_state.instances.iter().enumerate() {
                         let Some(request) = &instance.in_transit else { continue };
@@ -175,6 +177,16 @@ impl Setup {
                     }
                 }
             }
+        }
+    }
+
+    fn stands_down(model_state: &ClusterModel, may: &mut May<'_>) {
+        for (i, instance) in model_state.instances.iter().enumerate() {
+            let is_down = instance.election.is_standing_down();
+            let step = if is_down { Step::StandsUp(i) } else { Step::StandsDown(i) };
+            may(step, &|model_state| {
+                model_state.instances[i].election.set_standing_down(!is_down);
+            });
         }
     }
 
