@@ -80,7 +80,7 @@ fn two_instances_with_slow_responses() {
 #[test]
 fn two_instances_while_somebody_edits_the_lease() {
     let setup = Setup { faults: (1, &[Fault::Edit]), ..two() };
-    assert_holds("a Lease deleted, edited, annotated", &setup, ALL, 180_000);
+    assert_holds("a Lease deleted, edited, annotated", &setup, ALL, 170_000);
 }
 
 #[test]

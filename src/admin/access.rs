@@ -1,6 +1,6 @@
 //! Who may read `/state`: which peers, and under which names of this host.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use axum::http::{HeaderMap, header};
 
@@ -13,8 +13,12 @@ const PRIVATE_SUFFIXES: [&str; 3] = [".svc", ".local", ".internal"];
 pub(super) fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {
     match access {
         StateAccess::Everyone => true,
-        // A listener on [::] sees IPv4 peers as ::ffff:a.b.c.d.
-        StateAccess::Loopback => peer.to_canonical().is_loopback(),
+        // A listener on [::] sees IPv4 peers as ::ffff:a.b.c.d. The rest of 127.0.0.0/8 does not count:
+        // Istio's sidecar delivers the requests of other pods from 127.0.0.6.
+        StateAccess::Loopback => {
+            let peer = peer.to_canonical();
+            peer == Ipv4Addr::LOCALHOST || peer == Ipv6Addr::LOCALHOST
+        }
         StateAccess::Off => false,
     }
 }
@@ -61,7 +65,8 @@ mod tests {
     fn by_default_only_this_host_may_see_the_state() {
         let peers = [
             ("127.0.0.1", true),
-            ("127.8.9.1", true),
+            ("127.0.0.6", false),
+            ("::ffff:127.0.0.6", false),
             ("::1", true),
             ("::ffff:127.0.0.1", true),
             ("10.0.0.1", false),

@@ -284,7 +284,7 @@ impl Election {
         let leads_from = match observed.tenure {
             Some(tenure) => tenure.leads_from,
             None if old.is_released() => now,
-            None if old.holder.is_empty() || old.holder == self.identity => observed.expires_at,
+            None if old.holder.is_empty() => observed.expires_at,
             None if now > observed.expires_at => observed.expires_at,
             None => return None,
         };

@@ -73,6 +73,7 @@ impl LeaderElection {
             unposted_events: Vec::new(),
             sight: Sight::default(),
             warned_of: None,
+            has_twin: false,
         };
         let mut task = JoinSet::new();
         task.spawn(candidate.run(api, resigned));
@@ -133,6 +134,8 @@ struct Candidate {
     sight: Sight,
     /// The record of a Lease of absurd length, as last warned of.
     warned_of: Option<LeaseRecord>,
+    /// Another process has this instance's identity, as last logged.
+    has_twin: bool,
 }
 
 impl Candidate {
@@ -240,6 +243,16 @@ impl Candidate {
         self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
         self.failure = failure;
         let holder = self.election.record().map_or("", |record| &record.holder);
+        let has_twin = holder == self.identity && !self.election.owns_lease();
+        if has_twin && !self.has_twin {
+            warn!(
+                holder,
+                "the Lease names this instance, which did not write it: another process has the same \
+                 identity (a copy of its machine?), or somebody edited the Lease; waiting until it \
+                 expires. If a copy runs, restart it"
+            );
+        }
+        self.has_twin = has_twin;
         if holder != self.holder {
             if !holder.is_empty() && holder != self.identity {
                 info!(holder, "another instance holds the Lease");

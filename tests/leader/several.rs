@@ -91,3 +91,17 @@ async fn three_instances_never_have_two_open_gates() {
         }
     }
 }
+
+/// A machine that was copied while it ran: two processes with one identity.
+#[tokio::test(start_paused = true)]
+async fn of_two_processes_with_one_identity_one_leads_and_goes_on_leading() {
+    let api = FakeApi::released();
+    let mut one = instance("twin", &api);
+    one.becomes(true, RETRY).await;
+    let mut two = instance("twin", &api);
+    let hour = Duration::from_secs(3_600);
+    tokio::join!(one.stays(hour), two.stays(hour));
+    assert!(one.gate.is_open() && !two.gate.is_open());
+    drop(one.election);
+    two.becomes(true, LEASE + RETRY).await;
+}
