@@ -286,6 +286,34 @@ fn after_an_outage_only_announcements_made_around_it_are_confirmed_again() {
     }
 }
 
+/// A load balancer that cuts watches every minute must not put the confirmation off for ever, nor cause
+/// one for each cut.
+#[test]
+fn outages_that_follow_one_another_are_confirmed_all_the_same() {
+    let (mut stage, touch) = went_offline();
+    stage.succeed(&touch);
+    let mut counts = Vec::new();
+    let mut n = 5;
+    for minute in 0..20_u64 {
+        let cut_at = 130_000 + minute * 60_000;
+        while stage.now < stage::START + cut_at {
+            stage.pass_to((stage.now - stage::START + 1_000).min(cut_at));
+            for decision in stage.actions() {
+                stage.succeed(&decision);
+                let Trigger { digest, n: number, c } = value(&decision);
+                stage.gateway(&carrying(Trigger { digest, n: number, c }));
+                (n, counts) = (number, [counts, vec![(minute, c)]].concat());
+            }
+        }
+        stage.lost("edge", "Gateway");
+        let c = counts.last().map_or(0, |(_, c)| *c);
+        let copy = stage.gateway(&carrying(Trigger { digest: announces(false, ""), n, c }));
+        stage.list("edge", "Gateway", &[&copy]);
+    }
+    // Confirmed after 5 s and a minute, and 180 s after the first outage; nothing was announced later.
+    assert_eq!(counts, [(0, 1), (1, 2), (3, 3)]);
+}
+
 #[test]
 fn one_gateway_announces_for_its_whole_class() {
     let mut settings = Settings::default();

@@ -214,5 +214,8 @@ impl Edge<'_> {
                 self.evaluate_target(target);
             }
         }
+        if let Some(since) = self.state.next_outage_since.take() {
+            self.outage_ended(since);
+        }
     }
 }

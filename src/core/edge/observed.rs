@@ -211,15 +211,22 @@ impl Edge<'_> {
             return;
         }
         if let Some(since) = self.state.blind_since.take() {
-            self.state.unconfirmed_outage_since = Some(since);
-            let due = Due::Outage(self.id);
-            let at = self.ctx.now.plus(self.ctx.settings.touch.confirm_after_outage_ms);
-            self.ctx.timers.clear(due);
-            self.ctx.timers.no_later(due, at);
+            if self.state.unconfirmed_outage_since.is_some() {
+                self.state.next_outage_since.get_or_insert(since);
+            } else {
+                self.outage_ended(since);
+            }
         }
         for target in self.state.targets() {
             self.evaluate_target(target);
         }
+    }
+
+    /// What was announced around the outage is confirmed once more, later.
+    pub(super) fn outage_ended(&mut self, since: UnixMillis) {
+        self.state.unconfirmed_outage_since = Some(since);
+        let at = self.ctx.now.plus(self.ctx.settings.touch.confirm_after_outage_ms);
+        self.ctx.timers.no_later(Due::Outage(self.id), at);
     }
 
     /// A watch was lost: what it showed is unknown until it is listed again.

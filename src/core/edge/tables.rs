@@ -90,8 +90,11 @@ pub(crate) struct EdgeState {
     pub(super) queue: TouchQueue,
     /// When a watch was lost. Changes since then may have gone unseen.
     pub(super) blind_since: Option<UnixMillis>,
-    /// The start of the latest outage, from its end until its extra confirmation.
+    /// The start of an outage, from its end until its extra confirmation.
     pub(super) unconfirmed_outage_since: Option<UnixMillis>,
+    /// The start of the first outage after that one, whose confirmation comes after that of the
+    /// former. It must not put that off: a proxy that cuts watches every minute would do so for ever.
+    pub(super) next_outage_since: Option<UnixMillis>,
 }
 
 impl EdgeState {
@@ -107,6 +110,7 @@ impl EdgeState {
             queue: TouchQueue::default(),
             blind_since: None,
             unconfirmed_outage_since: None,
+            next_outage_since: None,
         }
     }
 
