@@ -3,7 +3,9 @@
 
 use super::desired::DesiredStatus;
 use super::mirror::Mirror;
+use super::nudge_pace::NudgeTurn;
 use super::{HubWrite, Repair};
+use crate::core::clusters::Place;
 use crate::core::contract::action::Verb;
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::{Hop, NoteKind, Stall, StallCause};
@@ -12,6 +14,7 @@ use crate::core::data::ids::Kind;
 use crate::core::data::time::UnixMillis;
 use crate::core::flight::doubled;
 use crate::core::status::digest::Digest;
+use crate::core::timers::Due;
 
 /// The edges whose Connector does not say what the hub says.
 struct Behind<'m> {
@@ -32,7 +35,7 @@ impl<'m> Mirror<'m> {
         let mirrored_at = *self.connector.mirrored_at.get_or_insert(now);
         if is_new {
             if let Some(repair) = &mut self.connector.repair {
-                repair.nudges = 0;
+                (repair.nudges, repair.nudge_turn) = (0, None);
             }
             if self.unsettled.contains(&self.at.key) {
                 // A change that came with a list happened at an unknown time before.
@@ -74,6 +77,7 @@ impl<'m> Mirror<'m> {
         let (at, now, online) = (self.at, self.ctx.now, self.is_online(desired));
         let clusters = self.clusters;
         let mut behind: Option<Behind<'m>> = None;
+        let mut has_arrived = false;
         for (&id, edge) in self.edges.iter_mut().filter(|(id, _)| **id != at.cluster) {
             let (Some(connector), Some(cluster)) =
                 (edge.connectors.get_mut(&at.key), clusters.get(id))
@@ -84,6 +88,7 @@ impl<'m> Mirror<'m> {
             let live_since = cluster.live_since(Kind::Connector);
             if connector.digest == desired.digest {
                 if let Some(missing_since) = connector.missing_since.take() {
+                    has_arrived = true;
                     // An edge Connector that went wrong later was somebody else's doing.
                     let carried = mirrored_at.filter(|at| is_live && *at >= missing_since);
                     let after_ms = carried.map(|at| now.since(at));
@@ -101,6 +106,11 @@ impl<'m> Mirror<'m> {
                 }
             }
         }
+        if has_arrived && self.nudge_pace.answered(now) {
+            for &key in &*self.unsettled {
+                self.ctx.timers.no_later(Due::HubConnector(Place { key, ..at }), now);
+            }
+        }
         behind
     }
 
@@ -110,6 +120,7 @@ impl<'m> Mirror<'m> {
         let now = self.ctx.now;
         self.unsettled.remove(&self.at.key);
         let Some(repair) = &mut self.connector.repair else { return };
+        repair.nudge_turn = None;
         // Somebody at the edge may undo it again: the pauses grow until that is over.
         let nudges_count = repair.nudges_count(now, quiet_ms);
         if !nudges_count {
@@ -143,6 +154,12 @@ impl<'m> Mirror<'m> {
         if now < due_at {
             return self.look_again(due_at);
         }
+        match self.nudge_turn() {
+            Ok(turn) if turn.at <= now => {}
+            Ok(NudgeTurn { at, .. }) | Err(at) => return self.look_again(at),
+        }
+        self.repair().nudge_turn = None;
+        self.nudge_pace.nudged(now);
         let waited_s = now.since(behind_since) / 1000;
         let because = format!(
             "an edge whose watch is live has not shown the mirrored value for {waited_s} s; any change \
@@ -150,6 +167,17 @@ impl<'m> Mirror<'m> {
         );
         let counter = self.connector.nudge.wrapping_add(1).to_string();
         self.write(Verb::Nudge, (nudge_key, Some(counter)), because, HubWrite::Nudge, None);
+    }
+
+    /// When this Connector's turn to be nudged is; the error is when to ask again.
+    fn nudge_turn(&mut self) -> Result<NudgeTurn, UnixMillis> {
+        let taken = self.connector.repair.as_ref().and_then(|repair| repair.nudge_turn);
+        if let Some(turn) = taken.filter(|turn| self.nudge_pace.is_valid(*turn)) {
+            return Ok(turn);
+        }
+        let turn = self.nudge_pace.take_turn(self.ctx.now)?;
+        self.repair().nudge_turn = Some(turn);
+        Ok(turn)
     }
 
     /// A nudge was written: the next one waits longer than this one did.

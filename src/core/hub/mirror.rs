@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
+use super::nudge_pace::NudgePace;
 use super::removals::Removals;
 use super::{HubConnector, HubWrite, Repair};
 use crate::core::clusters::{Clusters, Place};
@@ -33,6 +34,7 @@ pub(crate) struct Mirror<'m> {
     pub(super) hub: &'m ClusterState,
     pub(super) connector: &'m mut HubConnector,
     pub(super) unsettled: &'m mut BTreeSet<Key>,
+    pub(super) nudge_pace: &'m mut NudgePace,
     pub(super) upstream: Option<UpstreamCase<'m>>,
     pub(super) edges: &'m mut BTreeMap<ClusterId, EdgeState>,
     pub(super) clusters: &'m Clusters,

@@ -5,12 +5,14 @@ mod carry;
 mod desired;
 mod hold;
 mod mirror;
+mod nudge_pace;
 pub(crate) mod removals;
 
 use std::collections::BTreeSet;
 
 pub(crate) use desired::{Desired, UpstreamCase};
 use mirror::Mirror;
+use nudge_pace::{NudgePace, NudgeTurn};
 
 use super::clusters::Place;
 use super::contention::Contention;
@@ -89,6 +91,8 @@ pub(crate) struct Repair {
     free_since: UnixMillis,
     pub(crate) nudges: u32,
     next_nudge_at: UnixMillis,
+    /// When it may be nudged among all others of this hub.
+    nudge_turn: Option<NudgeTurn>,
 }
 
 impl Repair {
@@ -104,6 +108,7 @@ pub(crate) struct HubState {
     pub(crate) connectors: Map<Key, HubConnector>,
     /// Connectors that are behind, here or at an edge.
     unsettled: BTreeSet<Key>,
+    nudge_pace: NudgePace,
     pub(crate) routes: Map<Key, Route>,
     /// Routes that are orphans by all evidence.
     pub(crate) orphans: BTreeSet<Key>,
@@ -192,10 +197,20 @@ impl Machine {
             relink(upstreams, at, linked, upstream, ctx.now);
         }
         let upstream = upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
-        let unsettled = &mut hub.unsettled;
+        let (unsettled, nudge_pace) = (&mut hub.unsettled, &mut hub.nudge_pace);
         let hub = cluster;
-        let mut mirror =
-            Mirror { at, hub, connector, unsettled, upstream, edges, clusters, removals, ctx };
+        let mut mirror = Mirror {
+            at,
+            hub,
+            connector,
+            unsettled,
+            nudge_pace,
+            upstream,
+            edges,
+            clusters,
+            removals,
+            ctx,
+        };
         mirror.object_changed(annotation);
         if is_overwritten {
             mirror.overwritten(meta.last_other_manager());
@@ -236,9 +251,20 @@ impl Machine {
         let connector = hub.connectors.get_mut(&at.key)?;
         let upstream =
             connector.upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
-        let unsettled = &mut hub.unsettled;
+        let (unsettled, nudge_pace) = (&mut hub.unsettled, &mut hub.nudge_pace);
         let hub = clusters.get(at.cluster)?;
-        Some(Mirror { at, hub, connector, unsettled, upstream, edges, clusters, removals, ctx })
+        Some(Mirror {
+            at,
+            hub,
+            connector,
+            unsettled,
+            nudge_pace,
+            upstream,
+            edges,
+            clusters,
+            removals,
+            ctx,
+        })
     }
 
     /// The hub Connectors of a namespace whose annotation is held.

@@ -1,0 +1,124 @@
+//! When the next nudge of a hub may go. What keeps one Connector from an edge often keeps a thousand,
+//! and a thousand nudges in one second are more than a carrier takes (Karmada: about 20 changes a second).
+
+use crate::core::data::time::UnixMillis;
+
+/// A fifth of what the carrier takes by default.
+const EVERY_MS: u64 = 200;
+/// So many may go at once.
+const BURST: u64 = 10;
+/// After so many nudges without an arrival at any edge, the carrier does not answer.
+const UNANSWERED_MAX: u32 = 20;
+/// A carrier that does not answer is asked this often.
+const SILENT_EVERY_MS: u64 = 10_000;
+/// Turns are given out for this long ahead.
+const GIVEN_OUT_MS: u64 = 300_000;
+
+/// The nudges of one hub.
+#[derive(Default)]
+pub(crate) struct NudgePace {
+    /// When the next nudge goes if all go evenly.
+    even_at: UnixMillis,
+    unanswered: u32,
+    /// Counts how often the carrier fell silent or answered again: turns given out before do not
+    /// count.
+    round: u32,
+}
+
+/// When a Connector may be nudged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NudgeTurn {
+    pub(super) at: UnixMillis,
+    round: u32,
+}
+
+impl NudgePace {
+    /// The next turn. The error is when to ask again: the turns of the next minutes are given out.
+    pub(super) fn take_turn(&mut self, now: UnixMillis) -> Result<NudgeTurn, UnixMillis> {
+        let (every_ms, burst) =
+            if self.is_silent() { (SILENT_EVERY_MS, 1) } else { (EVERY_MS, BURST) };
+        let even_at = self.even_at.max(now);
+        if even_at > now.plus(GIVEN_OUT_MS) {
+            return Err(now.plus(GIVEN_OUT_MS));
+        }
+        self.even_at = even_at.plus(every_ms);
+        let ahead_ms = (burst - 1) * every_ms;
+        let at = UnixMillis(even_at.0.saturating_sub(ahead_ms)).max(now);
+        Ok(NudgeTurn { at, round: self.round })
+    }
+
+    pub(super) fn is_valid(&self, turn: NudgeTurn) -> bool {
+        turn.round == self.round
+    }
+
+    pub(super) fn nudged(&mut self, now: UnixMillis) {
+        self.unanswered = self.unanswered.saturating_add(1);
+        if self.unanswered == UNANSWERED_MAX {
+            self.begin_round(now.plus(SILENT_EVERY_MS));
+        }
+    }
+
+    fn begin_round(&mut self, even_at: UnixMillis) {
+        self.even_at = even_at;
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// A value arrived at an edge. Returns whether the carrier had been silent, so that everything
+    /// that waits for a turn takes a new one.
+    pub(super) fn answered(&mut self, now: UnixMillis) -> bool {
+        let was_silent = self.is_silent();
+        self.unanswered = 0;
+        if was_silent {
+            self.begin_round(now);
+        }
+        was_silent
+    }
+
+    fn is_silent(&self) -> bool {
+        self.unanswered >= UNANSWERED_MAX
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+mod tests {
+    use super::*;
+
+    fn turns(pace: &mut NudgePace, now: u64, count: usize) -> Vec<u64> {
+        (0..count).map(|_| pace.take_turn(UnixMillis(now)).unwrap().at.0).collect()
+    }
+
+    #[test]
+    fn ten_go_at_once_and_then_five_a_second() {
+        let mut pace = NudgePace::default();
+        let turns = turns(&mut pace, 1_000_000, 1_000);
+        assert!(turns[..10].iter().all(|at| *at == 1_000_000), "{:?}", &turns[..10]);
+        assert_eq!(turns[10..13], [1_000_200, 1_000_400, 1_000_600]);
+        assert_eq!(turns[999], 1_000_000 + 990 * 200);
+    }
+
+    #[test]
+    fn a_carrier_that_does_not_answer_is_asked_every_ten_seconds_until_it_does() {
+        let mut pace = NudgePace::default();
+        for _ in 0..UNANSWERED_MAX {
+            assert!(!pace.is_silent());
+            pace.nudged(UnixMillis(1_000_000));
+        }
+        let now = 1_000_000;
+        assert_eq!(turns(&mut pace, now, 2), [now + 10_000, now + 20_000]);
+        let old = pace.take_turn(UnixMillis(now)).unwrap();
+        assert!(pace.is_valid(old));
+        assert!(pace.answered(UnixMillis(now + 15_000)) && !pace.answered(UnixMillis(now)));
+        assert!(!pace.is_valid(old));
+        assert_eq!(turns(&mut pace, now + 15_000, 2), [now + 15_000; 2]);
+    }
+
+    #[test]
+    fn turns_are_given_out_for_five_minutes() {
+        let mut pace = NudgePace::default();
+        let now = UnixMillis(1_000_000);
+        (0..UNANSWERED_MAX).for_each(|_| pace.nudged(now));
+        let given = (0..1_000).filter(|_| pace.take_turn(now).is_ok()).count();
+        assert_eq!((given, pace.take_turn(now)), (30, Err(now.plus(300_000))));
+    }
+}

@@ -1,0 +1,101 @@
+//! Nudges of many connectors: what keeps one value from an edge often keeps a thousand.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "absence/fleet.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod fleet;
+#[path = "support/stage.rs"]
+mod stage;
+
+use std::collections::BTreeMap;
+
+use fleet::{Fleet, name};
+use stage::{START, UID, status};
+use throughline::core::contract::action::Verb;
+
+const SIZE: usize = 1_000;
+const MINUTE: u64 = 60_000;
+
+/// What connector `number` says at the edge.
+fn arrive(fleet: &mut Fleet, number: usize, node: &str) {
+    let (v, name) = (fleet.stage.version(), name(number));
+    let object = serde_json::json!({"kind": "Connector", "metadata": {
+        "namespace": format!("ns-{UID}"), "name": name, "uid": format!("u-edge-{name}"),
+        "resourceVersion": v.to_string(),
+        "annotations": {"networking.datumapis.com/upstream-status": status(Some(node))}}});
+    fleet.stage.applied("edge", &object.to_string());
+}
+
+/// A thousand connectors that moved to node n2, mirrored; the edge still says n1.
+fn moved() -> Fleet {
+    let mut fleet = Fleet::new(SIZE);
+    for number in 0..SIZE {
+        arrive(&mut fleet, number, "n1");
+    }
+    fleet.stage.assert_no_action();
+    for number in 0..SIZE {
+        fleet.change(number, Some("n2"));
+    }
+    for mirror in fleet.stage.actions() {
+        assert_eq!(mirror.action.verb, Verb::Mirror);
+        let number: usize = mirror.action.object.name[1..].parse().unwrap();
+        let object = fleet.at_hub(number, Some("n2"));
+        fleet.stage.applied("hub", &object);
+        fleet.stage.succeed(&mirror);
+    }
+    fleet
+}
+
+/// The nudges of each connector until `ms`, by second. `answers` says what a nudge brings.
+fn nudges(
+    fleet: &mut Fleet,
+    ms: u64,
+    mut answers: impl FnMut(&mut Fleet, u64, usize),
+) -> (BTreeMap<u64, usize>, BTreeMap<usize, usize>) {
+    let (mut by_second, mut by_connector) = (BTreeMap::new(), BTreeMap::new());
+    while fleet.stage.now < START + ms {
+        let now = (fleet.stage.now - START + 100).min(ms);
+        fleet.stage.pass_to(now);
+        for nudge in fleet.stage.actions() {
+            assert_eq!(nudge.action.verb, Verb::Nudge, "{nudge:?}");
+            let number: usize = nudge.action.object.name[1..].parse().unwrap();
+            *by_second.entry(now / 1_000).or_default() += 1;
+            *by_connector.entry(number).or_default() += 1;
+            fleet.stage.succeed(&nudge);
+            answers(fleet, now, number);
+        }
+    }
+    (by_second, by_connector)
+}
+
+#[test]
+fn a_thousand_nudges_go_at_a_rate_that_the_carrier_takes() {
+    let mut fleet = moved();
+    let (by_second, by_connector) =
+        nudges(&mut fleet, 5 * MINUTE, |fleet, _, number| arrive(fleet, number, "n2"));
+    assert_eq!(by_connector.len(), SIZE, "each was nudged");
+    assert!(by_connector.values().all(|nudges| *nudges == 1), "and arrived");
+    let most = by_second.values().max().unwrap();
+    assert!(*most <= 15, "{most} nudges in one second");
+}
+
+#[test]
+fn a_carrier_that_answers_none_is_asked_by_few_and_all_take_turns_once_it_answers() {
+    let mut fleet = moved();
+    let back_at = 30 * MINUTE;
+    let mut before = 0;
+    let (by_second, by_connector) = nudges(&mut fleet, 40 * MINUTE, |fleet, now, number| {
+        if now >= back_at {
+            arrive(fleet, number, "n2");
+        } else {
+            before += 1;
+        }
+    });
+    // Twenty find out; then one in ten seconds asks.
+    assert!((100..=210).contains(&before), "{before} nudges of a carrier that is down");
+    assert_eq!(by_connector.len(), SIZE, "each was nudged");
+    assert!(*by_second.values().max().unwrap() <= 25, "{by_second:?}");
+    let last = by_second.keys().max().unwrap() * 1_000;
+    assert!(last <= back_at + 5 * MINUTE, "the last nudge went {last} ms after the start");
+}
