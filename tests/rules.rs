@@ -334,3 +334,44 @@ fn at_the_end_of_time_the_machine_waits() {
         assert!(stage.machine.poll_deadline().is_none_or(|(at, _)| at.0 < u64::MAX));
     }
 }
+
+/// A connector whose agent reconnects all the time, seven times a second here, for a minute.
+#[test]
+fn a_connector_that_flaps_has_a_budget_and_its_last_state_arrives() {
+    let mut stage = Stage::new(Settings::default());
+    let mut mirrors = 0;
+    let mut annotation = String::new();
+    for step in 0..420_u64 {
+        let node = if step % 2 == 0 { "n1" } else { "n2" };
+        stage.upstream(Some(&status(Some(node))));
+        if step == 0 {
+            stage.hub(None);
+        }
+        stage.pass_to(1_000 + step * 143);
+        mirrors += carry_out(&mut stage, &mut annotation);
+    }
+    assert!((250..=20 + 5 * 60 + 2).contains(&mirrors), "{mirrors} mirrors in a minute");
+    stage.upstream(Some(&status(Some("last"))));
+    let at = 1_000 + 420 * 143;
+    stage.pass_to(at + 1_000);
+    carry_out(&mut stage, &mut annotation);
+    assert_eq!(annotation, status(Some("last")), "within a second");
+    // Ten seconds later a burst of flips is mirrored at once again.
+    stage.settle_to(at + 12_000);
+    for step in 0..15_u64 {
+        let node = if step % 2 == 0 { "n1" } else { "n2" };
+        stage.upstream(Some(&status(Some(node))));
+        assert_eq!(carry_out(&mut stage, &mut annotation), 1, "flip {step}");
+    }
+}
+
+fn carry_out(stage: &mut Stage, annotation: &mut String) -> usize {
+    let mirrors = stage.actions();
+    for mirror in &mirrors {
+        assert_eq!(mirror.action.verb, Verb::Mirror);
+        *annotation = mirror.action.annotations[0].1.clone().unwrap();
+        stage.hub(Some(annotation));
+        stage.succeed(mirror);
+    }
+    mirrors.len()
+}

@@ -28,6 +28,11 @@ use crate::core::status::digest::Digest;
 use crate::core::status::go_json;
 use crate::core::timers::Due;
 
+/// So many mirrors of one Connector may follow one another at once.
+const MIRRORS_AT_ONCE: u64 = 20;
+/// After that, the time between two of them.
+const MIRROR_EVERY_MS: u64 = 200;
+
 /// A hub Connector and everything that its rule reads, looked up once.
 pub(crate) struct Mirror<'m> {
     pub(super) at: Place,
@@ -88,7 +93,7 @@ impl Mirror<'_> {
             self.mirrored(desired);
         } else {
             self.mark_behind(desired);
-            if self.ctx.leader && self.may_write_now() {
+            if self.ctx.leader && self.may_write_now() && self.may_mirror_again() {
                 self.write_status(desired, fitted);
             }
         }
@@ -132,7 +137,22 @@ impl Mirror<'_> {
         false
     }
 
+    /// Whether this Connector has mirrors left. One that flaps must not keep the hub and its carrier
+    /// busy for all others: what it says meanwhile is left out, and what it says last is written when
+    /// the next mirror is due.
+    fn may_mirror_again(&mut self) -> bool {
+        let ahead_ms = (MIRRORS_AT_ONCE - 1) * MIRROR_EVERY_MS;
+        let due_at = UnixMillis(self.connector.mirrors_even_at.0.saturating_sub(ahead_ms));
+        if due_at > self.ctx.now {
+            self.look_again(due_at);
+            return false;
+        }
+        true
+    }
+
     fn write_status(&mut self, desired: DesiredStatus, fitted: Fitted) {
+        let even_at = &mut self.connector.mirrors_even_at;
+        *even_at = (*even_at).max(self.ctx.now).plus(MIRROR_EVERY_MS);
         let online = self.upstream.is_some_and(|upstream| upstream.connector.online);
         let is_overwritten = self.overwritten_at().is_some_and(|at| at > desired.since);
         let observed = self.connector.digest;

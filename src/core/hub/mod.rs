@@ -55,6 +55,8 @@ pub(crate) struct HubConnector {
     upstream_changed: bool,
     /// Since when the annotation says what upstream says; `None` while it does not.
     pub(crate) mirrored_at: Option<UnixMillis>,
+    /// When the next mirror would be due if all went evenly.
+    mirrors_even_at: UnixMillis,
     /// Kept only while something is behind.
     pub(crate) repair: Option<Box<Repair>>,
 }
