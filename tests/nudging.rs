@@ -99,3 +99,32 @@ fn a_carrier_that_answers_none_is_asked_by_few_and_all_take_turns_once_it_answer
     let last = by_second.keys().max().unwrap() * 1_000;
     assert!(last <= back_at + 5 * MINUTE, "the last nudge went {last} ms after the start");
 }
+
+/// A replicator that spells every status its own way, within a second of each write.
+#[test]
+fn a_fleet_for_which_another_writer_contends_is_rewritten_at_a_rate_that_the_carrier_takes() {
+    let mut fleet = moved();
+    let mut by_minute: BTreeMap<u64, usize> = BTreeMap::new();
+    let overwrite = |fleet: &mut Fleet, number: usize| {
+        let object = fleet.at_hub(number, Some("other"));
+        fleet.stage.applied("hub", &object);
+    };
+    (0..SIZE).for_each(|number| overwrite(&mut fleet, number));
+    while fleet.stage.now < START + 60 * MINUTE {
+        let now = fleet.stage.now - START + 1_000;
+        fleet.stage.pass_to(now);
+        for mirror in fleet.stage.actions() {
+            assert_eq!(mirror.action.verb, Verb::Mirror, "{mirror:?}");
+            let number: usize = mirror.action.object.name[1..].parse().unwrap();
+            let object = fleet.at_hub(number, Some("n2"));
+            fleet.stage.applied("hub", &object);
+            fleet.stage.succeed(&mirror);
+            *by_minute.entry(now / MINUTE).or_default() += 1;
+            overwrite(&mut fleet, number);
+        }
+    }
+    let later: Vec<_> = by_minute.range(5..).map(|(_, writes)| *writes).collect();
+    // A thousand a minute before, all in one second.
+    assert!(later.iter().all(|writes| *writes <= 2 * 60 + 10), "{by_minute:?}");
+    assert!(later.iter().sum::<usize>() >= 55 * 100, "{by_minute:?}");
+}

@@ -375,3 +375,38 @@ fn carry_out(stage: &mut Stage, annotation: &mut String) -> usize {
     }
     mirrors.len()
 }
+
+/// Two installations on one hub, each with an upstream of the same name: both write as `throughline`.
+#[test]
+fn another_throughline_that_contends_is_named() {
+    let (mut stage, _) = settled(settings(|s| s.mirror.contention_count = 1));
+    for (manager, time, named) in [
+        ("kubectl-annotate", "2026-01-01T00:00:02Z", Some("kubectl-annotate")),
+        ("kubectl-annotate", "2025-01-01T00:00:00Z", Some("throughline")),
+    ] {
+        let version = stage.version();
+        let mut object: serde_json::Value =
+            serde_json::from_str(&stage::hub_object(version, &status(Some("theirs")))).unwrap();
+        object["metadata"]["managedFields"] = serde_json::json!([
+            {"manager": manager, "operation": "Update", "time": time},
+            {"manager": "throughline", "operation": "Update", "time": "2026-01-01T00:00:01Z"},
+        ]);
+        stage.applied("hub", &object.to_string());
+        let notes = stage.problems();
+        let contention = notes.iter().find_map(|note| match note {
+            NoteKind::Anomaly(a) if a.anomaly == AnomalyKind::Contention => Some(a),
+            _ => None,
+        });
+        let Some(anomaly) = contention else { panic!("{notes:?}") };
+        assert_eq!(anomaly.manager.as_deref(), named);
+        assert_eq!(anomaly.detail.contains("another throughline"), named == Some("throughline"));
+        let at = stage.now - stage::START + 600_000;
+        stage.pass_to(at);
+        for mirror in stage.actions() {
+            let ours = mirror.action.annotations[0].1.clone().unwrap();
+            stage.hub(Some(&ours));
+            stage.succeed(&mirror);
+        }
+        stage.notes();
+    }
+}

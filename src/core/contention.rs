@@ -21,6 +21,8 @@ pub(crate) struct ContentionLimits {
 pub(crate) struct Contention {
     overwrites: u32,
     last_at: OptionalMillis,
+    /// How much later than its own pause the value is written again, because others are before it.
+    queued_ms: u32,
     /// The field manager of the writer that did it last, where it is known.
     manager: Option<Box<str>>,
 }
@@ -31,6 +33,7 @@ impl Contention {
         if !self.is_recent(now, limits.quiet_ms) {
             self.overwrites = 0;
         }
+        self.queued_ms = 0;
         self.overwrites = self.overwrites.saturating_add(1);
         self.last_at = now.into();
         let doublings = self.overwrites.checked_sub(limits.pause_from)?;
@@ -58,8 +61,14 @@ impl Contention {
         self.last_at.get()
     }
 
+    /// The value is written again so much later than its pause asks for. That time is not quiet.
+    pub(crate) fn queued(&mut self, queued_ms: u64) {
+        self.queued_ms = u32::try_from(queued_ms).unwrap_or(u32::MAX);
+    }
+
     /// Whether the last overwrite is so recent that the pauses keep growing.
     pub(crate) fn is_recent(&self, now: UnixMillis, quiet_ms: u64) -> bool {
+        let quiet_ms = quiet_ms.saturating_add(self.queued_ms.into());
         self.last_at().is_some_and(|at| now.since(at) <= quiet_ms)
     }
 }

@@ -12,6 +12,7 @@ use super::data::cluster::ClusterState;
 use super::data::ids::{ActionId, ClusterId, ClusterName, Kind, ObjectKey};
 use super::data::interner::{Key, Names};
 use super::data::map::Map;
+use super::data::objects::FIELD_MANAGER;
 use super::data::time::UnixMillis;
 use super::edge::touch_state::TouchTarget;
 use super::timers::{Due, Timers};
@@ -189,10 +190,13 @@ impl Context {
             return;
         }
         let manager = contention.manager();
-        let by = manager.map_or(String::new(), |manager| format!("; field manager {manager}"));
+        let (who, by) = match manager {
+            Some(FIELD_MANAGER) => ("another throughline", String::new()),
+            Some(manager) => ("another writer", format!("; field manager {manager}")),
+            None => ("another writer", String::new()),
+        };
         let detail = format!(
-            "another writer keeps changing {annotation} ({overwrites} times so far{by}); next write \
-             in {pause_ms} ms"
+            "{who} keeps changing {annotation} ({overwrites} times so far{by}); next write in {pause_ms} ms"
         );
         self.note(NoteKind::Anomaly(Anomaly {
             anomaly: AnomalyKind::Contention,

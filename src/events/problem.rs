@@ -5,7 +5,7 @@ use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::{Anomaly, AnomalyKind, Hop, Stall};
 use crate::core::contract::settings::{OrphanMode, Settings};
 use crate::core::data::ids::{ClusterName, Kind};
-use crate::core::data::objects::UPSTREAM_STATUS;
+use crate::core::data::objects::{FIELD_MANAGER, UPSTREAM_STATUS};
 use crate::core::view::involved_object::InvolvedObject;
 use crate::grouping::Cause;
 use crate::report::style;
@@ -64,6 +64,11 @@ impl Problem {
                     _ => UPSTREAM_STATUS,
                 };
                 let writer = match &anomaly.manager {
+                    Some(manager) if **manager == *FIELD_MANAGER => {
+                        "The other writer is another throughline, which follows another upstream of the \
+                         same name, or another hub's: two installations must not share objects"
+                            .to_owned()
+                    }
                     Some(manager) => format!("The other writer's field manager is {manager}"),
                     None => "metadata.managedFields names the writer (kubectl get \
                              --show-managed-fields)"

@@ -110,11 +110,16 @@ impl Meta {
             .max()
     }
 
-    /// The field manager of the other writer that wrote the object last.
-    pub fn last_other_manager(&self) -> Option<&str> {
+    /// The field manager of whoever changed a value of ours, which is still there if `is_present`. It
+    /// is our own where another throughline did it. One that removed the value may have left no trace.
+    pub fn overwritten_by(&self, is_present: bool) -> Option<&str> {
         let others = self.managed_fields.iter().filter(|f| f.manager != FIELD_MANAGER);
-        let last = others.filter(|f| f.time.is_some()).max_by_key(|f| f.time)?;
-        Some(last.manager.as_str()).filter(|manager| !manager.is_empty())
+        let last = others.filter(|f| f.time.is_some()).max_by_key(|f| f.time);
+        let ours = self.we_wrote_at().filter(|_| is_present);
+        if ours > last.and_then(|last| last.time) {
+            return Some(FIELD_MANAGER);
+        }
+        Some(last?.manager.as_str()).filter(|manager| !manager.is_empty())
     }
 
     /// When throughline last wrote the object.

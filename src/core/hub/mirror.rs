@@ -33,6 +33,10 @@ const MIRRORS_AT_ONCE: u64 = 20;
 /// After that, the time between two of them.
 const MIRROR_EVERY_MS: u64 = 200;
 
+/// The time between two writes of a hub's values for which others contend: a tenth of what a carrier
+/// takes (Karmada: about 20 changes a second).
+const REWRITE_EVERY_MS: u64 = 500;
+
 /// A hub Connector and everything that its rule reads, looked up once.
 pub(crate) struct Mirror<'m> {
     pub(super) at: Place,
@@ -40,6 +44,7 @@ pub(crate) struct Mirror<'m> {
     pub(super) connector: &'m mut HubConnector,
     pub(super) unsettled: &'m mut BTreeSet<Key>,
     pub(super) nudge_pace: &'m mut NudgePace,
+    pub(super) rewrites_even_at: &'m mut UnixMillis,
     pub(super) upstream: Option<UpstreamCase<'m>>,
     pub(super) edges: &'m mut BTreeMap<ClusterId, EdgeState>,
     pub(super) clusters: &'m Clusters,
@@ -278,6 +283,11 @@ impl Mirror<'_> {
         let repair = self.connector.repair.get_or_insert_default();
         repair.contention.set_manager(manager);
         let Some(pause_ms) = repair.contention.record(now, &limits) else { return };
+        // A writer that contends for one value often contends for a whole fleet's.
+        let even_at = (*self.rewrites_even_at).max(now);
+        *self.rewrites_even_at = even_at.plus(REWRITE_EVERY_MS);
+        repair.contention.queued(even_at.since(now));
+        let pause_ms = pause_ms.saturating_add(even_at.since(now));
         repair.flight.pause_until(now.plus(pause_ms));
         let contention = &repair.contention;
         self.ctx.report_contention(self.hub, self.at.key, UPSTREAM_STATUS, contention, pause_ms);

@@ -111,6 +111,8 @@ pub(crate) struct HubState {
     /// Connectors that are behind, here or at an edge.
     unsettled: BTreeSet<Key>,
     nudge_pace: NudgePace,
+    /// When the next pause before an overwritten value ends if all end evenly.
+    rewrites_even_at: UnixMillis,
     pub(crate) routes: Map<Key, Route>,
     /// Routes that are orphans by all evidence.
     pub(crate) orphans: BTreeSet<Key>,
@@ -200,6 +202,7 @@ impl Machine {
         }
         let upstream = upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
         let (unsettled, nudge_pace) = (&mut hub.unsettled, &mut hub.nudge_pace);
+        let rewrites_even_at = &mut hub.rewrites_even_at;
         let hub = cluster;
         let mut mirror = Mirror {
             at,
@@ -207,6 +210,7 @@ impl Machine {
             connector,
             unsettled,
             nudge_pace,
+            rewrites_even_at,
             upstream,
             edges,
             clusters,
@@ -215,7 +219,7 @@ impl Machine {
         };
         mirror.object_changed(annotation);
         if is_overwritten {
-            mirror.overwritten(meta.last_other_manager());
+            mirror.overwritten(meta.overwritten_by(annotation.is_some()));
         }
         mirror.evaluate();
     }
@@ -254,6 +258,7 @@ impl Machine {
         let upstream =
             connector.upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
         let (unsettled, nudge_pace) = (&mut hub.unsettled, &mut hub.nudge_pace);
+        let rewrites_even_at = &mut hub.rewrites_even_at;
         let hub = clusters.get(at.cluster)?;
         Some(Mirror {
             at,
@@ -261,6 +266,7 @@ impl Machine {
             connector,
             unsettled,
             nudge_pace,
+            rewrites_even_at,
             upstream,
             edges,
             clusters,
