@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo tutorial test e2e deploy-test browser bench bench-live lint release image ci
+.PHONY: help run demo tutorial test e2e deploy-test browser bench bench-live bench-fleet lint release image ci
 .DEFAULT_GOAL := help
 
 LOG ?=
@@ -51,6 +51,9 @@ bench: ## The numbers in docs/explanation/benchmarks.md: cost per event, memory,
 bench-live: ## Its numbers of a live run, on real API servers (about 20 minutes; QUICK=1 for a look)
 	tests/apiserver/build >/dev/null
 	cargo bench --locked --bench live
+
+bench-fleet: ## Its numbers of a fleet of projects (about 10 minutes; QUICK=1 for a look, FLEET_PROJECTS=N)
+	cargo bench --locked --bench fleet
 
 lint: ## Format, clippy, docs, dependencies: nothing may warn
 	cargo fmt --check

@@ -1,14 +1,19 @@
-//! The time for an event and the memory for a connector, from 1,000 to 100,000 connectors.
+//! The time for an event and the memory for a connector, from 1,000 to 100,000 connectors; and the memory
+//! after 100,000 clusters that joined and left.
 //!
-//! `cargo bench --bench scale`. Each size runs in a process of its own, so that its memory can be measured.
+//! `cargo bench --bench scale`; `-- sizes` and `-- churn` run one part. Each size runs in a process of its
+//! own, so that its memory can be measured.
 
 #![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
 
+#[path = "support/churn.rs"]
+mod churn;
 mod support;
 
 use std::io::Cursor;
 use std::time::Instant;
 
+use churn::CONNECTORS;
 use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::time::UnixMillis;
@@ -105,11 +110,47 @@ fn parse(line: &str) -> Vec<Event> {
     events
 }
 
+/// Clusters join and leave, one after the other, each under a name of its own: resident memory after
+/// the first thousand and after a hundred thousand.
+fn measure_churn() {
+    let mut fleet = churn::Churn::new(Machine::new(Settings::default()));
+    let start = resident_bytes();
+    let started = Instant::now();
+    println!("joins and leaves  resident MB  against 1,000  against the start MB");
+    let mut first = None;
+    for n in 1..=100_000_u32 {
+        fleet.join_and_leave();
+        if matches!(n, 1_000 | 10_000 | 100_000) {
+            let resident = resident_bytes();
+            let first = *first.get_or_insert(resident);
+            println!(
+                "{n:>16}  {:>11.2}  {:>12.3}x  {:>20.2}",
+                resident as f64 / 1e6,
+                resident as f64 / first as f64,
+                (resident as f64 - start as f64) / 1e6
+            );
+        }
+    }
+    println!("{CONNECTORS} Connectors each; {:.1} s in all", started.elapsed().as_secs_f64());
+}
+
 fn main() {
     if let Ok(connectors) = std::env::var("THROUGHLINE_BENCH_CONNECTORS") {
         measure(connectors.parse().expect("a number"));
         return;
     }
+    let part = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let runs = |name: &str| part.as_ref().is_none_or(|part| part == name);
+    // Before this process holds anything else.
+    if runs("churn") {
+        measure_churn();
+    }
+    if runs("sizes") {
+        measure_sizes();
+    }
+}
+
+fn measure_sizes() {
     println!(
         "connectors  ns/event (median, best of 10 rounds)  ns/listed object  state MB  against 1,000"
     );

@@ -2,35 +2,35 @@
 //! carries out its actions, and the event log of everything that enters and leaves the machine.
 //! The owner of an engine runs its loop.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::apply::Applier;
 use crate::client::ClusterClient;
 use crate::clock::{Clock, sleep_until_opt};
-use crate::config::{ClusterConfig, Config, EventLogConfig};
+use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::membership::SourceName;
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::event_log::{ClusterSpec, Header};
 use crate::executor::{Executor, FinishedAction};
+use crate::fleet::{ClusterTable, Fleet, Member};
 use crate::grouping::GATHER_MS;
 use crate::leader::gate::Gate;
 use crate::live_log::{DeletedRoutes, LiveLog};
 use crate::metrics::Metrics;
 use crate::run_log::Observer;
-use crate::watch::WatchTask;
+use crate::watch::WatchMessage;
 
 /// The machine, with its inputs and outputs.
 pub(crate) struct Engine {
-    pub(crate) clusters: ClusterClients,
+    pub(crate) fleet: Fleet,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Clock,
     pub(crate) machine: Machine,
@@ -41,75 +41,69 @@ pub(crate) struct Engine {
     observers: Vec<Box<dyn Observer>>,
 }
 
-pub(crate) type ClusterClients = BTreeMap<ClusterName, Arc<ClusterClient>>;
-
-/// Clients for the configured clusters; nothing is connected yet.
-pub(crate) fn cluster_clients(config: &Config, metrics: &Arc<Metrics>) -> ClusterClients {
-    let cluster = |c: &ClusterConfig| Arc::new(ClusterClient::new(c.clone(), metrics.clone()));
-    config.clusters.iter().map(|c| (c.name.clone(), cluster(c))).collect()
-}
-
 /// The event log's header for these clusters.
-pub(crate) fn log_header(clusters: &ClusterClients, settings: &Settings) -> Header {
+pub(crate) fn log_header(clusters: &ClusterTable, settings: &Settings) -> Header {
     let spec =
         |c: &Arc<ClusterClient>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
-    let clusters = clusters.values().map(spec).collect();
+    let clusters = clusters.all().iter().map(spec).collect();
     Header { clusters, settings: Some(settings.clone()), recorded: false }
 }
 
-/// Starts a watch for each of the kinds that `kinds` names for a cluster; events go to `bus`.
-pub(crate) fn start_watches(
-    clusters: &ClusterClients,
-    config: &Config,
-    kinds: impl Fn(&ClusterClient) -> Vec<Kind>,
-    bus: &mpsc::Sender<EventKind>,
-    metrics: &Metrics,
-) -> JoinSet<()> {
-    let mut watches = JoinSet::new();
-    for cluster in clusters.values() {
-        for kind in kinds(cluster) {
-            let (cluster, watch) = (cluster.clone(), config.watch.clone());
-            watches.spawn(WatchTask::new(cluster, kind, watch, bus.clone(), metrics).run());
-        }
-    }
-    watches
-}
-
-/// The watches that [`start_watches`] starts.
-pub(crate) fn watched_kinds(
-    clusters: &ClusterClients,
-    kinds: impl Fn(&ClusterClient) -> Vec<Kind>,
-) -> BTreeSet<(ClusterName, Kind)> {
-    clusters
-        .values()
-        .flat_map(|c| kinds(c).into_iter().map(|kind| (c.name().clone(), kind)))
-        .collect()
-}
-
-/// Watches that have neither finished their first list nor failed: a one-shot command waits for
-/// these before it shows anything.
+/// Watches that have neither finished their first list nor failed, and sources of clusters likewise: a
+/// one-shot command waits for these before it shows anything.
 #[derive(Debug)]
-pub(crate) struct PendingLists(BTreeSet<(ClusterName, Kind)>);
+pub(crate) struct PendingLists {
+    watches: BTreeSet<(ClusterName, Kind)>,
+    sources: BTreeSet<SourceName>,
+    /// How many watches there were and are.
+    all: usize,
+}
 
 impl PendingLists {
-    pub(crate) fn new(
-        clusters: &ClusterClients,
-        kinds: impl Fn(&ClusterClient) -> Vec<Kind>,
-    ) -> Self {
-        Self(watched_kinds(clusters, kinds))
+    pub(crate) fn new(fleet: &Fleet, sources: BTreeSet<SourceName>) -> Self {
+        let watches = fleet.watched_kinds();
+        Self { all: watches.len(), watches, sources }
     }
 
-    /// Removes the watch that this event says is listed or lost.
+    /// Removes the watch or the source that this event says is listed or lost.
     pub(crate) fn observe(&mut self, kind: &EventKind) {
-        if let EventKind::ListFinished { cluster, kind }
-        | EventKind::WatchLost { cluster, kind, .. } = kind
-        {
-            self.0.remove(&(cluster.clone(), *kind));
+        match kind {
+            EventKind::ListFinished { cluster, kind }
+            | EventKind::WatchLost { cluster, kind, .. } => {
+                self.watches.remove(&(cluster.clone(), *kind));
+            }
+            EventKind::DiscoveryFinished { source } | EventKind::DiscoveryLost { source, .. } => {
+                self.sources.remove(source);
+            }
+            _ => {}
         }
+    }
+
+    /// A cluster joined: its watches have just started.
+    pub(crate) fn joined(&mut self, cluster: &ClusterName, fleet: &Fleet) {
+        let before = self.watches.len();
+        let watched = fleet.watched_kinds().into_iter().filter(|(name, _)| name == cluster);
+        self.watches.extend(watched);
+        self.all += self.watches.len() - before;
+    }
+
+    /// A cluster left: nothing more comes of it.
+    pub(crate) fn left(&mut self, cluster: &ClusterName) {
+        self.watches.retain(|(name, _)| name != cluster);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.watches.is_empty() && self.sources.is_empty()
+    }
+
+    /// `12 of 40 lists complete`.
+    pub(crate) fn progress(&self) -> String {
+        format!("{} of {} lists complete", self.all - self.watches.len().min(self.all), self.all)
+    }
+
+    /// The clusters whose lists are not complete, and the sources.
+    pub(crate) fn rest(&self) -> (BTreeSet<&ClusterName>, &BTreeSet<SourceName>) {
+        (self.watches.iter().map(|(cluster, _)| cluster).collect(), &self.sources)
     }
 }
 
@@ -124,15 +118,15 @@ impl Engine {
         observers: Vec<Box<dyn Observer>>,
     ) -> Self {
         let metrics = Arc::new(Metrics::new());
-        let clusters = cluster_clients(config, &metrics);
+        let fleet = Fleet::new(config, &metrics);
         let timeout = Duration::from_millis(config.executor.timeout_ms);
-        let mut applier = Applier::new(clusters.clone(), timeout);
+        let mut applier = Applier::new(fleet.table().clone(), timeout);
         if let Some(file) = &event_log.file {
             applier = applier.with_backup(DeletedRoutes::beside(file));
         }
         let executor =
             Executor::new(applier, gate, config.executor.clone(), config.dry_run, metrics.clone());
-        let header = log_header(&clusters, &settings);
+        let header = log_header(fleet.table(), &settings);
         let (mut machine, clock) = (Machine::new(settings), Clock::start());
         let at = clock.now();
         for cluster in &header.clusters {
@@ -140,7 +134,7 @@ impl Engine {
             machine.handle_event(&Event { at, kind: cluster.added() });
         }
         let (event_log, log) = (event_log.clone(), None);
-        Self { clusters, metrics, clock, machine, executor, event_log, log, observers }
+        Self { fleet, metrics, clock, machine, executor, event_log, log, observers }
     }
 
     /// Opens the event log, if one is configured: after all else that can fail at a start, and before
@@ -149,7 +143,7 @@ impl Engine {
     /// # Errors
     /// The event log can't be created.
     pub(crate) fn open_log(&mut self) -> anyhow::Result<()> {
-        let header = log_header(&self.clusters, self.machine.settings());
+        let header = log_header(self.fleet.table(), self.machine.settings());
         self.log = LiveLog::start(&self.event_log, &header, self.metrics.clone())?;
         Ok(())
     }
@@ -159,14 +153,32 @@ impl Engine {
         self.observers.push(observer);
     }
 
-    /// As [`start_watches`], for this engine's clusters.
-    pub(crate) fn start_watches(
-        &self,
-        config: &Config,
-        kinds: impl Fn(&ClusterClient) -> Vec<Kind>,
-        bus: &mpsc::Sender<EventKind>,
-    ) -> JoinSet<()> {
-        start_watches(&self.clusters, config, kinds, bus, &self.metrics)
+    /// A cluster joins: it is added to the machine's tables, and its watches start. One of the same
+    /// name leaves first.
+    pub(crate) fn join(&mut self, member: Member) -> Arc<ClusterClient> {
+        self.leave(&member.name);
+        let (cluster, roles) = (member.name.clone(), member.roles.clone());
+        // Before its watches can send anything.
+        self.handle_event(EventKind::ClusterAdded { cluster, roles });
+        self.fleet.join(member)
+    }
+
+    /// A cluster leaves: its watches end, what waits to be written there is dropped, and nothing of it
+    /// is kept.
+    pub(crate) fn leave(&mut self, cluster: &ClusterName) {
+        if !self.fleet.leave(cluster) {
+            return;
+        }
+        self.executor.cluster_left(cluster);
+        self.handle_event(EventKind::ClusterRemoved { cluster: cluster.clone() });
+        self.metrics.remove_cluster(cluster);
+    }
+
+    /// Feeds an event of a watch to the machine, unless its cluster has left.
+    pub(crate) fn handle_watch_message(&mut self, message: WatchMessage) {
+        if self.fleet.is_current(&message) {
+            self.handle_event(message.kind);
+        }
     }
 
     /// Sleeps until the machine's current deadline; forever when it has none.

@@ -52,6 +52,14 @@ pub enum Cause {
     DeletesHeld {
         upstream: ClusterName,
     },
+    /// Hub objects name a project that was deleted.
+    ClusterGone {
+        upstream: ClusterName,
+    },
+    /// Watches that are lost.
+    Watch {
+        error: ErrorCause,
+    },
     /// Writes that failed, or were refused.
     Write {
         cluster: ClusterName,
@@ -254,6 +262,23 @@ impl<T: Clone> Groups<T> {
         let due = group.due(self.few);
         self.no_later(due);
         Some(what)
+    }
+
+    /// A cluster left: its objects suffer from nothing any longer, and nothing is reported of that.
+    pub fn forget(&mut self, cluster: &ClusterName) {
+        self.groups.retain(|cause, group| {
+            let members = group.members.len();
+            // A project that was deleted is no cluster of this run, and hub objects may still name it.
+            if !matches!(cause, Cause::ClusterGone { .. }) {
+                group.members.retain(|(of, _), _| of != cluster);
+            }
+            members == group.members.len() || !group.members.is_empty()
+        });
+    }
+
+    /// Whether anything is known of this cause.
+    pub fn contains(&self, cause: &Cause) -> bool {
+        self.groups.contains_key(cause)
     }
 
     /// What is kept of every object.

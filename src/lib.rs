@@ -9,6 +9,8 @@
 //! - [`outside_text`]: what texts from outside must not bring to a terminal, nor out of the process
 //! - [`run`]: the whole program: start, the loop, shutdown
 //! - `engine`: machine, executor and event log together, shared by a live run and a single look
+//! - `discovery`: which clusters there are: Milo's projects, kubeconfig Secrets, a directory
+//! - [`fleet`]: the clusters of a run: who joins, who leaves, and their watches
 //! - [`client`]: connections to clusters: requests, time-outs, classified errors
 //! - [`watch`]: one watch of one kind in one cluster → events
 //! - [`clock`]: monotonic wall-clock time for events
@@ -49,10 +51,12 @@ pub mod clock;
 pub mod config;
 pub mod core;
 pub mod demo;
+pub mod discovery;
 mod engine;
 pub mod event_log;
 pub mod events;
 pub mod executor;
+pub mod fleet;
 pub mod grouping;
 pub mod leader;
 pub mod live_log;

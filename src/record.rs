@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 
-use crate::client::ClusterClient;
 use crate::clock::Clock;
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::engine;
 use crate::event_log::Header;
+use crate::fleet::Fleet;
 use crate::live_log::{LiveLog, numbered};
 use crate::metrics::Metrics;
+use crate::watch::WatchMessage;
 
 /// The longest that writing the rest of the log may take at the end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -29,8 +29,8 @@ pub struct WatchRecorder {
     file: PathBuf,
     clock: Clock,
     metrics: Arc<Metrics>,
-    events: mpsc::Receiver<EventKind>,
-    watches: JoinSet<()>,
+    events: mpsc::Receiver<WatchMessage>,
+    fleet: Fleet,
     stats: RecordingStats,
 }
 
@@ -92,20 +92,19 @@ impl WatchRecorder {
         let file = log.file.clone().context("a recording needs a file to write to")?;
         refuse_existing(&file)?;
         let (settings, metrics) = (config.settings(), Arc::new(Metrics::new()));
-        let clusters = engine::cluster_clients(config, &metrics);
-        let header = Header { recorded: true, ..engine::log_header(&clusters, &settings) };
+        let mut fleet = Fleet::new(config, &metrics);
+        let header = Header { recorded: true, ..engine::log_header(fleet.table(), &settings) };
         let started = LiveLog::start(log, &header, metrics.clone())?;
         let (bus, events) = mpsc::channel(config.watch.queue);
-        let kinds = |cluster: &ClusterClient| settings.kinds_watched(cluster.roles());
-        let watches = engine::start_watches(&clusters, config, kinds, &bus, &metrics);
-        let not_live = engine::watched_kinds(&clusters, kinds);
+        fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
+        let not_live = fleet.watched_kinds();
         Ok(Self {
             log: started.context("a recording needs an event log")?,
             file,
             clock: Clock::start(),
             metrics,
             events,
-            watches,
+            fleet,
             stats: RecordingStats { watches: not_live.len(), not_live, ..Default::default() },
         })
     }
@@ -113,7 +112,7 @@ impl WatchRecorder {
     /// Records the next event. Cancel-safe.
     pub async fn next(&mut self) {
         match self.events.recv().await {
-            Some(kind) => self.record(kind),
+            Some(message) => self.record(message.kind),
             // The watches end only when `finish` shuts them down.
             None => std::future::pending().await,
         }
@@ -136,9 +135,9 @@ impl WatchRecorder {
     /// Stops the watches and writes the rest of the log. Returns the numbers, the size of the files,
     /// and how many lines could not be written.
     pub async fn finish(mut self) -> (RecordingStats, u64, u64) {
-        self.watches.shutdown().await;
-        while let Ok(kind) = self.events.try_recv() {
-            self.record(kind);
+        self.fleet.stop();
+        while let Ok(message) = self.events.try_recv() {
+            self.record(message.kind);
         }
         engine::finish_log(self.log, GRACE).await;
         (self.stats, bytes(&self.file), self.metrics.log_lines_lost())

@@ -2,6 +2,11 @@
 //!
 //! One task owns the machine and runs this loop. It sleeps until there is an event, an outcome, a
 //! deadline or a query. Everything that enters and leaves the machine goes to the event log.
+//!
+//! After each event it carries out who joins and leaves (`changes.rs`): the machine decides about the
+//! clusters that are discovered, the configuration file about its own.
+
+mod changes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +14,22 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tracing::{info, warn};
 
 use crate::admin::{self, Query};
 use crate::client::ClusterClient;
-use crate::config::Config;
+use crate::config::{Config, ConfigSource, DiscoveryConfig, follow};
 use crate::core::contract::event::EventKind;
-use crate::core::data::ids::Role;
 use crate::core::view::View;
+use crate::discovery::Discovery;
 use crate::engine::Engine;
 use crate::events::{Recorder, Reporter};
 use crate::leader::gate::{Gate, GateKeeper};
 use crate::leader::{LeaderElection, identity, lease::LeaseClient};
 use crate::metrics::MachineCounts;
 use crate::run_log::{Observer, RunLog};
+use changes::{changed, machine_settings};
 
 /// The queue of queries from the admin port.
 const QUERIES_MAX: usize = 16;
@@ -37,12 +43,21 @@ const LAST_EVENTS_MAX: Duration = Duration::from_millis(500);
 /// The least time for writing the rest of the event log, also when the grace period is over.
 const LOG_MIN: Duration = Duration::from_millis(500);
 
+/// How often a run that discovers clusters looks for upstreams that hub objects name and no source
+/// offers.
+const ASK_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(10);
+
 /// A live run.
 pub struct Run {
     config: Config,
     engine: Engine,
     /// Opens the gate; `None` without an election.
     keeper: Option<GateKeeper>,
+    /// The configuration, read again.
+    reloads: mpsc::Receiver<Config>,
+    /// `None` where no clusters are discovered.
+    discovery: Option<Discovery>,
+    recorder: Option<Recorder>,
 }
 
 impl std::fmt::Debug for Run {
@@ -51,21 +66,24 @@ impl std::fmt::Debug for Run {
     }
 }
 
-/// Runs until `stop` turns true, then finishes the writes in flight.
+/// Runs until `stop` turns true, then finishes the writes in flight. Follows the file from which
+/// `config` was loaded.
 ///
 /// # Errors
 /// The admin port is taken, or the event log can't be created. A cluster that can't be reached is
 /// not an error.
-pub async fn run(config: Config, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
-    Run::new(config, Vec::new()).until(stop).await
+pub async fn run(
+    config: Config,
+    source: ConfigSource,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    Run::new(config, Vec::new()).following(source)?.until(stop).await
 }
 
 impl Run {
     /// Prepares a run. `observers` see everything that the log for people is written from.
     pub fn new(config: Config, mut observers: Vec<Box<dyn Observer>>) -> Self {
-        let mut settings = config.settings();
-        // In a dry run no mirrored value ever reaches an edge, so every one would be nudged.
-        settings.mirror.nudge &= !config.dry_run;
+        let settings = machine_settings(&config);
         let (gate, keeper) = if config.election_cluster().is_some() {
             let (gate, keeper) = Gate::closed();
             (gate, Some(keeper))
@@ -74,7 +92,25 @@ impl Run {
         };
         observers.push(Box::new(RunLog::new(&settings)));
         let engine = Engine::new(&config, settings, gate, &config.event_log, observers);
-        Self { config, engine, keeper }
+        let (_, reloads) = mpsc::channel(1);
+        Self { config, engine, keeper, reloads, discovery: None, recorder: None }
+    }
+
+    /// Follows the file from which the configuration was loaded, and SIGHUP.
+    ///
+    /// # Errors
+    /// The signal can't be listened for.
+    pub fn following(self, source: ConfigSource) -> anyhow::Result<Self> {
+        let metrics = self.engine.metrics.clone();
+        let reloads = follow(source, &self.config, metrics).context("listening for SIGHUP")?;
+        Ok(self.with_reloads(reloads))
+    }
+
+    /// Takes over what `reloads` brings while it runs: which clusters there are, how they are reached,
+    /// and the settings that decide. Everything else stays as it was at the start.
+    #[must_use]
+    pub fn with_reloads(self, reloads: mpsc::Receiver<Config>) -> Self {
+        Self { reloads, ..self }
     }
 
     /// Runs until `stop` turns true.
@@ -90,6 +126,7 @@ impl Run {
         })?;
         let address = listener.local_addr().context("the admin port's address")?;
         self.engine.open_log()?;
+        self.engine.metrics.config_loaded();
         info!(%address, "admin port listening");
         let mut stopping = stop.clone();
         let stopped = async move {
@@ -97,38 +134,43 @@ impl Run {
         };
         let (access, metrics) = (self.config.admin.state, self.engine.metrics.clone());
         let admin = tokio::spawn(admin::serve(listener, access, metrics, queries, stopped));
-        let settings = self.engine.machine.settings();
-        let kinds = |cluster: &ClusterClient| settings.kinds_watched(cluster.roles());
-        let mut watches = self.engine.start_watches(&self.config, kinds, &bus);
-        drop(bus);
+        let settings = self.engine.machine.settings().clone();
+        self.engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
         let (leadership_changes, mut leadership) = mpsc::unbounded_channel();
-        let events_out = self.start_events();
-        let recorder = events_out.as_ref().map(|(recorder, _)| recorder.clone());
-        let election = self.start_election(&leadership_changes, recorder);
+        let workers = self.start_events();
+        let election = self.start_election(&leadership_changes);
+        let mut discovered = self.start_discovery();
         if election.is_none() {
             self.engine.metrics.set_leader(true);
             self.engine.handle_event(EventKind::LeadershipAcquired);
         }
 
+        let mut unknown_due = interval(ASK_FOR_UNKNOWN_EVERY);
+        unknown_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let discovers = self.discovery.is_some();
         while !*stop.borrow() {
-            let engine = &mut self.engine;
+            self.carry_out_memberships();
+            let (engine, discovery) = (&mut self.engine, &mut self.discovery);
             let (deadline, reports) = (engine.deadline(), engine.observers_due());
             tokio::select! {
-                Some(kind) = events.recv() => engine.handle_event(kind),
+                Some(message) = events.recv() => engine.handle_watch_message(message),
+                Some(kind) = discovered.recv() => engine.handle_event(kind),
+                (name, connection) = changed(discovery) => self.replace_discovered(&name, connection),
+                Some(config) = self.reloads.recv() => self.reload(config),
                 Some(kind) = leadership.recv() => engine.handle_event(kind),
                 finished = engine.executor.next_finished() => engine.handle_finished(finished),
                 () = deadline => engine.handle_event(EventKind::TimedOut),
                 () = reports => engine.report_due(),
+                _ = unknown_due.tick(), if discovers => self.ask_for_unknown(),
                 Some(query) = asked.recv() => answer(engine, query),
                 _ = stop.changed() => {}
             }
         }
 
-        watches.shutdown().await;
+        self.engine.fleet.stop();
         self.finish(election, leadership).await;
-        if let Some((recorder, workers)) = events_out {
-            // The workers end once their queues are empty.
-            drop(recorder);
+        if let Some(workers) = workers {
+            // They end once their queues are empty.
             let _ = tokio::time::timeout(LAST_EVENTS_MAX, workers.join_all()).await;
         }
         admin.abort();
@@ -137,16 +179,12 @@ impl Run {
 
     /// Posts Kubernetes Events to the hub, to edges and to the cluster of the Lease; not in a dry
     /// run.
-    fn start_events(&mut self) -> Option<(Recorder, JoinSet<()>)> {
+    fn start_events(&mut self) -> Option<JoinSet<()>> {
         if self.config.dry_run || !self.config.events.enabled {
             return None;
         }
-        let election = self.config.election_cluster().map(|cluster| &cluster.name);
-        let mut clusters: Vec<_> = self.engine.clusters.values().cloned().collect();
-        clusters.retain(|cluster| {
-            let upstream_alone = cluster.roles().iter().all(|role| *role == Role::Upstream);
-            !upstream_alone || election == Some(cluster.name())
-        });
+        let mut clusters = self.engine.fleet.table().all();
+        clusters.retain(|cluster| self.gets_events(cluster));
         let (recorder, workers) = Recorder::start(
             clusters,
             self.config.events.max_per_minute,
@@ -154,14 +192,32 @@ impl Run {
         );
         let settings = self.engine.machine.settings().clone();
         self.engine.add_observer(Box::new(Reporter::new(recorder.clone(), settings)));
-        Some((recorder, workers))
+        self.recorder = Some(recorder);
+        Some(workers)
+    }
+
+    /// Starts to look for clusters, where that is configured. The events of the sources come through
+    /// the channel.
+    fn start_discovery(&mut self) -> mpsc::Receiver<EventKind> {
+        let (bus, events) = mpsc::channel(self.config.watch.queue);
+        let Config { discovery, .. } = &self.config;
+        if discovery != &DiscoveryConfig::default() {
+            let fleet = &self.engine.fleet;
+            let (table, connections) = (fleet.table(), fleet.connections());
+            let metrics = &self.engine.metrics;
+            let started = Discovery::start(&self.config, table, None, connections, bus, metrics);
+            if let Some(projects) = started.projects() {
+                self.engine.executor.set_projects(projects);
+            }
+            self.discovery = Some(started);
+        }
+        events
     }
 
     /// Joins the election, if one is configured.
     fn start_election(
         &mut self,
         changes: &mpsc::UnboundedSender<EventKind>,
-        recorder: Option<Recorder>,
     ) -> Option<LeaderElection> {
         let (keeper, cluster) = (self.keeper.take()?, self.config.election_cluster()?.clone());
         let (timings, election) = (self.config.election_timings(), &self.config.leader_election);
@@ -170,7 +226,7 @@ impl Run {
             election.lease_namespace.clone(),
             election.lease_name.clone(),
             Duration::from_millis(timings.request_ms()),
-            recorder,
+            self.recorder.clone(),
         );
         let (changes, metrics) = (changes.clone(), self.engine.metrics.clone());
         let orphans = self.engine.machine.settings().orphans.mode;
@@ -209,6 +265,7 @@ impl Run {
             engine.executor.drop_queued();
         }
         self.engine.report_rest();
+        drop((self.recorder, self.discovery));
         let grace = until.saturating_duration_since(Instant::now());
         self.engine.finish_log(grace.max(LOG_MIN)).await;
         info!("stopped");
@@ -221,8 +278,8 @@ fn answer(engine: &Engine, query: Query) {
     match query {
         Query::Ping(reply) => drop(reply.send(())),
         Query::Counts(reply) => {
-            let phases = machine.phases();
-            drop(reply.send(MachineCounts { phases, orphans: machine.orphan_counts() }));
+            let (phases, members) = (machine.phases(), machine.membership_counts());
+            drop(reply.send(MachineCounts { phases, orphans: machine.orphan_counts(), members }));
         }
         Query::State(reply) => {
             // Not the time of the last event, which may be hours ago.

@@ -6,7 +6,7 @@ use tracing::{debug, error, info, trace, warn};
 use crate::clock::millis;
 use crate::core::PROBE_MS;
 use crate::core::contract::action::{Decision, Verb};
-use crate::core::contract::event::{Event, Outcome};
+use crate::core::contract::event::{Event, EventKind, Outcome};
 use crate::core::contract::note::{Anomaly, AnomalyKind, Note, NoteKind, Stall};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::ObjectKey;
@@ -57,8 +57,7 @@ pub struct RunLog {
 
 impl RunLog {
     pub fn new(settings: &Settings) -> Self {
-        let refused_pause_s = settings.retry.refused_ms.min(PROBE_MS) / 1000;
-        Self { refused_pause_s, groups: Groups::new(0) }
+        Self { refused_pause_s: refused_pause_s(settings), groups: Groups::new(0) }
     }
 
     /// Whether this write's failure gets a line of its own, as the first of its kind.
@@ -75,6 +74,10 @@ impl RunLog {
         let entry = Entry::Write { error: error.text.to_string() };
         self.groups.happen_again(at, cause, member, entry)
     }
+}
+
+fn refused_pause_s(settings: &Settings) -> u64 {
+    settings.retry.refused_ms.min(PROBE_MS) / 1000
 }
 
 /// The hop that an action completes, as the log names it.
@@ -118,6 +121,12 @@ macro_rules! action_line {
 }
 
 impl Observer for RunLog {
+    fn on_event(&mut self, event: &Event) {
+        if let EventKind::SettingsChanged { settings } = &event.kind {
+            self.refused_pause_s = refused_pause_s(settings);
+        }
+    }
+
     fn on_finished(&mut self, at: UnixMillis, finished: &FinishedAction) {
         let error = finished.outcome.error();
         let error = error.map(|error| &*error.text);
@@ -131,7 +140,12 @@ impl Observer for RunLog {
                 action_line!(info, finished, error, "not sent: superseded by a newer write");
             }
             Outcome::Dropped => {
-                action_line!(info, finished, error, "not sent: this instance is not the leader");
+                action_line!(
+                    info,
+                    finished,
+                    error,
+                    "not sent: this instance is not the leader, or the cluster has left"
+                );
             }
             Outcome::NotFound => action_line!(info, finished, error, "the object no longer exists"),
             Outcome::Conflict { .. } => action_line!(
@@ -204,6 +218,20 @@ impl Observer for RunLog {
                 warn!(upstream = %cluster, reason = reason.as_str(), held, of = named,
                     because = reason.text(), remedy = reason.remedy(),
                     "annotations are left as they are");
+            }
+            NoteKind::Discovery { source, problem, clusters: 0, .. } => {
+                info!(%source, problem = problem.as_str(), "discovery: no longer a problem");
+            }
+            NoteKind::Discovery { source, problem, clusters, of, detail } => {
+                warn!(%source, problem = problem.as_str(), clusters, of, detail,
+                    because = problem.text(), remedy = problem.remedy(), "discovery");
+            }
+            NoteKind::ClusterGone { cluster, connectors: 0, routes: 0 } => {
+                info!(upstream = %cluster, "no hub object names the deleted project any longer");
+            }
+            NoteKind::ClusterGone { cluster, connectors, routes } => {
+                warn!(upstream = %cluster, connectors, routes,
+                    "a deleted project can still serve traffic: hub objects name it");
             }
             NoteKind::DeletesHeld { cluster, held, orphans, routes } => {
                 info!(%cluster, held, orphans, routes, "orphaned routes of an upstream cluster");

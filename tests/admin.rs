@@ -4,6 +4,8 @@
 
 #[path = "admin/crowd.rs"]
 mod crowd;
+#[path = "admin/fleet.rs"]
+mod fleet;
 #[path = "admin/http.rs"]
 mod http;
 #[path = "admin/scrape.rs"]
@@ -12,6 +14,7 @@ mod scrape;
 mod stage;
 
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Server, get};
@@ -26,7 +29,7 @@ use throughline::core::contract::note::{
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
-use throughline::metrics::Metrics;
+use throughline::metrics::{ClusterRequests, Metrics};
 
 const OPEN: &str =
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
@@ -65,8 +68,9 @@ fn stall(hop: Hop) -> Stall {
     Stall { cluster: "hub".into(), connector, hop, since: UnixMillis(1), cause, reason: "r".into() }
 }
 
-/// Updates every metric.
-fn count(metrics: &Metrics) {
+/// Updates every metric. Those of requests last as long as what is returned.
+#[must_use]
+fn count(metrics: &Metrics) -> Arc<ClusterRequests> {
     let up = "org/team \"a\"".into();
     let watch = metrics.watch(&up, Kind::Connector);
     watch.list_started();
@@ -82,9 +86,10 @@ fn count(metrics: &Metrics) {
         metrics.action_started(verb, Duration::from_millis(3));
     }
     metrics.action_retried(Verb::Mirror);
-    metrics.count_request(&up, "PATCH", Some(200));
-    metrics.count_request(&up, "PATCH", Some(200));
-    metrics.count_request(&up, "PATCH", None);
+    let requests = metrics.requests(&up);
+    requests.count("PATCH", Some(200));
+    requests.count("PATCH", Some(200));
+    requests.count("PATCH", None);
     let took = Duration::from_millis(20);
     metrics.action_finished(&action(Verb::Mirror), &Outcome::Unchanged, took);
     metrics.action_finished(&action(Verb::Touch), &Outcome::Refused { error: "".into() }, took);
@@ -116,6 +121,7 @@ fn count(metrics: &Metrics) {
     metrics.add_log_lines_lost(5);
     let now = tokio::time::Instant::now();
     metrics.set_lease(Some(now), Some(now));
+    requests
 }
 
 #[tokio::test]
@@ -146,7 +152,7 @@ async fn livez_says_whether_the_loop_answers() {
 #[tokio::test]
 async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
     let server = Server::with_loop(stage().machine).await;
-    count(&server.metrics);
+    let requests = count(&server.metrics);
     for (accept, open, content_type) in [
         (OPEN, true, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
         ("*/*", false, "text/plain; version=0.0.4; charset=utf-8"),
@@ -216,6 +222,7 @@ async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
             assert!(scraped.has("process_cpu_seconds_total"));
         }
     }
+    drop(requests);
     server.metrics.remove_cluster(&"org/team \"a\"".into());
     let answer = server.get("/metrics").await;
     assert!(!answer.body.contains("org/team"), "{}", answer.body);
@@ -226,7 +233,7 @@ async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
 #[tokio::test]
 async fn the_documentation_lists_exactly_the_metrics_that_exist() {
     let server = Server::with_loop(stage().machine).await;
-    count(&server.metrics);
+    let _requests = count(&server.metrics);
     let scraped = scrape::read(&server.get("/metrics").await.body, false);
     let page = include_str!("../docs/reference/metrics.md");
     let (_, section) = page.split_once("\n## Metrics\n").unwrap();

@@ -27,6 +27,7 @@ fn permission_lines(config: &Config) -> Vec<String> {
             PermissionScope::LeaseNamespace(namespace) => {
                 format!("@{}", namespace.unwrap_or_default())
             }
+            PermissionScope::Namespace(namespace) => format!("@{namespace}"),
         };
         let (plural, _) = split_resource(need.resource);
         let start = format!("{}: {plural}{place} ", need.cluster);
@@ -92,6 +93,11 @@ fn each_role_and_feature_needs_its_verbs_and_no_others() {
                 "up: connectors list,watch",
                 "up: namespaces list,watch",
             ],
+        ),
+        (
+            json!({ "discovery": { "kubeconfigSecrets": { "cluster": "hub", "namespace": "fleet" } } }),
+            &[],
+            &["hub: secrets@fleet list,watch"],
         ),
         (json!({ "leaderElection": { "enabled": false } }), &hub_lease, &[]),
         (

@@ -115,6 +115,27 @@ fn every_flag_reaches_its_key() {
 }
 
 #[test]
+fn a_file_is_checked_without_its_kubeconfigs_and_what_was_not_seen_is_said() {
+    let text = "clusters: [{name: a, roles: [hub, edge], kubeconfig: /nowhere/k, context: a}]\n";
+    let offline = file("offline.yaml", text);
+    let offline = offline.to_str().unwrap();
+    run(&["config", "--config", offline], &[], 2);
+    let (out, err) = run(&["config", "--output", "json", "--offline", offline], &[], 0);
+    let config: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(config["clusters"][0]["context"], "a");
+    assert_eq!(
+        err,
+        "not checked: /nowhere/k: whether it can be read and has the context a\n\
+         warning: FILE: clusters: there is a hub but no cluster with the role upstream: nothing is \
+         mirrored\n"
+            .replace("FILE", offline)
+    );
+    let wrong = file("offline-wrong.yaml", "clusters: [{name: a, roles: [hob]}]");
+    let (_, err) = run(&["config", "--offline", wrong.to_str().unwrap()], &[], 2);
+    assert!(err.contains("found \"hob\""), "{err}");
+}
+
+#[test]
 fn config_and_run_print_all_errors_and_exit_with_2() {
     let bad = file("bad.yaml", "touch: {window: 5}\nwatch: {queue: 0}\n");
     let bad = bad.to_str().unwrap();

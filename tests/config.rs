@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "config/discovery.rs"]
+mod discovery;
 #[path = "config/pages.rs"]
 mod pages;
 #[path = "config/rules.rs"]
@@ -154,8 +156,8 @@ fn errors_in_flags_quote_the_flag() {
     let usage = "accepted: NAME=ROLE[+ROLE…][,kubeconfig=FILE][,context=CTX][,in-cluster]";
     let keys = "confirmAfterMs, confirmAfterOutageMs, edgeScopes, enabled, key, minIntervalMs, \
                 platformKey, scope, windowMs";
-    let sections = "admin, clusters, dryRun, eventLog, events, executor, leaderElection, log, mirror, \
-                    orphans, retry, shutdown, stall, touch, watch";
+    let sections = "admin, clusters, discovery, dryRun, eventLog, events, executor, fleet, leaderElection, log, \
+                    metrics, mirror, orphans, retry, shutdown, stall, touch, watch";
     let expected = [
         format!("--cluster a=edge,context=x,colour=red: clusters[0]: found \"colour=red\"; {usage}"),
         "--cluster b=edge+hob,kubeconfig=/nowhere/k: clusters[1].roles[1]: found \"hob\"; accepted: one of upstream, hub, edge".to_owned(),

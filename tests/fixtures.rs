@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use throughline::core::contract::action::{Decision, Verb};
 use throughline::core::contract::event::{Event, EventKind, Outcome};
+use throughline::core::contract::membership::Membership;
 use throughline::core::contract::note::{Hop, Note, NoteKind, Stall};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
@@ -47,7 +48,7 @@ fn titles() -> BTreeMap<String, String> {
 }
 
 /// Replays a fixture in what-if mode; `log` receives the machine's events and actions.
-fn replayed(name: &str, change: impl FnOnce(&mut Settings), log: Option<&mut Vec<u8>>) -> Replay {
+fn replayed(name: &str, change: impl Fn(&mut Settings), log: Option<&mut Vec<u8>>) -> Replay {
     let path = folder().join(format!("{name}.jsonl"));
     let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
     let options = ReplayOptions { mode: Some(ReplayMode::WhatIf), ..ReplayOptions::default() };
@@ -146,6 +147,7 @@ fn rendered(replay: &Replay) -> String {
     // Notes come before the actions of the same millisecond.
     let mut lines: Vec<(UnixMillis, bool, String)> =
         replay.notes.iter().map(|n| (n.at, false, note(n))).collect();
+    lines.extend(replay.memberships.iter().map(|(at, change)| (*at, false, membership(change))));
     for (at, line) in actions(&replay.actions) {
         lines.push((at, true, line));
     }
@@ -177,6 +179,9 @@ fn actions(all: &[ActionRecord]) -> Vec<(UnixMillis, String)> {
         if let Some(absent) = &action.precondition.absent {
             let names = absent.names.join(",");
             let _ = write!(line, " if {}/{}/{{{names}}} absent", absent.cluster, absent.namespace);
+        }
+        if let Some(project) = &action.precondition.absent_project {
+            let _ = write!(line, " if project {} absent", project.cluster);
         }
         let outcome = record.finished.as_ref().map_or("no outcome".into(), |(_, o)| outcome(o));
         let _ = write!(line, " → {outcome}  ({because})");
@@ -232,6 +237,16 @@ fn object(key: &ObjectKey) -> String {
     format!("{}/{}", ns(key), key.name)
 }
 
+fn membership(change: &Membership) -> String {
+    match change {
+        Membership::Join { source, cluster, roles } => {
+            let roles: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
+            format!("JOIN {cluster} ({}) from {source}", roles.join(", "))
+        }
+        Membership::Leave { cluster, reason } => format!("LEAVE {cluster}: {}", reason.as_str()),
+    }
+}
+
 fn note(note: &Note) -> String {
     let stall = |s: &Stall| format!("{} {} {}", s.hop.as_str(), s.cluster, object(&s.connector));
     match &note.kind {
@@ -260,6 +275,18 @@ fn note(note: &Note) -> String {
         NoteKind::DeletesHeld { cluster, held, orphans, routes } => {
             let held = if *held { "held" } else { "no longer held" };
             format!("deletes {held} {cluster}: {orphans} orphans of {routes} routes")
+        }
+        NoteKind::Discovery { source, problem, clusters: 0, .. } => {
+            format!("discovery {source}: no longer {}", problem.as_str())
+        }
+        NoteKind::Discovery { source, problem, clusters, of, detail } => {
+            format!("discovery {source}: {} {clusters} of {of}: {detail}", problem.as_str())
+        }
+        NoteKind::ClusterGone { cluster, connectors: 0, routes: 0 } => {
+            format!("no longer gone, or no longer named: {cluster}")
+        }
+        NoteKind::ClusterGone { cluster, connectors, routes } => {
+            format!("GONE {cluster}: {connectors} connectors and {routes} routes name it")
         }
     }
 }

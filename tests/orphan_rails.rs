@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "orphan_rails/project.rs"]
+mod project;
 #[path = "support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
 
@@ -20,6 +22,7 @@ use throughline::config::ClusterConfig;
 use throughline::core::contract::action::{AbsentObjects, Action, Precondition, Verb};
 use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use throughline::fleet::ClusterTable;
 use throughline::live_log::{DeletedRoutes, deleted_routes_file};
 use throughline::metrics::Metrics;
 use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
@@ -28,7 +31,7 @@ use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 struct Place {
     up: TestServer,
     hub: TestServer,
-    clusters: BTreeMap<ClusterName, Arc<ClusterClient>>,
+    clusters: ClusterTable,
     applier: Applier,
     action: Action,
     files: Vec<PathBuf>,
@@ -81,6 +84,7 @@ impl Place {
                     namespace_uid: Some(UID.into()),
                     names: vec!["blog".into(), "site".into()],
                 }),
+                absent_project: None,
             },
             connectors: Vec::new(),
         };
@@ -90,9 +94,10 @@ impl Place {
         let backup = deleted_routes_file(&log);
         let _ = std::fs::remove_file(&backup);
         files.push(backup.clone());
-        let applier = Applier::new(ways.clone(), Duration::from_secs(10));
+        let clusters: ClusterTable = ways.into_iter().collect();
+        let applier = Applier::new(clusters.clone(), Duration::from_secs(10));
         let applier = applier.with_backup(DeletedRoutes::beside(&log));
-        Self { up, hub, clusters: ways, applier, action, files, backup, may: true }
+        Self { up, hub, clusters, applier, action, files, backup, may: true }
     }
 
     /// The lines of the backup of deleted routes.

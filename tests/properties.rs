@@ -8,12 +8,16 @@
 
 #[path = "properties/carry.rs"]
 mod carry;
+#[path = "properties/changing.rs"]
+mod changing;
 #[path = "properties/failing.rs"]
 mod failing;
 #[path = "properties/generate.rs"]
 mod generate;
 #[path = "properties/leading.rs"]
 mod leading;
+#[path = "properties/leaving.rs"]
+mod leaving;
 #[path = "properties/model.rs"]
 mod model;
 #[path = "properties/oracle.rs"]

@@ -23,7 +23,7 @@ fn run(
     name: &str,
     log: Vec<u8>,
     mode: ReplayMode,
-    change: impl FnOnce(&mut Settings),
+    change: impl Fn(&mut Settings),
     acted: Option<&mut Vec<u8>>,
 ) -> Replay {
     let mut reader = LogReader::new(name, Cursor::new(log)).unwrap();

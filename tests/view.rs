@@ -175,7 +175,7 @@ fn a_connector_behind_a_lost_watch_is_unknown_and_not_settled() {
     // An upstream that is not configured.
     let mut stage = settled();
     stage.event(EventKind::ClusterRemoved { cluster: "up".into() });
-    assert_eq!(phase(&stage), Phase::Unknown);
+    assert_eq!(phase(&stage), Phase::Unconfigured);
     let upstream = &json(&stage.machine)["connectors"][0]["upstream"];
     assert_eq!((&upstream["name"], &upstream["exists"]), (&json!("lab"), &json!(false)));
     // If the hub's watch is lost, the upstream Connector may have a hub Connector there.
@@ -236,7 +236,7 @@ fn the_view_is_as_documented_and_without_node_ids() {
                  "liveSinceMs": since(&["Connector", "Gateway", "Namespace"])},
             ],
             "phases": {"settled": 1, "offline": 0, "unreplicated": 0, "mirroring": 0,
-                "waiting": 0, "carrying": 0, "touching": 0, "unproven": 0, "stalled": 0, "unknown": 0},
+                "waiting": 0, "carrying": 0, "touching": 0, "unproven": 0, "stalled": 0, "unconfigured": 0, "unknown": 0},
             "connectors": [{
                 "upstream": {"cluster": "up", "namespace": "default", "name": "lab",
                     "exists": true, "online": true, "node": node, "changedAtMs": START + 1},

@@ -7,6 +7,7 @@ mod access;
 mod connections;
 mod state;
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,6 +29,9 @@ use state::{Layout, StateError, Turn};
 
 /// The longest that the loop may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+/// With more watches than this, the probes show no line for each.
+const WATCHES_EACH_MAX: usize = 200;
 
 const PATHS: &str = "\
 /livez            whether the event loop answers
@@ -134,7 +138,12 @@ async fn readyz(
 fn readiness_text(readiness: &Readiness, verbose: bool, with_errors: bool) -> String {
     let mut text = String::new();
     let all = verbose || !readiness.ready;
-    for watch in readiness.watches.iter().filter(|w| all || w.state != WatchState::Live) {
+    if readiness.watches.len() > WATCHES_EACH_MAX {
+        summarize(&mut text, readiness, with_errors);
+    }
+    let each = Some(readiness).filter(|readiness| readiness.watches.len() <= WATCHES_EACH_MAX);
+    let watches = each.into_iter().flat_map(|readiness| &readiness.watches);
+    for watch in watches.filter(|w| all || w.state != WatchState::Live) {
         let WatchStatus { cluster, kind, state, was_listed, failure } = watch;
         let _ = match (state, was_listed) {
             (WatchState::Live, _) => writeln!(text, "[+]{cluster}/{kind} ok"),
@@ -152,11 +161,36 @@ fn readiness_text(readiness: &Readiness, verbose: bool, with_errors: bool) -> St
         (true, _) => "ok\n",
         (false, true) => "not ready: no watch has started yet\n",
         (false, false) => {
-            "not ready: every watch must have been listed or have failed once, and at least one \
-             cluster must be fully listed\n"
+            "not ready: every watch of a configured cluster must have been listed or have failed \
+             once, and at least one cluster must be fully listed\n"
         }
     });
     text
+}
+
+/// A line for each state and cause: nobody reads thousands.
+fn summarize(text: &mut String, readiness: &Readiness, with_errors: bool) {
+    let mut groups: BTreeMap<(WatchState, &str), Vec<&WatchStatus>> = BTreeMap::new();
+    for watch in &readiness.watches {
+        let error = watch.failure.as_deref().filter(|_| with_errors).unwrap_or("see the log");
+        let error = if watch.state == WatchState::Lost { error } else { "" };
+        groups.entry((watch.state, error)).or_default().push(watch);
+    }
+    for ((state, error), watches) in groups {
+        let (WatchStatus { cluster, kind, .. }, count) = (watches[0], watches.len());
+        let _ = match state {
+            WatchState::Live => writeln!(text, "[+]{count} watches ok"),
+            WatchState::Never => {
+                writeln!(text, "[-]{count} watches not started, such as {cluster}/{kind}")
+            }
+            WatchState::Listing => {
+                writeln!(text, "[-]{count} watches listing, such as {cluster}/{kind}")
+            }
+            WatchState::Lost => {
+                writeln!(text, "[-]{count} watches lost, such as {cluster}/{kind}: {error}")
+            }
+        };
+    }
 }
 
 async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {

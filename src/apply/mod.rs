@@ -4,8 +4,9 @@
 mod orphan;
 mod patch;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+pub use orphan::ProjectProof;
+
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::Request;
@@ -18,6 +19,7 @@ use crate::core::contract::action::{Action, AnnotationBefore, Verb};
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::ClusterName;
+use crate::fleet::ClusterTable;
 use crate::live_log::DeletedRoutes;
 use patch::AnnotationMap;
 
@@ -28,22 +30,40 @@ const METADATA_ONLY: &str =
 /// Carries out actions, one attempt at a time.
 #[derive(Clone, Debug, Default)]
 pub struct Applier {
-    clusters: BTreeMap<ClusterName, Arc<ClusterClient>>,
+    clusters: ClusterTable,
     timeout: Duration,
     /// Without one, nothing is deleted.
     backup: Option<DeletedRoutes>,
+    /// Without it, no route of a deleted project is deleted.
+    projects: Option<Arc<dyn ProjectProof>>,
+}
+
+/// The clusters that an action writes to or asks, as they were when it was decided.
+#[derive(Debug)]
+pub(crate) struct Concerned(Vec<(ClusterName, Option<Weak<ClusterClient>>)>);
+
+impl Concerned {
+    pub(crate) fn contains(&self, cluster: &ClusterName) -> bool {
+        self.0.iter().any(|(name, _)| name == cluster)
+    }
 }
 
 impl Applier {
     /// Each request takes at most `timeout`.
-    pub fn new(clusters: BTreeMap<ClusterName, Arc<ClusterClient>>, timeout: Duration) -> Self {
-        Self { clusters, timeout, backup: None }
+    pub fn new(clusters: ClusterTable, timeout: Duration) -> Self {
+        Self { clusters, timeout, backup: None, projects: None }
     }
 
     /// Allows deletes: each route is written to `backup` first.
     #[must_use]
     pub fn with_backup(self, backup: DeletedRoutes) -> Self {
         Self { backup: Some(backup), ..self }
+    }
+
+    /// Allows deletes of routes of projects that no longer exist, as `projects` tells.
+    #[must_use]
+    pub fn with_projects(self, projects: Arc<dyn ProjectProof>) -> Self {
+        Self { projects: Some(projects), ..self }
     }
 
     /// Makes one attempt at an action. Where it has to look upstream first, or sends a second request, it
@@ -69,7 +89,7 @@ impl Applier {
             }
         }
         if let Some(before) = &action.precondition.annotation {
-            return self.patch_if(cluster, action, before, may_write).await;
+            return self.patch_if(&cluster, action, before, may_write).await;
         }
         let request = patch::merge_patch(action, self.timeout)?;
         patch::outcome_of_answer(action, &cluster.call(request, self.timeout).await?)
@@ -97,7 +117,31 @@ impl Applier {
         Ok(patch::changed_since(before))
     }
 
-    fn cluster(&self, name: &ClusterName) -> Result<&Arc<ClusterClient>, CallError> {
+    pub(crate) fn concerned(&self, action: &Action) -> Concerned {
+        let required = &action.precondition;
+        let asked = required.absent.as_ref().map(|absent| &absent.cluster);
+        let project = required.absent_project.as_ref().map(|project| &project.cluster);
+        let names = [&action.cluster].into_iter().chain(asked).chain(project);
+        let client = |name| self.clusters.get(name).as_ref().map(Arc::downgrade);
+        Concerned(names.map(|name| (name.clone(), client(name))).collect())
+    }
+
+    /// Whether none of these clusters has left since. One that joined again under its name is another
+    /// cluster: what was decided about the former one says nothing about it.
+    pub(crate) fn are_joined(&self, concerned: &Concerned) -> bool {
+        let is_joined = |(name, then): &(_, Option<Weak<_>>)| {
+            let now = self.clusters.get(name);
+            then.as_ref().map(Weak::as_ptr) == now.as_ref().map(Arc::as_ptr)
+        };
+        concerned.0.iter().all(is_joined)
+    }
+
+    /// Whether the cluster is joined.
+    pub(crate) fn is_joined(&self, cluster: &ClusterName) -> bool {
+        self.clusters.contains(cluster)
+    }
+
+    fn cluster(&self, name: &ClusterName) -> Result<Arc<ClusterClient>, CallError> {
         self.clusters
             .get(name)
             .ok_or_else(|| CallError::NoClient(format!("cluster {name} is not configured")))

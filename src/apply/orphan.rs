@@ -8,20 +8,26 @@
 //!  still an orphan   is named after
 //! ```
 //!
+//! Of a route whose project was deleted, neither the namespace nor the parents can be read any more:
+//! its control plane answers for every name. There the root is asked for the Project instead, and
+//! must answer 404 about that very name.
+//!
 //! Any other response proves nothing, and the route stays: a 403, a 404 of the whole API or a
 //! time-out says nothing about a Gateway.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::pin::Pin;
 
 use serde::Deserialize;
 use tokio::time::timeout;
 
 use crate::client::{CallError, ErrorClass, JSON, get, path};
 use crate::clock::millis;
-use crate::core::contract::action::{AbsentObjects, Action};
+use crate::core::contract::action::{AbsentObjects, AbsentProject, Action};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::Outcome;
-use crate::core::data::ids::Kind;
+use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::objects::{Object, WireObject};
 use crate::core::orphans::route::origin_of;
 
@@ -35,18 +41,25 @@ impl Applier {
         may_write: impl Fn() -> bool,
     ) -> Result<Outcome, CallError> {
         let cluster = self.cluster(&action.cluster)?;
-        let Some(absent) = &action.precondition.absent else {
-            return Ok(conflict("the delete carries no evidence"));
+        let required = &action.precondition;
+        let evidence = match (&required.absent, &required.absent_project) {
+            (Some(absent), None) => Evidence::Gateways(absent),
+            (None, Some(project)) => Evidence::Project(project),
+            _ => return Ok(conflict("the delete carries no evidence")),
         };
         let Some(backup) = &self.backup else {
             return Ok(not_backed_up("there is no event log (eventLog.file)"));
         };
         let response = cluster.call(get(&object_path(action), JSON)?, self.timeout).await?;
-        let route = match checked_route(action, absent, &response) {
+        let route = match checked_route(action, evidence, &response) {
             Ok(text) => text,
             Err(why) => return Ok(conflict(why)),
         };
-        if let Err(outcome) = self.confirm_absence(absent).await {
+        let confirmed = match evidence {
+            Evidence::Gateways(absent) => self.confirm_absence(absent).await,
+            Evidence::Project(project) => self.confirm_project_absence(&project.cluster).await,
+        };
+        if let Err(outcome) = confirmed {
             return Ok(outcome);
         }
         let name = action.cluster.as_str();
@@ -86,6 +99,20 @@ impl Applier {
             Err(error @ CallError::NoClient(_)) => Err(error),
             Err(error) if error.code().is_some_and(|code| (400..500).contains(&code)) => Err(error),
             Err(error) => Ok(Outcome::Unanswered { error: error.failure(), deleted: Some(route) }),
+        }
+    }
+
+    /// Asks the root whether the project exists. The error is the outcome of the action.
+    async fn confirm_project_absence(&self, project: &ClusterName) -> Result<(), Outcome> {
+        let at = format!("project {project}");
+        let Some(projects) = &self.projects else {
+            return Err(conflict(format!("cannot tell whether {at} exists: no discovery can ask")));
+        };
+        let answer = timeout(self.timeout, projects.exists(project)).await;
+        match answer.unwrap_or(Err(CallError::TimedOut(self.timeout))) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(conflict(format!("{at} exists"))),
+            Err(error) => Err(inconclusive(&at, &error)),
         }
     }
 
@@ -132,6 +159,28 @@ impl Applier {
     }
 }
 
+/// Asks the root of a fleet whether a project exists. An API server that answers for every name, as a
+/// Milo control plane does, proves nothing about it.
+pub trait ProjectProof: Debug + Send + Sync {
+    /// Makes a live GET of the project. `Ok(false)` is a 404 about that very name.
+    ///
+    /// # Errors
+    /// [`CallError`] for every other answer, and for none.
+    fn exists<'a>(
+        &'a self,
+        cluster: &'a ClusterName,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, CallError>> + Send + 'a>>;
+}
+
+/// What justifies a delete.
+#[derive(Clone, Copy)]
+enum Evidence<'a> {
+    /// The route's parents don't exist.
+    Gateways(&'a AbsentObjects),
+    /// The project that owned the route does not exist.
+    Project(&'a AbsentProject),
+}
+
 /// Whether this is what an API server answers to a delete: a Status, or the object.
 fn is_answer(body: &[u8]) -> bool {
     #[derive(Deserialize)]
@@ -168,7 +217,7 @@ fn inconclusive(at: &str, error: &CallError) -> Outcome {
 /// parents. The error says what differs.
 fn checked_route(
     action: &Action,
-    absent: &AbsentObjects,
+    evidence: Evidence<'_>,
     response: &[u8],
 ) -> Result<Box<str>, String> {
     let unreadable = |error: &dyn std::fmt::Display| format!("cannot read the route: {error}");
@@ -183,11 +232,16 @@ fn checked_route(
         return Err("the route has changed since it was judged".to_owned());
     }
     let origin = origin_of(&object).map_err(|keep| format!("the route must stay: {keep}"))?;
-    let names: BTreeSet<_> = absent.names.iter().collect();
-    if origin.cluster != absent.cluster.as_str()
-        || origin.namespace != absent.namespace
-        || !origin.gateways.iter().eq(names)
-    {
+    let is_as_judged = match evidence {
+        Evidence::Gateways(absent) => {
+            let names: BTreeSet<_> = absent.names.iter().collect();
+            origin.cluster == absent.cluster.as_str()
+                && origin.namespace == absent.namespace
+                && origin.gateways.iter().eq(names)
+        }
+        Evidence::Project(project) => origin.cluster == project.cluster.as_str(),
+    };
+    if !is_as_judged {
         return Err("the route's labels or parents are not those that were judged".to_owned());
     }
     Ok(text.trim_ascii().into())

@@ -7,12 +7,14 @@ use crate::core::data::ids::{ClusterName, Kind, Role};
 
 pub const LEASES: &str = "leases.coordination.k8s.io";
 pub const EVENTS: &str = "events";
+pub const SECRETS: &str = "secrets";
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PermissionScope {
     AllNamespaces,
     /// The Lease's namespace; `None` is the default namespace of the kubeconfig or the pod.
     LeaseNamespace(Option<String>),
+    Namespace(String),
 }
 
 /// One verb on one resource of one cluster.
@@ -45,6 +47,7 @@ pub fn split_resource(resource: &str) -> (&str, &str) {
 /// | edge | gateways | patch | touching is enabled, and it is no dry run |
 /// | hub, edge | events | create, patch | Events are enabled, and it is no dry run |
 /// | of the Lease | leases, in its namespace | get, create, update | there is an election |
+/// | of the kubeconfig Secrets | secrets, in their namespace | list, watch | `discovery.kubeconfigSecrets` is set |
 /// | of the Lease | events, in its namespace | create, patch | as above, with Events, unless it is a hub or an edge |
 pub fn required_permissions(config: &Config) -> Vec<RequiredPermission> {
     let mut builder = PermissionsBuilder { config, permissions: Vec::new() };
@@ -53,6 +56,7 @@ pub fn required_permissions(config: &Config) -> Vec<RequiredPermission> {
         builder.add_writes();
     }
     builder.add_election();
+    builder.add_discovery();
     let mut permissions = builder.permissions;
     permissions.sort();
     permissions.dedup_by(|a, b| {
@@ -83,8 +87,23 @@ impl PermissionsBuilder<'_> {
         }
     }
 
+    /// Whether a cluster has this role, or one may be found that has it.
     fn has(&self, role: Role) -> bool {
         self.config.clusters.iter().any(|c| c.roles.contains(&role))
+            || self.config.discovery.may_find(role)
+    }
+
+    fn add_discovery(&mut self) {
+        let Some(secrets) = &self.config.discovery.kubeconfig_secrets else { return };
+        for verb in ["list", "watch"] {
+            self.permissions.push(RequiredPermission {
+                cluster: secrets.cluster.clone(),
+                resource: SECRETS,
+                scope: PermissionScope::Namespace(secrets.namespace.clone()),
+                verb,
+                without: "no cluster joins or leaves with its kubeconfig Secret",
+            });
+        }
     }
 
     fn add_watches(&mut self) {

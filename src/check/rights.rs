@@ -62,6 +62,7 @@ pub(super) async fn fetch(
         let namespace = match &permission.scope {
             PermissionScope::AllNamespaces => None,
             PermissionScope::LeaseNamespace(named) => Some(named.as_deref().unwrap_or(&default)),
+            PermissionScope::Namespace(named) => Some(named.as_str()),
         };
         client.is_allowed(permission.verb, permission.resource, namespace)
     });
@@ -170,7 +171,8 @@ fn report_resource(
     let Some(RequiredPermission { resource, scope, .. }) = needed.first() else { return };
     let place = match scope {
         PermissionScope::AllNamespaces => String::new(),
-        PermissionScope::LeaseNamespace(Some(namespace)) => format!(" in {namespace}"),
+        PermissionScope::LeaseNamespace(Some(namespace))
+        | PermissionScope::Namespace(namespace) => format!(" in {namespace}"),
         PermissionScope::LeaseNamespace(None) => " in its own namespace".to_owned(),
     };
     let (mut allowed, mut denied, mut unknown) = (Vec::new(), Vec::new(), Vec::new());

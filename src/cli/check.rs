@@ -6,14 +6,16 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use clap::Args;
 use serde_json::json;
-use throughline::check::{CheckReport, Level, check};
+use throughline::check::{CheckOptions, CheckReport, Level, check};
 use throughline::config::LoadedConfig;
+use throughline::core::data::ids::ClusterName;
 use throughline::report;
 use tokio::time::{Instant, sleep};
 
 use super::config::ConfigArgs;
-use super::out::{Output, one_thread, print, print_with, report_options};
+use super::out::{Output, Progress, one_thread, print, print_with, report_options};
 use super::settings::duration_ms;
+use super::source::cluster_name;
 
 /// The exit code when a check failed.
 const FAILED: u8 = 1;
@@ -28,14 +30,24 @@ pub(super) struct CheckArgs {
     /// Repeat the checks until none fails, for at most this long
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0s")]
     wait: u64,
+    /// Of the upstreams, check only this one; repeatable. Without it, a few of those that discovery
+    /// finds are checked
+    #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
+    upstreams: Vec<ClusterName>,
 }
 
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let LoadedConfig { config, warnings } = args.config.load_for_report()?;
+    let LoadedConfig { config, warnings, .. } = args.config.load_for_report()?;
     let runtime = one_thread()?;
-    let report = runtime.block_on(repeat_until_passed(Duration::from_millis(args.wait), || {
-        check(&config, &warnings)
-    }));
+    let progress = Progress::new();
+    let show = |doing: &str| progress.show(doing);
+    let options = CheckOptions { warnings: &warnings, upstreams: &args.upstreams, progress: &show };
+    let report =
+        runtime.block_on(repeat_until_passed(Duration::from_millis(args.wait), || async {
+            let report = check(&config, &options).await;
+            progress.clear();
+            report
+        }));
     runtime.shutdown_background();
     match args.output {
         Output::Text => {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use throughline::clock::wall_clock_now;
 use throughline::config::{
-    self, Config, ConfigErrors, FlagValue, LoadedConfig, LogConfig, Overrides,
+    Config, ConfigErrors, ConfigSource, FlagValue, LoadedConfig, LogConfig, Overrides,
 };
 use throughline::logging;
 
@@ -47,6 +47,10 @@ impl ClusterArgs {
     }
 
     fn load(&self, more: Vec<FlagValue>) -> Result<LoadedConfig, ConfigErrors> {
+        self.source(more).load()
+    }
+
+    fn source(&self, more: Vec<FlagValue>) -> ConfigSource {
         let log_flags = [
             optional("--log-level", "log.level", self.log_level.as_deref()),
             optional("--log-format", "log.format", self.log_format.as_deref()),
@@ -58,7 +62,7 @@ impl ClusterArgs {
             context: self.context.clone(),
             values: more.into_iter().chain(log_flags).chain(self.settings.values()).collect(),
         };
-        config::load(self.config.as_deref(), &overrides)
+        ConfigSource { file: self.config.clone(), overrides }
     }
 }
 
@@ -88,6 +92,11 @@ impl ConfigArgs {
 
     /// Loads the configuration from the file and the flags.
     pub(super) fn load(&self) -> Result<LoadedConfig, ConfigErrors> {
+        self.source().load()
+    }
+
+    /// The file and the flags.
+    pub(super) fn source(&self) -> ConfigSource {
         let dry_run = self.dry_run.then(|| FlagValue::Named {
             flag: "--dry-run".to_owned(),
             key: "dryRun",
@@ -97,7 +106,7 @@ impl ConfigArgs {
             optional("--event-log", "eventLog.file", self.event_log.as_deref()),
             optional("--admin-address", "admin.address", self.admin_address.as_deref()),
         ];
-        self.clusters.load(dry_run.into_iter().chain(flags.into_iter().flatten()).collect())
+        self.clusters.source(dry_run.into_iter().chain(flags.into_iter().flatten()).collect())
     }
 
     /// Like [`ClusterArgs::load_quietly`].
@@ -124,7 +133,7 @@ fn init_quiet_log(mut loaded: LoadedConfig) -> anyhow::Result<LoadedConfig> {
     Ok(loaded)
 }
 
-fn print_warnings(LoadedConfig { config, warnings }: LoadedConfig) -> Config {
+fn print_warnings(LoadedConfig { config, warnings, .. }: LoadedConfig) -> Config {
     for warning in &warnings {
         say!("warning: {warning}");
     }
@@ -136,6 +145,9 @@ fn print_warnings(LoadedConfig { config, warnings }: LoadedConfig) -> Config {
 pub(super) struct PrintArgs {
     #[command(flatten)]
     config: ConfigArgs,
+    /// Check this file (instead of --config) where its kubeconfigs are not; says what it did not see
+    #[arg(long, value_name = "FILE")]
+    offline: Option<PathBuf>,
     /// The output format
     #[arg(long, value_enum, default_value_t = ConfigFormat::Yaml)]
     output: ConfigFormat,
@@ -151,7 +163,17 @@ enum ConfigFormat {
 
 /// Prints the configuration in effect; warnings go to standard error.
 pub(super) fn print(args: &PrintArgs) -> anyhow::Result<ExitCode> {
-    let config = print_warnings(args.config.load()?);
+    let loaded = match &args.offline {
+        None => args.config.load()?,
+        Some(file) => {
+            let source = ConfigSource { file: Some(file.clone()), ..args.config.source() };
+            source.load_offline()?
+        }
+    };
+    for unchecked in &loaded.unchecked {
+        say!("not checked: {unchecked}");
+    }
+    let config = print_warnings(loaded);
     let text = match args.output {
         ConfigFormat::Yaml => serde_saphyr::to_string(&config).context("printing as YAML")?,
         ConfigFormat::Json => {

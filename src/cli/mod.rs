@@ -40,7 +40,8 @@ enum Command {
     /// Run the controller until it is stopped.
     ///
     /// Without configured clusters it uses your current kubeconfig context (in a pod: the pod's own
-    /// cluster) for all roles. SIGTERM or SIGINT stops it; a second signal ends it immediately.
+    /// cluster) for all roles. SIGTERM or SIGINT stops it; a second signal ends it immediately. It
+    /// follows its configuration file; SIGHUP has it read at once.
     ///
     /// Exit codes: 0 stopped by a signal, 1 failed, 2 bad usage or configuration.
     Run(run::RunArgs),
@@ -88,7 +89,7 @@ enum Command {
     ///
     /// Takes the same flags as `run`.
     ///
-    /// Exit codes: 0 the configuration is valid, 2 it is not.
+    /// Exit codes: 0 the configuration is valid, as far as it was checked, 2 it is not.
     Config(config::PrintArgs),
     /// Play an event log into in-memory clusters and run the controller against them.
     ///

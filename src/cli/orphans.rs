@@ -114,6 +114,7 @@ fn needs_attention(candidate: &OrphanCandidate) -> bool {
             | KeepReason::Stale
             | KeepReason::ResourceVersionRegressed
             | KeepReason::ClusterUnknown
+            | KeepReason::ClusterGone
             | KeepReason::NamespaceUnproved
     )
 }

@@ -60,3 +60,28 @@ pub(super) fn threads(threads: usize) -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(threads).enable_all().build().context("starting the runtime")
 }
+
+/// One line on the terminal that says what is being done; nothing where standard error is none.
+pub(super) struct Progress(bool);
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self(io::stderr().is_terminal())
+    }
+
+    pub(super) fn show(&self, doing: &str) {
+        self.put(&format!("\r\x1b[K{doing} …"));
+    }
+
+    pub(super) fn clear(&self) {
+        self.put("\r\x1b[K");
+    }
+
+    /// A terminal that is gone is no reason to stop.
+    fn put(&self, text: &str) {
+        if self.0 {
+            let mut err = io::stderr().lock();
+            let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());
+        }
+    }
+}

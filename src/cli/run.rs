@@ -23,7 +23,8 @@ pub(super) struct RunArgs {
 
 /// Runs until a signal.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let loaded = args.config.load()?;
+    let source = args.config.source();
+    let loaded = source.load()?;
     logging::init(&loaded.config.log)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -31,7 +32,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let runtime = one_thread()?;
     let ended = runtime.block_on(async {
         let stop = stop_on_signals()?;
-        throughline::run::run(loaded.config, stop).await
+        throughline::run::run(loaded.config, source, stop).await
     });
     // The grace period is over; do not wait for threads that hang.
     runtime.shutdown_background();

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use clap::Args;
 use throughline::config::Config;
+use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
 use throughline::event_log::{LogReader, holds_outcomes};
 use throughline::trace::Snapshot;
+use throughline::trace::live::ClusterWatcher;
 use throughline::trace::log::{self, LogMoment};
 
 use super::config::ClusterArgs;
+use super::out::Progress;
 use super::settings::duration_ms;
 
 /// Reads the clusters unless another source is named.
@@ -27,6 +30,10 @@ pub(super) struct SourceArgs {
     /// How long to wait for lists and answers; what does not arrive in time is unknown
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10s")]
     timeout: u64,
+    /// Of the upstreams, look only at this one; repeatable
+    #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name,
+          conflicts_with_all = ["state", "log"])]
+    upstreams: Vec<ClusterName>,
     #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
     config: ClusterArgs,
 }
@@ -41,6 +48,24 @@ pub(super) enum OpenedSource<'a> {
 impl SourceArgs {
     pub(super) fn within(&self) -> Duration {
         Duration::from_millis(self.timeout)
+    }
+
+    /// The upstreams to look at; all if empty.
+    pub(super) fn upstreams(&self) -> &[ClusterName] {
+        &self.upstreams
+    }
+
+    /// Starts to follow the clusters, and waits for their lists. What is not shown goes to standard
+    /// error.
+    pub(super) async fn watch(&self, config: &Config) -> anyhow::Result<ClusterWatcher> {
+        let mut watcher = ClusterWatcher::start(config, &self.upstreams)?;
+        let progress = Progress::new();
+        watcher.wait_for_lists(config, self.within(), |doing| progress.show(doing)).await;
+        progress.clear();
+        for line in watcher.not_shown() {
+            say!("warning: {line}");
+        }
+        Ok(watcher)
     }
 
     /// Reads the log or the configuration; warnings go to standard error.
@@ -72,4 +97,11 @@ fn moment(text: &str) -> Result<LogMoment, String> {
     UnixMillis::parse_rfc3339(text).map(LogMoment::Time).ok_or_else(|| {
         "expected a time such as 2026-11-21T09:20:13Z or an offset such as +90s".to_owned()
     })
+}
+
+pub(super) fn cluster_name(name: &str) -> Result<ClusterName, String> {
+    match name {
+        "" => Err("expected the name of a cluster".to_owned()),
+        name => Ok(ClusterName::from(name)),
+    }
 }

@@ -11,7 +11,6 @@ use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
 use throughline::outside_text::one_line;
 use throughline::report::ReportOptions;
-use throughline::trace::live::ClusterWatcher;
 use throughline::trace::{Snapshot, StatusRow, UpstreamRef, state, status_rows, text};
 use tokio::time::sleep;
 
@@ -54,8 +53,7 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         OpenedSource::Clusters(config) => {
             let runtime = one_thread()?;
             let ended = runtime.block_on(async {
-                let mut watcher = ClusterWatcher::start(&config)?;
-                watcher.wait_for_lists(&config, within).await;
+                let mut watcher = args.source.watch(&config).await?;
                 while printer.update(&watcher.snapshot())? && args.watch {
                     watcher.wait_for_change().await;
                 }
@@ -144,7 +142,13 @@ impl StatusPrinter<'_> {
         let is_in = |namespace: &String| {
             names.iter().flatten().any(|object| object.namespace == *namespace)
         };
-        (!self.args.stuck || row.stuck.is_some()) && self.args.namespace.as_ref().is_none_or(is_in)
+        let upstreams = self.args.source.upstreams();
+        let is_named = |row: &StatusRow| {
+            row.upstream.as_ref().is_some_and(|upstream| upstreams.contains(&upstream.cluster))
+        };
+        (upstreams.is_empty() || is_named(row))
+            && (!self.args.stuck || row.stuck.is_some())
+            && self.args.namespace.as_ref().is_none_or(is_in)
     }
 
     fn redraws(&self) -> bool {

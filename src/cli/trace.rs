@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
-use throughline::trace::live::ClusterWatcher;
 use throughline::trace::{
     HopState, NotFound, Snapshot, Trace, state, text, trace_connector, trace_gateway,
 };
@@ -70,8 +69,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         OpenedSource::Clusters(config) => {
             let runtime = one_thread()?;
             let traces = runtime.block_on(async {
-                let mut watcher = ClusterWatcher::start(&config)?;
-                watcher.wait_for_lists(&config, within).await;
+                let mut watcher = target.source.watch(&config).await?;
                 // The hops of a first trace say whose fields to look up.
                 let traces = find(&watcher.snapshot())?;
                 watcher.fetch_field_owners(&traces, within).await;

@@ -1,248 +1,244 @@
-//! The client of one cluster: made from its kubeconfig at first use, and made again when that
-//! changes.
-//!
-//! Requests use the client that there is. Apart from them, a task looks at the kubeconfig's files: every
-//! five seconds, and at once after a request that got no response or was answered 401. A kubeconfig
-//! that names another address or other credentials gives a new client; one that is broken leaves the
-//! old client in use.
+//! The way to one cluster: its credentials, shared with others, and its own URL.
 
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use http::Uri;
+use http::uri::PathAndQuery;
+use http::{Request, Response, Uri};
 use kube::Client;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use tokio::sync::{Notify, OnceCell, watch};
+use kube::client::Body;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tracing::{info, warn};
 
-use super::fingerprint::{Fingerprint, Stamps};
-use super::{CallError, root_cause};
-use crate::config::ClusterConfig;
+use super::connections::Connections;
+use super::credentials::{Address, Made, Member, SharedCredentials};
+use super::pool::Host;
+use super::spec::ConnectionSpec;
+use super::{CallError, no_request};
+use crate::core::data::ids::ClusterName;
 
-/// The longest that connecting may take, TLS included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How often the kubeconfig's files are looked at while all requests succeed.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// The least time between two looks while requests fail.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
-
-/// The longest that a new client may take: a credential plugin may hang.
-const MAKE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause between two attempts to use new credentials.
+const REPLACE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The way to one cluster.
 pub(super) struct Connection {
-    config: ClusterConfig,
-    current: OnceCell<Current>,
-    wishes: Arc<Wishes>,
-    moves: watch::Sender<()>,
+    name: ClusterName,
+    connections: Connections,
+    route: Arc<RwLock<Arc<Route>>>,
+    moves: Arc<watch::Sender<()>>,
+    /// Makes a client of new credentials.
+    replacing: Mutex<Option<AbortHandle>>,
 }
 
-/// What failed requests ask of the task that looks at the kubeconfig.
-#[derive(Default)]
-struct Wishes {
-    look: Notify,
-    /// The credentials were rejected: a new client may have better ones, even from an unchanged
-    /// kubeconfig, whose credential plugin is asked again.
-    rejected: AtomicBool,
+enum Route {
+    Shared(SharedRoute),
+    /// A client that is never made again, for relative URLs.
+    Fixed(Client),
 }
 
-struct Current {
-    client: Arc<RwLock<Client>>,
-    follower: Option<AbortHandle>,
+/// Shared credentials, at one server.
+struct SharedRoute {
+    spec: ConnectionSpec,
+    credentials: Arc<SharedCredentials>,
+    member: Arc<Member>,
+    /// From the last client that was used.
+    target: Mutex<Option<Target>>,
 }
 
-impl Drop for Current {
-    fn drop(&mut self) {
-        if let Some(follower) = &self.follower {
-            follower.abort();
-        }
-    }
-}
-
-/// Where requests go; a different one may be a different API server.
-#[derive(Clone, PartialEq, Eq)]
-struct Address {
-    url: Uri,
-    proxy: Option<Uri>,
-    tls_server_name: Option<String>,
-}
-
-struct Made {
-    client: Client,
+/// A client with the cluster's URL and connections.
+#[derive(Clone)]
+struct Target {
+    made: Arc<Made>,
     address: Address,
-}
-
-/// Follows the kubeconfig for as long as the cluster is in use.
-struct Follower {
-    config: ClusterConfig,
-    client: Arc<RwLock<Client>>,
-    address: Address,
-    /// What the client was made from.
-    fingerprint: Fingerprint,
-    wishes: Arc<Wishes>,
-    moves: watch::Sender<()>,
-    /// The error that was last logged, until a client could be made again.
-    logged: Option<String>,
+    host: Arc<Host>,
 }
 
 impl Connection {
-    pub(super) fn new(config: ClusterConfig) -> Self {
-        Self {
-            config,
-            current: OnceCell::new(),
-            wishes: Arc::default(),
-            moves: watch::Sender::new(()),
-        }
+    pub(super) fn new(name: ClusterName, spec: ConnectionSpec, connections: Connections) -> Self {
+        let moves = Arc::new(watch::Sender::new(()));
+        let route = SharedRoute::new(&name, spec, &connections, moves.clone());
+        Self::with_route(name, connections, Route::Shared(route), moves)
     }
 
     /// With a client that is never made again.
-    pub(super) fn fixed(config: ClusterConfig, client: Client) -> Self {
-        let current = Current { client: Arc::new(RwLock::new(client)), follower: None };
-        Self { current: OnceCell::from(current), ..Self::new(config) }
+    pub(super) fn fixed(name: ClusterName, client: Client) -> Self {
+        let moves = Arc::new(watch::Sender::new(()));
+        Self::with_route(name, Connections::default(), Route::Fixed(client), moves)
     }
 
-    pub(super) fn config(&self) -> &ClusterConfig {
-        &self.config
+    fn with_route(
+        name: ClusterName,
+        connections: Connections,
+        route: Route,
+        moves: Arc<watch::Sender<()>>,
+    ) -> Self {
+        let route = Arc::new(RwLock::new(Arc::new(route)));
+        Self { name, connections, route, moves, replacing: Mutex::default() }
     }
 
-    /// The present client.
+    fn route(&self) -> Arc<Route> {
+        self.route.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Uses this as soon as a client could be made of it.
+    pub(super) fn replace(&self, spec: ConnectionSpec) {
+        let mut replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(former) = replacing.take() {
+            former.abort();
+        }
+        let before = self.route();
+        if matches!(&*before, Route::Shared(route) if route.spec == spec) {
+            return;
+        }
+        let next = SharedRoute::new(&self.name, spec, &self.connections, self.moves.clone());
+        let replacement = Replacement {
+            name: self.name.clone(),
+            before,
+            next,
+            route: self.route.clone(),
+            moves: self.moves.clone(),
+        };
+        *replacing = Some(tokio::spawn(replacement.run()).abort_handle());
+    }
+
+    /// Sends a request whose URL is the path within the API server.
+    pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, CallError> {
+        let (client, request) = match &*self.route() {
+            Route::Fixed(client) => (client.clone(), request),
+            Route::Shared(route) => {
+                let target = route.target().await?;
+                (target.made.client.clone(), target.addressed(request)?)
+            }
+        };
+        client.send(request).await.map_err(|e| CallError::no_response(&e))
+    }
+
+    /// The pod's own namespace, the kubeconfig context's, or `default`.
+    pub(super) async fn default_namespace(&self) -> Result<String, CallError> {
+        match &*self.route() {
+            Route::Fixed(client) => Ok(client.default_namespace().to_owned()),
+            Route::Shared(route) => {
+                Ok(route.credentials.made().await?.client.default_namespace().to_owned())
+            }
+        }
+    }
+
+    /// Which server requests go to: scheme, host and port.
     ///
     /// # Errors
-    /// [`CallError::NoClient`], until one could be made for the first time.
-    pub(super) async fn client(&self) -> Result<Client, CallError> {
-        let current = self.current.get_or_try_init(|| self.start()).await?;
-        Ok(current.client.read().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-
-    async fn start(&self) -> Result<Current, CallError> {
-        // Before the client: a change in between shows as one later.
-        let fingerprint = Fingerprint::read(&self.config).await;
-        let Made { client, address } = make(&self.config).await?;
-        let client = Arc::new(RwLock::new(client));
-        let follower = Follower {
-            config: self.config.clone(),
-            client: client.clone(),
-            address,
-            fingerprint,
-            wishes: self.wishes.clone(),
-            moves: self.moves.clone(),
-            logged: None,
-        };
-        let follower = tokio::spawn(follower.run()).abort_handle();
-        Ok(Current { client, follower: Some(follower) })
+    /// [`CallError::NoClient`].
+    pub(super) async fn host(&self) -> Result<Arc<str>, CallError> {
+        match &*self.route() {
+            Route::Fixed(_) => Ok(self.name.as_str().into()),
+            Route::Shared(route) => Ok(route.target().await?.host.name()),
+        }
     }
 
     /// Tells that a request failed: its kubeconfig is looked at soon.
     pub(super) fn request_failed(&self, error: &CallError) {
-        match error {
-            CallError::Status { code: 401, .. } => self.wishes.rejected.store(true, Relaxed),
-            CallError::Status { .. } | CallError::NoClient(_) | CallError::Unreadable(_) => return,
-            CallError::Unreachable(_) | CallError::Certificate(_) | CallError::TimedOut(_) => {}
+        if let Route::Shared(route) = &*self.route() {
+            route.credentials.request_failed(error);
         }
-        self.wishes.look.notify_one();
     }
 
-    /// Changes whenever the kubeconfig names another address.
+    /// Changes whenever the cluster is at another address.
     pub(super) fn moves(&self) -> watch::Receiver<()> {
         self.moves.subscribe()
     }
 }
 
-impl Follower {
-    async fn run(mut self) {
-        loop {
-            // Its end is a reason to look, too.
-            let _ = timeout(LOOK_EVERY, self.wishes.look.notified()).await;
-            self.look().await;
-            sleep(LOOK_PAUSE).await;
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let replacing = self.replacing.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(replacing) = replacing {
+            replacing.abort();
         }
     }
+}
 
-    async fn look(&mut self) {
-        let rejected = self.wishes.rejected.swap(false, Relaxed);
-        if !rejected && Stamps::read(self.fingerprint.files()).await == self.fingerprint.stamps {
-            return;
+impl SharedRoute {
+    fn new(
+        name: &ClusterName,
+        spec: ConnectionSpec,
+        connections: &Connections,
+        moves: Arc<watch::Sender<()>>,
+    ) -> Self {
+        let credentials = connections.credentials(&spec.credentials);
+        let member = Member { name: name.clone(), server: spec.server.clone(), moves };
+        let member = Arc::new(member);
+        credentials.add(&member);
+        Self { spec, credentials, member, target: Mutex::default() }
+    }
+
+    async fn target(&self) -> Result<Target, CallError> {
+        let made = self.credentials.made().await?;
+        let mut target = self.target.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(target) = target.as_ref().filter(|target| Arc::ptr_eq(&target.made, &made)) {
+            return Ok(target.clone());
         }
-        let fingerprint = Fingerprint::read(&self.config).await;
-        let changed = !fingerprint.is_same_content(&self.fingerprint);
-        if !changed && !rejected {
-            self.fingerprint = fingerprint;
-            return;
-        }
-        match timeout(MAKE_TIMEOUT, make(&self.config)).await {
-            Ok(Ok(made)) => self.replace(made, fingerprint, changed),
-            Ok(Err(error)) => self.keep(&error),
-            Err(_) => {
-                let error = format!("not ready within {} s", MAKE_TIMEOUT.as_secs());
-                self.keep(&CallError::NoClient(error));
+        let address = made.address_of(&self.member.server)?;
+        let host = made.host(&address.url)?;
+        Ok(target.insert(Target { made, address, host }).clone())
+    }
+}
+
+impl Target {
+    /// The request with its complete URL, on its way to the host's connections.
+    fn addressed(&self, mut request: Request<Body>) -> Result<Request<Body>, CallError> {
+        let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+        let mut url = self.address.url.clone().into_parts();
+        let prefix = url.path_and_query.as_ref().map_or("", |prefix| prefix.path());
+        let path = format!("{}{path}", prefix.trim_end_matches('/'));
+        url.path_and_query = Some(path.parse::<PathAndQuery>().map_err(|e| no_request(&e))?);
+        *request.uri_mut() = Uri::from_parts(url).map_err(|e| no_request(&e))?;
+        request.extensions_mut().insert(self.host.clone());
+        Ok(request)
+    }
+}
+
+/// New credentials or another server, until a client could be made of them.
+struct Replacement {
+    name: ClusterName,
+    before: Arc<Route>,
+    next: SharedRoute,
+    route: Arc<RwLock<Arc<Route>>>,
+    moves: Arc<watch::Sender<()>>,
+}
+
+impl Replacement {
+    async fn run(self) {
+        let mut logged = None;
+        let next = loop {
+            match self.next.target().await {
+                Ok(target) => break target,
+                Err(error) => {
+                    let error = error.to_string();
+                    if logged.as_ref() != Some(&error) {
+                        warn!(cluster = %self.name, error,
+                            "the changed credentials cannot be used: the former connection stays");
+                        logged = Some(error);
+                    }
+                    sleep(REPLACE_PAUSE).await;
+                }
             }
-        }
-    }
-
-    fn replace(&mut self, made: Made, fingerprint: Fingerprint, changed: bool) {
-        *self.client.write().unwrap_or_else(PoisonError::into_inner) = made.client;
-        self.fingerprint = fingerprint;
-        self.logged = None;
-        let cluster = &self.config.name;
-        if made.address != self.address {
-            self.address = made.address;
+        };
+        let has_moved = match &*self.before {
+            Route::Shared(before) => {
+                let target = before.target.lock().unwrap_or_else(PoisonError::into_inner);
+                // Without a target nothing is open yet.
+                target.as_ref().is_some_and(|target| target.address != next.address)
+            }
+            Route::Fixed(_) => true,
+        };
+        let route = Arc::new(Route::Shared(self.next));
+        *self.route.write().unwrap_or_else(PoisonError::into_inner) = route;
+        if has_moved {
             self.moves.send_replace(());
-            info!(%cluster, "the kubeconfig names another address: connecting to that one");
-        } else if changed {
-            info!(%cluster, "the kubeconfig changed: new connections use its new credentials");
+            info!(cluster = %self.name, "the cluster is at another address: connecting to that one");
+        } else {
+            info!(cluster = %self.name, "new connections use the new credentials");
         }
     }
-
-    /// The fingerprint stays, so that the next look tries again.
-    fn keep(&mut self, error: &CallError) {
-        let error = error.to_string();
-        if self.logged.as_ref() != Some(&error) {
-            warn!(cluster = %self.config.name, error,
-                "the changed kubeconfig cannot be used: the former connection stays; fix the file");
-            self.logged = Some(error);
-        }
-    }
-}
-
-async fn make(config: &ClusterConfig) -> Result<Made, CallError> {
-    let mut config = kube_config(config).await?;
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.default_retry = false;
-    let address = Address {
-        url: config.cluster_url.clone(),
-        proxy: config.proxy_url.clone(),
-        tls_server_name: config.tls_server_name.clone(),
-    };
-    let client = Client::try_from(config).map_err(|e| CallError::NoClient(root_cause(&e)))?;
-    Ok(Made { client, address })
-}
-
-async fn kube_config(config: &ClusterConfig) -> Result<kube::Config, CallError> {
-    let failed = |error: &dyn std::error::Error| CallError::NoClient(root_cause(error));
-    let ClusterConfig { kubeconfig, context, in_cluster, .. } = config;
-    let options = KubeConfigOptions { context: context.clone(), ..Default::default() };
-    let config = if *in_cluster {
-        kube::Config::incluster().map_err(|e| failed(&e))
-    } else if let Some(path) = kubeconfig {
-        let file = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
-        kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| failed(&e))
-    } else if context.is_some() {
-        kube::Config::from_kubeconfig(&options).await.map_err(|e| failed(&e))
-    } else {
-        kube::Config::infer().await.map_err(|e| failed(&e))
-    };
-    let mut config = config?;
-    // Go's clients ignore HTTPS_PROXY for the local host; kube does not.
-    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
-    let is_loopback = |ip: IpAddr| ip.is_loopback();
-    if host == "localhost" || host.parse().is_ok_and(is_loopback) {
-        config.proxy_url = None;
-    }
-    Ok(config)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use kube::config::Kubeconfig;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::config::ClusterConfig;
+use super::spec::Credentials;
 
 /// Kubernetes mounts the cluster's certificate authority here in every pod. The token beside it is
 /// read again by kube.
@@ -50,9 +50,9 @@ impl Stamps {
 
 impl Fingerprint {
     /// Of the files as they are now. A file that can't be read is part of it, too.
-    pub(super) async fn read(config: &ClusterConfig) -> Self {
-        let config = config.clone();
-        let fingerprint = blocking(move || Self::of(&config)).await;
+    pub(super) async fn read(credentials: &Credentials) -> Self {
+        let credentials = credentials.clone();
+        let fingerprint = blocking(move || Self::of(&credentials)).await;
         fingerprint.unwrap_or(Self { stamps: Stamps(Vec::new()), hash: 0 })
     }
 
@@ -64,20 +64,26 @@ impl Fingerprint {
         self.hash == other.hash
     }
 
-    fn of(config: &ClusterConfig) -> Self {
-        let mut files: BTreeSet<PathBuf> = kubeconfigs(config).into_iter().collect();
-        if config.in_cluster || (config.kubeconfig.is_none() && config.context.is_none()) {
+    fn of(credentials: &Credentials) -> Self {
+        let kubeconfigs = kubeconfigs(credentials);
+        let mut files: BTreeSet<PathBuf> = kubeconfigs.iter().cloned().collect();
+        if matches!(
+            credentials,
+            Credentials::InCluster | Credentials::Kubeconfig { file: None, context: None }
+        ) {
             files.insert(POD_CA.into());
         }
         // Before the content: what is written in between shows as a change later.
         let mut stamps = Stamps::of(files);
         let mut hash = Xxh3Default::new();
-        let part = kubeconfig(config).map(|kubeconfig| Part::of(&kubeconfig, config));
-        if let Some(part) = part {
+        if let Credentials::Kubeconfig { file, context } = credentials
+            && let Some(kubeconfig) = kubeconfig(file.as_deref())
+        {
+            let part = Part::of(&kubeconfig, context.as_ref());
             stamps.0.extend(Stamps::of(part.files).0);
             hash.update(part.text.as_bytes());
         }
-        for (path, _) in stamps.0.iter().filter(|(path, _)| !kubeconfigs(config).contains(path)) {
+        for (path, _) in stamps.0.iter().filter(|(path, _)| !kubeconfigs.contains(path)) {
             hash.update(&fs::read(path).unwrap_or_default());
         }
         Self { stamps, hash: hash.digest() }
@@ -92,8 +98,8 @@ struct Part {
 }
 
 impl Part {
-    fn of(kubeconfig: &Kubeconfig, config: &ClusterConfig) -> Self {
-        let name = config.context.as_ref().or(kubeconfig.current_context.as_ref());
+    fn of(kubeconfig: &Kubeconfig, context: Option<&String>) -> Self {
+        let name = context.or(kubeconfig.current_context.as_ref());
         let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == name);
         let context = context.and_then(|context| context.context.as_ref());
         let cluster =
@@ -112,20 +118,19 @@ impl Part {
     }
 }
 
-fn kubeconfig(config: &ClusterConfig) -> Option<Kubeconfig> {
-    match &config.kubeconfig {
-        _ if config.in_cluster => None,
+fn kubeconfig(file: Option<&Path>) -> Option<Kubeconfig> {
+    match file {
         Some(path) => Kubeconfig::read_from(path).ok(),
         None => Kubeconfig::read().ok(),
     }
 }
 
 /// The kubeconfig's own files: the configured one, or kubectl's.
-fn kubeconfigs(config: &ClusterConfig) -> Vec<PathBuf> {
-    match &config.kubeconfig {
-        _ if config.in_cluster => Vec::new(),
-        Some(path) => vec![path.clone()],
-        None => {
+fn kubeconfigs(credentials: &Credentials) -> Vec<PathBuf> {
+    match credentials {
+        Credentials::InCluster | Credentials::Text(_) => Vec::new(),
+        Credentials::Kubeconfig { file: Some(path), .. } => vec![path.clone()],
+        Credentials::Kubeconfig { file: None, .. } => {
             let listed = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
             let listed = listed.map(|list| std::env::split_paths(&list).collect());
             let own = || std::env::home_dir().map(|home| home.join(".kube/config"));

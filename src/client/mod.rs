@@ -2,8 +2,14 @@
 //! hidden retries, errors classified where they occur.
 
 mod connection;
+mod connections;
+mod credentials;
+mod error;
 mod fingerprint;
+pub(crate) mod pool;
 mod request;
+mod spec;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,32 +18,34 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::header::RETRY_AFTER;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use kube::client::Body;
 use kube::core::Status;
 use tokio::sync::watch;
 
 use crate::config::ClusterConfig;
-use crate::core::contract::error_cause::{ErrorCause, RequestFailure, is_about_certificate};
-use crate::core::data::ids::{ClusterName, Kind, Role};
-use crate::metrics::Metrics;
+use crate::core::data::ids::{ClusterName, Role};
+use crate::metrics::{ClusterRequests, Metrics};
 
 use connection::Connection;
+use error::root_cause;
 
 pub use crate::core::contract::error_cause::ErrorClass;
+pub use connections::Connections;
+pub use error::CallError;
 pub use request::{JSON, get, no_request, path, with_body};
-
-/// An API server that asks for a longer pause is asked again all the same: it may be well after a
-/// restart, or a proxy may have answered in its place.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server, TextError};
 
 /// A longer response body is an error: no page of a list is that long.
 const RESPONSE_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// A configured cluster and its Kubernetes client.
 pub struct ClusterClient {
+    name: ClusterName,
+    roles: Vec<Role>,
     connection: Connection,
-    metrics: Arc<Metrics>,
+    /// Counts them for as long as this client exists.
+    requests: Arc<ClusterRequests>,
 }
 
 impl fmt::Debug for ClusterClient {
@@ -46,156 +54,48 @@ impl fmt::Debug for ClusterClient {
     }
 }
 
-/// Why a request failed. The texts hold no addresses.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// The API server answered with an error.
-    #[error("{code} {reason}: {message}")]
-    Status {
-        /// The HTTP status code.
-        code: u16,
-        /// The machine-readable reason, e.g. `Forbidden`.
-        reason: String,
-        message: String,
-        /// The object that the response is about, as `gateways.gateway.networking.k8s.io/NAME`;
-        /// empty where it names none.
-        about: String,
-        /// How long the API server asks to wait; at most 30 s.
-        retry_after: Option<Duration>,
-    },
-    /// No client could be made: the kubeconfig is missing or broken, or its credentials can't be
-    /// read.
-    #[error("cannot create a client for the cluster: {0}")]
-    NoClient(String),
-    #[error("cannot reach the API server: {0}")]
-    Unreachable(String),
-    #[error("TLS certificate rejected: {0}")]
-    Certificate(String),
-    #[error("no response from the API server within {} ms", .0.as_millis())]
-    TimedOut(Duration),
-    /// The response broke off or could not be parsed.
-    #[error("unusable response from the API server: {0}")]
-    Unreadable(String),
-}
-
-impl CallError {
-    pub fn cause(&self) -> ErrorCause {
-        match self {
-            CallError::Status { code, reason, message, .. } => {
-                ErrorCause::from_status(*code, reason, message)
-            }
-            CallError::NoClient(_) => ErrorCause::Kubeconfig,
-            CallError::Unreachable(_) => ErrorCause::Unreachable,
-            CallError::Certificate(_) => ErrorCause::Certificate,
-            CallError::TimedOut(_) => ErrorCause::TimedOut,
-            CallError::Unreadable(_) => ErrorCause::Unreadable,
-        }
-    }
-
-    /// When to retry.
-    pub fn class(&self) -> ErrorClass {
-        self.cause().class()
-    }
-
-    /// The error as the machine and the event log carry it.
-    pub fn failure(&self) -> RequestFailure {
-        RequestFailure::new(self.cause(), self.to_string())
-    }
-
-    /// The HTTP status code; `None` when there was no response.
-    pub fn code(&self) -> Option<u16> {
-        match self {
-            CallError::Status { code, .. } => Some(*code),
-            _ => None,
-        }
-    }
-
-    /// Whether the API server says that this very object does not exist. A 404 about its namespace
-    /// or its API says nothing about the object.
-    pub fn is_absence_of(&self, kind: Kind, name: &str) -> bool {
-        self.is_absence(kind.resource(), name)
-    }
-
-    /// The same, for a resource by its full name, e.g. `leases.coordination.k8s.io`.
-    pub fn is_absence(&self, resource: &str, name: &str) -> bool {
-        matches!(self, CallError::Status { code: 404, reason, about, .. }
-            if reason == "NotFound" && *about == format!("{resource}/{name}"))
-    }
-
-    /// How long the request waited in vain for a response.
-    pub fn waited(&self) -> Duration {
-        match self {
-            CallError::TimedOut(timeout) => *timeout,
-            _ => Duration::ZERO,
-        }
-    }
-
-    /// How long the API server asks to wait.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            CallError::Status { retry_after, .. } => *retry_after,
-            _ => None,
-        }
-    }
-
-    /// What a person can do about it; `None` when only waiting helps.
-    pub fn remedy(&self, verb: &str, kind: Kind) -> Option<String> {
-        self.cause().remedy(verb, kind)
-    }
-
-    /// The error of a `metav1.Status`.
-    pub fn of_status(status: Status, retry_after: Option<Duration>) -> Self {
-        let reason = if status.reason.is_empty() {
-            let code = StatusCode::from_u16(status.code).ok();
-            code.and_then(|c| c.canonical_reason()).unwrap_or("error").to_owned()
-        } else {
-            status.reason
-        };
-        let details = status.details.as_ref();
-        let about = details.map_or_else(String::new, |d| match (&*d.kind, &*d.group, &*d.name) {
-            ("", ..) | (.., "") => String::new(),
-            (kind, "", name) => format!("{kind}/{name}"),
-            (kind, group, name) => format!("{kind}.{group}/{name}"),
-        });
-        let seconds = details.map(|d| d.retry_after_seconds).filter(|s| *s > 0);
-        let retry_after = retry_after.or(seconds.map(|s| Duration::from_secs(s.into())));
-        CallError::Status {
-            code: status.code,
-            reason,
-            message: status.message,
-            about,
-            retry_after: retry_after.map(|after| after.min(RETRY_AFTER_MAX)),
-        }
-    }
-
-    /// The error of a request that got no response.
-    fn no_response(error: &dyn std::error::Error) -> Self {
-        let text = root_cause(error);
-        if is_about_certificate(&text) {
-            CallError::Certificate(text)
-        } else {
-            CallError::Unreachable(text)
-        }
-    }
-}
-
 impl ClusterClient {
-    /// Does not connect and does not read the kubeconfig yet.
+    /// With connections of its own. Does not connect and does not read the kubeconfig yet.
     pub fn new(config: ClusterConfig, metrics: Arc<Metrics>) -> Self {
-        Self { connection: Connection::new(config), metrics }
+        let spec = ConnectionSpec::from(&config);
+        let connections = Connections::new(&metrics);
+        Self::shared(config.name, config.roles, spec, &connections, metrics)
     }
 
-    /// The same, with requests that go to `client`, such as an API server in memory.
+    /// With connections that it shares with others. Does not connect and does not read the kubeconfig
+    /// yet.
+    pub fn shared(
+        name: ClusterName,
+        roles: Vec<Role>,
+        spec: ConnectionSpec,
+        connections: &Connections,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let connection = Connection::new(name.clone(), spec, connections.clone());
+        let requests = metrics.requests(&name);
+        Self { name, roles, connection, requests }
+    }
+
+    /// With requests that go to `client`, such as an API server in memory.
     pub fn with_client(config: ClusterConfig, client: kube::Client, metrics: Arc<Metrics>) -> Self {
-        Self { connection: Connection::fixed(config, client), metrics }
+        let connection = Connection::fixed(config.name.clone(), client);
+        let requests = metrics.requests(&config.name);
+        Self { name: config.name, roles: config.roles, connection, requests }
+    }
+
+    /// Uses other credentials, or another server. The former ones stay in use until a client could be
+    /// made of these; another address is a move (see [`ClusterClient::moves`]), and the same address
+    /// keeps what is open. Call it within a tokio runtime.
+    pub fn replace(&self, spec: ConnectionSpec) {
+        self.connection.replace(spec);
     }
 
     pub fn name(&self) -> &ClusterName {
-        &self.connection.config().name
+        &self.name
     }
 
     pub fn roles(&self) -> &[Role] {
-        &self.connection.config().roles
+        &self.roles
     }
 
     /// The pod's own namespace, the kubeconfig context's, or `default`.
@@ -203,7 +103,15 @@ impl ClusterClient {
     /// # Errors
     /// [`CallError::NoClient`].
     pub async fn default_namespace(&self) -> Result<String, CallError> {
-        Ok(self.connection.client().await?.default_namespace().to_owned())
+        self.connection.default_namespace().await
+    }
+
+    /// Which server requests go to, for those who pace them by server. The text may hold a password.
+    ///
+    /// # Errors
+    /// [`CallError::NoClient`].
+    pub(crate) async fn host(&self) -> Result<Arc<str>, CallError> {
+        self.connection.host().await
     }
 
     /// Changes whenever the kubeconfig names another address: what is open then should be opened
@@ -237,14 +145,12 @@ impl ClusterClient {
                 error.code()
             }
         };
-        self.metrics.count_request(self.name(), method, code);
+        self.requests.count(method, code);
         response
     }
 
     async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Body>, CallError> {
-        let client = self.connection.client().await?;
-        let response = client.send(request.map(Body::from)).await;
-        let response = response.map_err(|e| CallError::no_response(&e))?;
+        let response = self.connection.send(request.map(Body::from)).await?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -334,13 +240,4 @@ impl Frames {
     pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
         self.0.next().await.transpose()
     }
-}
-
-/// The innermost cause: the outer ones say little and name addresses.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
 }

@@ -1,6 +1,8 @@
-//! Whether the connection to each cluster is configured: its kubeconfig file and context exist.
+//! Whether each connection is configured: its kubeconfig file and context exist.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use kube::config::{Kubeconfig, KubeconfigError};
 
@@ -9,6 +11,33 @@ use super::validate::Validator;
 
 /// Kubernetes sets this variable in every container.
 const IN_POD: &str = "KUBERNETES_SERVICE_HOST";
+
+/// How something is reached, and the keys that say so.
+pub(super) struct Reach<'a> {
+    /// The keys of the whole, of the file and of the context.
+    pub(super) whole_key: String,
+    pub(super) kubeconfig_key: String,
+    pub(super) context_key: String,
+    /// As kubectl finds it if `None`.
+    pub(super) kubeconfig: Option<&'a Path>,
+    /// The current one if `None`.
+    pub(super) context: Option<&'a str>,
+}
+
+/// Each kubeconfig is read once: hundreds of clusters may be contexts of one.
+#[derive(Default)]
+pub(super) struct Kubeconfigs(BTreeMap<Option<PathBuf>, Result<Rc<Kubeconfig>, String>>);
+
+impl Kubeconfigs {
+    /// kubectl's own if `file` is `None`.
+    fn read(&mut self, file: Option<&Path>) -> Result<Rc<Kubeconfig>, String> {
+        let entry = self.0.entry(file.map(Path::to_owned)).or_insert_with(|| {
+            let read = file.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+            read.map(Rc::new).map_err(|error| describe(&error))
+        });
+        entry.clone()
+    }
+}
 
 impl Validator<'_> {
     /// Checks how `clusters[i]` is reached; connects to nothing.
@@ -24,42 +53,54 @@ impl Validator<'_> {
                     self.error(key(name), message);
                 }
             }
-            if std::env::var_os(IN_POD).is_none() {
-                let message = format!(
-                    "not running in a pod ({IN_POD} is not set), so this cluster cannot be reached"
-                );
-                self.warning(key("inCluster"), message);
-            }
+            self.in_pod(&key("inCluster"), "this cluster");
             return;
         }
-        let (read, source) = match &cluster.kubeconfig {
-            Some(file) => (Kubeconfig::read_from(file), format!("{}", file.display())),
-            None => (Kubeconfig::read(), "kubectl's kubeconfig".to_owned()),
-        };
-        match read {
-            Ok(kubeconfig) => self.context(&key, cluster, &kubeconfig, &source),
-            Err(error) => self.unreadable_kubeconfig(i, cluster, &source, &describe(&error)),
+        self.reach(&Reach {
+            whole_key: format!("clusters[{i}]"),
+            kubeconfig_key: key("kubeconfig"),
+            context_key: key("context"),
+            kubeconfig: cluster.kubeconfig.as_deref(),
+            context: cluster.context.as_deref(),
+        });
+    }
+
+    /// Warns about a connection with the pod's ServiceAccount outside a pod.
+    pub(super) fn in_pod(&mut self, key: &str, what: &str) {
+        if self.offline.is_none() && std::env::var_os(IN_POD).is_none() {
+            let message =
+                format!("not running in a pod ({IN_POD} is not set), so {what} cannot be reached");
+            self.warning(key, message);
         }
     }
 
-    fn unreadable_kubeconfig(
-        &mut self,
-        i: usize,
-        cluster: &ClusterConfig,
-        source: &str,
-        error: &str,
-    ) {
-        match (&cluster.kubeconfig, &cluster.context) {
+    /// Checks that the kubeconfig can be read and has the context; offline, notes that nobody looked.
+    pub(super) fn reach(&mut self, reach: &Reach<'_>) {
+        let source = match reach.kubeconfig {
+            Some(file) => format!("{}", file.display()),
+            None => "kubectl's kubeconfig".to_owned(),
+        };
+        if let Some(unchecked) = &mut self.offline {
+            return unchecked.kubeconfig(source, reach.context);
+        }
+        match self.kubeconfigs.read(reach.kubeconfig) {
+            Ok(kubeconfig) => self.context(reach, &kubeconfig, &source),
+            Err(error) => self.unreadable_kubeconfig(reach, &source, &error),
+        }
+    }
+
+    fn unreadable_kubeconfig(&mut self, reach: &Reach<'_>, source: &str, error: &str) {
+        match (reach.kubeconfig, reach.context) {
             (Some(file), _) => {
                 let message = unreadable_file(file, error);
-                self.error(format!("clusters[{i}].kubeconfig"), message);
+                self.error(&reach.kubeconfig_key, message);
             }
             (None, Some(context)) => {
                 let message = format!(
                     "found {context:?}, but {source} {error}; accepted: a context in $KUBECONFIG, \
                      in ~/.kube/config or in the file that the key kubeconfig names"
                 );
-                self.error(format!("clusters[{i}].context"), message);
+                self.error(&reach.context_key, message);
             }
             (None, None) if std::env::var_os(IN_POD).is_some() => {}
             (None, None) => {
@@ -67,18 +108,12 @@ impl Validator<'_> {
                     "no connection: {source} {error}, and this is not a pod; set kubeconfig and \
                      context (--kubeconfig, --context)"
                 );
-                self.warning(format!("clusters[{i}]"), message);
+                self.warning(&reach.whole_key, message);
             }
         }
     }
 
-    fn context(
-        &mut self,
-        key: &impl Fn(&str) -> String,
-        cluster: &ClusterConfig,
-        kubeconfig: &Kubeconfig,
-        source: &str,
-    ) {
+    fn context(&mut self, reach: &Reach<'_>, kubeconfig: &Kubeconfig, source: &str) {
         let names: Vec<_> =
             kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
         let accepted = match names.as_slice() {
@@ -86,19 +121,19 @@ impl Validator<'_> {
             names => format!("accepted from {source}: {}", names.join(", ")),
         };
         let current = kubeconfig.current_context.as_deref().filter(|c| !c.is_empty());
-        match (&cluster.context, current) {
-            (Some(context), _) if !names.contains(&context.as_str()) => {
-                self.error(key("context"), format!("found {context:?}; {accepted}"));
+        match (reach.context, current) {
+            (Some(context), _) if !names.contains(&context) => {
+                self.error(&reach.context_key, format!("found {context:?}; {accepted}"));
             }
             (None, Some(current)) if !names.contains(&current) => self.error(
-                key("kubeconfig"),
+                &reach.kubeconfig_key,
                 format!(
                     "the current context of {source} is {current:?}, which it does not define; \
                      {accepted}"
                 ),
             ),
             (None, None) => self.error(
-                key("context"),
+                &reach.context_key,
                 format!("not set, and {source} has no current context; {accepted}"),
             ),
             _ => {}

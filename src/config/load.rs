@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::discovery::{
+    DiscoveryConfig, DiscoveryMode, KubeconfigDirConfig, KubeconfigSecretsConfig, MiloConfig,
+};
 use super::merge::{ANY, MergedValues};
 use super::problem::{ConfigErrors, ConfigProblem};
 use super::role::role_name;
-use super::validate::validate;
+use super::validate::{Findings, validate};
 use super::{ClusterConfig, Config};
 use crate::core::contract::settings::{Settings, TouchScope, TouchSettings};
 use crate::core::data::ids::{ClusterName, Role};
@@ -52,6 +55,8 @@ pub struct LoadedConfig {
     /// `clusters` is never empty.
     pub config: Config,
     pub warnings: Vec<ConfigProblem>,
+    /// What [`load_offline`] did not look at: a line for each file. Empty after [`load`].
+    pub unchecked: Vec<String>,
 }
 
 /// Reads the file, if any, applies the flags and validates the result. Reads the named kubeconfig
@@ -61,13 +66,42 @@ pub struct LoadedConfig {
 /// Everything that is wrong: files that cannot be read, unknown keys, values of the wrong type, and
 /// values that contradict each other.
 pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<LoadedConfig, ConfigErrors> {
+    load_with(file.map(|file| (file, read(file))), overrides, false)
+}
+
+/// As [`load`], for a place where the files that the configuration names are not: no kubeconfig is
+/// opened.
+///
+/// # Errors
+/// As [`load`], of what can be seen in the file and the flags.
+pub fn load_offline(
+    file: Option<&Path>,
+    overrides: &Overrides,
+) -> Result<LoadedConfig, ConfigErrors> {
+    load_with(file.map(|file| (file, read(file))), overrides, true)
+}
+
+/// As [`load`], with the file's content, or why there is none.
+pub(super) fn load_text(
+    file: &Path,
+    text: Result<String, String>,
+    overrides: &Overrides,
+) -> Result<LoadedConfig, ConfigErrors> {
+    load_with(Some((file, text)), overrides, false)
+}
+
+fn load_with(
+    file: Option<(&Path, Result<String, String>)>,
+    overrides: &Overrides,
+    is_offline: bool,
+) -> Result<LoadedConfig, ConfigErrors> {
+    let fallback = file.as_ref().map_or("defaults".to_owned(), |(f, _)| f.display().to_string());
     let mut merged = MergedValues::new(&Config::default(), example());
-    if let Some(file) = file {
-        let name = file.display().to_string();
-        match read(file) {
-            Ok(value) => merged.merge_document(&name, &value),
+    if let Some((_, text)) = file {
+        match text.and_then(|text| parse(&text)) {
+            Ok(value) => merged.merge_document(&fallback, &value),
             Err(message) => {
-                merged.refuse(&name, "", message);
+                merged.refuse(&fallback, "", message);
                 merged.is_complete = false;
             }
         }
@@ -81,11 +115,12 @@ pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<LoadedConfig, 
         config.event_log.keep_bytes = config.event_log.keep_bytes_by_count();
     }
     config.event_log.keep = None;
-    let fallback = file.map_or("defaults".to_owned(), |file| file.display().to_string());
-    let findings = validate(&config, &merged, &fallback);
+    config.discovery = config.discovery.normalized();
+    let findings = validate(&config, &merged, &fallback, is_offline);
     let problems: Vec<_> = merged.problems.into_iter().chain(findings.errors).collect();
     if problems.is_empty() {
-        Ok(LoadedConfig { config, warnings: findings.warnings })
+        let Findings { warnings, unchecked, .. } = findings;
+        Ok(LoadedConfig { config, warnings, unchecked })
     } else {
         Err(ConfigErrors(problems))
     }
@@ -116,6 +151,21 @@ fn example() -> Value {
     config.event_log.file = Some(PathBuf::new());
     config.executor.queue = Some(1);
     config.event_log.keep = Some(0);
+    config.discovery = DiscoveryConfig {
+        milo: Some(MiloConfig {
+            kubeconfig: Some(PathBuf::new()),
+            context: Some(String::new()),
+            project_kubeconfig: Some(PathBuf::new()),
+            label_selector: Some(String::new()),
+            ..MiloConfig::default()
+        }),
+        kubeconfig_secrets: Some(KubeconfigSecretsConfig::default()),
+        kubeconfig_dir: Some(KubeconfigDirConfig::default()),
+        mode: Some(DiscoveryMode::Single),
+        discovery_kubeconfig_path: Some(PathBuf::new()),
+        project_kubeconfig_path: Some(PathBuf::new()),
+        internal_service_discovery: Some(false),
+    };
     config.leader_election.cluster = Some("".into());
     config.leader_election.lease_namespace = Some(String::new());
     config.clusters = vec![ClusterConfig {
@@ -133,11 +183,15 @@ fn any_edge_scope() -> TouchSettings {
     TouchSettings { edge_scopes, ..TouchSettings::default() }
 }
 
-fn read(file: &Path) -> Result<Value, String> {
-    let text = std::fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"))?;
+/// The content of a configuration file, or why there is none.
+pub(super) fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"))
+}
+
+fn parse(text: &str) -> Result<Value, String> {
     // YAML 1.2 booleans only, so that `off` stays a string, as some keys accept it.
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
-    serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let error = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
         format!("is not valid YAML: {error}")
     })

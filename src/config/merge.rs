@@ -142,6 +142,11 @@ impl MergedValues {
         self.merge(origin, &path, here, value);
     }
 
+    /// The merged value at `key`, of which each part is a name.
+    pub(super) fn value(&self, key: &str) -> Option<&Value> {
+        key.split('.').try_fold(&self.tree, |here, name| here.get(name))
+    }
+
     /// The number of items in the list at `key`.
     pub(super) fn list_len(&self, key: &str) -> usize {
         self.tree.get(key).and_then(Value::as_array).map_or(0, Vec::len)
@@ -158,6 +163,11 @@ impl MergedValues {
             // A section whose keys are all commented out sets nothing.
             (Value::Object(_), Value::Null) => {}
             (Value::Object(known), Value::Object(given)) => {
+                if self.get(path).is_none_or(Value::is_null) {
+                    // `milo: {}` switches a section on.
+                    self.put(path, json!({}));
+                    self.origins.insert(path.to_string(), origin.to_owned());
+                }
                 for (key, value) in given {
                     match known.get(ANY).or_else(|| known.get(key)) {
                         Some(example) => self.merge(origin, &path.key(key), example, value),
@@ -273,6 +283,12 @@ impl MergedValues {
     fn put(&mut self, path: &KeyPath, value: Value) {
         let mut here = &mut self.tree;
         for segment in &path.0 {
+            if let PathSegment::Key(_) = segment
+                && here.is_null()
+            {
+                // A section that is not there by default.
+                *here = json!({});
+            }
             here = match (segment, here) {
                 (PathSegment::Key(key), Value::Object(keys)) => {
                     keys.entry(key).or_insert(Value::Null)

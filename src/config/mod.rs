@@ -1,13 +1,19 @@
 //! The configuration of a live run: clusters, roles, timings and features. It is read from a YAML
 //! file and flags; every error names the key, the value found and what is accepted.
 
+mod discovery;
 mod election;
 mod kubeconfig;
 mod limits;
 mod load;
 mod merge;
+mod offline;
 mod problem;
+mod reload;
+mod reload_plan;
 mod role;
+mod selector;
+mod sources;
 mod validate;
 
 use std::net::SocketAddr;
@@ -22,9 +28,17 @@ use crate::core::data::ids::{ClusterName, Role};
 
 use crate::leader::election::Timings;
 
-pub use load::{FlagValue, LOCAL_CLUSTER, LoadedConfig, Overrides, load, override_settings};
+pub use discovery::{
+    DiscoveryConfig, DiscoveryMode, FleetConfig, KubeconfigDirConfig, KubeconfigSecretsConfig,
+    MetricsConfig, MiloConfig,
+};
+pub use load::{
+    FlagValue, LOCAL_CLUSTER, LoadedConfig, Overrides, load, load_offline, override_settings,
+};
 pub(crate) use problem::nearest;
 pub use problem::{ConfigErrors, ConfigProblem};
+pub use reload::ConfigSource;
+pub(crate) use reload::follow;
 pub(crate) use role::role_name;
 
 /// The whole configuration. Durations are in milliseconds, sizes in bytes.
@@ -34,6 +48,9 @@ pub struct Config {
     /// If empty, one cluster with every role: the current kubeconfig context or, in a pod, the
     /// pod's own cluster.
     pub clusters: Vec<ClusterConfig>,
+    /// Clusters that are found while the program runs.
+    pub discovery: DiscoveryConfig,
+    pub fleet: FleetConfig,
     /// Decide and log, but write nothing to any cluster.
     pub dry_run: bool,
     pub leader_election: LeaderElectionConfig,
@@ -43,6 +60,7 @@ pub struct Config {
     pub events: EventsConfig,
     pub admin: AdminConfig,
     pub log: LogConfig,
+    pub metrics: MetricsConfig,
     pub shutdown: ShutdownConfig,
     /// This and the four below are the machine's [`Settings`].
     pub mirror: MirrorSettings,

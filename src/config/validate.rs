@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use super::Config;
+use super::kubeconfig::Kubeconfigs;
 use super::merge::MergedValues;
+use super::offline::Unchecked;
 use super::problem::{ConfigProblem, nearest};
 use super::role::role_name;
 use crate::core::contract::settings::{OrphanMode, TouchScope};
@@ -15,14 +17,25 @@ use crate::core::data::objects::{
 pub(super) struct Findings {
     pub(super) errors: Vec<ConfigProblem>,
     pub(super) warnings: Vec<ConfigProblem>,
+    /// What a check without the other files did not see; empty after any other.
+    pub(super) unchecked: Vec<String>,
 }
 
 /// Checks everything except the values that merging has already refused. `fallback` is the origin
-/// of values that were not set anywhere.
-pub(super) fn validate(config: &Config, merged: &MergedValues, fallback: &str) -> Findings {
-    let findings = Findings { errors: Vec::new(), warnings: Vec::new() };
-    let mut validator = Validator { config, merged, fallback, findings };
+/// of values that were not set anywhere. Offline, no other file is looked at.
+pub(super) fn validate(
+    config: &Config,
+    merged: &MergedValues,
+    fallback: &str,
+    is_offline: bool,
+) -> Findings {
+    let findings = Findings { errors: Vec::new(), warnings: Vec::new(), unchecked: Vec::new() };
+    let offline = is_offline.then(Unchecked::default);
+    let kubeconfigs = Kubeconfigs::default();
+    let mut validator = Validator { config, merged, fallback, offline, kubeconfigs, findings };
     validator.clusters();
+    validator.operator_keys();
+    validator.discovery();
     validator.topology();
     validator.edge_scopes();
     validator.annotation_keys();
@@ -31,7 +44,8 @@ pub(super) fn validate(config: &Config, merged: &MergedValues, fallback: &str) -
     validator.log_and_event_log();
     validator.orphans();
     validator.leader_election();
-    validator.findings
+    let unchecked = validator.offline.map_or_else(Vec::new, Unchecked::lines);
+    Findings { unchecked, ..validator.findings }
 }
 
 /// Collects errors and warnings about a configuration.
@@ -39,6 +53,9 @@ pub(super) struct Validator<'a> {
     pub(super) config: &'a Config,
     pub(super) merged: &'a MergedValues,
     fallback: &'a str,
+    /// Set if no other file may be looked at.
+    pub(super) offline: Option<Unchecked>,
+    pub(super) kubeconfigs: Kubeconfigs,
     findings: Findings,
 }
 
@@ -135,20 +152,24 @@ impl Validator<'_> {
         };
         let (upstreams, hubs) = (with_role(Role::Upstream), with_role(Role::Hub));
         let edges = with_role(Role::Edge);
+        let may_find = |role| self.config.discovery.may_find(role);
+        let (has_upstream, has_hub) =
+            (!upstreams.is_empty() || may_find(Role::Upstream), !hubs.is_empty());
+        let has_edge = !edges.is_empty() || may_find(Role::Edge);
         for hub in hubs.iter().skip(1) {
             let message =
                 format!("clusters[{}] already has the role hub; accepted: one hub", hubs[0]);
             self.error(format!("clusters[{hub}].roles"), message);
         }
-        let message = match (upstreams.as_slice(), hubs.as_slice(), edges.as_slice()) {
-            ([], [_, ..], _) => {
+        let message = match (has_upstream, has_hub, has_edge) {
+            (false, true, _) => {
                 "there is a hub but no cluster with the role upstream: nothing is mirrored"
             }
-            ([_, ..], [], []) => {
+            (true, false, false) => {
                 "upstream is the only role, so nothing is ever written: mirroring needs a hub, \
                  touching needs an edge"
             }
-            ([_, ..], [], _) => {
+            (true, false, true) => {
                 "there is an upstream but no cluster with the role hub: nothing is mirrored"
             }
             _ => return,
@@ -163,7 +184,8 @@ impl Validator<'_> {
         if !self.is_usable("clusters") {
             return;
         }
-        for name in self.config.touch.edge_scopes.keys() {
+        let finds_edges = self.config.discovery.may_find(Role::Edge);
+        for name in self.config.touch.edge_scopes.keys().filter(|_| !finds_edges) {
             if !edges.iter().any(|edge| edge == name.as_str()) {
                 let suggestion = nearest(name.as_str(), &edges);
                 let suggestion =
@@ -177,7 +199,7 @@ impl Validator<'_> {
             }
         }
         let scoped = self.config.touch.scope == TouchScope::GatewayClass;
-        if scoped && edges.is_empty() {
+        if scoped && edges.is_empty() && !finds_edges {
             let message = "gatewayClass has no effect: no cluster has the role edge";
             self.warning("touch.scope", message);
         }
@@ -222,7 +244,9 @@ impl Validator<'_> {
             let folder = file.parent().filter(|parent| !parent.as_os_str().is_empty());
             let shown = file.display().to_string();
             let accepted = "accepted: a file in an existing directory";
-            if file.is_dir() || file.file_name().is_none() {
+            if let Some(unchecked) = &mut self.offline {
+                unchecked.other(format!("{shown}: whether its directory exists"));
+            } else if file.is_dir() || file.file_name().is_none() {
                 self.error(
                     "eventLog.file",
                     format!("found {shown:?}, which is not a file; {accepted}"),

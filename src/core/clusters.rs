@@ -5,12 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::data::cluster::ClusterState;
 use super::data::ids::{ClusterId, ClusterName, Role};
 use super::data::interner::{Key, Sym};
+use super::data::used_names::{HoldsNames, UsedNames};
 
 /// Where an object is: its cluster, and its namespace and name there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) cluster: ClusterId,
     pub(crate) key: Key,
+}
+
+impl HoldsNames for Place {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { cluster: _, key } = self;
+        key.mark(used);
+    }
 }
 
 /// The clusters of a run. The id of a removed cluster goes to the next one that is added, so the
@@ -20,6 +28,13 @@ pub(crate) struct Clusters {
     slots: Vec<Option<ClusterState>>,
     free: BTreeSet<ClusterId>,
     ids: BTreeMap<ClusterName, ClusterId>,
+}
+
+impl HoldsNames for Clusters {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { slots, free: _, ids: _ } = self;
+        slots.mark(used);
+    }
 }
 
 impl Clusters {

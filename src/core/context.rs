@@ -1,7 +1,7 @@
 //! What every rule needs besides its own tables: settings, time, names, timers, and the ways out
 //! for actions and notes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::clusters::Place;
 use super::contention::Contention;
@@ -10,10 +10,11 @@ use super::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind};
 use super::contract::settings::Settings;
 use super::data::cluster::ClusterState;
 use super::data::ids::{ActionId, ClusterId, ClusterName, Kind, ObjectKey};
-use super::data::interner::{Key, Names};
-use super::data::map::Map;
+use super::data::interner::{Key, Names, Sym};
+use super::data::map::{Map, keys_where};
 use super::data::objects::FIELD_MANAGER;
 use super::data::time::UnixMillis;
+use super::data::used_names::{HoldsNames, UsedNames};
 use super::edge::touch_state::TouchTarget;
 use super::timers::{Due, Timers};
 use super::waiting::WaitingWrites;
@@ -44,6 +45,10 @@ pub(crate) struct Context {
     last_id: u64,
     /// Where each outcome goes. What an action writes stands in its target's `Flight`.
     in_flight: Map<ActionId, WriteTarget>,
+    /// Whether the roster has to know which upstreams hub objects name.
+    pub(crate) follows_references: bool,
+    /// Upstreams that a hub object names now, or that none names any longer.
+    pub(crate) references_changed: BTreeSet<ClusterName>,
 }
 
 /// A write that a rule asks for: to which object, under which preconditions, and why.
@@ -57,6 +62,40 @@ pub(crate) struct WriteRequest {
     pub(crate) precondition: Precondition,
     pub(crate) connectors: Vec<ObjectKey>,
     pub(crate) because: String,
+}
+
+impl HoldsNames for WriteTarget {
+    fn mark(&self, used: &mut UsedNames) {
+        match self {
+            Self::HubConnector(at) => at.mark(used),
+            Self::Touch(_, target) => target.mark(used),
+            Self::Route(_, key) => key.mark(used),
+        }
+    }
+}
+
+impl HoldsNames for Context {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            settings: _,
+            now: _,
+            names: _,
+            leader: _,
+            lease_wait_until: _,
+            lease_wait_ms: _,
+            timers,
+            waiting,
+            actions: _,
+            notes: _,
+            last_id: _,
+            in_flight,
+            follows_references: _,
+            references_changed: _,
+        } = self;
+        timers.mark(used);
+        waiting.mark(used);
+        in_flight.mark(used);
+    }
 }
 
 impl Context {
@@ -74,6 +113,8 @@ impl Context {
             notes: VecDeque::new(),
             last_id: 0,
             in_flight: Map::default(),
+            follows_references: false,
+            references_changed: BTreeSet::new(),
         }
     }
 
@@ -99,7 +140,10 @@ impl Context {
         let WriteRequest { precondition, connectors, because, .. } = request;
         debug_assert!(self.leader || verb == Verb::Touch, "{verb:?} is decided only while leader");
         debug_assert_eq!(annotations.is_empty(), verb == Verb::Delete, "{verb:?} {annotations:?}");
-        debug_assert!(verb != Verb::Delete || precondition.absent.is_some());
+        debug_assert!(
+            verb != Verb::Delete
+                || precondition.absent.is_some() != precondition.absent_project.is_some()
+        );
         self.last_id += 1;
         let id = ActionId(self.last_id);
         self.in_flight.insert(id, target);
@@ -111,10 +155,32 @@ impl Context {
         id
     }
 
+    /// The first hub object names an upstream, or the last one does no longer.
+    pub(crate) fn reference_changed(&mut self, upstream: Sym) {
+        if self.follows_references {
+            self.references_changed.insert(self.names.text(upstream).into());
+        }
+    }
+
     /// Ends an action: what it was decided for, `None` when it has ended before.
     pub(crate) fn take_in_flight(&mut self, id: ActionId) -> Option<WriteTarget> {
         self.timers.clear(Due::Outcome(id));
         self.in_flight.remove(&id)
+    }
+
+    /// Whether a touch at this edge has no outcome yet.
+    pub(crate) fn has_touch_in_flight(&self, edge: ClusterId) -> bool {
+        let mut targets = self.in_flight.values();
+        targets.any(|target| matches!(target, WriteTarget::Touch(id, _) if *id == edge))
+    }
+
+    /// The cluster left: nobody waits for the outcomes of its actions.
+    pub(crate) fn forget_in_flight(&mut self, cluster: ClusterId) {
+        let of_cluster = |target: &WriteTarget| target.group().cluster == cluster;
+        let actions: Vec<_> = keys_where(&self.in_flight, of_cluster).collect();
+        for id in actions {
+            self.take_in_flight(id);
+        }
     }
 
     pub(crate) fn in_flight(&self) -> usize {

@@ -60,6 +60,14 @@ impl Machine {
             | EventKind::LeadershipAcquired
             | EventKind::LeadershipLost
             | EventKind::ActionFinished { .. }
+            | EventKind::DiscoveryStarted { .. }
+            | EventKind::ClusterOffered { .. }
+            | EventKind::ClusterWithdrawn { .. }
+            | EventKind::DiscoveryFinished { .. }
+            | EventKind::DiscoveryLost { .. }
+            | EventKind::DiscoveryResumed { .. }
+            | EventKind::ClusterGone { .. }
+            | EventKind::SettingsChanged { .. }
             | EventKind::TimedOut => debug_assert!(false, "{kind:?} is not of a known cluster"),
         }
     }

@@ -5,6 +5,7 @@ use super::contract::event::Outcome;
 use super::contract::settings::RetrySettings;
 use super::data::ids::ActionId;
 use super::data::time::UnixMillis;
+use super::data::used_names::{HoldsNames, UsedNames};
 
 /// After so many conflicts in a row, the object changes faster than a write to it takes.
 const CONFLICTS_UNTIL_STARVING: u8 = 3;
@@ -39,6 +40,26 @@ pub(crate) enum Blocked {
     Missing,
     /// 403, 422, an admission webhook.
     Refused,
+}
+
+impl HoldsNames for Blocked {
+    fn mark(&self, _: &mut UsedNames) {}
+}
+
+impl<W: HoldsNames> HoldsNames for Flight<W> {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            in_flight,
+            paused_until: _,
+            failed_until: _,
+            failures: _,
+            conflicts: _,
+            until_changed: _,
+            blocked: _,
+            error: _,
+        } = self;
+        in_flight.mark(used);
+    }
 }
 
 impl<W> Default for Flight<W> {

@@ -10,6 +10,7 @@
 //! machine.handle_event(&event); // event.at is the machine's only clock
 //! while let Some(decision) = machine.poll_action() { /* submit it */ }
 //! while let Some(note) = machine.poll_note() { /* log it */ }
+//! while let Some(change) = machine.poll_membership() { /* join or leave a cluster */ }
 //! match machine.poll_deadline() {
 //!     Some((at, _reason)) => { /* sleep until then at most, then call handle_timeout */ }
 //!     None => { /* nothing is due: wait for an event */ }
@@ -27,6 +28,7 @@ use super::context::{Context, WriteTarget};
 use super::contract::action::{Decision, Verb};
 use super::contract::error_cause::{ErrorCause, RequestFailure};
 use super::contract::event::{Event, EventKind, Outcome};
+use super::contract::membership::{Membership, MembershipCount};
 use super::contract::note::{AnomalyKind, Note};
 use super::contract::settings::Settings;
 use super::data::cluster::{ClusterState, WatchState};
@@ -35,11 +37,18 @@ use super::data::interner::Sym;
 use super::data::map::Map;
 use super::data::time::UnixMillis;
 use super::edge::EdgeState;
+use super::fleet::Roster;
 use super::hub::HubState;
 use super::hub::removals::Removals;
 use super::orphans::budget::DeleteBudget;
 use super::timers::Due;
 use super::upstream::UpstreamState;
+
+/// More timers than that are not due at one moment, unless some of them set each other without end.
+const TIMER_RUNS_MAX: u32 = 100_000;
+
+/// Events of so many clusters that are not in the run are reported.
+const UNKNOWN_CLUSTERS_MAX: usize = 100;
 
 /// The connector-liveness state machine. Pure: the same events give the same actions.
 pub struct Machine {
@@ -51,7 +60,9 @@ pub struct Machine {
     pub(crate) edges: BTreeMap<ClusterId, EdgeState>,
     pub(crate) removals: Removals,
     pub(crate) budget: DeleteBudget,
-    unknown_clusters: BTreeSet<ClusterName>,
+    /// Clusters that were never added and whose events were reported.
+    pub(super) unknown_clusters: BTreeSet<ClusterName>,
+    pub(super) roster: Roster,
 }
 
 impl Machine {
@@ -66,6 +77,7 @@ impl Machine {
             removals: Removals::default(),
             budget: DeleteBudget::default(),
             unknown_clusters: BTreeSet::new(),
+            roster: Roster::default(),
         }
     }
 
@@ -73,11 +85,17 @@ impl Machine {
     pub fn handle_event(&mut self, event: &Event) {
         self.advance(event.at);
         match &event.kind {
-            EventKind::ClusterAdded { cluster, roles } => self.add_cluster(cluster, roles),
+            EventKind::ClusterAdded { cluster, roles } => {
+                self.add_cluster(cluster, roles);
+                self.roster_cluster_added(cluster);
+            }
             EventKind::ClusterRemoved { cluster } => {
-                if let Some(id) = self.known_cluster(cluster) {
+                if !self.could_not_join(cluster)
+                    && let Some(id) = self.known_cluster(cluster)
+                {
                     self.remove_cluster(id);
                 }
+                self.roster_cluster_removed(cluster);
             }
             EventKind::LeadershipPending { wait_ms } => self.ctx.start_lease_wait(*wait_ms),
             EventKind::LeadershipAcquired => {
@@ -90,7 +108,7 @@ impl Machine {
                 let has_waited = self.ctx.waits_for_lease();
                 self.ctx.leader = false;
                 self.ctx.end_lease_wait();
-                self.stop_deleting();
+                self.spend_budget_again();
                 if has_waited {
                     // What is not done counts as late from now on, not from the end of the wait.
                     self.evaluate_unsettled();
@@ -98,6 +116,14 @@ impl Machine {
             }
             EventKind::ActionFinished { id, outcome } => self.action_finished(*id, outcome),
             EventKind::TimedOut => {}
+            EventKind::DiscoveryStarted { .. }
+            | EventKind::ClusterOffered { .. }
+            | EventKind::ClusterWithdrawn { .. }
+            | EventKind::DiscoveryFinished { .. }
+            | EventKind::DiscoveryLost { .. }
+            | EventKind::DiscoveryResumed { .. }
+            | EventKind::ClusterGone { .. } => self.discovery_event(&event.kind),
+            EventKind::SettingsChanged { settings } => self.settings_changed(settings),
             EventKind::ListStarted { cluster, .. }
             | EventKind::Listed { cluster, .. }
             | EventKind::ListFinished { cluster, .. }
@@ -113,7 +139,12 @@ impl Machine {
                 }
             }
         }
+        self.references_changed();
+        self.schedule_roster();
         self.run_timers();
+        if self.ctx.names.is_sweep_due() {
+            self.sweep_names();
+        }
     }
 
     /// Tells the machine that it is `at`.
@@ -140,6 +171,17 @@ impl Machine {
         self.ctx.notes.pop_front()
     }
 
+    /// The next cluster to join or to leave, oldest first.
+    pub fn poll_membership(&mut self) -> Option<Membership> {
+        self.roster.pop()
+    }
+
+    /// How many of the clusters that discovery offers are in which state, by source and state.
+    /// Costs O(clusters offered).
+    pub fn membership_counts(&self) -> Vec<MembershipCount> {
+        self.roster.counts()
+    }
+
     /// When [`Machine::handle_timeout`] must be called at the latest, and what is due then.
     pub fn poll_deadline(&self) -> Option<(UnixMillis, &'static str)> {
         self.ctx.timers.first().map(|(at, due)| (at, due.reason()))
@@ -156,7 +198,10 @@ impl Machine {
 
     /// Runs every timer that is due: what waits for "now" waits for nothing.
     fn run_timers(&mut self) {
+        let mut runs = 0_u32;
         while let Some(due) = self.ctx.timers.pop(self.ctx.now) {
+            runs += 1;
+            debug_assert!(runs < TIMER_RUNS_MAX, "{due:?} is due again and again");
             match due {
                 Due::HubConnector(at) => self.evaluate_hub_connector(at),
                 Due::Bundle(edge) => self.emit_bundle(edge),
@@ -167,6 +212,8 @@ impl Machine {
                 Due::Holds(upstream) => self.report_holds(upstream),
                 Due::Probe(group) => self.probe(group),
                 Due::Share(upstream) => self.evaluate_orphan_share(upstream),
+                Due::Roster => self.look_at_roster(),
+                Due::GoneShare => self.evaluate_gone_share(),
                 Due::Deletes => self.spend_budget(),
                 Due::Outcome(id) => {
                     let ms = self.ctx.settings.retry.outcome_timeout_ms;
@@ -195,14 +242,25 @@ impl Machine {
             && decision.at <= self.ctx.now
     }
 
-    /// The id of a cluster. One that was never added is reported once, and its events are ignored.
+    /// The id of a cluster. One that is not in the run is reported once, and its events are ignored.
     fn known_cluster(&mut self, name: &ClusterName) -> Option<ClusterId> {
         let id = self.clusters.id_of(name);
-        if id.is_none() && self.unknown_clusters.insert(name.clone()) {
-            let detail = "events of a cluster that was never added are ignored".to_owned();
+        if id.is_none() && self.is_new_unknown(name) {
+            let detail = "events of a cluster that is not in the run are ignored".to_owned();
             self.ctx.anomaly(AnomalyKind::UnknownCluster, name, None, detail);
         }
         id
+    }
+
+    /// What is known of an upstream by its name, configured or not.
+    pub(crate) fn upstream_named(&self, name: &ClusterName) -> Option<(Sym, &UpstreamState)> {
+        let sym = self.ctx.names.find(name.as_str(), name.as_str())?.name;
+        Some((sym, self.upstreams.get(&sym)?))
+    }
+
+    fn is_new_unknown(&mut self, name: &ClusterName) -> bool {
+        let has_room = self.unknown_clusters.len() < UNKNOWN_CLUSTERS_MAX;
+        has_room && self.unknown_clusters.insert(name.clone())
     }
 
     pub(crate) fn cluster(&self, id: ClusterId) -> Option<&ClusterState> {
@@ -217,9 +275,10 @@ impl Machine {
         let Some(id) = self.clusters.add(name, sym, roles) else {
             let detail = "there are more clusters than ids; its events are ignored".to_owned();
             self.ctx.anomaly(AnomalyKind::TooManyClusters, name, None, detail);
-            self.unknown_clusters.insert(name.clone());
+            self.is_new_unknown(name);
             return;
         };
+        self.unknown_clusters.remove(name);
         if roles.contains(&Role::Upstream) {
             self.upstreams.entry(sym).or_default().id = Some(id);
         }
@@ -230,28 +289,6 @@ impl Machine {
             let scope = self.ctx.settings.touch.scope_of(name);
             self.edges.insert(id, EdgeState::new(scope));
         }
-    }
-
-    /// Drops everything that is known of a cluster. Nothing of it may be left under its id, which
-    /// the next cluster gets.
-    fn remove_cluster(&mut self, id: ClusterId) {
-        self.forget_waiting(id);
-        self.forget_hub(id);
-        self.forget_edge(id);
-        let cluster = self.clusters.remove(id);
-        debug_assert!(cluster.is_some(), "a cluster is removed twice");
-        let sym = cluster.map(|cluster| cluster.sym);
-        if let Some(sym) = sym
-            && let Some(upstream) = self.upstreams.get_mut(&sym)
-        {
-            upstream.forget();
-            // The stalls of its hub Connectors end: nobody knows any longer what is desired.
-            let hub_connectors = upstream.hub_connectors();
-            self.evaluate_hub_connectors(hub_connectors);
-            self.removals.forget_upstream(sym);
-            self.evaluate_routes_naming(sym);
-        }
-        debug_assert!(!self.hubs.contains_key(&id) && !self.edges.contains_key(&id));
     }
 
     pub(crate) fn set_watch(&mut self, id: ClusterId, kind: Kind, watch: WatchState) {

@@ -2,9 +2,11 @@
 //!
 //! No async, no I/O, no clock, no randomness, no logging: the same events always give the same
 //! actions (`tests/tidy.rs` searches for what would break that). [`machine`] is the way in and out;
-//! `dispatch` hands each object to its tier; a rule stands beside the data it reads: `hub` has
+//! `dispatch` hands each object to its tier; `fleet` decides which clusters
+//! join and leave; a rule stands beside the data it reads: `hub` has
 //! mirror and nudge, `edge` has touch, [`orphans`] has delete.
 
+mod changed_settings;
 mod clusters;
 mod contention;
 mod context;
@@ -12,8 +14,10 @@ pub mod contract;
 pub mod data;
 mod dispatch;
 mod edge;
+mod fleet;
 mod flight;
 mod hub;
+pub mod leaving;
 pub mod machine;
 pub mod orphans;
 pub mod status;

@@ -7,6 +7,7 @@ use super::data::ids::{ActionId, ClusterId};
 use super::data::interner::{Key, Sym};
 use super::data::map::Map;
 use super::data::time::UnixMillis;
+use super::data::used_names::{HoldsNames, UsedNames};
 use super::waiting::WriteGroup;
 
 /// What is due at a deadline.
@@ -33,6 +34,10 @@ pub(crate) enum Due {
     /// The count of an upstream's orphans. Ordered after `Route`, so that everything that one
     /// moment brings is counted first.
     Share(Sym),
+    /// The roster: what waits for its time to join, to leave or to be reported.
+    Roster,
+    /// The count of orphans of deleted projects. Ordered after `Share`, as that after `Route`.
+    GoneShare,
     /// Deletes that the budget may have room for. Ordered last: every share is evaluated before.
     Deletes,
 }
@@ -50,7 +55,28 @@ impl Due {
             Due::Removals(_) => "the removals of an upstream are due for counting",
             Due::Holds(_) => "the report of held annotations is due",
             Due::Share(_) => "the orphans of an upstream are due for counting",
+            Due::Roster => "the roster of clusters is due",
+            Due::GoneShare => "the orphans of deleted projects are due for counting",
             Due::Deletes => "the budget has room for a delete",
+        }
+    }
+}
+
+impl HoldsNames for Due {
+    fn mark(&self, used: &mut UsedNames) {
+        match self {
+            Due::HubConnector(at) => at.mark(used),
+            Due::Announce(_, key) | Due::Route(_, key) => key.mark(used),
+            Due::Removals(upstream) | Due::Holds(upstream) | Due::Share(upstream) => {
+                upstream.mark(used);
+            }
+            Due::Bundle(_)
+            | Due::Outage(_)
+            | Due::Probe(_)
+            | Due::Outcome(_)
+            | Due::Roster
+            | Due::GoneShare
+            | Due::Deletes => {}
         }
     }
 }
@@ -60,6 +86,14 @@ impl Due {
 pub(crate) struct Timers {
     at: Map<Due, UnixMillis>,
     queue: BTreeSet<(UnixMillis, Due)>,
+}
+
+impl HoldsNames for Timers {
+    fn mark(&self, used: &mut UsedNames) {
+        // The queue has the same entries.
+        let Self { at, queue: _ } = self;
+        at.keys().for_each(|due| due.mark(used));
+    }
 }
 
 impl Timers {
@@ -83,6 +117,10 @@ impl Timers {
         if let Some(old) = self.at.remove(&due) {
             self.queue.remove(&(old, due));
         }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.at.len()
     }
 
     pub(crate) fn first(&self) -> Option<(UnixMillis, Due)> {

@@ -13,6 +13,7 @@ use super::context::WriteTarget;
 use super::contract::event::Outcome;
 use super::data::ids::{ClusterId, Kind};
 use super::data::time::UnixMillis;
+use super::data::used_names::{HoldsNames, UsedNames};
 use super::flight::{Blocked, WritePauses};
 use super::machine::Machine;
 use super::timers::Due;
@@ -70,6 +71,21 @@ struct GroupState {
     /// `None` while nothing waits, or nothing could be written.
     next_probe_at: Option<UnixMillis>,
     released_at: Option<UnixMillis>,
+}
+
+impl HoldsNames for GroupState {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { waiting, probed, next_probe_at: _, released_at: _ } = self;
+        waiting.mark(used);
+        probed.mark(used);
+    }
+}
+
+impl HoldsNames for WaitingWrites {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { groups } = self;
+        groups.values().for_each(|group| group.mark(used));
+    }
 }
 
 impl WaitingWrites {

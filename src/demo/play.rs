@@ -44,6 +44,11 @@ pub(super) struct Player {
     hub_versions: Vec<watch::Receiver<u64>>,
 }
 
+/// The run follows every cluster of the recording from start to end.
+fn is_membership(kind: &EventKind) -> bool {
+    matches!(kind, EventKind::ClusterAdded { .. } | EventKind::ClusterRemoved { .. })
+}
+
 impl Player {
     /// Fills the clusters with the recording's initial state.
     pub(super) fn new(log: &mut DemoLog, clock: Clock, longest_pause_ms: u64) -> Self {
@@ -58,7 +63,9 @@ impl Player {
         let mut last_recorded_at = log.replay.first_at;
         for event in events.drain(..log.initial_count.min(events.len())) {
             last_recorded_at = event.at;
-            overlay.apply(&mut sim, Event { at: clock.now(), ..event });
+            if !is_membership(&event.kind) {
+                overlay.apply(&mut sim, Event { at: clock.now(), ..event });
+            }
         }
         // Nothing watches yet; the run lists the initial state itself.
         while sim.poll_event().is_some() {}
@@ -120,7 +127,9 @@ impl Player {
         let at = self.clock.now();
         let is_down = {
             let mut sim = self.sim.lock().unwrap_or_else(PoisonError::into_inner);
-            self.overlay.apply(&mut sim, Event { at, ..event });
+            if !is_membership(&event.kind) {
+                self.overlay.apply(&mut sim, Event { at, ..event });
+            }
             let overlay = &self.overlay;
             self.down.retain(|cluster| overlay.is_lost(cluster));
             self.down.clone()

@@ -11,6 +11,7 @@ use super::{ClusterSpec, LogPart, VERSION};
 use crate::core::contract::action::Action;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::{EventKind, EventName, Outcome, OutcomeName};
+use crate::core::contract::membership::{JoinRule, OfferState, OfferStateName, SourceName};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Object, WireObject};
@@ -118,6 +119,13 @@ pub(super) struct RawLine<'a> {
     #[serde(borrow)]
     pub(super) deleted: Option<&'a RawValue>,
     pub(super) roles: Option<Vec<Role>>,
+    pub(super) source: Option<SourceName>,
+    pub(super) join: Option<JoinRule>,
+    #[serde(borrow)]
+    pub(super) uid: Option<BorrowedStr<'a>>,
+    pub(super) state: Option<OfferStateName>,
+    /// Boxed, because most lines have none and every line is moved.
+    pub(super) settings: Option<Box<Settings>>,
     /// In a `log_gap` line: how many lines the log lacks.
     pub(super) lines: Option<u64>,
     /// Boxed, because most lines have none and every line is moved.
@@ -233,9 +241,17 @@ pub(super) struct EventOut<'a> {
     at_ms: UnixMillis,
     event: EventName,
     #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<SourceName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    join: Option<JoinRule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<&'a ClusterName>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     roles: Option<&'a [Role]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<OfferStateName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<Kind>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -258,6 +274,8 @@ pub(super) struct EventOut<'a> {
     wait_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deleted: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<&'a Settings>,
 }
 
 fn failed<'a>(line: EventOut<'a>, failure: &'a RequestFailure) -> EventOut<'a> {
@@ -270,8 +288,12 @@ impl<'a> EventOut<'a> {
         let bare = EventOut {
             at_ms,
             event: EventName::from(kind),
+            source: None,
+            join: None,
             cluster: None,
+            uid: None,
             roles: None,
+            state: None,
             kind: None,
             object: None,
             key: None,
@@ -283,6 +305,7 @@ impl<'a> EventOut<'a> {
             retry_after_ms: None,
             wait_ms: None,
             deleted: None,
+            settings: None,
         };
         match kind {
             EventKind::ClusterAdded { cluster, roles } => {
@@ -334,6 +357,38 @@ impl<'a> EventOut<'a> {
             }
             EventKind::LeadershipPending { wait_ms } => {
                 EventOut { wait_ms: Some(*wait_ms), ..bare }
+            }
+            EventKind::DiscoveryStarted { source, join } => {
+                EventOut { source: Some(*source), join: Some(*join), ..bare }
+            }
+            EventKind::ClusterOffered { source, cluster, uid, roles, state } => {
+                let line = EventOut {
+                    source: Some(*source),
+                    cluster: Some(cluster),
+                    uid: Some(uid),
+                    roles: Some(roles),
+                    state: Some(OfferStateName::from(state)),
+                    ..bare
+                };
+                match state {
+                    OfferState::Broken { error } => failed(line, error),
+                    OfferState::Ready | OfferState::NotReady | OfferState::Deleting => line,
+                }
+            }
+            EventKind::ClusterWithdrawn { source, cluster, uid } => {
+                EventOut { source: Some(*source), cluster: Some(cluster), uid: Some(uid), ..bare }
+            }
+            EventKind::ClusterGone { source, cluster } => {
+                EventOut { source: Some(*source), cluster: Some(cluster), ..bare }
+            }
+            EventKind::DiscoveryFinished { source } | EventKind::DiscoveryResumed { source } => {
+                EventOut { source: Some(*source), ..bare }
+            }
+            EventKind::DiscoveryLost { source, error } => {
+                failed(EventOut { source: Some(*source), ..bare }, error)
+            }
+            EventKind::SettingsChanged { settings } => {
+                EventOut { settings: Some(settings), ..bare }
             }
             EventKind::LeadershipAcquired | EventKind::LeadershipLost | EventKind::TimedOut => bare,
         }

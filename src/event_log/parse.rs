@@ -11,6 +11,7 @@ use super::{LineError, LogEntry};
 use crate::core::contract::action::Decision;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::{Event, EventKind, EventName, Outcome, OutcomeName};
+use crate::core::contract::membership::{OfferState, OfferStateName};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::map::Map;
 use crate::core::data::objects::{Object, ObjectError, WireObject};
@@ -249,6 +250,54 @@ impl Parser {
             },
             EventName::LeadershipAcquired => EventKind::LeadershipAcquired,
             EventName::LeadershipLost => EventKind::LeadershipLost,
+            EventName::DiscoveryStarted
+            | EventName::DiscoveryFinished
+            | EventName::DiscoveryLost
+            | EventName::DiscoveryResumed
+            | EventName::ClusterOffered
+            | EventName::ClusterWithdrawn
+            | EventName::ClusterGone => {
+                let source = raw.source.ok_or_else(|| lacks("source"))?;
+                let cluster = || {
+                    let name = raw.cluster.filter(|name| !name.0.is_empty());
+                    name.map(|BorrowedStr(name)| name).ok_or_else(|| lacks("cluster"))
+                };
+                let uid = raw.uid.map_or_else(String::new, |text| text.0.into_owned());
+                match event {
+                    EventName::DiscoveryStarted => {
+                        let join = raw.join.ok_or_else(|| lacks("join"))?;
+                        EventKind::DiscoveryStarted { source, join }
+                    }
+                    EventName::DiscoveryFinished => EventKind::DiscoveryFinished { source },
+                    EventName::DiscoveryResumed => EventKind::DiscoveryResumed { source },
+                    EventName::DiscoveryLost => EventKind::DiscoveryLost { source, error: error() },
+                    EventName::ClusterOffered => {
+                        let name = cluster()?;
+                        let state = match raw.state.ok_or_else(|| lacks("state"))? {
+                            OfferStateName::Ready => OfferState::Ready,
+                            OfferStateName::NotReady => OfferState::NotReady,
+                            OfferStateName::Deleting => OfferState::Deleting,
+                            OfferStateName::Broken => OfferState::Broken { error: error() },
+                        };
+                        let roles = raw.roles.ok_or_else(|| lacks("roles"))?;
+                        if roles.is_empty() {
+                            return Err(LineError::NoRoles { cluster: name.into_owned() });
+                        }
+                        let cluster = ClusterName::from(&*name);
+                        EventKind::ClusterOffered { source, cluster, uid, roles, state }
+                    }
+                    EventName::ClusterWithdrawn => {
+                        let cluster = ClusterName::from(&*cluster()?);
+                        EventKind::ClusterWithdrawn { source, cluster, uid }
+                    }
+                    _ => {
+                        EventKind::ClusterGone { source, cluster: ClusterName::from(&*cluster()?) }
+                    }
+                }
+            }
+            EventName::SettingsChanged => EventKind::SettingsChanged {
+                settings: raw.settings.ok_or_else(|| lacks("settings"))?,
+            },
             EventName::TimedOut => EventKind::TimedOut,
         };
         Ok(Some(LogEntry::Event(Event { at: self.at(at_ms, number), kind })))

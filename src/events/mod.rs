@@ -26,6 +26,7 @@ use crate::clock::millis;
 use crate::core::data::ids::ClusterName;
 use crate::metrics::{EventDelivery, Metrics};
 use budget::EventBudget;
+use worker::Worker;
 
 pub use budget::Scope;
 pub use object::{EventReport, EventWrite, ObjectReference, Severity};
@@ -38,7 +39,6 @@ const QUEUE_MAX: usize = 1000;
 /// dropped.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    queues: Arc<BTreeMap<ClusterName, mpsc::Sender<EventReport>>>,
     metrics: Arc<Metrics>,
     started: Instant,
     shared: Arc<Mutex<Shared>>,
@@ -46,37 +46,58 @@ pub struct Recorder {
 
 #[derive(Debug)]
 struct Shared {
+    queues: BTreeMap<ClusterName, mpsc::Sender<EventReport>>,
+    workers: mpsc::UnboundedSender<(Worker, mpsc::Receiver<EventReport>)>,
     budget: EventBudget,
     /// The Lease, and its cluster, once it is known.
     lease: Option<(ClusterName, ObjectReference)>,
 }
 
 impl Recorder {
-    /// Starts a worker for each of these clusters.
+    /// Starts a worker for each of these clusters. The task that is returned runs them, and those of
+    /// clusters that join later.
     pub fn start(
         clusters: Vec<Arc<ClusterClient>>,
         max_per_minute: u32,
         metrics: Arc<Metrics>,
     ) -> (Self, JoinSet<()>) {
-        let mut workers = JoinSet::new();
-        let mut queues = BTreeMap::new();
+        let (workers, started) = mpsc::unbounded_channel();
+        let budget = EventBudget::new(max_per_minute);
+        let shared = Shared { queues: BTreeMap::new(), workers, budget, lease: None };
+        let shared = Arc::new(Mutex::new(shared));
+        let recorder = Self { metrics, started: Instant::now(), shared };
         for cluster in clusters {
-            let (queue, reports) = mpsc::channel(QUEUE_MAX);
-            queues.insert(cluster.name().clone(), queue);
-            workers.spawn(worker::Worker::new(cluster, metrics.clone()).run(reports));
+            recorder.join(cluster);
         }
-        let shared = Shared { budget: EventBudget::new(max_per_minute), lease: None };
-        let (queues, shared) = (Arc::new(queues), Arc::new(Mutex::new(shared)));
-        (Self { queues, metrics, started: Instant::now(), shared }, workers)
+        let mut tasks = JoinSet::new();
+        tasks.spawn(run_workers(started));
+        (recorder, tasks)
+    }
+
+    /// Starts a worker for a cluster that joins.
+    pub(crate) fn join(&self, cluster: Arc<ClusterClient>) {
+        let (queue, reports) = mpsc::channel(QUEUE_MAX);
+        self.shared(|shared| {
+            shared.queues.insert(cluster.name().clone(), queue);
+            // Where nothing runs workers any longer, the run is at its end.
+            let _ = shared.workers.send((Worker::new(cluster, self.metrics.clone()), reports));
+        });
+    }
+
+    /// A cluster leaves: its worker ends once it has sent what is queued.
+    pub(crate) fn leave(&self, cluster: &ClusterName) {
+        self.shared(|shared| shared.queues.remove(cluster));
     }
 
     /// Queues a report for its cluster. Returns false when it is dropped: the budget is used up, or
     /// the queue is full.
     pub fn record(&self, cluster: &ClusterName, scope: Scope, report: EventReport) -> bool {
-        let Some(queue) = self.queues.get(cluster) else { return false };
         let now_ms = millis(self.started.elapsed());
-        let is_sent = self.shared(|shared| shared.budget.take(now_ms, scope))
-            && queue.try_send(report).is_ok();
+        let is_sent = self.shared(|shared| {
+            let queue = shared.queues.get(cluster)?;
+            Some(shared.budget.take(now_ms, scope) && queue.try_send(report).is_ok())
+        });
+        let Some(is_sent) = is_sent else { return false };
         if !is_sent {
             self.metrics.count_kubernetes_event(EventDelivery::Dropped);
         }
@@ -95,4 +116,19 @@ impl Recorder {
     fn shared<T>(&self, access: impl FnOnce(&mut Shared) -> T) -> T {
         access(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Runs workers until the last recorder is dropped and every queue is empty.
+async fn run_workers(mut started: mpsc::UnboundedReceiver<(Worker, mpsc::Receiver<EventReport>)>) {
+    let mut workers = JoinSet::new();
+    loop {
+        tokio::select! {
+            new = started.recv() => match new {
+                Some((worker, reports)) => drop(workers.spawn(worker.run(reports))),
+                None => break,
+            },
+            Some(_) = workers.join_next() => {}
+        }
+    }
+    workers.join_all().await;
 }

@@ -113,6 +113,22 @@ impl Problem {
         Self::new("DeletesHeld", subject, message)
     }
 
+    pub(super) fn of_gone_cluster(
+        upstream: &ClusterName,
+        (connectors, routes): (u64, u64),
+        subject: &InvolvedObject,
+    ) -> Self {
+        let count = |n, noun| style::count(usize::try_from(n).unwrap_or(usize::MAX), noun);
+        let message = format!(
+            "a deleted project can still serve traffic: {} and {} name {upstream}, which does \
+             not exist any longer. throughline orphans lists the routes; orphans.deletedProjects has them \
+             deleted",
+            count(connectors, "hub Connector"),
+            count(routes, "HTTPRoute")
+        );
+        Self::new("ClusterGone", subject, message)
+    }
+
     pub(super) fn of_held_annotations(
         upstream: &ClusterName,
         reason: HoldReason,

@@ -216,6 +216,12 @@ fn held(upstream: &ClusterName) -> (Cause, Member) {
     (cause, (upstream.clone(), ObjectKey::new("", "")))
 }
 
+/// The one member of the group about a project that was deleted.
+fn gone(upstream: &ClusterName) -> (Cause, Member) {
+    let cause = Cause::ClusterGone { upstream: upstream.clone() };
+    (cause, (upstream.clone(), ObjectKey::new("", "")))
+}
+
 /// The one member of the group about an upstream cluster and a reason.
 fn annotations_held(upstream: &ClusterName, reason: HoldReason) -> (Cause, Member) {
     let cause = Cause::AnnotationsHeld { upstream: upstream.clone(), reason };
@@ -224,7 +230,15 @@ fn annotations_held(upstream: &ClusterName, reason: HoldReason) -> (Cause, Membe
 
 impl Observer for Reporter {
     fn on_event(&mut self, event: &Event) {
-        match event.kind {
+        match &event.kind {
+            EventKind::SettingsChanged { settings } => self.settings = (**settings).clone(),
+            EventKind::ClusterRemoved { cluster } => {
+                let Self { groups, poster, .. } = self;
+                groups.forget(cluster);
+                poster
+                    .many
+                    .retain(|cause, posted| posted.cluster != *cluster && groups.contains(cause));
+            }
             EventKind::LeadershipAcquired => {
                 self.reports_from = Some(event.at.plus(TAKEOVER_GRACE_MS));
                 self.took_over = false;
@@ -268,6 +282,10 @@ impl Observer for Reporter {
             }
             NoteKind::Held { cluster, reason, held: 0, .. } => {
                 let (cause, member) = annotations_held(cluster, *reason);
+                self.ended = self.groups.end(note.at, &cause, &member);
+            }
+            NoteKind::ClusterGone { cluster, connectors: 0, routes: 0 } => {
+                let (cause, member) = gone(cluster);
                 self.ended = self.groups.end(note.at, &cause, &member);
             }
             NoteKind::DeletesHeld { cluster, held: false, .. } => {
@@ -319,7 +337,14 @@ impl Observer for Reporter {
                     Problem::of_held_annotations(cluster, *reason, (*held, *named), subject);
                 self.groups.begin(at, cause, member, problem);
             }
+            NoteKind::ClusterGone { cluster, connectors, routes } if connectors + routes > 0 => {
+                let (cause, member) = gone(cluster);
+                let problem = Problem::of_gone_cluster(cluster, (*connectors, *routes), subject);
+                self.groups.begin(at, cause, member, problem);
+            }
             NoteKind::Held { .. }
+            | NoteKind::ClusterGone { .. }
+            | NoteKind::Discovery { .. }
             | NoteKind::DeletesHeld { held: false, .. }
             | NoteKind::HopPassed { .. } => {}
         }

@@ -24,6 +24,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// No Event is sent for this long after one was forbidden.
 const FORBIDDEN_PAUSE: Duration = Duration::from_mins(1);
 
+#[derive(Debug)]
 pub(super) struct Worker {
     cluster: Arc<ClusterClient>,
     metrics: Arc<Metrics>,

@@ -6,7 +6,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
 use super::FinishedAction;
-use crate::apply::{self, Applier};
+use crate::apply::{self, Applier, Concerned};
 use crate::client::{CallError, ErrorClass};
 use crate::config::ExecutorConfig;
 use crate::core::contract::action::Decision;
@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 pub(super) struct PendingAction {
     pub(super) decision: Decision,
+    pub(super) concerned: Concerned,
     queued_at: Instant,
     /// `None` until the first attempt.
     attempts: Option<Attempts>,
@@ -49,7 +50,7 @@ pub(super) struct EndedAttempt {
 /// Why an attempt ended without an outcome.
 #[derive(Debug)]
 pub(super) enum AttemptError {
-    /// This instance may not write: not attempted.
+    /// This instance may not write, or a cluster has left: not attempted.
     GateClosed,
     Failed(CallError),
 }
@@ -65,9 +66,9 @@ pub(super) enum Answer {
 }
 
 impl PendingAction {
-    pub(super) fn new(decision: Decision) -> Self {
+    pub(super) fn new(decision: Decision, concerned: Concerned) -> Self {
         let queued_at = Instant::now();
-        Self { decision, queued_at, attempts: None, paused_until: None }
+        Self { decision, concerned, queued_at, attempts: None, paused_until: None }
     }
 
     pub(super) fn is_started(&self) -> bool {
@@ -94,8 +95,10 @@ impl PendingAction {
         gate: Gate,
         metrics: &Metrics,
     ) -> EndedAttempt {
-        let action = &self.decision.action;
-        if action.is_leader_only() && !gate.is_open() {
+        let (action, concerned) = (&self.decision.action, &self.concerned);
+        let is_lead = || !action.is_leader_only() || gate.is_open();
+        let may_write = || is_lead() && applier.are_joined(concerned);
+        if !may_write() {
             return EndedAttempt { action: self, result: Err(AttemptError::GateClosed) };
         }
         if let Some(attempts) = &mut self.attempts {
@@ -104,7 +107,7 @@ impl PendingAction {
             }
             attempts.made += 1;
         }
-        let result = applier.apply(action, || gate.is_open()).await;
+        let result = applier.apply(action, may_write).await;
         EndedAttempt { result: result.map_err(AttemptError::Failed), action: self }
     }
 
@@ -130,6 +133,11 @@ impl PendingAction {
         };
         let took = if attempts == 0 { Duration::ZERO } else { began.elapsed() };
         FinishedAction { decision, outcome, waited, took, attempts }
+    }
+
+    /// Ends the action because a cluster left.
+    pub(super) fn left(self) -> FinishedAction {
+        if self.is_started() { self.superseded() } else { self.finished(Outcome::Dropped) }
     }
 
     /// Ends the action before its next attempt: with the failure of the last one, if there was one,

@@ -162,6 +162,20 @@ impl Lane {
         }
     }
 
+    /// Removes the actions that `is` picks, unless an attempt of them is in flight.
+    pub(super) fn remove_waiting(
+        &mut self,
+        is: impl Fn(&PendingAction) -> bool,
+    ) -> Vec<PendingAction> {
+        let mut removed = Vec::new();
+        for slot in self.slots.values_mut() {
+            removed.extend(slot.waiting.take_if(|action| is(action)));
+        }
+        self.slots.retain(|_, slot| slot.is_in_flight || slot.waiting.is_some());
+        self.ready.retain(|object| self.slots.contains_key(object));
+        removed
+    }
+
     /// Removes every action of which no attempt is in flight.
     pub(super) fn drain_waiting(&mut self) -> Vec<PendingAction> {
         self.ready.clear();

@@ -20,7 +20,7 @@ use tokio::task::{Id as TaskId, JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::apply::{self, Applier};
+use crate::apply::{self, Applier, ProjectProof};
 use crate::clock::sleep_until_opt;
 use crate::config::ExecutorConfig;
 use crate::core::contract::action::{Action, Decision};
@@ -100,6 +100,11 @@ impl Executor {
         }
     }
 
+    /// Allows deletes of routes of projects that no longer exist, as `projects` tells.
+    pub(crate) fn set_projects(&mut self, projects: Arc<dyn ProjectProof>) {
+        self.applier = std::mem::take(&mut self.applier).with_projects(projects);
+    }
+
     /// Actions that wait for their first attempt.
     pub fn queued(&self) -> usize {
         self.queued
@@ -115,7 +120,8 @@ impl Executor {
     /// way.
     pub fn submit(&mut self, decision: Decision) {
         self.metrics.action_queued(decision.action.verb);
-        let action = PendingAction::new(decision);
+        let concerned = self.applier.concerned(&decision.action);
+        let action = PendingAction::new(decision, concerned);
         let written = &action.decision.action;
         if written.is_leader_only() && !self.gate.is_open() {
             return self.ended.push_back(action.finished(Outcome::Dropped));
@@ -160,8 +166,12 @@ impl Executor {
         // A lane without writes says nothing: an instance that no longer leads may never learn that
         // the hub answers again.
         let is_hung = lane.is_narrow() && !lane.is_empty();
-        self.metrics.set_lane(cluster, *kind, lane.ready(), is_hung);
-        if lane.is_empty() && !lane.is_narrow() {
+        // One that left keeps its lane while a request is under way, but has no metrics any more.
+        let has_left = !self.applier.is_joined(cluster);
+        if !has_left {
+            self.metrics.set_lane(cluster, *kind, lane.ready(), is_hung);
+        }
+        if lane.is_empty() && (has_left || !lane.is_narrow()) {
             self.lanes.remove(key);
         }
         self.metrics.set_queue(self.queued, self.in_flight);
@@ -228,7 +238,8 @@ impl Executor {
         // object. The machine decides again after a longer pause, on what it sees by then.
         let was_hung = lane.is_narrow() && answer == Answer::TimedOut;
         let change = lane.observe(answer);
-        let is_last = lane.attempt_ended(&object) || was_hung;
+        let has_left = !self.applier.are_joined(&ended.action.concerned);
+        let is_last = lane.attempt_ended(&object) || was_hung || has_left;
         log_health(change, key, lane.ready());
         let EndedAttempt { mut action, result } = ended;
         let outcome = match result {
@@ -249,6 +260,28 @@ impl Executor {
         };
         self.in_flight -= 1;
         self.ended.push_back(action.finished(outcome));
+    }
+
+    /// A cluster left. What waits to be written there, or would ask there for a proof, is dropped; a
+    /// request that is under way ends, and is not repeated.
+    pub fn cluster_left(&mut self, cluster: &ClusterName) {
+        let mut changed = Vec::new();
+        for (key, lane) in &mut self.lanes {
+            let dropped = lane.remove_waiting(|action| action.concerned.contains(cluster));
+            if dropped.is_empty() && key.0 != *cluster {
+                continue;
+            }
+            changed.push(key.clone());
+            for action in dropped {
+                let count =
+                    if action.is_started() { &mut self.in_flight } else { &mut self.queued };
+                *count -= 1;
+                self.ended.push_back(action.left());
+            }
+        }
+        for key in changed {
+            self.start_ready(&key);
+        }
     }
 
     /// Drops every action that has not been attempted, and returns their number. One that pauses

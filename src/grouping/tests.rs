@@ -210,3 +210,23 @@ fn a_write_that_fails_is_reported_at_once_and_its_like_once_a_minute() {
     groups.poll(at(120), |_, stage, group| counts.push((stage, group.total)));
     assert_eq!((counts.len(), groups.due()), (1, None));
 }
+
+#[test]
+fn objects_of_a_cluster_that_left_leave_their_groups_without_a_word() {
+    let mut bench = Bench::new();
+    for n in 0..3 {
+        bench.begin(0, &no_leader(), n);
+    }
+    let elsewhere = ("edge".into(), ObjectKey::new("ns", "c"));
+    bench.groups.begin(at(0), carrier_behind(), elsewhere.clone(), 1);
+    bench.groups.begin(at(0), carrier_behind(), member(7), 7);
+    let gone = Cause::ClusterGone { upstream: "hub".into() };
+    bench.groups.begin(at(0), gone.clone(), member(8), 8);
+    assert_eq!(bench.until(2).len(), 3);
+    bench.groups.forget(&"hub".into());
+    assert!(!bench.groups.contains(&no_leader()));
+    assert!(bench.groups.contains(&carrier_behind()) && bench.groups.contains(&gone));
+    assert_eq!(bench.until(300), [""; 0]);
+    assert_eq!(bench.groups.end(at(301), &carrier_behind(), &elsewhere), Some(1));
+    assert_eq!(bench.until(400), ["302 s: not_carried Ended, 0 now, 2 in all"]);
+}

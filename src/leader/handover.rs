@@ -172,7 +172,7 @@ mod tests {
         assert!(asks(30_000, &unseen(&["a"])));
         assert!(!asks(59_999, &unseen(&["a"])) && asks(60_000, &unseen(&["a"])));
         assert!(!asks(200_000, &unseen(&[])), "the holder sees everything again");
-        assert!(!asks(201_000, &unseen(&["a"])), "thirty seconds count anew");
+        assert!(!asks(201_000, &unseen(&["a"])), "thirty seconds begin again");
     }
 
     #[test]

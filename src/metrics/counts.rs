@@ -10,11 +10,13 @@ use prometheus_client::registry::{Metric, Registry};
 use crate::core::contract::action::Verb;
 use crate::core::contract::note::Hop;
 use crate::core::data::ids::{ClusterName, Kind};
+use crate::metrics::ReloadResult;
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 type Counters<const N: usize> = Family<Labels<N>, Counter>;
 type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
-type LaneGauges = Family<[(&'static str, String); 2], Gauge>;
+/// With labels that are not known beforehand, such as names of clusters.
+pub(super) type NamedGauges<const N: usize> = Family<[(&'static str, String); N], Gauge>;
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
 /// `name` in the metrics of client-go's work queues; there is one queue.
@@ -41,22 +43,27 @@ pub(super) struct Instruments {
     pub(super) queue_waited: Histograms<2>,
     pub(super) queue_worked: Histograms<2>,
     pub(super) queue_retries: Counters<2>,
+    pub(super) connections: Gauges<1>,
     pub(super) in_flight: Gauge,
-    pub(super) writes_waiting: LaneGauges,
-    pub(super) writes_hung: LaneGauges,
+    pub(super) writes_waiting: NamedGauges<2>,
+    pub(super) writes_hung: NamedGauges<2>,
     pub(super) leader: Gauges<1>,
     pub(super) leadership_changes: Counter,
     pub(super) hops: Histograms<1>,
     pub(super) phases: Gauges<1>,
+    pub(super) clusters: Gauges<1>,
     pub(super) orphans: Gauges<1>,
-    pub(super) held: Family<[(&'static str, String); 2], Gauge>,
-    pub(super) deletes_held: Family<[(&'static str, String); 1], Gauge>,
+    pub(super) held: NamedGauges<2>,
+    pub(super) deletes_held: NamedGauges<1>,
     pub(super) stalls_open: Gauges<1>,
     pub(super) stalls: Counters<1>,
     pub(super) anomalies: Counters<1>,
     pub(super) actions: Counters<2>,
     pub(super) events: Histogram,
     pub(super) log_lines_lost: Counter,
+    pub(super) config_reloads: Counters<1>,
+    pub(super) config_refused: Gauge,
+    pub(super) config_loaded: Gauge,
     pub(super) events_posted: Counter,
     pub(super) events_failed: Counter,
     pub(super) events_dropped: Counter,
@@ -134,6 +141,12 @@ impl Instruments {
                 "Attempts after the first, by verb",
                 Counters::default(),
             ),
+            connections: add(
+                r,
+                "throughline_connections",
+                "Open connections to API servers, by protocol",
+                Gauges::default(),
+            ),
             in_flight: add(
                 r,
                 "throughline_actions_under_way",
@@ -174,6 +187,12 @@ impl Instruments {
                 r,
                 "throughline_connectors",
                 "Connectors, by the first hop that is not complete",
+                Gauges::default(),
+            ),
+            clusters: add(
+                r,
+                "throughline_clusters",
+                "Clusters, by what became of them",
                 Gauges::default(),
             ),
             orphans: add(
@@ -225,6 +244,24 @@ impl Instruments {
                 "Lines that were not written to the event log",
                 Counter::default(),
             ),
+            config_reloads: add(
+                r,
+                "throughline_config_reloads",
+                "Changed configurations that were applied or refused",
+                Counters::default(),
+            ),
+            config_refused: add(
+                r,
+                "throughline_config_refused",
+                "1 while the configuration file is refused and the former configuration stays",
+                Gauge::default(),
+            ),
+            config_loaded: add(
+                r,
+                "throughline_config_loaded_timestamp_seconds",
+                "When the configuration in force was loaded, in Unix time",
+                Gauge::default(),
+            ),
             events_posted: add(
                 r,
                 "throughline_events_posted",
@@ -262,6 +299,12 @@ impl Instruments {
             let _ = self.hops.get_or_create(&[("hop", hop.as_str())]);
             let _ = self.stalls.get_or_create(&[("hop", hop.as_str())]);
             let _ = self.stalls_open.get_or_create(&[("hop", hop.as_str())]);
+        }
+        for result in ReloadResult::ALL {
+            let _ = self.config_reloads.get_or_create(&[("result", result.as_str())]);
+        }
+        for protocol in ["http/1.1", "h2"] {
+            let _ = self.connections.get_or_create(&[("protocol", protocol)]);
         }
         let _ = self.queue_depth.get_or_create(&[QUEUE]);
         let _ = self.leader.get_or_create(&[LEADER]);

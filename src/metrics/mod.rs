@@ -7,6 +7,7 @@
 mod counts;
 mod lease;
 mod process;
+mod requests;
 mod text;
 mod watches;
 
@@ -18,20 +19,25 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
+use crate::client::pool::OpenConnections;
+use crate::clock::wall_clock_now;
 use crate::core::contract::action::{Action, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::hold_reason::HoldReason;
+use crate::core::contract::membership::{MemberState, MembershipCount};
 use crate::core::contract::note::{Note, NoteKind};
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::orphans::keep_reason::OrphanCounts;
 use crate::core::view::phase::Phases;
-use counts::{Instruments, LEADER, QUEUE, by, lane};
+use counts::{Instruments, LEADER, NamedGauges, QUEUE, by, lane};
 use lease::LeaseMetrics;
 use process::ProcessMetrics;
 pub(crate) use process::max_fds;
+pub use requests::ClusterRequests;
+use requests::RequestCounts;
 pub use text::Format;
+use watches::{ClusterStates, Detail, WatchTable};
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
-use watches::{RequestCounts, WatchTable};
 
 /// Counts that only the machine knows, at one moment.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +46,8 @@ pub struct MachineCounts {
     pub phases: Phases,
     /// Routes that are orphans, or that may be.
     pub orphans: OrphanCounts,
+    /// Discovered clusters, by source and state.
+    pub members: Vec<MembershipCount>,
 }
 
 /// What happened to a Kubernetes Event.
@@ -53,6 +61,24 @@ pub enum EventDelivery {
     Dropped,
 }
 
+/// What became of a changed configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReloadResult {
+    Applied,
+    Refused,
+}
+
+impl ReloadResult {
+    const ALL: [Self; 2] = [Self::Applied, Self::Refused];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// All metrics of one process.
 #[derive(Debug)]
 pub struct Metrics {
@@ -60,6 +86,7 @@ pub struct Metrics {
     instruments: Instruments,
     watches: Arc<WatchTable>,
     requests: Arc<RequestCounts>,
+    detail: Arc<Detail>,
     lease: Arc<LeaseMetrics>,
 }
 
@@ -70,21 +97,57 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Where connections to API servers are counted.
+    pub(crate) fn open_connections(&self) -> OpenConnections {
+        // Each guard is dropped before the next is taken: a second one would wait for the first.
+        let by = |protocol| {
+            let gauge = self.instruments.connections.get_or_create(&[("protocol", protocol)]);
+            gauge.clone()
+        };
+        OpenConnections { http1: by("http/1.1"), http2: by("h2") }
+    }
+
     pub fn new() -> Self {
         let mut registry = Registry::default();
         let instruments = Instruments::new(&mut registry);
-        let (watches, requests) = (Arc::new(WatchTable::new()), Arc::new(RequestCounts::default()));
+        let detail = Arc::new(Detail::default());
+        let watches = Arc::new(WatchTable::new(detail.clone()));
+        let requests = Arc::new(RequestCounts::new(detail.clone()));
         registry.register_collector(Box::new(Arc::clone(&watches)));
         registry.register_collector(Box::new(Arc::clone(&requests)));
         let lease = Arc::new(LeaseMetrics::default());
         registry.register_collector(Box::new(Arc::clone(&lease)));
         registry.register_collector(Box::new(ProcessMetrics::new()));
-        Self { registry, instruments, watches, requests, lease }
+        let metrics = Self { registry, instruments, watches, requests, detail, lease };
+        // Shown from the start, with 0.
+        drop(metrics.open_connections());
+        metrics
+    }
+
+    /// Where the requests to a cluster are counted. The counts have series of their own until the last
+    /// clone of this is dropped.
+    pub fn requests(&self, cluster: &ClusterName) -> Arc<ClusterRequests> {
+        self.requests.of_cluster(cluster)
     }
 
     /// The metrics of one watch; created at the first call.
     pub fn watch(&self, cluster: &ClusterName, kind: Kind) -> Arc<WatchMetrics> {
         self.watches.watch(cluster, kind)
+    }
+
+    /// Whether there are series for each cluster; `None`: while there are at most 200.
+    pub fn set_per_cluster(&self, per_cluster: Option<bool>) {
+        self.detail.set(per_cluster);
+    }
+
+    /// How many clusters are joined.
+    pub fn set_clusters(&self, clusters: usize) {
+        self.detail.set_clusters(clusters);
+    }
+
+    /// Readiness does not wait for this cluster, because it was discovered.
+    pub fn set_discovered(&self, cluster: &ClusterName) {
+        self.watches.set_discovered(cluster);
     }
 
     /// Removes the metrics of a cluster that is gone.
@@ -99,7 +162,6 @@ impl Metrics {
             self.instruments.writes_waiting.remove(&lane(cluster, kind));
             self.instruments.writes_hung.remove(&lane(cluster, kind));
         }
-        self.requests.remove_cluster(cluster);
     }
 
     /// Whether the process is ready. Once ready, it stays so.
@@ -133,11 +195,6 @@ impl Metrics {
     pub fn action_retried(&self, verb: Verb) {
         self.instruments.reconciles.get_or_create(&[by(verb), ("result", "requeue")]).inc();
         self.instruments.queue_retries.get_or_create(&[QUEUE, by(verb)]).inc();
-    }
-
-    /// `code` is `None` for a request that got no response.
-    pub fn count_request(&self, cluster: &ClusterName, method: &'static str, code: Option<u16>) {
-        self.requests.count(cluster, method, code);
     }
 
     /// `took` counts from the start of the first attempt; zero when there was none.
@@ -185,15 +242,17 @@ impl Metrics {
                 let seconds = Duration::from_millis(*after_ms).as_secs_f64();
                 self.instruments.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
             }
-            NoteKind::HopPassed { after_ms: None, .. } | NoteKind::Orphan { .. } => {}
+            NoteKind::HopPassed { after_ms: None, .. }
+            | NoteKind::Orphan { .. }
+            | NoteKind::Discovery { .. }
+            | NoteKind::ClusterGone { .. } => {}
             NoteKind::Held { cluster, reason, held, .. } => {
                 let labels = [("cluster", cluster.to_string()), ("reason", reason.as_str().into())];
-                let held = i64::try_from(*held).unwrap_or(i64::MAX);
-                self.instruments.held.get_or_create(&labels).set(held);
+                set_or_clear(&self.instruments.held, &labels, *held);
             }
             NoteKind::DeletesHeld { cluster, held, .. } => {
                 let labels = [("cluster", cluster.to_string())];
-                self.instruments.deletes_held.get_or_create(&labels).set(i64::from(*held));
+                set_or_clear(&self.instruments.deletes_held, &labels, u64::from(*held));
             }
             NoteKind::Stalled(stall) => {
                 let labels = [("hop", stall.hop.as_str())];
@@ -221,6 +280,26 @@ impl Metrics {
         if was != i64::from(is_leader) {
             self.instruments.leadership_changes.inc();
         }
+    }
+
+    /// The configuration that was loaded at the start is in force.
+    pub(crate) fn config_loaded(&self) {
+        let seconds = i64::try_from(wall_clock_now().0 / 1000).unwrap_or(i64::MAX);
+        self.instruments.config_loaded.set(seconds);
+    }
+
+    /// A changed configuration was applied or refused.
+    pub(crate) fn config_reloaded(&self, result: ReloadResult) {
+        self.instruments.config_reloads.get_or_create(&[("result", result.as_str())]).inc();
+        self.instruments.config_refused.set(i64::from(result == ReloadResult::Refused));
+        if result == ReloadResult::Applied {
+            self.config_loaded();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn config_reloads(&self, result: ReloadResult) -> u64 {
+        self.instruments.config_reloads.get_or_create(&[("result", result.as_str())]).get()
     }
 
     /// When this instance last renewed the Lease, and until when the gate is open. Called at every
@@ -260,8 +339,24 @@ impl Metrics {
     /// All metrics as text. `counts` are the machine's at this moment; `None`, when the loop did not
     /// answer, leaves them out.
     pub fn text(&self, counts: Option<&MachineCounts>, format: Format) -> String {
+        self.instruments.clusters.clear();
+        let cluster_count = |state, clusters| {
+            let gauge = self.instruments.clusters.get_or_create(&[("state", state)]);
+            set(&gauge, usize::try_from(gauge.get()).unwrap_or_default() + clusters);
+        };
+        let ClusterStates { followed, joining, lost } = self.watches.cluster_states();
+        for (state, clusters) in [("followed", followed), ("joining", joining), ("lost", lost)] {
+            cluster_count(state, clusters);
+        }
         match counts {
-            Some(MachineCounts { phases, orphans }) => {
+            Some(MachineCounts { phases, orphans, members }) => {
+                for member in members {
+                    match member.state {
+                        // Their watches tell.
+                        MemberState::Joined | MemberState::Held => {}
+                        state => cluster_count(state.as_str(), member.clusters),
+                    }
+                }
                 for (phase, connectors) in phases {
                     let gauge = self.instruments.phases.get_or_create(&[("phase", phase.as_str())]);
                     set(&gauge, usize::try_from(*connectors).unwrap_or(usize::MAX));
@@ -278,6 +373,20 @@ impl Metrics {
             }
         }
         text::encode(&self.registry, format)
+    }
+}
+
+/// Zero creates no series: it may be about a cluster that has left.
+fn set_or_clear<const N: usize>(
+    gauges: &NamedGauges<N>,
+    labels: &[(&'static str, String); N],
+    value: u64,
+) {
+    let value = i64::try_from(value).unwrap_or(i64::MAX);
+    if value > 0 {
+        gauges.get_or_create(labels).set(value);
+    } else if let Some(gauge) = gauges.get(labels) {
+        gauge.set(value);
     }
 }
 

@@ -1,8 +1,8 @@
-//! The watches, for metrics and readiness; and the requests, by cluster.
+//! The watches, for metrics and readiness.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -36,6 +36,14 @@ pub struct WatchMetrics {
 }
 
 const NEVER: u64 = u64::MAX;
+
+const OBJECTS: &str = "Objects in the latest complete list.";
+const RESTARTS: &str =
+    "How often the watch was restarted: by a new list, or resumed where it was lost.";
+const EVENTS: &str = "Changes that the watch brought, without lists and bookmarks.";
+
+/// With more clusters than this there are no series for each, unless the configuration says so.
+const PER_CLUSTER_MAX: usize = 200;
 
 impl WatchMetrics {
     fn new(epoch: Instant) -> Self {
@@ -130,14 +138,56 @@ pub struct WatchStatus {
 pub(super) struct WatchTable {
     epoch: Instant,
     table: RwLock<BTreeMap<(ClusterName, Kind), Arc<WatchMetrics>>>,
+    /// Clusters for which readiness does not wait.
+    discovered: RwLock<BTreeSet<ClusterName>>,
+    detail: Arc<Detail>,
     was_ready: AtomicBool,
+}
+
+/// How many of the watched clusters are followed, and how many are not, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ClusterStates {
+    pub(super) followed: usize,
+    pub(super) joining: usize,
+    pub(super) lost: usize,
 }
 
 type Rows = Vec<((ClusterName, Kind), Arc<WatchMetrics>)>;
 
 impl WatchTable {
-    pub(super) fn new() -> Self {
-        Self { epoch: Instant::now(), table: RwLock::default(), was_ready: AtomicBool::new(false) }
+    pub(super) fn new(detail: Arc<Detail>) -> Self {
+        Self {
+            epoch: Instant::now(),
+            table: RwLock::default(),
+            discovered: RwLock::default(),
+            detail,
+            was_ready: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn set_discovered(&self, cluster: &ClusterName) {
+        let mut discovered = self.discovered.write().unwrap_or_else(PoisonError::into_inner);
+        discovered.insert(cluster.clone());
+    }
+
+    pub(super) fn cluster_states(&self) -> ClusterStates {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let mut clusters: BTreeMap<&ClusterName, (bool, bool)> = BTreeMap::new();
+        for ((cluster, _), watch) in &*table {
+            let (is_listed, is_lost) = clusters.entry(cluster).or_insert((true, false));
+            *is_listed &= watch.was_listed.load(Relaxed);
+            *is_lost |= watch.state() == WatchState::Lost;
+        }
+        let mut states = ClusterStates::default();
+        for state in clusters.into_values() {
+            let count = match state {
+                (_, true) => &mut states.lost,
+                (true, false) => &mut states.followed,
+                (false, false) => &mut states.joining,
+            };
+            *count += 1;
+        }
+        states
     }
 
     pub(super) fn watch(&self, cluster: &ClusterName, kind: Kind) -> Arc<WatchMetrics> {
@@ -148,7 +198,10 @@ impl WatchTable {
 
     pub(super) fn remove_cluster(&self, cluster: &ClusterName) {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
-        table.retain(|(name, _), _| name != cluster);
+        for kind in Kind::ALL {
+            table.remove(&(cluster.clone(), kind));
+        }
+        self.discovered.write().unwrap_or_else(PoisonError::into_inner).remove(cluster);
     }
 
     /// The clusters whose Connectors are not followed at present, although they were tried.
@@ -172,15 +225,21 @@ impl WatchTable {
         table.iter().map(|(key, watch)| (key.clone(), Arc::clone(watch))).collect()
     }
 
-    /// Ready once every watch has been tried and at least one cluster is fully listed: a broken
-    /// cluster must not hold up the others, and an instance that sees no cluster is of no use.
+    /// Ready once every watch of the configured clusters has been tried and at least one cluster is
+    /// fully listed: a broken cluster must not hold up the others, nor may thousands that are
+    /// discovered, and an instance that sees no cluster is of no use.
     pub(super) fn readiness(&self) -> Readiness {
         let rows = self.rows();
         let mut fully_listed: BTreeMap<&ClusterName, bool> = BTreeMap::new();
         for ((cluster, _), watch) in &rows {
             *fully_listed.entry(cluster).or_insert(true) &= watch.was_listed.load(Relaxed);
         }
-        let all_tried = rows.iter().all(|(_, watch)| watch.was_tried.load(Relaxed));
+        let discovered = self.discovered.read().unwrap_or_else(PoisonError::into_inner);
+        let is_tried = |((cluster, _), watch): &((ClusterName, _), Arc<WatchMetrics>)| {
+            watch.was_tried.load(Relaxed) || discovered.contains(cluster)
+        };
+        let all_tried = rows.iter().all(is_tried);
+        drop(discovered);
         if all_tried && fully_listed.values().any(|listed| *listed) {
             self.was_ready.store(true, Relaxed);
         }
@@ -200,6 +259,38 @@ impl WatchTable {
             watches: rows.iter().map(status).collect(),
         }
     }
+}
+
+/// Whether metrics have series for each cluster.
+#[derive(Debug, Default)]
+pub(super) struct Detail {
+    /// `metrics.perCluster`.
+    setting: Mutex<Option<bool>>,
+    clusters: AtomicUsize,
+}
+
+impl Detail {
+    pub(super) fn set(&self, setting: Option<bool>) {
+        *self.setting.lock().unwrap_or_else(PoisonError::into_inner) = setting;
+    }
+
+    pub(super) fn set_clusters(&self, clusters: usize) {
+        self.clusters.store(clusters, Relaxed);
+    }
+
+    pub(super) fn is_per_cluster(&self) -> bool {
+        let setting = *self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        setting.unwrap_or(self.clusters.load(Relaxed) <= PER_CLUSTER_MAX)
+    }
+}
+
+/// Adds up what watches of all clusters show, by kind.
+fn by_kind(rows: &Rows, value: impl Fn(&WatchMetrics) -> u64) -> BTreeMap<Kind, u64> {
+    let mut sums = BTreeMap::new();
+    for ((_, kind), watch) in rows {
+        *sums.entry(*kind).or_default() += value(watch);
+    }
+    sums
 }
 
 fn gauges(
@@ -225,18 +316,19 @@ impl Collector for WatchTable {
             return Ok(());
         }
         let e = &mut encoder;
+        encode_states(e, &rows)?;
+        if !self.detail.is_per_cluster() {
+            return encode_sums(e, &rows);
+        }
         let about = "State of the watch: 0 never listed, 1 listing, 2 live, 3 lost.";
         gauges(e, &rows, ("throughline_watch_state", about), |w| Some(f64::from(w.state() as u8)))?;
         let about = "Seconds since the watch last brought anything, bookmarks included.";
         gauges(e, &rows, ("throughline_watch_age_seconds", about), WatchMetrics::age_seconds)?;
-        let about = "Objects in the latest complete list.";
-        gauges(e, &rows, ("throughline_watch_objects", about), |w| {
+        gauges(e, &rows, ("throughline_watch_objects", OBJECTS), |w| {
             w.was_listed.load(Relaxed).then(|| w.objects.load(Relaxed) as f64)
         })?;
-        let about =
-            "How often the watch was restarted: by a new list, or resumed where it was lost.";
         let mut metric =
-            e.encode_descriptor("throughline_watch_restarts", about, None, MetricType::Counter)?;
+            e.encode_descriptor("throughline_watch_restarts", RESTARTS, None, MetricType::Counter)?;
         for ((cluster, kind), watch) in &rows {
             let relists = watch.lists.load(Relaxed).saturating_sub(1);
             for (by, count) in [("list", relists), ("resume", watch.resumes.load(Relaxed))] {
@@ -244,9 +336,8 @@ impl Collector for WatchTable {
                 ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
             }
         }
-        let about = "Changes that the watch brought, without lists and bookmarks.";
         let mut metric =
-            e.encode_descriptor("throughline_watch_events", about, None, MetricType::Counter)?;
+            e.encode_descriptor("throughline_watch_events", EVENTS, None, MetricType::Counter)?;
         for ((cluster, kind), watch) in &rows {
             let labels = [("cluster", cluster.as_str()), ("kind", kind.as_str())];
             let events = ConstCounter::new(watch.events.load(Relaxed));
@@ -256,51 +347,48 @@ impl Collector for WatchTable {
     }
 }
 
-/// `None` counts requests without a response.
-type ByMethodAndCode = BTreeMap<(&'static str, Option<u16>), AtomicU64>;
-
-/// Requests, labelled as client-go labels them, except that `host` is the cluster's name and never
-/// an address.
-#[derive(Debug, Default)]
-pub(super) struct RequestCounts(RwLock<BTreeMap<ClusterName, ByMethodAndCode>>);
-
-impl RequestCounts {
-    pub(super) fn count(&self, cluster: &ClusterName, method: &'static str, code: Option<u16>) {
-        let key = (method, code);
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = table.get(cluster).and_then(|counts| counts.get(&key)) {
-            count.fetch_add(1, Relaxed);
-            return;
+/// How many watches are in each state.
+fn encode_states(e: &mut DescriptorEncoder<'_>, rows: &Rows) -> fmt::Result {
+    let about = "Watches, by kind and state.";
+    let mut metric = e.encode_descriptor("throughline_watches", about, None, MetricType::Gauge)?;
+    let states = [
+        (WatchState::Never, "never"),
+        (WatchState::Listing, "listing"),
+        (WatchState::Live, "live"),
+        (WatchState::Lost, "lost"),
+    ];
+    for (state, name) in states {
+        for (kind, watches) in by_kind(rows, |watch| u64::from(watch.state() == state)) {
+            let labels = [("kind", kind.as_str()), ("state", name)];
+            ConstGauge::new(watches as f64).encode(metric.encode_family(&labels)?)?;
         }
-        drop(table);
-        let mut table = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let counts = table.entry(cluster.clone()).or_default();
-        counts.entry(key).or_default().fetch_add(1, Relaxed);
     }
-
-    pub(super) fn remove_cluster(&self, cluster: &ClusterName) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(cluster);
-    }
+    Ok(())
 }
 
-impl Collector for RequestCounts {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        if table.is_empty() {
-            return Ok(());
-        }
-        let about = "Requests to API servers, by code, method and the cluster's configured name.";
-        let mut metric =
-            encoder.encode_descriptor("rest_client_requests", about, None, MetricType::Counter)?;
-        for (cluster, counts) in &*table {
-            for ((method, code), count) in counts {
-                let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-                let labels =
-                    [("code", code.as_str()), ("method", method), ("host", cluster.as_str())];
-                let count = ConstCounter::new(count.load(Relaxed));
-                count.encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+/// The sums over all clusters, where there is no series for each.
+fn encode_sums(e: &mut DescriptorEncoder<'_>, rows: &Rows) -> fmt::Result {
+    let mut metric =
+        e.encode_descriptor("throughline_watch_objects", OBJECTS, None, MetricType::Gauge)?;
+    for (kind, objects) in by_kind(rows, |watch| watch.objects.load(Relaxed)) {
+        let labels = [("kind", kind.as_str())];
+        ConstGauge::new(objects as f64).encode(metric.encode_family(&labels)?)?;
     }
+    let mut metric =
+        e.encode_descriptor("throughline_watch_restarts", RESTARTS, None, MetricType::Counter)?;
+    let relists = by_kind(rows, |watch| watch.lists.load(Relaxed).saturating_sub(1));
+    let resumes = by_kind(rows, |watch| watch.resumes.load(Relaxed));
+    for (by, counts) in [("list", relists), ("resume", resumes)] {
+        for (kind, count) in counts {
+            let labels = [("kind", kind.as_str()), ("by", by)];
+            ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+        }
+    }
+    let mut metric =
+        e.encode_descriptor("throughline_watch_events", EVENTS, None, MetricType::Counter)?;
+    for (kind, events) in by_kind(rows, |watch| watch.events.load(Relaxed)) {
+        let labels = [("kind", kind.as_str())];
+        ConstCounter::new(events).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
 }

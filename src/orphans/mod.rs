@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::ClusterClient;
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::{OrphanMode, OrphanSettings};
-use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::ids::{ClusterName, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
+use crate::discovery::joiner::{self, Joiner};
 use crate::engine::{Engine, PendingLists};
 use crate::leader::gate::Gate;
+use crate::watch::WatchMessage;
 
 pub use restore::{DeletedRoute, DeletedRoutesFound, deleted_routes};
 
@@ -28,11 +28,11 @@ const SETTLE_GRACE: Duration = Duration::from_secs(5);
 /// Follows the clusters through their watches, and deletes orphans on request.
 pub struct OrphanCleanup {
     engine: Engine,
-    events: mpsc::Receiver<EventKind>,
+    events: mpsc::Receiver<WatchMessage>,
+    joiner: Option<Joiner>,
     pending_lists: PendingLists,
     /// In the order in which the deletes ended.
     results: Vec<DeleteResult>,
-    _watches: JoinSet<()>,
 }
 
 impl std::fmt::Debug for OrphanCleanup {
@@ -67,18 +67,25 @@ impl OrphanCleanup {
         let mut engine = Engine::new(config, settings, gate, &log, Vec::new());
         engine.open_log()?;
         let (bus, events) = mpsc::channel(config.watch.queue);
-        let kinds = |cluster: &ClusterClient| {
-            cluster.roles().iter().flat_map(|role| role.orphan_kinds()).copied().collect::<Vec<_>>()
-        };
-        let watches = engine.start_watches(config, kinds, &bus);
-        let pending_lists = PendingLists::new(&engine.clusters, kinds);
-        Ok(Self { engine, events, pending_lists, results: Vec::new(), _watches: watches })
+        let kinds =
+            |roles: &[Role]| roles.iter().flat_map(|role| role.orphan_kinds()).copied().collect();
+        engine.fleet.start_watches(kinds, bus);
+        let joiner = Joiner::start(config, &engine, &[]);
+        if let Some(projects) = joiner.as_ref().and_then(Joiner::projects) {
+            engine.executor.set_projects(projects);
+        }
+        let sources = joiner.as_ref().map(|joiner| joiner.sources().clone()).unwrap_or_default();
+        let pending_lists = PendingLists::new(&engine.fleet, sources);
+        Ok(Self { engine, events, joiner, pending_lists, results: Vec::new() })
     }
 
     /// Waits until every list is complete or has failed once.
     pub async fn wait_for_lists(&mut self) {
         while !self.pending_lists.is_empty() {
             self.next_event().await;
+        }
+        if let Some(joiner) = &self.joiner {
+            joiner.ask_for_unknown(&mut self.engine).await;
         }
     }
 
@@ -157,7 +164,13 @@ impl OrphanCleanup {
     async fn next_event(&mut self) {
         let deadline = self.engine.deadline();
         tokio::select! {
-            Some(kind) = self.events.recv() => {
+            Some(message) = self.events.recv() => {
+                if self.engine.fleet.is_current(&message) {
+                    self.pending_lists.observe(&message.kind);
+                    self.engine.handle_event(message.kind);
+                }
+            }
+            kind = joiner::next(&mut self.joiner) => {
                 self.pending_lists.observe(&kind);
                 self.engine.handle_event(kind);
             }
@@ -173,6 +186,9 @@ impl OrphanCleanup {
                 self.engine.handle_finished(finished);
             }
             () = deadline => self.engine.handle_event(EventKind::TimedOut),
+        }
+        if let Some(joiner) = &self.joiner {
+            joiner.carry_out(&mut self.engine, &mut self.pending_lists);
         }
     }
 }

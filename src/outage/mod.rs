@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::contract::event::{Event, EventKind};
-use crate::core::contract::settings::{Settings, TouchScope};
+use crate::core::contract::settings::{Settings, TouchScope, TouchSettings};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::interner::{Key, Names};
 use crate::core::data::map::Map;
@@ -65,7 +65,7 @@ pub struct OutageTracker {
     /// The upstream Connector of each hub or edge Connector, and the other way round.
     upstream_of: Map<Key, (ClusterName, Key)>,
     downstream_of: BTreeMap<ClusterName, Map<Key, Key>>,
-    trigger_key: String,
+    touch: TouchSettings,
     platform_key_heals: bool,
     ended: Vec<GatewayOutage>,
 }
@@ -79,15 +79,17 @@ struct GatewayOutage {
     by_platform_key: bool,
 }
 
+fn tracked_edge(touch: &TouchSettings, edge: &ClusterName) -> TrackedEdge {
+    let merged = touch.scope_of(edge) == TouchScope::GatewayClass;
+    TrackedEdge { merged, ..TrackedEdge::default() }
+}
+
 impl OutageTracker {
     /// With `platform_key_heals`, a write of the platform's own key counts as a translation. Use it
     /// for recordings: someone who wrote the key by hand meant it to heal.
     pub fn new(clusters: &[ClusterSpec], settings: &Settings, platform_key_heals: bool) -> Self {
         let with = |role: Role| clusters.iter().filter(move |c| c.roles.contains(&role));
-        let edge = |c: &ClusterSpec| {
-            let merged = settings.touch.scope_of(&c.name) == TouchScope::GatewayClass;
-            (c.name.clone(), TrackedEdge { merged, ..TrackedEdge::default() })
-        };
+        let edge = |c: &ClusterSpec| (c.name.clone(), tracked_edge(&settings.touch, &c.name));
         Self {
             names: Names::default(),
             edges: with(Role::Edge).map(edge).collect(),
@@ -95,7 +97,7 @@ impl OutageTracker {
             listed_upstreams: BTreeSet::new(),
             upstream_of: Map::default(),
             downstream_of: BTreeMap::new(),
-            trigger_key: settings.touch.key.clone(),
+            touch: settings.touch.clone(),
             platform_key_heals,
             ended: Vec::new(),
         }
@@ -109,6 +111,16 @@ impl OutageTracker {
                 self.object_changed(at, cluster, object);
             }
             EventKind::Deleted { cluster, object } => self.object_deleted(at, cluster, object),
+            EventKind::ClusterAdded { cluster, roles } => {
+                self.cluster_left(at, cluster);
+                if roles.contains(&Role::Upstream) {
+                    self.upstreams.insert(cluster.clone(), Map::default());
+                }
+                if roles.contains(&Role::Edge) {
+                    self.edges.insert(cluster.clone(), tracked_edge(&self.touch, cluster));
+                }
+            }
+            EventKind::ClusterRemoved { cluster } => self.cluster_left(at, cluster),
             EventKind::ListFinished { cluster, kind } => {
                 if *kind == Kind::Connector
                     && self.upstreams.contains_key(cluster)
@@ -127,6 +139,27 @@ impl OutageTracker {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Nothing is known of the cluster any longer. What its edge's users saw ends here.
+    fn cluster_left(&mut self, at: UnixMillis, cluster: &ClusterName) {
+        let was_listed = self.listed_upstreams.remove(cluster);
+        if self.upstreams.remove(cluster).is_some() && was_listed {
+            self.compare_all(at);
+        }
+        let Some(edge) = self.edges.remove(cluster) else { return };
+        for (key, gateway) in edge.gateways {
+            for (name, kind, from) in gateway.open {
+                self.ended.push(GatewayOutage {
+                    edge: cluster.clone(),
+                    connector: Key { ns: key.ns, name },
+                    kind,
+                    from,
+                    until: Some(at),
+                    by_platform_key: false,
+                });
+            }
         }
     }
 
@@ -182,7 +215,7 @@ impl OutageTracker {
         if *gateway.class != *class {
             gateway.class = class.into();
         }
-        let trigger_hash = hash(object.meta.annotations.get(&self.trigger_key));
+        let trigger_hash = hash(object.meta.annotations.get(&self.touch.key));
         let platform_key_hash = hash(object.meta.annotations.get(PLATFORM_KEY));
         let triggered = trigger_hash != gateway.trigger_hash;
         let stamped = platform_key_hash != gateway.platform_key_hash && self.platform_key_heals;

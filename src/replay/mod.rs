@@ -11,12 +11,13 @@ mod threads;
 mod verify;
 mod what_if;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Sender, sync_channel};
 
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::core::contract::membership::Membership;
 use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName, ObjectKey};
@@ -60,6 +61,7 @@ pub struct Replay {
     /// The file's name as the user gave it.
     pub file: String,
     pub mode: ReplayMode,
+    /// Those of the header, and those that joined later.
     pub clusters: Vec<ClusterSpec>,
     pub settings: Settings,
     /// How many lines are events.
@@ -73,6 +75,8 @@ pub struct Replay {
     pub actions: Vec<ActionRecord>,
     /// In the order noted.
     pub notes: Vec<Note>,
+    /// Who the machine had join and leave, in that order.
+    pub memberships: Vec<(UnixMillis, Membership)>,
     /// The reader's warnings.
     pub warnings: Vec<String>,
     /// One for each hub or edge Connector with upstream labels.
@@ -117,6 +121,7 @@ impl Replay {
             ended_at: UnixMillis(0),
             actions: Vec::new(),
             notes: Vec::new(),
+            memberships: Vec::new(),
             warnings: Vec::new(),
             connectors: Vec::new(),
             recorded: Vec::new(),
@@ -166,7 +171,8 @@ impl Default for ReplayOptions {
     }
 }
 
-/// Replays a log. `settings` edits the settings from the header, or the defaults; `progress` is
+/// Replays a log. `settings` edits the settings from the header, or the defaults, and those that the
+/// log changes later; `progress` is
 /// called after every line; every event and action of the replay is written to `log`.
 ///
 /// # Errors
@@ -174,7 +180,7 @@ impl Default for ReplayOptions {
 pub fn replay<R: BufRead + Send, W: Write>(
     reader: &mut LogReader<R>,
     file: &str,
-    settings: impl FnOnce(&mut Settings) -> anyhow::Result<()>,
+    settings: impl Fn(&mut Settings) -> anyhow::Result<()>,
     options: &ReplayOptions,
     log: Option<W>,
     mut progress: impl FnMut(&LogReader<R>) + Send,
@@ -198,7 +204,8 @@ pub fn replay<R: BufRead + Send, W: Write>(
         scope.spawn(move || read_batches(log_reader, ahead, &batches, &mut progress));
         let mut batch = Vec::new().into_iter();
         let next = || loop {
-            if let Some(line) = batch.next() {
+            if let Some(mut line) = batch.next() {
+                override_changed(&mut line, &settings);
                 return Ok(Some(line));
             }
             match lines.recv() {
@@ -239,6 +246,14 @@ pub fn replay<R: BufRead + Send, W: Write>(
     Ok(replay)
 }
 
+/// What a person asked for holds for the whole replay, also where the run's own settings change.
+fn override_changed(line: &mut LogEntry, edit: impl Fn(&mut Settings) -> anyhow::Result<()>) {
+    if let LogEntry::Event(Event { kind: EventKind::SettingsChanged { settings }, .. }) = line {
+        let edited = edit(settings);
+        debug_assert!(edited.is_ok(), "the header's settings were edited in the same way");
+    }
+}
+
 /// Verify if one of the next [`DETECT_LINES_MAX`] lines holds an outcome, otherwise what-if. The
 /// lines read end up in `ahead`.
 fn detect_mode<R: BufRead>(
@@ -269,6 +284,8 @@ struct ReplayBuilder {
     outage_search: Option<Sender<EventBatch>>,
     /// Events not yet sent to the search for outages, by timeline.
     unsent: [Vec<Event>; 2],
+    /// Every cluster that there ever was.
+    joined: BTreeSet<ClusterName>,
 }
 
 impl ReplayBuilder {
@@ -277,6 +294,7 @@ impl ReplayBuilder {
             action_indexes: BTreeMap::new(),
             outage_search: None,
             unsent: Default::default(),
+            joined: clusters.iter().map(|cluster| cluster.name.clone()).collect(),
             replay: Replay::new(file, mode, clusters, settings),
         }
     }
@@ -299,6 +317,8 @@ impl ReplayBuilder {
                 | EventKind::Applied { .. }
                 | EventKind::Deleted { .. }
                 | EventKind::ListFinished { .. }
+                | EventKind::ClusterAdded { .. }
+                | EventKind::ClusterRemoved { .. }
         );
         if is_relevant {
             let unsent = &mut self.unsent[timeline as usize];
@@ -320,6 +340,12 @@ impl ReplayBuilder {
     /// Adds an event of the log.
     fn add_recorded(&mut self, event: &Event) {
         self.replay.events += 1;
+        if let EventKind::ClusterAdded { cluster, roles } = &event.kind
+            && self.joined.insert(cluster.clone())
+        {
+            let spec = ClusterSpec { name: cluster.clone(), roles: roles.clone() };
+            self.replay.clusters.push(spec);
+        }
         self.send_to_outage_search(Timeline::Recorded, event);
     }
 

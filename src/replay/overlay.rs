@@ -32,14 +32,16 @@ fn fingerprint(key: &str, value: Option<&str>) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key.as_bytes()) ^ value
 }
 
+fn hub_is_edge(roles: &HashMap<ClusterName, Vec<Role>>) -> bool {
+    !roles.values().any(|r| r.contains(&Role::Edge) && !r.contains(&Role::Hub))
+}
+
 impl Overlay {
     pub(crate) fn new(clusters: &[ClusterSpec]) -> Self {
         let roles: HashMap<_, _> =
             clusters.iter().map(|c| (c.name.clone(), c.roles.clone())).collect();
-        let three_tiers =
-            roles.values().any(|r| r.contains(&Role::Edge) && !r.contains(&Role::Hub));
         Self {
-            hub_is_edge: !three_tiers,
+            hub_is_edge: hub_is_edge(&roles),
             recorded: Map::default(),
             hub_values: Map::default(),
             listing: BTreeMap::new(),
@@ -102,6 +104,22 @@ impl Overlay {
                 clusters.set_reachable(cluster, false);
                 Some(event)
             }
+            EventKind::ClusterAdded { ref cluster, ref roles } => {
+                self.forget_cluster(cluster);
+                self.roles.insert(cluster.clone(), roles.clone());
+                self.hub_is_edge = hub_is_edge(&self.roles);
+                clusters.remove_cluster(cluster);
+                let spec = ClusterSpec { name: cluster.clone(), roles: roles.clone() };
+                clusters.add_cluster(&spec, None);
+                Some(event)
+            }
+            EventKind::ClusterRemoved { ref cluster } => {
+                self.forget_cluster(cluster);
+                self.roles.remove(cluster);
+                self.hub_is_edge = hub_is_edge(&self.roles);
+                clusters.remove_cluster(cluster);
+                Some(event)
+            }
             EventKind::ActionFinished { .. } | EventKind::TimedOut => None,
             _ => Some(event),
         }
@@ -117,6 +135,14 @@ impl Overlay {
             lost.remove(&kind);
             let is_reachable = lost.is_empty();
             clusters.set_reachable(cluster, is_reachable);
+        }
+    }
+
+    fn forget_cluster(&mut self, cluster: &ClusterName) {
+        self.lost.remove(cluster);
+        self.listing.retain(|(listed, _), _| listed != cluster);
+        for recorded in self.recorded.values_mut() {
+            recorded.remove(cluster);
         }
     }
 

@@ -53,6 +53,9 @@ pub(super) fn run<W: Write>(
                 while let Some(note) = machine.poll_note() {
                     builder.replay.notes.push(note);
                 }
+                while let Some(change) = machine.poll_membership() {
+                    builder.replay.memberships.push((event.at, change));
+                }
             }
             LogEntry::Action(recorded) => {
                 compared += 1;

@@ -96,7 +96,7 @@ pub(super) fn run<W: Write>(
         log.flush()?;
     }
     builder.end(now);
-    let (written, settings) = (builder.written(), builder.replay.settings.clone());
+    let (written, settings) = (builder.written(), machine.settings().clone());
     builder.add_problems(audit::problems(&clusters, &settings, &written));
     match machine.in_flight() {
         0 => {}
@@ -156,6 +156,9 @@ fn feed<W: Write>(
     }
     while let Some(note) = machine.poll_note() {
         builder.replay.notes.push(note);
+    }
+    while let Some(change) = machine.poll_membership() {
+        builder.replay.memberships.push((event.at, change));
     }
     Ok(())
 }
@@ -218,6 +221,13 @@ impl Bookmarks {
                 if self.upstreams.contains(cluster) =>
             {
                 self.last_activity_at.insert(cluster.clone(), event.at);
+            }
+            EventKind::ClusterAdded { cluster, roles } => {
+                self.last_activity_at.remove(cluster);
+                match roles.contains(&Role::Upstream) {
+                    true => self.upstreams.insert(cluster.clone()),
+                    false => self.upstreams.remove(cluster),
+                };
             }
             EventKind::ListStarted { cluster, kind: Kind::Gateway }
             | EventKind::WatchLost { cluster, kind: Kind::Gateway, .. }

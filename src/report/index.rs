@@ -133,7 +133,9 @@ impl<'a> ConnectorIndex<'a> {
                 NoteKind::Anomaly(_)
                 | NoteKind::Orphan { .. }
                 | NoteKind::Held { .. }
-                | NoteKind::DeletesHeld { .. } => {
+                | NoteKind::DeletesHeld { .. }
+                | NoteKind::Discovery { .. }
+                | NoteKind::ClusterGone { .. } => {
                     continue;
                 }
             };

@@ -73,7 +73,9 @@ pub(super) fn story_entries<'a>(
             NoteKind::Anomaly(_)
             | NoteKind::Orphan { .. }
             | NoteKind::Held { .. }
-            | NoteKind::DeletesHeld { .. } => {
+            | NoteKind::DeletesHeld { .. }
+            | NoteKind::Discovery { .. }
+            | NoteKind::ClusterGone { .. } => {
                 continue;
             }
         };

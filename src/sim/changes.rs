@@ -27,6 +27,16 @@ pub struct Change<T = Arc<Object>> {
     pub kind: ChangeKind,
     /// The object after the change; if deleted, its last state with the deletion's resourceVersion.
     pub object: T,
+    /// The object before the change.
+    pub previous: Option<T>,
+}
+
+impl<T> Change<T> {
+    /// The change with its objects in another form.
+    pub(crate) fn map<U>(self, form: impl Fn(T) -> U) -> Change<U> {
+        let Change { version, kind, object, previous } = self;
+        Change { version, kind, object: form(object), previous: previous.map(form) }
+    }
 }
 
 /// The history does not go back far enough.
@@ -75,17 +85,35 @@ impl<T: Clone> ChangeHistory<T> {
 /// The history of one cluster.
 pub(super) struct ClusterHistory {
     by_kind: PerKind<ChangeHistory<Arc<Object>>>,
-    /// The cluster's resourceVersion; watches wait for it to grow.
+    /// The resourceVersion of the cluster's last change; watches wait for it to grow.
     version: watch::Sender<u64>,
 }
 
 impl SimCluster {
     /// Records the change that created the current version.
-    pub(super) fn record(&mut self, kind: ChangeKind, object: &Arc<Object>) {
+    pub(super) fn record(
+        &mut self,
+        kind: ChangeKind,
+        object: &Arc<Object>,
+        previous: Option<Arc<Object>>,
+    ) {
         let Some(history) = &mut self.history else { return };
-        let change = Change { version: self.version, kind, object: object.clone() };
+        let version = self.version.get();
+        let change = Change { version, kind, object: object.clone(), previous };
         history.by_kind[object.kind()].record(change);
-        history.version.send_replace(self.version);
+        history.version.send_replace(version);
+    }
+
+    pub(super) fn keep_history(&mut self, changes_per_kind: usize) {
+        // A watch from version 0 starts anywhere, so no cluster may be at 0.
+        if self.version.get() == 0 {
+            self.version.next();
+        }
+        let version = self.version.get();
+        self.history = Some(Box::new(ClusterHistory {
+            by_kind: PerKind::from_fn(|_| ChangeHistory::new(changes_per_kind, version)),
+            version: watch::Sender::new(version),
+        }));
     }
 }
 
@@ -93,32 +121,25 @@ impl SimClusters {
     /// From now on, records changes (at most `changes_per_kind` for each cluster and kind) instead
     /// of returning them from [`SimClusters::poll_event`]. A history that exists is kept.
     pub fn keep_history(&mut self, changes_per_kind: usize) {
-        self.emits_events = false;
+        self.history_changes = Some(changes_per_kind);
         for cluster in self.clusters.values_mut().filter(|c| c.history.is_none()) {
-            // A watch from version 0 starts anywhere, so no cluster may be at 0.
-            cluster.version = cluster.version.max(1);
-            cluster.history = Some(Box::new(ClusterHistory {
-                by_kind: PerKind::from_fn(|_| {
-                    ChangeHistory::new(changes_per_kind, cluster.version)
-                }),
-                version: watch::Sender::new(cluster.version),
-            }));
+            cluster.keep_history(changes_per_kind);
         }
     }
 
     /// The cluster's resourceVersion; 0 if there is no such cluster.
     pub fn version(&self, cluster: &ClusterName) -> u64 {
-        self.clusters.get(cluster).map_or(0, |c| c.version)
+        self.clusters.get(cluster).map_or(0, |c| c.version.get())
     }
 
     /// Increments the resourceVersion for an object that is stored elsewhere (a Lease or an Event).
     pub(crate) fn next_version(&mut self, cluster: &ClusterName) -> u64 {
         let Some(cluster) = self.clusters.get_mut(cluster) else { return 0 };
-        cluster.version += 1;
+        let version = cluster.version.next();
         if let Some(history) = &cluster.history {
-            history.version.send_replace(cluster.version);
+            history.version.send_replace(version);
         }
-        cluster.version
+        version
     }
 
     /// The changes of a kind after `version`, in order; none without a history.
@@ -138,8 +159,9 @@ impl SimClusters {
     /// Drops a cluster's history up to now, as an etcd compaction does.
     pub fn clear_history(&mut self, cluster: &ClusterName) {
         let Some(cluster) = self.clusters.get_mut(cluster) else { return };
+        let version = cluster.version.get();
         if let Some(history) = &mut cluster.history {
-            history.by_kind.values_mut().for_each(|changes| changes.clear(cluster.version));
+            history.by_kind.values_mut().for_each(|changes| changes.clear(version));
         }
     }
 

@@ -10,6 +10,7 @@ pub mod apiserver;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::core::contract::action::{AbsentObjects, AnnotationBefore, Precondition};
 use crate::core::contract::event::{Event, EventKind};
@@ -64,7 +65,7 @@ impl From<&Precondition> for Preconditions {
 #[derive(Default)]
 struct SimCluster {
     roles: Vec<Role>,
-    version: u64,
+    version: VersionCounter,
     objects: PerKind<Map<Key, Arc<Object>>>,
     /// Kinds whose watch is lost: their changes produce no events.
     lost_watches: BTreeSet<Kind>,
@@ -72,10 +73,27 @@ struct SimCluster {
     history: Option<Box<changes::ClusterHistory>>,
 }
 
+/// The resourceVersion of a cluster, or of several that share one etcd.
+#[derive(Clone, Default)]
+struct VersionCounter(Arc<AtomicU64>);
+
+impl VersionCounter {
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Relaxed) + 1
+    }
+}
+
 /// Several clusters and the carrier between them.
 pub struct SimClusters {
     now: UnixMillis,
     clusters: BTreeMap<ClusterName, SimCluster>,
+    /// The clusters of each role: a search among thousands of projects for each write takes longer
+    /// than the write.
+    by_role: BTreeMap<Role, BTreeSet<ClusterName>>,
     names: Names,
     pending_carries: BTreeMap<(ClusterName, Key), PendingCarry>,
     /// The pending carries that are not stuck, by the time they are due.
@@ -84,8 +102,8 @@ pub struct SimClusters {
     /// Whether writes update `managedFields`.
     has_managed_fields: bool,
     events: VecDeque<Event>,
-    /// False if changes are recorded in histories instead.
-    emits_events: bool,
+    /// The length of histories; `None` if changes are events instead.
+    history_changes: Option<usize>,
     /// Number of uids given out.
     uids: u64,
 }
@@ -93,23 +111,52 @@ pub struct SimClusters {
 impl SimClusters {
     /// Empty clusters. `carrier_delay_ms` is the time from a change at the hub to the edges.
     pub fn new(clusters: &[ClusterSpec], carrier_delay_ms: u64) -> Self {
-        let cluster = |c: &ClusterSpec| SimCluster {
-            roles: c.roles.clone(),
-            reachable: true,
-            ..SimCluster::default()
-        };
-        Self {
+        let mut sim = Self {
             now: UnixMillis(0),
-            clusters: clusters.iter().map(|c| (c.name.clone(), cluster(c))).collect(),
+            clusters: BTreeMap::new(),
+            by_role: BTreeMap::new(),
             names: Names::default(),
             pending_carries: BTreeMap::new(),
             carry_queue: BTreeSet::new(),
             carrier_delay_ms,
             has_managed_fields: false,
             events: VecDeque::new(),
-            emits_events: true,
+            history_changes: None,
             uids: 0,
+        };
+        clusters.iter().for_each(|cluster| sim.add_cluster(cluster, None));
+        sim
+    }
+
+    /// Adds an empty cluster; one of that name is replaced. With `shares_etcd`, its resourceVersion is
+    /// that of the other cluster, as of all projects of one Milo.
+    pub fn add_cluster(&mut self, spec: &ClusterSpec, shares_etcd: Option<&ClusterName>) {
+        let shared = shares_etcd.and_then(|other| self.clusters.get(other));
+        let version = shared.map(|other| other.version.clone()).unwrap_or_default();
+        self.remove_cluster(&spec.name);
+        for role in &spec.roles {
+            self.by_role.entry(*role).or_default().insert(spec.name.clone());
         }
+        let mut cluster = SimCluster {
+            roles: spec.roles.clone(),
+            reachable: true,
+            version,
+            ..SimCluster::default()
+        };
+        if let Some(changes) = self.history_changes {
+            cluster.keep_history(changes);
+        }
+        self.clusters.insert(spec.name.clone(), cluster);
+    }
+
+    /// Removes a cluster with its objects. No watch shows it.
+    pub fn remove_cluster(&mut self, name: &ClusterName) {
+        self.clusters.remove(name);
+        for names in self.by_role.values_mut() {
+            names.remove(name);
+        }
+        self.pending_carries.retain(|(cluster, _), _| cluster != name);
+        self.carry_queue.retain(|(_, cluster, _)| cluster != name);
     }
 
     /// Maintains `managedFields` from now on, as API servers do (recordings omit them).
@@ -152,7 +199,7 @@ impl SimClusters {
 
     /// The clusters that have a role.
     pub fn with_role(&self, role: Role) -> impl Iterator<Item = &ClusterName> {
-        self.clusters.iter().filter(move |(_, c)| c.roles.contains(&role)).map(|(name, _)| name)
+        self.by_role.get(&role).into_iter().flatten()
     }
 
     /// Makes a cluster unreachable, or reachable again: requests fail and the carrier waits. It does
@@ -185,7 +232,7 @@ impl SimClusters {
     }
 
     fn emit(&mut self, kind: EventKind) {
-        if self.emits_events {
+        if self.history_changes.is_none() {
             self.events.push_back(Event { at: self.now, kind });
         }
     }
@@ -204,8 +251,7 @@ impl SimClusters {
         let key = self.key_of(&object);
         let cluster = self.clusters.get_mut(name)?;
         let is_hub_connector = cluster.roles.contains(&Role::Hub) && kind == Kind::Connector;
-        cluster.version += 1;
-        object.meta.resource_version = cluster.version.to_string().into();
+        object.meta.resource_version = cluster.version.next().to_string().into();
         let old = cluster.objects[kind].get(&key);
         if object.meta.uid.is_empty() {
             self.uids += 1;
@@ -226,11 +272,12 @@ impl SimClusters {
             false => BTreeSet::new(),
         };
         let object = Arc::new(object);
-        let change = match cluster.objects[kind].insert(key, object.clone()) {
+        let previous = cluster.objects[kind].insert(key, object.clone());
+        let change = match &previous {
             Some(_) => ChangeKind::Modified,
             None => ChangeKind::Added,
         };
-        cluster.record(change, &object);
+        cluster.record(change, &object, previous);
         let is_watched = !cluster.lost_watches.contains(&kind);
         let (cluster, seen) = (name.clone(), object.clone());
         match notice {
@@ -354,9 +401,10 @@ impl SimClusters {
         let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         let Some(mut object) = cluster.objects[kind].remove(&key) else { return };
-        cluster.version += 1;
-        Arc::make_mut(&mut object).meta.resource_version = cluster.version.to_string().into();
-        cluster.record(ChangeKind::Deleted, &object);
+        let previous = object.clone();
+        let version = cluster.version.next();
+        Arc::make_mut(&mut object).meta.resource_version = version.to_string().into();
+        cluster.record(ChangeKind::Deleted, &object, Some(previous));
         if is_shown && !cluster.lost_watches.contains(&kind) {
             self.emit(EventKind::Deleted { cluster: name.clone(), object });
         }

@@ -214,7 +214,9 @@ impl<'a> Case<'a> {
         let diagnosis = match hub.annotation {
             AnnotationState::Right => None,
             AnnotationState::Off => Some(remedy::rule_disabled("mirror.enabled")),
-            AnnotationState::Unknown => Some(self.mirror_unknown(hub)),
+            AnnotationState::Unknown | AnnotationState::Unconfigured => {
+                Some(self.mirror_unknown(hub))
+            }
             AnnotationState::Held => Some(self.mirror_held(hub)),
             AnnotationState::Wrong => Some(self.mirror_wrong(hub, writer)),
         };

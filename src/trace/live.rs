@@ -9,7 +9,6 @@ use futures::StreamExt;
 use kube::api::ListParams;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::managed_fields::{LastWriter, ManagedFieldsIndex, field_owner, without_gateway_writers};
@@ -23,12 +22,19 @@ use crate::core::contract::settings::StallSettings;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::data::time::UnixMillis;
+use crate::discovery::joiner::{self, Joiner};
+use crate::discovery::look::narrowed;
 use crate::engine::{Engine, PendingLists};
 use crate::leader::election::{LeaseRequest, LeaseResponse};
 use crate::leader::gate::Gate;
 use crate::leader::lease::{LeaseApi, LeaseClient};
+use crate::report::count;
+use crate::watch::WatchMessage;
 
 const WRITER_REQUESTS_IN_FLIGHT_MAX: usize = 8;
+
+/// How many clusters one line names.
+const NAMES_MAX: usize = 5;
 
 /// Changes within this time are shown together.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
@@ -36,13 +42,15 @@ const BATCH_WINDOW: Duration = Duration::from_millis(100);
 /// Follows the clusters through their watches and takes snapshots of what they show.
 pub struct ClusterWatcher {
     engine: Engine,
-    events: mpsc::Receiver<EventKind>,
+    events: mpsc::Receiver<WatchMessage>,
     managed_fields: ManagedFieldsIndex,
+    joiner: Option<Joiner>,
+    /// The only upstreams to look at; all if empty.
+    upstreams: Vec<ClusterName>,
     pending_lists: PendingLists,
     stall_limits: StallSettings,
     trigger_key: String,
     holder: Option<String>,
-    _watches: JoinSet<()>,
 }
 
 impl std::fmt::Debug for ClusterWatcher {
@@ -52,46 +60,56 @@ impl std::fmt::Debug for ClusterWatcher {
 }
 
 impl ClusterWatcher {
-    /// Starts the watches.
+    /// Starts the watches, and the search for clusters. If `upstreams` names some, no other upstream is
+    /// looked at.
     ///
     /// # Errors
     /// Those of opening an event log; none is opened here.
-    pub fn start(config: &Config) -> anyhow::Result<Self> {
+    pub fn start(config: &Config, upstreams: &[ClusterName]) -> anyhow::Result<Self> {
+        let config = &narrowed(config, upstreams);
         let settings = read_only_settings(&config.settings());
         // Under these settings and without leadership the machine decides nothing. The dry run makes
         // sure that a mistake in that would not be written either.
         let dry = Config { dry_run: true, ..config.clone() };
         let (gate, _) = Gate::closed();
-        let engine = Engine::new(&dry, settings, gate, &EventLogConfig::default(), Vec::new());
+        let mut engine = Engine::new(&dry, settings, gate, &EventLogConfig::default(), Vec::new());
         let (bus, events) = mpsc::channel(config.watch.queue);
-        let settings = engine.machine.settings();
-        let kinds = |cluster: &ClusterClient| settings.kinds_watched(cluster.roles());
-        let watches = engine.start_watches(&dry, kinds, &bus);
-        let pending_lists = PendingLists::new(&engine.clusters, kinds);
+        let settings = engine.machine.settings().clone();
+        engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
+        let joiner = Joiner::start(config, &engine, upstreams);
+        let sources = joiner.as_ref().map(|joiner| joiner.sources().clone()).unwrap_or_default();
+        let pending_lists = PendingLists::new(&engine.fleet, sources);
         Ok(Self {
             events,
             managed_fields: ManagedFieldsIndex::new(&config.mirror.nudge_key),
+            joiner,
+            upstreams: upstreams.to_vec(),
             pending_lists,
             stall_limits: config.stall.clone(),
             trigger_key: config.touch.key.clone(),
             holder: None,
-            _watches: watches,
             engine,
         })
     }
 
     /// Waits until every list is complete or has failed once, for at most `within`. Meanwhile reads
-    /// who holds the Lease.
-    pub async fn wait_for_lists(&mut self, config: &Config, within: Duration) {
+    /// who holds the Lease. `progress` receives how far it is.
+    pub async fn wait_for_lists(
+        &mut self,
+        config: &Config,
+        within: Duration,
+        progress: impl Fn(&str),
+    ) {
         let until = Instant::now() + within;
         let lease = config.election_cluster().and_then(|cluster| {
-            let cluster = self.engine.clusters.get(&cluster.name)?.clone();
+            let cluster = self.engine.fleet.table().get(&cluster.name)?;
             let election = &config.leader_election;
             let (namespace, name) = (election.lease_namespace.clone(), election.lease_name.clone());
             Some(LeaseClient::new(cluster, namespace, name, within, None))
         });
         let mut holder = std::pin::pin!(holder_of(lease));
         let mut holder_read = false;
+        let mut told = String::new();
         while !self.pending_lists.is_empty() || !holder_read {
             let waited = timeout_at(until, async {
                 tokio::select! {
@@ -105,7 +123,48 @@ impl ClusterWatcher {
             if waited.await.is_err() {
                 break;
             }
+            let now = self.pending_lists.progress();
+            if now != told {
+                progress(&now);
+                told = now;
+            }
         }
+        if let Some(joiner) = &self.joiner {
+            joiner.ask_for_unknown(&mut self.engine).await;
+        }
+    }
+
+    /// What is not shown, or not complete: one line for each reason.
+    pub fn not_shown(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (source, error) in self.joiner.iter().flat_map(Joiner::lost) {
+            lines.push(format!(
+                "the clusters of {source} are not shown, because it cannot be read: {error}"
+            ));
+        }
+        let is_absent = |name: &&ClusterName| !self.engine.fleet.table().contains(name);
+        for name in self.upstreams.iter().filter(is_absent) {
+            lines.push(format!(
+                "{name} is not shown: it is not configured, and not among the discovered clusters \
+                 that a run joins"
+            ));
+        }
+        let (clusters, sources) = self.pending_lists.rest();
+        for source in sources {
+            lines.push(format!("the clusters of {source} are not complete: no list came in time"));
+        }
+        if !clusters.is_empty() {
+            let names: Vec<_> = clusters.iter().take(NAMES_MAX).map(|c| c.as_str()).collect();
+            let more = clusters.len() - names.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            lines.push(format!(
+                "{} did not answer in time: {}{more}; wait longer with --timeout, or look at some \
+                 with --upstream NAME",
+                count(clusters.len(), "cluster"),
+                names.join(", ")
+            ));
+        }
+        lines
     }
 
     pub fn snapshot(&mut self) -> Snapshot {
@@ -135,12 +194,12 @@ impl ClusterWatcher {
         let mut requests = Vec::new();
         for hop in traces.iter().flat_map(|trace| &trace.hops) {
             let (Some(object), Some(cluster)) =
-                (&hop.object, self.engine.clusters.get(&hop.cluster))
+                (&hop.object, self.engine.fleet.table().get(&hop.cluster))
             else {
                 continue;
             };
             if requested.insert((hop.cluster.clone(), hop.kind, object.clone())) {
-                requests.push(self.fetch_field_owner(hop, object.clone(), cluster.clone(), within));
+                requests.push(self.fetch_field_owner(hop, object.clone(), cluster, within));
             }
         }
         let found = futures::stream::iter(requests)
@@ -177,12 +236,22 @@ impl ClusterWatcher {
     async fn next_event(&mut self) {
         let deadline = self.engine.deadline();
         tokio::select! {
-            Some(kind) = self.events.recv() => {
+            Some(message) = self.events.recv() => {
+                // A cluster that has left says nothing any longer.
+                if self.engine.fleet.is_current(&message) {
+                    self.pending_lists.observe(&message.kind);
+                    self.managed_fields.observe(&message.kind);
+                    self.engine.handle_event(without_gateway_writers(message.kind));
+                }
+            }
+            kind = joiner::next(&mut self.joiner) => {
                 self.pending_lists.observe(&kind);
-                self.managed_fields.observe(&kind);
-                self.engine.handle_event(without_gateway_writers(kind));
+                self.engine.handle_event(kind);
             }
             () = deadline => self.engine.handle_event(EventKind::TimedOut),
+        }
+        if let Some(joiner) = &self.joiner {
+            joiner.carry_out(&mut self.engine, &mut self.pending_lists);
         }
     }
 }

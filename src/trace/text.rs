@@ -1,5 +1,6 @@
 //! Prints traces and the status table.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::diagnose::liveness_text;
@@ -7,6 +8,8 @@ use super::{HopCause, HopState, HopTrace, Snapshot, SnapshotSource, StatusRow, T
 use crate::core::contract::note::Hop;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
+use crate::core::view::GoneView;
+use crate::core::view::phase::Phase;
 use crate::report::style::{Style, TextWriter, count, duration, moment};
 use crate::report::{ReportOptions, put_remedy};
 
@@ -322,6 +325,31 @@ pub fn rows(
     writer.finish()
 }
 
+/// How many hub Connectors name each upstream that is not a cluster of this run, without the deleted
+/// projects.
+fn unconfigured(snapshot: &Snapshot) -> BTreeMap<&ClusterName, usize> {
+    let mut connectors = BTreeMap::new();
+    let found = snapshot.view.connectors.iter().filter(|c| c.phase == Phase::Unconfigured);
+    let upstreams = found.filter_map(|connector| connector.upstream.as_ref());
+    for upstream in upstreams.filter(|upstream| !upstream.gone) {
+        *connectors.entry(&upstream.cluster).or_default() += 1;
+    }
+    connectors
+}
+
+fn gone_text(gone: &GoneView) -> String {
+    let number = |n, noun| count(usize::try_from(n).unwrap_or(usize::MAX), noun);
+    let objects = [(gone.connectors, "hub Connector"), (gone.routes, "HTTPRoute")];
+    let objects = objects.iter().filter(|(n, _)| *n > 0).map(|(n, noun)| number(*n, noun));
+    let verb = if gone.connectors + gone.routes == 1 { "names" } else { "name" };
+    format!(
+        "{} {verb} project {}, which is deleted; a deleted project can still serve traffic. \
+         `throughline orphans` lists the routes",
+        objects.collect::<Vec<_>>().join(" and "),
+        gone.cluster
+    )
+}
+
 /// Writes how many connectors there are, how many are stuck and how many are pending.
 ///
 /// # Errors
@@ -339,6 +367,18 @@ pub fn summary(
     let style = if stuck > 0 { Style::Red } else { Style::Green };
     let text = format!("{}, {stuck} stuck, {pending} pending", count(rows.len(), "connector"));
     writer.put(0, 2, &[(style, &text), (Style::Dim, "  "), (Style::Dim, &at)])?;
+    for (upstream, connectors) in unconfigured(snapshot) {
+        let (nouns, verb) =
+            if connectors == 1 { ("hub Connector", "names") } else { ("hub Connectors", "name") };
+        let text = format!(
+            "{connectors} {nouns} {verb} upstream {upstream}, which is not configured; they stay as they \
+             are. To have them followed, add {upstream} to `clusters` or to what discovery finds"
+        );
+        writer.put(0, 2, &[(Style::Yellow, &text)])?;
+    }
+    for gone in &snapshot.view.gone {
+        writer.put(0, 2, &[(Style::Yellow, &gone_text(gone))])?;
+    }
     if let Some(wait) = &snapshot.view.lease_wait {
         writer.put(0, 2, &[(Style::Yellow, &wait.to_string())])?;
     }

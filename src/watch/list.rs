@@ -23,7 +23,7 @@ impl WatchTask {
         let mut next = String::new();
         let mut objects = 0_u64;
         loop {
-            let limit = (!self.lists_at_once).then_some(self.config.page_size);
+            let limit = (!self.lists_at_once).then_some(self.shared.config.page_size);
             let token = Some(next).filter(|token| !token.is_empty());
             let is_first = token.is_none();
             let params = ListParams { limit, continue_token: token, ..ListParams::default() };
@@ -39,7 +39,7 @@ impl WatchTask {
                 // Not before: the machine forgets nothing until an API server answers.
                 self.metrics.list_started();
                 let (cluster, kind) = (self.cluster_name(), self.kind);
-                self.bus.send(EventKind::ListStarted { cluster, kind }).await?;
+                self.send(EventKind::ListStarted { cluster, kind }).await?;
                 self.lost = None;
                 self.unreadable_logged = false;
             }
@@ -50,7 +50,7 @@ impl WatchTask {
                     Ok(object) => EventKind::Listed { cluster, object: Arc::new(object) },
                     Err(error) => self.unreadable(item.get(), &error),
                 };
-                self.bus.send(event).await?;
+                self.send(event).await?;
             }
             next = page.metadata.next.unwrap_or_default().into_owned();
             if next.is_empty() {
@@ -60,9 +60,15 @@ impl WatchTask {
                 self.lists_at_once = false;
                 self.metrics.list_finished(objects);
                 let (cluster, kind) = (self.cluster_name(), self.kind);
-                self.bus.send(EventKind::ListFinished { cluster, kind }).await?;
+                self.send(EventKind::ListFinished { cluster, kind }).await?;
                 let ms = millis(began.elapsed());
-                info!(cluster = %self.cluster.name(), kind = %self.kind, objects, ms, "listed");
+                self.was_listed = true;
+                if self.shared.is_crowd() {
+                    self.shared.log.listed(self.watch_name(), objects);
+                } else {
+                    self.shared.log.resumed(self.watch_name());
+                    info!(cluster = %self.cluster.name(), kind = %self.kind, objects, ms, "listed");
+                }
                 return Ok(version);
             }
         }
@@ -105,7 +111,7 @@ impl WatchTask {
                 "the resourceVersion went backwards: the API server was restored from an older state");
             if self.cluster.roles().contains(&Role::Upstream) {
                 let (cluster, kind) = (self.cluster_name(), self.kind);
-                self.bus.send(EventKind::ResourceVersionRegressed { cluster, kind }).await?;
+                self.send(EventKind::ResourceVersionRegressed { cluster, kind }).await?;
             }
         }
         Ok(())

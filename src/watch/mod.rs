@@ -18,37 +18,45 @@
 //! ```
 
 mod list;
-mod pauses;
+mod log;
+mod pace;
+pub(crate) mod pauses;
+mod request;
+mod retry;
+mod shared;
 pub(crate) mod wire;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
-use http::HeaderValue;
-use http::header::ACCEPT_ENCODING;
-use kube::api::WatchParams;
-use kube::core::Request;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use crate::client::{CallError, ClusterClient, Frames, no_request, path};
-use crate::config::WatchConfig;
+use crate::client::{CallError, ClusterClient, Frames};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
-use pauses::pauses;
+use log::WatchName;
+use pace::{Host, Turn, in_turn};
+use pauses::between;
+use request::watch_request;
+use retry::INITIALIZING_PAUSE;
+pub use shared::{MembershipId, WatchMessage, WatchShared};
 use wire::{Lines, WatchEvent, WatchEventType};
 
-/// API servers end a watch after this time; it is resumed without an event.
-const WATCH_SECONDS: u32 = 290;
+/// API servers end a watch after a time between these, drawn for each as client-go does, so that those
+/// which began together don't end together. It is resumed without an event.
+const WATCH_SECONDS: RangeInclusive<u32> = 300..=600;
 
 /// In the message of a 504: the API server has not reached this resourceVersion yet.
 const TOO_LARGE: &str = "Too large resource version";
 
-/// A watch that an API server ends sooner was cut on its way, or the API server went away.
-const WATCH_SHORTEST: Duration = Duration::from_secs(WATCH_SECONDS as u64 - 10);
+/// A watch that an API server ends sooner than it was asked to, by more than this, was cut on its way,
+/// or the API server went away.
+const WATCH_END_EARLY: Duration = Duration::from_secs(10);
 
 /// An API server answers 200 even when a resourceVersion is too old, and then sends an ERROR event at
 /// once. A watch counts as resumed if none came within this time.
@@ -61,10 +69,21 @@ const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 pub struct WatchTask {
     cluster: Arc<ClusterClient>,
     kind: Kind,
-    config: WatchConfig,
-    bus: mpsc::Sender<EventKind>,
+    membership: MembershipId,
+    shared: Arc<WatchShared>,
     metrics: Arc<WatchMetrics>,
-    pauses: ExponentialBackoff,
+    /// The API server; `None` until it is known.
+    host: Option<Arc<Host>>,
+    /// The right to list now.
+    turn: Option<Turn>,
+    /// The pauses that are left; `None` while all is well.
+    pauses: Option<Box<ExponentialBackoff>>,
+    /// A list was complete.
+    was_listed: bool,
+    /// The last attempt failed.
+    has_failed: bool,
+    /// Since when the API server says that it begins to serve this.
+    initializing_since: Option<Instant>,
     /// While the watch is lost: the error that was last logged.
     lost: Option<String>,
     /// The last resourceVersion seen before the next list.
@@ -102,30 +121,34 @@ impl From<CallError> for WatchEnd {
     }
 }
 
-impl From<mpsc::error::SendError<EventKind>> for WatchEnd {
-    fn from(_: mpsc::error::SendError<EventKind>) -> Self {
+impl From<mpsc::error::SendError<WatchMessage>> for WatchEnd {
+    fn from(_: mpsc::error::SendError<WatchMessage>) -> Self {
         WatchEnd::BusClosed
     }
 }
 
 impl WatchTask {
-    /// Sends events to `bus`, and waits while it is full.
     pub fn new(
         cluster: Arc<ClusterClient>,
         kind: Kind,
-        config: WatchConfig,
-        bus: mpsc::Sender<EventKind>,
+        membership: MembershipId,
+        shared: Arc<WatchShared>,
         metrics: &Metrics,
     ) -> Self {
         let metrics = metrics.watch(cluster.name(), kind);
-        let (pauses, moves) = (pauses(&config), cluster.moves());
+        let moves = cluster.moves();
         Self {
             cluster,
             kind,
-            config,
-            bus,
+            membership,
+            shared,
             metrics,
-            pauses,
+            host: None,
+            turn: None,
+            pauses: None,
+            was_listed: false,
+            has_failed: false,
+            initializing_since: None,
             lost: None,
             last_version: 0,
             is_history_unsure: false,
@@ -146,9 +169,10 @@ impl WatchTask {
                 from = None;
             }
             let end = match &mut from {
-                None => match self.list().await {
+                None => match self.list_in_turn().await {
                     Ok(version) => {
                         from = Some(version);
+                        self.succeeded();
                         continue;
                     }
                     Err(end) => end,
@@ -163,39 +187,55 @@ impl WatchTask {
                 }
             };
             if pauses_since.elapsed() > HEALTHY_AFTER {
-                self.pauses = pauses(&self.config);
+                self.pauses = None;
             }
-            // Waiting in vain for a response is a pause already.
-            let mut waited = Duration::ZERO;
-            match end {
+            let pause = match end {
                 WatchEnd::BusClosed => return,
                 WatchEnd::Moved => {
-                    from = None;
+                    (from, self.host, self.turn) = (None, None, None);
                     continue;
                 }
                 WatchEnd::Expired => {
-                    from = None;
+                    (from, self.turn) = (None, None);
                     if pauses_since.elapsed() > HEALTHY_AFTER {
                         pauses_since = Instant::now();
                         continue; // relist without a pause after a healthy watch
                     }
+                    self.next_pause()
+                }
+                WatchEnd::Failed(error) if self.is_initializing(&error) => {
+                    // In its turn: beginning to serve is what costs the API server most.
+                    between(INITIALIZING_PAUSE)
                 }
                 WatchEnd::Failed(error) => {
                     if self.report_lost(&error).await.is_err() {
                         return;
                     }
-                    waited = error.waited();
+                    match self.pause_after(&error).await {
+                        Some(pause) => pause,
+                        None => {
+                            pauses_since = Instant::now();
+                            continue;
+                        }
+                    }
                 }
-            }
-            let pause_max = Duration::from_millis(self.config.backoff_max_ms);
-            let pause = self.pauses.next().unwrap_or(pause_max);
-            tokio::time::sleep(pause.saturating_sub(waited)).await;
+            };
+            let turn = self.turn.take();
+            ((), self.turn) = in_turn(turn, sleep(pause)).await;
             pauses_since = Instant::now();
         }
     }
 
+    async fn send(&self, kind: EventKind) -> Result<(), mpsc::error::SendError<WatchMessage>> {
+        self.shared.bus.send(WatchMessage { membership: self.membership, kind }).await
+    }
+
     fn timeout(&self) -> Duration {
-        Duration::from_millis(self.config.timeout_ms)
+        Duration::from_millis(self.shared.config.timeout_ms)
+    }
+
+    fn watch_name(&self) -> WatchName<'_> {
+        WatchName { membership: self.membership, cluster: self.cluster.name(), kind: self.kind }
     }
 
     fn cluster_name(&self) -> ClusterName {
@@ -208,32 +248,42 @@ impl WatchTask {
         self.is_history_unsure = true;
         self.metrics.lost(&failure);
         let text = failure.to_string();
-        if self.lost.is_none() {
-            let (cluster, kind) = (self.cluster_name(), self.kind);
-            self.bus.send(EventKind::WatchLost { cluster, kind, error: failure }).await?;
-        }
         if self.lost.as_ref() != Some(&text) {
-            let remedy = error.remedy("list and watch", self.kind);
-            warn!(cluster = %self.cluster.name(), kind = %self.kind, error = %text, remedy,
-                "watch lost; retrying");
-            self.lost = Some(text);
+            let (cluster, kind) = (self.cluster.name(), self.kind);
+            let remedy = error.remedy("list and watch", kind);
+            if self.shared.is_crowd() {
+                self.shared.log.lost(self.watch_name(), &failure, remedy);
+            } else {
+                warn!(%cluster, %kind, error = %text, remedy, "watch lost; retrying");
+            }
+        }
+        if self.lost.replace(text).is_none() {
+            let (cluster, kind) = (self.cluster_name(), self.kind);
+            self.send(EventKind::WatchLost { cluster, kind, error: failure }).await?;
         }
         Ok(())
     }
 
-    /// Watches from `version`, and advances it, until the API server ends the watch or is silent for
-    /// too long.
-    async fn watch_from(&mut self, version: &mut String) -> Result<(), WatchEnd> {
-        let opened = Instant::now();
-        let request = watch_request(self.kind, version)?;
+    /// Opens a watch from `version`.
+    async fn open(&mut self, version: &str, seconds: u32) -> Result<Frames, WatchEnd> {
+        let request = watch_request(self.kind, version, seconds)?;
         let response = self.cluster.open(request, self.timeout()).await?;
         if self.is_history_unsure {
             self.check_history(version).await?;
             self.is_history_unsure = false;
         }
-        let mut frames = Frames::new(response.into_body());
+        Ok(Frames::new(response.into_body()))
+    }
+
+    /// Watches from `version`, and advances it, until the API server ends the watch or is silent for
+    /// too long.
+    async fn watch_from(&mut self, version: &mut String) -> Result<(), WatchEnd> {
+        let seconds = between(WATCH_SECONDS);
+        let mut frames = Box::pin(self.open_in_turn(version, seconds)).await?;
+        self.succeeded();
+        let (opened, asked) = (Instant::now(), Duration::from_secs(seconds.into()));
         let mut lines = Lines::default();
-        let silent_after = Duration::from_millis(self.config.silent_after_ms);
+        let silent_after = Duration::from_millis(self.shared.config.silent_after_ms);
         let mut has_frames = false;
         loop {
             let wait = if self.lost.is_some() { EXPIRED_WITHIN } else { silent_after };
@@ -245,7 +295,7 @@ impl WatchTask {
             let frame = match frame {
                 Ok(Ok(Some(frame))) => frame,
                 Ok(Ok(None)) if has_frames || opened.elapsed() > HEALTHY_AFTER => {
-                    self.is_history_unsure = opened.elapsed() < WATCH_SHORTEST;
+                    self.is_history_unsure = opened.elapsed() + WATCH_END_EARLY < asked;
                     return Ok(());
                 }
                 Ok(Ok(None)) => {
@@ -276,8 +326,10 @@ impl WatchTask {
         self.lost = None;
         self.metrics.resumed();
         let (cluster, kind) = (self.cluster_name(), self.kind);
-        self.bus.send(EventKind::WatchResumed { cluster, kind }).await?;
-        info!(cluster = %self.cluster.name(), kind = %self.kind, "watch resumed");
+        self.send(EventKind::WatchResumed { cluster, kind }).await?;
+        if !self.shared.log.resumed(self.watch_name()) {
+            info!(cluster = %self.cluster.name(), kind = %self.kind, "watch resumed");
+        }
         Ok(())
     }
 
@@ -297,7 +349,7 @@ impl WatchTask {
                 *version = bookmark;
                 if self.proves_absence() {
                     let (cluster, kind) = (self.cluster_name(), self.kind);
-                    self.bus.send(EventKind::Bookmark { cluster, kind }).await?;
+                    self.send(EventKind::Bookmark { cluster, kind }).await?;
                 }
             }
             WatchEventType::Error => return Err(wire::status(object.get()).into()),
@@ -308,7 +360,7 @@ impl WatchTask {
                     Err(error) => {
                         *version = wire::version(object.get())?;
                         let event = self.unreadable(object.get(), &error);
-                        return Ok(self.bus.send(event).await?);
+                        return Ok(self.send(event).await?);
                     }
                 };
                 version.clear();
@@ -318,7 +370,7 @@ impl WatchTask {
                     WatchEventType::Deleted => EventKind::Deleted { cluster, object },
                     _ => EventKind::Applied { cluster, object },
                 };
-                self.bus.send(kind).await?;
+                self.send(kind).await?;
             }
         }
         Ok(())
@@ -342,29 +394,14 @@ impl WatchTask {
     }
 }
 
-/// Asks for no compression: Kubernetes 1.37 may gzip each watch event as a gzip member of its own
-/// (`WatchListCompression`, kubernetes/kubernetes#139308), which decoders of one member can't read.
-/// kube's `request_events` does the same. Without the header a proxy could ask for compression.
-fn watch_request(kind: Kind, version: &str) -> Result<http::Request<Vec<u8>>, CallError> {
-    let params = WatchParams::default().timeout(WATCH_SECONDS);
-    let request = Request::new(path(kind, None)).watch(&params, version);
-    let mut request = request.map_err(|e| no_request(&e))?;
-    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    Ok(request)
+/// Not before its last poll: a task that is cancelled may be running.
+impl Drop for WatchTask {
+    fn drop(&mut self) {
+        self.shared.log.ended(self.watch_name());
+    }
 }
 
 /// An API server's resourceVersions are growing numbers; any other text counts as 0.
 fn numeric(version: &str) -> u64 {
     version.parse().unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn watches_ask_for_no_compression() {
-        let request = watch_request(Kind::Gateway, "7").unwrap();
-        assert_eq!(request.headers()[ACCEPT_ENCODING], "identity");
-    }
 }

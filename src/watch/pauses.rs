@@ -1,5 +1,7 @@
 //! The pauses between attempts to list or watch.
 
+use std::hash::{BuildHasher, RandomState};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -7,7 +9,7 @@ use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use crate::config::WatchConfig;
 
 /// With jitter, pauses are up to twice as long as the builder gets.
-pub(super) fn pauses(config: &WatchConfig) -> ExponentialBackoff {
+pub(crate) fn pauses(config: &WatchConfig) -> ExponentialBackoff {
     let max_ms = (config.backoff_max_ms / 2).max(1);
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(config.backoff_first_ms.min(max_ms)))
@@ -15,6 +17,31 @@ pub(super) fn pauses(config: &WatchConfig) -> ExponentialBackoff {
         .with_jitter()
         .without_max_times()
         .build()
+}
+
+/// A value drawn at random. The standard library seeds its hasher from the system's randomness.
+pub(super) fn between<T: Draw>(range: RangeInclusive<T>) -> T {
+    let random = RandomState::new().hash_one(()) >> 11;
+    T::draw(range, random as f64 / (1_u64 << 53) as f64)
+}
+
+pub(super) trait Draw: Sized {
+    /// The value at `share`, from 0 to 1, of the way through the range.
+    fn draw(range: RangeInclusive<Self>, share: f64) -> Self;
+}
+
+impl Draw for Duration {
+    fn draw(range: RangeInclusive<Self>, share: f64) -> Self {
+        let (start, end) = range.into_inner();
+        start + end.saturating_sub(start).mul_f64(share)
+    }
+}
+
+impl Draw for u32 {
+    fn draw(range: RangeInclusive<Self>, share: f64) -> Self {
+        let (start, end) = range.into_inner();
+        start + (f64::from(end - start) * share) as u32
+    }
 }
 
 #[cfg(test)]

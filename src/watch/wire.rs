@@ -16,22 +16,22 @@ const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// One page of a list.
 #[derive(Debug, Deserialize)]
-pub(super) struct Page<'a> {
+pub(crate) struct Page<'a> {
     #[serde(borrow)]
-    pub(super) metadata: PageMeta<'a>,
+    pub(crate) metadata: PageMeta<'a>,
     /// `null` where a server keeps no list of nothing, as Go writes it.
     #[serde(borrow, deserialize_with = "null_as_default")]
-    pub(super) items: Vec<&'a RawValue>,
+    pub(crate) items: Vec<&'a RawValue>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct PageMeta<'a> {
+pub(crate) struct PageMeta<'a> {
     /// Never empty.
     #[serde(borrow, rename = "resourceVersion", default, deserialize_with = "null_as_default")]
-    pub(super) resource_version: Cow<'a, str>,
+    pub(crate) resource_version: Cow<'a, str>,
     /// Where the next page begins; empty or absent on the last.
     #[serde(borrow, rename = "continue", default)]
-    pub(super) next: Option<Cow<'a, str>>,
+    pub(crate) next: Option<Cow<'a, str>>,
 }
 
 /// The type of a watch event. The simulated API server writes it too.
@@ -49,11 +49,11 @@ pub(crate) enum WatchEventType {
 
 /// One line of a watch.
 #[derive(Debug, Deserialize)]
-pub(super) struct WatchEvent<'a> {
+pub(crate) struct WatchEvent<'a> {
     #[serde(rename = "type")]
-    pub(super) event_type: WatchEventType,
+    pub(crate) event_type: WatchEventType,
     #[serde(borrow)]
-    pub(super) object: &'a RawValue,
+    pub(crate) object: &'a RawValue,
 }
 
 fn unreadable(what: &str, error: &serde_json::Error) -> CallError {
@@ -70,7 +70,7 @@ where
 
 /// A page that says from where to watch. Without a resourceVersion a watch would begin anywhere, and
 /// changes between list and watch would be missed.
-pub(super) fn page(bytes: &Bytes) -> Result<Page<'_>, CallError> {
+pub(crate) fn page(bytes: &Bytes) -> Result<Page<'_>, CallError> {
     let page: Page<'_> = serde_json::from_slice(bytes).map_err(|e| unreadable("a list", &e))?;
     if page.metadata.resource_version.is_empty() {
         let error = "a list without metadata.resourceVersion cannot be followed; whatever answers \
@@ -80,19 +80,19 @@ pub(super) fn page(bytes: &Bytes) -> Result<Page<'_>, CallError> {
     Ok(page)
 }
 
-pub(super) fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
+pub(crate) fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
     serde_json::from_slice(line).map_err(|e| unreadable("a watch event", &e))
 }
 
 /// An object whose kind is known from the request: in lists of built-in kinds, the items do not name
 /// theirs.
-pub(super) fn object(text: &str, kind: Kind) -> Result<Object, CallError> {
+pub(crate) fn object(text: &str, kind: Kind) -> Result<Object, CallError> {
     let wire: WireObject = serde_json::from_str(text).map_err(|e| unreadable(kind.as_str(), &e))?;
     wire.into_object_of(kind).map_err(|e| CallError::Unreadable(e.to_string()))
 }
 
 /// Namespace and name of an object that can't be read otherwise; empty where not even they can.
-pub(super) fn key(object: &str) -> ObjectKey {
+pub(crate) fn key(object: &str) -> ObjectKey {
     #[derive(Deserialize)]
     struct Named {
         metadata: ObjectName,
@@ -108,7 +108,7 @@ pub(super) fn key(object: &str) -> ObjectKey {
     named.map_or_else(|| ObjectKey::new("", ""), |key| ObjectKey::new(key.namespace, key.name))
 }
 
-pub(super) fn version(object: &str) -> Result<String, CallError> {
+pub(crate) fn version(object: &str) -> Result<String, CallError> {
     #[derive(Deserialize)]
     struct Versioned {
         metadata: Meta,
@@ -124,7 +124,7 @@ pub(super) fn version(object: &str) -> Result<String, CallError> {
 }
 
 /// The error that an `ERROR` event carries.
-pub(super) fn status(object: &str) -> CallError {
+pub(crate) fn status(object: &str) -> CallError {
     match serde_json::from_str::<Status>(object) {
         Ok(status) => CallError::of_status(status, None),
         Err(error) => unreadable("an ERROR event", &error),
@@ -133,7 +133,7 @@ pub(super) fn status(object: &str) -> CallError {
 
 /// Splits a stream of byte chunks into lines.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     buffer: Vec<u8>,
     /// How much of the buffer has been returned.
     taken: usize,
@@ -142,7 +142,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn push(&mut self, chunk: &[u8]) {
+    pub(crate) fn push(&mut self, chunk: &[u8]) {
         self.buffer.drain(..self.taken);
         self.searched -= self.taken;
         self.taken = 0;
@@ -154,7 +154,7 @@ impl Lines {
     }
 
     /// The next complete line; `None` until more chunks arrive.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, CallError> {
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, CallError> {
         match memchr::memchr(b'\n', &self.buffer[self.searched..]) {
             Some(at) => {
                 let start = self.taken;

@@ -68,7 +68,7 @@ pub(crate) async fn answer_queries(mut asked: mpsc::Receiver<Query>, machine: Ma
             Query::Ping(answer) => drop(answer.send(())),
             Query::Counts(answer) => {
                 let (phases, orphans) = (machine.phases(), machine.orphan_counts());
-                drop(answer.send(MachineCounts { phases, orphans }));
+                drop(answer.send(MachineCounts { phases, orphans, ..Default::default() }));
             }
             Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
         }

@@ -49,11 +49,26 @@ fn names_until(
     ((0..end).filter_map(name).collect(), end + 1)
 }
 
-/// The metrics and labels of an expression. Labels of `by (…)` and the like count for all its metrics.
+/// The metrics and labels of an expression. Labels of `by (…)` and the like count for all metrics of
+/// its side of an `or`.
 pub(crate) fn used(expression: &str) -> Used {
+    let mut used = Used::new();
+    let mut depth = 0;
+    let sides = tokens(expression);
+    for side in sides.split(|token| {
+        depth += i32::from(*token == Token::Sign('(')) - i32::from(*token == Token::Sign(')'));
+        depth == 0 && *token == Token::Name("or".into())
+    }) {
+        for (metric, labels) in used_on_side(side) {
+            used.entry(metric).or_default().extend(labels);
+        }
+    }
+    used
+}
+
+fn used_on_side(tokens: &[Token]) -> Used {
     const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
     const WORDS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
-    let tokens = tokens(expression);
     let (mut used, mut grouped) = (Used::new(), BTreeSet::new());
     let mut at = 0;
     while at < tokens.len() {
@@ -99,6 +114,10 @@ fn metrics_and_labels_are_found() {
             &[("a_total", &["hop", "namespace", "x", "z"])],
         ),
         ("sum(rate(a[$__rate_interval])) by (le) / 2e3", &[("a", &["le"])]),
+        (
+            "max by (x) (a) or min by (y) (b == bool 1 or c)",
+            &[("a", &["x"]), ("b", &["y"]), ("c", &["y"])],
+        ),
         (
             "a and on (pod) b{c!=\"1\"} unless d",
             &[("a", &["pod"]), ("b", &["c", "pod"]), ("d", &["pod"])],

@@ -247,9 +247,40 @@ fn choices(form: &str) -> Vec<Choice> {
         config: json!({ "orphans": { "mode": "off" }, "events": { "enabled": false } }),
         ..Choice::default()
     });
+    if ["all-in-one", "standalone-hub"].contains(&form) {
+        choices.extend(discovering(form));
+    }
     let namespace = Some("edge-system");
     choices.push(Choice { name: "elsewhere", namespace, ..Choice::monitored() });
     choices
+}
+
+/// One for each source of clusters.
+fn discovering(form: &str) -> [Choice; 3] {
+    let own = if form == "all-in-one" { "local" } else { "hub" };
+    let secrets = json!({ "cluster": own, "namespace": "throughline" });
+    let dir = json!({ "path": "/etc/throughline/clusters" });
+    [
+        Choice {
+            name: "milo",
+            resources: vec!["rbac/discovery-milo"],
+            config: json!({ "discovery": { "milo": { "kubeconfig": "" } } }),
+            ..Choice::default()
+        },
+        Choice {
+            name: "secrets",
+            resources: vec!["rbac/discovery-secrets"],
+            config: json!({ "discovery": { "kubeconfigSecrets": secrets } }),
+            ..Choice::default()
+        },
+        Choice {
+            name: "directory",
+            components: vec!["kustomize/components/discovery-directory"],
+            config: json!({ "discovery": { "kubeconfigDir": dir } }),
+            values: json!({ "clustersSecret": "throughline-clusters" }),
+            ..Choice::default()
+        },
+    ]
 }
 
 #[test]

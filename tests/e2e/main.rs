@@ -8,6 +8,9 @@ mod checking;
 mod checking_around;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
+mod discovery;
+mod discovery_checking;
+mod discovery_milo;
 mod events;
 mod events_fleet;
 mod harness;
@@ -21,6 +24,7 @@ mod orphans;
 mod outages;
 mod recording;
 mod refusals;
+mod reload;
 mod rights;
 mod stopping;
 mod tracing;

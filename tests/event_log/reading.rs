@@ -49,6 +49,16 @@ pub(crate) const LINES: &[&str] = &[
     r#"{"at_ms":1763715601011,"event":"cluster_added","cluster":"org/team-2","roles":["upstream"]}"#,
     r#"{"at_ms":1763715601012,"event":"list_started","cluster":"org/team-2","kind":"Connector"}"#,
     r#"{"at_ms":1763715601013,"event":"cluster_removed","cluster":"org/team-2"}"#,
+    r#"{"at_ms":1763715601013,"event":"discovery_started","source":"milo","join":"needed"}"#,
+    r#"{"at_ms":1763715601013,"event":"cluster_offered","source":"milo","cluster":"org-3","uid":"5a0f7c2e-8d0b-4c7b-9a55-3f1f5b6f0a11","roles":["upstream"],"state":"ready"}"#,
+    r#"{"at_ms":1763715601013,"event":"cluster_offered","source":"kubeconfigDir","cluster":"member","uid":"","roles":["edge"],"state":"not_ready"}"#,
+    r#"{"at_ms":1763715601013,"event":"cluster_offered","source":"milo","cluster":"org-3","uid":"5a0f7c2e-8d0b-4c7b-9a55-3f1f5b6f0a11","roles":["upstream"],"state":"deleting"}"#,
+    r#"{"at_ms":1763715601013,"event":"cluster_offered","source":"kubeconfigSecrets","cluster":"org-4","uid":"f0c9d8b7","roles":["upstream"],"state":"broken","error":"exec is not allowed","cause":"kubeconfig"}"#,
+    r#"{"at_ms":1763715601013,"event":"cluster_withdrawn","source":"milo","cluster":"org-3","uid":"5a0f7c2e-8d0b-4c7b-9a55-3f1f5b6f0a11"}"#,
+    r#"{"at_ms":1763715601013,"event":"discovery_finished","source":"milo"}"#,
+    r#"{"at_ms":1763715601013,"event":"discovery_lost","source":"milo","error":"403 Forbidden: no","cause":"forbidden"}"#,
+    r#"{"at_ms":1763715601013,"event":"discovery_resumed","source":"milo"}"#,
+    r#"{"at_ms":1763715601013,"event":"cluster_gone","source":"milo","cluster":"org-3"}"#,
     r#"{"at_ms":1763715601014,"event":"timed_out"}"#,
 ];
 

@@ -11,16 +11,15 @@ use throughline::config::WatchConfig;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::event_log::ClusterSpec;
-use throughline::metrics::Metrics;
 use throughline::sim::SimClusters;
 use throughline::sim::apiserver::ServerMode;
-use throughline::watch::WatchTask;
+use throughline::watch::WatchMessage;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::log::Log;
-use crate::sim_apiserver::{START, TestServer, serve_cluster};
-use crate::{Kubeconfig, cluster};
+use crate::sim_apiserver::{START, TestServer, serve_cluster_with};
+use crate::{Kubeconfig, Over, cluster, watch_task};
 
 /// Longer than throughline takes to notice anything here.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,14 +32,14 @@ struct Moving {
     kubeconfig: Kubeconfig,
 }
 
-async fn moving() -> Moving {
+async fn moving(over: Over) -> Moving {
     let name = ClusterName::from("one");
     let roles = vec![Role::Upstream, Role::Edge];
     let mut sim = SimClusters::new(&[ClusterSpec { name: name.clone(), roles }], 0);
     sim.advance(START);
     let sim = Arc::new(Mutex::new(sim));
-    let old = serve_cluster(&sim, name.clone()).await;
-    let new = serve_cluster(&sim, name).await;
+    let old = serve_cluster_with(&sim, name.clone(), over.tls()).await;
+    let new = serve_cluster_with(&sim, name, over.tls()).await;
     old.put(gateway("g"));
     let kubeconfig = Kubeconfig::of(&old);
     let client = cluster(&old, &kubeconfig);
@@ -52,12 +51,12 @@ fn gateway(name: &str) -> Value {
 }
 
 impl Moving {
-    fn watch(&self) -> mpsc::Receiver<EventKind> {
+    fn watch(&self) -> mpsc::Receiver<WatchMessage> {
         let (bus, events) = mpsc::channel(16);
         let config =
             WatchConfig { backoff_first_ms: 10, backoff_max_ms: 200, ..WatchConfig::default() };
         let client = self.client.clone();
-        tokio::spawn(WatchTask::new(client, Kind::Gateway, config, bus, &Metrics::new()).run());
+        tokio::spawn(watch_task(client, Kind::Gateway, config, bus).run());
         events
     }
 
@@ -78,8 +77,8 @@ impl Moving {
 }
 
 /// Skips events until one fits.
-async fn expect(events: &mut mpsc::Receiver<EventKind>, fits: impl Fn(&EventKind) -> bool) {
-    let found = async { while !fits(&events.recv().await.expect("the watch continues")) {} };
+async fn expect(events: &mut mpsc::Receiver<WatchMessage>, fits: impl Fn(&EventKind) -> bool) {
+    let found = async { while !fits(&events.recv().await.expect("the watch continues").kind) {} };
     timeout(PATIENCE, found).await.expect("the event");
 }
 
@@ -89,68 +88,76 @@ fn is_listed(event: &EventKind) -> bool {
 
 #[tokio::test]
 async fn watches_and_requests_follow_an_api_server_that_moved() {
-    let moving = moving().await;
-    let mut events = moving.watch();
-    expect(&mut events, is_listed).await;
+    for over in Over::BOTH {
+        let moving = moving(over).await;
+        let mut events = moving.watch();
+        expect(&mut events, is_listed).await;
 
-    moving.old.handle.set_mode(ServerMode::Down);
-    expect(&mut events, |e| matches!(e, EventKind::WatchLost { .. })).await;
-    moving.get().await.unwrap_err();
-    moving.new.write_kubeconfig(&moving.kubeconfig.0);
+        moving.old.handle.set_mode(ServerMode::Down);
+        expect(&mut events, |e| matches!(e, EventKind::WatchLost { .. })).await;
+        moving.get().await.unwrap_err();
+        moving.new.write_kubeconfig(&moving.kubeconfig.0);
 
-    expect(&mut events, is_listed).await;
-    moving.get_until_answered().await;
-    moving.new.put(gateway("later"));
-    expect(&mut events, |e| matches!(e, EventKind::Applied { .. })).await;
+        expect(&mut events, is_listed).await;
+        moving.get_until_answered().await;
+        moving.new.put(gateway("later"));
+        expect(&mut events, |e| matches!(e, EventKind::Applied { .. })).await;
+    }
 }
 
 /// The old one may be a copy that nobody writes to any more.
 #[tokio::test]
 async fn a_watch_leaves_the_old_address_even_while_that_still_answers() {
-    let moving = moving().await;
-    let mut events = moving.watch();
-    expect(&mut events, is_listed).await;
-    moving.new.write_kubeconfig(&moving.kubeconfig.0);
-    expect(&mut events, is_listed).await;
-    moving.old.handle.set_mode(ServerMode::Down);
-    moving.get().await.unwrap();
+    for over in Over::BOTH {
+        let moving = moving(over).await;
+        let mut events = moving.watch();
+        expect(&mut events, is_listed).await;
+        moving.new.write_kubeconfig(&moving.kubeconfig.0);
+        expect(&mut events, is_listed).await;
+        moving.old.handle.set_mode(ServerMode::Down);
+        moving.get().await.unwrap();
+    }
 }
 
 #[tokio::test]
 async fn a_broken_kubeconfig_keeps_the_connection_and_is_logged_once() {
-    let log = Log::default();
-    let _guard = log.capture();
-    let moving = moving().await;
-    moving.get().await.unwrap();
+    for over in Over::BOTH {
+        let log = Log::default();
+        let _guard = log.capture();
+        let moving = moving(over).await;
+        moving.get().await.unwrap();
 
-    std::fs::write(&moving.kubeconfig.0, "clusters: [").unwrap();
-    log.until_contains("cannot be used").await;
-    moving.get().await.unwrap();
+        std::fs::write(&moving.kubeconfig.0, "clusters: [").unwrap();
+        log.until_contains("cannot be used").await;
+        moving.get().await.unwrap();
 
-    // Requests that fail now have the broken file read again.
-    moving.old.handle.set_mode(ServerMode::Down);
-    for _ in 0..3 {
-        moving.get().await.unwrap_err();
-        sleep(Duration::from_millis(1_100)).await;
+        // Requests that fail now have the broken file read again.
+        moving.old.handle.set_mode(ServerMode::Down);
+        for _ in 0..3 {
+            moving.get().await.unwrap_err();
+            sleep(Duration::from_millis(1_100)).await;
+        }
+        assert_eq!(log.text().matches("cannot be used").count(), 1, "{}", log.text());
+
+        moving.new.write_kubeconfig(&moving.kubeconfig.0);
+        moving.get_until_answered().await;
+        log.until_contains("names another address").await;
     }
-    assert_eq!(log.text().matches("cannot be used").count(), 1, "{}", log.text());
-
-    moving.new.write_kubeconfig(&moving.kubeconfig.0);
-    moving.get_until_answered().await;
-    log.until_contains("names another address").await;
 }
 
 #[tokio::test]
 async fn changes_that_concern_other_clusters_change_nothing() {
-    let log = Log::default();
-    let _guard = log.capture();
-    let moving = moving().await;
-    moving.get().await.unwrap();
-    add_user(&moving.kubeconfig.0);
-    moving.old.handle.set_mode(ServerMode::Down);
-    moving.get().await.unwrap_err();
-    sleep(Duration::from_millis(1_500)).await;
-    assert!(!log.text().contains("kubeconfig"), "{}", log.text());
+    for over in Over::BOTH {
+        let log = Log::default();
+        let _guard = log.capture();
+        let moving = moving(over).await;
+        moving.get().await.unwrap();
+        add_user(&moving.kubeconfig.0);
+        moving.old.handle.set_mode(ServerMode::Down);
+        moving.get().await.unwrap_err();
+        sleep(Duration::from_millis(1_500)).await;
+        assert!(!log.text().contains("kubeconfig"), "{}", log.text());
+    }
 }
 
 fn add_user(kubeconfig: &Path) {

@@ -11,6 +11,7 @@ use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::executor::{Executor, FinishedAction};
+use throughline::fleet::ClusterTable;
 use throughline::leader::gate::Gate;
 use throughline::metrics::Metrics;
 use throughline::sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
@@ -240,7 +241,7 @@ async fn a_dry_run_sends_nothing() {
 #[tokio::test]
 async fn dropped_actions_do_not_starve_the_loop() {
     let (gate, _keeper) = Gate::closed();
-    let applier = Applier::new(std::collections::BTreeMap::new(), Duration::from_secs(1));
+    let applier = Applier::new(ClusterTable::default(), Duration::from_secs(1));
     let mut executor = Executor::new(applier, gate, quick(), false, Arc::new(Metrics::new()));
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move { send.send(()) });

@@ -14,12 +14,12 @@ use throughline::config::{ClusterConfig, WatchConfig};
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::metrics::Metrics;
-use throughline::watch::WatchTask;
+use throughline::watch::WatchMessage;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::{Kubeconfig, log::Log};
+use crate::{Kubeconfig, log::Log, watch_task};
 
 type Params = BTreeMap<String, String>;
 type Answer = (StatusCode, String);
@@ -27,7 +27,7 @@ type Answers = Arc<Mutex<dyn FnMut(&Params) -> Answer + Send>>;
 
 /// The events of a watch of an API server that answers so.
 struct Bench {
-    events: mpsc::Receiver<EventKind>,
+    events: mpsc::Receiver<WatchMessage>,
     _kubeconfig: Kubeconfig,
 }
 
@@ -61,14 +61,14 @@ async fn bench(answers: impl FnMut(&Params) -> Answer + Send + 'static) -> Bench
         backoff_max_ms: 20,
         ..WatchConfig::default()
     };
-    tokio::spawn(WatchTask::new(client, Kind::Gateway, config, bus, &Metrics::new()).run());
+    tokio::spawn(watch_task(client, Kind::Gateway, config, bus).run());
     Bench { events, _kubeconfig: kubeconfig }
 }
 
 impl Bench {
     async fn next(&mut self) -> EventKind {
         let next = timeout(Duration::from_secs(20), self.events.recv()).await;
-        next.expect("an event").expect("the watch continues")
+        next.expect("an event").expect("the watch continues").kind
     }
 
     /// The number of objects in the first list that is complete.

@@ -1,10 +1,11 @@
 //! What a test's thread logs.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tracing::Dispatch;
 
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
@@ -22,6 +23,12 @@ impl io::Write for Log {
 impl Log {
     /// Collects from now on, until the guard is dropped.
     pub(crate) fn capture(&self) -> tracing::subscriber::DefaultGuard {
+        // While there is one subscriber alone, a line that another test's thread comes to first counts
+        // as wanted by nobody, for good.
+        static OTHER: OnceLock<Dispatch> = OnceLock::new();
+        OTHER.get_or_init(|| {
+            Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish())
+        });
         let log = self.clone();
         let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone());
         tracing::subscriber::set_default(lines.finish())

@@ -4,14 +4,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 mod answers;
+#[path = "../support/certificate.rs"]
+mod certificate;
+mod client_certificate;
 mod connection;
 mod events;
 mod events_fleet;
 mod executor;
+mod fleet;
+mod http2;
+mod http2_repeats;
 mod hung;
 mod lanes;
 mod lists;
 mod log;
+mod pacing;
+mod reload;
 #[path = "../support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
 mod watch;
@@ -20,11 +28,36 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use certificate::{Certificate, X509};
 use serde_json::json;
 use throughline::client::ClusterClient;
-use throughline::config::ClusterConfig;
-use throughline::core::data::ids::Role;
+use throughline::config::{ClusterConfig, WatchConfig};
+use throughline::core::data::ids::{Kind, Role};
 use throughline::metrics::Metrics;
+use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+
+/// What a server offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// HTTP/1.1 without TLS.
+    Http1,
+    /// HTTP/2, and HTTP/1.1 for those who ask for it.
+    Http2,
+}
+
+impl Over {
+    const BOTH: [Self; 2] = [Self::Http1, Self::Http2];
+
+    /// A new certificate with its TLS; none for HTTP/1.1.
+    fn tls(self) -> Option<(TlsAcceptor, Vec<u8>)> {
+        let certificate = || Certificate::self_signed("localhost", X509::V3);
+        (self == Self::Http2)
+            .then(certificate)
+            .map(|certificate| (certificate.acceptor(&["h2", "http/1.1"]), certificate.der))
+    }
+}
 
 /// A kubeconfig file that is deleted on drop.
 struct Kubeconfig(PathBuf);
@@ -55,6 +88,17 @@ impl Drop for Kubeconfig {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// A watch that sends to `bus`.
+fn watch_task(
+    cluster: Arc<ClusterClient>,
+    kind: Kind,
+    config: WatchConfig,
+    bus: mpsc::Sender<WatchMessage>,
+) -> WatchTask {
+    let shared = Arc::new(WatchShared::new(config, bus, 8));
+    WatchTask::new(cluster, kind, MembershipId::default(), shared, &Metrics::new())
 }
 
 fn cluster(served: &sim_apiserver::TestServer, kubeconfig: &Kubeconfig) -> Arc<ClusterClient> {

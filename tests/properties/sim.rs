@@ -50,6 +50,8 @@ pub struct Sim {
     /// Watches that are broken.
     pub lost: BTreeSet<(ClusterName, Kind)>,
     pub unreachable: BTreeSet<ClusterName>,
+    /// Clusters that left the run.
+    pub gone: BTreeSet<ClusterName>,
     pub write_faults: Vec<WriteFault>,
     pub watch_delays_ms: Vec<u8>,
     pub write_ms: u64,
@@ -64,6 +66,20 @@ pub struct Sim {
     pub(super) in_flight: BTreeMap<Place, (u64, UnixMillis)>,
     pub(super) sequence: u64,
     pub(super) next_write_fault: usize,
+}
+
+/// The cluster that an event of a watch comes from.
+fn cluster_of(kind: &EventKind) -> Option<&ClusterName> {
+    match kind {
+        EventKind::Listed { cluster, .. }
+        | EventKind::Applied { cluster, .. }
+        | EventKind::Deleted { cluster, .. }
+        | EventKind::ListStarted { cluster, .. }
+        | EventKind::ListFinished { cluster, .. }
+        | EventKind::Bookmark { cluster, .. }
+        | EventKind::WatchLost { cluster, .. } => Some(cluster),
+        _ => None,
+    }
 }
 
 impl Sim {
@@ -84,6 +100,7 @@ impl Sim {
             live: BTreeSet::new(),
             lost: BTreeSet::new(),
             unreachable: BTreeSet::new(),
+            gone: BTreeSet::new(),
             write_faults: Vec::new(),
             watch_delays_ms: vec![0],
             write_ms: 10,
@@ -142,7 +159,7 @@ impl Sim {
     }
 
     pub fn list(&mut self, cluster: &ClusterName, kind: Kind) {
-        if !self.unreachable.contains(cluster) {
+        if !self.unreachable.contains(cluster) && !self.gone.contains(cluster) {
             self.lost.remove(&(cluster.clone(), kind));
             self.clusters.list(cluster, kind);
             self.collect();
@@ -150,7 +167,7 @@ impl Sim {
     }
 
     pub fn lose(&mut self, cluster: &ClusterName, kind: Kind) {
-        if self.lost.insert((cluster.clone(), kind)) {
+        if !self.gone.contains(cluster) && self.lost.insert((cluster.clone(), kind)) {
             self.clusters.lose_watch(cluster, kind, "connection reset");
             self.collect();
         }
@@ -176,40 +193,57 @@ impl Sim {
         self.watches.clear();
         self.in_flight.clear();
         self.notes.clear();
+        for cluster in std::mem::take(&mut self.gone) {
+            if self.unreachable.contains(&cluster) {
+                let kinds = self.kinds(&cluster).into_iter();
+                self.lost.extend(kinds.map(|kind| (cluster.clone(), kind)));
+            }
+        }
         self.add_clusters();
         self.lead(true);
         self.list_everything();
     }
 
+    /// Removes a cluster from the run.
+    pub fn leave(&mut self, cluster: &ClusterName) {
+        if !self.gone.insert(cluster.clone()) {
+            return;
+        }
+        self.watches.retain(|_, event| cluster_of(&event.kind) != Some(cluster));
+        self.touched.retain(|(c, _)| c != cluster);
+        self.in_flight.retain(|(c, ..), _| c != cluster);
+        self.lost.retain(|(c, _)| c != cluster);
+        let kind = EventKind::ClusterRemoved { cluster: cluster.clone() };
+        self.feed(Event { at: self.now, kind });
+    }
+
+    /// Adds a cluster that left.
+    pub fn join(&mut self, cluster: &ClusterName) {
+        if !self.gone.remove(cluster) {
+            return;
+        }
+        let spec = self.cluster_specs.iter().find(|c| c.name == *cluster).unwrap();
+        self.feed(Event { at: self.now, kind: spec.added() });
+        for kind in self.kinds(cluster) {
+            if self.unreachable.contains(cluster) {
+                self.lost.insert((cluster.clone(), kind));
+            }
+        }
+        self.list_cluster(cluster);
+    }
+
     /// Removes a cluster from the configuration and adds it again.
     pub fn rejoin(&mut self, cluster: &ClusterName) {
-        let of = |kind: &EventKind| match kind {
-            EventKind::Listed { cluster, .. }
-            | EventKind::Applied { cluster, .. }
-            | EventKind::Deleted { cluster, .. }
-            | EventKind::ListStarted { cluster, .. }
-            | EventKind::ListFinished { cluster, .. }
-            | EventKind::Bookmark { cluster, .. }
-            | EventKind::WatchLost { cluster, .. } => Some(cluster.clone()),
-            _ => None,
-        };
-        self.watches.retain(|_, event| of(&event.kind).as_ref() != Some(cluster));
-        let roles = self.cluster_specs.iter().find(|c| c.name == *cluster).unwrap().roles.clone();
-        let cluster = cluster.clone();
-        self.touched.retain(|(c, _)| *c != cluster);
-        self.in_flight.retain(|(c, ..), _| *c != cluster);
-        self.feed(Event {
-            at: self.now,
-            kind: EventKind::ClusterRemoved { cluster: cluster.clone() },
-        });
-        let kind = EventKind::ClusterAdded { cluster: cluster.clone(), roles };
-        self.feed(Event { at: self.now, kind });
-        self.list_cluster(&cluster);
+        self.leave(cluster);
+        self.join(cluster);
     }
 
     /// Collects watch events; each reaches the machine after its watch's delay.
     pub fn collect(&mut self) {
         while let Some(event) = self.clusters.poll_event() {
+            if cluster_of(&event.kind).is_some_and(|cluster| self.gone.contains(cluster)) {
+                continue;
+            }
             let delay = self.delay_ms(&event.kind);
             self.sequence += 1;
             self.watches.insert((self.now.plus(delay), self.sequence), event);
@@ -323,6 +357,7 @@ impl Sim {
             if c.roles.contains(&Role::Upstream)
                 && !self.lost.contains(&place)
                 && !self.unreachable.contains(&c.name)
+                && !self.gone.contains(&c.name)
             {
                 let kind = EventKind::Bookmark { cluster: c.name, kind: Kind::Gateway };
                 self.sequence += 1;
@@ -339,6 +374,9 @@ impl Sim {
             self.clusters.set_reachable(&cluster, true);
         }
         self.lead(true);
+        for cluster in self.gone.clone() {
+            self.join(&cluster);
+        }
         for (cluster, kind) in self.lost.clone() {
             self.list(&cluster, kind);
         }

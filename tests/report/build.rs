@@ -52,6 +52,7 @@ pub(crate) fn empty() -> Replay {
         ended_at: at(0),
         actions: vec![],
         notes: vec![],
+        memberships: vec![],
         warnings: vec![],
         connectors: vec![],
         recorded: vec![],

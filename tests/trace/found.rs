@@ -1,6 +1,7 @@
 //! The names by which a connector is found, and the status table.
 
 use super::*;
+use throughline::core::contract::membership::{JoinRule, SourceName};
 
 #[test]
 fn an_unknown_name_is_answered_with_similar_ones() {
@@ -57,4 +58,48 @@ fn the_status_table_has_stuck_connectors_first() {
     assert_eq!((stuck.hop, stuck.cause), (Hop::Mirrored, Some(HopCause::Unreplicated)));
     assert_eq!(rows[0].since_ms, Some(UnixMillis(START + 600_000)));
     assert_eq!((rows[1].gateways, rows[1].online), (1, Some(true)));
+}
+
+fn summary_of(stage: &Stage) -> String {
+    let snapshot = snapshot(stage, SnapshotSource::State);
+    let options = ReportOptions { width: 400, ..ReportOptions::default() };
+    let mut out = Vec::new();
+    let rows = status_rows(&snapshot);
+    throughline::trace::text::summary(&snapshot, &rows, &options, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn the_summary_has_a_line_for_each_upstream_that_is_not_there() {
+    let mut stage = settled();
+    assert_eq!(summary_of(&stage).lines().count(), 1);
+    stage.event(EventKind::ClusterRemoved { cluster: "up".into() });
+    let summary = summary_of(&stage);
+    let lines: Vec<_> = summary.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        [
+            "1 hub Connector names upstream up, which is not configured; they stay as they are. To have \
+          them followed, add up to `clusters` or to what discovery finds"
+        ]
+    );
+    let (source, join) = (SourceName::Milo, JoinRule::Needed);
+    stage.event(EventKind::DiscoveryStarted { source, join });
+    stage.event(EventKind::DiscoveryFinished { source });
+    assert_eq!(stage.machine.unknown_upstreams(), ["up".into()]);
+    stage.event(EventKind::ClusterGone { source, cluster: "up".into() });
+    let summary = summary_of(&stage);
+    let lines: Vec<_> = summary.lines().skip(1).collect();
+    assert_eq!(
+        lines,
+        ["1 hub Connector names project up, which is deleted; a deleted project can still serve \
+          traffic. `throughline orphans` lists the routes"]
+    );
+    // Named by more than one, and by routes.
+    let mut snapshot = snapshot(&stage, SnapshotSource::State);
+    (snapshot.view.gone[0].connectors, snapshot.view.gone[0].routes) = (2, 3);
+    let (mut out, options) = (Vec::new(), ReportOptions { width: 400, ..ReportOptions::default() });
+    throughline::trace::text::summary(&snapshot, &[], &options, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("2 hub Connectors and 3 HTTPRoutes name project up, which"), "{text}");
 }

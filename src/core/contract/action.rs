@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::core::contract::membership::SourceName;
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use crate::core::data::time::UnixMillis;
@@ -69,6 +70,9 @@ pub struct Precondition {
     /// None of these objects exists upstream; checked live, just before the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<AbsentObjects>,
+    /// The upstream cluster does not exist any longer; checked live, just before the write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent_project: Option<AbsentProject>,
 }
 
 /// The annotation that a decision was made on.
@@ -96,6 +100,14 @@ pub struct AbsentObjects {
     #[serde(default = "gateway", skip_serializing_if = "is_gateway")]
     pub kind: Kind,
     pub names: Vec<String>,
+}
+
+/// The project whose absence justifies the delete of a route that names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AbsentProject {
+    /// Where it was discovered.
+    pub source: SourceName,
+    pub cluster: ClusterName,
 }
 
 /// What `kind` was before it was written down.

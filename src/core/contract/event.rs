@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::core::contract::error_cause::RequestFailure;
+use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
+use crate::core::contract::settings::Settings;
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::Object;
@@ -31,7 +33,7 @@ pub enum EventKind {
         cluster: ClusterName,
         roles: Vec<Role>,
     },
-    /// A cluster left the configuration. The machine drops everything that it knows about it.
+    /// A cluster left, or could not join. The machine drops everything that it knows about it.
     ClusterRemoved {
         cluster: ClusterName,
     },
@@ -106,6 +108,49 @@ pub enum EventKind {
         id: ActionId,
         outcome: Outcome,
     },
+    /// A source began to list its clusters.
+    DiscoveryStarted {
+        source: SourceName,
+        join: JoinRule,
+    },
+    /// The source shows a cluster: a new one, a changed one, or one as before. Its uid is empty
+    /// where the source has none.
+    ClusterOffered {
+        source: SourceName,
+        cluster: ClusterName,
+        uid: String,
+        roles: Vec<Role>,
+        state: OfferState,
+    },
+    /// The source says that the cluster is gone: it was deleted, or lost the label that selects it.
+    ClusterWithdrawn {
+        source: SourceName,
+        cluster: ClusterName,
+        uid: String,
+    },
+    /// The list is complete: clusters that it does not contain are gone.
+    DiscoveryFinished {
+        source: SourceName,
+    },
+    /// The source broke. Which clusters there are is now unknown; none of them is gone.
+    DiscoveryLost {
+        source: SourceName,
+        error: RequestFailure,
+    },
+    /// A broken source continues where it stopped: nothing was missed.
+    DiscoveryResumed {
+        source: SourceName,
+    },
+    /// A live GET of the Project's name answered 404, after it was seen deleted or while only hub
+    /// objects name it: its API may answer under that name for ever, but nobody owns it any longer.
+    ClusterGone {
+        source: SourceName,
+        cluster: ClusterName,
+    },
+    /// The configuration was read again, and decides differently from now on.
+    SettingsChanged {
+        settings: Box<Settings>,
+    },
     /// The time that [`poll_deadline`](crate::core::machine::Machine::poll_deadline) returned has
     /// come.
     TimedOut,
@@ -152,7 +197,7 @@ pub enum Outcome {
     Conflict { error: RequestFailure },
     /// The object does not exist (404).
     NotFound,
-    /// Not attempted: leadership was lost first.
+    /// Not attempted: leadership was lost first, or the cluster left.
     Dropped,
     /// Not attempted: a dry run writes nothing. The machine continues as if it had been written.
     DryRun,

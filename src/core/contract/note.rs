@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::hold_reason::HoldReason;
+use crate::core::contract::membership::{DiscoveryProblem, SourceName};
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
@@ -83,6 +84,25 @@ pub enum NoteKind {
         /// How many of its routes are orphans.
         orphans: u64,
         /// How many routes it has.
+        routes: u64,
+    },
+    /// What a discovery says of some clusters is not acted on.
+    Discovery {
+        source: SourceName,
+        problem: DiscoveryProblem,
+        /// How many clusters this concerns; 0 when it is over.
+        clusters: u64,
+        /// How many clusters the source offers.
+        of: u64,
+        detail: String,
+    },
+    /// Hub objects name a project that was deleted: it can still serve traffic.
+    ClusterGone {
+        /// The upstream cluster.
+        cluster: ClusterName,
+        /// How many hub Connectors name it; 0, as `routes`, when it is over.
+        connectors: u64,
+        /// How many hub HTTPRoutes name it.
         routes: u64,
     },
 }

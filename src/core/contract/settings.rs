@@ -133,6 +133,9 @@ pub struct OrphanSettings {
     pub max_share: Fraction,
     /// `max_share` applies to clusters with more routes than this.
     pub share_from: u32,
+    /// Whether to delete the routes of projects that were deleted, too. Their Gateways can't be
+    /// looked for any more: that the project is gone has to stand for it.
+    pub deleted_projects: bool,
 }
 
 /// A fraction from 0 to 1, stored in thousandths.
@@ -249,6 +252,7 @@ impl Default for OrphanSettings {
             max_per_minute: 20,
             max_share: Fraction::per_mille(300),
             share_from: 10,
+            deleted_projects: false,
         }
     }
 }
@@ -266,6 +270,32 @@ impl Default for RetrySettings {
 }
 
 impl Settings {
+    /// The keys in which `new` differs and that take effect only at a restart: those on which depends
+    /// what is watched, and what is kept of an object. All others may change while throughline runs, by
+    /// the event `settings_changed`.
+    pub fn needs_restart(&self, new: &Settings) -> Vec<&'static str> {
+        let looks_for_orphans = |settings: &Settings| settings.orphans.mode != OrphanMode::Off;
+        let differs = [
+            ("mirror.nudgeKey", self.mirror.nudge_key != new.mirror.nudge_key),
+            ("touch.key", self.touch.key != new.touch.key),
+            ("touch.platformKey", self.touch.platform_key != new.touch.platform_key),
+            ("orphans.mode", looks_for_orphans(self) != looks_for_orphans(new)),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+
+    /// Takes the values of `running` for the keys that [`Settings::needs_restart`] names.
+    pub fn keep_until_restart(&mut self, running: &Settings) {
+        for key in running.needs_restart(self) {
+            match key {
+                "mirror.nudgeKey" => self.mirror.nudge_key.clone_from(&running.mirror.nudge_key),
+                "touch.key" => self.touch.key.clone_from(&running.touch.key),
+                "touch.platformKey" => self.touch.platform_key = running.touch.platform_key,
+                _ => self.orphans.mode = running.orphans.mode,
+            }
+        }
+    }
+
     /// The kinds to watch in a cluster with these roles.
     pub fn kinds_watched(&self, roles: &[Role]) -> Vec<Kind> {
         let orphans = self.orphans.mode != OrphanMode::Off;

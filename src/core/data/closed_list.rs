@@ -71,6 +71,9 @@ mod tests {
     use crate::core::contract::action::Verb;
     use crate::core::contract::event::{EventName, OutcomeName};
     use crate::core::contract::hold_reason::HoldReason;
+    use crate::core::contract::membership::{
+        DiscoveryProblem, JoinRule, LeaveReason, MemberState, OfferStateName, SourceName,
+    };
     use crate::core::contract::note::{AnomalyKind, Hop};
     use crate::core::data::ids::{Kind, Role};
     use crate::core::orphans::keep_reason::KeepReason;
@@ -97,12 +100,12 @@ mod tests {
         assert_names!(Hop, "upstream mirrored arrived touched");
         assert_names!(
             Phase,
-            "settled offline unreplicated mirroring waiting carrying touching unproven stalled unknown"
+            "settled offline unreplicated mirroring waiting carrying touching unproven stalled unconfigured unknown"
         );
         assert_names!(
             KeepReason,
             "no_replica being_deleted protected finalizers no_parents foreign_parent anonymous \
-             cluster_unknown went_back lists_incomplete stale namespace_unproved parent_exists \
+             cluster_unknown cluster_gone went_back lists_incomplete stale namespace_unproved parent_exists \
              young settling share_exceeded budget"
         );
         assert_names!(
@@ -119,8 +122,19 @@ mod tests {
             "cluster_added cluster_removed list_started listed list_finished applied deleted \
              unreadable watch_lost watch_resumed watch_heard went_back leadership_pending \
              leadership_acquired leadership_lost \
-             action_finished timed_out"
+             action_finished discovery_started cluster_offered cluster_withdrawn \
+             discovery_finished discovery_lost discovery_resumed cluster_gone settings_changed \
+             timed_out"
         );
+        assert_names!(SourceName, "milo kubeconfigSecrets kubeconfigDir");
+        assert_names!(JoinRule, "needed all");
+        assert_names!(OfferStateName, "ready not_ready deleting broken");
+        assert_names!(
+            LeaveReason,
+            "withdrawn not_listed replaced roles_changed not_needed name_taken"
+        );
+        assert_names!(DiscoveryProblem, "lost too_many_missing broken name_taken");
+        assert_names!(MemberState, "joined held idle not_ready broken name_taken gone");
         assert_names!(
             OutcomeName,
             "applied unchanged superseded refused failed unanswered conflict not_found dropped \

@@ -11,9 +11,10 @@ use crate::core::data::interner::{Key, Names, Sym};
 use crate::core::data::map::Map;
 use crate::core::data::per_kind::PerKind;
 use crate::core::data::time::UnixMillis;
+use crate::core::data::used_names::{HoldsNames, UsedNames};
 
 /// Whether the machine can trust what a watch shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WatchState {
     /// No list has begun.
@@ -72,6 +73,39 @@ pub(crate) struct ClusterState {
     /// In a combined cluster: the objects of each namespace, so that they can be evaluated again
     /// once the namespace's tier is known.
     pub(crate) members: Map<Sym, BTreeSet<(Kind, Sym)>>,
+}
+
+impl HoldsNames for Namespace {
+    fn mark(&self, _: &mut UsedNames) {
+        let Self { uid: _, is_hub: _, allows_removals: _, listed_in: _ } = self;
+    }
+}
+
+impl HoldsNames for WatchRecord {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { state: _, live_since: _, lists: _, unreadable } = self;
+        unreadable.mark(used);
+    }
+}
+
+impl HoldsNames for ClusterState {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            name: _,
+            sym,
+            upstream: _,
+            hub: _,
+            edge: _,
+            watches,
+            last_activity_at: _,
+            namespaces,
+            members,
+        } = self;
+        sym.mark(used);
+        watches.values().for_each(|watch| watch.mark(used));
+        namespaces.mark(used);
+        members.mark(used);
+    }
 }
 
 impl ClusterState {

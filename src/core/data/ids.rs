@@ -1,5 +1,6 @@
 //! Names and numbers as types: clusters, roles, kinds, objects, uids, resourceVersions.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,6 +22,12 @@ impl ClusterName {
 impl From<&str> for ClusterName {
     fn from(name: &str) -> Self {
         Self(name.into())
+    }
+}
+
+impl Borrow<str> for ClusterName {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

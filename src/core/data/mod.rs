@@ -12,4 +12,5 @@ pub(crate) mod packed;
 pub(crate) mod per_kind;
 pub(crate) mod string_map;
 pub mod time;
+pub(crate) mod used_names;
 pub(crate) mod wire_object;

@@ -42,6 +42,7 @@ impl Machine {
     ) {
         if let Some(mut edge) = self.edge(id) {
             edge.touch_finished(target, action, outcome);
+            edge.change_scope_when_free();
         }
     }
 
@@ -140,22 +141,31 @@ impl Edge<'_> {
     pub(super) fn announced(&mut self, connectors: Vec<Key>) {
         let live_since = self.cluster.live_since(Kind::Connector);
         for key in connectors {
-            // The connector may have been deleted meanwhile.
-            let Some(connector) = self.state.connectors.get_mut(&key) else { continue };
-            connector.unannounced = connector.unannounced.saturating_sub(1);
-            if connector.unannounced > 0 {
+            if !self.waits_no_longer(key) {
                 continue;
             }
-            self.ctx.timers.clear(Due::Announce(self.id, key));
-            if let Some(stall) = connector.touch_stall.take() {
-                self.ctx.note(NoteKind::StallEnded(*stall));
-            }
+            let Some(connector) = self.state.connectors.get(&key) else { continue };
             // What a list showed changed at an unknown time.
             let changed_at = connector.changed_at.get().filter(|at| *at > live_since);
             let after_ms = changed_at.map(|at| self.ctx.now.since(at));
             let (name, online) = (&self.cluster.name, connector.online);
             self.ctx.note_hop(name, key, Hop::Touched, online, after_ms);
         }
+    }
+
+    /// A connector waits for one target less. Returns whether it waited for that one alone.
+    pub(super) fn waits_no_longer(&mut self, key: Key) -> bool {
+        // The connector may have been deleted meanwhile.
+        let Some(connector) = self.state.connectors.get_mut(&key) else { return false };
+        connector.unannounced = connector.unannounced.saturating_sub(1);
+        if connector.unannounced > 0 {
+            return false;
+        }
+        self.ctx.timers.clear(Due::Announce(self.id, key));
+        if let Some(stall) = connector.touch_stall.take() {
+            self.ctx.note(NoteKind::StallEnded(*stall));
+        }
+        true
     }
 
     fn announcement_overdue(&mut self, key: Key) {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::data::interner::Key;
+use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::edge::touch_state::TouchRecord;
 use crate::core::status::trigger::digest;
 
@@ -26,6 +27,15 @@ pub(super) type ClassMembers = BTreeSet<(u32, bool, Box<str>, Box<str>, Key)>;
 /// So many other Gateways of a class are tried at once when one is refused, then one with each probe:
 /// most likely the refusal is about all of them.
 const OTHERS_AT_ONCE: u32 = 3;
+
+impl HoldsNames for GatewayClassState {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { sum: _, members, refusals, refused_in_a_row: _, touch } = self;
+        members.mark(used);
+        refusals.mark(used);
+        touch.mark(used);
+    }
+}
 
 impl GatewayClassState {
     pub(super) fn update(

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod announce;
+mod changed_settings;
 mod gateway_class;
 mod gateways;
 mod observed;

@@ -12,6 +12,7 @@ use crate::core::data::map::{Map, keys_where};
 use crate::core::data::one_or_many::OneOrMany;
 use crate::core::data::optional_millis::OptionalMillis;
 use crate::core::data::time::UnixMillis;
+use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::edge::gateway_class::GatewayClassState;
 use crate::core::edge::touch_state::{TouchQueue, TouchRecord, TouchState, TouchTarget};
 use crate::core::status::digest::Digest;
@@ -79,6 +80,9 @@ pub(crate) struct Proxy {
 /// Everything known of an edge cluster.
 pub(crate) struct EdgeState {
     pub(crate) scope: TouchScope,
+    /// The scope that the settings ask for, until no touch in the old one is in flight. Meanwhile
+    /// nothing is touched.
+    pub(super) next_scope: Option<TouchScope>,
     /// Every list of the edge is complete and followed.
     pub(crate) ready: bool,
     pub(crate) connectors: Map<Key, EdgeConnector>,
@@ -97,10 +101,87 @@ pub(crate) struct EdgeState {
     pub(super) next_outage_since: Option<UnixMillis>,
 }
 
+impl HoldsNames for EdgeConnector {
+    fn mark(&self, _: &mut UsedNames) {
+        let Self {
+            uid: _,
+            rv: _,
+            listed_in: _,
+            digest: _,
+            missing_since: _,
+            online: _,
+            part: _,
+            stamp: _,
+            node_id: _,
+            changed_at: _,
+            others_wrote_at: _,
+            unannounced: _,
+            touch_stall: _,
+        } = self;
+    }
+}
+
+impl HoldsNames for EdgeGateway {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { observed, class_part: _, touch } = self;
+        observed.mark(used);
+        touch.mark(used);
+    }
+}
+
+impl HoldsNames for ObservedGateway {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            uid: _,
+            rv: _,
+            listed_in: _,
+            class,
+            trigger: _,
+            has_foreign_value: _,
+            platform_stamp: _,
+            we_wrote_at: _,
+        } = self;
+        class.mark(used);
+    }
+}
+
+impl HoldsNames for Proxy {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { rv: _, listed_in: _, connectors } = self;
+        connectors.mark(used);
+    }
+}
+
+impl HoldsNames for EdgeState {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            scope: _,
+            next_scope: _,
+            ready: _,
+            connectors,
+            proxies,
+            referrers,
+            gateways,
+            classes,
+            queue,
+            blind_since: _,
+            unconfirmed_outage_since: _,
+            next_outage_since: _,
+        } = self;
+        connectors.mark(used);
+        proxies.mark(used);
+        referrers.mark(used);
+        gateways.mark(used);
+        classes.mark(used);
+        queue.mark(used);
+    }
+}
+
 impl EdgeState {
     pub(crate) fn new(scope: TouchScope) -> Self {
         Self {
             scope,
+            next_scope: None,
             ready: false,
             connectors: Map::default(),
             proxies: Map::default(),
@@ -223,6 +304,7 @@ impl EdgeState {
         // After an outage, what was announced around it is confirmed once more: when it was
         // announced must still be known.
         if self.ready
+            && self.next_scope.is_none()
             && self.unconfirmed_outage_since.is_none()
             && let TouchTarget::Gateway(key) = target
             && let Some(gateway) = self.gateways.get_mut(&key)

@@ -142,11 +142,11 @@ impl Touching<'_> {
     /// When the target is to be written; `None` if it is not.
     fn due_at(&mut self) -> Option<UnixMillis> {
         let desired = self.desired.filter(|_| self.may_touch())?;
-        if !self.state.is_adopted {
-            self.adopt(desired);
-        }
         if self.state.flight.is_in_flight() {
             return None;
+        }
+        if !self.state.is_adopted {
+            self.adopt(desired);
         }
         if self.announced_digest() != Some(desired) {
             let pending = PendingChange::new(self.ctx.now, TouchCause::NotAnnounced);
@@ -273,7 +273,7 @@ impl Touching<'_> {
 impl Edge<'_> {
     /// `None` where the Gateway is gone, or no Gateway of the class has a connector.
     pub(super) fn touching(&mut self, target: TouchTarget) -> Option<Touching<'_>> {
-        let EdgeState { ready, connectors, proxies, gateways, classes, queue, .. } =
+        let EdgeState { ready, next_scope, connectors, proxies, gateways, classes, queue, .. } =
             &mut *self.state;
         let references = References { connectors, proxies };
         let (gateway, class) = match target {
@@ -296,7 +296,7 @@ impl Edge<'_> {
         Some(Touching {
             edge: self.id,
             cluster: self.cluster,
-            is_ready: *ready,
+            is_ready: *ready && next_scope.is_none(),
             target,
             gateway,
             observed,
@@ -336,7 +336,7 @@ impl Edge<'_> {
             WriteResult::NotWritten | WriteResult::Refused | WriteResult::RefusedAgain => {
                 // The API server may have applied it all the same; the next value is new in any
                 // case. A confirmation that failed is still due, as a confirmation.
-                if trigger.c == 0 {
+                if trigger.c == 0 && touch.is_adopted {
                     touch
                         .pending
                         .get_or_insert(PendingChange::new(now, TouchCause::LivenessChanged));

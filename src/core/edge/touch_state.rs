@@ -7,6 +7,7 @@ use crate::core::contract::settings::TouchSettings;
 use crate::core::data::interner::{Key, Sym};
 use crate::core::data::optional_millis::OptionalMillis;
 use crate::core::data::time::UnixMillis;
+use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::flight::Flight;
 use crate::core::status::trigger::Trigger;
 
@@ -119,6 +120,24 @@ impl TouchRecord {
         }
     }
 
+    /// Makes the next look the first one. Returns the connectors that waited.
+    pub(super) fn start_over(&mut self) -> Vec<Key> {
+        self.reopen(None).open_mut().map(TouchState::start_over).unwrap_or_default()
+    }
+
+    /// The highest `n` ever written or seen, and when it was last touched.
+    pub(super) fn latest(&self) -> (u32, Option<UnixMillis>) {
+        match self {
+            Self::Open(state) => (state.highest_n, state.last_touch_at),
+            Self::Settled(settled) => (settled.highest_n, settled.last_touch_at.get()),
+        }
+    }
+
+    /// A target that nobody has looked at yet, after others of its edge were touched.
+    pub(super) fn after((highest_n, last_touch_at): (u32, Option<UnixMillis>)) -> Self {
+        Self::Open(Box::new(TouchState { highest_n, last_touch_at, ..TouchState::default() }))
+    }
+
     /// Whether an announcement is still to be made or has no outcome yet.
     pub(super) fn is_pending(&self) -> bool {
         self.open().is_some_and(|state| {
@@ -182,12 +201,78 @@ impl TouchState {
         })
     }
 
+    /// Makes the next look the first one. Returns the connectors that waited.
+    fn start_over(&mut self) -> Vec<Key> {
+        let old = std::mem::take(self);
+        *self = Self {
+            flight: old.flight,
+            highest_n: old.highest_n,
+            last_touch_at: old.last_touch_at,
+            contention: old.contention,
+            scheduled: old.scheduled,
+            ..Self::default()
+        };
+        old.waiting
+    }
+
     pub(super) fn take_waiting(&mut self) -> Vec<Key> {
         std::mem::take(&mut self.waiting)
     }
 
     pub(super) fn raise_highest_n(&mut self, observed: Option<Trigger>) {
         self.highest_n = self.highest_n.max(observed.map_or(0, |trigger| trigger.n));
+    }
+}
+
+impl HoldsNames for TouchTarget {
+    fn mark(&self, used: &mut UsedNames) {
+        match self {
+            Self::Gateway(gateway) => gateway.mark(used),
+            Self::Class(class) => class.mark(used),
+        }
+    }
+}
+
+impl HoldsNames for TouchRecord {
+    fn mark(&self, used: &mut UsedNames) {
+        match self {
+            Self::Open(state) => state.mark(used),
+            Self::Settled(SettledTouch { platform_digest: _, highest_n: _, last_touch_at: _ }) => {}
+        }
+    }
+}
+
+impl HoldsNames for TriggerWrite {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { gateway, trigger: _ } = self;
+        gateway.mark(used);
+    }
+}
+
+impl HoldsNames for TouchState {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            flight,
+            pending: _,
+            is_adopted: _,
+            platform_digest: _,
+            highest_n: _,
+            last_touch_at: _,
+            announced_at: _,
+            confirms_again: _,
+            contention: _,
+            scheduled: _,
+            waiting,
+        } = self;
+        flight.mark(used);
+        waiting.mark(used);
+    }
+}
+
+impl HoldsNames for TouchQueue {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { queue, last_bundle_at: _ } = self;
+        queue.mark(used);
     }
 }
 

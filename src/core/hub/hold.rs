@@ -61,7 +61,9 @@ impl Mirror<'_> {
             Desired::Status(_) => Wanted::Yes,
         };
         let sym = upstream.cluster.sym;
-        self.removals.track(self.ctx, sym, self.at, upstream.named, wanted);
+        let kinds = [Kind::Connector, Kind::Namespace];
+        let is_current = kinds.into_iter().all(|kind| upstream.cluster.is_live(kind));
+        self.removals.track(self.ctx, sym, self.at, upstream.named, wanted, is_current);
     }
 
     /// Whether a person agreed to it.

@@ -65,7 +65,10 @@ impl Mirror<'_> {
     /// Compares observed with desired, and acts on the difference.
     pub(super) fn evaluate(&mut self) {
         self.ctx.timers.clear(Due::HubConnector(self.at));
-        if !self.hub.is_live(Kind::Connector) || !self.ctx.settings.mirror.enabled {
+        if !self.ctx.settings.mirror.enabled {
+            return self.off();
+        }
+        if !self.hub.is_live(Kind::Connector) {
             return;
         }
         let desired = self.desired();
@@ -100,6 +103,19 @@ impl Mirror<'_> {
             self.mark_behind(desired);
             if self.ctx.leader && self.may_write_now() && self.may_mirror_again() {
                 self.write_status(desired, fitted);
+            }
+        }
+    }
+
+    /// The rule does not run: nothing is held, behind or late.
+    fn off(&mut self) {
+        self.set_held(None);
+        self.end_stall_unless(None);
+        self.unsettled.remove(&self.at.key);
+        (self.connector.mirrored_at, self.connector.upstream_changed) = (None, false);
+        for edge in self.edges.values_mut() {
+            if let Some(connector) = edge.connectors.get_mut(&self.at.key) {
+                connector.missing_since.take();
             }
         }
     }

@@ -16,6 +16,7 @@ use nudge_pace::{NudgePace, NudgeTurn};
 
 use super::clusters::Place;
 use super::contention::Contention;
+use super::context::Context;
 use super::contract::hold_reason::HoldReason;
 use super::contract::note::{NoteKind, Stall};
 use super::data::ids::{ClusterId, Kind, ResourceVersion, Uid};
@@ -24,6 +25,7 @@ use super::data::map::{Map, keys_where, sorted_keys};
 use super::data::objects::{Object, UPSTREAM_STATUS};
 use super::data::optional_millis::OptionalMillis;
 use super::data::time::UnixMillis;
+use super::data::used_names::{HoldsNames, UsedNames};
 use super::flight::Flight;
 use super::machine::Machine;
 use super::orphans::route::Route;
@@ -52,11 +54,11 @@ pub(crate) struct HubConnector {
     pub(crate) namespace_deleted_at: OptionalMillis,
     /// The annotation is behind because upstream was seen to change, not because of another
     /// writer. Only then is the hop's duration known.
-    upstream_changed: bool,
+    pub(super) upstream_changed: bool,
     /// Since when the annotation says what upstream says; `None` while it does not.
     pub(crate) mirrored_at: Option<UnixMillis>,
     /// When the next mirror would be due if all went evenly.
-    mirrors_even_at: UnixMillis,
+    pub(super) mirrors_even_at: UnixMillis,
     /// Kept only while something is behind.
     pub(crate) repair: Option<Box<Repair>>,
 }
@@ -109,13 +111,74 @@ impl Repair {
 pub(crate) struct HubState {
     pub(crate) connectors: Map<Key, HubConnector>,
     /// Connectors that are behind, here or at an edge.
-    unsettled: BTreeSet<Key>,
-    nudge_pace: NudgePace,
+    pub(super) unsettled: BTreeSet<Key>,
+    pub(super) nudge_pace: NudgePace,
     /// When the next pause before an overwritten value ends if all end evenly.
-    rewrites_even_at: UnixMillis,
+    pub(super) rewrites_even_at: UnixMillis,
     pub(crate) routes: Map<Key, Route>,
     /// Routes that are orphans by all evidence.
     pub(crate) orphans: BTreeSet<Key>,
+}
+
+impl HoldsNames for UpstreamRef {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { cluster, key } = self;
+        cluster.mark(used);
+        key.mark(used);
+    }
+}
+
+impl HoldsNames for HubConnector {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            uid: _,
+            rv: _,
+            listed_in: _,
+            upstream,
+            digest: _,
+            other_bytes: _,
+            nudge: _,
+            oversize_reported: _,
+            held: _,
+            namespace_deleted_at: _,
+            upstream_changed: _,
+            mirrored_at: _,
+            mirrors_even_at: _,
+            repair,
+        } = self;
+        upstream.mark(used);
+        if let Some(repair) = repair {
+            repair.mark(used);
+        }
+    }
+}
+
+impl HoldsNames for Repair {
+    fn mark(&self, _: &mut UsedNames) {
+        let Self {
+            flight: _,
+            changed_since_write: _,
+            guards_annotation: _,
+            observed_text: _,
+            contention: _,
+            stall: _,
+            free_since: _,
+            nudges: _,
+            next_nudge_at: _,
+            nudge_turn: _,
+        } = self;
+    }
+}
+
+impl HoldsNames for HubState {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { connectors, unsettled, nudge_pace: _, rewrites_even_at: _, routes, orphans } =
+            self;
+        connectors.mark(used);
+        unsettled.mark(used);
+        routes.mark(used);
+        orphans.mark(used);
+    }
 }
 
 impl HubState {
@@ -198,7 +261,7 @@ impl Machine {
             if let Some(named) = linked {
                 removals.forget(ctx, named.cluster, at, connector.held.take());
             }
-            relink(upstreams, at, linked, upstream, ctx.now);
+            relink(ctx, upstreams, at, linked, upstream);
         }
         let upstream = upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
         let (unsettled, nudge_pace) = (&mut hub.unsettled, &mut hub.nudge_pace);
@@ -302,7 +365,7 @@ impl Machine {
         if let Some(named) = connector.upstream {
             self.removals.forget(&mut self.ctx, named.cluster, at, connector.held);
         }
-        relink(&mut self.upstreams, at, connector.upstream, None, self.ctx.now);
+        relink(&mut self.ctx, &mut self.upstreams, at, connector.upstream, None);
     }
 
     /// The cluster is no longer a hub of this run.
@@ -349,18 +412,28 @@ type Upstreams = Map<Sym, super::upstream::UpstreamState>;
 /// Moves a hub Connector's link from the upstream Connector that its labels named to the one that
 /// they name now.
 fn relink(
+    ctx: &mut Context,
     upstreams: &mut Upstreams,
     at: Place,
     old: Option<UpstreamRef>,
     new: Option<UpstreamRef>,
-    now: UnixMillis,
 ) {
     if let Some(named) = old
         && let Some(upstream) = upstreams.get_mut(&named.cluster)
     {
         upstream.unlink(named.key, at);
+        if !upstream.is_referenced() {
+            ctx.reference_changed(named.cluster);
+        }
+        if upstream.is_unused() {
+            upstreams.remove(&named.cluster);
+        }
     }
     if let Some(named) = new {
-        upstreams.entry(named.cluster).or_default().link(named.key, at, now);
+        let upstream = upstreams.entry(named.cluster).or_default();
+        if !upstream.is_referenced() {
+            ctx.reference_changed(named.cluster);
+        }
+        upstream.link(named.key, at, ctx.now);
     }
 }

@@ -14,9 +14,10 @@ use crate::core::contract::note::NoteKind;
 use crate::core::contract::settings::MirrorSettings;
 use crate::core::data::ids::{ClusterId, ClusterName, Kind};
 use crate::core::data::interner::Sym;
-use crate::core::data::map::Map;
+use crate::core::data::map::{Map, sorted_keys};
 use crate::core::data::optional_millis::OptionalMillis;
 use crate::core::data::time::UnixMillis;
+use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::machine::Machine;
 use crate::core::timers::Due;
 
@@ -62,6 +63,15 @@ impl UpstreamRemovals {
             && settings.max_share.is_exceeded(self.removals.len() as u64, named)
     }
 
+    /// Whether it remembers nothing. The end of a hold that was reported is still to be reported.
+    fn is_unused(&self) -> bool {
+        let counts = self.holds.iter().chain(&self.reported);
+        self.removals.is_empty()
+            && !self.is_held
+            && self.released_at == UnixMillis(0)
+            && counts.copied().all(|count| count == 0)
+    }
+
     fn wanted(&self) -> Vec<Place> {
         let wanted = self.removals.iter().filter(|(_, removal)| removal.is_wanted);
         wanted.map(|(place, _)| *place).collect()
@@ -76,9 +86,29 @@ pub(crate) struct Removals {
     decided: VecDeque<UnixMillis>,
 }
 
+impl HoldsNames for Removal {
+    fn mark(&self, _: &mut UsedNames) {
+        let Self { is_wanted: _, done_at: _ } = self;
+    }
+}
+
+impl HoldsNames for UpstreamRemovals {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { removals, is_held: _, released_at: _, holds: _, reported: _ } = self;
+        removals.mark(used);
+    }
+}
+
+impl HoldsNames for Removals {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { by_upstream, decided: _ } = self;
+        by_upstream.mark(used);
+    }
+}
+
 impl Removals {
     /// Counts a hub Connector whose annotation is to be removed, or is no longer, or is gone. `named`
-    /// hub Connectors name the upstream.
+    /// hub Connectors name the upstream; `is_current`: whether its absent objects are seen to be absent.
     pub(super) fn track(
         &mut self,
         ctx: &mut Context,
@@ -86,6 +116,7 @@ impl Removals {
         at: Place,
         named: u64,
         wanted: Wanted,
+        is_current: bool,
     ) {
         if wanted != Wanted::Yes && !self.by_upstream.contains_key(&upstream) {
             return;
@@ -104,7 +135,9 @@ impl Removals {
             }
         }
         let is_exceeded = removals.is_exceeded(&ctx.settings.mirror, named);
-        if is_exceeded != removals.is_held {
+        // Removals stay held while the evidence is out of sight.
+        let may_end = removals.is_held && is_current;
+        if is_exceeded != removals.is_held && (is_exceeded || may_end) {
             // None may slip through before all of this moment are evaluated.
             removals.is_held = true;
             ctx.timers.no_later(Due::Removals(upstream), ctx.now);
@@ -125,15 +158,43 @@ impl Removals {
         if removals.is_held {
             ctx.timers.no_later(Due::Removals(upstream), ctx.now);
         }
+        self.drop_unused(upstream);
     }
 
     /// The upstream is no longer configured; another one may take its name.
-    pub(crate) fn forget_upstream(&mut self, upstream: Sym) {
+    pub(crate) fn forget_upstream(&mut self, ctx: &mut Context, upstream: Sym) {
+        ctx.timers.clear(Due::Removals(upstream));
         if let Some(removals) = self.by_upstream.get_mut(&upstream) {
             removals.removals.clear();
             removals.is_held = false;
             removals.released_at = UnixMillis(0);
         }
+        self.drop_unused(upstream);
+    }
+
+    /// The rule is off: nothing is to be removed.
+    pub(crate) fn forget_all(&mut self, ctx: &mut Context) {
+        for upstream in sorted_keys(&self.by_upstream) {
+            self.forget_upstream(ctx, upstream);
+        }
+    }
+
+    /// Has every upstream's removals counted again.
+    pub(crate) fn schedule_all(&self, ctx: &mut Context) {
+        for upstream in sorted_keys(&self.by_upstream) {
+            ctx.timers.no_later(Due::Removals(upstream), ctx.now);
+        }
+    }
+
+    fn drop_unused(&mut self, upstream: Sym) {
+        if self.by_upstream.get(&upstream).is_some_and(UpstreamRemovals::is_unused) {
+            self.by_upstream.remove(&upstream);
+        }
+    }
+
+    /// How many upstreams have something to remember.
+    pub(crate) fn len(&self) -> usize {
+        self.by_upstream.len()
     }
 
     pub(super) fn is_held(&self, upstream: Sym) -> bool {
@@ -242,6 +303,7 @@ impl Machine {
                 notes.push((reason, held));
             }
         }
+        self.removals.drop_unused(upstream);
         for (reason, held) in notes {
             let cluster = cluster.clone();
             self.ctx.note(NoteKind::Held { cluster, reason, held, named });

@@ -13,6 +13,7 @@ use crate::core::contract::settings::OrphanMode;
 use crate::core::data::ids::{ClusterId, Kind};
 use crate::core::data::interner::{Key, Sym};
 use crate::core::data::time::UnixMillis;
+use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::machine::Machine;
 use crate::core::orphans::keep_reason::KeepReason;
 use crate::core::orphans::route::RouteVerdict;
@@ -66,6 +67,14 @@ pub(crate) struct DeleteBudget {
     waiting: BTreeSet<QueuedRoute>,
 }
 
+impl HoldsNames for DeleteBudget {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { counts: _, decided: _, ready, waiting } = self;
+        ready.mark(used);
+        waiting.mark(used);
+    }
+}
+
 impl DeleteBudget {
     pub(super) fn queue(&mut self, since: UnixMillis, id: ClusterId, key: Key) {
         self.ready.insert((since, id, key));
@@ -114,7 +123,7 @@ impl OrphanShare {
     }
 
     /// Has the share evaluated once every change of this moment is counted.
-    pub(super) fn schedule_check(&self, upstream: Sym, ctx: &mut Context) {
+    pub(crate) fn schedule_check(&self, upstream: Sym, ctx: &mut Context) {
         if self.held || self.orphans > 0 {
             ctx.timers.no_later(Due::Share(upstream), ctx.now);
         }
@@ -125,12 +134,17 @@ impl Machine {
     /// Holds the deletes of an upstream cluster while too many of its routes are orphans.
     pub(crate) fn evaluate_orphan_share(&mut self, sym: Sym) {
         let cluster = self.ctx.names.text(sym).into();
-        let Some(upstream) = self.upstreams.get(&sym) else {
-            return self.ctx.impossible(&cluster, "an orphan share has no cluster".to_owned());
-        };
+        // An upstream may be gone by now that no route names any longer.
+        let Some(upstream) = self.upstreams.get(&sym) else { return };
         let settings = &self.ctx.settings.orphans;
         let (routes, orphans) = (upstream.share.routes, upstream.share.orphans);
-        let held = routes > u64::from(settings.share_from)
+        // All routes of a deleted project are orphans: they count among those of the whole hub.
+        let is_gone = upstream.id.is_none() && self.roster.is_gone(self.ctx.names.text(sym));
+        if is_gone {
+            self.ctx.timers.no_later(Due::GoneShare, self.ctx.now);
+        }
+        let held = !is_gone
+            && routes > u64::from(settings.share_from)
             && settings.max_share.is_exceeded(orphans, routes);
         // Deletes stay held while the evidence is out of sight.
         if held == upstream.share.held || (!held && !self.is_orphan_evidence_current(upstream.id)) {
@@ -152,6 +166,7 @@ impl Machine {
             }
         }
         self.evaluate_routes_naming(sym);
+        self.drop_unused_upstream(sym);
     }
 
     fn is_orphan_evidence_current(&self, upstream: Option<ClusterId>) -> bool {
@@ -216,8 +231,8 @@ impl Machine {
         }
     }
 
-    /// Empties the queue after leadership is lost.
-    pub(crate) fn stop_deleting(&mut self) {
+    /// Looks at the queue again: leadership was lost, so that it is emptied, or the limits differ.
+    pub(crate) fn spend_budget_again(&mut self) {
         if !self.budget.ready.is_empty() || !self.budget.waiting.is_empty() {
             self.ctx.timers.no_later(Due::Deletes, self.ctx.now);
         }

@@ -9,6 +9,7 @@ use crate::core::data::cluster::{ClusterState, NamespaceIdentity};
 use crate::core::data::ids::{Kind, ResourceVersion, Uid};
 use crate::core::data::interner::{Key, Names};
 use crate::core::data::time::UnixMillis;
+use crate::core::fleet::GoneFacts;
 use crate::core::machine::Machine;
 use crate::core::orphans::keep_reason::{
     KeepReason, OrphanCandidate, OrphanCounts, OrphanEvidence, text_with_times,
@@ -33,6 +34,8 @@ pub(super) struct RouteFacts<'m> {
     pub(super) hub: &'m ClusterState,
     /// The upstream cluster that the route names, where it is configured.
     pub(super) upstream: Option<(&'m ClusterState, &'m UpstreamState)>,
+    /// Where the upstream cluster is no longer configured because its project was deleted.
+    pub(super) gone: Option<GoneFacts>,
 }
 
 impl RouteFacts<'_> {
@@ -43,7 +46,10 @@ impl RouteFacts<'_> {
             Parents::Kept(reason) => return kept(*reason),
         };
         let Some((cluster, upstream)) = self.upstream else {
-            return kept(KeepReason::ClusterUnknown);
+            return match self.gone {
+                Some(gone) => self.judge_of_deleted_project(&gone),
+                None => kept(KeepReason::ClusterUnknown),
+            };
         };
         if upstream.share.version_regressed {
             return kept(KeepReason::ResourceVersionRegressed);
@@ -66,6 +72,29 @@ impl RouteFacts<'_> {
         if parents.keys().any(|gateway| upstream.gateways.contains_key(&gateway)) {
             return kept(KeepReason::ParentExists);
         }
+        self.judge_age(self.settling_since(cluster, upstream), upstream.share.held)
+    }
+
+    /// The project was deleted, and its control plane proves nothing any more.
+    fn judge_of_deleted_project(&self, gone: &GoneFacts) -> Judgement {
+        if !self.settings.deleted_projects || !gone.is_deletion_seen {
+            return kept(KeepReason::ClusterGone);
+        }
+        if !self.hub.is_live(Kind::HttpRoute) || !gone.is_source_live {
+            return kept(KeepReason::ListsIncomplete);
+        }
+        if !self.hub.is_hub_namespace(self.key.ns) {
+            return kept(KeepReason::NamespaceUnproved);
+        }
+        let orphan_since = self.route.orphan_since.unwrap_or(self.now);
+        let since = orphan_since.max(gone.gone_at).max(gone.released_at);
+        self.judge_age(since, gone.is_share_held)
+    }
+
+    /// The last steps: a route is deleted only when it is old, has been an orphan for long enough, and
+    /// is not one of too many.
+    fn judge_age(&self, settling_since: UnixMillis, is_share_held: bool) -> Judgement {
+        let (now, settings) = (self.now, self.settings);
         let Some(created_at) = self.route.created_at else { return kept(KeepReason::Anonymous) };
         if self.route.uid == Uid::Absent || self.route.rv == ResourceVersion::Absent {
             return kept(KeepReason::Anonymous);
@@ -74,11 +103,11 @@ impl RouteFacts<'_> {
         if now < old_at {
             return (RouteVerdict::Kept(KeepReason::Young), Some(old_at));
         }
-        let settled_at = self.settling_since(cluster, upstream).plus(settings.settle_ms);
+        let settled_at = settling_since.plus(settings.settle_ms);
         if now < settled_at {
             return (RouteVerdict::Kept(KeepReason::Settling), Some(settled_at));
         }
-        if upstream.share.held {
+        if is_share_held {
             return kept(KeepReason::ShareExceeded);
         }
         (RouteVerdict::Orphan, None)
@@ -157,6 +186,9 @@ impl Machine {
                     route,
                     hub: hub_cluster,
                     upstream: upstream.and_then(|state| Some((self.cluster(state.id?)?, state))),
+                    gone: parents.and_then(|parents| {
+                        self.roster.gone_facts(self.ctx.names.text(parents.cluster))
+                    }),
                 };
                 let verdict = match (facts.judge().0, route.verdict) {
                     (

@@ -20,6 +20,7 @@ pub enum KeepReason {
     ForeignParent,
     Anonymous,
     ClusterUnknown,
+    ClusterGone,
     #[strum(serialize = "went_back")]
     ResourceVersionRegressed,
     ListsIncomplete,
@@ -50,6 +51,10 @@ impl KeepReason {
             }
             KeepReason::Anonymous => "its uid, resourceVersion or creation time is missing",
             KeepReason::ClusterUnknown => "its upstream cluster is not configured",
+            KeepReason::ClusterGone => {
+                "its upstream project was deleted; it goes only with orphans.deletedProjects, and \
+                 only if this instance saw the deletion"
+            }
             KeepReason::ResourceVersionRegressed => {
                 "its upstream cluster was restored from an older state, so a missing Gateway may \
                  be lost rather than deleted"

@@ -10,6 +10,7 @@ use crate::core::data::objects::{
     Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_GROUP, UPSTREAM_KIND,
 };
 use crate::core::data::time::UnixMillis;
+use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::flight::Flight;
 use crate::core::machine::Machine;
 use crate::core::orphans::keep_reason::KeepReason;
@@ -48,6 +49,42 @@ pub(crate) struct ParentGateways {
     /// The upstream namespace.
     pub(crate) ns: Sym,
     pub(crate) names: BTreeSet<Sym>,
+}
+
+impl HoldsNames for Route {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            uid: _,
+            rv: _,
+            listed_in: _,
+            created_at: _,
+            parents,
+            orphan_since: _,
+            flight: _,
+            verdict: _,
+            reported: _,
+            queued_at: _,
+        } = self;
+        parents.mark(used);
+    }
+}
+
+impl HoldsNames for Parents {
+    fn mark(&self, used: &mut UsedNames) {
+        match self {
+            Self::Gateways(gateways) => gateways.mark(used),
+            Self::Kept(_) => {}
+        }
+    }
+}
+
+impl HoldsNames for ParentGateways {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { cluster, ns, names } = self;
+        cluster.mark(used);
+        ns.mark(used);
+        names.mark(used);
+    }
 }
 
 impl Parents {
@@ -208,7 +245,11 @@ impl Machine {
             self.unlink_route(id, key, &old);
         }
         if let Some(parents) = route.parents.gateways() {
-            self.upstreams.entry(parents.cluster).or_default().link_route(parents, id, key);
+            let upstream = self.upstreams.entry(parents.cluster).or_default();
+            if !upstream.is_referenced() {
+                self.ctx.reference_changed(parents.cluster);
+            }
+            upstream.link_route(parents, id, key);
         }
         if let Some(hub) = self.hubs.get_mut(&id) {
             hub.routes.insert(key, route);
@@ -236,8 +277,12 @@ impl Machine {
             && let Some(upstream) = self.upstreams.get_mut(&parents.cluster)
         {
             upstream.unlink_route(parents, id, key);
+            if !upstream.is_referenced() {
+                self.ctx.reference_changed(parents.cluster);
+            }
             upstream.share.orphans -= u64::from(route.verdict.is_some_and(RouteVerdict::is_absent));
             upstream.share.schedule_check(parents.cluster, &mut self.ctx);
+            self.drop_unused_upstream(parents.cluster);
         }
     }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use crate::core::context::{Context, WriteRequest, WriteTarget};
-use crate::core::contract::action::{AbsentObjects, Precondition, Verb};
+use crate::core::contract::action::{AbsentObjects, AbsentProject, Precondition, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::NoteKind;
 use crate::core::contract::settings::OrphanMode;
 use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::{ActionId, ClusterId, ClusterName, Kind};
 use crate::core::data::interner::Key;
+use crate::core::fleet::GoneFacts;
 use crate::core::flight::WriteResult;
 use crate::core::machine::Machine;
 use crate::core::orphans::budget::DeleteBudget;
@@ -30,6 +31,7 @@ pub(super) struct RouteCase<'m> {
     /// The upstream cluster that the route names, configured or not.
     upstream: Option<&'m mut UpstreamState>,
     upstream_cluster: Option<&'m ClusterState>,
+    gone: Option<GoneFacts>,
     budget: &'m mut DeleteBudget,
     ctx: &'m mut Context,
 }
@@ -44,6 +46,7 @@ impl RouteCase<'_> {
             route: self.route,
             hub: self.hub,
             upstream: self.upstream_cluster.zip(self.upstream.as_deref()),
+            gone: self.gone,
         }
     }
 
@@ -152,11 +155,38 @@ impl RouteCase<'_> {
         let (upstream, namespace) = (text(parents.cluster), text(parents.ns));
         // The rule has proved that this is the uid of the upstream namespace.
         let namespace_uid = text(self.key.ns).strip_prefix("ns-").map(str::to_owned);
+        let gone = self.gone.filter(|_| self.upstream_cluster.is_none());
+        if let Some(gone) = gone {
+            let because = format!(
+                "its project {upstream} was deleted: the root, which shows every project, no longer \
+                 has it"
+            );
+            let cluster = upstream.as_str().into();
+            let project = AbsentProject { source: gone.source, cluster };
+            return self.submit_delete(because, None, Some(project));
+        }
         let because = format!(
             "none of its parents ({}) exists in {namespace} of {upstream}, whose Gateways are \
              fully listed",
             names.join(", ")
         );
+        let absent = AbsentObjects {
+            cluster: upstream.as_str().into(),
+            namespace,
+            namespace_uid,
+            namespace_deleted: false,
+            kind: Kind::Gateway,
+            names,
+        };
+        self.submit_delete(because, Some(absent), None);
+    }
+
+    fn submit_delete(
+        &mut self,
+        because: String,
+        absent: Option<AbsentObjects>,
+        absent_project: Option<AbsentProject>,
+    ) {
         let request = WriteRequest {
             target: WriteTarget::Route(self.id, self.key),
             verb: Verb::Delete,
@@ -169,14 +199,8 @@ impl RouteCase<'_> {
                 uid: self.route.uid.text(),
                 resource_version: self.route.rv.text(),
                 annotation: None,
-                absent: Some(AbsentObjects {
-                    cluster: upstream.as_str().into(),
-                    namespace,
-                    namespace_uid,
-                    namespace_deleted: false,
-                    kind: Kind::Gateway,
-                    names,
-                }),
+                absent,
+                absent_project,
             },
             connectors: Vec::new(),
         };
@@ -214,10 +238,11 @@ impl Machine {
     /// Looks a route up, with everything that its rule reads and changes. `None` when the hub does
     /// not hold it.
     pub(super) fn route_case(&mut self, id: ClusterId, key: Key) -> Option<RouteCase<'_>> {
-        let Self { ctx, clusters, upstreams, hubs, budget, .. } = self;
+        let Self { ctx, clusters, upstreams, hubs, budget, roster, .. } = self;
         let hub = hubs.get_mut(&id)?;
         let route = hub.routes.get_mut(&key)?;
         let parents = route.parents.gateways();
+        let gone = parents.and_then(|parents| roster.gone_facts(ctx.names.text(parents.cluster)));
         let upstream = parents.and_then(|parents| upstreams.get_mut(&parents.cluster));
         let upstream_cluster = upstream.as_ref().and_then(|upstream| clusters.get(upstream.id?));
         let Some(hub_cluster) = clusters.get(id) else {
@@ -232,6 +257,7 @@ impl Machine {
             orphans: &mut hub.orphans,
             upstream,
             upstream_cluster,
+            gone,
             budget,
             ctx,
         })

@@ -13,6 +13,7 @@ use super::data::one_or_many::OneOrMany;
 use super::data::optional_millis::OptionalMillis;
 use super::data::packed::Packed;
 use super::data::time::UnixMillis;
+use super::data::used_names::{HoldsNames, UsedNames};
 use super::machine::Machine;
 use super::orphans::budget::OrphanShare;
 use super::status::digest::Digest;
@@ -76,7 +77,56 @@ pub(crate) struct UpstreamState {
     pub(crate) restored_at: OptionalMillis,
 }
 
+impl HoldsNames for UpstreamConnector {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            presence: _,
+            is_before_restore: _,
+            listed_in: _,
+            text: _,
+            digest: _,
+            bytes: _,
+            raw: _,
+            rv: _,
+            changed_at: _,
+            online: _,
+            hub_connectors,
+        } = self;
+        hub_connectors.mark(used);
+    }
+}
+
+impl HoldsNames for UpstreamState {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self {
+            id: _,
+            connectors,
+            gateways,
+            routes_by_parent,
+            routes_by_ns,
+            share: _,
+            hub_connectors_by_ns,
+            named: _,
+            restored_at: _,
+        } = self;
+        connectors.mark(used);
+        gateways.mark(used);
+        routes_by_parent.mark(used);
+        routes_by_ns.mark(used);
+        hub_connectors_by_ns.mark(used);
+    }
+}
+
 impl UpstreamState {
+    /// Whether it is no cluster of this run, and no hub object names it.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.id.is_none()
+            && self.connectors.is_empty()
+            && self.hub_connectors_by_ns.is_empty()
+            && self.routes_by_ns.is_empty()
+            && !self.share.held
+    }
+
     /// The cluster is no longer configured. The hub objects that name it stay.
     pub(crate) fn forget(&mut self) {
         self.id = None;
@@ -88,6 +138,11 @@ impl UpstreamState {
             *connector = UpstreamConnector { hub_connectors, ..UpstreamConnector::default() };
             !connector.hub_connectors.is_empty()
         });
+    }
+
+    /// Whether a hub object names it.
+    pub(crate) fn is_referenced(&self) -> bool {
+        self.named > 0 || self.share.routes > 0
     }
 
     /// Every hub Connector that names this upstream.

@@ -46,6 +46,7 @@ impl Machine {
             connectors,
             unpaired: self.unpaired(),
             orphans: self.orphans(),
+            gone: self.gone_projects(),
         }
     }
 
@@ -90,6 +91,7 @@ impl Machine {
         let text = upstream.and_then(|s| s.text.as_ref()).map(Packed::text);
         let LivenessView { online, node } = LivenessView::of(text.as_deref());
         UpstreamView {
+            gone: self.roster.is_gone(cluster.as_str()),
             cluster,
             object: self.ctx.names.object_key(key),
             exists: upstream.is_some(),

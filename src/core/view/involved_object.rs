@@ -20,7 +20,8 @@ pub struct InvolvedObject {
 impl Machine {
     /// The object that a note is about, if it still exists: the hub Connector for mirroring and
     /// carrying, the edge Connector for touches, the HTTPRoute for an orphan, for held annotations the
-    /// first hub Connector, and for held deletes the route that has been an orphan for longest. Ask
+    /// first hub Connector, for a deleted project the first hub object that names it, and for held
+    /// deletes the route that has been an orphan for longest. Ask
     /// while the note is polled. Costs O(1), for what is held O(objects of that upstream cluster).
     pub fn involved_object(&self, kind: &NoteKind) -> Option<InvolvedObject> {
         match kind {
@@ -43,6 +44,8 @@ impl Machine {
                 self.route_object(self.clusters.id_of(cluster)?, self.key_of(route)?)
             }
             NoteKind::Held { cluster, reason, .. } => self.held_object(cluster, *reason),
+            NoteKind::Discovery { .. } => None,
+            NoteKind::ClusterGone { cluster, .. } => self.first_naming(cluster),
             NoteKind::DeletesHeld { cluster, .. } => {
                 let id = self.clusters.id_of(cluster)?;
                 let upstream = self.upstreams.get(&self.cluster(id)?.sym)?;
@@ -68,6 +71,20 @@ impl Machine {
         });
         let first = places.min_by_key(|at| self.ctx.names.object_key(at.key))?;
         self.hub_connector_object(first.cluster, first.key)
+    }
+
+    /// The first hub Connector that names an upstream cluster, or else the first route. Costs
+    /// O(hub objects of that upstream).
+    fn first_naming(&self, upstream: &ClusterName) -> Option<InvolvedObject> {
+        let (_, upstream) = self.upstream_named(upstream)?;
+        let text = |key: Key| self.ctx.names.object_key(key);
+        let connectors = upstream.hub_connectors();
+        if let Some(at) = connectors.into_iter().min_by_key(|at| text(at.key)) {
+            return self.hub_connector_object(at.cluster, at.key);
+        }
+        let routes = upstream.routes_by_ns.values().flatten();
+        let &(id, key) = routes.min_by_key(|(_, key)| text(*key))?;
+        self.route_object(id, key)
     }
 
     fn object_of_stall(&self, stall: &Stall) -> Option<InvolvedObject> {

@@ -48,6 +48,22 @@ pub struct View {
     #[serde(default, rename = "loose")]
     pub unpaired: Vec<UnpairedView>,
     pub orphans: Vec<OrphanView>,
+    /// Deleted projects that hub objects name, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<GoneView>,
+}
+
+/// A project that does not exist any longer, and that hub objects still name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GoneView {
+    pub cluster: ClusterName,
+    /// Since when a live GET of its name is known to answer 404.
+    pub since_ms: UnixMillis,
+    /// How many hub Connectors name it.
+    pub connectors: u64,
+    /// How many hub HTTPRoutes name it; none where routes are not watched.
+    pub routes: u64,
 }
 
 /// The wait of an instance that created the Lease, because there was none. A Lease that never was
@@ -112,6 +128,9 @@ pub struct UpstreamView {
     pub object: ObjectKey,
     /// Whether the cluster is configured and has the Connector.
     pub exists: bool,
+    /// The cluster was a project that was deleted: a live GET of its name answers 404.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
     pub online: bool,
     /// A fingerprint of the tunnel node's id. Equal nodes have equal fingerprints in all tiers.
     pub node: Option<String>,

@@ -39,7 +39,10 @@ pub enum Phase {
     Unproven,
     /// A hop is late; [`View`](crate::core::view::View) says which one, and why.
     Stalled,
-    /// A watch is not live, or the upstream cluster is not configured.
+    /// A hub Connector names an upstream that is not a cluster of this run: it never was, or it left.
+    /// The hub's annotation stays as it is.
+    Unconfigured,
+    /// A watch that is needed to tell is not live.
     Unknown,
 }
 
@@ -55,8 +58,10 @@ pub enum AnnotationState {
     Right,
     /// It differs, or will soon have to be removed.
     Wrong,
-    /// A watch is not live, or the upstream cluster is not configured.
+    /// A watch is not live, or the labels name no upstream.
     Unknown,
+    /// The labels name an upstream that is not a cluster of this run.
+    Unconfigured,
     /// Upstream seems to say otherwise, which is not acted on.
     Held,
     /// `mirror.enabled` is false.
@@ -175,16 +180,24 @@ impl Machine {
         Some((cluster, key, upstream.and_then(|u| u.connectors.get(&key))))
     }
 
+    /// Whether a hub Connector names an upstream that is not a cluster of this run.
+    fn names_unconfigured(&self, connector: &HubConnector) -> bool {
+        let named = connector.upstream.and_then(|named| self.upstreams.get(&named.cluster));
+        named.is_some_and(|upstream| upstream.id.is_none())
+    }
+
     pub(crate) fn phase_at(&self, key: Key) -> Phase {
         if self.stalls_at(key).next().is_some() {
             return Phase::Stalled;
         }
-        let (mut unknown, mut held, mut upstream, mut edges) = (false, false, None, None);
+        let (mut unknown, mut unconfigured, mut held) = (false, false, false);
+        let (mut upstream, mut edges) = (None, None);
         for (id, connector) in self.hub_connectors_at(key) {
             match self.annotation(id, key, connector) {
                 AnnotationState::Wrong if self.ctx.waits_for_lease() => return Phase::Waiting,
                 AnnotationState::Wrong => return Phase::Mirroring,
                 AnnotationState::Unknown => unknown = true,
+                AnnotationState::Unconfigured => unconfigured = true,
                 AnnotationState::Held => held = true,
                 AnnotationState::Right | AnnotationState::Off => {}
             }
@@ -194,6 +207,9 @@ impl Machine {
         }
         if unknown {
             return Phase::Unknown;
+        }
+        if unconfigured {
+            return Phase::Unconfigured;
         }
         if held {
             return Phase::Unproven;
@@ -234,6 +250,9 @@ impl Machine {
         }
         if !self.cluster(id).is_some_and(|c| c.is_live(Kind::Connector)) {
             return AnnotationState::Unknown;
+        }
+        if self.names_unconfigured(connector) {
+            return AnnotationState::Unconfigured;
         }
         match self.desired(Place { cluster: id, key }, connector) {
             Desired::Unknown => AnnotationState::Unknown,

@@ -28,6 +28,7 @@ use serde_json::value::RawValue;
 use crate::core::contract::action::{AnnotationBefore, Decision};
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::core::contract::membership::OfferState;
 use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::core::status::go_json::{self, CANONICAL_DEPTH_MAX, GO_DEPTH_MAX, Reader};
 use crate::core::status::liveness::folds_to;
@@ -103,7 +104,30 @@ impl Redactor {
             EventKind::ActionFinished { id, outcome } => {
                 self.outcome(outcome).map(|outcome| EventKind::ActionFinished { id: *id, outcome })
             }
-            EventKind::ClusterAdded { .. }
+            EventKind::DiscoveryLost { source, error } => {
+                Some(EventKind::DiscoveryLost { source: *source, error: self.failure(error) })
+            }
+            EventKind::ClusterOffered {
+                source,
+                cluster,
+                uid,
+                roles,
+                state: OfferState::Broken { error },
+            } => Some(EventKind::ClusterOffered {
+                source: *source,
+                cluster: cluster.clone(),
+                uid: uid.clone(),
+                roles: roles.clone(),
+                state: OfferState::Broken { error: self.failure(error) },
+            }),
+            EventKind::DiscoveryStarted { .. }
+            | EventKind::ClusterOffered { .. }
+            | EventKind::ClusterWithdrawn { .. }
+            | EventKind::DiscoveryFinished { .. }
+            | EventKind::DiscoveryResumed { .. }
+            | EventKind::ClusterGone { .. }
+            | EventKind::SettingsChanged { .. }
+            | EventKind::ClusterAdded { .. }
             | EventKind::ClusterRemoved { .. }
             | EventKind::ListStarted { .. }
             | EventKind::ListFinished { .. }

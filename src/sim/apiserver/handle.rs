@@ -5,7 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use super::Server;
+use super::connection::Front;
+use super::milo::{self, Milo};
 use super::request::{ApiVerb, Resource};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +71,36 @@ impl Fault {
 pub struct SimApiServerHandle {
     pub(super) server: Arc<Server>,
     pub(super) address: SocketAddr,
+    pub(super) is_tls: bool,
+}
+
+/// `http://` or `https://` and the address.
+fn url(address: SocketAddr, is_tls: bool) -> String {
+    format!("{}://{address}", if is_tls { "https" } else { "http" })
+}
+
+/// Counts of a listener at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLoad {
+    /// Open connections.
+    pub connections: usize,
+    /// The most connections that were open at the same time.
+    pub connections_max: usize,
+    /// Running watches.
+    pub watches: usize,
+    /// The most requests that waited for their response at the same time. A started watch has it.
+    pub requests_max: usize,
+}
+
+impl From<&Front> for ServerLoad {
+    fn from(front: &Front) -> Self {
+        Self {
+            connections: front.connections.now(),
+            connections_max: front.connections.max(),
+            watches: front.watches.now(),
+            requests_max: front.requests.max(),
+        }
+    }
 }
 
 impl SimApiServerHandle {
@@ -76,23 +110,30 @@ impl SimApiServerHandle {
 
     /// The server's URL, for example `http://127.0.0.1:41234`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        url(self.address, self.is_tls)
+    }
+
+    /// Connections, watches and requests.
+    pub fn load(&self) -> ServerLoad {
+        (&*self.server.front).into()
+    }
+
+    /// Asks the clients of all HTTP/2 connections to open others (GOAWAY), as API servers do when they
+    /// shut down; what runs on the connections continues.
+    pub fn send_goaway(&self) {
+        self.server.front.goaways.send_modify(|count| *count += 1);
     }
 
     /// Takes the cluster down, freezes it, or brings it back. While it is down, the carrier cannot
     /// reach it either.
     pub fn set_mode(&self, mode: ServerMode) {
         self.server.lock().sim.set_reachable(&self.server.cluster, mode != ServerMode::Down);
-        self.server.mode.send_replace(mode);
+        self.server.front.mode.send_replace(mode);
     }
 
     /// Breaks the running watches of one resource, or of all; new watches are accepted.
     pub fn cut_watches(&self, resource: Option<Resource>) {
-        self.server.watch_cuts.send_modify(|cuts| {
-            for one in Resource::ALL.into_iter().filter(|r| resource.is_none_or(|w| w == *r)) {
-                cuts[one as usize] += 1;
-            }
-        });
+        self.server.cut_watches(resource);
     }
 
     /// Drops the history up to now, as an etcd compaction does: watches from earlier versions and
@@ -114,7 +155,7 @@ impl SimApiServerHandle {
 
     /// Delays the execution of every request; a watch is delayed once, at its start.
     pub fn set_latency(&self, latency: Duration) {
-        self.server.latency.send_replace(latency);
+        self.server.front.latency.send_replace(latency);
     }
 
     /// Whether a resource is served; otherwise requests get a 404, as before its CRD is installed.
@@ -141,6 +182,159 @@ impl SimApiServerHandle {
 
 impl Drop for SimApiServerHandle {
     fn drop(&mut self) {
-        self.server.mode.send_replace(ServerMode::Stopped);
+        self.server.front.mode.send_replace(ServerMode::Stopped);
+    }
+}
+
+/// A running Milo. Dropping it stops the server and closes its connections.
+pub struct SimMiloHandle {
+    pub(super) milo: Arc<Milo>,
+    pub(super) address: SocketAddr,
+    pub(super) is_tls: bool,
+}
+
+impl SimMiloHandle {
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL of the root.
+    pub fn url(&self) -> String {
+        url(self.address, self.is_tls)
+    }
+
+    /// The URL of a project's control plane.
+    pub fn project_url(&self, project: &str) -> String {
+        let path = "apis/resourcemanager.miloapis.com/v1alpha1/projects";
+        format!("{}/{path}/{project}/control-plane", self.url())
+    }
+
+    /// Creates a Project and its control plane; returns the Project's uid. A project made again under
+    /// an old name has another uid.
+    pub fn add_project(&self, name: &str, labels: &[(&str, &str)], is_ready: bool) -> String {
+        self.milo.control_plane(name);
+        let project = self.milo.put_project(name, milo::project(labels, is_ready));
+        project["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Changes a Project by a closure; nothing happens if it does not exist.
+    pub fn change_project(&self, name: &str, change: impl FnOnce(&mut Value)) {
+        if let Some(mut project) = self.milo.project(name) {
+            change(&mut project);
+            self.milo.put_project(name, project);
+        }
+    }
+
+    /// Sets the condition `Ready`.
+    pub fn set_ready(&self, name: &str, is_ready: bool) {
+        self.change_project(name, |project| milo::set_ready(project, is_ready));
+    }
+
+    /// Replaces the labels.
+    pub fn set_labels(&self, name: &str, labels: &[(&str, &str)]) {
+        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+        self.change_project(name, |project| project["metadata"]["labels"] = json!(labels));
+    }
+
+    /// Sets `deletionTimestamp`: the project is being deleted, and its finalizer still holds it.
+    pub fn start_deletion(&self, name: &str) {
+        let now = self.milo.root().lock().sim.now().to_string();
+        let change = |project: &mut Value| project["metadata"]["deletionTimestamp"] = now.into();
+        self.change_project(name, change);
+    }
+
+    /// Deletes the Project, and all that its control plane holds except the namespace `default`.
+    pub fn remove_project(&self, name: &str) {
+        self.milo.remove_project(name);
+    }
+
+    /// From now on, each resource of a control plane answers 429 "storage is (re)initializing" for this
+    /// long after it was first asked for; zero ends that.
+    pub fn set_initializing(&self, time: Duration) {
+        self.milo.set_initializing(time);
+    }
+
+    /// Stops the server as a rolling restart does: all connections end without a warning, and no new
+    /// ones are served until [`SimMiloHandle::resume`]. Watches from before get a 410.
+    pub fn stop(&self) {
+        self.milo.stop();
+    }
+
+    /// Serves again.
+    pub fn resume(&self) {
+        self.milo.front().mode.send_replace(ServerMode::Serving);
+    }
+
+    /// As [`SimApiServerHandle::set_mode`], for the root and all projects.
+    pub fn set_mode(&self, mode: ServerMode) {
+        self.milo.front().mode.send_replace(mode);
+    }
+
+    /// As [`SimApiServerHandle::set_latency`].
+    pub fn set_latency(&self, latency: Duration) {
+        self.milo.front().latency.send_replace(latency);
+    }
+
+    /// As [`SimApiServerHandle::send_goaway`].
+    pub fn send_goaway(&self) {
+        self.milo.front().goaways.send_modify(|count| *count += 1);
+    }
+
+    /// Breaks all running watches, of the root and all projects.
+    pub fn cut_watches(&self) {
+        self.milo.all_servers().iter().for_each(|server| server.cut_watches(None));
+    }
+
+    /// Breaks the running watches of the Projects.
+    pub fn cut_project_watches(&self) {
+        self.milo.root().cut_watches(Some(Resource::Projects));
+    }
+
+    /// Answers the next `times` matching requests to a project's control plane with `fault`.
+    pub fn inject(&self, project: &str, fault: &Fault, times: usize) {
+        self.milo.inject(project, fault, times);
+    }
+
+    /// Answers the next `times` matching requests to the root with `fault`.
+    pub fn inject_at_root(&self, fault: &Fault, times: usize) {
+        let mut root = self.milo.root().lock();
+        root.state.faults.extend(std::iter::repeat_n(fault.clone(), times));
+    }
+
+    /// Removes the faults of the root that have not occurred yet.
+    pub fn clear_root_faults(&self) {
+        self.milo.root().lock().state.faults.clear();
+    }
+
+    /// Connections, watches and requests, of the root and all projects.
+    pub fn load(&self) -> ServerLoad {
+        (&**self.milo.front()).into()
+    }
+
+    /// For each resource that is watched in any project, the number of projects with a running watch.
+    pub fn watched_projects(&self) -> BTreeMap<Resource, usize> {
+        self.milo.watched_projects()
+    }
+
+    /// Requests to the control planes of all projects, as [`SimApiServerHandle::requests`].
+    pub fn project_requests(&self) -> BTreeMap<(ApiVerb, Resource), u64> {
+        self.milo.project_requests()
+    }
+
+    /// Requests to the root.
+    pub fn root_requests(&self) -> BTreeMap<(ApiVerb, Resource), u64> {
+        self.milo.root().lock().state.request_counts.clone()
+    }
+
+    /// Requests to control planes whose project did not exist at that time, by name. They were
+    /// answered like others.
+    pub fn unknown_requests(&self) -> BTreeMap<String, u64> {
+        self.milo.unknown_requests()
+    }
+}
+
+impl Drop for SimMiloHandle {
+    fn drop(&mut self) {
+        self.milo.front().mode.send_replace(ServerMode::Stopped);
     }
 }

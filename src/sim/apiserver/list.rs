@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::Server;
 use super::request::{QueryParams, RequestTarget};
+use super::selector::LabelSelector;
 use super::status::{Failure, json_response};
 use super::store::ServedObject;
 
@@ -57,7 +58,9 @@ pub(super) fn list(
     let namespace = target.namespace.as_deref();
     let mut cluster = server.lock();
     let now = cluster.version();
-    let key = |version| (version, resource, target.namespace.clone());
+    let selector = LabelSelector::parse(&params.label_selector)?;
+    let key =
+        |version| (version, resource, target.namespace.clone(), params.label_selector.clone());
     let mut limit = params.limit()?;
     let mut version = now;
     let mut after = None;
@@ -81,6 +84,7 @@ pub(super) fn list(
         None if version == now => {
             let mut items = cluster.all(resource, namespace);
             items.retain(|item| params.only_name().is_none_or(|name| item.key().name == name));
+            items.retain(|item| selector.matches(item));
             items.into()
         }
         None => {
@@ -97,7 +101,9 @@ pub(super) fn list(
     if let Some(last) = last {
         let token = ContinueToken { version: Some(version), after: name(last) };
         metadata["continue"] = token.encode().into();
-        metadata["remainingItemCount"] = (items.len() - end).into();
+        if selector.is_everything() {
+            metadata["remainingItemCount"] = (items.len() - end).into();
+        }
         cluster.state.save_snapshot(key(version), items.clone());
     }
     drop(cluster);

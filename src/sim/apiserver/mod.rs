@@ -1,50 +1,53 @@
 //! A cluster of [`SimClusters`] over HTTP: the part of the Kubernetes API that throughline uses. A
 //! real client connects to it as to a real cluster.
 //!
-//! It serves our five kinds, Lease and Event: lists with pages, watches with bookmarks, single
+//! It serves our five kinds, Lease and Event, and, where switched on, Milo's Project and
+//! ProjectControlPlane: lists with pages, watches with bookmarks, single
 //! objects, create, update, merge patch, JSON Patch, delete with preconditions, and the probes. Codes, reasons
 //! and messages are those of kube-apiserver 1.36; one script of requests runs against both
 //! (`tests/conformance.rs`). Known differences:
 //!
 //! - Objects keep only the fields that matter here; `generation` is not counted.
-//! - Other patch types, selectors, finalizers, dry run, admission, schemas, and the syntax of names
+//! - Other patch types, field selectors, finalizers, dry run, admission, schemas, and the syntax of names
 //!   and labels are not supported.
 //! - A deleted Namespace is gone immediately, and its objects stay.
 //! - `managedFields` keep a manager whose last field was taken over or removed, and count a removal
 //!   as a write; API servers record only who set a field.
 //! - Leases and Events live as long as the server, not as the [`SimClusters`]; Events never expire.
 
+mod connection;
 mod handle;
 mod json_patch;
 mod list;
+mod milo;
 mod request;
+mod selector;
 mod status;
 mod store;
 mod watch;
 mod write;
 
-use std::convert::Infallible;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use http::header::USER_AGENT;
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch::Sender;
+use tokio_rustls::TlsAcceptor;
 
-pub use handle::{Fault, ServerMode, SimApiServerHandle};
+pub use handle::{Fault, ServerLoad, ServerMode, SimApiServerHandle, SimMiloHandle};
+pub use milo::SimMilo;
 pub use request::{ApiVerb, Resource};
 pub use status::reason_of;
 
 use crate::clock::Clock;
 use crate::core::data::ids::ClusterName;
 use crate::sim::SimClusters;
+use connection::{Front, Site, accept};
 use request::{QueryParams, RequestTarget};
 use status::{Failure, json_response};
 use store::{LockedCluster, ServerState};
@@ -61,35 +64,69 @@ pub struct SimApiServerSettings {
     /// The simulated time follows this clock: it advances before each request. `None`: the caller
     /// advances it.
     pub clock: Option<Clock>,
+    /// The most requests, watches included, at a time on one HTTP/2 connection
+    /// (`SETTINGS_MAX_CONCURRENT_STREAMS`).
+    pub max_concurrent_streams: u32,
 }
 
 impl Default for SimApiServerSettings {
-    /// One bookmark a minute, as API servers send them.
+    /// One bookmark a minute and 100 streams, as on API servers.
     fn default() -> Self {
-        Self { bookmark_every: Duration::from_secs(60), history_changes: 10_000, clock: None }
+        Self {
+            bookmark_every: Duration::from_secs(60),
+            history_changes: 10_000,
+            clock: None,
+            max_concurrent_streams: 100,
+        }
     }
 }
 
-/// Shared by all connections of a server.
+/// One cluster as it is served.
 struct Server {
     sim: Arc<Mutex<SimClusters>>,
     cluster: ClusterName,
-    settings: SimApiServerSettings,
     state: Mutex<ServerState>,
-    mode: Sender<ServerMode>,
-    latency: Sender<Duration>,
+    front: Arc<Front>,
     /// How often the watches of each resource have been cut.
     watch_cuts: Sender<[u64; Resource::ALL.len()]>,
+    /// Running watches of each resource.
+    watches: [AtomicUsize; Resource::ALL.len()],
 }
 
 impl Server {
+    fn new(sim: Arc<Mutex<SimClusters>>, cluster: ClusterName, front: Arc<Front>) -> Self {
+        let history_changes = front.settings.history_changes;
+        let server = Self {
+            sim,
+            cluster,
+            state: Mutex::new(ServerState::new(history_changes)),
+            front,
+            watch_cuts: Sender::new([0; Resource::ALL.len()]),
+            watches: Default::default(),
+        };
+        {
+            let mut cluster = server.lock();
+            cluster.sim.keep_history(history_changes);
+            cluster.sim.keep_managed_fields();
+        }
+        server
+    }
+
     /// Locks the simulated clusters, then the server's own state; always in this order.
     fn lock(&self) -> LockedCluster<'_> {
         let mut cluster = LockedCluster::lock(&self.sim, &self.state, &self.cluster);
-        if let Some(clock) = self.settings.clock {
+        if let Some(clock) = self.front.settings.clock {
             cluster.sim.advance(clock.now());
         }
         cluster
+    }
+
+    fn cut_watches(&self, resource: Option<Resource>) {
+        self.watch_cuts.send_modify(|cuts| {
+            for one in Resource::ALL.into_iter().filter(|r| resource.is_none_or(|w| w == *r)) {
+                cuts[one as usize] += 1;
+            }
+        });
     }
 }
 
@@ -109,83 +146,44 @@ impl SimApiServer {
         listener: TcpListener,
         settings: SimApiServerSettings,
     ) -> std::io::Result<SimApiServerHandle> {
-        let address = listener.local_addr()?;
-        let server = Arc::new(Server {
-            sim,
-            cluster,
-            state: Mutex::new(ServerState::new(settings.history_changes)),
-            mode: Sender::new(ServerMode::Serving),
-            latency: Sender::new(Duration::ZERO),
-            watch_cuts: Sender::new([0; Resource::ALL.len()]),
-            settings,
-        });
-        {
-            let mut cluster = server.lock();
-            cluster.sim.keep_history(server.settings.history_changes);
-            cluster.sim.keep_managed_fields();
-        }
-        tokio::spawn(accept(server.clone(), listener));
-        Ok(SimApiServerHandle { server, address })
+        Self::start_with(sim, cluster, listener, None, settings)
     }
-}
 
-async fn accept(server: Arc<Server>, listener: TcpListener) {
-    let mut mode = server.mode.subscribe();
-    loop {
-        tokio::select! {
-            _ = mode.wait_for(|mode| *mode == ServerMode::Stopped) => return,
-            accepted = listener.accept() => {
-                // Fails if the client is already gone; keep accepting others.
-                let Ok((stream, _)) = accepted else { continue };
-                if *server.mode.borrow() != ServerMode::Down {
-                    tokio::spawn(serve(server.clone(), stream));
-                }
-            }
-        }
+    /// As [`SimApiServer::start`], over TLS. Connections use HTTP/2 where acceptor and client agree to
+    /// the protocol `h2` (ALPN), and HTTP/1.1 otherwise.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub fn start_tls(
+        sim: Arc<Mutex<SimClusters>>,
+        cluster: ClusterName,
+        listener: TcpListener,
+        tls: TlsAcceptor,
+        settings: SimApiServerSettings,
+    ) -> std::io::Result<SimApiServerHandle> {
+        Self::start_with(sim, cluster, listener, Some(tls), settings)
     }
-}
 
-async fn serve(server: Arc<Server>, stream: TcpStream) {
-    let mut mode = server.mode.subscribe();
-    // Without it, small responses wait for each other; the server works all the same.
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(|request| respond(server.clone(), request));
-    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    tokio::select! {
-        // If the connection failed, the client reports it.
-        _ = connection => {}
-        _ = mode.wait_for(|mode| matches!(mode, ServerMode::Down | ServerMode::Stopped)) => {}
-    }
-}
-
-async fn respond(
-    server: Arc<Server>,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, Infallible> {
-    let (head, body) = request.into_parts();
-    let body = to_bytes(Body::new(body), BODY_BYTES_MAX).await;
-    let mut mode = server.mode.subscribe();
-    // Fails only if the server is gone, and then the connection is gone too.
-    let _ = mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
-    let latency = *server.latency.borrow();
-    if !latency.is_zero() {
-        tokio::time::sleep(latency).await;
-    }
-    let response = match body {
-        Ok(body) => handle_request(&server, &Request::from_parts(head, body)),
-        Err(_) => Err(Failure::too_large(BODY_BYTES_MAX)),
-    };
-    match response {
-        Err(failure) if failure.code() == Fault::NO_RESPONSE => std::future::pending().await,
-        response => Ok(response.unwrap_or_else(|failure| failure.response())),
+    fn start_with(
+        sim: Arc<Mutex<SimClusters>>,
+        cluster: ClusterName,
+        listener: TcpListener,
+        tls: Option<TlsAcceptor>,
+        settings: SimApiServerSettings,
+    ) -> std::io::Result<SimApiServerHandle> {
+        let (address, is_tls) = (listener.local_addr()?, tls.is_some());
+        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
+        tokio::spawn(accept(Site::Cluster(server.clone()), listener, tls));
+        Ok(SimApiServerHandle { server, address, is_tls })
     }
 }
 
 fn handle_request(
     server: &Arc<Server>,
+    path: &str,
     request: &Request<Bytes>,
 ) -> Result<Response<Body>, Failure> {
-    match (request.method().as_str(), request.uri().path()) {
+    match (request.method().as_str(), path) {
         ("GET", "/livez" | "/readyz" | "/healthz") => return Ok(Response::new(Body::from("ok"))),
         ("GET", "/version") => {
             let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.4",
@@ -197,7 +195,7 @@ fn handle_request(
         }
         _ => {}
     }
-    let target = RequestTarget::parse(request.uri().path())?;
+    let target = RequestTarget::parse(path)?;
     let params = QueryParams::parse(request.uri())?;
     let verb = target.verb(request.method(), &params)?;
     let fault = {
@@ -205,6 +203,9 @@ fn handle_request(
         *cluster.state.request_counts.entry((verb, target.resource)).or_default() += 1;
         if cluster.state.unserved.contains(&target.resource) {
             return Err(Failure::unknown_resource(target.resource.api_version()));
+        }
+        if cluster.state.is_initializing(target.resource, Instant::now()) {
+            return Err(Failure::initializing());
         }
         let matches =
             |f: &Fault| f.verbs.contains(&verb) && f.resource.is_none_or(|r| r == target.resource);

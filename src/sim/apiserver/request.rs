@@ -17,10 +17,14 @@ pub enum Resource {
     Namespaces,
     Leases,
     Events,
+    /// Served by [`SimMilo`](super::SimMilo) at its root.
+    Projects,
+    /// Served once it is switched on.
+    ProjectControlPlanes,
 }
 
 impl Resource {
-    pub const ALL: [Resource; 7] = [
+    pub const ALL: [Resource; 9] = [
         Resource::Connectors,
         Resource::HttpProxies,
         Resource::Gateways,
@@ -28,9 +32,11 @@ impl Resource {
         Resource::Namespaces,
         Resource::Leases,
         Resource::Events,
+        Resource::Projects,
+        Resource::ProjectControlPlanes,
     ];
 
-    /// The kind that [`SimClusters`](crate::sim::SimClusters) holds; `None` for Lease and Event.
+    /// The kind that [`SimClusters`](crate::sim::SimClusters) holds; `None` for the others.
     pub(super) const fn sim_kind(self) -> Option<Kind> {
         match self {
             Resource::Connectors => Some(Kind::Connector),
@@ -38,7 +44,10 @@ impl Resource {
             Resource::Gateways => Some(Kind::Gateway),
             Resource::HttpRoutes => Some(Kind::HttpRoute),
             Resource::Namespaces => Some(Kind::Namespace),
-            Resource::Leases | Resource::Events => None,
+            Resource::Leases
+            | Resource::Events
+            | Resource::Projects
+            | Resource::ProjectControlPlanes => None,
         }
     }
 
@@ -46,6 +55,8 @@ impl Resource {
     pub(super) fn api_version(self) -> &'static str {
         match self {
             Resource::Leases => "coordination.k8s.io/v1",
+            Resource::Projects => "resourcemanager.miloapis.com/v1alpha1",
+            Resource::ProjectControlPlanes => "infrastructure.miloapis.com/v1alpha1",
             _ => self.sim_kind().map_or("v1", Kind::api_version),
         }
     }
@@ -59,6 +70,8 @@ impl Resource {
     pub(super) fn kind(self) -> &'static str {
         match self {
             Resource::Leases => "Lease",
+            Resource::Projects => "Project",
+            Resource::ProjectControlPlanes => "ProjectControlPlane",
             _ => self.sim_kind().map_or("Event", Kind::as_str),
         }
     }
@@ -68,8 +81,14 @@ impl Resource {
         match self {
             Resource::Leases => "leases",
             Resource::Events => "events",
+            Resource::Projects => "projects",
+            Resource::ProjectControlPlanes => "projectcontrolplanes",
             _ => self.sim_kind().map_or("", Kind::plural),
         }
+    }
+
+    pub(super) const fn is_cluster_scoped(self) -> bool {
+        matches!(self, Resource::Namespaces | Resource::Projects)
     }
 
     /// Built into API servers rather than defined by a CRD; some responses differ in form.
@@ -147,7 +166,7 @@ impl RequestTarget {
             Resource::ALL.into_iter().find(matches)
         };
         let (namespace, rest) = match *rest {
-            // Namespaces are the only cluster-scoped kind; `namespaces/NS/status` is a subresource.
+            // `namespaces/NS/status` is a subresource.
             ["namespaces", ns, ref rest @ ..]
                 if !(rest.is_empty() || rest == ["status"] && api_version == "v1") =>
             {
@@ -162,7 +181,7 @@ impl RequestTarget {
             _ => return Err(Failure::unknown_resource(&api_version)),
         };
         let resource = find(plural).ok_or_else(|| Failure::unknown_resource(&api_version))?;
-        let is_well_scoped = (resource == Resource::Namespaces) == namespace.is_none();
+        let is_well_scoped = resource.is_cluster_scoped() == namespace.is_none();
         if !is_well_scoped && (name.is_some() || namespace.is_some()) {
             return Err(Failure::unknown_resource(&api_version));
         }
@@ -214,7 +233,7 @@ pub(super) struct QueryParams {
     send_initial_events: String,
     timeout_seconds: String,
     pub(super) field_manager: String,
-    label_selector: String,
+    pub(super) label_selector: String,
     field_selector: String,
     dry_run: String,
 }
@@ -236,13 +255,9 @@ impl QueryParams {
             let text = "simulated clusters support only fieldSelector=metadata.name=NAME, in lists";
             return Err(Failure::bad_request(text));
         }
-        for (name, value) in
-            [("labelSelector", &params.label_selector), ("dryRun", &params.dry_run)]
-        {
-            if !value.is_empty() {
-                let text = format!("{name}={value}: simulated clusters do not support {name}");
-                return Err(Failure::bad_request(text));
-            }
+        if !params.dry_run.is_empty() {
+            let text = format!("dryRun={}: simulated clusters do not support it", params.dry_run);
+            return Err(Failure::bad_request(text));
         }
         if params.send_initial_events() == Some(true)
             && params.resource_version_match != "NotOlderThan"

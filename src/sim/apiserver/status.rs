@@ -70,6 +70,13 @@ impl Failure {
         Self { retry_after_s, ..Self::new(code, reason_of(code), message, details) }
     }
 
+    /// The answer while the storage of a resource is made.
+    pub(super) fn initializing() -> Self {
+        let message = "storage is (re)initializing";
+        let details = json!({"retryAfterSeconds": 1});
+        Self { retry_after_s: Some(1), ..Self::new(429, "TooManyRequests", message, details) }
+    }
+
     pub(super) fn code(&self) -> u16 {
         self.code
     }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -21,7 +22,7 @@ const SNAPSHOTS_MAX: usize = 64;
 #[derive(Clone)]
 pub(super) enum ServedObject {
     Sim(Arc<Object>),
-    /// A Lease or an Event.
+    /// One of another kind than ours.
     Raw(Arc<Value>),
 }
 
@@ -63,8 +64,8 @@ pub(super) fn metadata<'a>(object: &'a Value, member: &str) -> &'a str {
     object["metadata"][member].as_str().unwrap_or_default()
 }
 
-/// Version, resource and namespace of a list.
-pub(super) type SnapshotKey = (u64, Resource, Option<String>);
+/// Version, resource, namespace and label selector of a list.
+pub(super) type SnapshotKey = (u64, Resource, Option<String>, String);
 
 /// What the server stores beyond the simulated cluster.
 pub(super) struct ServerState {
@@ -75,6 +76,10 @@ pub(super) struct ServerState {
     pub(super) faults: VecDeque<Fault>,
     pub(super) unserved: BTreeSet<Resource>,
     pub(super) request_counts: BTreeMap<(ApiVerb, Resource), u64>,
+    /// The time that a resource's storage needs, from the first request on.
+    pub(super) initializes_for: Duration,
+    /// When each resource was first requested.
+    pub(super) initialized: BTreeMap<Resource, Instant>,
 }
 
 impl ServerState {
@@ -84,9 +89,20 @@ impl ServerState {
             raw_changes: ChangeHistory::new(history_changes, 0),
             snapshots: BTreeMap::new(),
             faults: VecDeque::new(),
-            unserved: BTreeSet::new(),
+            unserved: BTreeSet::from([Resource::Projects, Resource::ProjectControlPlanes]),
             request_counts: BTreeMap::new(),
+            initializes_for: Duration::ZERO,
+            initialized: BTreeMap::new(),
         }
+    }
+
+    /// Whether a resource's storage is still being made; the first request starts that.
+    pub(super) fn is_initializing(&mut self, resource: Resource, now: Instant) -> bool {
+        if self.initializes_for.is_zero() {
+            return false;
+        }
+        let since = *self.initialized.entry(resource).or_insert(now);
+        now.duration_since(since) < self.initializes_for
     }
 
     pub(super) fn save_snapshot(&mut self, key: SnapshotKey, objects: Arc<[ServedObject]>) {
@@ -154,14 +170,14 @@ impl<'a> LockedCluster<'a> {
         &self,
         resource: Resource,
         version: u64,
-    ) -> Result<Vec<(ChangeKind, ServedObject)>, TooOld> {
+    ) -> Result<Vec<Change<ServedObject>>, TooOld> {
         if let Some(kind) = resource.sim_kind() {
             let changes = self.sim.changes_since(self.name, kind, version)?.into_iter();
-            return Ok(changes.map(|c| (c.kind, ServedObject::Sim(c.object))).collect());
+            return Ok(changes.map(|change| change.map(ServedObject::Sim)).collect());
         }
         let changes = self.state.raw_changes.since(version)?.into_iter();
         let changes = changes.filter(|c| c.object.0 == resource);
-        Ok(changes.map(|c| (c.kind, ServedObject::Raw(c.object.1))).collect())
+        Ok(changes.map(|change| change.map(|(_, object)| ServedObject::Raw(object))).collect())
     }
 
     /// Whether objects may be created in a namespace. Recordings may hold objects of namespaces that
@@ -178,7 +194,7 @@ impl<'a> LockedCluster<'a> {
         self.sim.put(self.name, object, manager, WatchNotice::Applied).map(ServedObject::Sim)
     }
 
-    /// Creates or replaces a Lease or an Event.
+    /// Creates or replaces an object of another kind.
     pub(super) fn put_raw(
         &mut self,
         resource: Resource,
@@ -189,7 +205,9 @@ impl<'a> LockedCluster<'a> {
         let old = self.state.raw_objects.get(&(resource, key.clone()));
         let kind = if old.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
         let meta = &mut object["metadata"];
-        meta["namespace"] = key.namespace.clone().into();
+        if !resource.is_cluster_scoped() {
+            meta["namespace"] = key.namespace.clone().into();
+        }
         meta["name"] = key.name.clone().into();
         meta["resourceVersion"] = version.to_string().into();
         match old {
@@ -203,8 +221,9 @@ impl<'a> LockedCluster<'a> {
             }
         }
         let object = Arc::new(object);
-        self.state.raw_objects.insert((resource, key), object.clone());
-        let change = Change { version, kind, object: (resource, object.clone()) };
+        let previous = self.state.raw_objects.insert((resource, key), object.clone());
+        let previous = previous.map(|old| (resource, old));
+        let change = Change { version, kind, object: (resource, object.clone()), previous };
         self.state.raw_changes.record(change);
         ServedObject::Raw(object)
     }
@@ -219,9 +238,10 @@ impl<'a> LockedCluster<'a> {
         let Some(mut object) = self.state.raw_objects.remove(&(resource, key.clone())) else {
             return;
         };
-        let version = self.sim.next_version(self.name);
+        let (version, previous) = (self.sim.next_version(self.name), object.clone());
         Arc::make_mut(&mut object)["metadata"]["resourceVersion"] = version.to_string().into();
-        let change = Change { version, kind: ChangeKind::Deleted, object: (resource, object) };
+        let (object, previous) = ((resource, object), Some((resource, previous)));
+        let change = Change { version, kind: ChangeKind::Deleted, object, previous };
         self.state.raw_changes.record(change);
     }
 

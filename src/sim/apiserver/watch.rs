@@ -1,6 +1,7 @@
 //! Watches: initial objects, changes, bookmarks, and how a watch ends.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,11 +14,14 @@ use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use super::Server;
+use super::connection::Counted;
 use super::handle::ServerMode;
 use super::list::requested_version;
 use super::request::{QueryParams, RequestTarget, Resource};
+use super::selector::LabelSelector;
 use super::status::Failure;
-use crate::sim::ChangeKind;
+use super::store::ServedObject;
+use crate::sim::{Change, ChangeKind};
 use crate::watch::wire::WatchEventType;
 
 /// The duration of a watch that does not request one.
@@ -33,6 +37,7 @@ struct WatchStream {
     server: Arc<Server>,
     resource: Resource,
     namespace: Option<String>,
+    selector: LabelSelector,
     /// All changes up to this resourceVersion have been sent.
     sent_version: u64,
     wants_bookmarks: bool,
@@ -43,6 +48,13 @@ struct WatchStream {
     deadline: Instant,
     next_bookmark: Instant,
     has_ended: bool,
+    _counted: Counted,
+}
+
+impl Drop for WatchStream {
+    fn drop(&mut self) {
+        self.server.watches[self.resource as usize].fetch_sub(1, Relaxed);
+    }
 }
 
 /// Answers a watch request.
@@ -60,6 +72,7 @@ pub(super) fn watch(
     };
     let requested = requested_version(&params.resource_version)?;
     let resource = target.resource;
+    let selector = LabelSelector::parse(&params.label_selector)?;
     let cuts = server.watch_cuts.subscribe();
     let cuts_at_start = cuts.borrow()[resource as usize];
     let now = Instant::now();
@@ -67,7 +80,8 @@ pub(super) fn watch(
     let (current, versions, initial) = {
         let cluster = server.lock();
         let all = || cluster.all(resource, target.namespace.as_deref());
-        let initial = if wants_initial { all() } else { Vec::new() };
+        let mut initial = if wants_initial { all() } else { Vec::new() };
+        initial.retain(|object| selector.matches(object));
         (cluster.version(), cluster.sim.subscribe(&server.cluster), initial)
     };
     let sent_version = if wants_initial { current } else { requested.unwrap_or(current) };
@@ -84,19 +98,22 @@ pub(super) fn watch(
         );
     }
     let Some(versions) = versions else { return Err(Failure::no_such_path()) };
+    server.watches[resource as usize].fetch_add(1, Relaxed);
     let stream = WatchStream {
         server: server.clone(),
         resource,
         namespace: target.namespace.clone(),
+        selector,
         sent_version,
         wants_bookmarks: params.wants_bookmarks(),
         versions,
         cuts,
         cuts_at_start,
-        mode: server.mode.subscribe(),
+        mode: server.front.mode.subscribe(),
         deadline: now + timeout,
-        next_bookmark: now + server.settings.bookmark_every,
+        next_bookmark: now + server.front.settings.bookmark_every,
         has_ended: false,
+        _counted: server.front.watches.count(),
     };
     let first = futures::stream::iter((!lines.is_empty()).then(|| Ok(Bytes::from(lines))));
     let rest = futures::stream::unfold(stream, |mut stream| async move {
@@ -128,7 +145,7 @@ impl WatchStream {
             let now = Instant::now();
             self.has_ended = now >= self.deadline;
             if self.wants_bookmarks && (self.has_ended || now >= self.next_bookmark) {
-                self.next_bookmark = now + self.server.settings.bookmark_every;
+                self.next_bookmark = now + self.server.front.settings.bookmark_every;
                 let mut lines = Vec::new();
                 let bookmark = bookmark(self.resource, self.sent_version, None);
                 push_event(&mut lines, WatchEventType::Bookmark, &bookmark);
@@ -155,16 +172,14 @@ impl WatchStream {
             Ok(changes) => {
                 self.sent_version = self.sent_version.max(cluster.version());
                 drop(cluster);
-                for (kind, object) in changes {
-                    if self.namespace.as_ref().is_some_and(|ns| object.key().namespace != *ns) {
+                for change in changes {
+                    let namespace = change.object.key().namespace;
+                    if self.namespace.as_ref().is_some_and(|ns| namespace != *ns) {
                         continue;
                     }
-                    let kind = match kind {
-                        ChangeKind::Added => WatchEventType::Added,
-                        ChangeKind::Modified => WatchEventType::Modified,
-                        ChangeKind::Deleted => WatchEventType::Deleted,
-                    };
-                    push_event(&mut lines, kind, &object.to_value());
+                    if let Some((kind, object)) = selected(&self.selector, &change) {
+                        push_event(&mut lines, kind, &object);
+                    }
                 }
             }
             Err(too_old) => {
@@ -174,6 +189,27 @@ impl WatchStream {
             }
         }
         lines
+    }
+}
+
+/// The event that a watch with this selector shows of a change; `None` if it shows none. An object that no
+/// longer matches appears as deleted, in its last matching state.
+fn selected(
+    selector: &LabelSelector,
+    change: &Change<ServedObject>,
+) -> Option<(WatchEventType, Value)> {
+    let object = change.object.to_value();
+    let matches = selector.matches(&change.object);
+    let matched = change.previous.as_ref().is_some_and(|previous| selector.matches(previous));
+    match change.kind {
+        ChangeKind::Deleted => matched.then_some((WatchEventType::Deleted, object)),
+        _ if matches && matched => Some((WatchEventType::Modified, object)),
+        _ if matches => Some((WatchEventType::Added, object)),
+        _ => {
+            let mut last = change.previous.as_ref().filter(|_| matched)?.to_value();
+            last["metadata"]["resourceVersion"] = change.version.to_string().into();
+            Some((WatchEventType::Deleted, last))
+        }
     }
 }
 

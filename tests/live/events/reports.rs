@@ -179,3 +179,30 @@ async fn held_deletes_are_reported_once() {
     let found = events(&bench.served).await;
     assert!(found[0]["message"].as_str().unwrap().starts_with("31 of the 100 routes of upstream"));
 }
+
+/// Its problems are not over; nobody knows of them any longer.
+#[tokio::test]
+async fn nothing_is_reported_of_a_cluster_that_left() {
+    let bench = bench().await;
+    let mut reporter = leading(&bench);
+    let names: Vec<_> = (0..10).map(|n| format!("c-{n}")).collect();
+    let stalls = |reporter: &mut Reporter, s: u64, ended| {
+        for name in &names {
+            pass_note(reporter, &at_second(s, stall(name, ended)), Kind::Connector, name);
+        }
+    };
+    stalls(&mut reporter, 0, false);
+    pass_to(&mut reporter, 5);
+    let left = EventKind::ClusterRemoved { cluster: "one".into() };
+    reporter.on_event(&Event { at: START.plus(6_000), kind: left });
+    stalls(&mut reporter, 6, true);
+    pass_to(&mut reporter, 120);
+    // It joins again, and has the same problem.
+    stalls(&mut reporter, 121, false);
+    pass_to(&mut reporter, 125);
+    stalls(&mut reporter, 126, true);
+    pass_to(&mut reporter, 999);
+    bench.counts("posted", 3).await;
+    // The API server counts the same Event twice.
+    assert_eq!(posted(&bench).await, ["StalledMirror Namespace n", "Recovered Namespace n"]);
+}

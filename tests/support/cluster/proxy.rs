@@ -1,7 +1,11 @@
 //! A proxy in front of an API server that counts requests and injects faults by rules.
 //!
-//! It speaks plain HTTP with its client, so a kubeconfig needs only the address, and passes on the
-//! client's token. It buffers only the bodies of writes and of their answers.
+//! It speaks plain HTTP/1.1 with its client, or HTTP/2 over TLS where the variable
+//! `THROUGHLINE_E2E_HTTP2` is set, and passes on the client's token. It buffers only the bodies of writes
+//! and of their answers.
+
+#[path = "../certificate.rs"]
+mod certificate;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -16,14 +20,17 @@ use http::{HeaderMap, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use certificate::{Certificate, X509};
 
 use super::apiserver::{ApiServer, token, write_kubeconfig};
 use super::faults::{Fault, Rule, Rules, Target, status_body};
@@ -56,6 +63,8 @@ pub(crate) struct Count {
 pub(crate) struct FaultProxy {
     address: SocketAddr,
     folder: PathBuf,
+    /// Of HTTP/2.
+    ca: Option<PathBuf>,
     shared: Arc<Shared>,
     _accepting: Task,
 }
@@ -99,8 +108,17 @@ impl FaultProxy {
             down: watch::Sender::new(false),
             open_watches: watch::Sender::new(0),
         });
-        let accepting = Task::spawn(accept(listener, shared.clone()));
-        Self { address, folder: server.folder().to_owned(), shared, _accepting: accepting }
+        let folder = server.folder().to_owned();
+        let certificate = std::env::var_os("THROUGHLINE_E2E_HTTP2")
+            .map(|_| Certificate::self_signed("localhost", X509::V3));
+        let ca = certificate.as_ref().map(|certificate| {
+            let path = folder.join(format!("proxy-{}.crt", address.port()));
+            std::fs::write(&path, certificate.pem()).unwrap();
+            path
+        });
+        let tls = certificate.map(|certificate| certificate.acceptor(&["h2", "http/1.1"]));
+        let accepting = Task::spawn(accept(listener, tls, shared.clone()));
+        Self { address, folder, ca, shared, _accepting: accepting }
     }
 
     /// A kubeconfig that leads to the proxy.
@@ -110,8 +128,18 @@ impl FaultProxy {
         path
     }
 
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.ca.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// The certificate behind an `https` URL.
+    pub(crate) fn ca(&self) -> Option<&Path> {
+        self.ca.as_deref()
+    }
+
     pub(crate) fn write_kubeconfig(&self, path: &Path, user: &str) {
-        write_kubeconfig(path, &format!("http://{}", self.address), None, &token(user));
+        write_kubeconfig(path, &self.url(), self.ca(), &token(user));
     }
 
     /// Adds a rule after the existing ones; returns its id.
@@ -201,7 +229,7 @@ impl FaultProxy {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -209,19 +237,31 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         if *shared.down.borrow() {
             continue;
         }
-        connections.spawn(serve(stream, shared.clone()));
+        connections.spawn(serve(stream, tls.clone(), shared.clone()));
     }
 }
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+async fn serve(stream: TcpStream, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     let _ = stream.set_nodelay(true);
     let mut cuts = shared.cuts.subscribe();
     let service = service_fn(|request| answer(request, shared.clone()));
-    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let connection = async {
+        let Some(tls) = tls else {
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            return;
+        };
+        let Ok(stream) = tls.accept(stream).await else { return };
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            let http2 = http2::Builder::new(TokioExecutor::new());
+            let _ = http2.serve_connection(TokioIo::new(stream), service).await;
+        } else {
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        }
+    };
     tokio::select! {
         // Dropping the connection closes it at any point.
         _ = cuts.changed() => {}
-        _ = connection => {}
+        () = connection => {}
     }
 }
 

@@ -220,6 +220,24 @@ impl Throughline {
         &self.event_log
     }
 
+    /// Where its files are.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The configuration file.
+    pub(crate) fn config(&self) -> Value {
+        let text = fs::read_to_string(self.folder.path().join("config.yaml")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Replaces the configuration file.
+    pub(crate) fn write_config(&self, text: &str) {
+        let [new, file] = ["new.yaml", "config.yaml"].map(|name| self.folder.path().join(name));
+        fs::write(&new, text).unwrap();
+        fs::rename(new, file).unwrap();
+    }
+
     pub(crate) fn runs(&mut self) -> bool {
         self.process.ended().is_none()
     }

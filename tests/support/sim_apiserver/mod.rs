@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, BodyDataStream};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt;
 use http::{Request, Response};
 use kube::Client;
@@ -20,6 +22,7 @@ use throughline::event_log::ClusterSpec;
 use throughline::sim::apiserver::{SimApiServer, SimApiServerHandle, SimApiServerSettings};
 use throughline::sim::{SimClusters, WatchNotice};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 pub(crate) const START: UnixMillis = UnixMillis(1_795_252_772_000);
 
@@ -28,15 +31,25 @@ pub(crate) struct TestServer {
     pub(crate) cluster: ClusterName,
     pub(crate) handle: SimApiServerHandle,
     pub(crate) client: Client,
+    /// The certificate of a server with TLS, in DER.
+    ca: Option<Vec<u8>>,
 }
 
 /// Serves one cluster that is upstream and edge.
 pub(crate) async fn serve(settings: SimApiServerSettings) -> TestServer {
+    serve_with(settings, None).await
+}
+
+/// The same; with TLS if there is an acceptor, which shows this certificate (DER).
+pub(crate) async fn serve_with(
+    settings: SimApiServerSettings,
+    tls: Option<(TlsAcceptor, Vec<u8>)>,
+) -> TestServer {
     let cluster = ClusterName::from("one");
     let roles = vec![Role::Upstream, Role::Edge];
     let mut sim = SimClusters::new(&[ClusterSpec { name: cluster.clone(), roles }], 0);
     sim.advance(START);
-    start(Arc::new(Mutex::new(sim)), cluster, settings).await
+    start(Arc::new(Mutex::new(sim)), cluster, settings, tls).await
 }
 
 /// Serves one of several clusters.
@@ -44,28 +57,51 @@ pub(crate) async fn serve_cluster(
     sim: &Arc<Mutex<SimClusters>>,
     cluster: ClusterName,
 ) -> TestServer {
-    start(sim.clone(), cluster, SimApiServerSettings::default()).await
+    serve_cluster_with(sim, cluster, None).await
+}
+
+/// The same; with TLS if there is an acceptor, which shows this certificate (DER).
+pub(crate) async fn serve_cluster_with(
+    sim: &Arc<Mutex<SimClusters>>,
+    cluster: ClusterName,
+    tls: Option<(TlsAcceptor, Vec<u8>)>,
+) -> TestServer {
+    start(sim.clone(), cluster, SimApiServerSettings::default(), tls).await
 }
 
 async fn start(
     sim: Arc<Mutex<SimClusters>>,
     cluster: ClusterName,
     settings: SimApiServerSettings,
+    tls: Option<(TlsAcceptor, Vec<u8>)>,
 ) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let handle = SimApiServer::start(sim.clone(), cluster.clone(), listener, settings).unwrap();
+    let (name, clusters) = (cluster.clone(), sim.clone());
+    let (handle, ca) = match tls {
+        None => (SimApiServer::start(clusters, name, listener, settings).unwrap(), None),
+        Some((tls, ca)) => {
+            let handle = SimApiServer::start_tls(clusters, name, listener, tls, settings);
+            (handle.unwrap(), Some(ca))
+        }
+    };
     let mut config = kube::Config::new(handle.url().parse().unwrap());
+    config.root_cert = ca.clone().map(|ca| vec![ca]);
     // Tests look at single responses, so the client must not retry.
     config.default_retry = false;
     let client = Client::try_from(config).unwrap();
-    TestServer { sim, cluster, handle, client }
+    TestServer { sim, cluster, handle, client, ca }
 }
 
 impl TestServer {
     /// Writes a kubeconfig for this server.
     pub(crate) fn write_kubeconfig(&self, file: &Path) {
+        let mut cluster = json!({"server": self.handle.url()});
+        if let Some(ca) = &self.ca {
+            let pem = pem::encode(&pem::Pem::new("CERTIFICATE", ca.clone()));
+            cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
+        }
         let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
-            "clusters": [{"name": "c", "cluster": {"server": self.handle.url()}}],
+            "clusters": [{"name": "c", "cluster": cluster}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "users": [{"name": "u", "user": {}}]});
         std::fs::write(file, config.to_string()).unwrap();
@@ -89,11 +125,7 @@ impl TestServer {
 
     /// Sends a request; returns the status and the body.
     pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        let answer = self.answer(method, path, body).await.unwrap();
-        let code = answer.status().as_u16();
-        let bytes = axum::body::to_bytes(Body::new(answer.into_body()), usize::MAX).await.unwrap();
-        let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
-        (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
+        body_of(self.answer(method, path, body).await.unwrap()).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
@@ -106,21 +138,41 @@ impl TestServer {
         path: &str,
         body: &Value,
     ) -> kube::Result<Response<kube::client::Body>> {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let content_type = match method {
-            "PATCH" => "application/merge-patch+json",
-            _ => "application/json",
-        };
-        let request =
-            Request::builder().method(method).uri(path).header("content-type", content_type);
-        self.client.send(request.body(kube::client::Body::from(body)).unwrap()).await
+        answer(&self.client, method, path, body).await
     }
 
     pub(crate) async fn watch(&self, path: &str) -> WatchEvents {
-        let answer = self.answer("GET", path, &Value::Null).await.unwrap();
-        assert_eq!(answer.status().as_u16(), 200);
-        WatchEvents { stream: Body::new(answer.into_body()).into_data_stream(), text: Vec::new() }
+        watch(&self.client, path).await
     }
+}
+
+pub(crate) async fn answer(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> kube::Result<Response<kube::client::Body>> {
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let content_type = match method {
+        "PATCH" => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let request = Request::builder().method(method).uri(path).header("content-type", content_type);
+    client.send(request.body(kube::client::Body::from(body)).unwrap()).await
+}
+
+/// The status and the body of a response.
+pub(crate) async fn body_of(answer: Response<kube::client::Body>) -> (u16, Value) {
+    let code = answer.status().as_u16();
+    let bytes = axum::body::to_bytes(Body::new(answer.into_body()), usize::MAX).await.unwrap();
+    let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
+    (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| text()))
+}
+
+pub(crate) async fn watch(client: &Client, path: &str) -> WatchEvents {
+    let answer = answer(client, "GET", path, &Value::Null).await.unwrap();
+    assert_eq!(answer.status().as_u16(), 200);
+    WatchEvents { stream: Body::new(answer.into_body()).into_data_stream(), text: Vec::new() }
 }
 
 /// The events of a watch.

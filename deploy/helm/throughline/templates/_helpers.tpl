@@ -17,6 +17,23 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- ternary .Release.Name (printf "%s-throughline" .Release.Name) (contains "throughline" .Release.Name) -}}
 {{- end }}
 
+{{/* Not empty if the configuration names a kubeconfig of the Secret kubeconfigSecret. */}}
+{{- define "throughline.needsKubeconfig" -}}
+{{- $milo := dig "discovery" "milo" dict .Values.config | default dict }}
+{{- $files := list (get $milo "kubeconfig") (get $milo "projectKubeconfig") }}
+{{- if or .Values.clusters (contains "/etc/throughline/kubeconfig/" (join "," $files)) }}yes{{ end }}
+{{- end }}
+
+{{/* The folders of files/rbac that discovery needs in the cluster that this chart is installed in. */}}
+{{- define "throughline.discoveryRights" -}}
+{{- $secrets := dig "discovery" "kubeconfigSecrets" dict .Values.config | default dict }}
+{{- $milo := dig "discovery" "milo" dict .Values.config | default dict }}
+{{- $folders := list }}
+{{- if eq .Values.clusterName (get $secrets "cluster") }}{{ $folders = append $folders "discovery-secrets" }}{{ end }}
+{{- if and $milo (not (get $milo "kubeconfig")) }}{{ $folders = append $folders "discovery-milo" }}{{ end }}
+{{- join "," $folders }}
+{{- end }}
+
 {{/* The configuration file. */}}
 {{- define "throughline.config" -}}
 {{- $own := dict "name" .Values.clusterName "inCluster" true
@@ -43,6 +60,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $_ := set $object.metadata "name" $name }}
 {{- if $object.metadata.namespace }}
 {{- $namespace := dig "leaderElection" "leaseNamespace" $.Release.Namespace $.Values.config }}
+{{- if eq $folder "discovery-secrets" }}{{ $namespace = $.Values.config.discovery.kubeconfigSecrets.namespace }}{{ end }}
 {{- $_ := set $object.metadata "namespace" $namespace }}
 {{- end }}
 {{- if $object.subjects }}
@@ -104,8 +122,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   volumeMounts:
     - {name: throughline-config, mountPath: /etc/throughline/config, readOnly: true}
     - {name: throughline-log, mountPath: /var/log/throughline}
-    {{- if .Values.clusters }}
+    {{- if include "throughline.needsKubeconfig" . }}
     - {name: throughline-kubeconfig, mountPath: /etc/throughline/kubeconfig, readOnly: true}
+    {{- end }}
+    {{- if .Values.clustersSecret }}
+    - {name: throughline-clusters, mountPath: /etc/throughline/clusters, readOnly: true}
     {{- end }}
 {{- end }}
 
@@ -115,13 +136,24 @@ app.kubernetes.io/instance: {{ .Release.Name }}
   configMap: {name: {{ include "throughline.name" . }}}
 - name: throughline-log
   {{- toYaml .Values.log.volume | nindent 2 }}
-{{- if .Values.clusters }}
+{{- if include "throughline.needsKubeconfig" . }}
 - name: throughline-kubeconfig
   secret: {secretName: {{ .Values.kubeconfigSecret }}, defaultMode: 288} # 0440
 {{- end }}
+{{- with .Values.clustersSecret }}
+- name: throughline-clusters
+  secret: {secretName: {{ . }}, defaultMode: 288} # 0440
+{{- end }}
 {{- end }}
 
-{{/* A pod annotation, so that a changed configuration starts a rollout. */}}
+{{/* A pod annotation, so that what takes effect only at a start of throughline starts a rollout. A running
+     instance reads the rest of its configuration again by itself: clusters and the settings that decide. */}}
 {{- define "throughline.checksum" -}}
-checksum/config: {{ include "throughline.config" . | sha256sum }}
+{{- $config := include "throughline.config" . | fromYaml }}
+{{- $mode := dig "orphans" "mode" "report" $config }}
+{{- $log := omit (get $config "log" | default dict) "level" }}
+{{- $keys := pick (get $config "touch" | default dict) "key" "platformKey" }}
+{{- $nudge := pick (get $config "mirror" | default dict) "nudgeKey" }}
+{{- $rest := omit $config "clusters" "mirror" "touch" "orphans" "stall" "retry" "shutdown" "log" }}
+checksum/config: {{ list $rest $log $keys $nudge (ne $mode "off") | toJson | sha256sum }}
 {{- end }}

@@ -1,0 +1,45 @@
+//! What clusters share: connections, and what follows a kubeconfig.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::credentials::SharedCredentials;
+use super::pool::Pools;
+use super::spec::Credentials;
+use crate::metrics::Metrics;
+
+/// Connections and followed kubeconfigs, shared by the clusters that share host and credentials. A
+/// clone shares them, too. What no cluster uses any more is dropped.
+#[derive(Clone, Default)]
+pub struct Connections {
+    followed: Arc<Mutex<HashMap<Credentials, Weak<SharedCredentials>>>>,
+    pools: Pools,
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connections")
+    }
+}
+
+impl Connections {
+    /// Open connections are counted in these metrics.
+    pub fn new(metrics: &Metrics) -> Self {
+        Self { followed: Arc::default(), pools: Pools::new(metrics.open_connections()) }
+    }
+
+    /// What is made from the credentials, as long as somebody holds it.
+    pub(super) fn credentials(&self, credentials: &Credentials) -> Arc<SharedCredentials> {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = followed.get(credentials).and_then(Weak::upgrade) {
+            return shared;
+        }
+        if followed.len() == followed.capacity() {
+            followed.retain(|_, shared| shared.strong_count() > 0);
+        }
+        let shared = Arc::new(SharedCredentials::new(credentials.clone(), self.pools.clone()));
+        followed.insert(credentials.clone(), Arc::downgrade(&shared));
+        shared
+    }
+}

@@ -1,0 +1,335 @@
+//! Credentials, shared by all clusters that use them: a client made from their kubeconfig at first
+//! use, and made again when that changes.
+//!
+//! Requests use the client that there is. Apart from them, one task looks at the kubeconfig's files:
+//! every five seconds, and at once after a request that got no response or was answered 401. A
+//! kubeconfig that names another address or other credentials gives a new client; one that is broken
+//! leaves the old client in use.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use http::Uri;
+use kube::Client;
+use kube::client::ConfigExt;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::sync::{Notify, OnceCell, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+use tower::{BoxError, ServiceBuilder};
+use tracing::{info, warn};
+
+use super::fingerprint::{Fingerprint, Stamps};
+use super::pool::{Host, PoolService, Pools};
+use super::spec::{Credentials, Server};
+use super::tls::Tls;
+use super::{CallError, root_cause};
+use crate::core::data::ids::ClusterName;
+
+/// How often the kubeconfig's files are looked at while all requests succeed.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// The least time between two looks while requests fail.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest that a new client may take: a credential plugin may hang.
+const MAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Credentials and what was made from them.
+pub(super) struct SharedCredentials {
+    credentials: Credentials,
+    pools: Pools,
+    started: OnceCell<Started>,
+    users: Arc<Users>,
+}
+
+/// The clusters that use the credentials, and what their failed requests ask for.
+#[derive(Default)]
+struct Users {
+    members: Mutex<Vec<Weak<Member>>>,
+    look: Notify,
+    /// The credentials were rejected: a new client may have better ones, even from an unchanged
+    /// kubeconfig, whose credential plugin is asked again.
+    rejected: AtomicBool,
+}
+
+/// A cluster that uses credentials.
+pub(super) struct Member {
+    pub(super) name: ClusterName,
+    pub(super) server: Server,
+    /// Changes when the cluster is at another address.
+    pub(super) moves: Arc<watch::Sender<()>>,
+}
+
+struct Started {
+    made: Arc<RwLock<Arc<Made>>>,
+    follower: Option<AbortHandle>,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(follower) = &self.follower {
+            follower.abort();
+        }
+    }
+}
+
+/// A client with the credentials, for whatever host.
+pub(super) struct Made {
+    /// Adds the credentials to requests with a complete URL.
+    pub(super) client: Client,
+    pub(super) address: Address,
+    pools: Pools,
+    tls: Arc<Tls>,
+}
+
+/// Where requests go; a different one may be a different API server.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) url: Uri,
+    tls_server_name: Option<String>,
+}
+
+impl Made {
+    /// The connections to the URL's host.
+    ///
+    /// # Errors
+    /// [`CallError::NoClient`]: the URL has no host.
+    pub(super) fn host(&self, url: &Uri) -> Result<Arc<Host>, CallError> {
+        self.pools.host(url, &self.tls).map_err(CallError::NoClient)
+    }
+
+    /// The address of a server that is given in relation to the kubeconfig's.
+    pub(super) fn address_of(&self, server: &Server) -> Result<Address, CallError> {
+        self.address.of(server).map_err(CallError::NoClient)
+    }
+}
+
+impl Address {
+    fn of(&self, server: &Server) -> Result<Self, String> {
+        Ok(Self { url: server.url(&self.url)?, tls_server_name: self.tls_server_name.clone() })
+    }
+}
+
+impl SharedCredentials {
+    pub(super) fn new(credentials: Credentials, pools: Pools) -> Self {
+        Self { credentials, pools, started: OnceCell::new(), users: Arc::default() }
+    }
+
+    /// Tells the cluster when the kubeconfig names another address.
+    pub(super) fn add(&self, member: &Arc<Member>) {
+        let mut members = self.users.members();
+        if members.len() == members.capacity() {
+            members.retain(|member| member.strong_count() > 0);
+        }
+        members.push(Arc::downgrade(member));
+    }
+
+    /// The present client.
+    ///
+    /// # Errors
+    /// [`CallError::NoClient`], until one could be made for the first time.
+    pub(super) async fn made(&self) -> Result<Arc<Made>, CallError> {
+        let started = self.started.get_or_try_init(|| self.start()).await?;
+        Ok(started.made.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    async fn start(&self) -> Result<Started, CallError> {
+        // Before the client: a change in between shows as one later.
+        let fingerprint = Fingerprint::read(&self.credentials).await;
+        let made = make(&self.credentials, &self.pools).await?;
+        let made = Arc::new(RwLock::new(Arc::new(made)));
+        if matches!(self.credentials, Credentials::Text(_)) {
+            return Ok(Started { made, follower: None }); // a text does not change
+        }
+        let follower = Follower {
+            credentials: self.credentials.clone(),
+            pools: self.pools.clone(),
+            made: made.clone(),
+            fingerprint,
+            users: self.users.clone(),
+            logged: None,
+        };
+        let follower = tokio::spawn(follower.run()).abort_handle();
+        Ok(Started { made, follower: Some(follower) })
+    }
+
+    /// Tells that a request failed: the kubeconfig is looked at soon.
+    pub(super) fn request_failed(&self, error: &CallError) {
+        match error {
+            CallError::Status { code: 401, .. } => self.users.rejected.store(true, Relaxed),
+            CallError::Status { .. } | CallError::NoClient(_) | CallError::Unreadable(_) => return,
+            CallError::Unreachable(_) | CallError::Certificate(_) | CallError::TimedOut(_) => {}
+        }
+        self.users.look.notify_one();
+    }
+}
+
+impl Users {
+    fn members(&self) -> MutexGuard<'_, Vec<Weak<Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn present(&self) -> Vec<Arc<Member>> {
+        self.members().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// For the log: one cluster, or how many.
+    fn names(&self) -> String {
+        match &*self.present() {
+            [] => "none".to_owned(),
+            [one] => one.name.to_string(),
+            [first, others @ ..] => format!("{} and {} more", first.name, others.len()),
+        }
+    }
+}
+
+/// Follows the kubeconfig for as long as a cluster uses it.
+struct Follower {
+    credentials: Credentials,
+    pools: Pools,
+    made: Arc<RwLock<Arc<Made>>>,
+    /// What the client was made from.
+    fingerprint: Fingerprint,
+    users: Arc<Users>,
+    /// The error that was last logged, until a client could be made again.
+    logged: Option<String>,
+}
+
+impl Follower {
+    async fn run(mut self) {
+        loop {
+            // Its end is a reason to look, too.
+            let _ = timeout(LOOK_EVERY, self.users.look.notified()).await;
+            self.look().await;
+            sleep(LOOK_PAUSE).await;
+        }
+    }
+
+    async fn look(&mut self) {
+        let rejected = self.users.rejected.swap(false, Relaxed);
+        if !rejected && Stamps::read(self.fingerprint.files()).await == self.fingerprint.stamps {
+            return;
+        }
+        let fingerprint = Fingerprint::read(&self.credentials).await;
+        let changed = !fingerprint.is_same_content(&self.fingerprint);
+        if !changed && !rejected {
+            self.fingerprint = fingerprint;
+            return;
+        }
+        match timeout(MAKE_TIMEOUT, make(&self.credentials, &self.pools)).await {
+            Ok(Ok(made)) => self.replace(made, fingerprint, changed),
+            Ok(Err(error)) => self.keep(&error),
+            Err(_) => {
+                let error = format!("not ready within {} s", MAKE_TIMEOUT.as_secs());
+                self.keep(&CallError::NoClient(error));
+            }
+        }
+    }
+
+    fn replace(&mut self, made: Made, fingerprint: Fingerprint, changed: bool) {
+        let made = Arc::new(made);
+        let now = made.address.clone();
+        let mut current = self.made.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *current, made).address.clone();
+        drop(current);
+        self.fingerprint = fingerprint;
+        self.logged = None;
+        let clusters = self.users.names();
+        if now != before {
+            for member in self.users.present() {
+                if now.of(&member.server) != before.of(&member.server) {
+                    member.moves.send_replace(());
+                }
+            }
+            info!(
+                cluster = clusters,
+                "the kubeconfig names another address: connecting to that one"
+            );
+        } else if changed {
+            info!(
+                cluster = clusters,
+                "the kubeconfig changed: new connections use its new credentials"
+            );
+        }
+    }
+
+    /// The fingerprint stays, so that the next look tries again.
+    fn keep(&mut self, error: &CallError) {
+        let error = error.to_string();
+        if self.logged.as_ref() != Some(&error) {
+            warn!(
+                cluster = self.users.names(),
+                error,
+                "the changed kubeconfig cannot be used: the former connection stays; fix the file"
+            );
+            self.logged = Some(error);
+        }
+    }
+}
+
+async fn make(credentials: &Credentials, pools: &Pools) -> Result<Made, CallError> {
+    let config = kube_config(credentials).await?;
+    let pools = pools.clone();
+    // In a thread of its own: files are read, and a credential plugin runs until it has answered.
+    let made = tokio::task::spawn_blocking(move || make_from(config, pools)).await;
+    made.unwrap_or_else(|e| Err(CallError::NoClient(e.to_string())))
+}
+
+fn make_from(mut config: kube::Config, pools: Pools) -> Result<Made, CallError> {
+    let failed = |error: kube::Error| CallError::NoClient(root_cause(&error));
+    config.default_retry = false;
+    if config.proxy_url.is_some() {
+        // Built without support for proxies, kube says so.
+        Client::try_from(config.clone()).map_err(failed)?;
+    }
+    // Runs a credential plugin, if there is one.
+    let auth = config.auth_layer().map_err(failed)?;
+    let has_plugin = config.auth_info.exec.is_some();
+    let tls = Arc::new(Tls::new(&config, has_plugin && auth.is_none())?);
+    let service = ServiceBuilder::new()
+        .option_layer(auth)
+        .layer(config.extra_headers_layer().map_err(failed)?)
+        .map_err(BoxError::from)
+        .service(PoolService);
+    let client = Client::new(service, config.default_namespace);
+    let address = Address { url: config.cluster_url, tls_server_name: config.tls_server_name };
+    Ok(Made { client, address, pools, tls })
+}
+
+async fn kube_config(credentials: &Credentials) -> Result<kube::Config, CallError> {
+    let failed = |error: &dyn std::error::Error| CallError::NoClient(root_cause(error));
+    let options = |context: &Option<String>| KubeConfigOptions {
+        context: context.clone(),
+        ..Default::default()
+    };
+    let config = match credentials {
+        Credentials::InCluster => kube::Config::incluster().map_err(|e| failed(&e)),
+        Credentials::Text(text) => {
+            let file = text.kubeconfig().map_err(|e| failed(&e))?;
+            let config = kube::Config::from_custom_kubeconfig(file, &options(&None)).await;
+            config.map_err(|e| failed(&e))
+        }
+        Credentials::Kubeconfig { file: Some(path), context } => {
+            let file = Kubeconfig::read_from(path).map_err(|e| failed(&e))?;
+            let options = options(context);
+            kube::Config::from_custom_kubeconfig(file, &options).await.map_err(|e| failed(&e))
+        }
+        Credentials::Kubeconfig { file: None, context: context @ Some(_) } => {
+            kube::Config::from_kubeconfig(&options(context)).await.map_err(|e| failed(&e))
+        }
+        Credentials::Kubeconfig { file: None, context: None } => {
+            kube::Config::infer().await.map_err(|e| failed(&e))
+        }
+    };
+    let mut config = config?;
+    // Go's clients ignore HTTPS_PROXY for the local host; kube does not.
+    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_loopback = |ip: IpAddr| ip.is_loopback();
+    if host == "localhost" || host.parse().is_ok_and(is_loopback) {
+        config.proxy_url = None;
+    }
+    Ok(config)
+}

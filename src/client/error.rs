@@ -1,0 +1,157 @@
+//! Why a request failed, classified where it failed.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use kube::core::Status;
+
+use crate::core::contract::error_cause::{
+    ErrorCause, ErrorClass, RequestFailure, is_about_certificate,
+};
+use crate::core::data::ids::Kind;
+
+/// An API server that asks for a longer pause is asked again all the same: it may be well after a
+/// restart, or a proxy may have answered in its place.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+
+/// Why a request failed. The texts hold no addresses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The API server answered with an error.
+    #[error("{code} {reason}: {message}")]
+    Status {
+        /// The HTTP status code.
+        code: u16,
+        /// The machine-readable reason, e.g. `Forbidden`.
+        reason: String,
+        message: String,
+        /// The object that the response is about, as `gateways.gateway.networking.k8s.io/NAME`;
+        /// empty where it names none.
+        about: String,
+        /// How long the API server asks to wait; at most 30 s.
+        retry_after: Option<Duration>,
+    },
+    /// No client could be made: the kubeconfig is missing or broken, or its credentials can't be
+    /// read.
+    #[error("cannot create a client for the cluster: {0}")]
+    NoClient(String),
+    #[error("cannot reach the API server: {0}")]
+    Unreachable(String),
+    #[error("TLS certificate rejected: {0}")]
+    Certificate(String),
+    #[error("no response from the API server within {} ms", .0.as_millis())]
+    TimedOut(Duration),
+    /// The response broke off or could not be parsed.
+    #[error("unusable response from the API server: {0}")]
+    Unreadable(String),
+}
+
+impl CallError {
+    pub fn cause(&self) -> ErrorCause {
+        match self {
+            CallError::Status { code, reason, message, .. } => {
+                ErrorCause::from_status(*code, reason, message)
+            }
+            CallError::NoClient(_) => ErrorCause::Kubeconfig,
+            CallError::Unreachable(_) => ErrorCause::Unreachable,
+            CallError::Certificate(_) => ErrorCause::Certificate,
+            CallError::TimedOut(_) => ErrorCause::TimedOut,
+            CallError::Unreadable(_) => ErrorCause::Unreadable,
+        }
+    }
+
+    /// When to retry.
+    pub fn class(&self) -> ErrorClass {
+        self.cause().class()
+    }
+
+    /// The error as the machine and the event log carry it.
+    pub fn failure(&self) -> RequestFailure {
+        RequestFailure::new(self.cause(), self.to_string())
+    }
+
+    /// The HTTP status code; `None` when there was no response.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            CallError::Status { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether the API server says that this very object does not exist. A 404 about its namespace
+    /// or its API says nothing about the object.
+    pub fn is_absence_of(&self, kind: Kind, name: &str) -> bool {
+        self.is_absence(kind.resource(), name)
+    }
+
+    /// The same, for a resource by its full name, e.g. `leases.coordination.k8s.io`.
+    pub fn is_absence(&self, resource: &str, name: &str) -> bool {
+        matches!(self, CallError::Status { code: 404, reason, about, .. }
+            if reason == "NotFound" && *about == format!("{resource}/{name}"))
+    }
+
+    /// How long the request waited in vain for a response.
+    pub fn waited(&self) -> Duration {
+        match self {
+            CallError::TimedOut(timeout) => *timeout,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// How long the API server asks to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            CallError::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// What a person can do about it; `None` when only waiting helps.
+    pub fn remedy(&self, verb: &str, kind: Kind) -> Option<String> {
+        self.cause().remedy(verb, kind)
+    }
+
+    /// The error of a `metav1.Status`.
+    pub fn of_status(status: Status, retry_after: Option<Duration>) -> Self {
+        let reason = if status.reason.is_empty() {
+            let code = StatusCode::from_u16(status.code).ok();
+            code.and_then(|c| c.canonical_reason()).unwrap_or("error").to_owned()
+        } else {
+            status.reason
+        };
+        let details = status.details.as_ref();
+        let about = details.map_or_else(String::new, |d| match (&*d.kind, &*d.group, &*d.name) {
+            ("", ..) | (.., "") => String::new(),
+            (kind, "", name) => format!("{kind}/{name}"),
+            (kind, group, name) => format!("{kind}.{group}/{name}"),
+        });
+        let seconds = details.map(|d| d.retry_after_seconds).filter(|s| *s > 0);
+        let retry_after = retry_after.or(seconds.map(|s| Duration::from_secs(s.into())));
+        CallError::Status {
+            code: status.code,
+            reason,
+            message: status.message,
+            about,
+            retry_after: retry_after.map(|after| after.min(RETRY_AFTER_MAX)),
+        }
+    }
+
+    /// The error of a request that got no response.
+    pub(super) fn no_response(error: &dyn std::error::Error) -> Self {
+        let text = root_cause(error);
+        if is_about_certificate(&text) {
+            CallError::Certificate(text)
+        } else {
+            CallError::Unreachable(text)
+        }
+    }
+}
+
+/// The innermost cause: the outer ones say little and name addresses.
+pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,208 @@
+//! Connects: TCP, TLS, and what the server speaks.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use prometheus_client::metrics::gauge::Gauge;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower::{BoxError, Service};
+
+use super::{CONNECT_TIMEOUT, OpenConnections};
+
+/// HTTP/2, as ALPN spells it.
+pub(super) const H2: &[u8] = b"h2";
+
+/// Where and how to connect.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) url: Uri,
+    /// `None`: no TLS.
+    pub(super) tls: Option<TargetTls>,
+    pub(super) open: OpenConnections,
+}
+
+#[derive(Clone)]
+pub(super) struct TargetTls {
+    pub(super) server_name: ServerName<'static>,
+    /// Asks for HTTP/1.1 by not asking.
+    pub(super) http1: Arc<ClientConfig>,
+    /// Offers both.
+    pub(super) both: Arc<ClientConfig>,
+}
+
+/// Why connecting failed. All that waited for the connection get it.
+#[derive(Clone)]
+pub(super) struct DialError(Arc<dyn std::error::Error + Send + Sync>);
+
+impl DialError {
+    pub(super) fn new(error: impl Into<BoxError>) -> Self {
+        Self(error.into().into())
+    }
+}
+
+impl fmt::Debug for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for DialError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// The error of a connection that took too long.
+pub(super) fn too_slow() -> DialError {
+    DialError::new(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()))
+}
+
+impl Target {
+    /// Connects, offering HTTP/2 if asked to.
+    pub(super) async fn dial(&self, offers_h2: bool) -> Result<Stream, DialError> {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let stream = tcp.call(self.url.clone()).await.map_err(DialError::new)?.into_inner();
+        let Some(TargetTls { server_name, http1, both }) = &self.tls else {
+            return Ok(Stream::new(Transport::Plain(stream), &self.open));
+        };
+        let config = if offers_h2 { both } else { http1 };
+        let connecting = TlsConnector::from(config.clone()).connect(server_name.clone(), stream);
+        let stream = connecting.await.map_err(DialError::new)?;
+        Ok(Stream::new(Transport::Tls(Box::new(stream)), &self.open))
+    }
+}
+
+enum Transport {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection, counted while it is open.
+pub(super) struct Stream {
+    transport: Transport,
+    failure: Arc<OnceLock<String>>,
+    open: Gauge,
+}
+
+impl Stream {
+    fn new(transport: Transport, open: &OpenConnections) -> Self {
+        let mut stream = Self { transport, failure: Arc::default(), open: open.http1.clone() };
+        if stream.is_h2() {
+            stream.open = open.http2.clone();
+        }
+        stream.open.inc();
+        stream
+    }
+
+    /// Whether the server chose HTTP/2.
+    pub(super) fn is_h2(&self) -> bool {
+        match &self.transport {
+            Transport::Plain(_) => false,
+            Transport::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(H2),
+        }
+    }
+
+    /// Will hold the first error. hyper keeps it to itself, and it may be the server's reason to
+    /// reject a client certificate: in TLS 1.3 that follows the handshake.
+    pub(super) fn failure(&self) -> Arc<OnceLock<String>> {
+        self.failure.clone()
+    }
+
+    fn note<T>(&self, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(Err(error)) = &polled {
+            self.failure.get_or_init(|| error.to_string());
+        }
+        polled
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        };
+        self.note(polled)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        };
+        self.note(polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        };
+        self.note(polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.transport {
+            Transport::Plain(stream) => stream.is_write_vectored(),
+            Transport::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

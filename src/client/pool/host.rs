@@ -1,0 +1,175 @@
+//! The connections to one host.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt;
+use http::{Request, Response, Uri};
+use kube::client::Body;
+use rustls::pki_types::ServerName;
+use tokio::time::{Instant, timeout};
+use tower::BoxError;
+
+use super::body::PoolBody;
+use super::dial::{DialError, Target, TargetTls, too_slow};
+use super::http1::{Http1, Http1Connector};
+use super::http2::{self, Slot};
+use super::lane::{Connections, Dialling, Lane};
+use super::{CONNECT_TIMEOUT, OpenConnections};
+use crate::client::tls::Tls;
+
+/// A server that did not offer HTTP/2 is asked again after this time.
+const HTTP1_FOR: Duration = Duration::from_secs(600);
+
+/// How often a request may be sent that no server handled.
+const SENT_MAX: usize = 4;
+
+/// After so many connections that ended before a request could be sent, the request fails.
+const ENDED_AT_ONCE_MAX: usize = 3;
+
+/// A host, as one set of certificates sees it.
+pub(in crate::client) struct Host {
+    name: Arc<str>,
+    target: Arc<Target>,
+    state: Mutex<State>,
+    connector: Http1Connector,
+    http1: OnceLock<Http1>,
+}
+
+#[derive(Default)]
+struct State {
+    watches: Connections,
+    short: Connections,
+    /// When the server last chose HTTP/1.1.
+    http1_since: Option<Instant>,
+}
+
+impl State {
+    fn lane(&mut self, lane: Lane) -> &mut Connections {
+        match lane {
+            Lane::Watches => &mut self.watches,
+            Lane::Short => &mut self.short,
+        }
+    }
+}
+
+impl Host {
+    pub(super) fn new(
+        url: &Uri,
+        tls: Arc<Tls>,
+        open: OpenConnections,
+    ) -> Result<Arc<Self>, String> {
+        let is_https = url.scheme_str() == Some("https");
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        let name = tls.server_name.as_deref().unwrap_or(host);
+        let name = ServerName::try_from(name.to_owned());
+        let target_tls = if is_https {
+            let server_name = name.map_err(|e| format!("the server's name: {e}"))?;
+            Some(TargetTls { server_name, http1: tls.http1.clone(), both: tls.both.clone() })
+        } else {
+            None
+        };
+        let authority = url.authority().map_or("", |authority| authority.as_str());
+        let told = format!("{}://{authority}", url.scheme_str().unwrap_or_default()).into();
+        let target = Arc::new(Target { url: url.clone(), tls: target_tls, open });
+        let connector = Http1Connector::new(target.clone());
+        let (state, http1) = (Mutex::default(), OnceLock::new());
+        Ok(Arc::new(Self { name: told, target, state, connector, http1 }))
+    }
+
+    /// Scheme, host and port.
+    pub(in crate::client) fn name(&self) -> Arc<str> {
+        self.name.clone()
+    }
+
+    /// Sends a request; waits for a connection, and then for the response's head.
+    pub(super) async fn send(
+        self: &Arc<Self>,
+        request: Request<Body>,
+    ) -> Result<Response<PoolBody>, BoxError> {
+        let lane = Lane::of(&request);
+        let (head, body) = request.into_parts();
+        let mut sent = 0;
+        loop {
+            let Some(mut slot) = self.slot(lane).await? else {
+                return self.send_http1(Request::from_parts(head, body)).await;
+            };
+            let copy = body.try_clone().ok_or("a request's body is no text")?;
+            sent += 1;
+            match slot.send(Request::from_parts(head.clone(), copy)).await {
+                Ok(response) => return Ok(response.map(|body| PoolBody::new(body, Some(slot)))),
+                Err(failed) if failed.is_unprocessed && sent < SENT_MAX => {}
+                Err(failed) => return Err(failed.error.into()),
+            }
+        }
+    }
+
+    async fn send_http1(&self, request: Request<Body>) -> Result<Response<PoolBody>, BoxError> {
+        let client = self.http1.get_or_init(|| self.connector.client());
+        let response = client.request(request).await?;
+        Ok(response.map(|body| PoolBody::new(body, None)))
+    }
+
+    /// A place on an HTTP/2 connection; `None` if the server speaks HTTP/1.1.
+    async fn slot(self: &Arc<Self>, lane: Lane) -> Result<Option<Slot>, DialError> {
+        if self.target.tls.is_none() {
+            return Ok(None);
+        }
+        let mut dials = 0;
+        loop {
+            let dialling = {
+                let mut state = self.state();
+                if state.http1_since.is_some_and(|since| since.elapsed() < HTTP1_FOR) {
+                    return Ok(None);
+                }
+                let connections = state.lane(lane);
+                if let Some(slot) = connections.take() {
+                    return Ok(Some(slot));
+                }
+                if dials >= ENDED_AT_ONCE_MAX && connections.is_empty() {
+                    return Err(DialError::new("the server closes each connection at once"));
+                }
+                let begin = || self.begin_dialling(lane);
+                connections.dialling.get_or_insert_with(begin).clone()
+            };
+            dialling.await?;
+            dials += 1;
+        }
+    }
+
+    /// Connects in a task of its own: whoever asked first may give up, and the others still wait.
+    fn begin_dialling(self: &Arc<Self>, lane: Lane) -> Dialling {
+        let host = self.clone();
+        let task = tokio::spawn(async move {
+            let dialled = timeout(CONNECT_TIMEOUT, host.dial(lane)).await;
+            let dialled = dialled.unwrap_or_else(|_| Err(too_slow()));
+            host.state().lane(lane).dialling = None;
+            dialled
+        });
+        task.map(|ended| ended.unwrap_or_else(|e| Err(DialError::new(e)))).boxed().shared()
+    }
+
+    async fn dial(self: &Arc<Self>, lane: Lane) -> Result<(), DialError> {
+        let stream = self.target.dial(true).await?;
+        if !stream.is_h2() {
+            self.connector.keep(stream);
+            self.state().http1_since = Some(Instant::now());
+            return Ok(());
+        }
+        let (connection, driver) = http2::begin(stream, lane).await?;
+        let host = Arc::downgrade(self);
+        tokio::spawn(http2::drive(driver, Arc::downgrade(&connection), host, lane));
+        let mut state = self.state();
+        state.http1_since = None;
+        state.lane(lane).add(connection);
+        Ok(())
+    }
+
+    pub(super) fn tidy(&self, lane: Lane) {
+        self.state().lane(lane).tidy();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

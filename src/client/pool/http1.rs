@@ -1,0 +1,74 @@
+//! HTTP/1.1, one request at a time on a connection: hyper-util's pool.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::Body;
+use tokio::time::{Instant, timeout};
+
+use super::CONNECT_TIMEOUT;
+use super::dial::{DialError, Stream, Target, too_slow};
+
+pub(super) type Http1 = Client<Http1Connector, Body>;
+
+/// How long a connection without a request is kept.
+const IDLE: Duration = Duration::from_secs(90);
+
+/// A connection that waited longer for its first request may be closed by now.
+const SPARE_FOR: Duration = Duration::from_secs(2);
+
+/// Connects for hyper-util.
+#[derive(Clone)]
+pub(super) struct Http1Connector {
+    target: Arc<Target>,
+    /// The connection by which it became known that the server does not speak HTTP/2.
+    spare: Arc<Mutex<Option<(Instant, Stream)>>>,
+}
+
+impl Http1Connector {
+    pub(super) fn new(target: Arc<Target>) -> Self {
+        Self { target, spare: Arc::default() }
+    }
+
+    pub(super) fn client(&self) -> Http1 {
+        Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(IDLE)
+            .pool_timer(TokioTimer::new())
+            .build(self.clone())
+    }
+
+    pub(super) fn keep(&self, stream: Stream) {
+        *self.spare.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), stream));
+    }
+
+    fn spare(&self) -> Option<Stream> {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        spare.filter(|(since, _)| since.elapsed() < SPARE_FOR).map(|(_, stream)| stream)
+    }
+}
+
+impl tower::Service<Uri> for Http1Connector {
+    type Response = TokioIo<Stream>;
+    type Error = DialError;
+    type Future = BoxFuture<'static, Result<Self::Response, DialError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), DialError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move {
+            if let Some(stream) = connector.spare() {
+                return Ok(TokioIo::new(stream));
+            }
+            let dialled = timeout(CONNECT_TIMEOUT, connector.target.dial(false)).await;
+            dialled.unwrap_or_else(|_| Err(too_slow())).map(TokioIo::new)
+        })
+    }
+}

@@ -1,0 +1,261 @@
+//! One HTTP/2 connection: how many requests it carries, and whether it takes another.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use h2::Reason;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::Body;
+use tokio::time::{Instant, sleep};
+
+use super::dial::{DialError, Stream};
+use super::host::Host;
+use super::lane::Lane;
+use super::{STREAMS_MAX, STREAMS_SPARE};
+
+/// A connection on which nothing arrives for this long is asked for a sign of life…
+const PING_AFTER: Duration = Duration::from_secs(10);
+
+/// …and counts as dead if none comes within this time.
+const PING_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// A request that was given up after this long casts doubt on its connection.
+const DOUBT_AFTER: Duration = Duration::from_secs(1);
+
+/// How often a connection is looked at: is it of use still, and what does the server allow?
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// The connection with its requests.
+pub(super) struct Http2 {
+    sender: SendRequest<Body>,
+    /// Requests without a response, and responses whose body is not read to its end.
+    streams: AtomicUsize,
+    /// What the server allows at the same time.
+    allowed: AtomicUsize,
+    /// It takes no further requests.
+    retired: AtomicBool,
+    opened: Instant,
+    /// Milliseconds after `opened`: when the server last answered, when a request was last given up,
+    /// when the last stream ended.
+    heard_ms: AtomicU64,
+    doubted_ms: AtomicU64,
+    idle_ms: AtomicU64,
+}
+
+/// A place for one request on a connection, until its response has been read or dropped.
+pub(super) struct Slot {
+    connection: Arc<Http2>,
+    /// When a request without a response was sent.
+    waiting_since: Option<Instant>,
+}
+
+/// A request that got no response.
+pub(super) struct Failed {
+    pub(super) error: hyper::Error,
+    /// The server has not handled it and will not: another connection may carry it.
+    pub(super) is_unprocessed: bool,
+}
+
+/// A connection and what drives it.
+pub(super) type Connection = http2::Connection<TokioIo<Stream>, Body, TokioExecutor>;
+
+/// Begins HTTP/2 and waits for the server's settings.
+///
+/// # Errors
+/// The server closed the connection: with TLS 1.3 also because it rejects the client certificate.
+pub(super) async fn begin(
+    stream: Stream,
+    lane: Lane,
+) -> Result<(Arc<Http2>, Connection), DialError> {
+    let failure = stream.failure();
+    let (stream_window, connection_window) = lane.windows();
+    let begun = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(stream_window)
+        .initial_connection_window_size(connection_window)
+        .keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
+        // Nothing is sent before the server has told its limit, and so the limit shows when it has.
+        .initial_max_send_streams(0)
+        .handshake(TokioIo::new(stream));
+    let (sender, mut connection) = begun.await.map_err(DialError::new)?;
+    let mut pause = Duration::from_millis(1);
+    while connection.current_max_send_streams() == 0 {
+        let ended = tokio::select! {
+            ended = &mut connection => ended.err(),
+            () = sleep(pause) => {
+                pause = (pause * 2).min(Duration::from_millis(20));
+                continue;
+            }
+        };
+        let failure = failure.get().cloned().or(ended.map(|error| error.to_string()));
+        let closed = "the server closed the connection at once".to_owned();
+        return Err(DialError::new(failure.unwrap_or(closed)));
+    }
+    let http2 = Http2 {
+        sender,
+        streams: AtomicUsize::new(0),
+        allowed: AtomicUsize::new(connection.current_max_send_streams()),
+        retired: AtomicBool::new(false),
+        opened: Instant::now(),
+        heard_ms: AtomicU64::new(1),
+        doubted_ms: AtomicU64::new(0),
+        idle_ms: AtomicU64::new(0),
+    };
+    Ok((Arc::new(http2), connection))
+}
+
+/// Keeps the connection going until it ends: it broke, or nobody uses it any more.
+pub(super) async fn drive(
+    connection: Connection,
+    http2: Weak<Http2>,
+    host: Weak<Host>,
+    lane: Lane,
+) {
+    let mut connection = pin!(connection);
+    loop {
+        let has_ended = tokio::select! {
+            _ = &mut connection => true,
+            () = sleep(LOOK_EVERY) => false,
+        };
+        let (http2, host) = (http2.upgrade(), host.upgrade());
+        if let Some(http2) = &http2 {
+            http2.allowed.store(connection.current_max_send_streams(), Relaxed);
+            if has_ended {
+                http2.retire();
+            }
+            if let Some(host) = host {
+                host.tidy(lane);
+            }
+        }
+        if has_ended {
+            return;
+        }
+    }
+}
+
+impl Http2 {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The server answers.
+    pub(super) fn heard(&self) {
+        // At least 1 ms, so that a doubt of the same moment does not win.
+        self.heard_ms.store(self.now_ms() + 1, Relaxed);
+    }
+
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Relaxed);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.retired.load(Relaxed) || self.sender.is_closed()
+    }
+
+    pub(super) fn streams(&self) -> usize {
+        self.streams.load(Relaxed)
+    }
+
+    /// How many streams it may carry.
+    fn limit(&self) -> usize {
+        limit(self.allowed.load(Relaxed))
+    }
+
+    /// Whether it takes another request. While a request was given up and nothing was heard since, it
+    /// takes none: the server may be gone, and a ping takes its time to show it.
+    pub(super) fn has_room(&self) -> bool {
+        let is_doubted = self.doubted_ms.load(Relaxed) > self.heard_ms.load(Relaxed);
+        !self.is_gone() && !is_doubted && self.streams() < self.limit()
+    }
+
+    /// How long it has carried nothing; `None` while it carries something.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        let idle = self.now_ms().saturating_sub(self.idle_ms.load(Relaxed));
+        (self.streams() == 0).then(|| Duration::from_millis(idle))
+    }
+
+    /// Takes a place. The caller holds the lane's lock and has seen that there is room.
+    pub(super) fn take(self: &Arc<Self>) -> Slot {
+        self.streams.fetch_add(1, Relaxed);
+        Slot { connection: self.clone(), waiting_since: None }
+    }
+}
+
+/// Some streams fewer than allowed: a stream that was reset here may still count there.
+fn limit(allowed: usize) -> usize {
+    STREAMS_MAX.min(allowed.saturating_sub(STREAMS_SPARE).max(allowed / 2)).max(1)
+}
+
+impl Slot {
+    pub(super) fn connection(&self) -> &Http2 {
+        &self.connection
+    }
+
+    /// Sends the request and waits for the response's head.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, Failed> {
+        self.waiting_since = Some(Instant::now());
+        let response = self.connection.sender.clone().try_send_request(request).await;
+        self.waiting_since = None;
+        match response {
+            Ok(response) => {
+                self.connection.heard();
+                Ok(response)
+            }
+            Err(mut error) => {
+                let is_unsent = error.take_message().is_some();
+                let error = error.into_error();
+                let is_unprocessed = is_unsent || is_disclaimed(&error);
+                if is_unprocessed {
+                    self.connection.retire();
+                }
+                Err(Failed { error, is_unprocessed })
+            }
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        if self.waiting_since.is_some_and(|since| since.elapsed() >= DOUBT_AFTER) {
+            connection.doubted_ms.store(connection.now_ms(), Relaxed);
+        }
+        connection.idle_ms.store(connection.now_ms(), Relaxed);
+        connection.streams.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether the server says that it has not handled the request (RFC 9113, section 8.7): its GOAWAY
+/// names a lower stream as its last, or it refused the stream.
+fn is_disclaimed(error: &hyper::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+            return error.is_remote() && (error.is_go_away() || is_refused);
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_streams_stay_free() {
+        let limits = [1, 2, 15, 20, 100, 250, usize::MAX].map(limit);
+        assert_eq!(limits, [1, 1, 7, 10, 90, 90, 90]);
+    }
+}

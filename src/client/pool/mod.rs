@@ -1,0 +1,130 @@
+//! Connections to API servers: HTTP/2 where a server offers it, HTTP/1.1 elsewhere.
+//!
+//! HTTP/2 needs a pool of our own. hyper-util's keeps *one* HTTP/2 connection for each host, and a
+//! request beyond the server's limit of streams (100 in API servers and in Envoy) waits there without a
+//! limit: with 34 projects and three watches each, no write would ever be sent. client-go opens a further
+//! connection instead, and so does this:
+//!
+//! - A connection carries at most [`STREAMS_MAX`] streams, and always [`STREAMS_SPARE`] less than the
+//!   server allows: what either side still counts as open never makes a request wait.
+//! - Watches and short requests have connections of their own. A watch whose reader is slow fills its
+//!   connection's window, and a write must not wait for that.
+//! - A connection that got a GOAWAY, or that did not answer lately, takes no new requests; those on it
+//!   finish. Pings find a dead one within 20 s.
+//! - Of the requests that wait for a connection, one connects.
+//! - A request is sent again only if the server cannot have handled it: it was never sent, or the
+//!   server said so (a GOAWAY with a lower stream, or REFUSED_STREAM).
+//!
+//! HTTP/1.1 has none of these questions, and hyper-util's pool serves it.
+
+mod body;
+mod dial;
+mod host;
+mod http1;
+mod http2;
+mod lane;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, Uri};
+use kube::client::Body;
+use prometheus_client::metrics::gauge::Gauge;
+use tower::BoxError;
+
+use super::tls::Tls;
+pub(super) use host::Host;
+
+use body::PoolBody;
+
+/// The longest that connecting may take, TLS and the server's HTTP/2 settings included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The most streams on one connection.
+const STREAMS_MAX: usize = 90;
+
+/// How many streams fewer than the server allows are used.
+const STREAMS_SPARE: usize = 10;
+
+/// The connections of several hosts, each shared by all that use it with the same certificates.
+#[derive(Clone, Default)]
+pub(super) struct Pools {
+    hosts: Arc<Mutex<HashMap<HostKey, Weak<Host>>>>,
+    open: OpenConnections,
+}
+
+/// Open connections, for the metrics.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpenConnections {
+    pub(crate) http1: Gauge,
+    pub(crate) http2: Gauge,
+}
+
+/// What a connection depends on. A token is no part of it: each request carries its own.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct HostKey {
+    scheme: Scheme,
+    authority: Authority,
+    tls: u128,
+}
+
+impl fmt::Debug for Pools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pools")
+    }
+}
+
+impl Pools {
+    pub(super) fn new(open: OpenConnections) -> Self {
+        Self { hosts: Arc::default(), open }
+    }
+
+    /// The connections to the URL's host, as long as somebody holds them.
+    ///
+    /// # Errors
+    /// The URL names no host, or one that no certificate can be for.
+    pub(super) fn host(&self, url: &Uri, tls: &Arc<Tls>) -> Result<Arc<Host>, String> {
+        let (Some(scheme), Some(authority)) = (url.scheme(), url.authority()) else {
+            return Err("the server's URL has no host".to_owned());
+        };
+        let (scheme, authority) = (scheme.clone(), authority.clone());
+        let key = HostKey { scheme, authority, tls: tls.identity };
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = hosts.get(&key).and_then(Weak::upgrade) {
+            return Ok(host);
+        }
+        if hosts.len() == hosts.capacity() {
+            hosts.retain(|_, host| host.strong_count() > 0);
+        }
+        let host = Host::new(url, tls.clone(), self.open.clone())?;
+        hosts.insert(key, Arc::downgrade(&host));
+        Ok(host)
+    }
+}
+
+/// Sends each request over the connections of the [`Host`] in its extensions.
+#[derive(Clone, Copy)]
+pub(super) struct PoolService;
+
+impl tower::Service<Request<Body>> for PoolService {
+    type Response = Response<PoolBody>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let host = request.extensions_mut().remove::<Arc<Host>>();
+        Box::pin(async move {
+            let host = host.ok_or("the request names no host")?;
+            host.send(request).await
+        })
+    }
+}

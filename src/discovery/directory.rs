@@ -1,0 +1,219 @@
+//! Clusters whose kubeconfigs are the files of a directory, such as a mounted Secret.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::sleep;
+
+use super::kubeconfig;
+use super::ledger::{BusClosed, Ledger, Offer};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+
+/// How often the directory is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// A file that changed later than this may still be being written.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
+
+/// No kubeconfig is longer, in bytes.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+const EXTENSIONS: [&str; 4] = ["yaml", "yml", "kubeconfig", "conf"];
+
+/// What tells a file from its earlier version without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    /// In seconds and nanoseconds; no program can set it.
+    changed: (i64, i64),
+}
+
+/// By name of the file.
+type Stamps = BTreeMap<String, Stamp>;
+
+pub(super) struct Directory {
+    path: PathBuf,
+    ledger: Ledger,
+    /// The files as the last list read them.
+    listed: Option<Stamps>,
+    /// The files as the last look found them.
+    found: Stamps,
+    /// What the files offered when they were last read.
+    offers: BTreeMap<String, Offer>,
+}
+
+impl Directory {
+    pub(super) fn new(path: PathBuf, ledger: Ledger) -> Self {
+        let (found, offers) = (Stamps::new(), BTreeMap::new());
+        Self { path, ledger, listed: None, found, offers }
+    }
+
+    /// Runs until the bus is closed.
+    pub(super) async fn run(mut self) {
+        while self.look().await.is_ok() {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), BusClosed> {
+        let path = self.path.clone();
+        let found = tokio::task::spawn_blocking(move || stamps(&path)).await;
+        let found = match found.unwrap_or_else(|e| Err(io::Error::other(e))) {
+            Ok(found) => found,
+            Err(error) => {
+                self.listed = None;
+                return self.lost(&error).await;
+            }
+        };
+        let before = std::mem::replace(&mut self.found, found);
+        let now = wall_clock();
+        // A file that is being written counts as it was before; a new one, not yet.
+        let mut settled = self.found.clone();
+        settled.retain(|name, stamp| before.get(name) == Some(stamp) || stamp.is_settled(now));
+        let unsettled = |(name, _): &(&String, &Stamp)| {
+            self.found.contains_key(*name) && !settled.contains_key(*name)
+        };
+        let kept: Stamps = self
+            .listed
+            .iter()
+            .flatten()
+            .filter(unsettled)
+            .map(|(name, stamp)| (name.clone(), *stamp))
+            .collect();
+        settled.extend(kept);
+        if self.listed.as_ref() != Some(&settled) {
+            self.list(settled).await?;
+        }
+        Ok(())
+    }
+
+    /// All files as one list, so that what is missing at once counts as one.
+    async fn list(&mut self, files: Stamps) -> Result<(), BusClosed> {
+        self.ledger.list_started().await?;
+        let mut offers = BTreeMap::new();
+        for (file, stamp) in &files {
+            let is_read = self.listed.as_ref().and_then(|listed| listed.get(file)) == Some(stamp);
+            let known = self.offers.remove(file).filter(|_| is_read);
+            let offer = match known {
+                Some(offer) => offer,
+                None => {
+                    let path = self.path.join(file);
+                    let text = tokio::task::spawn_blocking(move || read(&path)).await;
+                    let text = text.unwrap_or_else(|e| Err(e.to_string()));
+                    let text = text.as_deref().map_err(Clone::clone);
+                    let shown_by = format!("file {file}");
+                    kubeconfig::offer(cluster_of(file), "", shown_by, text, false, &self.ledger)
+                }
+            };
+            offers.insert(file.clone(), offer.clone());
+            self.ledger.listed(offer).await?;
+        }
+        (self.offers, self.listed) = (offers, Some(files));
+        self.ledger.list_finished().await.map(drop)
+    }
+
+    async fn lost(&mut self, error: &io::Error) -> Result<(), BusClosed> {
+        let text = format!("cannot read the directory {}: {error}", self.path.display());
+        let remedy = "check discovery.kubeconfigDir.path and the volume that is mounted there";
+        self.ledger.lost(RequestFailure::new(ErrorCause::Kubeconfig, text), Some(remedy)).await
+    }
+}
+
+impl Stamp {
+    fn is_settled(&self, now: Duration) -> bool {
+        let seconds = u64::try_from(self.changed.0).unwrap_or(0);
+        let nanoseconds = u32::try_from(self.changed.1).unwrap_or(0);
+        now.saturating_sub(Duration::new(seconds, nanoseconds)) > SETTLED_AFTER
+    }
+}
+
+fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The files that may be kubeconfigs, by name. Kubernetes mounts a Secret's keys as links to files
+/// in a hidden directory.
+fn stamps(path: &Path) -> io::Result<Stamps> {
+    let mut stamps = Stamps::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
+        // A link whose file is gone between two looks is as good as no link.
+        let Ok(file) = fs::metadata(entry.path()) else { continue };
+        if file.is_file() {
+            let changed = (file.ctime(), file.ctime_nsec());
+            let (device, inode, bytes) = (file.dev(), file.ino(), file.len());
+            stamps.insert(name.to_owned(), Stamp { device, inode, bytes, changed });
+        }
+    }
+    Ok(stamps)
+}
+
+/// The file's name without an extension that kubeconfigs have.
+fn cluster_of(file: &str) -> &str {
+    let extension = Path::new(file).extension().and_then(OsStr::to_str);
+    match extension.filter(|extension| EXTENSIONS.contains(extension)) {
+        Some(extension) => &file[..file.len() - extension.len() - 1],
+        None => file,
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    let told = |error: io::Error| format!("cannot read the file: {error}");
+    if fs::metadata(path).map_err(told)?.len() > FILE_BYTES_MAX {
+        return Err(format!("the file has more than {FILE_BYTES_MAX} bytes"));
+    }
+    fs::read_to_string(path).map_err(told)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_has_the_name_of_its_file() {
+        for (file, cluster) in [
+            ("shop.yaml", "shop"),
+            ("shop.yml", "shop"),
+            ("shop.eu.kubeconfig", "shop.eu"),
+            ("shop.conf", "shop"),
+            ("shop", "shop"),
+            ("shop.eu", "shop.eu"),
+        ] {
+            assert_eq!(cluster_of(file), cluster);
+        }
+    }
+
+    /// As a kubelet mounts a Secret, and replaces it: all files change with one link.
+    #[test]
+    fn a_mounted_secret_changes_with_its_hidden_link() {
+        use std::os::unix::fs::symlink;
+        let folder = std::env::temp_dir().join(format!("throughline-dir-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        for version in ["..1", "..2"] {
+            fs::create_dir_all(folder.join(version)).unwrap();
+            fs::write(folder.join(version).join("shop.yaml"), version).unwrap();
+        }
+        symlink("..1", folder.join("..data")).unwrap();
+        symlink("..data/shop.yaml", folder.join("shop.yaml")).unwrap();
+        symlink("..data/gone.yaml", folder.join("gone.yaml")).unwrap();
+        fs::create_dir(folder.join("folder.yaml")).unwrap();
+        let before = stamps(&folder).unwrap();
+        symlink("..2", folder.join("..new")).unwrap();
+        fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
+        let after = stamps(&folder).unwrap();
+        let text = read(&folder.join("shop.yaml"));
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(before.keys().collect::<Vec<_>>(), ["shop.yaml"]);
+        assert_ne!(before, after);
+        assert_eq!(text.as_deref(), Ok("..2"));
+    }
+}

@@ -1,0 +1,120 @@
+//! Discovery for commands that look at the clusters without a live run's loop.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::{Discovery, ProjectRoot, proof};
+use crate::config::Config;
+use crate::core::contract::error_cause::RequestFailure;
+use crate::core::contract::event::EventKind;
+use crate::core::contract::membership::{Membership, SourceName};
+use crate::core::data::ids::ClusterName;
+use crate::engine::{Engine, PendingLists};
+use crate::fleet::{Member, Origin};
+
+/// Events of the sources that may wait.
+const QUEUE: usize = 256;
+
+/// How long it may take to ask for upstreams that no source offers.
+const UNKNOWN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Lets clusters join and leave as the machine says.
+pub(crate) struct Joiner {
+    discovery: Discovery,
+    events: mpsc::Receiver<EventKind>,
+    /// Sources that can't be read.
+    lost: BTreeMap<SourceName, RequestFailure>,
+    /// Only some clusters are looked at.
+    is_narrowed: bool,
+}
+
+impl Joiner {
+    /// `None` where nothing is to be discovered. If `only` names clusters, no other joins.
+    pub(crate) fn start(config: &Config, engine: &Engine, only: &[ClusterName]) -> Option<Self> {
+        let (bus, events) = mpsc::channel(QUEUE);
+        let only: BTreeSet<_> = only.iter().cloned().collect();
+        let only = (!only.is_empty()).then_some(&only);
+        let (table, connections) = (engine.fleet.table(), engine.fleet.connections());
+        let discovery = Discovery::start(config, table, only, connections, bus, &engine.metrics);
+        if discovery.sources().is_empty() {
+            return None;
+        }
+        Some(Self { discovery, events, lost: BTreeMap::new(), is_narrowed: only.is_some() })
+    }
+
+    pub(crate) fn sources(&self) -> &BTreeSet<SourceName> {
+        self.discovery.sources()
+    }
+
+    /// As [`Discovery::projects`].
+    pub(crate) fn projects(&self) -> Option<Arc<ProjectRoot>> {
+        self.discovery.projects()
+    }
+
+    /// Asks the root for upstreams that hub objects name and no source offers, once every list is
+    /// complete, and tells the machine which are gone.
+    pub(crate) async fn ask_for_unknown(&self, engine: &mut Engine) {
+        let Some(root) = self.projects().filter(|_| !self.is_narrowed) else { return };
+        let names = engine.machine.unknown_upstreams();
+        for cluster in proof::gone_among(&root, names, UNKNOWN_WITHIN).await {
+            engine.handle_event(EventKind::ClusterGone { source: SourceName::Milo, cluster });
+        }
+    }
+
+    /// Sources that can't be read, and why.
+    pub(crate) fn lost(&self) -> &BTreeMap<SourceName, RequestFailure> {
+        &self.lost
+    }
+
+    /// The next event of a source. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> EventKind {
+        let Some(event) = self.events.recv().await else { return std::future::pending().await };
+        match &event {
+            EventKind::DiscoveryLost { source, error } => {
+                self.lost.insert(*source, error.clone());
+            }
+            EventKind::DiscoveryFinished { source } | EventKind::DiscoveryResumed { source } => {
+                self.lost.remove(source);
+            }
+            _ => {}
+        }
+        event
+    }
+
+    /// Joins and leaves as the machine decided. `pending` then waits for those that joined.
+    pub(crate) fn carry_out(&self, engine: &mut Engine, pending: &mut PendingLists) {
+        while let Some(change) = engine.machine.poll_membership() {
+            match change {
+                Membership::Join { source, cluster: name, roles } => {
+                    if engine.fleet.origin(&name) == Some(Origin::Configured) {
+                        continue;
+                    }
+                    let Some(connection) = self.discovery.connection(source, &name) else {
+                        engine.handle_event(EventKind::ClusterRemoved { cluster: name });
+                        continue;
+                    };
+                    let origin = Origin::Discovered;
+                    engine.join(Member { name: name.clone(), roles, connection, origin });
+                    pending.joined(&name, &engine.fleet);
+                }
+                Membership::Leave { cluster, .. } => {
+                    if engine.fleet.origin(&cluster) == Some(Origin::Discovered) {
+                        engine.leave(&cluster);
+                        pending.left(&cluster);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The next event of a source; waits for ever where there is none.
+pub(crate) async fn next(joiner: &mut Option<Joiner>) -> EventKind {
+    match joiner {
+        Some(joiner) => joiner.next().await,
+        None => std::future::pending().await,
+    }
+}

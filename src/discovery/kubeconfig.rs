@@ -1,0 +1,95 @@
+//! A cluster that a kubeconfig's text describes.
+
+use http::Uri;
+use kube::config::{Cluster, Kubeconfig};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::ledger::{Ledger, Offer};
+use crate::client::{ConnectionSpec, Credentials, KubeconfigText, Server};
+use crate::config::ClusterConfig;
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::membership::OfferState;
+use crate::core::data::ids::ClusterName;
+
+/// An offer of the cluster that `text` describes. `holder` tells its Secret or file from another one
+/// of the same name.
+///
+/// Another server is another cluster, whatever the name: what one holds says nothing about the other.
+/// So the uid stands for the holder and the server. Other credentials for the same server leave it as
+/// it is.
+pub(super) fn offer(
+    cluster: &str,
+    holder: &str,
+    shown_by: String,
+    text: Result<&str, String>,
+    is_deleting: bool,
+    ledger: &Ledger,
+) -> Offer {
+    let cluster = ClusterName::from(cluster);
+    let text = text.and_then(|text| {
+        let usable = KubeconfigText::parse(text).map_err(|error| error.to_string())?;
+        Ok((server_hash(text), usable))
+    });
+    let (uid, state, connection) = match text {
+        Ok((server, text)) => {
+            let state = if is_deleting { OfferState::Deleting } else { OfferState::Ready };
+            let (credentials, server_is) = (Credentials::Text(text), Server::AsConfigured);
+            let connection = ConnectionSpec { credentials, server: server_is };
+            (format!("{holder}/{server:016x}"), state, Some(connection))
+        }
+        Err(error) => {
+            // Which server it was about is unknown: it stays the one that was known.
+            let prefix = format!("{holder}/");
+            let before = ledger.offer(&cluster).map(|before| before.uid.clone());
+            let before = before.filter(|uid| uid.starts_with(&prefix));
+            let error = RequestFailure::new(ErrorCause::Kubeconfig, error);
+            (before.unwrap_or(prefix), OfferState::Broken { error }, None)
+        }
+    };
+    Offer { cluster, uid, state, connection, shown_by }
+}
+
+/// Stands for the server that a kubeconfig's current context names, and the way to it.
+fn server_hash(text: &str) -> u64 {
+    let kubeconfig = Kubeconfig::from_yaml(text).unwrap_or_default();
+    let cluster = cluster_entry(&kubeconfig, None);
+    let server = cluster.map(|c| (&c.server, &c.proxy_url, &c.tls_server_name));
+    xxh3_64(format!("{server:?}").as_bytes())
+}
+
+/// The cluster entry of a context, or of the current one.
+fn cluster_entry<'k>(kubeconfig: &'k Kubeconfig, context: Option<&String>) -> Option<&'k Cluster> {
+    let name = context.or(kubeconfig.current_context.as_ref());
+    let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == name);
+    let cluster = context.and_then(|context| context.context.as_ref()).map(|c| &c.cluster);
+    let cluster = kubeconfig.clusters.iter().find(|entry| Some(&entry.name) == cluster);
+    cluster.and_then(|entry| entry.cluster.as_ref())
+}
+
+/// The URL of the server that a configured cluster's kubeconfig names; `None` in a pod without one.
+pub(crate) fn configured_server(config: &ClusterConfig) -> Option<Uri> {
+    let kubeconfig = match &config.kubeconfig {
+        _ if config.in_cluster => return None,
+        Some(file) => Kubeconfig::read_from(file),
+        None => Kubeconfig::read(),
+    };
+    let kubeconfig = kubeconfig.ok()?;
+    cluster_entry(&kubeconfig, config.context.as_ref())?.server.as_ref()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+        contexts: [{name: c, context: {cluster: a, user: u}}]\n\
+        clusters: [{name: a, cluster: {server: 'https://one:6443'}}]\n\
+        users: [{name: u, user: {token: t1}}]\n";
+
+    #[test]
+    fn another_server_is_another_cluster_and_other_credentials_are_not() {
+        let hash = server_hash(TEXT);
+        assert_eq!(hash, server_hash(&TEXT.replace("t1", "t2")));
+        assert_ne!(hash, server_hash(&TEXT.replace("one:6443", "two:6443")));
+    }
+}

@@ -1,0 +1,318 @@
+//! What a source has shown: keeps the connection of each offered cluster, and tells the machine what
+//! changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::client::ConnectionSpec;
+use crate::core::contract::error_cause::RequestFailure;
+use crate::core::contract::event::EventKind;
+use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
+use crate::core::data::ids::{ClusterName, Role};
+
+/// The machine is gone: the run ends.
+#[derive(Debug)]
+pub(super) struct BusClosed;
+
+impl From<mpsc::error::SendError<EventKind>> for BusClosed {
+    fn from(_: mpsc::error::SendError<EventKind>) -> Self {
+        Self
+    }
+}
+
+/// One cluster as its source shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) cluster: ClusterName,
+    /// Tells a cluster from another one of the same name.
+    pub(super) uid: String,
+    pub(super) state: OfferState,
+    /// `None` where no connection can be made of it.
+    pub(super) connection: Option<ConnectionSpec>,
+    /// Which object or file shows it; two may claim one name.
+    pub(super) shown_by: String,
+}
+
+/// A cluster that a source shows.
+#[derive(Clone)]
+struct Shown {
+    offer: Offer,
+    /// The last list that contained it.
+    list: u32,
+}
+
+/// The connections of all offered clusters, for whoever lets one join.
+#[derive(Clone, Default)]
+pub(super) struct Connectable(Arc<Mutex<Offered>>);
+
+#[derive(Default)]
+struct Offered {
+    connections: BTreeMap<(SourceName, ClusterName), ConnectionSpec>,
+    /// Whose connection was asked for last: two sources may offer one name.
+    asked: BTreeMap<ClusterName, SourceName>,
+}
+
+impl Connectable {
+    fn lock(&self) -> MutexGuard<'_, Offered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, source: SourceName, cluster: &ClusterName) -> Option<ConnectionSpec> {
+        let mut offered = self.lock();
+        let found = offered.connections.get(&(source, cluster.clone())).cloned()?;
+        offered.asked.insert(cluster.clone(), source);
+        Some(found)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().connections.len()
+    }
+
+    /// Returns whether the cluster uses the connection that was there before.
+    fn insert(
+        &self,
+        source: SourceName,
+        cluster: &ClusterName,
+        connection: ConnectionSpec,
+    ) -> bool {
+        let mut offered = self.lock();
+        let before = offered.connections.insert((source, cluster.clone()), connection.clone());
+        let is_used = offered.asked.get(cluster) == Some(&source);
+        is_used && before.is_some_and(|before| before != connection)
+    }
+
+    fn remove(&self, source: SourceName, cluster: &ClusterName) {
+        let mut offered = self.lock();
+        offered.connections.remove(&(source, cluster.clone()));
+        if offered.asked.get(cluster) == Some(&source) {
+            offered.asked.remove(cluster);
+        }
+    }
+}
+
+/// Where a ledger tells what it notes.
+#[derive(Clone)]
+pub(super) struct Outlets {
+    pub(super) bus: mpsc::Sender<EventKind>,
+    pub(super) connections: Connectable,
+    /// Other credentials for a cluster that was offered before.
+    pub(super) changes: mpsc::UnboundedSender<(ClusterName, ConnectionSpec)>,
+}
+
+/// What one source has shown so far.
+pub(super) struct Ledger {
+    source: SourceName,
+    join: JoinRule,
+    roles: Vec<Role>,
+    /// Only these; all where absent.
+    only: Option<BTreeSet<ClusterName>>,
+    to: Outlets,
+    shown: BTreeMap<ClusterName, Shown>,
+    lists: u32,
+    /// While the source is lost: the error that was last logged.
+    lost: Option<String>,
+    /// Names that two objects claim, so that each is logged once.
+    contested: BTreeSet<ClusterName>,
+}
+
+/// What a complete list lacks of what was shown before.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    pub(super) clusters: Vec<ClusterName>,
+    /// More than one, and more than a third: rather a mistake than so many deletions.
+    pub(super) is_suspicious: bool,
+}
+
+impl Ledger {
+    pub(super) fn new(
+        source: SourceName,
+        join: JoinRule,
+        roles: Vec<Role>,
+        only: Option<BTreeSet<ClusterName>>,
+        to: Outlets,
+    ) -> Self {
+        Self {
+            source,
+            join,
+            roles,
+            only,
+            to,
+            shown: BTreeMap::new(),
+            lists: 0,
+            lost: None,
+            contested: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    pub(super) fn shows(&self, cluster: &ClusterName) -> bool {
+        self.shown.contains_key(cluster)
+    }
+
+    /// The offer of a cluster as it was last shown.
+    pub(super) fn offer(&self, cluster: &ClusterName) -> Option<&Offer> {
+        self.shown.get(cluster).map(|shown| &shown.offer)
+    }
+
+    async fn send(&self, event: EventKind) -> Result<(), BusClosed> {
+        Ok(self.to.bus.send(event).await?)
+    }
+
+    /// A list begins: the first answer of the source is there.
+    pub(super) async fn list_started(&mut self) -> Result<(), BusClosed> {
+        self.lists += 1;
+        self.lost = None;
+        let (source, join) = (self.source, self.join);
+        self.send(EventKind::DiscoveryStarted { source, join }).await
+    }
+
+    /// One cluster of the list.
+    pub(super) async fn listed(&mut self, offer: Offer) -> Result<(), BusClosed> {
+        self.note(offer, true).await
+    }
+
+    /// A cluster that is new or changed. One that is as before is not told again.
+    pub(super) async fn changed(&mut self, offer: Offer) -> Result<(), BusClosed> {
+        self.note(offer, false).await
+    }
+
+    async fn note(&mut self, offer: Offer, in_list: bool) -> Result<(), BusClosed> {
+        let cluster = offer.cluster.clone();
+        if self.only.as_ref().is_some_and(|only| !only.contains(&cluster)) {
+            return Ok(());
+        }
+        let before = self.shown.get(&cluster);
+        let is_claimed = |shown: &Shown| {
+            shown.offer.shown_by != offer.shown_by && (!in_list || shown.list == self.lists)
+        };
+        if let Some(first) = before.filter(|shown| is_claimed(shown)) {
+            let first = first.offer.shown_by.clone();
+            if self.contested.insert(cluster.clone()) {
+                warn!(source = %self.source, %cluster, first, ignored = offer.shown_by,
+                    "two sources of one name: the first counts; rename or remove the other");
+            }
+            return Ok(());
+        }
+        self.contested.remove(&cluster);
+        let is_news = before.is_none_or(|shown| {
+            (&shown.offer.uid, &shown.offer.state) != (&offer.uid, &offer.state)
+        });
+        self.tell_broken(&offer, before.map(|shown| &shown.offer));
+        self.keep_connection(&offer, before.map(|shown| &shown.offer));
+        let event = EventKind::ClusterOffered {
+            source: self.source,
+            cluster: cluster.clone(),
+            uid: offer.uid.clone(),
+            roles: self.roles.clone(),
+            state: offer.state.clone(),
+        };
+        self.shown.insert(cluster, Shown { offer, list: self.lists });
+        if in_list || is_news { self.send(event).await } else { Ok(()) }
+    }
+
+    /// Logs a broken offer once for each cause. The machine warns, once for all of them.
+    fn tell_broken(&self, offer: &Offer, before: Option<&Offer>) {
+        let OfferState::Broken { error } = &offer.state else { return };
+        if before.map(|before| &before.state) != Some(&offer.state) {
+            info!(source = %self.source, cluster = %offer.cluster, %error,
+                "no connection can be made of it: a cluster that has joined keeps the one that it \
+                 has; fix {}", offer.shown_by);
+        }
+    }
+
+    /// A broken offer of the same cluster leaves the connection that there was.
+    fn keep_connection(&self, offer: &Offer, before: Option<&Offer>) {
+        let (source, cluster) = (self.source, &offer.cluster);
+        let is_same = before.is_some_and(|before| before.uid == offer.uid);
+        let Some(connection) = offer.connection.clone() else {
+            if !is_same {
+                self.to.connections.remove(source, cluster);
+            }
+            return;
+        };
+        let replaces = self.to.connections.insert(source, cluster, connection.clone());
+        if is_same && replaces {
+            // The receiver is gone only when the run ends.
+            let _ = self.to.changes.send((cluster.clone(), connection));
+        }
+    }
+
+    /// The source says that a cluster is gone. Returns whether it was shown.
+    pub(super) async fn withdrawn(
+        &mut self,
+        cluster: &ClusterName,
+        shown_by: &str,
+    ) -> Result<bool, BusClosed> {
+        let is_it = |shown: &&Shown| shown.offer.shown_by == shown_by;
+        let Some(uid) = self.shown.get(cluster).filter(is_it).map(|shown| shown.offer.uid.clone())
+        else {
+            return Ok(false);
+        };
+        self.forget(cluster);
+        let (source, cluster) = (self.source, cluster.clone());
+        self.send(EventKind::ClusterWithdrawn { source, cluster, uid }).await?;
+        Ok(true)
+    }
+
+    fn forget(&mut self, cluster: &ClusterName) {
+        self.shown.remove(cluster);
+        self.contested.remove(cluster);
+        self.to.connections.remove(self.source, cluster);
+    }
+
+    /// The list is complete. Returns what it lacks.
+    pub(super) async fn list_finished(&mut self) -> Result<Missing, BusClosed> {
+        let all = self.shown.len();
+        let is_missing = |(_, shown): &(&ClusterName, &Shown)| shown.list != self.lists;
+        let clusters: Vec<_> =
+            self.shown.iter().filter(is_missing).map(|(name, _)| name.clone()).collect();
+        for cluster in &clusters {
+            self.forget(cluster);
+        }
+        info!(source = %self.source, clusters = self.shown.len(), missing = clusters.len(),
+            "clusters listed");
+        self.send(EventKind::DiscoveryFinished { source: self.source }).await?;
+        let is_suspicious = clusters.len() > 1 && clusters.len() * 3 > all;
+        Ok(Missing { clusters, is_suspicious })
+    }
+
+    /// The source can't be read: what it showed stays. Told once, and logged for each new error. The
+    /// machine warns once it lasts.
+    pub(super) async fn lost(
+        &mut self,
+        error: RequestFailure,
+        remedy: Option<&str>,
+    ) -> Result<(), BusClosed> {
+        let text = error.to_string();
+        if self.lost.as_ref() != Some(&text) {
+            info!(source = %self.source, error = text, remedy, clusters = self.shown.len(),
+                "discovery lost: the clusters that it showed stay; retrying");
+        }
+        if self.lost.replace(text).is_none() {
+            self.send(EventKind::DiscoveryLost { source: self.source, error }).await?;
+        }
+        Ok(())
+    }
+
+    /// A broken source continues where it stopped.
+    pub(super) async fn resumed(&mut self) -> Result<(), BusClosed> {
+        self.lost = None;
+        info!(source = %self.source, "discovery resumed");
+        self.send(EventKind::DiscoveryResumed { source: self.source }).await
+    }
+
+    /// The Project of a cluster that was withdrawn, or is missing, does not exist any longer.
+    pub(super) async fn gone(&mut self, cluster: ClusterName) -> Result<(), BusClosed> {
+        if self.shows(&cluster) {
+            return Ok(()); // made again in the meantime
+        }
+        info!(source = %self.source, %cluster, "the Project does not exist any longer");
+        self.send(EventKind::ClusterGone { source: self.source, cluster }).await
+    }
+}

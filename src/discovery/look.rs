@@ -1,0 +1,99 @@
+//! One look at what the sources show, for commands that don't follow them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::Discovery;
+use crate::client::{ConnectionSpec, Connections};
+use crate::config::{ClusterConfig, Config};
+use crate::core::contract::error_cause::RequestFailure;
+use crate::core::contract::event::EventKind;
+use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
+use crate::core::data::ids::{ClusterName, Role};
+use crate::fleet::ClusterTable;
+use crate::metrics::Metrics;
+
+/// Events that may wait.
+const QUEUE: usize = 256;
+
+/// A cluster that a source shows.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) source: SourceName,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) state: OfferState,
+    pub(crate) connection: Option<ConnectionSpec>,
+}
+
+/// What the sources show.
+#[derive(Debug, Default)]
+pub(crate) struct Look {
+    pub(crate) found: BTreeMap<ClusterName, Found>,
+    /// By source: the rule by which its clusters join, or why it can't be read; `None` where no
+    /// answer came in time.
+    pub(crate) sources: BTreeMap<SourceName, Option<Result<JoinRule, RequestFailure>>>,
+}
+
+/// Lists the configured sources once, for at most `within`. Secrets are read in one of `clusters`.
+pub(crate) async fn look(
+    config: &Config,
+    clusters: &ClusterTable,
+    connections: &Connections,
+    metrics: &Arc<Metrics>,
+    within: Duration,
+) -> Look {
+    let (bus, mut events) = mpsc::channel(QUEUE);
+    let discovery = Discovery::start(config, clusters, None, connections, bus, metrics);
+    let mut look = Look::default();
+    let mut pending: BTreeSet<_> = discovery.sources().clone();
+    look.sources = pending.iter().map(|source| (*source, None)).collect();
+    let until = Instant::now() + within;
+    let mut rules = BTreeMap::new();
+    while !pending.is_empty() {
+        let Ok(Some(event)) = timeout_at(until, events.recv()).await else { break };
+        match event {
+            EventKind::DiscoveryStarted { source, join } => drop(rules.insert(source, join)),
+            EventKind::ClusterOffered { source, cluster, roles, state, .. } => {
+                let connection = discovery.connection(source, &cluster);
+                // A name of the file, or of an earlier source, counts.
+                let is_taken = clusters.contains(&cluster)
+                    || look.found.get(&cluster).is_some_and(|found| found.source < source);
+                if !is_taken {
+                    look.found.insert(cluster, Found { source, roles, state, connection });
+                }
+            }
+            EventKind::DiscoveryFinished { source } => {
+                pending.remove(&source);
+                let join = rules.get(&source).copied().unwrap_or_default();
+                look.sources.insert(source, Some(Ok(join)));
+            }
+            EventKind::DiscoveryLost { source, error } => {
+                pending.remove(&source);
+                look.sources.insert(source, Some(Err(error)));
+            }
+            _ => {}
+        }
+    }
+    look
+}
+
+/// The configuration without the upstreams that `only` does not name; all of it if that is empty. The
+/// cluster that holds kubeconfig Secrets stays.
+pub(crate) fn narrowed(config: &Config, only: &[ClusterName]) -> Config {
+    let mut config = config.clone();
+    if only.is_empty() {
+        return config;
+    }
+    let secrets = config.discovery.kubeconfig_secrets.as_ref().map(|s| s.cluster.clone());
+    let stays = |cluster: &ClusterConfig| {
+        cluster.roles.iter().any(|role| *role != Role::Upstream)
+            || only.contains(&cluster.name)
+            || secrets.as_ref() == Some(&cluster.name)
+    };
+    config.clusters.retain(stays);
+    config
+}

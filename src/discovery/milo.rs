@@ -1,0 +1,276 @@
+//! Project control planes of a Milo API server, found by its Project objects, or by the
+//! ProjectControlPlanes in the cluster that it runs in.
+//!
+//! A control plane answers 200 under any name, also of a Project that never was, and keeps caches for
+//! that name for good. So nothing here asks one that no Project names.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::follow::{Objects, Reader};
+use super::ledger::{Ledger, Offer};
+use crate::apply::ProjectProof;
+use crate::client::{CallError, ClusterClient, ConnectionSpec, Credentials, JSON, Server, get};
+use crate::config::MiloConfig;
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::membership::OfferState;
+use crate::core::data::ids::ClusterName;
+
+pub(crate) const PROJECTS: &str = "projects.resourcemanager.miloapis.com";
+pub(crate) const PROJECTS_PATH: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
+pub(crate) const CONTROL_PLANES: &str = "projectcontrolplanes.infrastructure.miloapis.com";
+const CONTROL_PLANES_PATH: &str = "/apis/infrastructure.miloapis.com/v1alpha1/projectcontrolplanes";
+
+/// The path of a project's control plane at the Milo API server.
+pub(crate) fn control_plane_path(project: &str) -> String {
+    format!("{PROJECTS_PATH}/{project}/control-plane")
+}
+
+/// The project whose control plane a server's path names, and the path of the API server that holds
+/// the Project: what is in front of it, or `/`.
+pub(crate) fn project_of_path(path: &str) -> Option<(&str, &str)> {
+    let (root, rest) = path.split_once("/apis/resourcemanager.miloapis.com/")?;
+    let (_version, rest) = rest.split_once("/projects/")?;
+    let (project, rest) = rest.split_once('/')?;
+    let is_control_plane =
+        rest.trim_end_matches('/') == "control-plane" && is_path_segment(project);
+    is_control_plane.then_some((project, if root.is_empty() { "/" } else { root }))
+}
+
+/// The API server that holds the Projects.
+pub(crate) fn root(config: &MiloConfig) -> ConnectionSpec {
+    let credentials = config.credentials();
+    let server = if config.internal_service_discovery {
+        Server::AsConfigured
+    } else {
+        // A kubeconfig for one project, or for an organization, has a path.
+        Server::Path("/".to_owned())
+    };
+    ConnectionSpec { credentials, server }
+}
+
+pub(super) fn objects(config: &MiloConfig) -> Objects {
+    let (path, resource) = if config.internal_service_discovery {
+        (CONTROL_PLANES_PATH, CONTROL_PLANES)
+    } else {
+        (PROJECTS_PATH, PROJECTS)
+    };
+    Objects { path: path.to_owned(), resource, label_selector: config.label_selector.clone() }
+}
+
+/// Reads Projects, or ProjectControlPlanes.
+pub(super) struct ProjectReader {
+    credentials: Credentials,
+    internal: bool,
+}
+
+#[derive(Deserialize)]
+struct Project<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta<'a> {
+    name: &'a str,
+    #[serde(default)]
+    namespace: &'a str,
+    #[serde(default)]
+    uid: &'a str,
+    #[serde(default)]
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    name: String,
+    status: String,
+}
+
+impl Meta<'_> {
+    /// `NAMESPACE/NAME`, or the name of a cluster-scoped object.
+    fn key(&self) -> String {
+        match self.namespace {
+            "" => self.name.to_owned(),
+            namespace => format!("{namespace}/{}", self.name),
+        }
+    }
+}
+
+impl ProjectReader {
+    pub(super) fn new(config: &MiloConfig) -> Self {
+        Self {
+            credentials: config.project_credentials(),
+            internal: config.internal_service_discovery,
+        }
+    }
+
+    fn connection(&self, project: &str) -> ConnectionSpec {
+        let server = if self.internal {
+            Server::Url(format!("https://milo-apiserver.project-{project}.svc.cluster.local:6443"))
+        } else {
+            Server::Path(control_plane_path(project))
+        };
+        ConnectionSpec { credentials: self.credentials.clone(), server }
+    }
+
+    fn condition(&self) -> &'static str {
+        if self.internal { "ControlPlaneReady" } else { "Ready" }
+    }
+
+    fn state(&self, project: &Project<'_>) -> OfferState {
+        let conditions = project.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let is_ready = |c: &Condition| c.name == self.condition() && c.status == "True";
+        if project.metadata.deletion_timestamp.is_some() {
+            OfferState::Deleting
+        } else if conditions.unwrap_or_default().iter().any(is_ready) {
+            OfferState::Ready
+        } else {
+            OfferState::NotReady
+        }
+    }
+}
+
+fn parse(object: &str) -> Result<Project<'_>, CallError> {
+    serde_json::from_str(object).map_err(|e| CallError::Unreadable(format!("a Project: {e}")))
+}
+
+impl Reader for ProjectReader {
+    fn offer(&self, object: &str, _: &Ledger) -> Result<Offer, CallError> {
+        let project = parse(object)?;
+        let name = project.metadata.name;
+        let (state, connection) = if is_path_segment(name) {
+            (self.state(&project), Some(self.connection(name)))
+        } else {
+            let error = "its name cannot be part of a path";
+            (OfferState::Broken { error: RequestFailure::new(ErrorCause::Invalid, error) }, None)
+        };
+        Ok(Offer {
+            cluster: ClusterName::from(name),
+            uid: project.metadata.uid.to_owned(),
+            state,
+            connection,
+            shown_by: project.metadata.key(),
+        })
+    }
+
+    fn deleted(&self, object: &str) -> Result<(ClusterName, String), CallError> {
+        let project = parse(object)?;
+        Ok((ClusterName::from(project.metadata.name), project.metadata.key()))
+    }
+}
+
+/// API servers accept no other names.
+pub(super) fn is_path_segment(name: &str) -> bool {
+    let is_name = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-' || c == b'.';
+    name.bytes().all(is_name) && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// The Projects of a Milo API server, asked one by one: only they tell whether a control plane is
+/// anybody's.
+pub struct ProjectRoot {
+    client: Arc<ClusterClient>,
+    timeout: Duration,
+}
+
+impl ProjectRoot {
+    /// Asks through `client`, and waits at most `timeout` for an answer.
+    pub fn new(client: Arc<ClusterClient>, timeout: Duration) -> Self {
+        Self { client, timeout }
+    }
+
+    /// Whether there is a Project of this name: a live GET.
+    ///
+    /// # Errors
+    /// Any answer but the Project, or a 404 about that very Project.
+    pub async fn exists(&self, project: &ClusterName) -> Result<bool, CallError> {
+        let name = project.as_str();
+        if !is_path_segment(name) {
+            return Err(CallError::Unreadable(format!("{name:?} cannot be a Project's name")));
+        }
+        let request = get(&format!("{PROJECTS_PATH}/{name}"), JSON)?;
+        match self.client.call(request, self.timeout).await {
+            Ok(answer) => {
+                let text = std::str::from_utf8(&answer)
+                    .map_err(|e| CallError::Unreadable(e.to_string()))?;
+                if parse(text)?.metadata.name == name {
+                    return Ok(true);
+                }
+                Err(CallError::Unreadable("the answer is not that Project".to_owned()))
+            }
+            Err(error) if error.is_absence(PROJECTS, name) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl ProjectProof for ProjectRoot {
+    fn exists<'a>(
+        &'a self,
+        cluster: &'a ClusterName,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, CallError>> + Send + 'a>> {
+        Box::pin(self.exists(cluster))
+    }
+}
+
+impl std::fmt::Debug for ProjectRoot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProjectRoot").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_plane_path_names_its_project() {
+        let path = control_plane_path("shop-1");
+        assert_eq!(project_of_path(&path), Some(("shop-1", "/")));
+        assert_eq!(project_of_path(&format!("/milo{path}/")), Some(("shop-1", "/milo")));
+        for path in ["/", "", "/clusters/a", &path[..path.len() - 2], &format!("{path}/api")] {
+            assert_eq!(project_of_path(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_project_is_ready_by_its_condition_and_stays_until_it_is_gone() {
+        let reader = |internal| {
+            let config =
+                MiloConfig { internal_service_discovery: internal, ..MiloConfig::default() };
+            ProjectReader::new(&config)
+        };
+        let state = |internal, object: &str| reader(internal).state(&parse(object).unwrap());
+        let with = |condition: &str, status: &str| {
+            format!(
+                r#"{{"metadata":{{"name":"shop","uid":"u"}},"status":{{"conditions":[{{"type":"{condition}","status":"{status}"}}]}}}}"#
+            )
+        };
+        assert_eq!(state(false, &with("Ready", "True")), OfferState::Ready);
+        assert_eq!(state(false, &with("Ready", "False")), OfferState::NotReady);
+        assert_eq!(state(false, &with("ControlPlaneReady", "True")), OfferState::NotReady);
+        assert_eq!(state(true, &with("ControlPlaneReady", "True")), OfferState::Ready);
+        assert_eq!(state(false, r#"{"metadata":{"name":"shop"}}"#), OfferState::NotReady);
+        let deleted = r#"{"metadata":{"name":"shop","deletionTimestamp":"2026-11-21T10:00:00Z"},
+            "status":{"conditions":[{"type":"Ready","status":"True"}]}}"#;
+        assert_eq!(state(false, deleted), OfferState::Deleting);
+        assert_eq!(
+            reader(true).connection("shop").server,
+            Server::Url("https://milo-apiserver.project-shop.svc.cluster.local:6443".to_owned())
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! Proves that a Project does not exist: asks for it by name at the root. That is a Project which was
+//! seen deleted, or one that hub objects name and no list contains.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::milo::{ProjectRoot, is_path_segment};
+use crate::core::data::ids::ClusterName;
+
+/// How many Projects are asked for at the same time.
+const IN_FLIGHT_MAX: usize = 4;
+
+/// After so many errors nothing is known about a Project, and its hub objects stay as they are.
+const ATTEMPTS_MAX: usize = 12;
+
+/// A name that no list contains is asked for again later anyway ([`UNKNOWN_AGAIN`]).
+const ATTEMPTS_UNKNOWN: usize = 2;
+
+/// When a name is asked for again that no list contains, and that has a Project all the same, as with
+/// a label selector; or whose answer told nothing.
+const UNKNOWN_AGAIN: Duration = Duration::from_secs(3_600);
+
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// A Project that may not exist.
+pub(super) enum Question {
+    /// It was seen deleted, or a complete list lacks it.
+    Deleted(ClusterName),
+    /// No list contains it.
+    Unknown(ClusterName),
+}
+
+/// When each name was asked for that hub objects name and no list contains.
+#[derive(Default)]
+pub(super) struct UnknownNames {
+    asked: BTreeMap<ClusterName, Instant>,
+}
+
+impl UnknownNames {
+    /// Those of the names that are to be asked for now. The others are forgotten.
+    pub(super) fn due(&mut self, names: Vec<ClusterName>) -> Vec<ClusterName> {
+        let now = Instant::now();
+        let before = std::mem::take(&mut self.asked);
+        let mut due = Vec::new();
+        for name in names.into_iter().filter(|name| is_path_segment(name.as_str())) {
+            let asked = before.get(&name).filter(|asked| **asked + UNKNOWN_AGAIN > now);
+            self.asked.insert(name.clone(), asked.copied().unwrap_or(now));
+            if asked.is_none() {
+                due.push(name);
+            }
+        }
+        due
+    }
+}
+
+/// Answers `questions` with those whose Project does not exist, until nobody asks any longer.
+pub(super) async fn run(
+    root: Arc<ProjectRoot>,
+    mut questions: mpsc::UnboundedReceiver<Question>,
+    proven: mpsc::UnboundedSender<ClusterName>,
+) {
+    let mut asked = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            question = questions.recv(), if asked.len() < IN_FLIGHT_MAX => match question {
+                Some(question) => asked.push(is_gone(root.clone(), question)),
+                None => return,
+            },
+            Some(gone) = asked.next(), if !asked.is_empty() => {
+                if gone.is_some_and(|gone| proven.send(gone).is_err()) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Those of the names that no Project has, each asked for once; what has no answer after `within` is
+/// left out.
+pub(super) async fn gone_among(
+    root: &ProjectRoot,
+    names: Vec<ClusterName>,
+    within: Duration,
+) -> Vec<ClusterName> {
+    let names = names.into_iter().filter(|name| is_path_segment(name.as_str()));
+    let answers = names.map(|name| async move {
+        let exists = root.exists(&name).await;
+        matches!(exists, Ok(false)).then_some(name)
+    });
+    let answers = futures::stream::iter(answers).buffer_unordered(IN_FLIGHT_MAX);
+    let gone = answers.filter_map(std::future::ready).take_until(sleep(within));
+    gone.collect().await
+}
+
+/// The name, if there is no Project of it.
+async fn is_gone(root: Arc<ProjectRoot>, question: Question) -> Option<ClusterName> {
+    let (cluster, attempts) = match question {
+        Question::Deleted(cluster) => (cluster, ATTEMPTS_MAX),
+        Question::Unknown(cluster) => (cluster, ATTEMPTS_UNKNOWN),
+    };
+    let pauses = ExponentialBuilder::default()
+        .with_min_delay(PAUSE_FIRST)
+        .with_max_delay(PAUSE_MAX)
+        .with_max_times(attempts)
+        .with_jitter();
+    let mut pauses = pauses.build();
+    loop {
+        match root.exists(&cluster).await {
+            Ok(false) => return Some(cluster),
+            Ok(true) => {
+                info!(%cluster, "the Project exists");
+                return None;
+            }
+            Err(error) => {
+                let Some(pause) = pauses.next() else {
+                    warn!(%cluster, %error, "cannot tell whether the Project still exists: its hub \
+                        objects do not count as those of a deleted project");
+                    return None;
+                };
+                sleep(pause.max(error.retry_after().unwrap_or_default())).await;
+            }
+        }
+    }
+}

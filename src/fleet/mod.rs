@@ -1,0 +1,235 @@
+//! The clusters of a run, which join and leave while it runs.
+//!
+//! A `Fleet` starts the watches of a cluster that joins and cancels those of one that leaves. Every
+//! stay of a cluster is a *membership* with a number of its own, which its watches put on all that they
+//! send: what a cancelled watch had sent before is still on the bus when its cluster has left, or has
+//! joined again under the same name, and is recognised by that number.
+
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::client::{ClusterClient, ConnectionSpec, Connections};
+use crate::config::{ClusterConfig, Config, WatchConfig};
+use crate::core::data::ids::{ClusterName, Kind, Role};
+use crate::metrics::Metrics;
+use crate::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
+
+pub use table::ClusterTable;
+
+/// A cluster that is to join.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) name: ClusterName,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) connection: ConnectionSpec,
+    pub(crate) origin: Origin,
+}
+
+/// Who says that a cluster is part of the fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The configuration file.
+    Configured,
+    Discovered,
+}
+
+impl From<&ClusterConfig> for Member {
+    fn from(config: &ClusterConfig) -> Self {
+        Self {
+            name: config.name.clone(),
+            roles: config.roles.clone(),
+            connection: config.into(),
+            origin: Origin::Configured,
+        }
+    }
+}
+
+/// One stay of a cluster in the fleet.
+struct Stay {
+    id: MembershipId,
+    origin: Origin,
+    watches: Vec<AbortHandle>,
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        for watch in &self.watches {
+            watch.abort();
+        }
+    }
+}
+
+type KindsOf = Box<dyn Fn(&[Role]) -> Vec<Kind> + Send>;
+
+/// What the watches of clusters that join are started with.
+struct Watching {
+    kinds: KindsOf,
+    shared: Arc<WatchShared>,
+}
+
+/// The clusters of a run, and their watches.
+pub(crate) struct Fleet {
+    table: ClusterTable,
+    stays: BTreeMap<ClusterName, Stay>,
+    /// The memberships that have not ended.
+    current: HashSet<MembershipId>,
+    last_id: MembershipId,
+    /// `None` until the watches are started.
+    watching: Option<Watching>,
+    watch_config: WatchConfig,
+    lists_in_parallel: usize,
+    connections: Connections,
+    metrics: Arc<Metrics>,
+}
+
+impl Fleet {
+    /// The clusters of the configuration; nothing is connected or watched yet.
+    pub(crate) fn new(config: &Config, metrics: &Arc<Metrics>) -> Self {
+        let mut fleet = Self {
+            table: ClusterTable::default(),
+            stays: BTreeMap::new(),
+            current: HashSet::new(),
+            last_id: MembershipId(0),
+            watching: None,
+            watch_config: config.watch.clone(),
+            lists_in_parallel: config.fleet.lists_in_parallel,
+            connections: Connections::new(metrics),
+            metrics: metrics.clone(),
+        };
+        metrics.set_per_cluster(config.metrics.per_cluster);
+        for cluster in &config.clusters {
+            fleet.join(cluster.into());
+        }
+        fleet
+    }
+
+    /// The clusters that are joined, for those who only ask.
+    pub(crate) fn table(&self) -> &ClusterTable {
+        &self.table
+    }
+
+    /// Starts a watch for each of the kinds that `kinds` names for a cluster's roles, in each cluster
+    /// that has joined or will join. They send to `bus`.
+    pub(crate) fn start_watches(
+        &mut self,
+        kinds: impl Fn(&[Role]) -> Vec<Kind> + Send + 'static,
+        bus: mpsc::Sender<WatchMessage>,
+    ) {
+        let shared =
+            Arc::new(WatchShared::new(self.watch_config.clone(), bus, self.lists_in_parallel));
+        self.watching = Some(Watching { kinds: Box::new(kinds), shared });
+        self.tell_size();
+        for cluster in self.table.all() {
+            self.watch(&cluster);
+        }
+    }
+
+    fn tell_size(&self) {
+        self.metrics.set_clusters(self.stays.len());
+        if let Some(watching) = &self.watching {
+            watching.shared.set_clusters(self.stays.len());
+        }
+    }
+
+    /// The watches of the clusters that are joined now.
+    pub(crate) fn watched_kinds(&self) -> BTreeSet<(ClusterName, Kind)> {
+        let Some(watching) = &self.watching else { return BTreeSet::new() };
+        let of = |c: Arc<ClusterClient>| {
+            let kinds = (watching.kinds)(c.roles()).into_iter();
+            kinds.map(move |kind| (c.name().clone(), kind)).collect::<Vec<_>>()
+        };
+        self.table.all().into_iter().flat_map(of).collect()
+    }
+
+    /// A cluster joins: its watches start, if those of the others have. One of the same name leaves
+    /// first.
+    pub(crate) fn join(&mut self, member: Member) -> Arc<ClusterClient> {
+        self.leave(&member.name);
+        self.last_id = MembershipId(self.last_id.0 + 1);
+        self.current.insert(self.last_id);
+        let Member { name, roles, connection, origin } = member;
+        let stay = Stay { id: self.last_id, origin, watches: Vec::new() };
+        self.stays.insert(name.clone(), stay);
+        self.tell_size();
+        let (connections, metrics) = (&self.connections, self.metrics.clone());
+        let cluster = ClusterClient::shared(name, roles, connection, connections, metrics);
+        let cluster = Arc::new(cluster);
+        if origin == Origin::Discovered {
+            self.metrics.set_discovered(cluster.name());
+        }
+        self.table.insert(cluster.clone());
+        self.watch(&cluster);
+        cluster
+    }
+
+    fn watch(&mut self, cluster: &Arc<ClusterClient>) {
+        let Some(Watching { kinds, shared }) = &self.watching else { return };
+        let Some(stay) = self.stays.get_mut(cluster.name()) else { return };
+        debug_assert!(stay.watches.is_empty(), "{} is watched twice", cluster.name());
+        for kind in kinds(cluster.roles()) {
+            let watch =
+                WatchTask::new(cluster.clone(), kind, stay.id, shared.clone(), &self.metrics);
+            stay.watches.push(tokio::spawn(watch.run()).abort_handle());
+        }
+    }
+
+    /// A cluster leaves: its watches are cancelled, and what they have sent no longer counts. Returns
+    /// whether it was joined.
+    pub(crate) fn leave(&mut self, name: &ClusterName) -> bool {
+        self.table.remove(name);
+        let Some(stay) = self.stays.remove(name) else { return false };
+        self.tell_size();
+        self.current.remove(&stay.id)
+    }
+
+    /// Other credentials for a joined cluster, or another address: its watches and state stay where
+    /// the address does.
+    pub(crate) fn replace(&mut self, name: &ClusterName, connection: ConnectionSpec) {
+        if let Some(cluster) = self.table.get(name) {
+            cluster.replace(connection);
+        }
+    }
+
+    /// Who says that a cluster is part of the fleet; `None` for one that isn't.
+    pub(crate) fn origin(&self, name: &ClusterName) -> Option<Origin> {
+        self.stays.get(name).map(|stay| stay.origin)
+    }
+
+    /// How many clusters are joined.
+    pub(crate) fn len(&self) -> usize {
+        self.stays.len()
+    }
+
+    /// The clusters of the configuration file that are joined.
+    pub(crate) fn configured(&self) -> Vec<Arc<ClusterClient>> {
+        let mut clusters = self.table.all();
+        clusters.retain(|cluster| self.origin(cluster.name()) == Some(Origin::Configured));
+        clusters
+    }
+
+    /// Connections that clusters share.
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.connections
+    }
+
+    /// Whether the cluster that this came from has not left since.
+    pub(crate) fn is_current(&self, message: &WatchMessage) -> bool {
+        self.current.contains(&message.membership)
+    }
+
+    /// Cancels all watches.
+    pub(crate) fn stop(&mut self) {
+        for stay in self.stays.values_mut() {
+            for watch in stay.watches.drain(..) {
+                watch.abort();
+            }
+        }
+        self.watching = None;
+        self.current.clear();
+    }
+}

@@ -1,0 +1,157 @@
+//! What changes while a run goes on: who joins and leaves, and the configuration.
+
+use tracing::{debug, info};
+
+use super::Run;
+use crate::client::{ClusterClient, ConnectionSpec};
+use crate::config::{ClusterConfig, Config};
+use crate::core::contract::event::EventKind;
+use crate::core::contract::membership::{Membership, SourceName};
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{ClusterName, Role};
+use crate::discovery::Discovery;
+use crate::fleet::{Member, Origin};
+
+/// With so many clusters, a line for each that joins or leaves hides the others.
+const LARGE_FLEET: usize = 50;
+
+/// The settings that the machine of a live run decides by.
+pub(super) fn machine_settings(config: &Config) -> Settings {
+    let mut settings = config.settings();
+    // In a dry run no mirrored value ever reaches an edge, so every one would be nudged.
+    settings.mirror.nudge &= !config.dry_run;
+    settings
+}
+
+/// Waits for other credentials of a cluster; forever where none is discovered.
+pub(super) async fn changed(discovery: &mut Option<Discovery>) -> (ClusterName, ConnectionSpec) {
+    match discovery {
+        Some(discovery) => discovery.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Run {
+    /// Joins and leaves as the machine decided.
+    pub(super) fn carry_out_memberships(&mut self) {
+        while let Some(change) = self.engine.machine.poll_membership() {
+            match change {
+                Membership::Join { source, cluster, roles } => {
+                    self.join_discovered(source, cluster, roles);
+                }
+                // A configured cluster leaves when the file no longer names it.
+                Membership::Leave { cluster, .. } if self.is_configured(&cluster) => {}
+                Membership::Leave { cluster, reason } => {
+                    let reason = reason.as_str();
+                    if self.is_fleet_large() {
+                        debug!(%cluster, reason, "cluster leaves");
+                    } else {
+                        info!(%cluster, reason, "cluster leaves");
+                    }
+                    self.leave(&cluster);
+                }
+            }
+        }
+    }
+
+    /// Has the root asked for what hub objects name and no source offers: projects that may have been
+    /// deleted while nobody looked.
+    pub(super) fn ask_for_unknown(&mut self) {
+        if let Some(discovery) = &mut self.discovery {
+            discovery.ask_for_unknown(self.engine.machine.unknown_upstreams());
+        }
+    }
+
+    fn join_discovered(&mut self, source: SourceName, name: ClusterName, roles: Vec<Role>) {
+        if self.is_configured(&name) {
+            return;
+        }
+        let discovery = self.discovery.as_ref();
+        let Some(connection) = discovery.and_then(|found| found.connection(source, &name)) else {
+            // Its source withdrew it meanwhile, and the event that says so is on its way; until then
+            // the machine asks again.
+            info!(cluster = %name, source = source.as_str(), "a cluster is gone before it joined");
+            return self.engine.handle_event(EventKind::ClusterRemoved { cluster: name });
+        };
+        let was_large = self.is_fleet_large();
+        let source = source.as_str();
+        if was_large {
+            debug!(cluster = %name, source, "cluster joins");
+        } else {
+            info!(cluster = %name, source, "cluster joins");
+        }
+        self.join(Member { name, roles, connection, origin: Origin::Discovered });
+        if self.is_fleet_large() && !was_large {
+            info!(
+                clusters = self.engine.fleet.len(),
+                "from now on, clusters that join and leave are logged at level debug"
+            );
+        }
+    }
+
+    fn is_fleet_large(&self) -> bool {
+        self.engine.fleet.len() >= LARGE_FLEET
+    }
+
+    /// Other credentials for a cluster were found. One of the configuration file that has the same name
+    /// is reached as the file says.
+    pub(super) fn replace_discovered(&mut self, cluster: &ClusterName, connection: ConnectionSpec) {
+        if self.engine.fleet.origin(cluster) == Some(Origin::Discovered) {
+            self.engine.fleet.replace(cluster, connection);
+        }
+    }
+
+    fn is_configured(&self, cluster: &ClusterName) -> bool {
+        self.engine.fleet.origin(cluster) == Some(Origin::Configured)
+    }
+
+    fn join(&mut self, member: Member) {
+        self.leave(&member.name);
+        let cluster = self.engine.join(member);
+        if let Some(recorder) = self.recorder.clone().filter(|_| self.gets_events(&cluster)) {
+            recorder.join(cluster);
+        }
+    }
+
+    fn leave(&mut self, cluster: &ClusterName) {
+        if let Some(recorder) = &self.recorder {
+            recorder.leave(cluster);
+        }
+        self.engine.leave(cluster);
+    }
+
+    /// Whether Kubernetes Events are posted there: in the hub, in edges and in the Lease's cluster.
+    pub(super) fn gets_events(&self, cluster: &ClusterClient) -> bool {
+        let upstream_alone = cluster.roles().iter().all(|role| *role == Role::Upstream);
+        let election = self.config.election_cluster().map(|cluster| &cluster.name);
+        !upstream_alone || election == Some(cluster.name())
+    }
+
+    /// Takes over another configuration: its clusters, the way to them, and the settings that decide.
+    /// What needs a restart stays as it is.
+    pub(super) fn reload(&mut self, config: Config) {
+        let is_same = |cluster: &ClusterClient, configured: &ClusterConfig| {
+            configured.name == *cluster.name() && configured.roles == cluster.roles()
+        };
+        for cluster in self.engine.fleet.configured() {
+            if !config.clusters.iter().any(|configured| is_same(&cluster, configured)) {
+                self.leave(cluster.name());
+            }
+        }
+        let mut settings = machine_settings(&config);
+        settings.keep_until_restart(self.engine.machine.settings());
+        if settings != *self.engine.machine.settings() {
+            let settings = Box::new(settings);
+            self.engine.handle_event(EventKind::SettingsChanged { settings });
+        }
+        for cluster in &config.clusters {
+            if self.is_configured(&cluster.name) {
+                self.engine.fleet.replace(&cluster.name, cluster.into());
+            } else {
+                self.join(cluster.into());
+            }
+        }
+        self.config.clusters = config.clusters;
+        self.config.shutdown = config.shutdown;
+    }
+}

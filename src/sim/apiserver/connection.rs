@@ -1,0 +1,189 @@
+//! Connections: accepts them, with TLS if the caller offers it, and serves HTTP/1.1 or, if the client
+//! agrees to it (ALPN), HTTP/2.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch::Sender;
+use tokio_rustls::TlsAcceptor;
+
+use super::handle::{Fault, ServerMode};
+use super::milo::Milo;
+use super::status::Failure;
+use super::{BODY_BYTES_MAX, Server, SimApiServerSettings, handle_request};
+
+/// What all clusters behind one listener share.
+pub(super) struct Front {
+    pub(super) settings: SimApiServerSettings,
+    pub(super) mode: Sender<ServerMode>,
+    pub(super) latency: Sender<Duration>,
+    /// How often all connections were asked to end (GOAWAY).
+    pub(super) goaways: Sender<u64>,
+    pub(super) connections: Arc<Gauge>,
+    /// Requests without a response yet. A watch has its response once it starts.
+    pub(super) requests: Arc<Gauge>,
+    /// Running watches.
+    pub(super) watches: Arc<Gauge>,
+}
+
+impl Front {
+    pub(super) fn new(settings: SimApiServerSettings) -> Self {
+        Self {
+            settings,
+            mode: Sender::new(ServerMode::Serving),
+            latency: Sender::new(Duration::ZERO),
+            goaways: Sender::new(0),
+            connections: Arc::default(),
+            requests: Arc::default(),
+            watches: Arc::default(),
+        }
+    }
+}
+
+/// How many there are, and the most that there were at the same time.
+#[derive(Default)]
+pub(super) struct Gauge {
+    now: AtomicUsize,
+    max: AtomicUsize,
+}
+
+impl Gauge {
+    /// Counts one until the result is dropped.
+    pub(super) fn count(self: &Arc<Self>) -> Counted {
+        let now = self.now.fetch_add(1, Relaxed) + 1;
+        self.max.fetch_max(now, Relaxed);
+        Counted(self.clone())
+    }
+
+    pub(super) fn now(&self) -> usize {
+        self.now.load(Relaxed)
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.max.load(Relaxed)
+    }
+}
+
+/// One that a [`Gauge`] counts.
+pub(super) struct Counted(Arc<Gauge>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What a listener serves.
+#[derive(Clone)]
+pub(super) enum Site {
+    Cluster(Arc<Server>),
+    Milo(Arc<Milo>),
+}
+
+impl Site {
+    fn front(&self) -> &Arc<Front> {
+        match self {
+            Site::Cluster(server) => &server.front,
+            Site::Milo(milo) => milo.front(),
+        }
+    }
+}
+
+pub(super) async fn accept(site: Site, listener: TcpListener, tls: Option<TlsAcceptor>) {
+    let mut mode = site.front().mode.subscribe();
+    loop {
+        tokio::select! {
+            _ = mode.wait_for(|mode| *mode == ServerMode::Stopped) => return,
+            accepted = listener.accept() => {
+                // Fails if the client is already gone; keep accepting others.
+                let Ok((stream, _)) = accepted else { continue };
+                if *site.front().mode.borrow() != ServerMode::Down {
+                    tokio::spawn(serve(site.clone(), stream, tls.clone()));
+                }
+            }
+        }
+    }
+}
+
+async fn serve(site: Site, stream: TcpStream, tls: Option<TlsAcceptor>) {
+    let front = site.front().clone();
+    let _counted = front.connections.count();
+    let mut mode = front.mode.subscribe();
+    // Without it, small responses wait for each other; the server works all the same.
+    let _ = stream.set_nodelay(true);
+    let connection = async {
+        let Some(tls) = tls else { return serve_http1(site, stream).await };
+        // If the handshake fails, the client reports it.
+        let Ok(stream) = tls.accept(stream).await else { return };
+        match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => serve_http2(site, stream).await,
+            _ => serve_http1(site, stream).await,
+        }
+    };
+    tokio::select! {
+        () = connection => {}
+        _ = mode.wait_for(|mode| matches!(mode, ServerMode::Down | ServerMode::Stopped)) => {}
+    }
+}
+
+async fn serve_http1(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let service = service_fn(|request| respond(site.clone(), request));
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // If the connection failed, the client reports it.
+    let _ = connection.await;
+}
+
+async fn serve_http2(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut goaways = site.front().goaways.subscribe();
+    let service = service_fn(|request| respond(site.clone(), request));
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(site.front().settings.max_concurrent_streams)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        _ = goaways.changed() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+async fn respond(site: Site, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let front = site.front().clone();
+    let _counted = front.requests.count();
+    let (head, body) = request.into_parts();
+    let body = to_bytes(Body::new(body), BODY_BYTES_MAX).await;
+    let mut mode = front.mode.subscribe();
+    // Fails only if the server is gone, and then the connection is gone too.
+    let _ = mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
+    let latency = *front.latency.borrow();
+    if !latency.is_zero() {
+        tokio::time::sleep(latency).await;
+    }
+    let response = match body {
+        Ok(body) => {
+            let request = Request::from_parts(head, body);
+            match &site {
+                Site::Cluster(server) => handle_request(server, request.uri().path(), &request),
+                Site::Milo(milo) => {
+                    let (server, path) = milo.route(request.uri().path());
+                    handle_request(&server, path, &request)
+                }
+            }
+        }
+        Err(_) => Err(Failure::too_large(BODY_BYTES_MAX)),
+    };
+    match response {
+        Err(failure) if failure.code() == Fault::NO_RESPONSE => std::future::pending().await,
+        response => Ok(response.unwrap_or_else(|failure| failure.response())),
+    }
+}

@@ -1,0 +1,253 @@
+//! How many lists one API server gets at a time.
+//!
+//! A list takes a *turn*. A server has so many turns (`fleet.listsInParallel`), and gives them first to
+//! watches that were not in vain before, in the order in which they asked. Turns are given back after a
+//! second at the latest, so clusters that hang slow the others down a little and never hold them up.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+/// A list that takes longer goes on without its turn: a server that works answers in a tenth of it.
+pub(super) const TURN_MAX: Duration = Duration::from_secs(1);
+
+/// Without an answer for so long, a server that can't be reached counts as down.
+const DOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// The servers of a run.
+#[derive(Debug)]
+pub(super) struct Pace {
+    parallel: usize,
+    hosts: Mutex<Hosts>,
+}
+
+#[derive(Debug, Default)]
+struct Hosts {
+    by_address: HashMap<Arc<str>, Weak<Host>>,
+    /// At this size the addresses that nobody uses any longer are dropped.
+    prune_at: usize,
+}
+
+/// One server, as scheme, host and port.
+#[derive(Debug)]
+pub(super) struct Host {
+    turns: Mutex<Turns>,
+    /// The server answers again.
+    answers: Notify,
+}
+
+#[derive(Debug)]
+struct Turns {
+    free: usize,
+    waiting: VecDeque<oneshot::Sender<()>>,
+    /// They failed before, and come after the others.
+    retrying: VecDeque<oneshot::Sender<()>>,
+    answered_at: Instant,
+    is_down: bool,
+}
+
+/// Who gets a turn first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    First,
+    /// It failed before.
+    Retry,
+}
+
+/// The right to list now. Given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    host: Arc<Host>,
+    until: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(parallel: usize) -> Self {
+        Self { parallel: parallel.max(1), hosts: Mutex::default() }
+    }
+
+    pub(super) fn parallel(&self) -> usize {
+        self.parallel
+    }
+
+    pub(super) fn host(&self, address: &Arc<str>) -> Arc<Host> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = hosts.by_address.get(address).and_then(Weak::upgrade) {
+            return host;
+        }
+        if hosts.by_address.len() >= hosts.prune_at {
+            hosts.by_address.retain(|_, host| host.strong_count() > 0);
+            hosts.prune_at = 2 * hosts.by_address.len() + 16;
+        }
+        let turns = Turns {
+            free: self.parallel,
+            waiting: VecDeque::new(),
+            retrying: VecDeque::new(),
+            answered_at: Instant::now(),
+            is_down: false,
+        };
+        let host = Arc::new(Host { turns: Mutex::new(turns), answers: Notify::new() });
+        hosts.by_address.insert(address.clone(), Arc::downgrade(&host));
+        host
+    }
+}
+
+impl Host {
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn. Cancel-safe.
+    pub(super) async fn turn(self: &Arc<Self>, order: Order) -> Turn {
+        let waiting = {
+            let mut turns = self.turns();
+            if turns.free > 0 {
+                turns.free -= 1;
+                None
+            } else {
+                let (give, given) = oneshot::channel();
+                match order {
+                    Order::First => turns.waiting.push_back(give),
+                    Order::Retry => turns.retrying.push_back(give),
+                }
+                Some(Waiting { given, host: self })
+            }
+        };
+        if let Some(mut waiting) = waiting {
+            // The sender is dropped only with the host, which this borrows.
+            let _ = (&mut waiting.given).await;
+        }
+        Turn { host: self.clone(), until: Instant::now() + TURN_MAX }
+    }
+
+    fn give_back(&self) {
+        let mut turns = self.turns();
+        while let Some(next) = turns.waiting.pop_front().or_else(|| turns.retrying.pop_front()) {
+            if next.send(()).is_ok() {
+                return;
+            }
+        }
+        turns.free += 1;
+    }
+
+    /// The server answered. Where it was down, those that pause because of that need not any longer.
+    pub(super) fn answered(&self) {
+        let mut turns = self.turns();
+        turns.answered_at = Instant::now();
+        if std::mem::take(&mut turns.is_down) {
+            self.answers.notify_waiters();
+        }
+    }
+
+    /// The server could not be reached. Returns whether it is down, rather than one of its clusters.
+    pub(super) fn unreachable(&self) -> bool {
+        let mut turns = self.turns();
+        turns.is_down |= turns.answered_at.elapsed() > DOWN_AFTER;
+        turns.is_down
+    }
+
+    /// Waits until the server answers again after it was down.
+    pub(super) async fn answers(&self) {
+        self.answers.notified().await;
+    }
+}
+
+/// Waits for a turn, and passes it on if nobody takes it.
+struct Waiting<'a> {
+    given: oneshot::Receiver<()>,
+    host: &'a Host,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.given.close();
+        // Taken already when the wait is over.
+        if self.given.try_recv().is_ok() {
+            self.host.give_back();
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.host.give_back();
+    }
+}
+
+/// Does `work`, and gives the turn back when its time is up. Returns it if it isn't.
+pub(super) async fn in_turn<T>(
+    turn: Option<Turn>,
+    work: impl Future<Output = T>,
+) -> (T, Option<Turn>) {
+    let Some(turn) = turn else { return (work.await, None) };
+    let mut work = std::pin::pin!(work);
+    match timeout_at(turn.until, &mut work).await {
+        Ok(done) => (done, Some(turn)),
+        Err(_) => {
+            drop(turn);
+            (work.await, None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_go_to_those_who_did_not_fail_and_to_nobody_who_gave_up() {
+        let host = Pace::new(1).host(&"a".into());
+        let turn = host.turn(Order::First).await;
+        let mut retry = Box::pin(host.turn(Order::Retry));
+        let mut gave_up = Box::pin(host.turn(Order::First));
+        let mut first = Box::pin(host.turn(Order::First));
+        for waiting in [&mut retry, &mut gave_up, &mut first] {
+            assert!(waiting.now_or_never().is_none());
+        }
+        drop(turn);
+        // It was given the turn, and never takes it.
+        drop(gave_up);
+        let turn = first.now_or_never().expect("the next of those who did not fail");
+        assert!((&mut retry).now_or_never().is_none());
+        drop(turn);
+        assert!(retry.now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_hangs_gives_its_turn_back() {
+        let host = Pace::new(1).host(&"a".into());
+        let turn = host.turn(Order::First).await;
+        let hangs = tokio::spawn(in_turn(Some(turn), std::future::pending::<()>()));
+        let began = Instant::now();
+        let _turn = host.turn(Order::Retry).await;
+        assert_eq!(began.elapsed().as_secs(), TURN_MAX.as_secs());
+        hangs.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_is_down_only_where_it_answers_nobody() {
+        let host = Pace::new(1).host(&"a".into());
+        assert!(!host.unreachable());
+        tokio::time::advance(2 * DOWN_AFTER).await;
+        assert!(host.unreachable());
+        let mut answers = Box::pin(host.answers());
+        assert!((&mut answers).now_or_never().is_none());
+        host.answered();
+        assert!(answers.now_or_never().is_some());
+        assert!(!host.unreachable());
+    }
+
+    #[test]
+    fn servers_without_clusters_are_forgotten() {
+        let pace = Pace::new(1);
+        for number in 0..1_000 {
+            pace.host(&format!("{number}").into());
+        }
+        assert!(pace.hosts.lock().unwrap().by_address.len() < 40);
+    }
+}

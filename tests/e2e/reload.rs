@@ -1,0 +1,156 @@
+//! The configuration changes while connectors flip: clusters join and leave, credentials and settings
+//! change, and no flip is lost.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::cluster::fleet::{Fleet, Spec};
+use crate::cluster::process::Signal;
+use crate::cluster::testbed::{Testbed, Topology};
+use crate::cluster::throughline::{Setup, Throughline};
+use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
+
+const CONNECTORS: usize = 20;
+
+/// Between two flips: 20 a second.
+const PAUSE: Duration = Duration::from_millis(50);
+
+const REFUSED: &str = "is not used; the configuration in force stays";
+
+/// Flips one connector after another until told to stop; returns how many flips there were.
+fn flip_on(fleet: &Arc<Fleet>, mut stop: oneshot::Receiver<()>) -> JoinHandle<usize> {
+    let fleet = fleet.clone();
+    tokio::spawn(async move {
+        let mut every = tokio::time::interval(PAUSE);
+        let mut flips = 0;
+        while stop.try_recv().is_err() {
+            every.tick().await;
+            fleet.flip(flips % CONNECTORS).await.unwrap();
+            flips += 1;
+        }
+        flips
+    })
+}
+
+fn clusters(config: &mut Value) -> &mut Vec<Value> {
+    config["clusters"].as_array_mut().unwrap()
+}
+
+/// Waits until its log has had so many lines that contain the text.
+async fn logged(throughline: &Throughline, text: &str, times: usize) {
+    eventually(text, SOON, async || {
+        let log = throughline.log();
+        let found = log.iter().filter(|line| line.contains(text)).count();
+        ensure(found == times, || format!("{found} times, not {times}:\n{}", log.join("\n")))
+    })
+    .await;
+}
+
+/// The states of a cluster's watches; 2 is live.
+async fn watches(throughline: &Throughline, cluster: &str) -> Vec<f64> {
+    let label = format!("throughline_watch_state{{cluster={cluster:?}");
+    let metrics = throughline.metrics().await.into_iter();
+    metrics.filter(|(name, _)| name.starts_with(&label)).map(|(_, state)| state).collect()
+}
+
+/// The lists of a cluster that were begun, and of how many kinds.
+fn lists(throughline: &Throughline, cluster: &str) -> (usize, usize) {
+    let text = std::fs::read_to_string(throughline.event_log()).unwrap();
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let lists = lines.filter(|line| line["event"] == "list_started" && line["cluster"] == cluster);
+    let kinds: Vec<_> = lists.map(|line| line["kind"].to_string()).collect();
+    (kinds.len(), kinds.iter().collect::<BTreeSet<_>>().len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn no_flip_is_lost_while_clusters_join_and_leave_and_settings_change() {
+    let mut testbed = Testbed::start(Topology::Three).await;
+    let spec = Spec { per_namespace: 10, with_routes: true, ..Spec::of(CONNECTORS) };
+    let fleet = Arc::new(Fleet::seed(&testbed, spec).await);
+    let setup = Setup::of(&testbed).allow_error(REFUSED);
+    let carrier = testbed.add_edge("edge-2").await;
+    let edge = testbed.clusters.last().unwrap();
+    fleet.seed_edge(edge, &carrier).await;
+    let joining = edge.config();
+    let throughline = setup.ready().await;
+    oracle::converges(&testbed).await;
+    let mut config = throughline.config();
+    let write = |config: &Value| throughline.write_config(&config.to_string());
+    let (stop, stopped) = oneshot::channel();
+    let flipping = flip_on(&fleet, stopped);
+
+    for round in 1..=3 {
+        clusters(&mut config).push(joining.clone());
+        write(&config);
+        logged(&throughline, "1 cluster joined (edge-2)", round).await;
+        eventually("edge-2 is followed", SOON, async || {
+            let states = watches(&throughline, "edge-2").await;
+            let all_live = !states.is_empty() && states.iter().all(|state| *state == 2.0);
+            ensure(all_live, || format!("{states:?}"))
+        })
+        .await;
+        config["touch"]["windowMs"] = json!(50 + round);
+        config["admin"]["state"] = json!("off");
+        write(&config);
+        logged(&throughline, "settings changed: touch.windowMs", round).await;
+        throughline.write_config("clusters: [");
+        logged(&throughline, REFUSED, round).await;
+        clusters(&mut config).retain(|cluster| cluster["name"] != "edge-2");
+        write(&config);
+        logged(&throughline, "1 cluster left (edge-2)", round).await;
+        let states = watches(&throughline, "edge-2").await;
+        assert_eq!(states, [0.0; 0], "edge-2 has left");
+    }
+    assert!(throughline.logged("these wait for a restart: admin.state"));
+
+    // The same server by another file; SIGHUP does not wait for the next look.
+    let up = testbed.upstream().config();
+    let other = throughline.folder().join("other-kubeconfig");
+    std::fs::copy(up["kubeconfig"].as_str().unwrap(), &other).unwrap();
+    let is_up = |cluster: &&mut Value| cluster["name"] == "up";
+    clusters(&mut config).iter_mut().find(is_up).unwrap()["kubeconfig"] = json!(other);
+    write(&config);
+    throughline.signal(Signal::HUP);
+    logged(&throughline, "1 cluster reached in another way (up)", 1).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    // What a file alone may not do, and a person may.
+    let mut alone = config.clone();
+    clusters(&mut alone).retain(|cluster| cluster["name"] == "hub");
+    write(&alone);
+    logged(&throughline, "it takes away 2 of 3 clusters, or roles of them: up, edge", 1).await;
+    throughline.signal(Signal::HUP);
+    logged(&throughline, "2 clusters left (up, edge)", 1).await;
+    write(&config);
+    logged(&throughline, "2 clusters joined (up, edge)", 1).await;
+
+    stop.send(()).unwrap();
+    let flips = flipping.await.unwrap();
+    println!("{flips} flips");
+    assert!(flips > 300, "{flips} flips");
+    // The second edge has left.
+    testbed.clusters.pop();
+    drop(carrier);
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    let (lists, kinds) = lists(&throughline, "up");
+    assert_eq!(
+        lists,
+        2 * kinds,
+        "at the start and when it joined again, not for other credentials"
+    );
+    let metrics = throughline.metrics().await;
+    let reloads = |result: &str| {
+        let name = format!("throughline_config_reloads_total{{result={result:?}}}");
+        metrics.get(&name).copied()
+    };
+    assert_eq!((reloads("applied"), reloads("refused")), (Some(12.0), Some(4.0)), "{metrics:#?}");
+    // Its event log verifies.
+    throughline.stop().await;
+}
