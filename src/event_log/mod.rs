@@ -33,6 +33,7 @@ mod header;
 mod input;
 mod line;
 mod line_text;
+mod line_time;
 mod parse;
 mod parts;
 mod read;

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use serde_json::error::Category;
 
 use super::line::{BorrowedStr, EventMember, LOG_GAP, PartialLine, RawLine};
-use super::line_text::{column_of_time, excerpt, not_an_object, text};
+use super::line_text::{excerpt, not_an_object, text};
 use super::{LineError, LogEntry};
 use crate::core::contract::action::Decision;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
@@ -21,8 +21,6 @@ fn failure(error: Option<BorrowedStr<'_>>, cause: Option<ErrorCause>) -> Request
     RequestFailure::recorded(error.map_or_else(String::new, |text| text.0.into_owned()), cause)
 }
 
-/// A longer step from one line to the next is an error of whoever wrote the log.
-const STEP_MAX_MS: u64 = 3_653 * 86_400_000;
 /// How many cluster names an error lists.
 const CLUSTERS_SHOWN_MAX: usize = 10;
 
@@ -32,9 +30,9 @@ pub(super) struct Parser {
     /// Every cluster that the log has named, so that its name is allocated once. Removed clusters
     /// stay, because events may trail the removal.
     clusters: Map<Box<str>, ClusterName>,
-    latest: UnixMillis,
-    backward_count: u64,
-    backward_max_ms: u64,
+    pub(super) latest: UnixMillis,
+    pub(super) backward_count: u64,
+    pub(super) backward_max_ms: u64,
     skipped_kinds: BTreeSet<String>,
     /// Each with its line number.
     warnings: Vec<(u64, String)>,
@@ -313,42 +311,6 @@ impl Parser {
                  on missing events"
             ),
         );
-    }
-
-    /// Refuses a time that no clock showed.
-    fn check_time(&self, line: &str, at_ms: u64) -> Result<(), LineError> {
-        let at = UnixMillis(at_ms);
-        let step_ms = at.since(self.latest).max(self.latest.since(at));
-        let defect = if at < UnixMillis::EARLIEST {
-            "before the year 2000".to_owned()
-        } else if at > UnixMillis::LATEST {
-            "after the year 2199".to_owned()
-        } else if self.latest > UnixMillis(0) && step_ms > STEP_MAX_MS {
-            format!("more than ten years from {}, the latest time before it", self.latest.0)
-        } else {
-            return Ok(());
-        };
-        Err(LineError::BadTime { column: column_of_time(line), at_ms, defect })
-    }
-
-    /// The machine's clock never runs backwards, so the log's does not either.
-    fn at(&mut self, at_ms: u64, line_number: u64) -> UnixMillis {
-        let at = UnixMillis(at_ms);
-        if at >= self.latest {
-            self.latest = at;
-            return at;
-        }
-        let back_ms = self.latest.since(at);
-        self.backward_count += 1;
-        self.backward_max_ms = self.backward_max_ms.max(back_ms);
-        if self.backward_count == 1 {
-            let text = format!(
-                "at_ms goes back by {back_ms} ms; the line counts as {}, the latest time before it",
-                self.latest.0
-            );
-            self.warn(line_number, text);
-        }
-        self.latest
     }
 
     fn cluster(

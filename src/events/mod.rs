@@ -10,6 +10,7 @@ mod budget;
 pub mod correlate;
 mod lru;
 mod object;
+mod poster;
 mod problem;
 mod reporter;
 mod worker;

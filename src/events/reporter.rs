@@ -8,13 +8,14 @@
 
 use std::collections::BTreeMap;
 
-use super::object::{EventReport, ObjectReference, Severity};
-use super::problem::{Problem, namespace_reference, recovered};
+use super::object::Severity;
+use super::poster::{FEW_MAX, Poster};
+use super::problem::{Problem, recovered};
 use super::{Recorder, Scope};
 use crate::core::contract::action::Verb;
 use crate::core::contract::event::{Event, EventKind, Outcome};
 use crate::core::contract::hold_reason::HoldReason;
-use crate::core::contract::note::{Note, NoteKind, StallCause};
+use crate::core::contract::note::{Note, NoteKind};
 use crate::core::contract::settings::{OrphanMode, Settings};
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
@@ -22,18 +23,11 @@ use crate::core::orphans::keep_reason::KeepReason;
 use crate::core::view::involved_object::InvolvedObject;
 use crate::event_log::redact::Redactor;
 use crate::executor::FinishedAction;
-use crate::grouping::{Cause, Group, Groups, Member, Stage};
-use crate::report::style;
+use crate::grouping::{Cause, Groups, Member};
 use crate::run_log::Observer;
 
 /// How long a new leader may repair what its predecessor left before it reports it.
 const TAKEOVER_GRACE_MS: u64 = 10_000;
-
-/// Up to this many objects of one cause get an Event each.
-const FEW_MAX: usize = 5;
-
-/// This many hexadecimal digits in a row are a key, not a version or a digest.
-const KEY_DIGITS_MIN: usize = 32;
 
 /// Turns the notes of a run into Events.
 #[derive(Debug)]
@@ -47,119 +41,6 @@ pub struct Reporter {
     /// The problem that the last note ended.
     ended: Option<Problem>,
     poster: Poster,
-}
-
-/// Posts Events, and remembers those about many objects.
-#[derive(Debug)]
-struct Poster {
-    recorder: Recorder,
-    redactor: Redactor,
-    many: BTreeMap<Cause, ManyPosted>,
-}
-
-/// An Event about many objects that was posted.
-#[derive(Debug)]
-struct ManyPosted {
-    cluster: ClusterName,
-    object: ObjectReference,
-    count: usize,
-    /// How to say that it is over.
-    over: Option<(&'static str, String)>,
-}
-
-impl Poster {
-    fn post(
-        &self,
-        at: UnixMillis,
-        (cluster, object): (&ClusterName, ObjectReference),
-        scope: Scope,
-        (severity, reason): (Severity, &'static str),
-        message: &str,
-    ) -> bool {
-        let message = without_keys(&self.redactor.error(message));
-        self.recorder.record(cluster, scope, EventReport { at, object, severity, reason, message })
-    }
-
-    fn post_on_object(&self, at: UnixMillis, scope: Scope, problem: &Problem) -> bool {
-        let Problem { subject, severity, reason, message, .. } = problem;
-        let object = ObjectReference::from(subject.clone());
-        self.post(at, (&subject.cluster, object), scope, (*severity, reason), message)
-    }
-
-    fn report(&mut self, at: UnixMillis, cause: &Cause, stage: Stage, group: &mut Group<Problem>) {
-        if stage == Stage::Ended {
-            return self.report_end(at, cause, group);
-        }
-        if stage == Stage::Began {
-            self.many.remove(cause);
-        }
-        // Those that are left of many have had their Event.
-        let is_new = group.is_occurrences() || !self.many.contains_key(cause);
-        if group.members.len() <= FEW_MAX && is_new {
-            for problem in group.members.values_mut().filter(|problem| !problem.is_posted) {
-                problem.is_posted = self.post_on_object(at, Scope::Object, problem);
-            }
-        } else {
-            self.report_many(at, cause, group);
-        }
-    }
-
-    fn report_many(&mut self, at: UnixMillis, cause: &Cause, group: &Group<Problem>) {
-        let count = group.members.len();
-        let posted = self.many.get(cause);
-        // Each new number is another Event: of a problem that goes on, only when it has doubled.
-        let is_news =
-            posted.is_none_or(|posted| group.is_occurrences() || count >= 2 * posted.count);
-        let Some(first) = group.members.values().next().filter(|_| is_news) else { return };
-        let place = posted.map(|posted| (posted.cluster.clone(), posted.object.clone()));
-        let (cluster, object) = place.unwrap_or_else(|| self.place_of_many(cause, group, first));
-        let message = first.message_for_many(cause, count);
-        let about = (first.severity, first.reason);
-        if self.post(at, (&cluster, object.clone()), Scope::Many, about, &message) {
-            let over = over_for_many(cause, first);
-            self.many.insert(cause.clone(), ManyPosted { cluster, object, count, over });
-        }
-    }
-
-    /// Where to post about many objects: their namespace, if they share one; else the Lease.
-    fn place_of_many(
-        &self,
-        cause: &Cause,
-        group: &Group<Problem>,
-        first: &Problem,
-    ) -> (ClusterName, ObjectReference) {
-        let (cluster, namespace) = (&first.subject.cluster, &first.subject.object.namespace);
-        let is_there = |problem: &Problem| {
-            problem.subject.cluster == *cluster && problem.subject.object.namespace == *namespace
-        };
-        let is_leading = matches!(cause, Cause::Stall { cause: StallCause::NotLeading, .. });
-        let shares_one = !is_leading && group.members.values().all(is_there);
-        let lease = self.recorder.lease().filter(|_| !shares_one);
-        lease.unwrap_or_else(|| (cluster.clone(), namespace_reference(namespace)))
-    }
-
-    fn report_end(&mut self, at: UnixMillis, cause: &Cause, group: &Group<Problem>) {
-        let Some(ManyPosted { cluster, object, over, .. }) = self.many.remove(cause) else {
-            return;
-        };
-        if let Some((reason, message)) = over {
-            let total = usize::try_from(group.total).unwrap_or(usize::MAX);
-            let message = format!("over for {}: {message}", style::count(total, "object"));
-            self.post(at, (&cluster, object), Scope::Many, (Severity::Normal, reason), &message);
-        }
-    }
-}
-
-fn over_for_many(cause: &Cause, first: &Problem) -> Option<(&'static str, String)> {
-    match (cause, first.reason) {
-        (Cause::Stall { .. }, "StalledMirror") => {
-            Some(("Recovered", "it is mirrored again".to_owned()))
-        }
-        (Cause::Stall { .. }, "StalledArrival") => Some(("Recovered", "it has arrived".to_owned())),
-        (Cause::Stall { .. }, _) => Some(("Recovered", "their Gateways announce it".to_owned())),
-        (Cause::Orphan { .. }, _) => Some(("NotOrphaned", "none is an orphan now".to_owned())),
-        _ => None,
-    }
 }
 
 impl Reporter {
@@ -364,39 +245,5 @@ impl Observer for Reporter {
         }
         let Self { groups, poster, .. } = self;
         groups.poll(now, |cause, stage, group| poster.report(now, cause, stage, group));
-    }
-}
-
-/// Replaces keys and node ids, which are long hexadecimal numbers.
-fn without_keys(text: &str) -> String {
-    let is_word = |c: char| c.is_ascii_alphanumeric();
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
-        let (word, after) = rest.split_at(end);
-        let is_key = word.len() >= KEY_DIGITS_MIN && word.bytes().all(|b| b.is_ascii_hexdigit());
-        out.push_str(if is_key { "…" } else { word });
-        let gap = after.find(is_word).unwrap_or(after.len());
-        out.push_str(&after[..gap]);
-        rest = &after[gap..];
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_removed_from_messages_and_words_stay() {
-        let key = "0123456789abcdef".repeat(4);
-        let text =
-            format!("a webhook: {key:?} is no node; uid 7a0f3b4a-dbd4-4c7d-91a3-d1688bc3926c");
-        let expected = text.replace(&key, "…");
-        assert_eq!(without_keys(&text), expected);
-        for kept in ["", "größer", "0123456789abcdef-3-1", " a.b ", &"z".repeat(64)] {
-            assert_eq!(without_keys(kept), kept);
-        }
     }
 }

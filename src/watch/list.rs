@@ -8,8 +8,9 @@ use kube::core::Request;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::end::WatchEnd;
 use super::wire::{self, Page};
-use super::{WatchEnd, WatchTask, numeric};
+use super::{WatchTask, numeric};
 use crate::client::{CallError, no_request, path};
 use crate::clock::millis;
 use crate::core::contract::event::EventKind;

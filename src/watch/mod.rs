@@ -17,6 +17,7 @@
 //!        └────┴──────── 410: too old ──────────────┘ └──────────────────────┘
 //! ```
 
+mod end;
 mod list;
 mod log;
 mod pace;
@@ -39,6 +40,7 @@ use crate::client::{CallError, ClusterClient, Frames};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
+use end::WatchEnd;
 use log::WatchName;
 use pace::{Host, Turn, in_turn};
 use pauses::between;
@@ -50,9 +52,6 @@ use wire::{Lines, WatchEvent, WatchEventType};
 /// API servers end a watch after a time between these, drawn for each as client-go does, so that those
 /// which began together don't end together. It is resumed without an event.
 const WATCH_SECONDS: RangeInclusive<u32> = 300..=600;
-
-/// In the message of a 504: the API server has not reached this resourceVersion yet.
-const TOO_LARGE: &str = "Too large resource version";
 
 /// A watch that an API server ends sooner than it was asked to, by more than this, was cut on its way,
 /// or the API server went away.
@@ -96,35 +95,6 @@ pub struct WatchTask {
     moves: watch::Receiver<()>,
     /// A later page of the last list had expired: the next list asks for everything at once.
     lists_at_once: bool,
-}
-
-/// Why a list or a watch ended.
-enum WatchEnd {
-    BusClosed,
-    /// The kubeconfig names another address.
-    Moved,
-    /// 410: the resourceVersion is too old to resume from.
-    Expired,
-    Failed(CallError),
-}
-
-impl From<CallError> for WatchEnd {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::Status { code: 410, .. } => WatchEnd::Expired,
-            // Restored from an older state, it will not reach this version for a long time.
-            CallError::Status { code: 504, message, .. } if message.contains(TOO_LARGE) => {
-                WatchEnd::Expired
-            }
-            error => WatchEnd::Failed(error),
-        }
-    }
-}
-
-impl From<mpsc::error::SendError<WatchMessage>> for WatchEnd {
-    fn from(_: mpsc::error::SendError<WatchMessage>) -> Self {
-        WatchEnd::BusClosed
-    }
 }
 
 impl WatchTask {

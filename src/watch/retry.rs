@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use super::WatchTask;
+use super::end::WatchEnd;
 use super::pace::{Order, in_turn};
 use super::pauses::pauses;
-use super::{WatchEnd, WatchTask};
 use crate::client::{CallError, Frames};
 
 /// In the message of a 429: the API server has just begun to serve this resource, or this project.

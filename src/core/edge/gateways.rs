@@ -8,7 +8,8 @@ use crate::core::data::interner::{Key, Sym};
 use crate::core::data::objects::{Body, Object, PLATFORM_KEY};
 use crate::core::data::one_or_many::OneOrMany;
 use crate::core::edge::Edge;
-use crate::core::edge::tables::{EdgeGateway, ObservedGateway, Proxy, hash_stamp};
+use crate::core::edge::references::hash_stamp;
+use crate::core::edge::tables::{EdgeGateway, ObservedGateway, Proxy};
 use crate::core::edge::touch_state::{TouchCause, TouchTarget};
 use crate::core::status::trigger::Trigger;
 

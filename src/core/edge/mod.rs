@@ -6,11 +6,13 @@ mod changed_settings;
 mod gateway_class;
 mod gateways;
 mod observed;
+mod references;
 mod tables;
 mod touch;
 pub(crate) mod touch_state;
 
-pub(crate) use tables::{EdgeConnector, EdgeState, hash_stamp, stamp_of};
+pub(crate) use references::{hash_stamp, stamp_of};
+pub(crate) use tables::{EdgeConnector, EdgeState};
 
 use crate::core::context::Context;
 use crate::core::data::cluster::ClusterState;

@@ -16,7 +16,8 @@ use crate::core::data::objects::PLATFORM_KEY;
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::Edge;
 use crate::core::edge::gateway_class::ClassMembers;
-use crate::core::edge::tables::{EdgeGateway, EdgeState, ObservedGateway, References};
+use crate::core::edge::references::References;
+use crate::core::edge::tables::{EdgeGateway, EdgeState, ObservedGateway};
 use crate::core::edge::touch_state::{
     PendingChange, TouchCause, TouchQueue, TouchState, TouchTarget, TriggerWrite,
 };

@@ -3,7 +3,7 @@
 
 use super::desired::DesiredStatus;
 use super::mirror::Mirror;
-use super::nudge_pace::NudgeTurn;
+use super::pace::NudgeTurn;
 use super::{HubWrite, Repair};
 use crate::core::clusters::Place;
 use crate::core::contract::action::Verb;
@@ -106,7 +106,7 @@ impl<'m> Mirror<'m> {
                 }
             }
         }
-        if has_arrived && self.nudge_pace.answered(now) {
+        if has_arrived && self.pace.nudges.answered(now) {
             for &key in &*self.unsettled {
                 self.ctx.timers.no_later(Due::HubConnector(Place { key, ..at }), now);
             }
@@ -159,7 +159,7 @@ impl<'m> Mirror<'m> {
             Ok(NudgeTurn { at, .. }) | Err(at) => return self.look_again(at),
         }
         self.repair().nudge_turn = None;
-        self.nudge_pace.nudged(now);
+        self.pace.nudges.nudged(now);
         let waited_s = now.since(behind_since) / 1000;
         let because = format!(
             "an edge whose watch is live has not shown the mirrored value for {waited_s} s; any change \
@@ -172,10 +172,10 @@ impl<'m> Mirror<'m> {
     /// When this Connector's turn to be nudged is; the error is when to ask again.
     fn nudge_turn(&mut self) -> Result<NudgeTurn, UnixMillis> {
         let taken = self.connector.repair.as_ref().and_then(|repair| repair.nudge_turn);
-        if let Some(turn) = taken.filter(|turn| self.nudge_pace.is_valid(*turn)) {
+        if let Some(turn) = taken.filter(|turn| self.pace.nudges.is_valid(*turn)) {
             return Ok(turn);
         }
-        let turn = self.nudge_pace.take_turn(self.ctx.now)?;
+        let turn = self.pace.nudges.take_turn(self.ctx.now)?;
         self.repair().nudge_turn = Some(turn);
         Ok(turn)
     }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
-use super::nudge_pace::NudgePace;
+use super::pace::HubPace;
 use super::removals::Removals;
 use super::{HubConnector, HubWrite, Repair};
 use crate::core::clusters::{Clusters, Place};
@@ -28,23 +28,13 @@ use crate::core::status::digest::Digest;
 use crate::core::status::go_json;
 use crate::core::timers::Due;
 
-/// So many mirrors of one Connector may follow one another at once.
-const MIRRORS_AT_ONCE: u64 = 20;
-/// After that, the time between two of them.
-const MIRROR_EVERY_MS: u64 = 200;
-
-/// The time between two writes of a hub's values for which others contend: a tenth of what a carrier
-/// takes (Karmada: about 20 changes a second).
-const REWRITE_EVERY_MS: u64 = 500;
-
 /// A hub Connector and everything that its rule reads, looked up once.
 pub(crate) struct Mirror<'m> {
     pub(super) at: Place,
     pub(super) hub: &'m ClusterState,
     pub(super) connector: &'m mut HubConnector,
     pub(super) unsettled: &'m mut BTreeSet<Key>,
-    pub(super) nudge_pace: &'m mut NudgePace,
-    pub(super) rewrites_even_at: &'m mut UnixMillis,
+    pub(super) pace: &'m mut HubPace,
     pub(super) upstream: Option<UpstreamCase<'m>>,
     pub(super) edges: &'m mut BTreeMap<ClusterId, EdgeState>,
     pub(super) clusters: &'m Clusters,
@@ -158,12 +148,10 @@ impl Mirror<'_> {
         false
     }
 
-    /// Whether this Connector has mirrors left. One that flaps must not keep the hub and its carrier
-    /// busy for all others: what it says meanwhile is left out, and what it says last is written when
-    /// the next mirror is due.
+    /// Whether this Connector has mirrors left. What it says meanwhile is left out, and what it says
+    /// last is written when the next mirror is due.
     fn may_mirror_again(&mut self) -> bool {
-        let ahead_ms = (MIRRORS_AT_ONCE - 1) * MIRROR_EVERY_MS;
-        let due_at = UnixMillis(self.connector.mirrors_even_at.0.saturating_sub(ahead_ms));
+        let due_at = self.connector.mirror_pace.next(self.ctx.now);
         if due_at > self.ctx.now {
             self.look_again(due_at);
             return false;
@@ -172,8 +160,7 @@ impl Mirror<'_> {
     }
 
     fn write_status(&mut self, desired: DesiredStatus, fitted: Fitted) {
-        let even_at = &mut self.connector.mirrors_even_at;
-        *even_at = (*even_at).max(self.ctx.now).plus(MIRROR_EVERY_MS);
+        self.connector.mirror_pace.mirrored(self.ctx.now);
         let online = self.upstream.is_some_and(|upstream| upstream.connector.online);
         let is_overwritten = self.overwritten_at().is_some_and(|at| at > desired.since);
         let observed = self.connector.digest;
@@ -299,11 +286,9 @@ impl Mirror<'_> {
         let repair = self.connector.repair.get_or_insert_default();
         repair.contention.set_manager(manager);
         let Some(pause_ms) = repair.contention.record(now, &limits) else { return };
-        // A writer that contends for one value often contends for a whole fleet's.
-        let even_at = (*self.rewrites_even_at).max(now);
-        *self.rewrites_even_at = even_at.plus(REWRITE_EVERY_MS);
-        repair.contention.queued(even_at.since(now));
-        let pause_ms = pause_ms.saturating_add(even_at.since(now));
+        let queued_ms = self.pace.queue_rewrite(now);
+        repair.contention.queued(queued_ms);
+        let pause_ms = pause_ms.saturating_add(queued_ms);
         repair.flight.pause_until(now.plus(pause_ms));
         let contention = &repair.contention;
         self.ctx.report_contention(self.hub, self.at.key, UPSTREAM_STATUS, contention, pause_ms);

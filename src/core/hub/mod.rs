@@ -2,109 +2,33 @@
 //! hub Connector and the upstream Connector that its labels name.
 
 mod carry;
+mod connector;
 mod desired;
 mod hold;
 mod mirror;
-mod nudge_pace;
+mod pace;
 pub(crate) mod removals;
 
 use std::collections::BTreeSet;
 
+pub(crate) use connector::{HubConnector, HubWrite, Repair, UpstreamRef};
 pub(crate) use desired::{Desired, UpstreamCase};
 use mirror::Mirror;
-use nudge_pace::{NudgePace, NudgeTurn};
+use pace::HubPace;
 
 use super::clusters::Place;
-use super::contention::Contention;
 use super::context::Context;
-use super::contract::hold_reason::HoldReason;
-use super::contract::note::{NoteKind, Stall};
+use super::contract::note::NoteKind;
 use super::data::ids::{ClusterId, Kind, ResourceVersion, Uid};
 use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where, sorted_keys};
 use super::data::objects::{Object, UPSTREAM_STATUS};
 use super::data::optional_millis::OptionalMillis;
-use super::data::time::UnixMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
-use super::flight::Flight;
 use super::machine::Machine;
 use super::orphans::route::Route;
 use super::status::digest::Digest;
 use super::timers::Due;
-
-/// A Connector at the hub.
-#[derive(Default)]
-pub(crate) struct HubConnector {
-    pub(crate) uid: Uid,
-    pub(crate) rv: ResourceVersion,
-    listed_in: u32,
-    /// The upstream Connector that the labels name.
-    pub(crate) upstream: Option<UpstreamRef>,
-    /// The status annotation.
-    pub(crate) digest: Digest,
-    /// Bytes of all other annotations, which count against the same limit.
-    other_bytes: u32,
-    /// The counter in the nudge annotation.
-    nudge: u32,
-    /// Whether the anomaly was reported, so that it is reported once.
-    oversize_reported: bool,
-    /// Why the annotation is left as it is although upstream seems to say otherwise.
-    pub(crate) held: Option<HoldReason>,
-    /// When the watch showed that the upstream namespace with this object's uid was deleted.
-    pub(crate) namespace_deleted_at: OptionalMillis,
-    /// The annotation is behind because upstream was seen to change, not because of another
-    /// writer. Only then is the hop's duration known.
-    pub(super) upstream_changed: bool,
-    /// Since when the annotation says what upstream says; `None` while it does not.
-    pub(crate) mirrored_at: Option<UnixMillis>,
-    /// When the next mirror would be due if all went evenly.
-    pub(super) mirrors_even_at: UnixMillis,
-    /// Kept only while something is behind.
-    pub(crate) repair: Option<Box<Repair>>,
-}
-
-/// The upstream Connector that a hub Connector's labels name, whether or not it exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UpstreamRef {
-    pub(crate) cluster: Sym,
-    pub(crate) key: Key,
-}
-
-/// What a write to a hub Connector changes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum HubWrite {
-    /// The status annotation, to this digest.
-    Status(Digest),
-    Nudge,
-}
-
-/// The repair of a hub Connector: writes, overwrites, nudges, and the stall, if it takes long.
-#[derive(Default)]
-pub(crate) struct Repair {
-    pub(crate) flight: Flight<HubWrite>,
-    /// The watch showed the object since the write in flight was decided.
-    changed_since_write: bool,
-    /// The write in flight requires that the annotation is as it was, not that the object is.
-    guards_annotation: bool,
-    /// The annotation as the watch last showed it, to the byte. `None`: not kept, because writes
-    /// meet no conflicts.
-    observed_text: Option<Option<Box<str>>>,
-    pub(crate) contention: Contention,
-    pub(crate) stall: Option<Stall>,
-    /// Since when the annotation is no longer held: until then nothing was late.
-    free_since: UnixMillis,
-    pub(crate) nudges: u32,
-    next_nudge_at: UnixMillis,
-    /// When it may be nudged among all others of this hub.
-    nudge_turn: Option<NudgeTurn>,
-}
-
-impl Repair {
-    /// The last nudge is so recent that the pauses between nudges keep growing.
-    fn nudges_count(&self, now: UnixMillis, quiet_ms: u64) -> bool {
-        self.nudges > 0 && now <= self.next_nudge_at.plus(quiet_ms)
-    }
-}
 
 /// What is known of one hub.
 #[derive(Default)]
@@ -112,68 +36,15 @@ pub(crate) struct HubState {
     pub(crate) connectors: Map<Key, HubConnector>,
     /// Connectors that are behind, here or at an edge.
     pub(super) unsettled: BTreeSet<Key>,
-    pub(super) nudge_pace: NudgePace,
-    /// When the next pause before an overwritten value ends if all end evenly.
-    pub(super) rewrites_even_at: UnixMillis,
+    pace: HubPace,
     pub(crate) routes: Map<Key, Route>,
     /// Routes that are orphans by all evidence.
     pub(crate) orphans: BTreeSet<Key>,
 }
 
-impl HoldsNames for UpstreamRef {
-    fn mark(&self, used: &mut UsedNames) {
-        let Self { cluster, key } = self;
-        cluster.mark(used);
-        key.mark(used);
-    }
-}
-
-impl HoldsNames for HubConnector {
-    fn mark(&self, used: &mut UsedNames) {
-        let Self {
-            uid: _,
-            rv: _,
-            listed_in: _,
-            upstream,
-            digest: _,
-            other_bytes: _,
-            nudge: _,
-            oversize_reported: _,
-            held: _,
-            namespace_deleted_at: _,
-            upstream_changed: _,
-            mirrored_at: _,
-            mirrors_even_at: _,
-            repair,
-        } = self;
-        upstream.mark(used);
-        if let Some(repair) = repair {
-            repair.mark(used);
-        }
-    }
-}
-
-impl HoldsNames for Repair {
-    fn mark(&self, _: &mut UsedNames) {
-        let Self {
-            flight: _,
-            changed_since_write: _,
-            guards_annotation: _,
-            observed_text: _,
-            contention: _,
-            stall: _,
-            free_since: _,
-            nudges: _,
-            next_nudge_at: _,
-            nudge_turn: _,
-        } = self;
-    }
-}
-
 impl HoldsNames for HubState {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { connectors, unsettled, nudge_pace: _, rewrites_even_at: _, routes, orphans } =
-            self;
+        let Self { connectors, unsettled, pace: _, routes, orphans } = self;
         connectors.mark(used);
         unsettled.mark(used);
         routes.mark(used);
@@ -211,7 +82,7 @@ impl HubState {
 
 impl Machine {
     pub(crate) fn hub_connector_seen(&mut self, at: Place, object: &Object, listed: bool) {
-        let Self { ctx, clusters, upstreams, hubs, edges, removals, .. } = self;
+        let Self { ctx, clusters, upstreams, hubs, removals, .. } = self;
         let (Some(cluster), Some(hub)) = (clusters.get(at.cluster), hubs.get_mut(&at.cluster))
         else {
             return;
@@ -263,23 +134,7 @@ impl Machine {
             }
             relink(ctx, upstreams, at, linked, upstream);
         }
-        let upstream = upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
-        let (unsettled, nudge_pace) = (&mut hub.unsettled, &mut hub.nudge_pace);
-        let rewrites_even_at = &mut hub.rewrites_even_at;
-        let hub = cluster;
-        let mut mirror = Mirror {
-            at,
-            hub,
-            connector,
-            unsettled,
-            nudge_pace,
-            rewrites_even_at,
-            upstream,
-            edges,
-            clusters,
-            removals,
-            ctx,
-        };
+        let Some(mut mirror) = self.mirror(at) else { return };
         mirror.object_changed(annotation);
         if is_overwritten {
             mirror.overwritten(meta.overwritten_by(annotation.is_some()));
@@ -320,16 +175,14 @@ impl Machine {
         let connector = hub.connectors.get_mut(&at.key)?;
         let upstream =
             connector.upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
-        let (unsettled, nudge_pace) = (&mut hub.unsettled, &mut hub.nudge_pace);
-        let rewrites_even_at = &mut hub.rewrites_even_at;
+        let (unsettled, pace) = (&mut hub.unsettled, &mut hub.pace);
         let hub = clusters.get(at.cluster)?;
         Some(Mirror {
             at,
             hub,
             connector,
             unsettled,
-            nudge_pace,
-            rewrites_even_at,
+            pace,
             upstream,
             edges,
             clusters,

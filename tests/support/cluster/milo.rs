@@ -3,16 +3,15 @@
 //! the name of a project that it does not have, it answers 200 with an empty list, as Milo does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -24,6 +23,7 @@ use tokio::net::TcpListener;
 
 use super::apiserver::{ApiServer, client, token, write_kubeconfig};
 use super::follow::Task;
+use super::http::{full, remove_connection_headers};
 use super::proxy::FaultProxy;
 use super::rest::{CRDS, Resource, Rest};
 use super::{SOON, ensure, eventually};
@@ -219,17 +219,4 @@ fn empty(uri: &http::Uri) -> Answer {
     }
     let list: Value = json!({ "kind": "List", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [] });
     response.body(full(list.to_string().into())).unwrap()
-}
-
-fn full(bytes: Bytes) -> UnsyncBoxBody<Bytes, std::io::Error> {
-    Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync()
-}
-
-/// Removes the headers that belong to one connection only.
-fn remove_connection_headers(headers: &mut HeaderMap) {
-    for name in
-        [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING]
-    {
-        headers.remove(name);
-    }
 }

@@ -9,6 +9,7 @@ pub(crate) mod carrier;
 pub(crate) mod faults;
 pub(crate) mod fleet;
 pub(crate) mod follow;
+mod http;
 pub(crate) mod milo;
 pub(crate) mod objects;
 pub(crate) mod oracle;

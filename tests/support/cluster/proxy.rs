@@ -8,7 +8,6 @@
 mod certificate;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -16,9 +15,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures::stream;
-use http::{HeaderMap, Request, Response, header};
+use http::{Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -35,6 +34,7 @@ use certificate::{Certificate, X509};
 use super::apiserver::{ApiServer, token, write_kubeconfig};
 use super::faults::{Fault, Rule, Rules, Target, status_body};
 use super::follow::Task;
+use super::http::{full, remove_connection_headers};
 
 /// A write that passed the proxy. Writes of Kubernetes Events are kept separately.
 #[derive(Clone, Debug)]
@@ -363,19 +363,6 @@ fn error_answer(code: u16, reason: &str, retry_after_s: Option<u32>) -> Answer {
         answer = answer.header(header::RETRY_AFTER, seconds);
     }
     answer.body(full(status_body(code, reason, retry_after_s).to_string().into())).unwrap()
-}
-
-fn full(bytes: Bytes) -> UnsyncBoxBody<Bytes, std::io::Error> {
-    Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync()
-}
-
-/// Removes the headers that belong to one connection only.
-fn remove_connection_headers(headers: &mut HeaderMap) {
-    for name in
-        [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING]
-    {
-        headers.remove(name);
-    }
 }
 
 async fn forward(

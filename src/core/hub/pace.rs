@@ -1,24 +1,82 @@
-//! When the next nudge of a hub may go. What keeps one Connector from an edge often keeps a thousand,
-//! and a thousand nudges in one second are more than a carrier takes (Karmada: about 20 changes a second).
+//! How fast a hub is written where nothing else limits it: nudges, values that others overwrite, and one
+//! Connector that flaps. What concerns one Connector often concerns a thousand, and a thousand writes in
+//! one second are more than a carrier takes (Karmada: about 20 changes a second).
 
 use crate::core::data::time::UnixMillis;
 
-/// A fifth of what the carrier takes by default.
-const EVERY_MS: u64 = 200;
-/// So many may go at once.
-const BURST: u64 = 10;
+/// The time between two nudges: a quarter of what the carrier takes by default.
+const NUDGE_EVERY_MS: u64 = 200;
+/// So many nudges may go at once.
+const NUDGES_AT_ONCE: u64 = 10;
 /// After so many nudges without an arrival at any edge, the carrier does not answer.
 const UNANSWERED_MAX: u32 = 20;
 /// A carrier that does not answer is asked this often.
 const SILENT_EVERY_MS: u64 = 10_000;
 /// Turns are given out for this long ahead.
 const GIVEN_OUT_MS: u64 = 300_000;
+/// The time between two writes of values for which others contend: a tenth of what the carrier takes.
+const REWRITE_EVERY_MS: u64 = 500;
+/// So many mirrors of one Connector may follow one another at once.
+const MIRRORS_AT_ONCE: u64 = 20;
+/// After that, the time between two of them.
+const MIRROR_EVERY_MS: u64 = 200;
+
+/// Turns that follow one another evenly, some of them ahead of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Turns {
+    /// When the next turn is if none is ahead.
+    even_at: UnixMillis,
+}
+
+impl Turns {
+    /// When the next turn is, where so many may be taken at once.
+    fn next(self, now: UnixMillis, every_ms: u64, at_once: u64) -> UnixMillis {
+        let ahead_ms = (at_once - 1) * every_ms;
+        UnixMillis(self.even_at.max(now).0.saturating_sub(ahead_ms)).max(now)
+    }
+
+    fn take(&mut self, now: UnixMillis, every_ms: u64) {
+        self.even_at = self.even_at.max(now).plus(every_ms);
+    }
+}
+
+/// The pace of one hub.
+#[derive(Default)]
+pub(crate) struct HubPace {
+    pub(super) nudges: NudgePace,
+    rewrites: Turns,
+}
+
+impl HubPace {
+    /// How much later than its own pause an overwritten value is written again, because others are
+    /// before it. A writer that contends for one value often contends for a whole fleet's.
+    pub(super) fn queue_rewrite(&mut self, now: UnixMillis) -> u64 {
+        let queued_ms = self.rewrites.next(now, REWRITE_EVERY_MS, 1).since(now);
+        self.rewrites.take(now, REWRITE_EVERY_MS);
+        queued_ms
+    }
+}
+
+/// The mirrors of one Connector. One that flaps must not keep the hub and its carrier busy for all
+/// others.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MirrorPace(Turns);
+
+impl MirrorPace {
+    /// When the next mirror may be written.
+    pub(super) fn next(self, now: UnixMillis) -> UnixMillis {
+        self.0.next(now, MIRROR_EVERY_MS, MIRRORS_AT_ONCE)
+    }
+
+    pub(super) fn mirrored(&mut self, now: UnixMillis) {
+        self.0.take(now, MIRROR_EVERY_MS);
+    }
+}
 
 /// The nudges of one hub.
 #[derive(Default)]
-pub(crate) struct NudgePace {
-    /// When the next nudge goes if all go evenly.
-    even_at: UnixMillis,
+pub(super) struct NudgePace {
+    turns: Turns,
     unanswered: u32,
     /// Counts how often the carrier fell silent or answered again: turns given out before do not
     /// count.
@@ -35,15 +93,14 @@ pub(crate) struct NudgeTurn {
 impl NudgePace {
     /// The next turn. The error is when to ask again: the turns of the next minutes are given out.
     pub(super) fn take_turn(&mut self, now: UnixMillis) -> Result<NudgeTurn, UnixMillis> {
-        let (every_ms, burst) =
-            if self.is_silent() { (SILENT_EVERY_MS, 1) } else { (EVERY_MS, BURST) };
-        let even_at = self.even_at.max(now);
-        if even_at > now.plus(GIVEN_OUT_MS) {
-            return Err(now.plus(GIVEN_OUT_MS));
+        let (every_ms, at_once) =
+            if self.is_silent() { (SILENT_EVERY_MS, 1) } else { (NUDGE_EVERY_MS, NUDGES_AT_ONCE) };
+        let last_at = now.plus(GIVEN_OUT_MS);
+        if self.turns.even_at > last_at {
+            return Err(last_at);
         }
-        self.even_at = even_at.plus(every_ms);
-        let ahead_ms = (burst - 1) * every_ms;
-        let at = UnixMillis(even_at.0.saturating_sub(ahead_ms)).max(now);
+        let at = self.turns.next(now, every_ms, at_once);
+        self.turns.take(now, every_ms);
         Ok(NudgeTurn { at, round: self.round })
     }
 
@@ -59,7 +116,7 @@ impl NudgePace {
     }
 
     fn begin_round(&mut self, even_at: UnixMillis) {
-        self.even_at = even_at;
+        self.turns = Turns { even_at };
         self.round = self.round.wrapping_add(1);
     }
 

@@ -1,0 +1,136 @@
+//! What a replay found.
+
+use crate::core::contract::action::Decision;
+use crate::core::contract::event::Outcome;
+use crate::core::contract::membership::Membership;
+use crate::core::contract::note::Note;
+use crate::core::contract::settings::Settings;
+use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::time::UnixMillis;
+use crate::event_log::ClusterSpec;
+use crate::outage::Outage;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReplayMode {
+    /// Carry actions out in memory, on top of the recorded changes.
+    WhatIf,
+    /// Feed only the recorded events; the actions must equal the recorded ones.
+    Verify,
+    /// Not a replay but a demo: a real run on in-memory clusters that play the log.
+    #[value(skip)]
+    Live,
+}
+
+/// An action with its outcome.
+#[derive(Clone, Debug)]
+pub struct ActionRecord {
+    pub decision: Decision,
+    /// The outcome and when it came; `None` if it never did.
+    pub finished: Option<(UnixMillis, Outcome)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ReplayVerdict {
+    /// What-if: at the end every object is right and no action is in flight.
+    /// Verify: every action equals the recorded one. Live: as what-if, and its own log verifies.
+    pub good: bool,
+    /// One sentence each; empty if `good`.
+    pub problems: Vec<String>,
+}
+
+/// The result of a replay, for the reports.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// The file's name as the user gave it.
+    pub file: String,
+    pub mode: ReplayMode,
+    /// Those of the header, and those that joined later.
+    pub clusters: Vec<ClusterSpec>,
+    pub settings: Settings,
+    /// How many lines are events.
+    pub events: u64,
+    /// The times of the first and the last line. Live, both are the recording's.
+    pub first_at: UnixMillis,
+    pub last_at: UnixMillis,
+    /// When virtual time ended. Live, when the run ended, by its own clock.
+    pub ended_at: UnixMillis,
+    /// In the order decided.
+    pub actions: Vec<ActionRecord>,
+    /// In the order noted.
+    pub notes: Vec<Note>,
+    /// Who the machine had join and leave, in that order.
+    pub memberships: Vec<(UnixMillis, Membership)>,
+    /// The reader's warnings.
+    pub warnings: Vec<String>,
+    /// One for each hub or edge Connector with upstream labels.
+    pub connectors: Vec<ConnectorNames>,
+    /// What users saw in the recording.
+    pub recorded: Vec<Outage>,
+    /// What users would have seen with throughline, or did see in a live run. Empty in a verify.
+    pub replayed: Vec<Outage>,
+    /// Requests to the API servers; live only.
+    pub requests: Vec<RequestCounts>,
+    pub verdict: ReplayVerdict,
+}
+
+/// How often one kind of request was sent to a cluster's API server.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct RequestCounts {
+    pub cluster: ClusterName,
+    /// As in RBAC rules: `list`, `watch`, `patch` …
+    pub verb: &'static str,
+    /// As in paths: `connectors`, `httproutes` …
+    pub resource: &'static str,
+    /// Whether such a request changes objects.
+    pub writes: bool,
+    pub count: u64,
+}
+
+impl Replay {
+    pub(crate) fn new(
+        file: &str,
+        mode: ReplayMode,
+        clusters: Vec<ClusterSpec>,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            file: file.to_owned(),
+            mode,
+            clusters,
+            settings,
+            events: 0,
+            first_at: UnixMillis(0),
+            last_at: UnixMillis(0),
+            ended_at: UnixMillis(0),
+            actions: Vec::new(),
+            notes: Vec::new(),
+            memberships: Vec::new(),
+            warnings: Vec::new(),
+            connectors: Vec::new(),
+            recorded: Vec::new(),
+            replayed: Vec::new(),
+            requests: Vec::new(),
+            verdict: ReplayVerdict::default(),
+        }
+    }
+
+    /// Writes that an API server refused or that changed nothing; live only.
+    pub fn needless_writes(&self) -> u64 {
+        let sent: u64 = self.requests.iter().filter(|r| r.writes).map(|r| r.count).sum();
+        let applied =
+            |record: &&ActionRecord| matches!(record.finished, Some((_, Outcome::Applied { .. })));
+        let changed = self.actions.iter().filter(applied).count();
+        sent.saturating_sub(u64::try_from(changed).unwrap_or(u64::MAX))
+    }
+}
+
+/// The names of one connector in the three tiers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectorNames {
+    /// The upstream cluster and Connector, from the labels of the hub or edge Connector; `None` if
+    /// it has none (a log of an edge alone).
+    pub upstream: Option<(String, ObjectKey)>,
+    /// Its name at the hub, which is also its name at the edges.
+    pub hub: ObjectKey,
+}
