@@ -10,6 +10,7 @@
 //! | our own tenure counts from when the renewal was *sent* | a slow response makes it outlast what others saw |
 //! | our own tenure ends without any response | a renewal that hangs leaves a leader whom others have replaced |
 //! | the gate closes before any other instance's tenure can begin: [`Timings::gate_ms`] | a write takes effect after another instance leads |
+//! | a Lease in this instance's name that it did not write is taken back after the renew deadline, and led after a full duration | another instance takes it after an edit, or two processes with one identity take it from each other for ever |
 //! | a Lease that is free but neither expired nor released (deleted, edited) is acquired at once, but its new holder leads only after a full lease duration | the former holder has not noticed yet |
 //! | an instance that stands down lets its Lease expire | the next holder would lead while its last writes are under way |
 //! | a Lease whose holder does not lead yet is never released | the next holder would lead at once, while a former leader may still write |
@@ -18,42 +19,9 @@
 //! Two edits can't be detected: a Lease that somebody restores byte for byte to what its holder
 //! wrote earlier, and one that somebody edits into the form of a released one.
 
-/// The election's timings, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Timings {
-    /// A Lease that did not change for this long has expired.
-    pub lease_ms: u64,
-    /// A tenure that was not renewed for this long is over.
-    pub renew_deadline_ms: u64,
-    /// From the start of one attempt to the start of the next.
-    pub retry_ms: u64,
-    /// The longest that one write may take after its last check of the gate.
-    pub write_ms: u64,
-}
+mod timings;
 
-/// The number of attempts that fit between a renewal and the closing of the gate.
-const ATTEMPTS_PER_GATE: u64 = 4;
-
-impl Timings {
-    /// How long after a renewal was sent the gate stays open. Another instance's clock may run up
-    /// to a tenth faster, so that it sees our lease expire after ten elevenths of its duration; a
-    /// write that passed the gate must have ended by then. Zero when the timings leave no room.
-    pub fn gate_ms(&self) -> u64 {
-        (self.lease_ms * 10 / 11).saturating_sub(self.write_ms).min(self.renew_deadline_ms)
-    }
-
-    /// The longest that one request may take. Several fit between a renewal and the closing of the
-    /// gate, so that one request that hangs does not lose the Lease.
-    pub fn request_ms(&self) -> u64 {
-        (self.gate_ms() / ATTEMPTS_PER_GATE).max(1)
-    }
-
-    /// When the next attempt is due, after one that began at `began` and ended at `ended`.
-    pub fn next_attempt(&self, began: u64, ended: u64) -> u64 {
-        // An attempt that hung has used up its pause: the next follows almost at once.
-        (began + self.retry_ms).max(ended + self.retry_ms / 10)
-    }
-}
+pub use timings::Timings;
 
 /// The part of a Lease's spec that the election reads and writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -190,9 +158,20 @@ impl Election {
 
     /// When another holder's Lease may be acquired, if it does not change until then.
     pub fn free_from(&self) -> Option<u64> {
-        // It has expired when it is older than its duration, not when it is as old.
         let others = self.observed.as_ref().filter(|observed| observed.tenure.is_none());
-        others.map(|observed| observed.expires_at + 1)
+        others.map(|observed| self.free_after(observed) + 1)
+    }
+
+    /// After when a Lease that this instance did not write may be acquired: it has expired when it is
+    /// older than its duration, not when it is as old. One in this instance's name was edited, and is
+    /// taken back before another instance takes it; or a copy of this process wrote it, which would
+    /// have renewed it by then.
+    fn free_after(&self, observed: &ObservedLease) -> u64 {
+        if observed.record.holder == self.identity {
+            observed.expires_at - (self.timings.lease_ms - self.timings.renew_deadline_ms)
+        } else {
+            observed.expires_at
+        }
     }
 
     /// When the last renewal that succeeded was sent.
@@ -285,7 +264,7 @@ impl Election {
             Some(tenure) => tenure.leads_from,
             None if old.is_released() => now,
             None if old.holder.is_empty() => observed.expires_at,
-            None if now > observed.expires_at => observed.expires_at,
+            None if now > self.free_after(observed) => observed.expires_at,
             None => return None,
         };
         let transitions = old.transitions.saturating_add(u32::from(old.holder != self.identity));

@@ -248,8 +248,8 @@ impl Candidate {
             warn!(
                 holder,
                 "the Lease names this instance, which did not write it: another process has the same \
-                 identity (a copy of its machine?), or somebody edited the Lease; waiting until it \
-                 expires. If a copy runs, restart it"
+                 identity (a copy of its machine?), or somebody edited the Lease; waiting for its \
+                 duration. If a copy runs, restart it"
             );
         }
         self.has_twin = has_twin;

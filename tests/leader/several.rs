@@ -105,3 +105,26 @@ async fn of_two_processes_with_one_identity_one_leads_and_goes_on_leading() {
     drop(one.election);
     two.becomes(true, LEASE + RETRY).await;
 }
+
+/// At any offset between the attempts of the two.
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_the_leaders_own_lease_does_not_make_another_instance_leader() {
+    for round in 0..100 {
+        let api = FakeApi::released();
+        let mut one = instance("one", &api);
+        one.becomes(true, RETRY).await;
+        let mut two = instance("two", &api);
+        two.stays(Duration::from_secs(20) + Duration::from_millis(round * 37)).await;
+        api.edit(|record| record.renew_time = "edited".to_owned());
+        let minute = Duration::from_secs(60);
+        tokio::join!(
+            async {
+                one.becomes(false, RETRY).await;
+                one.becomes(true, LEASE + RETRY).await;
+                one.stays(minute - LEASE - 2 * RETRY).await;
+            },
+            two.stays(minute)
+        );
+        assert!(one.gate.is_open() && !two.gate.is_open(), "round {round}");
+    }
+}

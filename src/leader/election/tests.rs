@@ -174,10 +174,18 @@ fn a_record_with_its_identity_that_it_did_not_write_is_not_its_own() {
         "t3",
     );
     assert_eq!(election.gate(3_020), None);
-    // A copy of this process may have written it and lead by it: it expires like any other's.
+    // A copy of this process may have written it, and would renew it before the deadline.
     assert_eq!(next, None);
     assert!(!election.owns_lease());
-    assert_eq!(election.free_from(), Some(3_020 + 15_000 + 1));
+    let free_from = 3_020 + 10_000 + 1;
+    assert_eq!(election.free_from(), Some(free_from));
+    assert_eq!(election.begin_attempt(free_from, "t3"), Some(LeaseRequest::Get));
+    let same = current(&record("me", 15_000, 5, "x"), "9");
+    let next = election.handle_response(&LeaseRequest::Get, same, free_from, "t3").unwrap();
+    let taken = record("me", 15_000, 5, "t3");
+    assert_eq!(next, LeaseRequest::Update(taken.clone(), "9".into()));
+    election.handle_response(&next, current(&taken, "10"), free_from + 10, "-");
+    assert_eq!((election.gate(free_from + 10), election.leads_from()), (None, Some(18_020)));
 }
 
 #[test]
