@@ -17,7 +17,7 @@ use kube::client::ConfigExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, ServiceBuilder};
 use tracing::{info, warn};
 
@@ -42,6 +42,8 @@ pub(super) struct SharedCredentials {
     credentials: Credentials,
     pools: Pools,
     started: OnceCell<Started>,
+    /// When the last start failed, and why: those who waited for it do not try again one by one.
+    failed: Mutex<Option<(Instant, CallError)>>,
     users: Arc<Users>,
 }
 
@@ -115,7 +117,13 @@ impl Address {
 
 impl SharedCredentials {
     pub(super) fn new(credentials: Credentials, pools: Pools) -> Self {
-        Self { credentials, pools, started: OnceCell::new(), users: Arc::default() }
+        Self {
+            credentials,
+            pools,
+            started: OnceCell::new(),
+            failed: Mutex::default(),
+            users: Arc::default(),
+        }
     }
 
     /// Tells the cluster when the kubeconfig names another address.
@@ -137,6 +145,20 @@ impl SharedCredentials {
     }
 
     async fn start(&self) -> Result<Started, CallError> {
+        let last = self.failed().clone();
+        if let Some((_, error)) = last.filter(|(at, _)| at.elapsed() < LOOK_PAUSE) {
+            return Err(error);
+        }
+        let started = self.try_start().await;
+        *self.failed() = started.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        started
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Option<(Instant, CallError)>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn try_start(&self) -> Result<Started, CallError> {
         // Before the client: a change in between shows as one later.
         let fingerprint = Fingerprint::read(&self.credentials).await;
         let made = make(&self.credentials, &self.pools).await?;
@@ -219,13 +241,9 @@ impl Follower {
             self.fingerprint = fingerprint;
             return;
         }
-        match timeout(MAKE_TIMEOUT, make(&self.credentials, &self.pools)).await {
-            Ok(Ok(made)) => self.replace(made, fingerprint, changed),
-            Ok(Err(error)) => self.keep(&error),
-            Err(_) => {
-                let error = format!("not ready within {} s", MAKE_TIMEOUT.as_secs());
-                self.keep(&CallError::NoClient(error));
-            }
+        match make(&self.credentials, &self.pools).await {
+            Ok(made) => self.replace(made, fingerprint, changed),
+            Err(error) => self.keep(&error),
         }
     }
 
@@ -274,8 +292,14 @@ async fn make(credentials: &Credentials, pools: &Pools) -> Result<Made, CallErro
     let config = kube_config(credentials).await?;
     let pools = pools.clone();
     // In a thread of its own: files are read, and a credential plugin runs until it has answered.
-    let made = tokio::task::spawn_blocking(move || make_from(config, pools)).await;
-    made.unwrap_or_else(|e| Err(CallError::NoClient(e.to_string())))
+    let making = tokio::task::spawn_blocking(move || make_from(config, pools));
+    match timeout(MAKE_TIMEOUT, making).await {
+        Ok(made) => made.unwrap_or_else(|e| Err(CallError::NoClient(e.to_string()))),
+        Err(_) => {
+            let error = format!("not ready within {} s", MAKE_TIMEOUT.as_secs());
+            Err(CallError::NoClient(error))
+        }
+    }
 }
 
 fn make_from(mut config: kube::Config, pools: Pools) -> Result<Made, CallError> {

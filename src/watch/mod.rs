@@ -136,7 +136,7 @@ impl WatchTask {
             if self.moves.has_changed().unwrap_or(false) {
                 // Another address may be another API server: only a list shows what it holds.
                 self.moves.mark_unchanged();
-                from = None;
+                (from, self.host, self.turn) = (None, None, None);
             }
             let end = match &mut from {
                 None => match self.list_in_turn().await {

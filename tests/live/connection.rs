@@ -167,3 +167,20 @@ fn add_user(kubeconfig: &Path) {
     users.push(json!({"name": "other", "user": {"token": "t"}}));
     std::fs::write(kubeconfig, config.to_string()).unwrap();
 }
+
+/// A credential plugin that fails is not run once for each watch that waits for it.
+#[tokio::test]
+async fn a_failing_credential_plugin_runs_once_for_all_requests_that_wait() {
+    let moving = moving(Over::BOTH[0]).await;
+    let runs = moving.kubeconfig.0.with_extension("runs");
+    let text = std::fs::read_to_string(&moving.kubeconfig.0).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let script = format!("echo ran >> {}; exit 1", runs.display());
+    config["users"][0]["user"] = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}});
+    std::fs::write(&moving.kubeconfig.0, config.to_string()).unwrap();
+    let asked = futures::future::join_all((0..20).map(|_| moving.get())).await;
+    assert!(asked.iter().all(Result::is_err), "{asked:?}");
+    assert_eq!(std::fs::read_to_string(&runs).unwrap(), "ran\n");
+    std::fs::remove_file(&runs).unwrap();
+}
