@@ -168,7 +168,7 @@ fn rendered(replay: &Replay) -> String {
 fn actions(all: &[ActionRecord]) -> Vec<(UnixMillis, String)> {
     let mut lines: Vec<(UnixMillis, String, Vec<&str>)> = Vec::new();
     for record in all {
-        let Decision { at, action, because } = &record.decision;
+        let Decision { at, action, because, .. } = &record.decision;
         let mut line =
             format!("{} {} {}/", action.verb.as_str(), action.cluster, ns(&action.object));
         line.push('\0');

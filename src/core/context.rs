@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::clusters::Place;
 use super::contention::Contention;
-use super::contract::action::{Action, Decision, Precondition, Verb};
+use super::contract::action::{Action, Decision, Precondition, Urgency, Verb};
 use super::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind};
 use super::contract::settings::Settings;
 use super::data::cluster::ClusterState;
@@ -61,6 +61,7 @@ pub(crate) struct WriteRequest {
     pub(crate) annotations: Vec<(String, Option<String>)>,
     pub(crate) precondition: Precondition,
     pub(crate) connectors: Vec<ObjectKey>,
+    pub(crate) urgency: Urgency,
     pub(crate) because: String,
 }
 
@@ -137,7 +138,7 @@ impl Context {
     /// Emits an action. It is in flight until [`Context::take_in_flight`].
     pub(crate) fn submit(&mut self, request: WriteRequest) -> ActionId {
         let WriteRequest { target, verb, cluster, kind, object, annotations, .. } = request;
-        let WriteRequest { precondition, connectors, because, .. } = request;
+        let WriteRequest { precondition, connectors, urgency, because, .. } = request;
         debug_assert!(self.leader || verb == Verb::Touch, "{verb:?} is decided only while leader");
         debug_assert_eq!(annotations.is_empty(), verb == Verb::Delete, "{verb:?} {annotations:?}");
         debug_assert!(
@@ -151,7 +152,7 @@ impl Context {
         self.timers.no_later(Due::Outcome(id), self.now.plus(timeout_ms));
         let action =
             Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
-        self.actions.push_back(Decision { at: self.now, action, because });
+        self.actions.push_back(Decision { at: self.now, action, urgency, because });
         id
     }
 

@@ -8,7 +8,7 @@ use serde_json::error::Category;
 use super::line::{BorrowedStr, EventMember, LOG_GAP, PartialLine, RawLine};
 use super::line_text::{excerpt, not_an_object, text};
 use super::{LineError, LogEntry};
-use crate::core::contract::action::Decision;
+use crate::core::contract::action::{Decision, Urgency};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::{Event, EventKind, EventName, Outcome, OutcomeName};
 use crate::core::contract::membership::{OfferState, OfferStateName};
@@ -141,7 +141,9 @@ impl Parser {
                 let action = action.ok_or_else(|| missing("event"))?;
                 let because = raw.because.map_or_else(String::new, |text| text.0.into_owned());
                 let at = self.at(at_ms, number);
-                return Ok(Some(LogEntry::Action(Decision { at, action: *action, because })));
+                let urgency = Urgency::of(action.verb);
+                let decision = Decision { at, action: *action, urgency, because };
+                return Ok(Some(LogEntry::Action(decision)));
             }
         };
         let at_ms = raw.at_ms.ok_or_else(|| LineError::missing(event.as_str(), "at_ms"))?;

@@ -45,7 +45,7 @@ impl<W: Write> LogWriter<W> {
     }
 
     pub fn action(&mut self, decision: &Decision) -> io::Result<()> {
-        let Decision { at, action, because } = decision;
+        let Decision { at, action, because, .. } = decision;
         self.write(&DecisionOut { at_ms: *at, action, because })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use throughline::apply::Applier;
 use throughline::config::ExecutorConfig;
-use throughline::core::contract::action::{Action, Decision, Precondition, Verb};
+use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
 use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
@@ -59,7 +59,12 @@ fn touch(id: u64, name: &str, value: &str) -> Decision {
         precondition: Precondition::default(),
         connectors: Vec::new(),
     };
-    Decision { at: UnixMillis(1), action, because: "of a test".into() }
+    Decision {
+        at: UnixMillis(1),
+        urgency: Urgency::of(action.verb),
+        action,
+        because: "of a test".into(),
+    }
 }
 
 /// Actions queued and in flight.

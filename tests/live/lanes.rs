@@ -14,7 +14,9 @@ use http::{Response, StatusCode};
 use throughline::apply::Applier;
 use throughline::client::ClusterClient;
 use throughline::config::{ClusterConfig, ExecutorConfig};
-use throughline::core::contract::action::{AbsentObjects, Action, Decision, Precondition, Verb};
+use throughline::core::contract::action::{
+    AbsentObjects, Action, Decision, Precondition, Urgency, Verb,
+};
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::executor::{Executor, FinishedAction};
@@ -187,7 +189,12 @@ impl Bench {
             precondition,
             connectors: Vec::new(),
         };
-        self.executor.submit(Decision { at: UnixMillis(1), action, because: "of a test".into() });
+        self.executor.submit(Decision {
+            at: UnixMillis(1),
+            urgency: Urgency::of(action.verb),
+            action,
+            because: "of a test".into(),
+        });
     }
 
     fn submit_many(&mut self, cluster: &str, count: usize) {

@@ -61,7 +61,7 @@ impl Sim {
     /// The actions, a line each.
     pub fn describe_actions(&self, from: usize) -> String {
         let line = |a: &RecordedAction| {
-            let Decision { at, action, because } = &a.decision;
+            let Decision { at, action, because, .. } = &a.decision;
             format!(
                 "{} {:?} {} {} {:?}: {because}\n",
                 at.since(UnixMillis(START)),

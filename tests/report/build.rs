@@ -1,7 +1,7 @@
 //! Replays built by hand, and their reports.
 
 use serde_json::Value;
-use throughline::core::contract::action::{Action, Decision, Precondition, Verb};
+use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
 use throughline::core::contract::event::Outcome;
 use throughline::core::contract::note::{Hop, Note, NoteKind};
 use throughline::core::contract::settings::Settings;
@@ -111,7 +111,12 @@ impl Script {
             precondition: Precondition::default(),
             connectors,
         };
-        let decision = Decision { at: at(ms), action, because: because.into() };
+        let decision = Decision {
+            at: at(ms),
+            urgency: Urgency::of(action.verb),
+            action,
+            because: because.into(),
+        };
         self.0.actions.push(ActionRecord { decision, finished: Some((at(ms), applied())) });
         self.0.actions.last_mut().unwrap()
     }

@@ -124,7 +124,35 @@ fn is_gateway(kind: &Kind) -> bool {
 pub struct Decision {
     pub at: UnixMillis,
     pub action: Action,
+    /// Not in the event log: it changes only when the action is sent.
+    pub urgency: Urgency,
     pub because: String,
+}
+
+/// The order in which actions leave while many wait: the first is the most urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// It changes where requests go: a mirror of liveness, the first touch of a change.
+    Routing,
+    /// It repeats a touch, in case a cache was late.
+    Confirmation,
+    /// It asks the carrier to try again.
+    Nudge,
+    /// It mirrors what routes nothing, such as an address.
+    Deferrable,
+    /// It deletes.
+    Delete,
+}
+
+impl Urgency {
+    /// The urgency of an action of which only the verb is known.
+    pub fn of(verb: Verb) -> Self {
+        match verb {
+            Verb::Mirror | Verb::Touch => Self::Routing,
+            Verb::Nudge => Self::Nudge,
+            Verb::Delete => Self::Delete,
+        }
+    }
 }
 
 /// Written as `{"key": "value" | null}`, in the order given.

@@ -6,7 +6,7 @@
 
 use crate::core::contention::ContentionLimits;
 use crate::core::context::{Context, WriteRequest, WriteTarget};
-use crate::core::contract::action::{Action, Precondition, Verb};
+use crate::core::contract::action::{Action, Precondition, Urgency, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::settings::PlatformKeyMode;
 use crate::core::data::cluster::ClusterState;
@@ -265,6 +265,7 @@ impl Touching<'_> {
             annotations,
             precondition: Precondition { uid: self.observed.uid.text(), ..Precondition::default() },
             connectors: connectors.map(|key| self.ctx.names.object_key(key)).collect(),
+            urgency: if trigger.c == 0 { Urgency::Routing } else { Urgency::Confirmation },
             because,
         };
         self.ctx.submit(request)

@@ -12,7 +12,7 @@ use super::{HubConnector, HubWrite, Repair};
 use crate::core::clusters::{Clusters, Place};
 use crate::core::contention::ContentionLimits;
 use crate::core::context::{Context, WriteRequest, WriteTarget};
-use crate::core::contract::action::{AbsentObjects, AnnotationBefore, Precondition, Verb};
+use crate::core::contract::action::{AbsentObjects, AnnotationBefore, Precondition, Urgency, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::{AnomalyKind, Hop};
@@ -199,6 +199,7 @@ impl Mirror<'_> {
             object,
             annotations: vec![annotation],
             precondition,
+            urgency: Urgency::of(verb),
             because,
         });
         let repair = self.repair();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::core::context::{Context, WriteRequest, WriteTarget};
-use crate::core::contract::action::{AbsentObjects, AbsentProject, Precondition, Verb};
+use crate::core::contract::action::{AbsentObjects, AbsentProject, Precondition, Urgency, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::NoteKind;
 use crate::core::contract::settings::OrphanMode;
@@ -203,6 +203,7 @@ impl RouteCase<'_> {
                 absent_project,
             },
             connectors: Vec::new(),
+            urgency: Urgency::Delete,
         };
         let action = self.ctx.submit(request);
         self.route.flight.started(action, ());
