@@ -1,11 +1,12 @@
 //! The clock of a live run: monotonic, set from the wall clock once at start, so that times in the
 //! event log never run backwards.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
 use crate::core::data::time::UnixMillis;
+use crate::environment;
 
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
@@ -39,21 +40,22 @@ impl Clock {
     }
 
     pub fn now(&self) -> UnixMillis {
-        self.started_at.plus(millis(self.started.elapsed()))
+        self.started_at.plus(millis(environment::elapsed(self.started)))
     }
 
     /// The instant at which this clock shows `at`, or one a year from now if that is earlier:
     /// timers need not hold any longer.
     pub fn instant(&self, at: UnixMillis) -> Instant {
         let farthest = Instant::now() + YEAR;
-        let at = self.started.checked_add(Duration::from_millis(at.since(self.started_at)));
+        let after = Duration::from_millis(at.since(self.started_at));
+        let at = environment::instant_after(self.started, after);
         at.map_or(farthest, |at| at.min(farthest))
     }
 }
 
 /// The wall clock's time, which may run backwards.
 pub fn wall_clock_now() -> UnixMillis {
-    UnixMillis(millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()))
+    UnixMillis(millis(environment::wall_clock()))
 }
 
 /// Whole milliseconds, at most `u64::MAX`.

@@ -14,6 +14,7 @@
 //! - [`client`]: connections to clusters: requests, time-outs, classified errors
 //! - [`watch`]: one watch of one kind in one cluster → events
 //! - [`clock`]: monotonic wall-clock time for events
+//! - [`environment`]: the computer that a run is on, which a simulation replaces
 //! - [`core`]: the pure machine, events → actions; no clock, no I/O. In it `contract` (what goes in
 //!   and out), `data`, `status` (JSON, liveness, digest), one folder for the tables and rules of each
 //!   tier (`upstream`, `hub`, `edge`, `orphans`), and `view` (state for people)
@@ -53,6 +54,7 @@ pub mod core;
 pub mod demo;
 pub mod discovery;
 mod engine;
+pub mod environment;
 pub mod event_log;
 pub mod events;
 pub mod executor;

@@ -8,12 +8,14 @@
 
 mod changes;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tracing::{info, warn};
 
@@ -24,6 +26,7 @@ use crate::core::contract::event::EventKind;
 use crate::core::view::View;
 use crate::discovery::Discovery;
 use crate::engine::Engine;
+use crate::environment::{is_simulated, spawn};
 use crate::events::{Recorder, Reporter};
 use crate::leader::gate::{Gate, GateKeeper};
 use crate::leader::{LeaderElection, identity, lease::LeaseClient};
@@ -120,20 +123,10 @@ impl Run {
     pub async fn until(mut self, mut stop: watch::Receiver<bool>) -> anyhow::Result<()> {
         let (bus, mut events) = mpsc::channel(self.config.watch.queue);
         let (queries, mut asked) = mpsc::channel(QUERIES_MAX);
-        let address = self.config.admin.address;
-        let listener = tokio::net::TcpListener::bind(address).await.with_context(|| {
-            format!("cannot listen on {address} (admin.address): choose another port, or 0 for any free one")
-        })?;
-        let address = listener.local_addr().context("the admin port's address")?;
+        let listener = listen(self.config.admin.address).await?;
         self.engine.open_log()?;
         self.engine.metrics.config_loaded();
-        info!(%address, "admin port listening");
-        let mut stopping = stop.clone();
-        let stopped = async move {
-            let _ = stopping.wait_for(|stop| *stop).await;
-        };
-        let (access, metrics) = (self.config.admin.state, self.engine.metrics.clone());
-        let admin = tokio::spawn(admin::serve(listener, access, metrics, queries, stopped));
+        let admin = listener.map(|listener| self.serve_admin(listener, queries, stop.clone()));
         let settings = self.engine.machine.settings().clone();
         self.engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
         let (leadership_changes, mut leadership) = mpsc::unbounded_channel();
@@ -153,17 +146,19 @@ impl Run {
             let (engine, discovery) = (&mut self.engine, &mut self.discovery);
             let (deadline, reports) = (engine.deadline(), engine.observers_due());
             tokio::select! {
-                Some(message) = events.recv() => engine.handle_watch_message(message),
-                Some(kind) = discovered.recv() => engine.handle_event(kind),
-                (name, connection) = changed(discovery) => self.replace_discovered(&name, connection),
-                Some(config) = self.reloads.recv() => self.reload(config),
-                Some(kind) = leadership.recv() => engine.handle_event(kind),
-                finished = engine.executor.next_finished() => engine.handle_finished(finished),
-                () = deadline => engine.handle_event(EventKind::TimedOut),
-                () = reports => engine.report_due(),
-                _ = unknown_due.tick(), if discovers => self.ask_for_unknown(),
-                Some(query) = asked.recv() => answer(engine, query),
+                // The rarest first: none of them keeps the watches waiting for long.
+                biased;
                 _ = stop.changed() => {}
+                Some(kind) = leadership.recv() => engine.handle_event(kind),
+                Some(config) = self.reloads.recv() => self.reload(config),
+                (name, connection) = changed(discovery) => self.replace_discovered(&name, connection),
+                _ = unknown_due.tick(), if discovers => self.ask_for_unknown(),
+                Some(kind) = discovered.recv() => engine.handle_event(kind),
+                () = reports => engine.report_due(),
+                () = deadline => engine.handle_event(EventKind::TimedOut),
+                finished = engine.executor.next_finished() => engine.handle_finished(finished),
+                Some(query) = asked.recv() => answer(engine, query),
+                Some(message) = events.recv() => engine.handle_watch_message(message),
             }
         }
 
@@ -173,8 +168,26 @@ impl Run {
             // They end once their queues are empty.
             let _ = tokio::time::timeout(LAST_EVENTS_MAX, workers.join_all()).await;
         }
-        admin.abort();
+        if let Some(admin) = admin {
+            admin.abort();
+        }
         Ok(())
+    }
+
+    fn serve_admin(
+        &self,
+        listener: TcpListener,
+        queries: mpsc::Sender<Query>,
+        mut stop: watch::Receiver<bool>,
+    ) -> AbortHandle {
+        if let Ok(address) = listener.local_addr() {
+            info!(%address, "admin port listening");
+        }
+        let stopped = async move {
+            let _ = stop.wait_for(|stop| *stop).await;
+        };
+        let (access, metrics) = (self.config.admin.state, self.engine.metrics.clone());
+        spawn(admin::serve(listener, access, metrics, queries, stopped)).abort_handle()
     }
 
     /// Posts Kubernetes Events to the hub, to edges and to the cluster of the Lease; not in a dry
@@ -270,6 +283,19 @@ impl Run {
         self.engine.finish_log(grace.max(LOG_MIN)).await;
         info!("stopped");
     }
+}
+
+/// Binds the admin port. In a simulation there is nobody to ask.
+async fn listen(address: SocketAddr) -> anyhow::Result<Option<TcpListener>> {
+    if is_simulated() {
+        return Ok(None);
+    }
+    let listener = TcpListener::bind(address).await.with_context(|| {
+        format!(
+            "cannot listen on {address} (admin.address): choose another port, or 0 for any free one"
+        )
+    })?;
+    Ok(Some(listener))
 }
 
 fn answer(engine: &Engine, query: Query) {

@@ -18,6 +18,7 @@ use super::pool::Host;
 use super::spec::ConnectionSpec;
 use super::{CallError, no_request};
 use crate::core::data::ids::ClusterName;
+use crate::environment::spawn;
 
 /// The pause between two attempts to use new credentials.
 const REPLACE_PAUSE: Duration = Duration::from_secs(5);
@@ -100,7 +101,7 @@ impl Connection {
             route: self.route.clone(),
             moves: self.moves.clone(),
         };
-        *replacing = Some(tokio::spawn(replacement.run()).abort_handle());
+        *replacing = Some(spawn(replacement.run()).abort_handle());
     }
 
     /// Sends a request whose URL is the path within the API server.

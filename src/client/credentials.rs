@@ -27,6 +27,7 @@ use super::spec::{Credentials, Server};
 use super::tls::Tls;
 use super::{CallError, root_cause};
 use crate::core::data::ids::ClusterName;
+use crate::environment::{blocking, spawn};
 
 /// How often the kubeconfig's files are looked at while all requests succeed.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -174,7 +175,7 @@ impl SharedCredentials {
             users: self.users.clone(),
             logged: None,
         };
-        let follower = tokio::spawn(follower.run()).abort_handle();
+        let follower = spawn(follower.run()).abort_handle();
         Ok(Started { made, follower: Some(follower) })
     }
 
@@ -292,9 +293,9 @@ async fn make(credentials: &Credentials, pools: &Pools) -> Result<Made, CallErro
     let config = kube_config(credentials).await?;
     let pools = pools.clone();
     // In a thread of its own: files are read, and a credential plugin runs until it has answered.
-    let making = tokio::task::spawn_blocking(move || make_from(config, pools));
+    let making = blocking(move || make_from(config, pools));
     match timeout(MAKE_TIMEOUT, making).await {
-        Ok(made) => made.unwrap_or_else(|e| Err(CallError::NoClient(e.to_string()))),
+        Ok(made) => made.unwrap_or_else(|| Err(CallError::NoClient("making it failed".to_owned()))),
         Err(_) => {
             let error = format!("not ready within {} s", MAKE_TIMEOUT.as_secs());
             Err(CallError::NoClient(error))

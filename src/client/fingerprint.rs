@@ -9,6 +9,7 @@ use kube::config::Kubeconfig;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::spec::Credentials;
+use crate::environment::blocking;
 
 /// Kubernetes mounts the cluster's certificate authority here in every pod. The token beside it is
 /// read again by kube.
@@ -137,8 +138,4 @@ fn kubeconfigs(credentials: &Credentials) -> Vec<PathBuf> {
             listed.unwrap_or_else(|| own().into_iter().collect())
         }
     }
-}
-
-async fn blocking<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::task::spawn_blocking(read).await.ok()
 }

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::load::{load, load_offline, load_text, read};
 use super::reload_plan::{ReloadedConfig, list};
 use super::{ClusterConfig, Config, ConfigErrors, LoadedConfig, Overrides};
+use crate::environment::blocking;
 use crate::logging;
 use crate::metrics::{Metrics, ReloadResult};
 
@@ -255,10 +255,6 @@ impl Look {
 fn stamp(file: &Path) -> Stamp {
     let file = fs::metadata(file).ok()?;
     Some((file.ino(), file.len(), (file.ctime(), file.ctime_nsec())))
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    spawn_blocking(work).await.ok()
 }
 
 #[cfg(test)]

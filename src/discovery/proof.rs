@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::milo::{ProjectRoot, is_path_segment};
 use crate::core::data::ids::ClusterName;
+use crate::environment;
 
 /// How many Projects are asked for at the same time.
 const IN_FLIGHT_MAX: usize = 4;
@@ -111,7 +112,8 @@ async fn is_gone(root: Arc<ProjectRoot>, question: Question) -> Option<ClusterNa
         .with_min_delay(PAUSE_FIRST)
         .with_max_delay(PAUSE_MAX)
         .with_max_times(attempts)
-        .with_jitter();
+        .with_jitter()
+        .with_jitter_seed(environment::random());
     let mut pauses = pauses.build();
     loop {
         match root.exists(&cluster).await {

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::client::ClusterClient;
 use crate::clock::millis;
 use crate::core::data::ids::ClusterName;
+use crate::environment::here;
 use crate::metrics::{EventDelivery, Metrics};
 use budget::EventBudget;
 use worker::Worker;
@@ -71,7 +72,7 @@ impl Recorder {
             recorder.join(cluster);
         }
         let mut tasks = JoinSet::new();
-        tasks.spawn(run_workers(started));
+        tasks.spawn(here(run_workers(started)));
         (recorder, tasks)
     }
 
@@ -124,8 +125,9 @@ async fn run_workers(mut started: mpsc::UnboundedReceiver<(Worker, mpsc::Receive
     let mut workers = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
             new = started.recv() => match new {
-                Some((worker, reports)) => drop(workers.spawn(worker.run(reports))),
+                Some((worker, reports)) => drop(workers.spawn(here(worker.run(reports)))),
                 None => break,
             },
             Some(_) = workers.join_next() => {}

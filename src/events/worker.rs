@@ -1,7 +1,7 @@
 //! Sends the Events of one cluster, one at a time.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
 use http::Request;
@@ -13,6 +13,7 @@ use super::correlate::Correlator;
 use super::object::{EventReport, EventWrite};
 use crate::client::{CallError, ClusterClient, ErrorClass, with_body};
 use crate::core::data::objects::FIELD_MANAGER;
+use crate::environment;
 use crate::metrics::{EventDelivery, Metrics};
 
 /// For each request.
@@ -69,8 +70,7 @@ impl Worker {
 
     /// A number that this worker never returned before, and no other instance returns.
     fn next_number(&mut self) -> u64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = u64::try_from(environment::wall_clock().as_nanos()).unwrap_or(u64::MAX);
         self.last_number = nanos.max(self.last_number + 1);
         self.last_number
     }
@@ -91,7 +91,8 @@ impl Worker {
             .with_min_delay(PAUSE_MIN)
             .with_max_delay(PAUSE_MAX)
             .with_max_times(RETRIES_MAX)
-            .with_jitter();
+            .with_jitter()
+            .with_jitter_seed(environment::random());
         let is_retried = |error: &CallError| {
             error.class() == ErrorClass::Backoff
                 && error.retry_after().is_none_or(|after| after <= PAUSE_MAX)

@@ -12,6 +12,7 @@ use crate::config::ExecutorConfig;
 use crate::core::contract::action::Decision;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::event::Outcome;
+use crate::environment;
 use crate::leader::gate::Gate;
 use crate::metrics::Metrics;
 
@@ -82,7 +83,8 @@ impl PendingAction {
             .with_min_delay(Duration::from_millis(config.backoff_first_ms))
             .with_max_delay(Duration::from_millis(config.backoff_max_ms))
             .with_max_times(config.tries.saturating_sub(1))
-            .with_jitter();
+            .with_jitter()
+            .with_jitter_seed(environment::random());
         let (began, pauses) = (Instant::now(), pauses.build());
         self.attempts = Some(Attempts { began, waited, made: 0, pauses, failure: None });
         waited

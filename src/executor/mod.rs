@@ -26,6 +26,7 @@ use crate::config::ExecutorConfig;
 use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::environment::here;
 use crate::leader::gate::Gate;
 use crate::metrics::Metrics;
 use attempt::{Answer, AttemptError, EndedAttempt, PendingAction};
@@ -159,7 +160,7 @@ impl Executor {
             let (applier, gate) = (self.applier.clone(), self.gate.clone());
             let metrics = self.metrics.clone();
             let attempt = async move { action.attempt(applier, gate, &metrics).await };
-            let task = self.attempts.spawn(attempt).id();
+            let task = self.attempts.spawn(here(attempt)).id();
             self.tasks.insert(task, (key.clone(), object));
         }
         let (cluster, kind) = key;

@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 use crate::client::{ClusterClient, ConnectionSpec, Connections};
 use crate::config::{ClusterConfig, Config, WatchConfig};
 use crate::core::data::ids::{ClusterName, Kind, Role};
+use crate::environment::spawn;
 use crate::metrics::Metrics;
 use crate::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
 
@@ -174,7 +175,7 @@ impl Fleet {
         for kind in kinds(cluster.roles()) {
             let watch =
                 WatchTask::new(cluster.clone(), kind, stay.id, shared.clone(), &self.metrics);
-            stay.watches.push(tokio::spawn(watch.run()).abort_handle());
+            stay.watches.push(spawn(watch.run()).abort_handle());
         }
     }
 

@@ -8,6 +8,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::clock::millis;
+use crate::environment;
+
+/// Longer than any timer has to hold.
+const A_YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// Whether leader-only writes may be sent. Clones share one state.
 #[derive(Clone, Debug)]
@@ -38,7 +42,7 @@ impl Gate {
     }
 
     fn now_ms(&self) -> u64 {
-        millis(self.anchor.elapsed())
+        millis(environment::elapsed(self.anchor))
     }
 }
 
@@ -54,7 +58,8 @@ impl GateKeeper {
 
     /// The instant at which the gate's clock shows `ms`.
     pub fn instant(&self, ms: u64) -> Instant {
-        self.0.anchor + Duration::from_millis(ms)
+        environment::instant_after(self.0.anchor, Duration::from_millis(ms))
+            .unwrap_or_else(|| Instant::now() + A_YEAR)
     }
 
     /// Opens the gate until its clock shows `until_ms`; closes it for `None`.

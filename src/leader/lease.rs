@@ -2,7 +2,7 @@
 //! `kubectl get lease` shows it correctly.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use http::Request as HttpRequest;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use crate::clock::wall_clock_now;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
+use crate::environment;
 use crate::events::{EventReport, ObjectReference, Recorder, Scope, Severity};
 
 const LEASES: &str = "leases.coordination.k8s.io";
@@ -278,8 +279,7 @@ fn remark(object: &mut Value, unseen: &Unseen) {
 }
 
 fn now_micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(environment::wall_clock().as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Makes values for `renewTime`, each different from all before.

@@ -7,7 +7,6 @@ pub mod gate;
 pub mod handover;
 pub mod lease;
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use tracing::{info, warn};
 use crate::clock::sleep_until_opt;
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
+use crate::environment::{here, random};
 use crate::leader::gate::GateKeeper;
 use crate::metrics::Metrics;
 use election::{Election, LeaseRecord, LeaseResponse, Timings};
@@ -76,7 +76,7 @@ impl LeaderElection {
             has_twin: false,
         };
         let mut task = JoinSet::new();
-        task.spawn(candidate.run(api, resigned));
+        task.spawn(here(candidate.run(api, resigned)));
         Self { resign, task }
     }
 
@@ -101,11 +101,6 @@ pub fn identity() -> String {
     let (a, b) = (random(), random());
     let (c, d, e) = (a >> 16 & 0xffff, a & 0xffff, b & 0xffff_ffff_ffff);
     format!("{host}_{:08x}-{c:04x}-{d:04x}-{:04x}-{e:012x}", a >> 32, b >> 48)
-}
-
-/// Not for secrets: the standard library seeds its hasher from the system's randomness.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 struct Candidate {
@@ -142,9 +137,10 @@ impl Candidate {
     async fn run<A: LeaseApi>(mut self, mut api: A, mut resigned: oneshot::Receiver<()>) {
         loop {
             tokio::select! {
+                biased;
+                _ = &mut resigned => break,
                 // A write to the Lease that is cancelled here counts as unanswered.
                 () = self.attempt_and_pause(&mut api) => {}
-                _ = &mut resigned => break,
             }
         }
         self.election.resign();
@@ -174,6 +170,7 @@ impl Candidate {
         let next = self.keeper.instant(free.unwrap_or(u64::MAX).min(now + pause));
         loop {
             tokio::select! {
+                biased;
                 () = sleep_until(next) => break,
                 () = sleep_until_opt(self.next_gate_change()) => {
                     self.publish();
@@ -198,6 +195,7 @@ impl Candidate {
                 let mut sent = std::pin::pin!(api.send(&request));
                 loop {
                     tokio::select! {
+                        biased;
                         response = &mut sent => break response,
                         // The request hangs, and the tenure begins or ends meanwhile.
                         () = sleep_until_opt(self.next_gate_change()) => self.publish(),

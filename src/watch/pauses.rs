@@ -1,12 +1,12 @@
 //! The pauses between attempts to list or watch.
 
-use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
 use crate::config::WatchConfig;
+use crate::environment;
 
 /// With jitter, pauses are up to twice as long as the builder gets.
 pub(crate) fn pauses(config: &WatchConfig) -> ExponentialBackoff {
@@ -15,13 +15,14 @@ pub(crate) fn pauses(config: &WatchConfig) -> ExponentialBackoff {
         .with_min_delay(Duration::from_millis(config.backoff_first_ms.min(max_ms)))
         .with_max_delay(Duration::from_millis(max_ms))
         .with_jitter()
+        .with_jitter_seed(environment::random())
         .without_max_times()
         .build()
 }
 
-/// A value drawn at random. The standard library seeds its hasher from the system's randomness.
+/// A value drawn at random.
 pub(super) fn between<T: Draw>(range: RangeInclusive<T>) -> T {
-    let random = RandomState::new().hash_one(()) >> 11;
+    let random = environment::random() >> 11;
     T::draw(range, random as f64 / (1_u64 << 53) as f64)
 }
 

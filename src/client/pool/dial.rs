@@ -18,6 +18,7 @@ use tokio_rustls::client::TlsStream;
 use tower::{BoxError, Service};
 
 use super::{CONNECT_TIMEOUT, OpenConnections};
+use crate::environment::{self, Connected as Simulated};
 
 /// HTTP/2, as ALPN spells it.
 pub(super) const H2: &[u8] = b"h2";
@@ -76,6 +77,11 @@ pub(super) fn too_slow() -> DialError {
 impl Target {
     /// Connects, offering HTTP/2 if asked to.
     pub(super) async fn dial(&self, offers_h2: bool) -> Result<Stream, DialError> {
+        let (host, port) = (self.url.host().unwrap_or_default(), self.url.port_u16());
+        if let Some(connecting) = environment::connect(host, port.unwrap_or(80)) {
+            let stream = connecting.await.map_err(DialError::new)?;
+            return Ok(Stream::new(Transport::Simulated(stream), &self.open));
+        }
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -93,6 +99,7 @@ impl Target {
 enum Transport {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+    Simulated(Box<dyn Simulated>),
 }
 
 /// A connection, counted while it is open.
@@ -115,7 +122,7 @@ impl Stream {
     /// Whether the server chose HTTP/2.
     pub(super) fn is_h2(&self) -> bool {
         match &self.transport {
-            Transport::Plain(_) => false,
+            Transport::Plain(_) | Transport::Simulated(_) => false,
             Transport::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(H2),
         }
     }
@@ -155,6 +162,7 @@ impl AsyncRead for Stream {
         let polled = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Simulated(stream) => Pin::new(stream).poll_read(cx, buf),
         };
         self.note(polled)
     }
@@ -169,6 +177,7 @@ impl AsyncWrite for Stream {
         let polled = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            Transport::Simulated(stream) => Pin::new(stream).poll_write(cx, buf),
         };
         self.note(polled)
     }
@@ -181,6 +190,7 @@ impl AsyncWrite for Stream {
         let polled = match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
             Transport::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Transport::Simulated(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         };
         self.note(polled)
     }
@@ -189,6 +199,7 @@ impl AsyncWrite for Stream {
         match &self.transport {
             Transport::Plain(stream) => stream.is_write_vectored(),
             Transport::Tls(stream) => stream.is_write_vectored(),
+            Transport::Simulated(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -196,6 +207,7 @@ impl AsyncWrite for Stream {
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_flush(cx),
             Transport::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Transport::Simulated(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -203,6 +215,7 @@ impl AsyncWrite for Stream {
         match &mut self.transport {
             Transport::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Transport::Simulated(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -17,6 +17,7 @@ use super::http2::{self, Slot};
 use super::lane::{Connections, Dialling, Lane};
 use super::{CONNECT_TIMEOUT, OpenConnections};
 use crate::client::tls::Tls;
+use crate::environment::spawn;
 
 /// A server that did not offer HTTP/2 is asked again after this time.
 const HTTP1_FOR: Duration = Duration::from_secs(600);
@@ -140,7 +141,7 @@ impl Host {
     /// Connects in a task of its own: whoever asked first may give up, and the others still wait.
     fn begin_dialling(self: &Arc<Self>, lane: Lane) -> Dialling {
         let host = self.clone();
-        let task = tokio::spawn(async move {
+        let task = spawn(async move {
             let dialled = timeout(CONNECT_TIMEOUT, host.dial(lane)).await;
             let dialled = dialled.unwrap_or_else(|_| Err(too_slow()));
             host.state().lane(lane).dialling = None;
@@ -158,7 +159,7 @@ impl Host {
         }
         let (connection, driver) = http2::begin(stream, lane).await?;
         let host = Arc::downgrade(self);
-        tokio::spawn(http2::drive(driver, Arc::downgrade(&connection), host, lane));
+        spawn(http2::drive(driver, Arc::downgrade(&connection), host, lane));
         let mut state = self.state();
         state.http1_since = None;
         state.lane(lane).add(connection);

@@ -7,12 +7,13 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::client::Body;
 use tokio::time::{Instant, timeout};
 
 use super::CONNECT_TIMEOUT;
 use super::dial::{DialError, Stream, Target, too_slow};
+use crate::environment::HereExecutor;
 
 pub(super) type Http1 = Client<Http1Connector, Body>;
 
@@ -36,7 +37,7 @@ impl Http1Connector {
     }
 
     pub(super) fn client(&self) -> Http1 {
-        Client::builder(TokioExecutor::new())
+        Client::builder(HereExecutor)
             .pool_idle_timeout(IDLE)
             .pool_timer(TokioTimer::new())
             .build(self.clone())

@@ -9,7 +9,7 @@ use h2::Reason;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::client::Body;
 use tokio::time::{Instant, sleep};
 
@@ -17,6 +17,7 @@ use super::dial::{DialError, Stream};
 use super::host::Host;
 use super::lane::Lane;
 use super::{STREAMS_MAX, STREAMS_SPARE};
+use crate::environment::HereExecutor;
 
 /// A connection on which nothing arrives for this long is asked for a sign of life…
 const PING_AFTER: Duration = Duration::from_secs(10);
@@ -62,7 +63,7 @@ pub(super) struct Failed {
 }
 
 /// A connection and what drives it.
-pub(super) type Connection = http2::Connection<TokioIo<Stream>, Body, TokioExecutor>;
+pub(super) type Connection = http2::Connection<TokioIo<Stream>, Body, HereExecutor>;
 
 /// Begins HTTP/2 and waits for the server's settings.
 ///
@@ -74,7 +75,7 @@ pub(super) async fn begin(
 ) -> Result<(Arc<Http2>, Connection), DialError> {
     let failure = stream.failure();
     let (stream_window, connection_window) = lane.windows();
-    let begun = http2::Builder::new(TokioExecutor::new())
+    let begun = http2::Builder::new(HereExecutor)
         .timer(TokioTimer::new())
         .initial_stream_window_size(stream_window)
         .initial_connection_window_size(connection_window)

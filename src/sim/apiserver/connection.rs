@@ -13,7 +13,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch::Sender;
 use tokio_rustls::TlsAcceptor;
 
@@ -103,10 +103,13 @@ pub(super) async fn accept(site: Site, listener: TcpListener, tls: Option<TlsAcc
     let mut mode = site.front().mode.subscribe();
     loop {
         tokio::select! {
+            biased;
             _ = mode.wait_for(|mode| *mode == ServerMode::Stopped) => return,
             accepted = listener.accept() => {
                 // Fails if the client is already gone; keep accepting others.
                 let Ok((stream, _)) = accepted else { continue };
+                // Without it, small responses wait for each other; the server works all the same.
+                let _ = stream.set_nodelay(true);
                 if *site.front().mode.borrow() != ServerMode::Down {
                     tokio::spawn(serve(site.clone(), stream, tls.clone()));
                 }
@@ -115,12 +118,14 @@ pub(super) async fn accept(site: Site, listener: TcpListener, tls: Option<TlsAcc
     }
 }
 
-async fn serve(site: Site, stream: TcpStream, tls: Option<TlsAcceptor>) {
+pub(super) async fn serve(
+    site: Site,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    tls: Option<TlsAcceptor>,
+) {
     let front = site.front().clone();
     let _counted = front.connections.count();
     let mut mode = front.mode.subscribe();
-    // Without it, small responses wait for each other; the server works all the same.
-    let _ = stream.set_nodelay(true);
     let connection = async {
         let Some(tls) = tls else { return serve_http1(site, stream).await };
         // If the handshake fails, the client reports it.
@@ -131,6 +136,7 @@ async fn serve(site: Site, stream: TcpStream, tls: Option<TlsAcceptor>) {
         }
     };
     tokio::select! {
+        biased;
         () = connection => {}
         _ = mode.wait_for(|mode| matches!(mode, ServerMode::Down | ServerMode::Stopped)) => {}
     }
@@ -151,6 +157,7 @@ async fn serve_http2(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin) {
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
         _ = goaways.changed() => connection.as_mut().graceful_shutdown(),
     }

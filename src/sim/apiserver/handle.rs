@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Server;
-use super::connection::Front;
+use super::connection::{Front, Site, serve};
 use super::milo::{self, Milo};
 use super::request::{ApiVerb, Resource};
 
@@ -111,6 +112,14 @@ impl SimApiServerHandle {
     /// The server's URL, for example `http://127.0.0.1:41234`.
     pub fn url(&self) -> String {
         url(self.address, self.is_tls)
+    }
+
+    /// Serves one connection, in plain HTTP/1.1, until it ends.
+    pub fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        serve(Site::Cluster(self.server.clone()), stream, None)
     }
 
     /// Connections, watches and requests.

@@ -27,6 +27,7 @@ mod store;
 mod watch;
 mod write;
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -162,6 +163,18 @@ impl SimApiServer {
         settings: SimApiServerSettings,
     ) -> std::io::Result<SimApiServerHandle> {
         Self::start_with(sim, cluster, listener, Some(tls), settings)
+    }
+
+    /// As [`SimApiServer::start`], without a listener: it serves the connections that
+    /// [`SimApiServerHandle::serve`] gets. `address` is what it is called.
+    pub fn start_without_listener(
+        sim: Arc<Mutex<SimClusters>>,
+        cluster: ClusterName,
+        address: SocketAddr,
+        settings: SimApiServerSettings,
+    ) -> SimApiServerHandle {
+        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
+        SimApiServerHandle { server, address, is_tls: false }
     }
 
     fn start_with(

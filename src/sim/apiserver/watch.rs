@@ -156,6 +156,7 @@ impl WatchStream {
                 false => self.deadline,
             };
             tokio::select! {
+                biased;
                 _ = self.cuts.changed() => {}
                 _ = self.versions.changed() => {}
                 () = tokio::time::sleep_until(until) => {}

@@ -1,0 +1,168 @@
+//! What a run takes from the computer that it is on: the wall clock, randomness, connections, and the
+//! right to go on.
+//!
+//! A process has one computer, and then every function here does the obvious. A simulation has several
+//! instances in one thread, each in an [`Environment`] of its own: it is the current one while one of the
+//! instance's tasks is polled, and what such a task spawns belongs to it, too. So the shell needs no
+//! parameter for it, and nothing that is random or real is left in a simulated run.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// The computer of a simulated instance.
+pub trait Environment: Send + Sync {
+    /// The wall clock: the time since 1970. It may jump.
+    fn wall_clock(&self) -> Duration;
+    /// The time that its monotonic clock counts while tokio's counts `elapsed`.
+    fn counts(&self, elapsed: Duration) -> Duration;
+    /// The time on tokio's clock until its monotonic clock has counted `time`.
+    fn takes(&self, time: Duration) -> Duration;
+    fn random(&self) -> u64;
+    /// Connects to a host and port.
+    fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Connected>>>;
+    /// Pending while the instance stands still, as after SIGSTOP, and for ever once it was killed.
+    fn poll_runs(&self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// A connection in a simulation.
+pub trait Connected: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connected for T {}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<dyn Environment>>> = const { RefCell::new(None) };
+}
+
+fn current() -> Option<Arc<dyn Environment>> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// Whether this is a simulation: there is no computer to ask.
+pub fn is_simulated() -> bool {
+    CURRENT.with_borrow(Option::is_some)
+}
+
+/// The time since 1970.
+pub fn wall_clock() -> Duration {
+    match current() {
+        Some(environment) => environment.wall_clock(),
+        None => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
+    }
+}
+
+/// The time since `start` by the monotonic clock.
+pub fn elapsed(start: Instant) -> Duration {
+    match current() {
+        Some(environment) => environment.counts(start.elapsed()),
+        None => start.elapsed(),
+    }
+}
+
+/// When the monotonic clock has counted so much since `start`; `None` where that is too far away.
+pub fn instant_after(start: Instant, time: Duration) -> Option<Instant> {
+    match current() {
+        Some(environment) => start.checked_add(environment.takes(time)),
+        None => start.checked_add(time),
+    }
+}
+
+/// A random number. Not for secrets: the standard library seeds its hasher from the system's randomness.
+pub fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    match current() {
+        Some(environment) => environment.random(),
+        None => RandomState::new().build_hasher().finish(),
+    }
+}
+
+/// A connection to a simulated host; `None` where this is no simulation.
+pub fn connect(
+    host: &str,
+    port: u16,
+) -> Option<BoxFuture<'static, io::Result<Box<dyn Connected>>>> {
+    Some(current()?.connect(host, port))
+}
+
+/// Does what may take long, such as reading files, outside the runtime's threads. `None` if it panicked.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    match is_simulated() {
+        true => Some(work()),
+        false => tokio::task::spawn_blocking(work).await.ok(),
+    }
+}
+
+/// Spawns a task in the current environment.
+pub fn spawn<F>(task: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    tokio::spawn(here(task))
+}
+
+/// A future that runs in the current environment, wherever it is polled.
+pub fn here<F: Future>(future: F) -> Here<F> {
+    Here { environment: current(), future: Box::pin(future) }
+}
+
+/// A future that runs in this environment.
+pub fn within<F: Future>(environment: Arc<dyn Environment>, future: F) -> Here<F> {
+    Here { environment: Some(environment), future: Box::pin(future) }
+}
+
+/// See [`here`].
+pub struct Here<F> {
+    environment: Option<Arc<dyn Environment>>,
+    /// Every future is spawned once, so the box costs nothing: tasks are allocated anyway.
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Here<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.get_mut();
+        let Some(environment) = &this.environment else { return this.future.as_mut().poll(cx) };
+        if environment.poll_runs(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let _entered = Enter::new(environment.clone());
+        this.future.as_mut().poll(cx)
+    }
+}
+
+/// Makes an environment the current one until it is dropped.
+struct Enter(Option<Arc<dyn Environment>>);
+
+impl Enter {
+    fn new(environment: Arc<dyn Environment>) -> Self {
+        Self(CURRENT.replace(Some(environment)))
+    }
+}
+
+impl Drop for Enter {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+/// Lets hyper spawn tasks in the current environment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HereExecutor;
+
+impl<F> hyper::rt::Executor<F> for HereExecutor
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        spawn(task);
+    }
+}
