@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::clusters::DemoClusters;
@@ -22,6 +21,7 @@ use crate::replay::audit;
 use crate::replay::overlay::Overlay;
 use crate::report::Notice;
 use crate::sim::SimClusters;
+use crate::sim::signal;
 
 /// Hub to edge, as measured on an idle Karmada.
 const CARRIER_DELAY_MS: u64 = 50;
@@ -41,7 +41,7 @@ pub(super) struct Player {
     /// Clusters that are down because the recording lost a watch there.
     down: BTreeSet<ClusterName>,
     /// The resourceVersion of each hub: a change may concern the carrier.
-    hub_versions: Vec<watch::Receiver<u64>>,
+    hub_versions: Vec<signal::Receiver<u64>>,
 }
 
 /// The run follows every cluster of the recording from start to end.
@@ -172,10 +172,7 @@ impl Player {
         if changes.is_empty() {
             return std::future::pending().await;
         }
-        // Fails only if the clusters are gone, and then nothing changes any more.
-        if futures::future::select_all(changes).await.0.is_err() {
-            std::future::pending().await
-        }
+        futures::future::select_all(changes).await;
     }
 
     /// Lets the carrier do what is due.

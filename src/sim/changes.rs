@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use super::signal;
 
 use super::{SimCluster, SimClusters};
 use crate::core::data::ids::{ClusterName, Kind};
@@ -86,7 +86,7 @@ impl<T: Clone> ChangeHistory<T> {
 pub(super) struct ClusterHistory {
     by_kind: PerKind<ChangeHistory<Arc<Object>>>,
     /// The resourceVersion of the cluster's last change; watches wait for it to grow.
-    version: watch::Sender<u64>,
+    version: signal::Sender<u64>,
 }
 
 impl SimCluster {
@@ -101,7 +101,7 @@ impl SimCluster {
         let version = self.version.get();
         let change = Change { version, kind, object: object.clone(), previous };
         history.by_kind[object.kind()].record(change);
-        history.version.send_replace(version);
+        history.version.set(version);
     }
 
     pub(super) fn keep_history(&mut self, changes_per_kind: usize) {
@@ -112,7 +112,7 @@ impl SimCluster {
         let version = self.version.get();
         self.history = Some(Box::new(ClusterHistory {
             by_kind: PerKind::from_fn(|_| ChangeHistory::new(changes_per_kind, version)),
-            version: watch::Sender::new(version),
+            version: signal::Sender::new(version),
         }));
     }
 }
@@ -137,7 +137,7 @@ impl SimClusters {
         let Some(cluster) = self.clusters.get_mut(cluster) else { return 0 };
         let version = cluster.version.next();
         if let Some(history) = &cluster.history {
-            history.version.send_replace(version);
+            history.version.set(version);
         }
         version
     }
@@ -166,7 +166,7 @@ impl SimClusters {
     }
 
     /// Notifies of each new resourceVersion of a cluster; `None` without a history.
-    pub fn subscribe(&self, cluster: &ClusterName) -> Option<watch::Receiver<u64>> {
+    pub fn subscribe(&self, cluster: &ClusterName) -> Option<signal::Receiver<u64>> {
         Some(self.clusters.get(cluster)?.history.as_ref()?.version.subscribe())
     }
 }

@@ -24,6 +24,7 @@ use crate::event_log::ClusterSpec;
 
 mod carrier;
 mod changes;
+pub mod signal;
 mod writes;
 
 use carrier::PendingCarry;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::sim::signal::Sender;
 use axum::body::{Body, to_bytes};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -14,13 +15,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::watch::Sender;
 use tokio_rustls::TlsAcceptor;
 
 use super::handle::{Fault, ServerMode};
 use super::milo::Milo;
 use super::status::Failure;
-use super::{BODY_BYTES_MAX, Server, SimApiServerSettings, handle_request};
+use super::{Audit, AuditedRequest, BODY_BYTES_MAX, Server, SimApiServerSettings, handle_request};
 
 /// What all clusters behind one listener share.
 pub(super) struct Front {
@@ -104,14 +104,14 @@ pub(super) async fn accept(site: Site, listener: TcpListener, tls: Option<TlsAcc
     loop {
         tokio::select! {
             biased;
-            _ = mode.wait_for(|mode| *mode == ServerMode::Stopped) => return,
+            () = mode.wait_for(|mode| *mode == ServerMode::Stopped) => return,
             accepted = listener.accept() => {
                 // Fails if the client is already gone; keep accepting others.
                 let Ok((stream, _)) = accepted else { continue };
                 // Without it, small responses wait for each other; the server works all the same.
                 let _ = stream.set_nodelay(true);
-                if *site.front().mode.borrow() != ServerMode::Down {
-                    tokio::spawn(serve(site.clone(), stream, tls.clone()));
+                if site.front().mode.get() != ServerMode::Down {
+                    tokio::spawn(serve(site.clone(), stream, tls.clone(), 0));
                 }
             }
         }
@@ -122,36 +122,37 @@ pub(super) async fn serve(
     site: Site,
     stream: impl AsyncRead + AsyncWrite + Unpin,
     tls: Option<TlsAcceptor>,
+    client: u32,
 ) {
     let front = site.front().clone();
     let _counted = front.connections.count();
     let mut mode = front.mode.subscribe();
     let connection = async {
-        let Some(tls) = tls else { return serve_http1(site, stream).await };
+        let Some(tls) = tls else { return serve_http1(site, stream, client).await };
         // If the handshake fails, the client reports it.
         let Ok(stream) = tls.accept(stream).await else { return };
         match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => serve_http2(site, stream).await,
-            _ => serve_http1(site, stream).await,
+            Some(b"h2") => serve_http2(site, stream, client).await,
+            _ => serve_http1(site, stream, client).await,
         }
     };
     tokio::select! {
         biased;
         () = connection => {}
-        _ = mode.wait_for(|mode| matches!(mode, ServerMode::Down | ServerMode::Stopped)) => {}
+        () = mode.wait_for(|mode| matches!(mode, ServerMode::Down | ServerMode::Stopped)) => {}
     }
 }
 
-async fn serve_http1(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin) {
-    let service = service_fn(|request| respond(site.clone(), request));
+async fn serve_http1(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin, client: u32) {
+    let service = service_fn(|request| respond(site.clone(), client, request));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     // If the connection failed, the client reports it.
     let _ = connection.await;
 }
 
-async fn serve_http2(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin) {
+async fn serve_http2(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin, client: u32) {
     let mut goaways = site.front().goaways.subscribe();
-    let service = service_fn(|request| respond(site.clone(), request));
+    let service = service_fn(|request| respond(site.clone(), client, request));
     let connection = http2::Builder::new(TokioExecutor::new())
         .max_concurrent_streams(site.front().settings.max_concurrent_streams)
         .serve_connection(TokioIo::new(stream), service);
@@ -159,33 +160,46 @@ async fn serve_http2(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin) {
     tokio::select! {
         biased;
         _ = connection.as_mut() => return,
-        _ = goaways.changed() => connection.as_mut().graceful_shutdown(),
+        () = goaways.changed() => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
 
-async fn respond(site: Site, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn respond(
+    site: Site,
+    client: u32,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
     let front = site.front().clone();
     let _counted = front.requests.count();
     let (head, body) = request.into_parts();
     let body = to_bytes(Body::new(body), BODY_BYTES_MAX).await;
     let mut mode = front.mode.subscribe();
     // Fails only if the server is gone, and then the connection is gone too.
-    let _ = mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
-    let latency = *front.latency.borrow();
+    mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
+    let latency = front.latency.get();
     if !latency.is_zero() {
         tokio::time::sleep(latency).await;
     }
     let response = match body {
         Ok(body) => {
             let request = Request::from_parts(head, body);
-            match &site {
+            let response = match &site {
                 Site::Cluster(server) => handle_request(server, request.uri().path(), &request),
                 Site::Milo(milo) => {
                     let (server, path) = milo.route(request.uri().path());
                     handle_request(&server, path, &request)
                 }
+            };
+            if let (Some(Audit(audit)), Site::Cluster(server)) = (&front.settings.audit, &site) {
+                let (code, executed) = match &response {
+                    Ok(response) => (response.status().as_u16(), true),
+                    Err(failure) => (failure.code(), failure.is_executed()),
+                };
+                let cluster = server.cluster.clone();
+                audit(&AuditedRequest { cluster, client, request, code, executed });
             }
+            response
         }
         Err(_) => Err(Failure::too_large(BODY_BYTES_MAX)),
     };

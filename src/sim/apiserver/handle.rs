@@ -114,12 +114,13 @@ impl SimApiServerHandle {
         url(self.address, self.is_tls)
     }
 
-    /// Serves one connection, in plain HTTP/1.1, until it ends.
+    /// Serves one connection, in plain HTTP/1.1, until it ends. The audit gets `client`.
     pub fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        client: u32,
     ) -> impl Future<Output = ()> + Send + 'static {
-        serve(Site::Cluster(self.server.clone()), stream, None)
+        serve(Site::Cluster(self.server.clone()), stream, None, client)
     }
 
     /// Connections, watches and requests.
@@ -130,14 +131,14 @@ impl SimApiServerHandle {
     /// Asks the clients of all HTTP/2 connections to open others (GOAWAY), as API servers do when they
     /// shut down; what runs on the connections continues.
     pub fn send_goaway(&self) {
-        self.server.front.goaways.send_modify(|count| *count += 1);
+        self.server.front.goaways.modify(|count| *count += 1);
     }
 
     /// Takes the cluster down, freezes it, or brings it back. While it is down, the carrier cannot
     /// reach it either.
     pub fn set_mode(&self, mode: ServerMode) {
         self.server.lock().sim.set_reachable(&self.server.cluster, mode != ServerMode::Down);
-        self.server.front.mode.send_replace(mode);
+        self.server.front.mode.set(mode);
     }
 
     /// Breaks the running watches of one resource, or of all; new watches are accepted.
@@ -164,7 +165,7 @@ impl SimApiServerHandle {
 
     /// Delays the execution of every request; a watch is delayed once, at its start.
     pub fn set_latency(&self, latency: Duration) {
-        self.server.front.latency.send_replace(latency);
+        self.server.front.latency.set(latency);
     }
 
     /// Whether a resource is served; otherwise requests get a 404, as before its CRD is installed.
@@ -191,7 +192,7 @@ impl SimApiServerHandle {
 
 impl Drop for SimApiServerHandle {
     fn drop(&mut self) {
-        self.server.front.mode.send_replace(ServerMode::Stopped);
+        self.server.front.mode.set(ServerMode::Stopped);
     }
 }
 
@@ -271,22 +272,22 @@ impl SimMiloHandle {
 
     /// Serves again.
     pub fn resume(&self) {
-        self.milo.front().mode.send_replace(ServerMode::Serving);
+        self.milo.front().mode.set(ServerMode::Serving);
     }
 
     /// As [`SimApiServerHandle::set_mode`], for the root and all projects.
     pub fn set_mode(&self, mode: ServerMode) {
-        self.milo.front().mode.send_replace(mode);
+        self.milo.front().mode.set(mode);
     }
 
     /// As [`SimApiServerHandle::set_latency`].
     pub fn set_latency(&self, latency: Duration) {
-        self.milo.front().latency.send_replace(latency);
+        self.milo.front().latency.set(latency);
     }
 
     /// As [`SimApiServerHandle::send_goaway`].
     pub fn send_goaway(&self) {
-        self.milo.front().goaways.send_modify(|count| *count += 1);
+        self.milo.front().goaways.modify(|count| *count += 1);
     }
 
     /// Breaks all running watches, of the root and all projects.
@@ -344,6 +345,6 @@ impl SimMiloHandle {
 
 impl Drop for SimMiloHandle {
     fn drop(&mut self) {
-        self.milo.front().mode.send_replace(ServerMode::Stopped);
+        self.milo.front().mode.set(ServerMode::Stopped);
     }
 }

@@ -165,7 +165,7 @@ impl Milo {
 
     /// Ends all connections without a warning, and forgets what a restarted API server forgets.
     pub(super) fn stop(&self) {
-        self.front().mode.send_replace(ServerMode::Down);
+        self.front().mode.set(ServerMode::Down);
         for server in self.all_servers() {
             let mut cluster = server.lock();
             cluster.compact();

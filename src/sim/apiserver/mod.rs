@@ -32,12 +32,12 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::sim::signal::Sender;
 use axum::body::{Body, Bytes};
 use http::header::USER_AGENT;
 use http::{Request, Response};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::watch::Sender;
 use tokio_rustls::TlsAcceptor;
 
 pub use handle::{Fault, ServerLoad, ServerMode, SimApiServerHandle, SimMiloHandle};
@@ -68,6 +68,31 @@ pub struct SimApiServerSettings {
     /// The most requests, watches included, at a time on one HTTP/2 connection
     /// (`SETTINGS_MAX_CONCURRENT_STREAMS`).
     pub max_concurrent_streams: u32,
+    /// Gets every request and how it was answered.
+    pub audit: Option<Audit>,
+}
+
+/// Sees every request once it has been answered.
+#[derive(Clone)]
+pub struct Audit(pub Arc<dyn Fn(&AuditedRequest) + Send + Sync>);
+
+impl std::fmt::Debug for Audit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Audit")
+    }
+}
+
+/// A request and how it was answered. What it did is in the clusters.
+#[derive(Clone, Debug)]
+pub struct AuditedRequest {
+    pub cluster: ClusterName,
+    /// The number that [`SimApiServerHandle::serve`] got for the connection; 0 where there is a listener.
+    pub client: u32,
+    pub request: Request<Bytes>,
+    /// [`Fault::NO_RESPONSE`] for a request that hangs.
+    pub code: u16,
+    /// Whether it was carried out: with success, or behind a fault that hides that.
+    pub executed: bool,
 }
 
 impl Default for SimApiServerSettings {
@@ -78,6 +103,7 @@ impl Default for SimApiServerSettings {
             history_changes: 10_000,
             clock: None,
             max_concurrent_streams: 100,
+            audit: None,
         }
     }
 }
@@ -123,7 +149,7 @@ impl Server {
     }
 
     fn cut_watches(&self, resource: Option<Resource>) {
-        self.watch_cuts.send_modify(|cuts| {
+        self.watch_cuts.modify(|cuts| {
             for one in Resource::ALL.into_iter().filter(|r| resource.is_none_or(|w| w == *r)) {
                 cuts[one as usize] += 1;
             }
@@ -226,11 +252,11 @@ fn handle_request(
         at.and_then(|at| cluster.state.faults.remove(at))
     };
     if let Some(fault) = fault {
-        if fault.executes {
-            // The fault hides the outcome from the client.
-            let _ = execute(server, request, &target, &params, verb);
-        }
-        return Err(Failure::injected(fault.code, fault.retry_after_s));
+        let failure = Failure::injected(fault.code, fault.retry_after_s);
+        // The fault hides the outcome from the client.
+        let is_executed =
+            fault.executes && execute(server, request, &target, &params, verb).is_ok();
+        return Err(if is_executed { failure.but_executed() } else { failure });
     }
     execute(server, request, &target, &params, verb)
 }

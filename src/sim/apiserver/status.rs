@@ -22,6 +22,8 @@ pub(super) struct Failure {
     retry_after_s: Option<u32>,
     /// Plain text instead of a Status.
     is_plain: bool,
+    /// The request was carried out nevertheless.
+    is_executed: bool,
 }
 
 /// A field with an invalid value.
@@ -59,6 +61,7 @@ impl Failure {
             metadata: json!({}),
             retry_after_s: None,
             is_plain: false,
+            is_executed: false,
         }
     }
 
@@ -79,6 +82,15 @@ impl Failure {
 
     pub(super) fn code(&self) -> u16 {
         self.code
+    }
+
+    /// The answer to a request that was carried out nevertheless.
+    pub(super) fn but_executed(self) -> Self {
+        Self { is_executed: true, ..self }
+    }
+
+    pub(super) fn is_executed(&self) -> bool {
+        self.is_executed
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use crate::sim::signal::Receiver;
 use axum::body::Body;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use super::Server;
@@ -73,8 +73,8 @@ pub(super) fn watch(
     let requested = requested_version(&params.resource_version)?;
     let resource = target.resource;
     let selector = LabelSelector::parse(&params.label_selector)?;
-    let cuts = server.watch_cuts.subscribe();
-    let cuts_at_start = cuts.borrow()[resource as usize];
+    let mut cuts = server.watch_cuts.subscribe();
+    let cuts_at_start = cuts.get()[resource as usize];
     let now = Instant::now();
     let wants_initial = params.send_initial_events().unwrap_or(requested.is_none());
     let (current, versions, initial) = {
@@ -129,14 +129,14 @@ impl WatchStream {
     /// The next lines; `None` at the end of the watch.
     async fn next(&mut self) -> Option<Result<Bytes, WatchCut>> {
         loop {
-            if self.cuts.borrow()[self.resource as usize] != self.cuts_at_start {
+            if self.cuts.get()[self.resource as usize] != self.cuts_at_start {
                 return Some(Err(WatchCut));
             }
             if self.has_ended {
                 return None;
             }
             // A frozen server does not even end its watches.
-            let _ = self.mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
+            self.mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
             let lines = self.new_events();
             if !lines.is_empty() {
                 self.has_ended |= Instant::now() >= self.deadline;
@@ -157,8 +157,8 @@ impl WatchStream {
             };
             tokio::select! {
                 biased;
-                _ = self.cuts.changed() => {}
-                _ = self.versions.changed() => {}
+                () = self.cuts.changed() => {}
+                () = self.versions.changed() => {}
                 () = tokio::time::sleep_until(until) => {}
             }
         }
@@ -167,7 +167,7 @@ impl WatchStream {
     /// Events for all changes that have not been sent yet.
     fn new_events(&mut self) -> Vec<u8> {
         let mut lines = Vec::new();
-        self.versions.borrow_and_update();
+        self.versions.get();
         let cluster = self.server.lock();
         match cluster.changes(self.resource, self.sent_version) {
             Ok(changes) => {

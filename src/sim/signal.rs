@@ -1,0 +1,87 @@
+//! A value that tasks wait to change. As tokio's `watch`, except that those who wait are woken in the
+//! order in which they began to: that one wakes them in a random order, and then no seed gives one run.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+#[derive(Debug)]
+struct Signal<T> {
+    /// The value, and how often it was set.
+    state: Mutex<(T, u64)>,
+    changed: Notify,
+}
+
+impl<T> Signal<T> {
+    fn lock(&self) -> MutexGuard<'_, (T, u64)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Sender<T>(Arc<Signal<T>>);
+
+/// Follows a [`Sender`]'s value.
+#[derive(Debug)]
+pub struct Receiver<T> {
+    signal: Arc<Signal<T>>,
+    seen: u64,
+}
+
+impl<T: Clone> Sender<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Arc::new(Signal { state: Mutex::new((value, 0)), changed: Notify::new() }))
+    }
+
+    pub(crate) fn subscribe(&self) -> Receiver<T> {
+        Receiver { signal: self.0.clone(), seen: self.0.lock().1 }
+    }
+
+    pub(crate) fn get(&self) -> T {
+        self.0.lock().0.clone()
+    }
+
+    pub(crate) fn set(&self, value: T) {
+        self.modify(|old| *old = value);
+    }
+
+    pub(crate) fn modify(&self, modify: impl FnOnce(&mut T)) {
+        let mut state = self.0.lock();
+        modify(&mut state.0);
+        state.1 += 1;
+        drop(state);
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl<T: Clone> Receiver<T> {
+    /// The present value, which counts as seen.
+    pub fn get(&mut self) -> T {
+        let state = self.signal.lock();
+        self.seen = state.1;
+        state.0.clone()
+    }
+
+    /// Waits until the value is set to one that was not seen.
+    pub async fn changed(&mut self) {
+        loop {
+            let signal = self.signal.clone();
+            let mut changed = std::pin::pin!(signal.changed.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            let set = signal.lock().1;
+            if set != self.seen {
+                self.seen = set;
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the value fits.
+    pub async fn wait_for(&mut self, fits: impl Fn(&T) -> bool) {
+        while !fits(&self.get()) {
+            self.changed().await;
+        }
+    }
+}

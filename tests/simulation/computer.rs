@@ -1,0 +1,116 @@
+//! The computer of an instance: a clock at its own rate, a wall clock that jumps, random numbers from
+//! the seed, and a process that can be frozen and killed.
+
+use std::io;
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use throughline::environment::{Connected, Environment};
+use tokio::time::Instant;
+
+use crate::network::Network;
+use crate::random::Random;
+
+/// 2026-11-22 00:00 UTC, in seconds.
+const EPOCH_S: u64 = 1_795_305_600;
+
+#[derive(Debug, PartialEq, Eq)]
+enum Process {
+    Runs,
+    Frozen,
+    Killed,
+}
+
+pub(crate) struct Computer {
+    client: u32,
+    /// How much faster its clock runs, in thousandths; may be negative.
+    rate: i64,
+    started: Instant,
+    network: Option<Network>,
+    state: Mutex<State>,
+}
+
+struct State {
+    random: Random,
+    wall_offset_ms: i64,
+    process: Process,
+    wakers: Vec<Waker>,
+}
+
+impl Computer {
+    pub(crate) fn new(client: u32, rate: i64, random: Random, network: Option<Network>) -> Self {
+        let process = Process::Runs;
+        let state = State { random, wall_offset_ms: 0, process, wakers: Vec::new() };
+        Self { client, rate, started: Instant::now(), network, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn set_wall_offset(&self, ms: i64) {
+        self.state.lock().unwrap().wall_offset_ms = ms;
+    }
+
+    pub(crate) fn freeze(&self) {
+        self.state.lock().unwrap().process = Process::Frozen;
+    }
+
+    pub(crate) fn thaw(&self) {
+        let mut state = self.state.lock().unwrap();
+        if state.process == Process::Frozen {
+            state.process = Process::Runs;
+        }
+        state.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    pub(crate) fn kill(&self) {
+        self.state.lock().unwrap().process = Process::Killed;
+        if let Some(network) = &self.network {
+            network.cut_client(self.client);
+        }
+    }
+
+    fn scaled(time: Duration, times: i64, by: i64, up: bool) -> Duration {
+        let (times, by) = (u128::try_from(times).unwrap(), u128::try_from(by).unwrap());
+        let nanos = time.as_nanos() * times;
+        let nanos = if up { nanos.div_ceil(by) } else { nanos / by };
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+impl Environment for Computer {
+    fn wall_clock(&self) -> Duration {
+        let now = Duration::from_secs(EPOCH_S) + self.counts(self.started.elapsed());
+        let offset_ms = self.state.lock().unwrap().wall_offset_ms;
+        let offset = Duration::from_millis(offset_ms.unsigned_abs());
+        if offset_ms < 0 { now.saturating_sub(offset) } else { now + offset }
+    }
+
+    fn counts(&self, elapsed: Duration) -> Duration {
+        Self::scaled(elapsed, 1_000 + self.rate, 1_000, false)
+    }
+
+    fn takes(&self, time: Duration) -> Duration {
+        Self::scaled(time, 1_000, 1_000 + self.rate, true)
+    }
+
+    fn random(&self) -> u64 {
+        self.state.lock().unwrap().random.next()
+    }
+
+    fn connect(&self, host: &str, _: u16) -> BoxFuture<'static, io::Result<Box<dyn Connected>>> {
+        match &self.network {
+            Some(network) => network.connect(self.client, host),
+            None => Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) }),
+        }
+    }
+
+    fn poll_runs(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock().unwrap();
+        match state.process {
+            Process::Runs => return Poll::Ready(()),
+            Process::Frozen => state.wakers.push(cx.waker().clone()),
+            Process::Killed => {}
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,167 @@
+//! An instance: the real run, on a computer of its own, with its event log kept in memory.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use throughline::config::{ClusterConfig, Config};
+use throughline::core::contract::action::Decision;
+use throughline::core::contract::event::Event;
+use throughline::core::contract::note::{Note, NoteKind};
+use throughline::environment::within;
+use throughline::event_log::{ClusterSpec, Header, LogReader, LogWriter};
+use throughline::replay::{ReplayMode, ReplayOptions, replay};
+use throughline::run::Run;
+use throughline::run_log::Observer;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::computer::Computer;
+
+/// What an instance wrote into its event log, and the stalls that it has not taken back.
+#[derive(Default)]
+pub(crate) struct Tape {
+    pub(crate) log: Vec<u8>,
+    pub(crate) stalls: Vec<String>,
+    pub(crate) anomalies: Vec<String>,
+}
+
+struct Recorder {
+    tape: Arc<Mutex<Tape>>,
+    writer: LogWriter<Sink>,
+}
+
+struct Sink(Arc<Mutex<Tape>>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().log.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Observer for Recorder {
+    fn on_event(&mut self, event: &Event) {
+        self.writer.event(event).unwrap();
+    }
+
+    fn on_decision(&mut self, decision: &Decision) {
+        self.writer.action(decision).unwrap();
+    }
+
+    fn on_note(&mut self, note: &Note) {
+        let mut tape = self.tape.lock().unwrap();
+        let named = |stall: &throughline::core::contract::note::Stall| {
+            format!("{}: {} {:?}: {}", stall.cluster, stall.connector, stall.hop, stall.reason)
+        };
+        match &note.kind {
+            NoteKind::Stalled(stall) => tape.stalls.push(named(stall)),
+            NoteKind::StallEnded(stall) => {
+                let key = format!("{}: {} {:?}", stall.cluster, stall.connector, stall.hop);
+                tape.stalls.retain(|other| !other.starts_with(&key));
+            }
+            NoteKind::Anomaly(anomaly) => tape.anomalies.push(format!("{anomaly:?}")),
+            _ => {}
+        }
+    }
+}
+
+/// One life of an instance, from its start to its end.
+pub(crate) struct Instance {
+    pub(crate) computer: Arc<Computer>,
+    pub(crate) tape: Arc<Mutex<Tape>>,
+    pub(crate) reloads: mpsc::Sender<Config>,
+    stop: watch::Sender<bool>,
+    running: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Instance {
+    pub(crate) fn start(config: Config, specs: &[ClusterSpec], computer: Arc<Computer>) -> Self {
+        let tape = Arc::<Mutex<Tape>>::default();
+        let settings = Some(config.settings());
+        let header = Header { clusters: specs.to_vec(), settings, recorded: false };
+        let writer = LogWriter::new(Sink(tape.clone()), &header).unwrap();
+        let recorder = Recorder { tape: tape.clone(), writer };
+        let (reloads, reloaded) = mpsc::channel(4);
+        let (stop, stopping) = watch::channel(false);
+        let run = async move {
+            let observers: Vec<Box<dyn Observer>> = vec![Box::new(recorder)];
+            Run::new(config, observers).with_reloads(reloaded).until(stopping).await
+        };
+        let running = tokio::spawn(within(computer.clone(), run));
+        Self { computer, tape, reloads, stop, running }
+    }
+
+    pub(crate) fn kill(&self) {
+        self.computer.kill();
+        self.running.abort();
+    }
+
+    /// SIGTERM.
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.running.is_finished()
+    }
+
+    /// Whether its event log replays to the same actions.
+    pub(crate) fn verify(&self, name: &str) -> Vec<String> {
+        let log = self.tape.lock().unwrap().log.clone();
+        let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
+        let mut reader = LogReader::new(name, &*log).unwrap();
+        let none = None::<std::io::Sink>;
+        match replay(&mut reader, name, |_| Ok(()), &options, none, |_| {}) {
+            Ok(replayed) => replayed.verdict.problems,
+            Err(error) => vec![format!("{error:#}")],
+        }
+    }
+}
+
+/// The address of a cluster. A loopback one, so that no proxy of this machine is asked.
+pub(crate) fn address(n: usize) -> String {
+    format!("127.1.0.{}", n + 1)
+}
+
+/// Writes a kubeconfig with a context for each cluster.
+pub(crate) fn write_kubeconfig(specs: &[ClusterSpec]) -> PathBuf {
+    let cluster = |(n, spec): (usize, &ClusterSpec)| json!({ "name": spec.name, "cluster": { "server": format!("http://{}", address(n)) } });
+    let context = |spec: &ClusterSpec| json!({ "name": spec.name, "context": { "cluster": spec.name, "user": "u" } });
+    let clusters: Vec<_> = specs.iter().enumerate().map(cluster).collect();
+    let contexts: Vec<_> = specs.iter().map(context).collect();
+    let content = json!({ "apiVersion": "v1", "kind": "Config", "clusters": clusters,
+        "contexts": contexts, "users": [{ "name": "u", "user": {} }] });
+    let file = std::env::temp_dir().join(format!("throughline-sim-{}.json", std::process::id()));
+    std::fs::write(&file, content.to_string()).unwrap();
+    file
+}
+
+/// Short pauses, so that everything is right soon after the last fault.
+pub(crate) fn config(specs: &[ClusterSpec], kubeconfig: &Path) -> Config {
+    let cluster = |spec: &ClusterSpec| ClusterConfig {
+        name: spec.name.clone(),
+        roles: spec.roles.clone(),
+        kubeconfig: Some(kubeconfig.to_owned()),
+        context: Some(spec.name.to_string()),
+        in_cluster: false,
+    };
+    let mut config = Config { clusters: specs.iter().map(cluster).collect(), ..Config::default() };
+    config.events.enabled = false;
+    config.leader_election.lease_namespace = Some("default".to_owned());
+    config.watch.silent_after_ms = 15_000;
+    config.watch.timeout_ms = 5_000;
+    config.watch.backoff_max_ms = 2_000;
+    (config.retry.first_ms, config.retry.max_ms, config.retry.refused_ms) = (500, 4_000, 4_000);
+    config.retry.outcome_timeout_ms = 30_000;
+    config.mirror.contention_backoff_max_ms = 4_000;
+    (config.mirror.nudge_after_ms, config.mirror.nudge_max_ms) = (2_000, 8_000);
+    config.touch.confirm_after_ms = vec![2_000, 20_000];
+    config.touch.confirm_after_outage_ms = 40_000;
+    config
+}

@@ -1,0 +1,306 @@
+//! The network between instances and API servers: each pair has a link of its own, which can be slow,
+//! blocked in either direction, or lose its connections, also in the middle of an answer.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use throughline::environment::{Connected, Environment, within};
+use throughline::sim::apiserver::SimApiServerHandle;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use crate::random::Random;
+
+/// What a link does at present.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkState {
+    pub(crate) to_server: bool,
+    pub(crate) to_client: bool,
+    /// Each piece takes a time in this range, and never overtakes.
+    pub(crate) delay_ms: (u64, u64),
+}
+
+impl LinkState {
+    pub(crate) fn healthy() -> Self {
+        Self { to_server: true, to_client: true, delay_ms: (0, 2) }
+    }
+}
+
+struct Link {
+    state: LinkState,
+    random: Random,
+    /// Readers that wait for a blocked direction.
+    wakers: Vec<Waker>,
+    connections: Vec<Arc<Mutex<Connection>>>,
+}
+
+/// A client, by number, and a server, by address.
+pub(crate) type LinkKey = (u32, String);
+
+#[derive(Default)]
+struct Links {
+    links: BTreeMap<LinkKey, Arc<Mutex<Link>>>,
+    servers: BTreeMap<String, Arc<SimApiServerHandle>>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Network {
+    links: Arc<Mutex<Links>>,
+    /// Where servers run.
+    servers_at: Arc<dyn Environment>,
+    seed: u64,
+}
+
+impl Network {
+    pub(crate) fn new(servers_at: Arc<dyn Environment>, seed: u64) -> Self {
+        Self { links: Arc::default(), servers_at, seed }
+    }
+
+    pub(crate) fn add_server(&self, address: &str, server: Arc<SimApiServerHandle>) {
+        self.links.lock().unwrap().servers.insert(address.to_owned(), server);
+    }
+
+    fn link(&self, key: &LinkKey) -> Arc<Mutex<Link>> {
+        let mut links = self.links.lock().unwrap();
+        let seed =
+            self.seed ^ u64::from(key.0) << 32 ^ xxhash_rust::xxh3::xxh3_64(key.1.as_bytes());
+        let new = || {
+            Arc::new(Mutex::new(Link {
+                state: LinkState::healthy(),
+                random: Random::new(seed),
+                wakers: Vec::new(),
+                connections: Vec::new(),
+            }))
+        };
+        links.links.entry(key.clone()).or_insert_with(new).clone()
+    }
+
+    pub(crate) fn set(&self, key: &LinkKey, state: LinkState) {
+        let link = self.link(key);
+        let mut link = link.lock().unwrap();
+        link.state = state;
+        link.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Ends all connections of a link, after so many more bytes of answers.
+    pub(crate) fn cut(&self, key: &LinkKey, after_bytes: usize) {
+        let link = self.link(key);
+        let connections = std::mem::take(&mut link.lock().unwrap().connections);
+        for connection in connections {
+            let mut connection = connection.lock().unwrap();
+            match after_bytes {
+                0 => connection.reset(),
+                _ => connection.pipes[1].cut_after = Some(after_bytes),
+            }
+        }
+    }
+
+    /// The process of a client is gone: its connections end.
+    pub(crate) fn cut_client(&self, client: u32) {
+        let links = self.links.lock().unwrap().links.keys().cloned().collect::<Vec<_>>();
+        for key in links.iter().filter(|(of, _)| *of == client) {
+            self.cut(key, 0);
+        }
+    }
+
+    pub(crate) fn connect(
+        &self,
+        client: u32,
+        host: &str,
+    ) -> BoxFuture<'static, io::Result<Box<dyn Connected>>> {
+        let (network, key) = (self.clone(), (client, host.to_owned()));
+        Box::pin(async move {
+            let link = network.link(&key);
+            let delay = {
+                let mut link = link.lock().unwrap();
+                let delay = link.state.delay_ms;
+                link.random.between(delay.0, delay.1)
+            };
+            sleep(Duration::from_millis(delay)).await;
+            std::future::poll_fn(|cx| {
+                let mut link = link.lock().unwrap();
+                if link.state.to_server && link.state.to_client {
+                    return Poll::Ready(());
+                }
+                link.wakers.push(cx.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            let server = network.links.lock().unwrap().servers.get(&key.1).cloned();
+            let Some(server) = server else { return Err(io::ErrorKind::ConnectionRefused.into()) };
+            let connection = Arc::<Mutex<Connection>>::default();
+            {
+                let mut link = link.lock().unwrap();
+                link.connections.retain(|other| !other.lock().unwrap().is_over());
+                link.connections.push(connection.clone());
+            }
+            let end = |reads| End {
+                link: link.clone(),
+                connection: connection.clone(),
+                reads,
+                sleep: None,
+            };
+            tokio::spawn(within(network.servers_at.clone(), server.serve(end(0), client)));
+            Ok(Box::new(end(1)) as Box<dyn Connected>)
+        })
+    }
+}
+
+/// One direction.
+#[derive(Default)]
+struct Pipe {
+    pieces: VecDeque<(Instant, Vec<u8>)>,
+    last_at: Option<Instant>,
+    is_closed: bool,
+    cut_after: Option<usize>,
+    reader: Option<Waker>,
+}
+
+/// The pipe to the server and the one to the client.
+#[derive(Default)]
+struct Connection {
+    pipes: [Pipe; 2],
+    is_reset: bool,
+}
+
+impl Connection {
+    fn reset(&mut self) {
+        self.is_reset = true;
+        for pipe in &mut self.pipes {
+            pipe.pieces.clear();
+            pipe.reader.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_reset || self.pipes.iter().all(|pipe| pipe.is_closed && pipe.pieces.is_empty())
+    }
+}
+
+/// One end of a connection. The server's end reads pipe 0, the client's pipe 1.
+struct End {
+    link: Arc<Mutex<Link>>,
+    connection: Arc<Mutex<Connection>>,
+    reads: usize,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl End {
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap()
+    }
+
+    fn is_blocked(&self, cx: &mut Context<'_>) -> bool {
+        let mut link = self.link.lock().unwrap();
+        let is_open = if self.reads == 0 { link.state.to_server } else { link.state.to_client };
+        if !is_open {
+            link.wakers.push(cx.waker().clone());
+        }
+        !is_open
+    }
+}
+
+impl AsyncRead for End {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            let is_blocked = this.is_blocked(cx);
+            let reads = this.reads;
+            let mut connection = this.connection.lock().unwrap();
+            if connection.is_reset {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+            }
+            let pipe = &mut connection.pipes[reads];
+            pipe.reader = Some(cx.waker().clone());
+            if is_blocked {
+                return Poll::Pending;
+            }
+            let Some((at, piece)) = pipe.pieces.front_mut() else {
+                return if pipe.is_closed { Poll::Ready(Ok(())) } else { Poll::Pending };
+            };
+            if *at > Instant::now() {
+                let mut wait = Box::pin(sleep_until(*at));
+                let polled = std::future::Future::poll(wait.as_mut(), cx);
+                drop(connection);
+                this.sleep = Some(wait);
+                if polled.is_pending() {
+                    return Poll::Pending;
+                }
+                continue;
+            }
+            let mut taken = piece.len().min(buf.remaining());
+            if let Some(left) = &mut pipe.cut_after {
+                taken = taken.min(*left);
+                *left -= taken;
+            }
+            buf.put_slice(&piece[..taken]);
+            piece.drain(..taken);
+            if piece.is_empty() {
+                pipe.pieces.pop_front();
+            }
+            if pipe.cut_after == Some(0) {
+                connection.reset();
+                if taken == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+            }
+            return Poll::Ready(Ok(()));
+        }
+    }
+}
+
+impl AsyncWrite for End {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let delay = {
+            let mut link = self.link.lock().unwrap();
+            let (least, most) = link.state.delay_ms;
+            link.random.between(least, most)
+        };
+        let mut connection = self.connection();
+        if connection.is_reset {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let pipe = &mut connection.pipes[1 - self.reads];
+        let at = Instant::now() + Duration::from_millis(delay);
+        let at = pipe.last_at.map_or(at, |last| last.max(at));
+        pipe.last_at = Some(at);
+        pipe.pieces.push_back((at, bytes.to_vec()));
+        pipe.reader.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut connection = self.connection();
+        let pipe = &mut connection.pipes[1 - self.reads];
+        pipe.is_closed = true;
+        pipe.reader.take().into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut connection = self.connection.lock().unwrap();
+        for pipe in &mut connection.pipes {
+            pipe.is_closed = true;
+            pipe.reader.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}

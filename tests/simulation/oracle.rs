@@ -1,0 +1,212 @@
+//! What must hold at every moment, whatever fails. It reads the API servers' requests and knows nothing
+//! of the machine.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use serde_json::Value;
+use throughline::core::data::ids::ClusterName;
+use throughline::core::data::objects::UPSTREAM_STATUS;
+use throughline::sim::apiserver::AuditedRequest;
+use tokio::time::Instant;
+
+use crate::world::TRIGGER;
+
+const NUDGE: &str = "networking.datumapis.com/upstream-status-nudge";
+/// The bounds of "no single mistake harms many".
+const REMOVALS_PER_MINUTE: usize = 10;
+const DELETES_PER_MINUTE: usize = 10;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A write that changed something, or may have.
+#[derive(Clone, Debug)]
+pub(crate) struct Write<'a> {
+    pub(crate) at: Instant,
+    pub(crate) client: u32,
+    pub(crate) cluster: &'a ClusterName,
+    pub(crate) is_hub: bool,
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) body: &'a Value,
+}
+
+#[derive(Default)]
+pub(crate) struct Oracle {
+    hub: Option<ClusterName>,
+    /// Who holds the Lease, and the number of this tenure.
+    holder: Option<(String, u64)>,
+    /// The tenure in which each instance last acquired the Lease.
+    tenures: BTreeMap<u32, u64>,
+    /// The latest tenure in which something was written.
+    written_in: u64,
+    removals: VecDeque<Instant>,
+    deletes: VecDeque<Instant>,
+    /// Each trigger value that was written, for each Gateway, and who wrote it first.
+    triggers: BTreeMap<(ClusterName, String), BTreeSet<String>>,
+    pub(crate) writes: u64,
+    pub(crate) last_write: Option<Instant>,
+    pub(crate) broken: Vec<String>,
+}
+
+impl Oracle {
+    pub(crate) fn new(hub: &ClusterName) -> Self {
+        Self { hub: Some(hub.clone()), ..Self::default() }
+    }
+
+    /// Looks at a request that an API server answered.
+    pub(crate) fn see(&mut self, audited: &AuditedRequest) {
+        let method = audited.request.method().as_str();
+        if method == "GET" || !audited.executed {
+            return;
+        }
+        let body = serde_json::from_slice(audited.request.body()).unwrap_or(Value::Null);
+        let write = Write {
+            at: Instant::now(),
+            client: audited.client,
+            cluster: &audited.cluster,
+            is_hub: self.hub.as_ref() == Some(&audited.cluster),
+            method,
+            path: audited.request.uri().path(),
+            body: &body,
+        };
+        self.judge(&write);
+    }
+
+    pub(crate) fn judge(&mut self, write: &Write<'_>) {
+        let parts: Vec<_> = write.path.split('/').collect();
+        let resource = resource(&parts);
+        match (resource, write.method) {
+            ("leases", _) => return self.lease(write),
+            ("events", "POST" | "PATCH") => return,
+            ("connectors", "PATCH") if write.is_hub => self.hub_connector(write),
+            ("gateways", "PATCH") if !write.is_hub => self.gateway(write),
+            ("httproutes", "DELETE") if write.is_hub => {
+                self.leader_only(write);
+                self.count(write, true);
+            }
+            _ => self.broke(write, "is outside the contract"),
+        }
+        self.writes += 1;
+        self.last_write = Some(write.at);
+    }
+
+    fn broke(&mut self, write: &Write<'_>, how: &str) {
+        let Write { client, method, path, body, cluster, .. } = write;
+        self.broken.push(format!("instance {client}: {method} {path} in {cluster} {how}: {body}"));
+    }
+
+    fn lease(&mut self, write: &Write<'_>) {
+        let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        if holder.is_empty() {
+            self.holder = None;
+        } else if self.holder.as_ref().is_none_or(|(is, _)| is != holder) {
+            let tenure = self.tenures.values().max().copied().unwrap_or_default() + 1;
+            self.holder = Some((holder.to_owned(), tenure));
+            self.tenures.insert(write.client, tenure);
+        }
+    }
+
+    /// Somebody else wrote the Lease.
+    pub(crate) fn lease_edited(&mut self) {
+        self.holder = None;
+    }
+
+    /// Once an instance has written in its tenure, none writes in an earlier one.
+    fn leader_only(&mut self, write: &Write<'_>) {
+        let Some(&tenure) = self.tenures.get(&write.client) else {
+            return self.broke(write, "without ever having held the Lease");
+        };
+        if tenure < self.written_in {
+            self.broke(write, "after another instance led and wrote");
+        }
+        self.written_in = self.written_in.max(tenure);
+    }
+
+    fn hub_connector(&mut self, write: &Write<'_>) {
+        self.leader_only(write);
+        let Some(annotations) = annotations(write.body) else {
+            return self.broke(write, "is outside the contract");
+        };
+        if annotations.keys().any(|key| key != UPSTREAM_STATUS && key != NUDGE) {
+            self.broke(write, "writes another annotation");
+        }
+        if annotations.get(UPSTREAM_STATUS).is_some_and(Value::is_null) {
+            self.count(write, false);
+        }
+    }
+
+    fn gateway(&mut self, write: &Write<'_>) {
+        let Some(annotations) = annotations(write.body) else {
+            return self.broke(write, "is outside the contract");
+        };
+        if annotations.keys().any(|key| key != TRIGGER) {
+            self.broke(write, "writes another annotation");
+        }
+        let value = annotations.get(TRIGGER).and_then(Value::as_str).unwrap_or_default();
+        if value.split('-').count() != 3 {
+            self.broke(write, "writes no trigger");
+        }
+    }
+
+    /// A trigger was stored that was not there before: by the change, not by a request for it.
+    pub(crate) fn trigger_stored(
+        &mut self,
+        cluster: &ClusterName,
+        uid_and_name: &str,
+        value: &str,
+    ) {
+        let values = self.triggers.entry((cluster.clone(), uid_and_name.to_owned())).or_default();
+        if !values.insert(value.to_owned()) {
+            self.broken.push(format!("{cluster}: {uid_and_name} has the trigger {value} again"));
+        }
+    }
+
+    fn count(&mut self, write: &Write<'_>, is_delete: bool) {
+        let (times, most, what) = match is_delete {
+            true => (&mut self.deletes, DELETES_PER_MINUTE, "deletes"),
+            false => (&mut self.removals, REMOVALS_PER_MINUTE, "removals"),
+        };
+        times.push_back(write.at);
+        while times.front().is_some_and(|at| write.at.duration_since(*at) > MINUTE) {
+            times.pop_front();
+        }
+        if times.len() > most {
+            let how = format!("is one of {} {what} within a minute", times.len());
+            self.broke(write, &how);
+        }
+    }
+}
+
+fn resource<'a>(parts: &[&'a str]) -> &'a str {
+    let at = parts.iter().position(|part| *part == "namespaces");
+    at.and_then(|at| parts.get(at + 2)).copied().unwrap_or_default()
+}
+
+/// The annotations that a patch writes; `None` if it changes anything else.
+fn annotations(body: &Value) -> Option<BTreeMap<String, Value>> {
+    if let Some(operations) = body.as_array() {
+        return json_patch(operations);
+    }
+    let patch = body.as_object()?;
+    let metadata = patch.get("metadata")?.as_object()?;
+    let is_allowed =
+        |key: &String| matches!(key.as_str(), "annotations" | "uid" | "resourceVersion");
+    let is_contract = patch.keys().all(|key| key == "metadata") && metadata.keys().all(is_allowed);
+    let annotations = metadata.get("annotations").filter(|_| is_contract)?.as_object()?;
+    Some(annotations.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+fn json_patch(operations: &[Value]) -> Option<BTreeMap<String, Value>> {
+    let mut written = BTreeMap::new();
+    for operation in operations.iter().filter(|operation| operation["op"] != "test") {
+        let path = operation["path"].as_str()?.strip_prefix("/metadata/annotations")?;
+        match path.strip_prefix('/') {
+            None => written.extend(operation["value"].as_object()?.clone()),
+            Some(key) => {
+                let key = key.replace("~1", "/").replace("~0", "~");
+                drop(written.insert(key, operation["value"].clone()));
+            }
+        }
+    }
+    Some(written)
+}

@@ -1,0 +1,447 @@
+//! One run: clusters, instances, what the platform does, faults, and what is checked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use throughline::clock::Clock;
+use throughline::config::Config;
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::environment::{Environment, within};
+use throughline::event_log::ClusterSpec;
+use throughline::sim::SimClusters;
+use throughline::sim::apiserver::{
+    Audit, AuditedRequest, SimApiServer, SimApiServerHandle, SimApiServerSettings,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, sleep};
+
+use crate::computer::Computer;
+use crate::faults::{End, FaultKind};
+use crate::instance::{Instance, address, config, write_kubeconfig};
+use crate::network::{LinkState, Network};
+use crate::oracle::Oracle;
+use crate::random::Random;
+use crate::world::{Names, TRIGGER, World};
+
+/// How far the platform moves on at a time.
+const STEP: Duration = Duration::from_millis(10);
+/// Everything is right so long after the last fault: a lease, a retry, a list, and the first
+/// confirmation.
+const RIGHT_WITHIN: Duration = Duration::from_secs(60);
+/// After this, nothing more is written: the last confirmations have been made.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(75);
+const QUIET_FOR: Duration = Duration::from_secs(30);
+/// Who edits the Lease by hand.
+const PERSON: u32 = 999;
+
+/// A run that a seed decides.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) instances: usize,
+    pub(crate) upstreams: usize,
+    pub(crate) edges: usize,
+    pub(crate) connectors: usize,
+    /// How long things happen.
+    pub(crate) lasts: Duration,
+    pub(crate) faults: Vec<FaultKind>,
+    /// The average time between two faults.
+    pub(crate) fault_every_ms: u64,
+    /// The average time between two changes by the platform.
+    pub(crate) change_every_ms: u64,
+}
+
+impl Plan {
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        // A few kinds at a time find more than all at once: each fault has room to show.
+        let kinds = random.between(1, 8);
+        let faults = (0..kinds).map(|_| *random.pick(&FaultKind::ALL)).collect();
+        Self {
+            seed,
+            instances: 1 + random.below(3),
+            upstreams: 1 + random.below(3),
+            edges: 1 + random.below(2),
+            connectors: 1 + random.below(8),
+            lasts: Duration::from_secs(random.between(20, 90)),
+            faults,
+            fault_every_ms: random.between(300, 6_000),
+            change_every_ms: random.between(100, 5_000),
+        }
+    }
+}
+
+/// What a run came to.
+pub(crate) struct Report {
+    pub(crate) plan: Plan,
+    pub(crate) broken: Vec<String>,
+    pub(crate) trace: String,
+    pub(crate) writes: u64,
+    pub(crate) simulated: Duration,
+    pub(crate) injected: BTreeMap<FaultKind, u64>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}", self.plan)?;
+        writeln!(f, "{} s, {} writes", self.simulated.as_secs(), self.writes)?;
+        self.broken.iter().try_for_each(|broken| writeln!(f, "  broken: {broken}"))
+    }
+}
+
+/// What the requests show.
+pub(crate) struct Ledger {
+    pub(crate) oracle: Oracle,
+    trace: String,
+    started: Instant,
+    /// The trigger of each Gateway, as last seen after a request.
+    triggers: BTreeMap<(ClusterName, ObjectKey), String>,
+}
+
+impl Ledger {
+    fn line(&mut self, text: &str) {
+        let ms = self.started.elapsed().as_millis();
+        self.trace.push_str(&format!("{ms:>7} {text}\n"));
+    }
+
+    pub(crate) fn forget_trigger(&mut self, edge: &ClusterName, gateway: &ObjectKey) {
+        self.triggers.remove(&(edge.clone(), gateway.clone()));
+    }
+
+    fn see(&mut self, audited: &AuditedRequest, clusters: &Mutex<SimClusters>) {
+        let AuditedRequest { cluster, client, request, code, executed } = audited;
+        let body = String::from_utf8_lossy(request.body());
+        let executed_text = if *executed { "" } else { " (not executed)" };
+        self.line(&format!(
+            "{client} {cluster} {} {} {code}{executed_text} {body}",
+            request.method(),
+            request.uri()
+        ));
+        self.oracle.see(audited);
+        let parts: Vec<_> = request.uri().path().split('/').collect();
+        if let [.., "namespaces", namespace, "gateways", name] = parts[..]
+            && *executed
+            && request.method() == "PATCH"
+        {
+            let key = ObjectKey::new(namespace, name);
+            let stored = clusters.lock().unwrap().get(cluster, Kind::Gateway, &key).cloned();
+            let Some(stored) = stored else { return };
+            let value = stored.meta.annotations.get(TRIGGER).unwrap_or_default();
+            let before = self.triggers.insert((cluster.clone(), key), value.to_owned());
+            if before.as_deref() != Some(value) {
+                self.oracle.trigger_stored(cluster, &stored.meta.uid, value);
+            }
+        }
+    }
+}
+
+pub(crate) struct Stage {
+    plan: Plan,
+    config: Config,
+    specs: Vec<ClusterSpec>,
+    pub(crate) world: World,
+    pub(crate) servers: Vec<Arc<SimApiServerHandle>>,
+    pub(crate) instances: Vec<Instance>,
+    /// The client numbers of the instances' present lives.
+    clients: Vec<u32>,
+    next_client: u32,
+    ended: Vec<Instance>,
+    network: Network,
+    pub(crate) ledger: Arc<Mutex<Ledger>>,
+    clock: Clock,
+    random: Random,
+    active: Vec<(Instant, End)>,
+    injected: BTreeMap<FaultKind, u64>,
+}
+
+/// Runs a plan in virtual time.
+pub(crate) fn simulate(plan: &Plan) -> Report {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let plan = plan.clone();
+    let report = runtime.block_on(async move {
+        let mut random = Random::new(plan.seed ^ 0x5EED);
+        let servers_at: Arc<dyn Environment> = Arc::new(Computer::new(0, 0, random.fork(), None));
+        within(servers_at.clone(), async move {
+            let mut stage = Stage::new(plan, random, servers_at);
+            stage.run().await;
+            stage.report()
+        })
+        .await
+    });
+    runtime.shutdown_background();
+    report
+}
+
+fn kubeconfig(specs: &[ClusterSpec]) -> std::path::PathBuf {
+    /// One file for all plans: the names are always the same.
+    static FILE: OnceLock<std::path::PathBuf> = OnceLock::new();
+    let _ = specs;
+    FILE.get_or_init(|| write_kubeconfig(&Names::new(3, 2).all())).clone()
+}
+
+impl Stage {
+    fn new(plan: Plan, mut random: Random, servers_at: Arc<dyn Environment>) -> Self {
+        let clock = Clock::start();
+        let names = Names::new(plan.upstreams, plan.edges);
+        let specs = names.all();
+        let world = World::new(names, plan.connectors, clock.now(), &mut random);
+        let ledger = Ledger {
+            oracle: Oracle::new(&world.names.hub),
+            trace: String::new(),
+            started: Instant::now(),
+            triggers: BTreeMap::new(),
+        };
+        let ledger = Arc::new(Mutex::new(ledger));
+        let network = Network::new(servers_at, random.next());
+        let mut servers = Vec::new();
+        let all = Names::new(3, 2).all();
+        for spec in &specs {
+            let (ledger, clusters) = (ledger.clone(), world.clusters.clone());
+            let audit = move |audited: &AuditedRequest| {
+                ledger.lock().unwrap().see(audited, &clusters);
+            };
+            let settings = SimApiServerSettings {
+                bookmark_every: Duration::from_secs(5),
+                clock: Some(clock),
+                audit: Some(Audit(Arc::new(audit))),
+                ..SimApiServerSettings::default()
+            };
+            let at = all.iter().position(|other| other.name == spec.name).unwrap();
+            let called: SocketAddr = format!("{}:80", address(at)).parse().unwrap();
+            let (clusters, name) = (world.clusters.clone(), spec.name.clone());
+            let server =
+                Arc::new(SimApiServer::start_without_listener(clusters, name, called, settings));
+            network.add_server(&address(at), server.clone());
+            servers.push(server);
+        }
+        let config = config(&specs, &kubeconfig(&specs));
+        let mut stage = Self {
+            config,
+            specs,
+            world,
+            servers,
+            instances: Vec::new(),
+            clients: Vec::new(),
+            next_client: 1,
+            ended: Vec::new(),
+            network,
+            ledger,
+            clock,
+            random,
+            active: Vec::new(),
+            injected: BTreeMap::new(),
+            plan,
+        };
+        for _ in 0..stage.plan.instances {
+            let (client, instance) = stage.new_instance();
+            stage.clients.push(client);
+            stage.instances.push(instance);
+        }
+        stage
+    }
+
+    fn new_instance(&mut self) -> (u32, Instance) {
+        let client = self.next_client;
+        self.next_client += 1;
+        let rate = i64::try_from(self.random.between(0, 80)).unwrap() - 40;
+        let network = Some(self.network.clone());
+        let computer = Computer::new(client, rate, self.random.fork(), network);
+        (client, Instance::start(self.config.clone(), &self.specs, Arc::new(computer)))
+    }
+
+    pub(crate) fn client(&self, instance: usize) -> u32 {
+        self.clients[instance]
+    }
+
+    fn address_of(&self, server: usize) -> String {
+        let address = self.servers[server].address();
+        address.ip().to_string()
+    }
+
+    pub(crate) fn set_link(&self, client: u32, server: usize, state: LinkState) {
+        self.network.set(&(client, self.address_of(server)), state);
+    }
+
+    pub(crate) fn cut(&self, client: u32, server: usize, after_bytes: usize) {
+        self.network.cut(&(client, self.address_of(server)), after_bytes);
+    }
+
+    pub(crate) fn kill(&self, instance: usize) {
+        self.instances[instance].kill();
+    }
+
+    /// Starts an instance again that was killed or stopped.
+    pub(crate) fn restart(&mut self, instance: usize) {
+        self.instances[instance].kill();
+        let (client, new) = self.new_instance();
+        self.clients[instance] = client;
+        self.ended.push(std::mem::replace(&mut self.instances[instance], new));
+    }
+
+    /// The configuration names all upstreams but this one.
+    pub(crate) async fn reload_without(&mut self, upstream: Option<usize>) {
+        let left = upstream.map(|n| self.world.names.upstreams[n].clone());
+        let mut config = self.config.clone();
+        config.clusters.retain(|cluster| Some(&cluster.name) != left.as_ref());
+        for instance in &self.instances {
+            // A full queue means that the instance stands still.
+            let _ = instance.reloads.try_send(config.clone());
+        }
+    }
+
+    /// A person changes the Lease.
+    pub(crate) async fn edit_lease(&mut self, method: &str, body: &str) {
+        let hub = self.world.names.upstreams.len();
+        let (mut ours, theirs) = tokio::io::duplex(64 * 1024);
+        let served = tokio::spawn(self.servers[hub].serve(theirs, PERSON));
+        let request = format!(
+            "{method} /apis/coordination.k8s.io/v1/namespaces/default/leases/throughline HTTP/1.1\r\n\
+             host: x\r\nconnection: close\r\ncontent-type: application/merge-patch+json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        ours.write_all(request.as_bytes()).await.unwrap();
+        // A server that hangs or is down does not answer.
+        let mut answer = Vec::new();
+        let _ = tokio::time::timeout(STEP, ours.read_to_end(&mut answer)).await;
+        served.abort();
+        self.ledger.lock().unwrap().oracle.lease_edited();
+    }
+
+    async fn run(&mut self) {
+        let ends_at = Instant::now() + self.plan.lasts;
+        let mut next_change = self.after(self.plan.change_every_ms);
+        let mut next_fault = self.after(self.plan.fault_every_ms);
+        while Instant::now() < ends_at {
+            self.step().await;
+            if Instant::now() >= next_change {
+                self.change();
+                next_change = self.after(self.plan.change_every_ms);
+            }
+            if Instant::now() >= next_fault && !self.plan.faults.is_empty() {
+                self.fault().await;
+                next_fault = self.after(self.plan.fault_every_ms);
+            }
+            self.end_faults(Instant::now()).await;
+        }
+        let latest = self.active.iter().map(|(at, _)| *at).max().unwrap_or(ends_at);
+        self.end_faults(latest).await;
+        self.reload_without(None).await;
+        self.ledger.lock().unwrap().line("the last fault is over");
+        self.becomes_right().await;
+        self.stays_right().await;
+        self.ends().await;
+    }
+
+    fn after(&mut self, average_ms: u64) -> Instant {
+        Instant::now() + Duration::from_millis(self.random.between(1, 2 * average_ms))
+    }
+
+    async fn step(&mut self) {
+        sleep(STEP).await;
+        self.world.advance(self.clock.now());
+    }
+
+    fn change(&mut self) {
+        let n = self.random.below(self.world.connectors.len());
+        match self.random.below(4) {
+            0 | 1 => self.world.flip(n),
+            2 => self.world.roam(n, &mut self.random),
+            _ => self.world.move_node(n, &mut self.random),
+        }
+    }
+
+    async fn fault(&mut self) {
+        let kind = *self.random.pick(&self.plan.faults);
+        let mut random = self.random.fork();
+        *self.injected.entry(kind).or_default() += 1;
+        let ends = self.inject(kind, &mut random).await;
+        let text = format!("fault: {kind:?} {ends:?}");
+        self.ledger.lock().unwrap().line(&text);
+        if let Some((end, lasts)) = ends {
+            self.active.push((Instant::now() + lasts, end));
+        }
+    }
+
+    async fn end_faults(&mut self, now: Instant) {
+        while let Some(at) = self.active.iter().position(|(ends_at, _)| *ends_at <= now) {
+            let (_, end) = self.active.remove(at);
+            let text = format!("fault over: {end:?}");
+            self.ledger.lock().unwrap().line(&text);
+            self.end(end).await;
+        }
+    }
+
+    fn broke(&self, what: String) {
+        self.ledger.lock().unwrap().oracle.broken.push(what);
+    }
+
+    async fn becomes_right(&mut self) {
+        let began = Instant::now();
+        while began.elapsed() < RIGHT_WITHIN {
+            for _ in 0..50 {
+                self.step().await;
+            }
+            if self.world.deviations().is_empty() {
+                return;
+            }
+        }
+        let deviations = self.world.deviations();
+        self.broke(format!("not right {} s after the last fault", RIGHT_WITHIN.as_secs()));
+        deviations.into_iter().take(8).for_each(|deviation| self.broke(deviation));
+    }
+
+    async fn stays_right(&mut self) {
+        let began = Instant::now();
+        while began.elapsed() < CONFIRMED_WITHIN + QUIET_FOR {
+            self.step().await;
+        }
+        for deviation in self.world.deviations().into_iter().take(8) {
+            self.broke(format!("right at first, and later {deviation}"));
+        }
+        let last = self.ledger.lock().unwrap().oracle.last_write;
+        if let Some(quiet) = last.map(|last| last.elapsed()).filter(|quiet| *quiet < QUIET_FOR) {
+            self.broke(format!("a write {} s before the end", quiet.as_secs()));
+        }
+        for (n, instance) in self.instances.iter().enumerate() {
+            let tape = instance.tape.lock().unwrap();
+            for stall in tape.stalls.iter().take(4) {
+                self.broke(format!("instance {n} still reports a stall: {stall}"));
+            }
+            if instance.has_ended() {
+                self.broke(format!("instance {n} ended by itself"));
+            }
+        }
+    }
+
+    async fn ends(&mut self) {
+        self.instances.iter().for_each(Instance::stop);
+        for _ in 0..1_500 {
+            self.step().await;
+        }
+        for (n, instance) in self.ended.iter().chain(&self.instances).enumerate() {
+            for problem in instance.verify(&format!("instance {n}")) {
+                self.broke(format!("the event log of instance {n} does not verify: {problem}"));
+            }
+        }
+    }
+
+    fn report(self) -> Report {
+        let mut ledger = self.ledger.lock().unwrap();
+        Report {
+            plan: self.plan.clone(),
+            broken: std::mem::take(&mut ledger.oracle.broken),
+            trace: std::mem::take(&mut ledger.trace),
+            writes: ledger.oracle.writes,
+            simulated: ledger.started.elapsed(),
+            injected: self.injected.clone(),
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! The clusters, what the platform does in them, and the edges' extension servers.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use serde_json::{Value, json};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS, WireObject};
+use throughline::core::data::time::UnixMillis;
+use throughline::core::status::liveness::{self, Liveness};
+use throughline::event_log::ClusterSpec;
+use throughline::sim::{Preconditions, SimClusters, WatchNotice};
+
+use crate::random::Random;
+
+pub(crate) const TRIGGER: &str = "gateway.envoyproxy.io/connector-liveness";
+/// The extension server sees a change this much later, in milliseconds.
+const CACHE_LAG_MS: (u64, u64) = (2, 60);
+/// Envoy Gateway asks the extension server this long after a Gateway changed.
+const TRANSLATION_MS: (u64, u64) = (5, 60);
+
+/// The names of the clusters: upstreams, the hub, edges.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    pub(crate) upstreams: Vec<ClusterName>,
+    pub(crate) hub: ClusterName,
+    pub(crate) edges: Vec<ClusterName>,
+}
+
+impl Names {
+    pub(crate) fn new(upstreams: usize, edges: usize) -> Self {
+        let name = |what: &str, n: usize| ClusterName::from(format!("{what}-{n}").as_str());
+        Self {
+            upstreams: (0..upstreams).map(|n| name("project", n)).collect(),
+            hub: ClusterName::from("hub"),
+            edges: (0..edges).map(|n| name("edge", n)).collect(),
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<ClusterSpec> {
+        let spec = |name: &ClusterName, role| ClusterSpec { name: name.clone(), roles: vec![role] };
+        let mut all: Vec<_> = self.upstreams.iter().map(|n| spec(n, Role::Upstream)).collect();
+        all.push(spec(&self.hub, Role::Hub));
+        all.extend(self.edges.iter().map(|n| spec(n, Role::Edge)));
+        all
+    }
+}
+
+/// A connector as the platform means it to be.
+#[derive(Clone, Debug)]
+pub(crate) struct Connector {
+    pub(crate) upstream: usize,
+    pub(crate) name: String,
+    pub(crate) online: bool,
+    pub(crate) node: u64,
+    address: u64,
+    pub(crate) gateways: Vec<String>,
+}
+
+impl Connector {
+    fn status(&self) -> Value {
+        let ready = if self.online { "True" } else { "False" };
+        json!({
+            "conditions": [{ "type": "Ready", "status": ready, "reason": "R", "message": "",
+                             "lastTransitionTime": "2026-11-21T09:19:32Z" }],
+            "connectionDetails": { "type": "PublicKey", "publicKey": {
+                "id": format!("{:016x}", self.node), "homeRelay": "https://relay.example/?a=1&b=<2>",
+                "addresses": [{ "address": format!("192.0.2.{}", self.address % 250), "port": 4433 }] } },
+        })
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) names: Names,
+    pub(crate) clusters: Arc<Mutex<SimClusters>>,
+    pub(crate) connectors: Vec<Connector>,
+    extension_servers: Vec<ExtensionServer>,
+}
+
+const UPSTREAM_NAMESPACE: &str = "default";
+
+impl World {
+    pub(crate) fn new(
+        names: Names,
+        connectors: usize,
+        now: UnixMillis,
+        random: &mut Random,
+    ) -> Self {
+        let mut clusters = SimClusters::new(&names.all(), 40);
+        clusters.advance(now);
+        clusters.keep_history(10_000);
+        clusters.keep_managed_fields();
+        let clusters = Arc::new(Mutex::new(clusters));
+        let extension_servers = names
+            .edges
+            .iter()
+            .map(|edge| ExtensionServer::new(edge.clone(), random.fork()))
+            .collect();
+        let mut world = Self { names, clusters, connectors: Vec::new(), extension_servers };
+        for upstream in 0..world.names.upstreams.len() {
+            world.create_namespaces(upstream);
+        }
+        for n in 0..connectors {
+            let upstream = random.below(world.names.upstreams.len());
+            let gateways = (0..random.between(1, 3)).map(|g| format!("app-{n}-{g}")).collect();
+            let (name, online) = (format!("c-{n}"), random.one_in(2));
+            let (node, address) = (random.next(), random.next());
+            world.connectors.push(Connector { upstream, name, online, node, address, gateways });
+            world.create(n);
+        }
+        world
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SimClusters> {
+        self.clusters.lock().unwrap()
+    }
+
+    fn hub_namespace(&self, upstream: usize) -> String {
+        format!("ns-00000000-0000-4000-9000-{upstream:012x}")
+    }
+
+    fn put(&self, cluster: &ClusterName, object: Value, manager: &str) {
+        let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
+        let object = Object::try_from(wire).unwrap();
+        self.lock().put(cluster, object, manager, WatchNotice::Applied).unwrap();
+    }
+
+    fn labels(&self, upstream: usize, kind: &str, name: &str) -> Value {
+        let group = if kind == "Namespace" { "" } else { "networking.datumapis.com" };
+        let name_of = &self.names.upstreams[upstream];
+        json!({
+            "meta.datumapis.com/upstream-cluster-name": format!("cluster-{name_of}"),
+            "meta.datumapis.com/upstream-group": group,
+            "meta.datumapis.com/upstream-kind": kind,
+            "meta.datumapis.com/upstream-namespace": UPSTREAM_NAMESPACE,
+            "meta.datumapis.com/upstream-name": name,
+        })
+    }
+
+    fn create_namespaces(&self, upstream: usize) {
+        let uid = format!("00000000-0000-4000-9000-{upstream:012x}");
+        let object = json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": UPSTREAM_NAMESPACE, "uid": uid}});
+        self.put(&self.names.upstreams[upstream], object, "platform");
+        let labels = self.labels(upstream, "Namespace", UPSTREAM_NAMESPACE);
+        for cluster in std::iter::once(&self.names.hub).chain(&self.names.edges) {
+            let object = json!({"apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": self.hub_namespace(upstream), "labels": labels}});
+            self.put(cluster, object, "platform");
+        }
+    }
+
+    fn connector_object(&self, namespace: &str, n: usize) -> Value {
+        json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+               "metadata": {"namespace": namespace, "name": self.connectors[n].name}})
+    }
+
+    /// Creates a connector and its sites in every tier.
+    fn create(&self, n: usize) {
+        self.create_upstream(n);
+        let connector = &self.connectors[n];
+        let namespace = self.hub_namespace(connector.upstream);
+        for edge in &self.names.edges {
+            self.put(edge, self.connector_object(&namespace, n), "karmada");
+            for gateway in &connector.gateways {
+                let rules = json!([{ "backends": [{ "endpoint": "http://localhost:8080",
+                    "connector": { "name": connector.name } }] }]);
+                let proxy = json!({"apiVersion": "networking.datumapis.com/v1alpha", "kind": "HTTPProxy",
+                    "metadata": {"namespace": namespace, "name": gateway}, "spec": {"rules": rules}});
+                self.put(edge, proxy, "karmada");
+                let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+                    "metadata": {"namespace": namespace, "name": gateway},
+                    "spec": {"gatewayClassName": "edge"}});
+                self.put(edge, gateway, "karmada");
+            }
+        }
+        let mut hub_connector = self.connector_object(&namespace, n);
+        hub_connector["metadata"]["labels"] =
+            self.labels(connector.upstream, "Connector", &connector.name);
+        self.put(&self.names.hub, hub_connector, "platform");
+    }
+
+    fn create_upstream(&self, n: usize) {
+        let connector = &self.connectors[n];
+        let mut object = self.connector_object(UPSTREAM_NAMESPACE, n);
+        object["status"] = connector.status();
+        self.put(&self.names.upstreams[connector.upstream], object, "agent");
+    }
+
+    /// The connector goes on- or offline.
+    pub(crate) fn flip(&mut self, n: usize) {
+        self.connectors[n].online ^= true;
+        self.create_upstream(n);
+    }
+
+    /// Its agent moves to another node.
+    pub(crate) fn move_node(&mut self, n: usize, random: &mut Random) {
+        self.connectors[n].node = random.next();
+        self.create_upstream(n);
+    }
+
+    /// Its agent has another address, which routes nothing.
+    pub(crate) fn roam(&mut self, n: usize, random: &mut Random) {
+        self.connectors[n].address = random.next();
+        self.create_upstream(n);
+    }
+
+    /// Deletes the upstream Connector and creates it again.
+    pub(crate) fn make_again(&mut self, n: usize) {
+        let upstream = &self.names.upstreams[self.connectors[n].upstream];
+        let key = ObjectKey::new(UPSTREAM_NAMESPACE, &self.connectors[n].name);
+        self.lock().remove(upstream, Kind::Connector, &key);
+        self.create_upstream(n);
+    }
+
+    /// A Gateway is deleted and created again at one edge.
+    pub(crate) fn make_gateway_again(&self, n: usize, edge: usize) {
+        let connector = &self.connectors[n];
+        let namespace = self.hub_namespace(connector.upstream);
+        let (edge, name) = (&self.names.edges[edge], &connector.gateways[0]);
+        self.lock().remove(edge, Kind::Gateway, &ObjectKey::new(&namespace, name));
+        let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"namespace": namespace, "name": name}, "spec": {"gatewayClassName": "edge"}});
+        self.put(edge, gateway, "karmada");
+    }
+
+    pub(crate) fn hub_key(&self, n: usize) -> ObjectKey {
+        let connector = &self.connectors[n];
+        ObjectKey::new(self.hub_namespace(connector.upstream), &connector.name)
+    }
+
+    /// Another writer changes an annotation.
+    pub(crate) fn annotate(
+        &self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        annotation: (&str, Option<&str>),
+    ) {
+        let annotations = [(annotation.0.to_owned(), annotation.1.map(str::to_owned))];
+        let preconditions = Preconditions::default();
+        let patched = self.lock().patch(cluster, kind, key, &annotations, &preconditions, "other");
+        drop(patched);
+    }
+
+    /// The platform's replicator writes the status that it saw, sometimes an old one.
+    pub(crate) fn replicate(&self, n: usize, stale: bool) {
+        let mut connector = self.connectors[n].clone();
+        connector.online ^= stale;
+        let status = connector.status().to_string();
+        let key = self.hub_key(n);
+        self.annotate(&self.names.hub, Kind::Connector, &key, (UPSTREAM_STATUS, Some(&status)));
+    }
+
+    pub(crate) fn set_cache_lag(&mut self, edge: usize, lag_ms: (u64, u64)) {
+        self.extension_servers[edge].lag_ms = lag_ms;
+    }
+
+    pub(crate) fn reset_cache_lag(&mut self, edge: usize) {
+        self.set_cache_lag(edge, CACHE_LAG_MS);
+    }
+
+    /// Moves time forward: the carrier and the extension servers do what is due.
+    pub(crate) fn advance(&mut self, now: UnixMillis) {
+        let mut clusters = self.clusters.lock().unwrap();
+        clusters.advance(now);
+        for server in &mut self.extension_servers {
+            server.advance(&mut clusters, now);
+        }
+    }
+
+    /// What differs from the truth upstream, in words.
+    pub(crate) fn deviations(&self) -> Vec<String> {
+        let clusters = self.lock();
+        let mut found = Vec::new();
+        for (n, connector) in self.connectors.iter().enumerate() {
+            let (key, status) = (self.hub_key(n), connector.status());
+            let says = |cluster: &ClusterName| {
+                let object = clusters.get(cluster, Kind::Connector, &key)?;
+                serde_json::from_str::<Value>(object.meta.annotations.get(UPSTREAM_STATUS)?).ok()
+            };
+            for cluster in std::iter::once(&self.names.hub).chain(&self.names.edges) {
+                let said = says(cluster);
+                if said.as_ref() != Some(&status) {
+                    let said = said.map_or_else(|| "nothing".to_owned(), |said| brief(&said));
+                    found.push(format!(
+                        "{cluster}: Connector {key} says {said}, upstream {}",
+                        brief(&status)
+                    ));
+                }
+            }
+            let node =
+                if connector.online { format!("{:016x}", connector.node) } else { String::new() };
+            let truth = Liveness { online: connector.online, node_id: node.into() };
+            for server in &self.extension_servers {
+                for gateway in &connector.gateways {
+                    let key = ObjectKey::new(&key.namespace, gateway);
+                    let programmed = server.programmed.get(&key);
+                    if programmed != Some(&truth) {
+                        let found_online = programmed.map(|liveness| liveness.online);
+                        found.push(format!(
+                            "{}: Envoy answers {key} as {found_online:?}, upstream is online={}",
+                            server.edge, connector.online
+                        ));
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+fn brief(status: &Value) -> String {
+    let ready = &status["conditions"][0]["status"];
+    let details = &status["connectionDetails"]["publicKey"];
+    format!("Ready={ready} node={} address={}", details["id"], details["addresses"][0]["address"])
+}
+
+/// The extension server of an edge, and Envoy Gateway, which asks it whenever a Gateway's trigger changes.
+struct ExtensionServer {
+    edge: ClusterName,
+    random: Random,
+    lag_ms: (u64, u64),
+    /// The Connectors as its cache has them.
+    cache: BTreeMap<ObjectKey, Liveness>,
+    arriving: VecDeque<(UnixMillis, ObjectKey, Option<Liveness>)>,
+    connectors_seen: u64,
+    gateways_seen: u64,
+    triggers: BTreeMap<ObjectKey, String>,
+    translations: BTreeSet<(UnixMillis, ObjectKey)>,
+    /// What Envoy answers for each Gateway.
+    programmed: BTreeMap<ObjectKey, Liveness>,
+}
+
+impl ExtensionServer {
+    fn new(edge: ClusterName, random: Random) -> Self {
+        Self {
+            edge,
+            random,
+            lag_ms: CACHE_LAG_MS,
+            cache: BTreeMap::new(),
+            arriving: VecDeque::new(),
+            connectors_seen: 1,
+            gateways_seen: 1,
+            triggers: BTreeMap::new(),
+            translations: BTreeSet::new(),
+            programmed: BTreeMap::new(),
+        }
+    }
+
+    fn advance(&mut self, clusters: &mut SimClusters, now: UnixMillis) {
+        let changes = clusters.changes_since(&self.edge, Kind::Connector, self.connectors_seen);
+        for change in changes.unwrap_or_default() {
+            self.connectors_seen = change.version;
+            let liveness = clusters
+                .get(&self.edge, Kind::Connector, &change.object.meta.key())
+                .map(|_| liveness_of(&change.object));
+            let at = now.plus(self.random.between(self.lag_ms.0, self.lag_ms.1));
+            let at = self.arriving.back().map_or(at, |(last, ..)| at.max(*last));
+            self.arriving.push_back((at, change.object.meta.key(), liveness));
+        }
+        let mut changed = BTreeSet::new();
+        while self.arriving.front().is_some_and(|(at, ..)| *at <= now) {
+            let Some((_, key, liveness)) = self.arriving.pop_front() else { break };
+            let before = match liveness {
+                Some(liveness) => self.cache.insert(key.clone(), liveness),
+                None => self.cache.remove(&key),
+            };
+            if before.as_ref() != self.cache.get(&key) {
+                changed.insert(key);
+            }
+        }
+        if !changed.is_empty() {
+            self.stamp(clusters, &changed);
+        }
+        let changes = clusters.changes_since(&self.edge, Kind::Gateway, self.gateways_seen);
+        for change in changes.unwrap_or_default() {
+            self.gateways_seen = change.version;
+            let key = change.object.meta.key();
+            let trigger =
+                change.object.meta.annotations.get(TRIGGER).unwrap_or_default().to_owned();
+            if self.triggers.insert(key.clone(), trigger.clone()) != Some(trigger) {
+                let at = now.plus(self.random.between(TRANSLATION_MS.0, TRANSLATION_MS.1));
+                self.translations.insert((at, key));
+            }
+        }
+        while self.translations.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, gateway)) = self.translations.pop_first() else { break };
+            let connector = self.connector_of(clusters, &gateway);
+            let liveness = connector.and_then(|key| self.cache.get(&key)).cloned();
+            self.programmed.insert(gateway, liveness.unwrap_or_default());
+        }
+    }
+
+    fn connector_of(&self, clusters: &SimClusters, gateway: &ObjectKey) -> Option<ObjectKey> {
+        let proxy = clusters.get(&self.edge, Kind::HttpProxy, gateway)?;
+        let Body::HttpProxy { connectors } = &proxy.body else { return None };
+        Some(ObjectKey::new(&gateway.namespace, connectors.iter().next()?.to_string()))
+    }
+
+    /// Writes the platform's key on the Gateways of these Connectors.
+    fn stamp(&mut self, clusters: &mut SimClusters, changed: &BTreeSet<ObjectKey>) {
+        let gateways: Vec<_> =
+            clusters.objects(&self.edge, Kind::Gateway).map(|object| object.meta.key()).collect();
+        for gateway in gateways {
+            let connector = self.connector_of(clusters, &gateway);
+            let Some(key) = connector.filter(|key| changed.contains(key)) else { continue };
+            let liveness = self.cache.get(&key).cloned().unwrap_or_default();
+            let stamp = match liveness.online {
+                true => format!("true/{}", liveness.node_id),
+                false => "false/".to_owned(),
+            };
+            let annotations = [(PLATFORM_KEY.to_owned(), Some(stamp))];
+            let preconditions = Preconditions::default();
+            let manager = "extension-server";
+            let edge = &self.edge;
+            // The Gateway was found a moment ago.
+            let _ = clusters.patch(
+                edge,
+                Kind::Gateway,
+                &gateway,
+                &annotations,
+                &preconditions,
+                manager,
+            );
+        }
+    }
+}
+
+fn liveness_of(connector: &Object) -> Liveness {
+    liveness::read(connector.meta.annotations.get(UPSTREAM_STATUS), connector.status())
+}
