@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo tutorial test e2e deploy-test browser bench bench-live bench-fleet lint release image ci
+.PHONY: help run demo tutorial test sim e2e deploy-test browser bench bench-live bench-fleet lint release image ci
 .DEFAULT_GOAL := help
 
 LOG ?=
@@ -24,6 +24,13 @@ tutorial: ## The three API servers of docs/tutorial.md, built first if need be; 
 
 test: ## All tests
 	cargo test --locked
+
+SIM_SECONDS ?= 300
+# Another commit, other seeds.
+SIM_FIRST ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1))
+
+sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS), or SIM_SEED=N alone
+	SIM_SECONDS=$(SIM_SECONDS) SIM_FIRST=$(SIM_FIRST) cargo test --locked --test simulation -- --include-ignored --nocapture many_seeds
 
 # Each test has up to three API servers of its own: more at a time than cores only makes them slow.
 E2E_THREADS ?= 2

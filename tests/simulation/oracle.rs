@@ -210,3 +210,126 @@ fn json_patch(operations: &[Value]) -> Option<BTreeMap<String, Value>> {
     }
     Some(written)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const HUB_CONNECTOR: &str = "/apis/networking.datumapis.com/v1alpha1/namespaces/n/connectors/c";
+    const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/n/gateways/g";
+    const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/n/httproutes/r";
+    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases/throughline";
+
+    struct Trace(Oracle);
+
+    impl Trace {
+        fn new() -> Self {
+            Self(Oracle::new(&ClusterName::from("hub")))
+        }
+
+        fn write(mut self, client: u32, method: &str, path: &str, body: &Value) -> Self {
+            let is_hub = path != GATEWAY;
+            let cluster = &ClusterName::from(if is_hub { "hub" } else { "edge" });
+            let at = Instant::now();
+            self.0.judge(&Write { at, client, cluster, is_hub, method, path, body });
+            self
+        }
+
+        fn holds_lease(self, client: u32) -> Self {
+            let body = json!({ "spec": { "holderIdentity": format!("instance-{client}") } });
+            self.write(client, "PUT", LEASE, &body)
+        }
+
+        fn mirrors(self, client: u32, value: Value) -> Self {
+            let body = json!({ "metadata": { "annotations": { UPSTREAM_STATUS: value } } });
+            self.write(client, "PATCH", HUB_CONNECTOR, &body)
+        }
+
+        #[track_caller]
+        fn is_right(self) -> Self {
+            assert_eq!(self.0.broken, Vec::<String>::new());
+            self
+        }
+
+        #[track_caller]
+        fn is_broken(self, how: &str) {
+            assert_eq!(self.0.broken.len(), 1, "{:?}", self.0.broken);
+            assert!(self.0.broken[0].contains(how), "{:?}", self.0.broken);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_mirror_without_the_lease_is_rejected() {
+        Trace::new().mirrors(1, json!("{}")).is_broken("without ever having held the Lease");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_after_another_instance_led_and_wrote_is_rejected() {
+        let trace = Trace::new().holds_lease(1).mirrors(1, json!("{}")).holds_lease(1);
+        let trace = trace.mirrors(1, json!("1")).holds_lease(2).mirrors(2, json!("2")).is_right();
+        trace.mirrors(1, json!("3")).is_broken("after another instance led and wrote");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_outside_the_contract_are_rejected() {
+        let leads = || Trace::new().holds_lease(1);
+        let annotated = |key: &str| json!({ "metadata": { "annotations": { key: "x" } } });
+        leads()
+            .write(1, "PATCH", HUB_CONNECTOR, &annotated("karmada.io/x"))
+            .is_broken("another annotation");
+        leads()
+            .write(1, "PATCH", HUB_CONNECTOR, &json!({ "spec": {} }))
+            .is_broken("outside the contract");
+        leads().write(1, "DELETE", HUB_CONNECTOR, &Value::Null).is_broken("outside the contract");
+        leads().write(1, "POST", ROUTE, &json!({})).is_broken("outside the contract");
+        let escaped = "/metadata/annotations/networking.datumapis.com~1other";
+        let operations = json!([{ "op": "add", "path": escaped, "value": "x" }]);
+        leads().write(1, "PATCH", HUB_CONNECTOR, &operations).is_broken("another annotation");
+        leads().write(1, "PATCH", GATEWAY, &annotated(TRIGGER)).is_broken("writes no trigger");
+        let trigger = json!({ "metadata": { "annotations": { TRIGGER: "0-1-0" } } });
+        Trace::new().write(7, "PATCH", GATEWAY, &trigger).is_right();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn more_than_ten_removals_or_deletes_a_minute_are_rejected() {
+        let mut trace = Trace::new().holds_lease(1);
+        for _ in 0..10 {
+            trace = trace.mirrors(1, Value::Null).write(1, "DELETE", ROUTE, &Value::Null);
+        }
+        tokio::time::advance(Duration::from_secs(61)).await;
+        for _ in 0..10 {
+            trace = trace.mirrors(1, Value::Null).write(1, "DELETE", ROUTE, &Value::Null);
+        }
+        let Trace(mut oracle) = trace.is_right();
+        let body = Value::Null;
+        let cluster = &ClusterName::from("hub");
+        let at = Instant::now();
+        oracle.judge(&Write {
+            at,
+            client: 1,
+            cluster,
+            is_hub: true,
+            method: "DELETE",
+            path: ROUTE,
+            body: &body,
+        });
+        assert_eq!(oracle.broken.len(), 1, "{:?}", oracle.broken);
+        Trace(Oracle { broken: Vec::new(), ..oracle })
+            .mirrors(1, Value::Null)
+            .is_broken("11 removals within a minute");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_trigger_that_comes_back_is_rejected() {
+        let mut oracle = Oracle::new(&ClusterName::from("hub"));
+        let edge = ClusterName::from("edge");
+        for (gateway, value) in [("g", "1-1-0"), ("g", "1-2-1"), ("h", "1-1-0")] {
+            oracle.trigger_stored(&edge, gateway, value);
+        }
+        assert_eq!(oracle.broken, Vec::<String>::new());
+        oracle.trigger_stored(&edge, "g", "1-1-0");
+        assert_eq!(oracle.broken.len(), 1);
+    }
+}

@@ -32,7 +32,7 @@ const STEP: Duration = Duration::from_millis(10);
 /// confirmation.
 const RIGHT_WITHIN: Duration = Duration::from_secs(60);
 /// After this, nothing more is written: the last confirmations have been made.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(75);
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(90);
 const QUIET_FOR: Duration = Duration::from_secs(30);
 /// Who edits the Lease by hand.
 const PERSON: u32 = 999;

@@ -349,17 +349,15 @@ impl ExtensionServer {
     }
 
     fn advance(&mut self, clusters: &mut SimClusters, now: UnixMillis) {
-        let changes = clusters.changes_since(&self.edge, Kind::Connector, self.connectors_seen);
-        for change in changes.unwrap_or_default() {
-            self.connectors_seen = change.version;
-            let liveness = clusters
-                .get(&self.edge, Kind::Connector, &change.object.meta.key())
-                .map(|_| liveness_of(&change.object));
+        for object in changed(clusters, &self.edge, Kind::Connector, &mut self.connectors_seen) {
+            let key = object.meta.key();
+            let exists = clusters.get(&self.edge, Kind::Connector, &key).is_some();
+            let liveness = exists.then(|| liveness_of(&object));
             let at = now.plus(self.random.between(self.lag_ms.0, self.lag_ms.1));
             let at = self.arriving.back().map_or(at, |(last, ..)| at.max(*last));
-            self.arriving.push_back((at, change.object.meta.key(), liveness));
+            self.arriving.push_back((at, key, liveness));
         }
-        let mut changed = BTreeSet::new();
+        let mut renewed = BTreeSet::new();
         while self.arriving.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, key, liveness)) = self.arriving.pop_front() else { break };
             let before = match liveness {
@@ -367,18 +365,15 @@ impl ExtensionServer {
                 None => self.cache.remove(&key),
             };
             if before.as_ref() != self.cache.get(&key) {
-                changed.insert(key);
+                renewed.insert(key);
             }
         }
-        if !changed.is_empty() {
-            self.stamp(clusters, &changed);
+        if !renewed.is_empty() {
+            self.stamp(clusters, &renewed);
         }
-        let changes = clusters.changes_since(&self.edge, Kind::Gateway, self.gateways_seen);
-        for change in changes.unwrap_or_default() {
-            self.gateways_seen = change.version;
-            let key = change.object.meta.key();
-            let trigger =
-                change.object.meta.annotations.get(TRIGGER).unwrap_or_default().to_owned();
+        for object in changed(clusters, &self.edge, Kind::Gateway, &mut self.gateways_seen) {
+            let key = object.meta.key();
+            let trigger = object.meta.annotations.get(TRIGGER).unwrap_or_default().to_owned();
             if self.triggers.insert(key.clone(), trigger.clone()) != Some(trigger) {
                 let at = now.plus(self.random.between(TRANSLATION_MS.0, TRANSLATION_MS.1));
                 self.translations.insert((at, key));
@@ -429,4 +424,19 @@ impl ExtensionServer {
 
 fn liveness_of(connector: &Object) -> Liveness {
     liveness::read(connector.meta.annotations.get(UPSTREAM_STATUS), connector.status())
+}
+
+/// The objects that changed since, in order; all that there are if the history does not go back so far.
+fn changed(
+    clusters: &SimClusters,
+    cluster: &ClusterName,
+    kind: Kind,
+    seen: &mut u64,
+) -> Vec<Arc<Object>> {
+    let changes = clusters.changes_since(cluster, kind, *seen);
+    *seen = clusters.version(cluster);
+    match changes {
+        Ok(changes) => changes.into_iter().map(|change| change.object).collect(),
+        Err(_) => clusters.objects(cluster, kind).cloned().collect(),
+    }
 }
