@@ -22,6 +22,7 @@ mod stage;
 #[path = "simulation/world.rs"]
 mod world;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use faults::FaultKind;
@@ -69,6 +70,21 @@ fn a_few_seeds_with_all_faults_end_right() {
     seeds(100, 6).for_each(|report| assert_right(&report));
 }
 
+/// Writes what a run leaves, for a closer look.
+fn keep(report: &Report) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sim-{}", report.plan.seed));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("requests.log"), &report.trace).unwrap();
+    for (n, log) in report.logs.iter().enumerate() {
+        std::fs::write(folder.join(format!("instance-{n}.jsonl")), log).unwrap();
+    }
+    let folder = folder.display();
+    println!("in {folder}: every request and fault in requests.log, and each instance's event log");
+    println!(
+        "a picture: throughline replay --output html {folder}/instance-0.jsonl > picture.html"
+    );
+}
+
 /// `make sim`: seeds for SIM_SECONDS, from SIM_FIRST on; or SIM_SEED alone.
 #[test]
 #[ignore = "takes minutes: make sim"]
@@ -76,8 +92,8 @@ fn many_seeds_end_right() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("SIM_SEED") {
         let report = simulate(&Plan::from_seed(seed));
-        println!("{}", report.trace);
         println!("{report}");
+        keep(&report);
         return assert_right(&report);
     }
     let began = Instant::now();

@@ -24,12 +24,14 @@ use crate::event_log::ClusterSpec;
 
 mod carrier;
 mod changes;
+mod restore;
 pub mod signal;
 mod writes;
 
 use carrier::PendingCarry;
 pub(crate) use changes::ChangeHistory;
 pub use changes::{Change, ChangeKind, TooOld};
+pub use restore::Backup;
 
 /// The API server's limit for all annotations of one object, keys and values together.
 pub const ANNOTATION_LIMIT_BYTES: usize = 256 * 1024;
@@ -86,6 +88,10 @@ impl VersionCounter {
 
     fn next(&self) -> u64 {
         self.0.fetch_add(1, Relaxed) + 1
+    }
+
+    fn set(&self, version: u64) {
+        self.0.store(version, Relaxed);
     }
 }
 

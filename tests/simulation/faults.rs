@@ -43,10 +43,12 @@ pub(crate) enum FaultKind {
     ConnectorMadeAgain,
     GatewayMadeAgain,
     UpstreamLeaves,
+    UpstreamRestored,
+    EdgeRestored,
 }
 
 impl FaultKind {
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::LinkSlow,
         Self::LinkBlocked,
         Self::RequestsLost,
@@ -77,6 +79,8 @@ impl FaultKind {
         Self::ConnectorMadeAgain,
         Self::GatewayMadeAgain,
         Self::UpstreamLeaves,
+        Self::UpstreamRestored,
+        Self::EdgeRestored,
     ];
 }
 
@@ -92,6 +96,8 @@ pub(crate) enum End {
     Thaw(usize),
     Lag(usize),
     Rejoin,
+    /// The agents of an upstream report their state again.
+    Report(usize),
 }
 
 const WRITES: [ApiVerb; 4] = [ApiVerb::Create, ApiVerb::Update, ApiVerb::Patch, ApiVerb::Delete];
@@ -238,6 +244,19 @@ impl Stage {
                 self.reload_without(Some(upstream)).await;
                 return Some((End::Rejoin, lasts));
             }
+            FaultKind::UpstreamRestored => {
+                let upstream = random.below(self.world.names.upstreams.len());
+                let backup = self.backups.get(upstream)?.clone();
+                self.servers[upstream].restore(&backup);
+                return Some((End::Report(upstream), lasts));
+            }
+            FaultKind::EdgeRestored => {
+                let server = self.world.names.upstreams.len() + 1 + edge;
+                let backup = self.backups.get(server)?.clone();
+                self.servers[server].restore(&backup);
+                self.ledger.lock().unwrap().forget_edge(&self.world.names.edges[edge]);
+                return None;
+            }
         }
         let end = match kind {
             FaultKind::LinkSlow
@@ -270,6 +289,7 @@ impl Stage {
             End::Restart(instance) => self.restart(instance),
             End::Thaw(instance) => self.instances[instance].computer.thaw(),
             End::Lag(edge) => self.world.reset_cache_lag(edge),
+            End::Report(upstream) => self.world.report(upstream),
             End::Rejoin => self.reload_without(None).await,
         }
     }

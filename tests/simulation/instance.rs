@@ -161,6 +161,7 @@ pub(crate) fn config(specs: &[ClusterSpec], kubeconfig: &Path) -> Config {
     config.retry.outcome_timeout_ms = 30_000;
     config.mirror.contention_backoff_max_ms = 4_000;
     (config.mirror.nudge_after_ms, config.mirror.nudge_max_ms) = (2_000, 8_000);
+    config.mirror.restored_settle_ms = 20_000;
     config.touch.confirm_after_ms = vec![2_000, 20_000];
     config.touch.confirm_after_outage_ms = 40_000;
     config

@@ -161,6 +161,11 @@ impl Oracle {
         }
     }
 
+    /// An edge was restored from a backup.
+    pub(crate) fn forget_edge(&mut self, edge: &ClusterName) {
+        self.triggers.retain(|(of, _), _| of != edge);
+    }
+
     fn count(&mut self, write: &Write<'_>, is_delete: bool) {
         let (times, most, what) = match is_delete {
             true => (&mut self.deletes, DELETES_PER_MINUTE, "deletes"),

@@ -11,10 +11,10 @@ use throughline::config::Config;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::environment::{Environment, within};
 use throughline::event_log::ClusterSpec;
-use throughline::sim::SimClusters;
 use throughline::sim::apiserver::{
     Audit, AuditedRequest, SimApiServer, SimApiServerHandle, SimApiServerSettings,
 };
+use throughline::sim::{Backup, SimClusters};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
@@ -32,7 +32,7 @@ const STEP: Duration = Duration::from_millis(10);
 /// confirmation.
 const RIGHT_WITHIN: Duration = Duration::from_secs(60);
 /// After this, nothing more is written: the last confirmations have been made.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(90);
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(125);
 const QUIET_FOR: Duration = Duration::from_secs(30);
 /// Who edits the Lease by hand.
 const PERSON: u32 = 999;
@@ -82,6 +82,8 @@ pub(crate) struct Report {
     pub(crate) writes: u64,
     pub(crate) simulated: Duration,
     pub(crate) injected: BTreeMap<FaultKind, u64>,
+    /// The event log of each life of each instance.
+    pub(crate) logs: Vec<Vec<u8>>,
 }
 
 impl fmt::Display for Report {
@@ -109,6 +111,12 @@ impl Ledger {
 
     pub(crate) fn forget_trigger(&mut self, edge: &ClusterName, gateway: &ObjectKey) {
         self.triggers.remove(&(edge.clone(), gateway.clone()));
+    }
+
+    /// The edge's objects have another history: what was written before does not count.
+    pub(crate) fn forget_edge(&mut self, edge: &ClusterName) {
+        self.triggers.retain(|(of, _), _| of != edge);
+        self.oracle.forget_edge(edge);
     }
 
     fn see(&mut self, audited: &AuditedRequest, clusters: &Mutex<SimClusters>) {
@@ -149,6 +157,8 @@ pub(crate) struct Stage {
     clients: Vec<u32>,
     next_client: u32,
     ended: Vec<Instance>,
+    /// Of each cluster, from early in the run.
+    pub(crate) backups: Vec<Backup>,
     network: Network,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     clock: Clock,
@@ -231,6 +241,7 @@ impl Stage {
             clients: Vec::new(),
             next_client: 1,
             ended: Vec::new(),
+            backups: Vec::new(),
             network,
             ledger,
             clock,
@@ -317,10 +328,16 @@ impl Stage {
 
     async fn run(&mut self) {
         let ends_at = Instant::now() + self.plan.lasts;
+        let backup_at = Instant::now() + self.plan.lasts / 4;
         let mut next_change = self.after(self.plan.change_every_ms);
         let mut next_fault = self.after(self.plan.fault_every_ms);
         while Instant::now() < ends_at {
             self.step().await;
+            if self.backups.is_empty() && Instant::now() >= backup_at {
+                let clusters = self.world.lock();
+                let backup = |spec: &ClusterSpec| clusters.backup(&spec.name).unwrap();
+                self.backups = self.specs.iter().map(backup).collect();
+            }
             if Instant::now() >= next_change {
                 self.change();
                 next_change = self.after(self.plan.change_every_ms);
@@ -426,11 +443,16 @@ impl Stage {
         for _ in 0..1_500 {
             self.step().await;
         }
-        for (n, instance) in self.ended.iter().chain(&self.instances).enumerate() {
+        for (n, instance) in self.lives().enumerate() {
             for problem in instance.verify(&format!("instance {n}")) {
                 self.broke(format!("the event log of instance {n} does not verify: {problem}"));
             }
         }
+    }
+
+    /// Every life of every instance, those that ended first.
+    fn lives(&self) -> impl Iterator<Item = &Instance> {
+        self.ended.iter().chain(&self.instances)
     }
 
     fn report(self) -> Report {
@@ -442,6 +464,10 @@ impl Stage {
             writes: ledger.oracle.writes,
             simulated: ledger.started.elapsed(),
             injected: self.injected.clone(),
+            logs: self
+                .lives()
+                .map(|life| std::mem::take(&mut life.tape.lock().unwrap().log))
+                .collect(),
         }
     }
 }

@@ -193,6 +193,12 @@ impl World {
         self.create_upstream(n);
     }
 
+    /// The agents of an upstream write what they know, as they do now and then.
+    pub(crate) fn report(&self, upstream: usize) {
+        let of_it = |(_, connector): &(usize, &Connector)| connector.upstream == upstream;
+        self.connectors.iter().enumerate().filter(of_it).for_each(|(n, _)| self.create_upstream(n));
+    }
+
     /// Its agent moves to another node.
     pub(crate) fn move_node(&mut self, n: usize, random: &mut Random) {
         self.connectors[n].node = random.next();

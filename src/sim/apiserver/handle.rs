@@ -12,6 +12,7 @@ use super::Server;
 use super::connection::{Front, Site, serve};
 use super::milo::{self, Milo};
 use super::request::{ApiVerb, Resource};
+use crate::sim::Backup;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerMode {
@@ -150,6 +151,16 @@ impl SimApiServerHandle {
     /// further pages of running lists get a 410.
     pub fn compact(&self) {
         self.server.lock().compact();
+    }
+
+    /// Restores the cluster from a backup, as of an etcd: the server starts again.
+    pub fn restore(&self, backup: &Backup) {
+        {
+            let mut cluster = self.server.lock();
+            cluster.sim.restore(&self.server.cluster, backup);
+            cluster.compact();
+        }
+        self.cut_watches(None);
     }
 
     /// Answers the next `times` matching requests with `fault`, after faults injected earlier.

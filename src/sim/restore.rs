@@ -1,0 +1,38 @@
+//! An etcd that is restored from a backup: objects and resourceVersion go back, and nothing tells a
+//! watcher.
+
+use std::sync::Arc;
+
+use super::{SimCluster, SimClusters};
+use crate::core::data::ids::ClusterName;
+use crate::core::data::interner::Key;
+use crate::core::data::map::Map;
+use crate::core::data::objects::Object;
+use crate::core::data::per_kind::PerKind;
+
+/// A backup of one cluster.
+#[derive(Clone)]
+pub struct Backup {
+    version: u64,
+    objects: PerKind<Map<Key, Arc<Object>>>,
+}
+
+impl SimClusters {
+    /// Everything of our kinds that the cluster holds; `None` if there is no such cluster.
+    pub fn backup(&self, cluster: &ClusterName) -> Option<Backup> {
+        let SimCluster { version, objects, .. } = self.clusters.get(cluster)?;
+        Some(Backup { version: version.get(), objects: objects.clone() })
+    }
+
+    /// Puts a cluster back into an older state. Its watches have to be cut: API servers restart.
+    pub fn restore(&mut self, name: &ClusterName, backup: &Backup) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        cluster.version.set(backup.version);
+        cluster.objects = backup.objects.clone();
+        if let Some(changes) = self.history_changes {
+            cluster.keep_history(changes);
+        }
+        self.pending_carries.retain(|(edge, _), _| edge != name);
+        self.carry_queue.retain(|(_, edge, _)| edge != name);
+    }
+}
