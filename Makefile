@@ -55,7 +55,7 @@ deploy-test: ## deploy/ and the commands of install.md and tutorial.md, on real 
 bench: ## The numbers in docs/explanation/benchmarks.md: cost per event, memory, replay speed
 	cargo bench --locked --bench scale --bench replay
 
-bench-live: ## Its numbers of a live run, on real API servers (about 20 minutes; QUICK=1 for a look)
+bench-live: ## Its numbers of a live run, on real API servers (about 35 minutes; QUICK=1 for a look)
 	tests/apiserver/build >/dev/null
 	cargo bench --locked --bench live
 

@@ -96,6 +96,23 @@ fn bad_usage_exits_with_2_and_names_what_is_accepted() {
 }
 
 #[test]
+fn a_carriers_rate_is_part_of_the_what_if_and_of_its_report() {
+    let fixture = fixture("three-tiers-through-the-carrier");
+    let (out, _) = run(&["replay", &fixture, "--carrier-rate", "20"], 0);
+    assert_contains(&out, &["the simulated carrier takes at most 20 changes a second"]);
+    let (out, _) = run(&["replay", &fixture], 0);
+    assert!(!out.contains("simulated carrier"), "{out}");
+    let with_rate = ["replay", &fixture, "--carrier-rate", "20", "--output", "json"];
+    assert_eq!(json(&run(&with_rate, 0).0)["carrier_rate"], 20);
+    for command in [["replay", &fixture], ["demo", &fixture]] {
+        for bad in ["0", "-20", "1001", "fast", "0.5"] {
+            let (_, err) = run(&[&command[..], &["--carrier-rate", bad]].concat(), 2);
+            assert_contains(&err, &["--carrier-rate", bad, "1 to 1000", "has no limit"]);
+        }
+    }
+}
+
+#[test]
 fn an_unknown_setting_lists_the_known_ones() {
     let fixture = fixture(FIXTURE);
     let (_, err) = run(&["replay", &fixture, "--set", "touch.windowMS=5"], 2);

@@ -1,5 +1,9 @@
 //! The fleet's objects as JSON: settled at first, with statuses of about 1 KB.
 
+use throughline::core::data::objects::{
+    UPSTREAM_CLUSTER_NAME, UPSTREAM_GROUP, UPSTREAM_KIND, UPSTREAM_NAME, UPSTREAM_NAMESPACE,
+    UPSTREAM_STATUS,
+};
 use throughline::core::status::trigger::{Trigger, connector_part, digest};
 
 use crate::support;
@@ -52,11 +56,11 @@ impl Connector {
         let (namespace, name, uid) = (hub_namespace(self.project), self.name(), self.uid(tier));
         let annotations = version.map_or_else(String::new, |version| {
             let status = serde_json::to_string(&self.status(version)).unwrap();
-            format!(r#","annotations":{{"networking.datumapis.com/upstream-status":{status}}}"#)
+            format!(r#","annotations":{{"{UPSTREAM_STATUS}":{status}}}"#)
         });
         let project = project(self.project);
         format!(
-            r#"{{"apiVersion":"networking.datumapis.com/v1alpha1","kind":"Connector","metadata":{{"creationTimestamp":"2026-11-21T09:19:30Z","name":"{name}","namespace":"{namespace}","uid":"{uid}","labels":{{"meta.datumapis.com/upstream-cluster-name":"cluster-{project}","meta.datumapis.com/upstream-group":"networking.datumapis.com","meta.datumapis.com/upstream-kind":"Connector","meta.datumapis.com/upstream-name":"{name}","meta.datumapis.com/upstream-namespace":"default"}}{annotations}}},"spec":{{"connectorClassName":"datum-connect"}}}}"#
+            r#"{{"apiVersion":"networking.datumapis.com/v1alpha1","kind":"Connector","metadata":{{"creationTimestamp":"2026-11-21T09:19:30Z","name":"{name}","namespace":"{namespace}","uid":"{uid}","labels":{{"{UPSTREAM_CLUSTER_NAME}":"cluster-{project}","{UPSTREAM_GROUP}":"networking.datumapis.com","{UPSTREAM_KIND}":"Connector","{UPSTREAM_NAME}":"{name}","{UPSTREAM_NAMESPACE}":"default"}}{annotations}}},"spec":{{"connectorClassName":"datum-connect"}}}}"#
         )
     }
 

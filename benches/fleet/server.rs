@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use throughline::clock::Clock;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
-use throughline::core::data::objects::{Object, WireObject};
+use throughline::core::data::objects::{Object, UPSTREAM_STATUS, WireObject};
 use throughline::event_log::ClusterSpec;
 use throughline::sim::apiserver::{
     Resource, SimApiServer, SimApiServerHandle, SimApiServerSettings, SimMilo, SimMiloHandle,
@@ -24,8 +24,6 @@ use crate::objects::{self, Connector, project};
 
 /// From a change at the hub to the edge, as on real platforms.
 const CARRIER_DELAY_MS: u64 = 500;
-
-const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-status";
 
 /// The version of all statuses at first.
 const SETTLED: usize = 0;

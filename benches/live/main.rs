@@ -2,22 +2,28 @@
 //!
 //! Each rate runs twice over the same fleet: with throughline, and with the *floor*, a plain watch
 //! upstream that patches the hub and does nothing else. The latency is the time from upstream's watch
-//! event to the hub's, both seen by this process.
+//! event to the hub's, both seen by this process. The other parts compare a rule with the same run
+//! without it; where there are three tiers, the carrier between hub and edge is modelled.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, reason = "a bench may panic")]
 
+mod announced;
 #[path = "../../tests/support/cluster/mod.rs"]
 mod cluster;
 mod floor;
+mod gateways;
 mod load;
 mod proc;
+mod roaming;
 mod starts;
+mod touches;
 
 use std::time::Duration;
 
+use cluster::carrier::Carrier;
 use cluster::fleet::{Fleet, Mirrored, Spec};
 use cluster::testbed::{Testbed, Topology};
-use cluster::throughline::Setup;
+use cluster::throughline::{Setup, Throughline};
 use serde_json::json;
 
 use crate::load::{Driven, drive};
@@ -33,18 +39,28 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let sizes: &[usize] = if quick { &[200] } else { &[1_000, 5_000] };
     runtime.block_on(async {
-        println!("mirror: from upstream's watch event to the hub's, in ms; requests per change");
-        println!(
-            "connectors  rate/s  for   floor median  p99    median  p99     ratio median  p99   \
-             behind  CPU    resident  requests"
-        );
+        let sizes: Vec<_> = sizes.iter().filter(|size| is_selected(&size.to_string())).collect();
+        if !sizes.is_empty() {
+            println!("mirror: from upstream's watch event to the hub's, in ms; requests per change");
+            println!(
+                "connectors  rate/s  for   floor median  p99    median  p99     ratio median  p99   \
+                 behind  CPU    resident  requests"
+            );
+        }
         for &connectors in sizes {
-            if is_selected(&connectors.to_string()) {
-                rates(connectors, quick).await;
-            }
+            rates(connectors, quick).await;
         }
         if is_selected("starts") {
             starts::bench(if quick { 200 } else { 5_000 }).await;
+        }
+        if is_selected("touches") {
+            touches::bench(if quick { 200 } else { 1_000 }, quick).await;
+        }
+        if is_selected("roaming") {
+            roaming::bench(quick).await;
+        }
+        if is_selected("gateways") {
+            gateways::bench(if quick { 500 } else { 5_000 }).await;
         }
     });
 }
@@ -79,7 +95,11 @@ async fn rates(connectors: usize, quick: bool) {
 
 /// Two clusters, which throughline reaches without proxies.
 async fn bench_testbed() -> Testbed {
-    let mut testbed = Testbed::start(Topology::Two).await;
+    bench_testbed_of(Topology::Two).await
+}
+
+async fn bench_testbed_of(topology: Topology) -> Testbed {
+    let mut testbed = Testbed::start(topology).await;
     for cluster in &mut testbed.clusters {
         cluster.is_direct = true;
     }
@@ -89,6 +109,25 @@ async fn bench_testbed() -> Testbed {
 /// The defaults, with fewer log lines.
 fn bench_config() -> serde_json::Value {
     json!({ "log": { "level": "warn,throughline::run=info" } })
+}
+
+/// Waits until the hub says what upstream says, the carrier has nothing left, and throughline writes
+/// nothing.
+async fn settle(throughline: &Throughline, fleet: &Fleet, carrier: Option<&Carrier>) {
+    const STILL: Duration = Duration::from_millis(2_500);
+    let mut before = f64::NAN;
+    loop {
+        let patches = starts::patches(throughline).await;
+        let is_carried = carrier.is_none_or(|carrier| carrier.waiting_count() == 0);
+        if patches == before
+            && is_carried
+            && starts::count_right(fleet).await == fleet.spec.connectors
+        {
+            return;
+        }
+        before = patches;
+        tokio::time::sleep(STILL).await;
+    }
 }
 
 #[expect(clippy::too_many_arguments, reason = "one row of a table")]

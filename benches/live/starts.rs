@@ -18,7 +18,7 @@ async fn start(testbed: &Testbed) -> Throughline {
 }
 
 /// Patches so far.
-async fn patches(throughline: &Throughline) -> f64 {
+pub(crate) async fn patches(throughline: &Throughline) -> f64 {
     requests(throughline).await.get("PATCH").copied().unwrap_or(0.0)
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn bench(connectors: usize) {
 }
 
 /// Applied mirrors so far.
-async fn mirrored(throughline: &Throughline) -> f64 {
+pub(crate) async fn mirrored(throughline: &Throughline) -> f64 {
     let is_mirror = |name: &str| {
         name.starts_with("throughline_actions_total{")
             && name.contains("verb=\"mirror\"")
@@ -108,7 +108,7 @@ async fn until(throughline: &Throughline, fleet: &Fleet, began: Instant, count: 
 }
 
 /// The number of hub annotations that equal the upstream status.
-async fn count_right(fleet: &Fleet) -> usize {
+pub(crate) async fn count_right(fleet: &Fleet) -> usize {
     let hub = fleet.hub.items(CONNECTORS).await.unwrap();
     let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
     let hub: HashMap<_, _> = hub.iter().map(|object| (name(object), object)).collect();

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use serde_json::json;
 use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::data::ids::{ClusterName, Kind, Role};
-use throughline::core::data::objects::{Object, UPSTREAM_STATUS, WireObject};
+use throughline::core::data::objects::{
+    Object, UPSTREAM_CLUSTER_NAME, UPSTREAM_GROUP, UPSTREAM_KIND, UPSTREAM_NAME,
+    UPSTREAM_NAMESPACE, UPSTREAM_STATUS, WireObject,
+};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 
 pub(crate) const CONNECTORS: usize = 10;
 const START_MS: u64 = 1_795_252_772_000;
-const UPSTREAM_CLUSTER: &str = "meta.datumapis.com/upstream-cluster-name";
-const UPSTREAM_NAME: &str = "meta.datumapis.com/upstream-name";
 
 /// A machine with a hub and an edge that are fully listed, and the clusters that come and go.
 pub(crate) struct Churn {
@@ -38,9 +39,9 @@ impl Churn {
                 "annotations": {}, "labels": {}}, "status": status});
         let mut hub = connector.clone();
         hub["metadata"]["labels"] = json!({
-            "meta.datumapis.com/upstream-group": "networking.datumapis.com",
-            "meta.datumapis.com/upstream-kind": "Connector",
-            "meta.datumapis.com/upstream-namespace": "default"});
+            UPSTREAM_GROUP: "networking.datumapis.com",
+            UPSTREAM_KIND: "Connector",
+            UPSTREAM_NAMESPACE: "default"});
         hub["metadata"]["annotations"] = json!({UPSTREAM_STATUS: status.to_string()});
         let mut churn = Self {
             machine,
@@ -96,7 +97,7 @@ impl Churn {
             object.meta.name = format!("connector-{n}-{c}").into();
             object.meta.namespace = namespace.into();
             if template.meta.labels.iter().next().is_some() {
-                object.meta.labels.set(UPSTREAM_CLUSTER, Some(&format!("cluster-{name}")));
+                object.meta.labels.set(UPSTREAM_CLUSTER_NAME, Some(&format!("cluster-{name}")));
                 object.meta.labels.set(UPSTREAM_NAME, Some(&object.meta.name));
             }
             object

@@ -3,6 +3,11 @@
 
 use std::fmt::Write;
 
+use throughline::core::data::objects::{
+    UPSTREAM_CLUSTER_NAME, UPSTREAM_GROUP, UPSTREAM_KIND, UPSTREAM_NAME, UPSTREAM_NAMESPACE,
+    UPSTREAM_STATUS,
+};
+
 /// The uid of the n-th upstream namespace.
 pub(crate) fn uid(n: usize) -> String {
     format!("{n:08x}-9e1f-4d55-8b57-3a0f5c1d2e4b")
@@ -71,7 +76,7 @@ pub(crate) fn replica(
     let ns = n / 10;
     let annotation = serde_json::to_string(&status(n, online, status_version)).expect("a string");
     let extra = format!(
-        r#","labels":{{"meta.datumapis.com/upstream-cluster-name":"cluster-project-a","meta.datumapis.com/upstream-group":"networking.datumapis.com","meta.datumapis.com/upstream-kind":"Connector","meta.datumapis.com/upstream-name":"connector-{n}","meta.datumapis.com/upstream-namespace":"project-{ns}"}},"annotations":{{"networking.datumapis.com/upstream-status":{annotation}}}"#
+        r#","labels":{{"{UPSTREAM_CLUSTER_NAME}":"cluster-project-a","{UPSTREAM_GROUP}":"networking.datumapis.com","{UPSTREAM_KIND}":"Connector","{UPSTREAM_NAME}":"connector-{n}","{UPSTREAM_NAMESPACE}":"project-{ns}"}},"annotations":{{"{UPSTREAM_STATUS}":{annotation}}}"#
     );
     let meta = meta(
         &format!("ns-{}", uid(ns)),

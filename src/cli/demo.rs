@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use throughline::config::LogConfig;
+use throughline::sim::CarrierRate;
 use throughline::{demo, logging, report};
 
 use super::out::{Output, is_broken_pipe, print_with, report_options, threads};
@@ -30,6 +31,10 @@ pub(super) struct DemoArgs {
     /// Shorten longer pauses of the recording to this; 24h plays it in real time
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "2s")]
     longest_pause: u64,
+    /// How many changed Connectors the simulated carrier takes in a second, first in, first out;
+    /// Karmada's default limits allow 20 [default: no limit]
+    #[arg(long, value_name = "CHANGES", allow_negative_numbers = true)]
+    carrier_rate: Option<CarrierRate>,
     /// Write the run's event log to this file, for `throughline replay`
     #[arg(long, value_name = "FILE")]
     event_log: Option<PathBuf>,
@@ -47,6 +52,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let options = demo::DemoOptions {
         log: args.log.clone(),
         longest_pause_ms: args.longest_pause,
+        carrier_rate: args.carrier_rate,
         event_log: args.event_log.clone(),
         report: (args.output == Output::Text).then(report_options),
     };

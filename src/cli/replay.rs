@@ -14,6 +14,7 @@ use throughline::core::data::ids::ObjectKey;
 use throughline::event_log::{LogReader, holds_outcomes};
 use throughline::replay::{self, Replay, ReplayMode, ReplayOptions};
 use throughline::report;
+use throughline::sim::CarrierRate;
 
 use super::out::{print_with, report_options};
 use super::settings::{SettingArgs, duration_ms};
@@ -53,6 +54,10 @@ pub(super) struct ReplayArgs {
     /// The simulated delay of the carrier from hub to edge (what-if)
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "50ms")]
     carrier_delay: u64,
+    /// How many changed Connectors the simulated carrier takes in a second, first in, first out
+    /// (what-if); Karmada's default limits allow 20 [default: no limit]
+    #[arg(long, value_name = "CHANGES", allow_negative_numbers = true)]
+    carrier_rate: Option<CarrierRate>,
     /// Write the replay's events and actions to this file, as an event log that verifies
     #[arg(long, value_name = "FILE")]
     event_log: Option<PathBuf>,
@@ -120,6 +125,7 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
         mode,
         run_on_ms: args.run_on,
         carrier_delay_ms: args.carrier_delay,
+        carrier_rate: args.carrier_rate,
         ..ReplayOptions::default()
     };
     let log = args.event_log.as_deref().map(|path| create(path, file)).transpose()?;

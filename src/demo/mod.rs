@@ -34,6 +34,7 @@ use crate::event_log::LogReader;
 use crate::replay::{self, Replay, ReplayMode, stall_problems};
 use crate::report::{self, Notice};
 use crate::run::Run;
+use crate::sim::CarrierRate;
 
 /// After the recording, the demo checks for convergence once the run has been quiet for this long.
 /// It is longer than any delay of the machine that the state of the clusters does not show.
@@ -47,6 +48,8 @@ pub struct DemoOptions {
     pub log: Option<String>,
     /// Longer pauses of the recording are shortened to this.
     pub longest_pause_ms: u64,
+    /// How many changes the carrier takes in a second; `None`: no limit.
+    pub carrier_rate: Option<CarrierRate>,
     /// Where to write the run's event log; `None` does not keep it.
     pub event_log: Option<PathBuf>,
     /// How to print the story; `None` prints nothing.
@@ -56,7 +59,7 @@ pub struct DemoOptions {
 impl Default for DemoOptions {
     fn default() -> Self {
         let report = Some(report::ReportOptions::default());
-        Self { log: None, longest_pause_ms: 2_000, event_log: None, report }
+        Self { log: None, longest_pause_ms: 2_000, carrier_rate: None, event_log: None, report }
     }
 }
 
@@ -78,6 +81,7 @@ pub async fn run(
 ) -> anyhow::Result<Replay> {
     let mut recording = DemoLog::read(options.log.as_deref())?;
     let clock = Clock::start();
+    recording.replay.carrier_rate = options.carrier_rate;
     let mut player = Player::new(&mut recording, clock, options.longest_pause_ms);
     let clusters = DemoClusters::serve(&player.sim, &recording.replay.clusters, clock).await?;
     let (recorded, unrecorded) = watched_kinds(&recording);

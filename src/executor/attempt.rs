@@ -21,6 +21,8 @@ use crate::metrics::Metrics;
 pub(super) struct PendingAction {
     pub(super) decision: Decision,
     pub(super) concerned: Concerned,
+    /// Its place in time in its lane: when it, or the first of those that it replaced, was queued.
+    pub(super) since: u64,
     queued_at: Instant,
     /// `None` until the first attempt.
     attempts: Option<Attempts>,
@@ -69,7 +71,7 @@ pub(super) enum Answer {
 impl PendingAction {
     pub(super) fn new(decision: Decision, concerned: Concerned) -> Self {
         let queued_at = Instant::now();
-        Self { decision, concerned, queued_at, attempts: None, paused_until: None }
+        Self { decision, concerned, since: 0, queued_at, attempts: None, paused_until: None }
     }
 
     pub(super) fn is_started(&self) -> bool {

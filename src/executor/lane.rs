@@ -5,25 +5,37 @@
 //! kind, holds up its own lane alone. A request that times out narrows its lane to one write at a
 //! time, which is the probe; any answer widens it again. So a hung lane needs neither a timer nor
 //! requests of its own: an action that waits, or the next one that comes, is the next probe. Probes
-//! are in turn the newest and the oldest that wait, because a webhook may hang for some objects only,
-//! and those may be the oldest.
+//! are in turn the newest of the most urgent class and the oldest of all, because a webhook may hang
+//! for some objects only, and those may be the oldest.
+//!
+//! Actions leave by their urgency, and among equals in the order in which they came. So that no class
+//! waits for ever, one of sixteen starts goes to the action that has waited longest for any but the
+//! most urgent class. A newer action for an object has its own urgency, and the place in time of the
+//! one that it replaces.
 //!
 //! A lane has no limit, because it can't grow without one: it holds at most one action in flight and
 //! one that waits for each object that the machine knows.
 
-use std::collections::{BTreeMap, VecDeque};
+mod ready;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
 use super::attempt::{Answer, PendingAction};
 use crate::core::data::ids::ObjectKey;
+use ready::{Ready, Turn};
 
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// Objects whose waiting action may be sent, the next one first.
-    ready: VecDeque<ObjectKey>,
+    /// Objects whose waiting action may be sent.
+    ready: Ready,
     slots: BTreeMap<ObjectKey, Slot>,
     in_flight: usize,
+    /// Actions queued so far, which is how their order is known.
+    queued: u64,
     health: Health,
     /// The last probe was the newest action that waited.
     probed_newest: bool,
@@ -34,6 +46,10 @@ pub(super) struct Lane {
 struct Slot {
     is_in_flight: bool,
     waiting: Option<PendingAction>,
+}
+
+fn turn(action: &PendingAction) -> Turn {
+    Turn { urgency: action.decision.urgency, since: action.since }
 }
 
 /// Whether the API server answers.
@@ -74,40 +90,47 @@ impl Lane {
     pub(super) fn queue(
         &mut self,
         object: ObjectKey,
-        action: PendingAction,
+        mut action: PendingAction,
     ) -> Option<PendingAction> {
+        self.queued += 1;
         let slot = self.slots.entry(object.clone()).or_default();
-        let older = slot.waiting.replace(action);
-        let is_ready = older.as_ref().is_some_and(|older| older.paused_until.is_none());
-        if !slot.is_in_flight && !is_ready {
-            self.ready.push_back(object);
+        let older = slot.waiting.take();
+        if let Some(older) = &older {
+            // Nothing happens if it paused.
+            self.ready.remove(turn(older));
         }
+        action.since = older.as_ref().map_or(self.queued, |older| older.since);
+        if !slot.is_in_flight {
+            self.ready.insert(turn(&action), object);
+        }
+        slot.waiting = Some(action);
         older
     }
 
     /// The next action to send; `None` when none is ready or as many as may be are in flight.
     pub(super) fn start_next(&mut self, parallel: usize) -> Option<(ObjectKey, PendingAction)> {
         let most = if self.is_narrow() { 1 } else { parallel };
-        while self.in_flight < most {
-            let object = self.pop_ready()?;
-            let Some(slot) = self.slots.get_mut(&object) else { continue };
-            debug_assert!(!slot.is_in_flight, "two attempts at {object} at the same time");
-            let Some(action) = slot.waiting.take() else { continue };
-            slot.is_in_flight = true;
-            self.in_flight += 1;
-            return Some((object, action));
+        if self.in_flight >= most {
+            return None;
         }
-        None
+        let object = self.pop_ready()?;
+        let slot = self.slots.get_mut(&object)?;
+        debug_assert!(!slot.is_in_flight, "two attempts at {object} at the same time");
+        let action = slot.waiting.take()?;
+        slot.is_in_flight = true;
+        self.in_flight += 1;
+        Some((object, action))
     }
 
     fn pop_ready(&mut self) -> Option<ObjectKey> {
         if self.health == Health::Hangs {
             self.probed_newest = !self.probed_newest;
-            if self.probed_newest {
-                return self.ready.pop_back();
-            }
+            return match self.probed_newest {
+                true => self.ready.pop_newest(),
+                false => self.ready.pop_oldest(),
+            };
         }
-        self.ready.pop_front()
+        self.ready.pop_next()
     }
 
     /// An attempt ended. Returns whether a newer action waits for the object.
@@ -116,13 +139,12 @@ impl Lane {
         self.in_flight = self.in_flight.saturating_sub(1);
         let Some(slot) = self.slots.get_mut(object) else { return false };
         slot.is_in_flight = false;
-        let has_newer = slot.waiting.is_some();
-        if has_newer {
-            self.ready.push_back(object.clone());
-        } else {
-            self.slots.remove(object);
+        let newer = slot.waiting.as_ref().map(turn);
+        match newer {
+            Some(turn) => self.ready.insert(turn, object.clone()),
+            None => drop(self.slots.remove(object)),
         }
-        has_newer
+        newer.is_some()
     }
 
     /// Keeps an action, and its object, for another attempt after a pause. It needs no room in
@@ -134,15 +156,15 @@ impl Lane {
         debug_assert!(older.is_none(), "a newer action was waiting");
     }
 
-    /// A pause is over: the action is next, before those that have not been tried. So it ends soon
-    /// even where many wait.
+    /// A pause is over: the action has its place in time again, before those of its class that came
+    /// later. So it ends soon even where many wait.
     pub(super) fn pause_ended(&mut self, object: ObjectKey, until: Instant) {
         // A newer action may have replaced the one that paused.
         if let Some(slot) = self.slots.get_mut(&object)
             && let Some(action) = &mut slot.waiting
             && action.paused_until.take_if(|paused| *paused == until).is_some()
         {
-            self.ready.push_front(object);
+            self.ready.insert(turn(action), object);
         }
     }
 
@@ -171,8 +193,8 @@ impl Lane {
         for slot in self.slots.values_mut() {
             removed.extend(slot.waiting.take_if(|action| is(action)));
         }
+        removed.iter().for_each(|action| self.ready.remove(turn(action)));
         self.slots.retain(|_, slot| slot.is_in_flight || slot.waiting.is_some());
-        self.ready.retain(|object| self.slots.contains_key(object));
         removed
     }
 

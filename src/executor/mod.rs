@@ -5,7 +5,8 @@
 //! [`Executor::next_finished`] returns finished actions. It decides nothing. The machine hears of a
 //! failed write and decides again on what it sees by then.
 //!
-//! Each kind in each cluster has a lane with a queue and room of its own (see `lane.rs`). An action
+//! Each kind in each cluster has a lane with a queue and room of its own, which the most urgent action
+//! leaves first (see `lane.rs`). An action
 //! that pauses between two attempts keeps its object, so that writes to one object keep their order,
 //! but takes no room.
 

@@ -23,6 +23,7 @@ use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName};
 use crate::core::data::time::UnixMillis;
 use crate::event_log::{ClusterSpec, Header, LogEntry, LogError, LogReader, LogWriter};
+use crate::sim::CarrierRate;
 pub use result::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict, RequestCounts};
 use threads::{BATCH_LEN, BATCHES_MAX, EventBatch, OutageThread, Timeline, read_batches};
 
@@ -36,13 +37,16 @@ pub struct ReplayOptions {
     pub run_on_ms: u64,
     /// From a hub's change to the edge's, in what-if.
     pub carrier_delay_ms: u64,
+    /// How many changes the carrier takes in a second, in what-if; `None`: no limit.
+    pub carrier_rate: Option<CarrierRate>,
     /// From a decision to its write, in what-if.
     pub write_ms: u64,
 }
 
 impl Default for ReplayOptions {
     fn default() -> Self {
-        Self { mode: None, run_on_ms: 900_000, carrier_delay_ms: 50, write_ms: 10 }
+        let (carrier_delay_ms, carrier_rate) = (50, None);
+        Self { mode: None, run_on_ms: 900_000, carrier_delay_ms, carrier_rate, write_ms: 10 }
     }
 }
 

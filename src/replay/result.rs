@@ -9,6 +9,7 @@ use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::event_log::ClusterSpec;
 use crate::outage::Outage;
+use crate::sim::CarrierRate;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -48,6 +49,8 @@ pub struct Replay {
     /// Those of the header, and those that joined later.
     pub clusters: Vec<ClusterSpec>,
     pub settings: Settings,
+    /// The rate of the simulated carrier, if it has one.
+    pub carrier_rate: Option<CarrierRate>,
     /// How many lines are events.
     pub events: u64,
     /// The times of the first and the last line. Live, both are the recording's.
@@ -99,6 +102,7 @@ impl Replay {
             mode,
             clusters,
             settings,
+            carrier_rate: None,
             events: 0,
             first_at: UnixMillis(0),
             last_at: UnixMillis(0),

@@ -28,6 +28,10 @@ pub(super) fn run<W: Write>(
 ) -> anyhow::Result<()> {
     let mut overlay = Overlay::new(&builder.replay.clusters);
     let mut clusters = SimClusters::new(&builder.replay.clusters, options.carrier_delay_ms);
+    if let Some(rate) = options.carrier_rate {
+        clusters.limit_carrier(rate);
+        builder.replay.carrier_rate = Some(rate);
+    }
     let mut machine = Machine::new(builder.replay.settings.clone());
     let mut bookmarks = Bookmarks::new(&builder.replay.clusters);
     let mut writes = Writes::new();

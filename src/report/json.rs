@@ -25,6 +25,7 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 ///   are events; `from_ms`, `to_ms`: the times of the first and the last line; `ended_ms`: when
 ///   virtual time, or the live run, ended
 /// - `clusters`: `[{name, roles}]`
+/// - only where the simulated carrier had a rate, `carrier_rate`: changes a second
 /// - `verdict`: a boolean, named `converged` in a what-if or a live run and `verified` in a verify;
 ///   and `problems`: one sentence each
 /// - `actions`, in the order decided: `id`, `at_ms`, `type` (`mirror`, `nudge`, `touch`, `delete`),
@@ -82,6 +83,9 @@ pub(super) fn report_fields<M: SerializeMap>(
     map.serialize_entry("to_ms", &replay.last_at)?;
     map.serialize_entry("ended_ms", &replay.ended_at)?;
     map.serialize_entry("clusters", &replay.clusters)?;
+    if let Some(rate) = replay.carrier_rate {
+        map.serialize_entry("carrier_rate", &rate.per_second())?;
+    }
     map.serialize_entry("verdict", &verdict(replay))?;
     let actions = || replay.actions.iter().filter(|record| index.includes_action(record));
     let rows = || actions().map(|record| ActionRow::new(record, with_annotations));

@@ -62,6 +62,9 @@ pub(super) fn head(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<(
     if !shown.is_empty() {
         writer.put(2, 4, &[(Plain, &format!("{title}: {}{more}", shown.join(", ")))])?;
     }
+    if let Some(rate) = replay.carrier_rate {
+        writer.put(2, 4, &[(Plain, &format!("the simulated carrier takes at most {rate}"))])?;
+    }
     Ok(())
 }
 

@@ -28,7 +28,8 @@ mod restore;
 pub mod signal;
 mod writes;
 
-use carrier::PendingCarry;
+pub use carrier::CarrierRate;
+use carrier::{HubQueue, PendingCarry};
 pub(crate) use changes::ChangeHistory;
 pub use changes::{Change, ChangeKind, TooOld};
 pub use restore::Backup;
@@ -107,6 +108,8 @@ pub struct SimClusters {
     /// The pending carries that are not stuck, by the time they are due.
     carry_queue: BTreeSet<(UnixMillis, ClusterName, Key)>,
     carrier_delay_ms: u64,
+    /// Of a carrier with a rate.
+    hub_queue: Option<HubQueue>,
     /// Whether writes update `managedFields`.
     has_managed_fields: bool,
     events: VecDeque<Event>,
@@ -127,6 +130,7 @@ impl SimClusters {
             pending_carries: BTreeMap::new(),
             carry_queue: BTreeSet::new(),
             carrier_delay_ms,
+            hub_queue: None,
             has_managed_fields: false,
             events: VecDeque::new(),
             history_changes: None,
@@ -163,8 +167,7 @@ impl SimClusters {
         for names in self.by_role.values_mut() {
             names.remove(name);
         }
-        self.pending_carries.retain(|(cluster, _), _| cluster != name);
-        self.carry_queue.retain(|(_, cluster, _)| cluster != name);
+        self.forget_carries(name);
     }
 
     /// Maintains `managedFields` from now on, as API servers do (recordings omit them).

@@ -46,6 +46,7 @@ pub(crate) fn empty() -> Replay {
             cluster("edge", &[Role::Hub, Role::Edge]),
         ],
         settings: Settings::default(),
+        carrier_rate: None,
         events: 0,
         first_at: at(0),
         last_at: at(0),

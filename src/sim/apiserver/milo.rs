@@ -90,7 +90,7 @@ impl Milo {
         let parts = path.strip_prefix(PROJECTS).and_then(|rest| rest.split_once("/control-plane"));
         match parts {
             Some((project, path)) if !project.contains('/') => {
-                if self.project(project).is_none() {
+                if !self.has_project(project) {
                     *self.state().unknown_requests.entry(project.to_owned()).or_default() += 1;
                 }
                 (self.control_plane(project), path)
@@ -121,6 +121,10 @@ impl Milo {
     pub(super) fn project(&self, name: &str) -> Option<Value> {
         let key = ObjectKey::new("", name);
         Some(self.root.lock().get(Resource::Projects, &key)?.to_value())
+    }
+
+    fn has_project(&self, name: &str) -> bool {
+        self.root.lock().get(Resource::Projects, &ObjectKey::new("", name)).is_some()
     }
 
     /// Creates or replaces a Project; returns it.

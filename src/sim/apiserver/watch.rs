@@ -199,13 +199,13 @@ fn selected(
     selector: &LabelSelector,
     change: &Change<ServedObject>,
 ) -> Option<(WatchEventType, Value)> {
-    let object = change.object.to_value();
+    let object = || change.object.to_value();
     let matches = selector.matches(&change.object);
     let matched = change.previous.as_ref().is_some_and(|previous| selector.matches(previous));
     match change.kind {
-        ChangeKind::Deleted => matched.then_some((WatchEventType::Deleted, object)),
-        _ if matches && matched => Some((WatchEventType::Modified, object)),
-        _ if matches => Some((WatchEventType::Added, object)),
+        ChangeKind::Deleted => matched.then(|| (WatchEventType::Deleted, object())),
+        _ if matches && matched => Some((WatchEventType::Modified, object())),
+        _ if matches => Some((WatchEventType::Added, object())),
         _ => {
             let mut last = change.previous.as_ref().filter(|_| matched)?.to_value();
             last["metadata"]["resourceVersion"] = change.version.to_string().into();

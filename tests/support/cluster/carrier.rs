@@ -1,13 +1,17 @@
 //! A stand-in for Karmada between hub and edge. It copies spec, labels and annotations of Connectors
-//! in order, a little later; intermediate values may be skipped, and the status is never copied.
+//! in order, a little later; intermediate values may be skipped, and the status is never copied. With a
+//! rate it takes one changed object at a time, first in, first out, as Karmada does whose client has a
+//! limit; one that changes again while it waits keeps its place.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::follow::{Task, WatchUpdate, follow};
 use super::objects::key;
@@ -33,7 +37,12 @@ struct Inner {
     templates: BTreeMap<Key, Value>,
     /// The annotation keys that were carried: a key removed at the hub is removed at the edge.
     carried: BTreeMap<Key, BTreeSet<String>>,
+    /// Changed objects that were not taken yet.
     due: BTreeSet<Key>,
+    /// The same in the order in which they changed.
+    order: VecDeque<Key>,
+    /// How many objects it takes in a second.
+    rate: Option<u32>,
     stopped: bool,
     /// Changes are dropped instead of carried.
     stuck: bool,
@@ -70,6 +79,16 @@ impl Carrier {
     /// Sets the delay between a change at the hub and the write at the edge.
     pub(crate) fn delay(&self, delay: Duration) {
         self.state.inner.lock().unwrap().delay = delay;
+    }
+
+    /// Takes at most so many changed objects in a second from now on; `None` lifts the limit.
+    pub(crate) fn set_rate(&self, per_second: Option<u32>) {
+        self.state.inner.lock().unwrap().rate = per_second;
+    }
+
+    /// The number of changed objects that it has not taken yet.
+    pub(crate) fn waiting_count(&self) -> usize {
+        self.state.inner.lock().unwrap().due.len()
     }
 
     /// The number of objects written to the edge so far.
@@ -115,29 +134,71 @@ impl Inner {
             None => self.templates.remove(&key),
         };
         if !self.stuck {
-            self.due.insert(key);
+            self.push(key);
         }
+    }
+
+    fn push(&mut self, key: Key) {
+        if self.due.insert(key.clone()) {
+            self.order.push_back(key);
+        }
+    }
+
+    /// Takes all that is due, or with a rate the first; returns how long to wait until the next turn.
+    fn take_due(&mut self) -> (Vec<Key>, Option<Duration>) {
+        if self.stopped {
+            return (Vec::new(), None);
+        }
+        let count = if self.rate.is_some() { 1 } else { self.order.len() };
+        let taken: Vec<_> = self.order.drain(..count.min(self.order.len())).collect();
+        for key in &taken {
+            self.due.remove(key);
+        }
+        let pause =
+            self.rate.filter(|_| !taken.is_empty()).map(|rate| Duration::from_secs(1) / rate);
+        (taken, pause)
     }
 }
 
 async fn carry(state: Arc<State>, edge: Rest) {
+    // Only with a rate: these wait for the delay, or for the edge, while others are taken.
+    let mut on_their_way = JoinSet::new();
     loop {
         state.changed.notified().await;
-        let delay = state.inner.lock().unwrap().delay;
-        tokio::time::sleep(delay).await;
-        let due = {
-            let mut inner = state.inner.lock().unwrap();
-            if inner.stopped { BTreeSet::new() } else { std::mem::take(&mut inner.due) }
-        };
-        futures::stream::iter(due)
-            .for_each_concurrent(32, |key| async {
-                if carry_one(&state, &edge, &key).await.is_err() {
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    state.inner.lock().unwrap().due.insert(key);
-                    state.changed.notify_one();
-                }
-            })
-            .await;
+        let mut turn = Instant::now();
+        loop {
+            let (delay, rate) = {
+                let inner = state.inner.lock().unwrap();
+                (inner.delay, inner.rate)
+            };
+            if rate.is_none() {
+                tokio::time::sleep(delay).await;
+            }
+            let (taken, pause) = state.inner.lock().unwrap().take_due();
+            let Some(pause) = pause else {
+                let each = |key| carry_or_retry(&state, &edge, key);
+                futures::stream::iter(taken).for_each_concurrent(32, each).await;
+                break;
+            };
+            for key in taken {
+                let (state, edge) = (state.clone(), edge.clone());
+                on_their_way.spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    carry_or_retry(&state, &edge, key).await;
+                });
+            }
+            while on_their_way.try_join_next().is_some() {}
+            turn += pause;
+            tokio::time::sleep_until(turn).await;
+        }
+    }
+}
+
+async fn carry_or_retry(state: &State, edge: &Rest, key: Key) {
+    if carry_one(state, edge, &key).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        state.inner.lock().unwrap().push(key);
+        state.changed.notify_one();
     }
 }
 

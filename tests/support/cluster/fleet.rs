@@ -234,10 +234,25 @@ impl Fleet {
         run_concurrently(connectors.len(), async |i| self.flip(first + i).await).await.map(drop)
     }
 
+    /// Changes a connector's addresses and nothing else, as when an agent roams.
+    pub(crate) async fn roam(&self, i: usize, step: u32) -> Result<(), RequestError> {
+        let (namespace, name) = self.upstream_key(i);
+        let addresses = json!([
+            { "address": format!("198.51.100.{}", step % 250 + 1), "port": 20_000 + step % 40_000 },
+        ]);
+        let change = json!({ "connectionDetails": { "publicKey": { "addresses": addresses } } });
+        self.up.merge_status(CONNECTORS, (namespace, &name), &change).await.map(drop)
+    }
+
     /// Moves a connector to a node that it was never on, online.
     pub(crate) async fn move_node(&self, i: usize) -> Result<(), RequestError> {
         let (_, node) = self.now(i);
         self.set(i, true, node + 100_000).await
+    }
+
+    /// The node that a connector is on.
+    pub(crate) fn node(&self, i: usize) -> u32 {
+        self.now(i).1
     }
 
     /// Removes the upstream status.
