@@ -98,8 +98,9 @@ async fn carry(sim: Arc<Mutex<SimClusters>>) {
 async fn follow_hub(sim: Arc<Mutex<SimClusters>>, arrivals: Arc<Mutex<Arrivals>>) {
     let hub = ClusterName::from("hub");
     let mut versions = sim.lock().unwrap().subscribe(&hub).unwrap();
-    let mut seen = *versions.borrow();
-    while versions.changed().await.is_ok() {
+    let mut seen = versions.get();
+    loop {
+        versions.changed().await;
         let changes = sim.lock().unwrap().changes_since(&hub, Kind::Connector, seen).unwrap();
         let now = Instant::now();
         let mut arrivals = arrivals.lock().unwrap();

@@ -32,7 +32,6 @@ impl SimClusters {
         if let Some(changes) = self.history_changes {
             cluster.keep_history(changes);
         }
-        self.pending_carries.retain(|(edge, _), _| edge != name);
-        self.carry_queue.retain(|(_, edge, _)| edge != name);
+        self.forget_carries(name);
     }
 }
