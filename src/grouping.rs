@@ -264,6 +264,18 @@ impl<T: Clone> Groups<T> {
         Some(what)
     }
 
+    /// Forgets a group without members, although its end was not reported.
+    pub fn forget_empty(&mut self, cause: &Cause) {
+        if self.groups.get(cause).is_some_and(|group| group.members.is_empty()) {
+            self.groups.remove(cause);
+        }
+    }
+
+    /// Forgets what only a report is waiting for: occurrences, and groups without members.
+    pub fn forget_unneeded(&mut self) {
+        self.groups.retain(|_, group| group.has_end && !group.members.is_empty());
+    }
+
     /// A cluster left: its objects suffer from nothing any longer, and nothing is reported of that.
     pub fn forget(&mut self, cluster: &ClusterName) {
         self.groups.retain(|cause, group| {

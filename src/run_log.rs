@@ -211,6 +211,9 @@ impl Observer for RunLog {
                 let member = (cluster.clone(), route.clone());
                 self.groups.happen(note.at, cause, member, Entry::Orphan);
             }
+            NoteKind::OrphanGone { cluster, route } => {
+                debug!(%cluster, %route, "an orphaned route no longer exists");
+            }
             NoteKind::Held { cluster, reason, held: 0, .. } => {
                 info!(upstream = %cluster, reason = reason.as_str(), "annotations are no longer held");
             }

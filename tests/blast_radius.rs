@@ -1,6 +1,6 @@
-//! How many objects one wrong input reaches: each against 1,000 connectors, and the writes of the
-//! minute after it. The table in `blast_radius.expected` is reviewed by hand; no row may have more
-//! than ten removals. `UPDATE_EXPECT=1` rewrites it.
+//! How many objects one wrong input reaches: each against 1,000 connectors and 1,000 routes, with
+//! `orphans.mode` delete, and the writes of the minute after it. The table in `blast_radius.expected`
+//! is reviewed by hand; no row may have more than ten writes. `UPDATE_EXPECT=1` rewrites it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -9,7 +9,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use throughline::core::contract::action::Verb;
+use throughline::core::contract::action::{Action, Verb};
 use throughline::core::data::time::UnixMillis;
 use throughline::event_log::LogReader;
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
@@ -18,9 +18,9 @@ const START: u64 = 1_795_252_772_000;
 /// When the mistake happens.
 const MISTAKE: u64 = START + 60_000;
 const CONNECTORS: usize = 1_000;
-const REMOVALS_MAX: usize = 10;
+const WRITES_MAX: usize = 10;
 
-/// A fleet of 1,000 connectors, in upstreams of the same size.
+/// A fleet of 1,000 connectors and as many Gateways and routes, in upstreams of the same size.
 struct Fleet {
     upstreams: usize,
     lines: Vec<Value>,
@@ -48,14 +48,19 @@ impl Fleet {
             .map(|number| json!({"name": upstream(number), "roles": ["upstream"]}))
             .collect();
         clusters.push(json!({"name": "hub", "roles": ["hub"]}));
-        let header = json!({"log": "throughline", "version": 1, "clusters": clusters});
+        let settings = json!({"orphans": {"mode": "delete"}});
+        let header =
+            json!({"log": "throughline", "version": 1, "clusters": clusters, "settings": settings});
         let mut fleet = Self { upstreams, lines: vec![header], version: 0, at: START };
         for number in 0..upstreams {
             fleet.list_namespaces(number, Some(&uid(number)));
             fleet.list_connectors(number, fleet.all(), true);
+            fleet.list_gateways(number, fleet.all(), false);
         }
-        let hub = fleet.of_hub();
-        fleet.list("hub", "Connector", hub, false);
+        let connectors = fleet.hub_objects(Fleet::hub_connector);
+        fleet.list("hub", "Connector", connectors, false);
+        let routes = fleet.hub_objects(|fleet, number, c| fleet.hub_route(number, c, "g"));
+        fleet.list("hub", "HTTPRoute", routes, false);
         fleet.list("hub", "Namespace", Vec::new(), false);
         fleet.line(json!({"event": "leadership_acquired"}));
         fleet.at = MISTAKE;
@@ -118,24 +123,67 @@ impl Fleet {
         self.list(&upstream(number), "Connector", objects, false);
     }
 
-    fn of_hub(&mut self) -> Vec<Value> {
-        let mut objects = Vec::new();
-        for number in 0..self.upstreams {
-            for c in self.all() {
-                let version = self.version();
-                objects.push(json!({"kind": "Connector", "metadata": {
-                    "namespace": format!("ns-{}", uid(number)), "name": format!("c{c}"),
-                    "uid": format!("u-hub-{number}-{c}"), "resourceVersion": version,
-                    "labels": {
-                        "meta.datumapis.com/upstream-cluster-name":
-                            format!("cluster-{}", upstream(number)),
-                        "meta.datumapis.com/upstream-namespace": "default",
-                        "meta.datumapis.com/upstream-name": format!("c{c}")},
-                    "annotations": {"networking.datumapis.com/upstream-status":
-                        status(true, c).to_string()}}}));
-            }
+    fn gateway(&mut self, gateway: usize) -> Value {
+        let version = self.version();
+        json!({"kind": "Gateway", "metadata": {"namespace": "default", "name": format!("g{gateway}"),
+               "uid": format!("u-g-{gateway}"), "resourceVersion": version}})
+    }
+
+    fn list_gateways(&mut self, number: usize, of: std::ops::Range<usize>, is_older: bool) {
+        let objects = of.map(|g| self.gateway(g)).collect();
+        self.list(&upstream(number), "Gateway", objects, is_older);
+    }
+
+    /// What the hub holds of an upstream's object, an hour old.
+    fn hub_object(&mut self, kind: &str, number: usize, name: &str) -> Value {
+        let (version, group) = (self.version(), "gateway.networking.k8s.io");
+        json!({"kind": kind, "metadata": {
+            "namespace": format!("ns-{}", uid(number)), "name": name,
+            "uid": format!("u-hub-{kind}-{number}-{name}"), "resourceVersion": version,
+            "creationTimestamp": UnixMillis(START - 3_600_000).to_string(),
+            "labels": {
+                "meta.datumapis.com/upstream-cluster-name": format!("cluster-{}", upstream(number)),
+                "meta.datumapis.com/upstream-namespace": "default",
+                "meta.datumapis.com/upstream-group": group,
+                "meta.datumapis.com/upstream-kind": kind,
+                "meta.datumapis.com/upstream-name": name}}})
+    }
+
+    fn hub_connector(&mut self, number: usize, c: usize) -> Value {
+        let mut object = self.hub_object("Connector", number, &format!("c{c}"));
+        let annotation = status(true, c).to_string();
+        object["metadata"]["annotations"] =
+            json!({"networking.datumapis.com/upstream-status": annotation});
+        object
+    }
+
+    /// A route whose one parent is a Gateway of this name and its number.
+    fn hub_route(&mut self, number: usize, c: usize, parent: &str) -> Value {
+        let mut object = self.hub_object("HTTPRoute", number, &format!("r{c}"));
+        object["spec"] = json!({"parentRefs": [{"name": format!("{parent}{c}")}]});
+        object
+    }
+
+    fn hub_objects(&mut self, make: impl Fn(&mut Self, usize, usize) -> Value) -> Vec<Value> {
+        let places = (0..self.upstreams).flat_map(|number| self.all().map(move |c| (number, c)));
+        let places: Vec<_> = places.collect();
+        places.into_iter().map(|(number, c)| make(self, number, c)).collect()
+    }
+
+    fn apply(&mut self, cluster: &str, object: &Value) {
+        self.line(json!({"event": "applied", "cluster": cluster, "object": object}));
+    }
+
+    fn delete(&mut self, cluster: &str, object: &Value) {
+        self.line(json!({"event": "deleted", "cluster": cluster, "object": object}));
+    }
+
+    /// The watches of an upstream.
+    fn lose(&mut self, number: usize, error: &str) {
+        for kind in ["Connector", "Gateway", "Namespace"] {
+            let (event, cluster) = ("watch_lost", upstream(number));
+            self.line(json!({"event": event, "cluster": cluster, "kind": kind, "error": error}));
         }
-        objects
     }
 
     fn each(mut self, mistake: impl Fn(&mut Self, usize)) -> Self {
@@ -159,32 +207,40 @@ impl Fleet {
 
 type Mistake = (&'static str, fn(&mut Fleet, usize));
 
-const MISTAKES: [Mistake; 12] = [
+const MISTAKES: [Mistake; 26] = [
     ("none (the control)", |_, _| {}),
     ("an empty control plane", |fleet, number| {
         fleet.list_connectors(number, 0..0, true);
+        fleet.list_gateways(number, 0..0, false);
         fleet.list_namespaces(number, None);
     }),
     ("the same, Namespaces first", |fleet, number| {
         fleet.list_namespaces(number, None);
+        fleet.list_gateways(number, 0..0, false);
         fleet.list_connectors(number, 0..0, true);
     }),
     ("another control plane, same names, all offline", |fleet, number| {
         fleet.list_namespaces(number, Some("ffffffff-0000-4000-8000-000000000001"));
         fleet.list_connectors(number, fleet.all(), false);
+        fleet.list_gateways(number, 0..0, false);
     }),
     ("an emptied etcd", |fleet, number| {
         let cluster = upstream(number);
         fleet.list(&cluster, "Connector", Vec::new(), true);
+        fleet.list(&cluster, "Gateway", Vec::new(), true);
         fleet.list(&cluster, "Namespace", Vec::new(), true);
     }),
-    ("a restored etcd: older statuses, half of the Connectors", |fleet, number| {
+    ("a restored etcd: older statuses, half of the objects", |fleet, number| {
         let half = 0..fleet.per_upstream() / 2;
-        let old = half.map(|c| fleet.connector(c, Some(status(false, c)))).collect();
+        let old = half.clone().map(|c| fleet.connector(c, Some(status(false, c)))).collect();
         fleet.list(&upstream(number), "Connector", old, true);
+        fleet.list_gateways(number, half, true);
     }),
-    ("half a list", |fleet, number| {
+    ("half of the Connectors in the list", |fleet, number| {
         fleet.list_connectors(number, 0..fleet.per_upstream() / 2, true);
+    }),
+    ("three in ten Connectors are missing in the list", |fleet, number| {
+        fleet.list_connectors(number, 0..fleet.per_upstream() * 7 / 10, true);
     }),
     ("no Connector in the list, Namespaces as ever", |fleet, number| {
         fleet.list_connectors(number, 0..0, true);
@@ -192,47 +248,125 @@ const MISTAKES: [Mistake; 12] = [
     ("every Connector is deleted", |fleet, number| {
         for c in fleet.all() {
             let object = fleet.connector(c, Some(status(true, c)));
-            fleet.line(json!({"event": "deleted", "cluster": upstream(number), "object": object}));
+            fleet.delete(&upstream(number), &object);
         }
     }),
     ("every Namespace is deleted", |fleet, number| {
         let namespace = fleet.namespace(&uid(number));
-        fleet.line(json!({"event": "deleted", "cluster": upstream(number), "object": namespace}));
+        fleet.delete(&upstream(number), &namespace);
     }),
     ("every status vanishes", |fleet, number| {
         for c in fleet.all() {
             let object = fleet.connector(c, None);
-            fleet.line(json!({"event": "applied", "cluster": upstream(number), "object": object}));
+            fleet.apply(&upstream(number), &object);
         }
     }),
     ("one object can't be read, the others are not listed", |fleet, number| {
         let cluster = upstream(number);
-        fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": "Connector"}));
-        fleet.line(json!({"event": "unreadable", "cluster": cluster, "kind": "Connector",
-            "namespace": "default", "name": "c0", "error": "x"}));
-        fleet.line(json!({"event": "list_finished", "cluster": cluster, "kind": "Connector"}));
+        for (kind, name) in [("Connector", "c0"), ("Gateway", "g0")] {
+            fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
+            fleet.line(json!({"event": "unreadable", "cluster": cluster, "kind": kind,
+                "namespace": "default", "name": name, "error": "x"}));
+            fleet.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
+        }
+    }),
+    ("no object can be read", |fleet, number| {
+        let cluster = upstream(number);
+        for (kind, prefix) in [("Connector", "c"), ("Gateway", "g")] {
+            fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
+            for n in fleet.all() {
+                fleet.line(json!({"event": "unreadable", "cluster": cluster, "kind": kind,
+                    "namespace": "default", "name": format!("{prefix}{n}"), "error": "x"}));
+            }
+            fleet.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
+        }
+    }),
+    ("page 2 of every list expires", |fleet, number| {
+        for kind in ["Connector", "Gateway", "Namespace"] {
+            let cluster = upstream(number);
+            fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
+        }
+        fleet.lose(number, "410 Expired: the provided continue parameter is too old");
+    }),
+    ("every request is forbidden", |fleet, number| {
+        fleet.lose(number, "403 Forbidden: connectors is forbidden");
+    }),
+    ("every path answers 404", |fleet, number| {
+        fleet.lose(number, "404 NotFound: the server could not find the requested resource");
+    }),
+    ("half of the Gateways in the list", |fleet, number| {
+        fleet.list_gateways(number, 0..fleet.per_upstream() / 2, false);
+    }),
+    ("three in ten Gateways are missing in the list", |fleet, number| {
+        fleet.list_gateways(number, 0..fleet.per_upstream() * 7 / 10, false);
+    }),
+    ("no Gateway in the list, Namespaces as ever", |fleet, number| {
+        fleet.list_gateways(number, 0..0, false);
+    }),
+    ("every Gateway is deleted", |fleet, number| {
+        for g in fleet.all() {
+            let object = fleet.gateway(g);
+            fleet.delete(&upstream(number), &object);
+        }
+    }),
+    ("every Gateway has another name", |fleet, number| {
+        fleet.list_gateways(number, 5_000..5_000 + fleet.per_upstream(), false);
+    }),
+    ("every route names another parent", |fleet, number| {
+        for c in fleet.all() {
+            let object = fleet.hub_route(number, c, "wrong");
+            fleet.apply("hub", &object);
+        }
+    }),
+    ("every hub object names the next upstream", |fleet, number| {
+        let next = format!("cluster-{}", upstream((number + 1) % fleet.upstreams));
+        for c in fleet.all() {
+            let objects = [fleet.hub_connector(number, c), fleet.hub_route(number, c, "g")];
+            for mut object in objects {
+                object["metadata"]["labels"]["meta.datumapis.com/upstream-cluster-name"] =
+                    json!(next);
+                fleet.apply("hub", &object);
+            }
+        }
+    }),
+    ("every hub object loses its labels", |fleet, number| {
+        for c in fleet.all() {
+            for mut object in [fleet.hub_connector(number, c), fleet.hub_route(number, c, "g")] {
+                object["metadata"]["labels"] = json!({});
+                fleet.apply("hub", &object);
+            }
+        }
+    }),
+    ("the hub is an empty cluster", |fleet, number| {
+        // Once: there is one hub.
+        if number == 0 {
+            fleet.list("hub", "Connector", Vec::new(), false);
+            fleet.list("hub", "HTTPRoute", Vec::new(), false);
+        }
     }),
 ];
 
 #[test]
 fn no_mistake_reaches_more_than_ten_objects_a_minute() {
     let mut table = String::from(
-        "# The writes in the minute after a mistake, of 1,000 connectors: removed annotations, other\n\
-         # mirrors. Upstreams × connectors of each.\n",
+        "# The writes in the minute after a mistake, of 1,000 connectors and 1,000 routes: removed\n\
+         # annotations, deleted routes, other mirrors. Upstreams × connectors and routes of each.\n",
     );
     for (name, mistake) in MISTAKES {
         for upstreams in [1, 50, 500] {
             let replay = Fleet::new(upstreams).each(mistake).replayed();
-            let after = replay.actions.iter().map(|record| &record.decision);
-            let after = after.filter(|decision| decision.at >= UnixMillis(MISTAKE));
-            let actions: Vec<_> = after.map(|decision| &decision.action).collect();
-            assert!(actions.iter().all(|action| action.verb == Verb::Mirror), "{name}");
-            let removed = actions.iter().filter(|action| action.annotations[0].1.is_none()).count();
+            let decisions = replay.actions.iter().map(|record| &record.decision);
+            let (before, after): (Vec<_>, Vec<_>) =
+                decisions.partition(|decision| decision.at < UnixMillis(MISTAKE));
+            assert_eq!(before.len(), 0, "{name}");
+            let count = |is: fn(&Action) -> bool| after.iter().filter(|d| is(&d.action)).count();
+            let removed = count(|a| a.verb == Verb::Mirror && a.annotations[0].1.is_none());
+            let deleted = count(|a| a.verb == Verb::Delete);
+            let others = after.len() - removed - deleted;
             let size = format!("{upstreams} × {}", CONNECTORS / upstreams);
-            let others = actions.len() - removed;
-            writeln!(table, "{name:<57} {size:>9}  {removed:>3} removed  {others:>4} other")
-                .unwrap();
-            assert!(removed <= REMOVALS_MAX, "{name}, {size}: {removed} removals");
+            let counts = format!("{removed:>3} removed {deleted:>3} deleted {others:>4} other");
+            writeln!(table, "{name:<55} {size:>9} {counts}").unwrap();
+            assert!(after.len() <= WRITES_MAX, "{name}, {size}: {counts}");
         }
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/blast_radius.expected");

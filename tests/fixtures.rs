@@ -266,6 +266,9 @@ fn note(note: &Note) -> String {
         NoteKind::Orphan { cluster, route, kept: Some(why) } => {
             format!("route kept {cluster} {}: {why}", object(route))
         }
+        NoteKind::OrphanGone { cluster, route } => {
+            format!("orphan gone {cluster} {}", object(route))
+        }
         NoteKind::Held { cluster, reason, held: 0, .. } => {
             format!("no longer held {cluster}: {}", reason.as_str())
         }

@@ -17,7 +17,7 @@ use throughline::core::contract::settings::OrphanMode;
 use throughline::leader::LeaderElection;
 use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
 use throughline::leader::gate::Gate;
-use throughline::leader::handover::Unseen;
+use throughline::leader::handover::{Follows, Unseen};
 use throughline::leader::lease::LeaseApi;
 use throughline::metrics::Metrics;
 use tokio::sync::mpsc;
@@ -50,6 +50,7 @@ struct Server {
     events: Vec<String>,
     /// The Lease's annotations.
     unseen: Unseen,
+    follows: Follows,
     question: Option<String>,
 }
 
@@ -85,7 +86,9 @@ struct FakeApi(Arc<Mutex<Server>>, OwnView);
 #[derive(Clone, Default)]
 struct OwnView {
     unseen: Unseen,
+    follows: Follows,
     holder_unseen: Unseen,
+    holder_follows: Follows,
     question: Option<String>,
 }
 
@@ -139,15 +142,21 @@ impl LeaseApi for FakeApi {
         if matches!(response, LeaseResponse::Current(..)) {
             if *request != LeaseRequest::Get {
                 (server.unseen, server.question) = (self.1.unseen.clone(), None);
+                server.follows = self.1.follows.clone();
             }
             self.1.holder_unseen = server.unseen.clone();
+            self.1.holder_follows = server.follows.clone();
             self.1.question = server.question.clone().or(self.1.question.take());
         }
         (response, None)
     }
 
-    fn set_unseen(&mut self, unseen: &Unseen) {
-        self.1.unseen = unseen.clone();
+    fn set_remarks(&mut self, unseen: &Unseen, follows: &Follows) {
+        (self.1.unseen, self.1.follows) = (unseen.clone(), follows.clone());
+    }
+
+    fn holder_follows(&self) -> Option<Follows> {
+        Some(self.1.holder_follows.clone())
     }
 
     fn holder_unseen(&self) -> Option<Unseen> {

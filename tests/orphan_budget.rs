@@ -82,13 +82,13 @@ fn held(stage: &mut Stage) -> Vec<(bool, u64, u64)> {
 #[test]
 fn deletes_per_minute_are_limited_and_the_others_wait_their_turn() {
     let all = Fraction::per_mille(1_000);
-    let mut stage = fleet(45, settings(|s| s.orphans.max_share = all));
-    lose_gateways(&mut stage, 0..45);
+    let mut stage = fleet(25, settings(|s| s.orphans.max_share = all));
+    lose_gateways(&mut stage, 0..25);
     stage.pass_to(130_000);
     let first = stage.actions();
-    assert_eq!(first.len(), 20);
+    assert_eq!(first.len(), 10);
     assert_eq!(first[0].action.object.name, name(0));
-    assert_eq!((kept(&stage, KeepReason::Budget), stage.machine.orphan_counts().orphans), (25, 20));
+    assert_eq!((kept(&stage, KeepReason::Budget), stage.machine.orphan_counts().orphans), (15, 10));
     // A delete that failed counts all the same.
     for decision in &first {
         stage.finish(decision, Outcome::Conflict { error: "a parent exists".into() });
@@ -97,13 +97,13 @@ fn deletes_per_minute_are_limited_and_the_others_wait_their_turn() {
     stage.assert_no_action();
     stage.pass_to(190_000);
     let second = stage.actions();
-    assert_eq!(second.len(), 20);
+    assert_eq!(second.len(), 10);
     // A route that has not had a turn comes before one that has.
     let late: Vec<_> = second.iter().map(|d| d.action.object.name.clone()).collect();
-    assert_eq!(late[0], name(20));
+    assert_eq!(late[0], name(10));
     stage.pass_to(250_000);
     let third: Vec<_> = stage.actions().iter().map(|d| d.action.object.name.clone()).collect();
-    assert_eq!((third.len(), third[0].clone(), third[4].clone()), (20, name(40), name(44)));
+    assert_eq!((third.len(), third[0].clone(), third[4].clone()), (10, name(20), name(24)));
 }
 
 #[test]

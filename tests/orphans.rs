@@ -173,6 +173,36 @@ fn each_new_verdict_is_reported_once() {
     );
 }
 
+/// So that nobody keeps what was said of it: deleted, missing from a list, or replaced.
+#[test]
+fn the_end_of_an_orphan_is_reported_once_and_of_no_other_route() {
+    type End = fn(&mut Stage);
+    let ends: [(&str, End); 3] = [
+        ("deleted", |stage| {
+            let route = route_object(stage.now, "u-r", "71", "site");
+            stage.deleted("hub", &route);
+        }),
+        ("missing", |stage| stage.list("hub", "HTTPRoute", &[])),
+        ("replaced", |stage| {
+            let other = route_object(stage.now, "u-other", "72", "site");
+            stage.applied("hub", &other);
+        }),
+    ];
+    for (what, end) in ends {
+        for is_orphan in [false, true] {
+            let (mut stage, site) = orphan_to_be();
+            if is_orphan {
+                stage.deleted("up", &site);
+            }
+            stage.notes();
+            end(&mut stage);
+            let notes = stage.notes().into_iter();
+            let gone = notes.filter(|note| matches!(note.kind, NoteKind::OrphanGone { .. }));
+            assert_eq!(gone.count(), usize::from(is_orphan), "{what}, an orphan: {is_orphan}");
+        }
+    }
+}
+
 #[test]
 fn an_older_version_of_a_route_is_ignored_except_in_a_list() {
     // The newest version names a parent that exists; the older one a parent that does not.

@@ -22,6 +22,7 @@ use http::{Request, Response};
 use kube::client::Body;
 use kube::core::Status;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::config::ClusterConfig;
 use crate::core::data::ids::{ClusterName, Role};
@@ -36,8 +37,8 @@ pub use error::CallError;
 pub use request::{JSON, get, no_request, path, with_body};
 pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server, TextError};
 
-/// A longer response body is an error: no page of a list is that long.
-const RESPONSE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// A longer response body is an error where it is read as a whole. Lists that a run follows are not.
+const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// A configured cluster and its Kubernetes client.
 pub struct ClusterClient {
@@ -165,6 +166,22 @@ impl ClusterClient {
         Err(CallError::of_status(Status { code, ..status }, retry_after))
     }
 
+    /// Sends a request whose response body is read piece by piece. The waiting for its head and for the
+    /// pieces takes at most `timeout` together; what the caller does between two pieces is not counted.
+    ///
+    /// # Errors
+    /// As [`ClusterClient::open`].
+    pub async fn stream(
+        &self,
+        request: Request<Vec<u8>>,
+        timeout: Duration,
+    ) -> Result<TimedFrames<'_>, CallError> {
+        let began = Instant::now();
+        let frames = Frames::new(self.open(request, timeout).await?.into_body());
+        let left = timeout.saturating_sub(began.elapsed());
+        Ok(TimedFrames { cluster: self, frames, timeout, left })
+    }
+
     /// Sends a request and reads the whole response body, within `timeout`.
     ///
     /// # Errors
@@ -239,5 +256,36 @@ impl Frames {
     /// The response broke off.
     pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
         self.0.next().await.transpose()
+    }
+}
+
+/// A response body in pieces, and how long they may still take.
+pub struct TimedFrames<'c> {
+    cluster: &'c ClusterClient,
+    frames: Frames,
+    timeout: Duration,
+    left: Duration,
+}
+
+impl fmt::Debug for TimedFrames<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimedFrames").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+impl TimedFrames<'_> {
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// The response broke off, or takes too long.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
+        let began = Instant::now();
+        let next = tokio::time::timeout(self.left, self.frames.next()).await;
+        self.left = self.left.saturating_sub(began.elapsed());
+        next.unwrap_or_else(|_| {
+            let error = CallError::TimedOut(self.timeout);
+            self.cluster.connection.request_failed(&error);
+            Err(error)
+        })
     }
 }

@@ -12,7 +12,7 @@ use super::data::cluster::{Namespace, WatchState};
 use super::data::ids::{ClusterId, Kind, ObjectKey, Role, Uid};
 use super::data::interner::{Key, Sym};
 use super::data::map::remove_indexed;
-use super::data::objects::{ALLOW_REMOVALS, Object, UPSTREAM_NAMESPACE};
+use super::data::objects::{ALLOW_REMOVALS, Object};
 use super::machine::Machine;
 
 impl Machine {
@@ -197,7 +197,7 @@ impl Machine {
         let Some(cluster) = self.clusters.get_mut(id) else { return };
         let namespace = Namespace {
             uid: Uid::new(&object.meta.uid),
-            is_hub: object.meta.labels.get(UPSTREAM_NAMESPACE).is_some(),
+            is_hub: object.meta.is_hub_namespace(),
             allows_removals: object.meta.annotations.get(ALLOW_REMOVALS) == Some("true"),
             listed_in: cluster.list(Kind::Namespace),
         };

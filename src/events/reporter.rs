@@ -3,8 +3,9 @@
 //! Few objects with a problem of one cause get an Event each; many get one together, with their number,
 //! on the Lease or on their namespace. An Event's message stays the same from one occurrence to the
 //! next (no times, and no counts where possible), so that the API server counts it instead of storing
-//! it again. Only the leader reports: it has seen everything that a standby has. What is over is
-//! reported only where the problem was.
+//! it again. Only the leader reports: it has seen everything that a standby has. So a standby keeps what
+//! still is wrong, which it reports once it leads, and nothing of what only happened. What is over is
+//! reported only where the problem was, and nothing of an object that is gone.
 
 use std::collections::BTreeMap;
 
@@ -56,6 +57,21 @@ impl Reporter {
         }
     }
 
+    /// A problem is over. Without a report of it, a standby has nothing left to say.
+    fn end(&mut self, at: UnixMillis, cause: &Cause, member: &Member) {
+        self.ended = self.groups.end(at, cause, member);
+        if self.reports_from.is_none() {
+            self.groups.forget_empty(cause);
+        }
+    }
+
+    /// Something happened that has no end. The leader of that time reports it.
+    fn happen(&mut self, at: UnixMillis, cause: Cause, member: Member, problem: Problem) {
+        if self.reports_from.is_some() {
+            self.groups.happen(at, cause, member, problem);
+        }
+    }
+
     /// The problem that has just ended is over, which is news only where it was posted.
     fn report_over(&mut self, at: UnixMillis, scope: Scope, reason: &'static str, message: String) {
         let ended = self.ended.take().filter(|problem| problem.is_posted);
@@ -82,7 +98,7 @@ impl Reporter {
                 self.groups.begin(at, cause, member, Problem::of_orphan(subject));
             }
             Some(keep) if !keep.is_absent() => {
-                self.ended = self.groups.end(at, &cause, &member);
+                self.end(at, &cause, &member);
                 let message = format!("no longer an orphan: {}", keep.text());
                 self.report_over(at, Scope::Object, "NotOrphaned", message);
             }
@@ -129,6 +145,7 @@ impl Observer for Reporter {
                 // Whoever leads next reports what is still wrong, and what is over.
                 self.poster.many.clear();
                 self.groups.entries_mut().for_each(|problem| problem.is_posted = false);
+                self.groups.forget_unneeded();
             }
             _ => {}
         }
@@ -150,7 +167,7 @@ impl Observer for Reporter {
         let problem = Problem { severity: Severity::Normal, ..problem };
         let cause = Cause::OrphanDeleted { hub: action.cluster.clone() };
         let member = (action.cluster.clone(), action.object.clone());
-        self.groups.happen(at, cause, member, problem);
+        self.happen(at, cause, member, problem);
     }
 
     /// A problem is over even if its object no longer exists.
@@ -159,19 +176,23 @@ impl Observer for Reporter {
         match &note.kind {
             NoteKind::StallEnded(stall) => {
                 let member = (stall.cluster.clone(), stall.connector.clone());
-                self.ended = self.groups.end(note.at, &Cause::of_stall(stall), &member);
+                self.end(note.at, &Cause::of_stall(stall), &member);
+            }
+            NoteKind::OrphanGone { cluster, route } => {
+                let cause = Cause::Orphan { hub: cluster.clone(), kept: None };
+                self.end(note.at, &cause, &(cluster.clone(), route.clone()));
             }
             NoteKind::Held { cluster, reason, held: 0, .. } => {
                 let (cause, member) = annotations_held(cluster, *reason);
-                self.ended = self.groups.end(note.at, &cause, &member);
+                self.end(note.at, &cause, &member);
             }
             NoteKind::ClusterGone { cluster, connectors: 0, routes: 0 } => {
                 let (cause, member) = gone(cluster);
-                self.ended = self.groups.end(note.at, &cause, &member);
+                self.end(note.at, &cause, &member);
             }
             NoteKind::DeletesHeld { cluster, held: false, .. } => {
                 let (cause, member) = held(cluster);
-                self.ended = self.groups.end(note.at, &cause, &member);
+                self.end(note.at, &cause, &member);
                 let message = format!(
                     "few enough routes of upstream cluster {cluster} are orphans: deletes are no \
                      longer held"
@@ -197,7 +218,7 @@ impl Observer for Reporter {
             NoteKind::Anomaly(anomaly) => {
                 if let Some(problem) = Problem::of_anomaly(anomaly, subject, settings) {
                     let member = (subject.cluster.clone(), subject.object.clone());
-                    self.groups.happen(at, Cause::of_anomaly(anomaly), member, problem);
+                    self.happen(at, Cause::of_anomaly(anomaly), member, problem);
                 }
             }
             NoteKind::Orphan { cluster, route, kept } => {
@@ -226,6 +247,7 @@ impl Observer for Reporter {
             NoteKind::Held { .. }
             | NoteKind::ClusterGone { .. }
             | NoteKind::Discovery { .. }
+            | NoteKind::OrphanGone { .. }
             | NoteKind::DeletesHeld { held: false, .. }
             | NoteKind::HopPassed { .. } => {}
         }

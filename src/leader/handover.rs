@@ -11,11 +11,16 @@
 //! blind. A neighbour that asks without reason, or whose sight flaps, gets at most one hand-over in
 //! five minutes, which costs a lease duration without a leader. A cluster that no instance sees
 //! changes nothing, because then no standby sees more.
+//!
+//! The holder also names the clusters that it follows ([`FOLLOWS`]). A standby that follows others shares
+//! the Lease with another installation by mistake: it never asks for leadership, which would take the
+//! holder's clusters from it, and warns, because nobody mirrors its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::Candidate;
 use super::lease::LeaseApi;
@@ -26,6 +31,12 @@ pub const UNSEEN: &str = "throughline.datumapis.com/unseen";
 /// The Lease's annotation in which a standby asks for leadership.
 pub const HAND_OVER_TO: &str = "throughline.datumapis.com/hand-over-to";
 
+/// The Lease's annotation in which its holder names the clusters that it follows.
+pub const FOLLOWS: &str = "throughline.datumapis.com/follows";
+
+/// How long a standby follows other clusters than the holder before it warns: a configuration that
+/// changes, or a project that comes, reaches one instance before the other.
+const DIFFERENT_MS: u64 = 300_000;
 /// How long a cluster must be unseen here, and seen there.
 const BLIND_MS: u64 = 30_000;
 /// A standby whose question was not heard asks again after this long.
@@ -49,6 +60,33 @@ impl Unseen {
     }
 }
 
+/// The clusters that an instance follows, whether it sees them or not, as the Lease says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Follows {
+    pub count: usize,
+    /// The first twenty, by name.
+    pub names: Vec<ClusterName>,
+    /// Of all names: where it differs, the clusters do.
+    pub digest: String,
+}
+
+impl Follows {
+    pub fn of(clusters: &BTreeSet<ClusterName>) -> Self {
+        let all: Vec<_> = clusters.iter().map(ClusterName::as_str).collect();
+        Self {
+            count: clusters.len(),
+            names: clusters.iter().take(NAMES_MAX).cloned().collect(),
+            digest: format!("{:016x}", xxh3_64(all.join("\n").as_bytes())),
+        }
+    }
+
+    /// The named ones that are not among `others`.
+    fn except(&self, others: &BTreeSet<ClusterName>) -> Vec<&str> {
+        let names = self.names.iter().filter(|&name| !others.contains(name));
+        names.map(ClusterName::as_str).collect()
+    }
+}
+
 /// What this instance sees, and what it asked and was asked.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
@@ -56,6 +94,10 @@ pub(super) struct Sight {
     sees_more_since: Option<u64>,
     asked_at: Option<u64>,
     stood_down_at: Option<u64>,
+    /// Since when the holder follows other clusters.
+    differs_since: Option<u64>,
+    /// What it followed when that was last warned of.
+    warned_of: Option<String>,
 }
 
 impl Sight {
@@ -92,6 +134,21 @@ impl Sight {
         should
     }
 
+    /// Whether to warn that the holder follows other clusters than this instance: once for each of its
+    /// sets.
+    fn should_warn(&mut self, now: u64, ours: &Follows, theirs: &Follows) -> bool {
+        if ours.digest == theirs.digest {
+            self.differs_since = None;
+            return false;
+        }
+        let since = *self.differs_since.get_or_insert(now);
+        if now < since + DIFFERENT_MS || self.warned_of.as_ref() == Some(&theirs.digest) {
+            return false;
+        }
+        self.warned_of = Some(theirs.digest.clone());
+        true
+    }
+
     /// Whether to follow a request for leadership.
     fn should_stand_down(&mut self, now: u64) -> bool {
         let is_blind = self.unseen_since.values().any(|since| now >= since + BLIND_MS);
@@ -110,25 +167,51 @@ impl Candidate {
         let now = self.keeper.now_ms();
         self.sight.look(now, &self.metrics.lost_clusters());
         let unseen = self.sight.unseen();
-        api.set_unseen(&unseen);
+        let followed = self.metrics.clusters();
+        let follows = Follows::of(&followed);
+        api.set_remarks(&unseen, &follows);
         let asked_by = api.take_question();
         if self.election.is_standing_down() {
             self.stand_up(now);
         } else if self.election.owns_lease() {
-            if let Some(other) = asked_by.filter(|other| *other != self.identity)
-                && self.sight.should_stand_down(now)
-            {
-                warn!(
-                    to = other,
-                    unseen = unseen.count,
-                    cluster = unseen.names.first().map(tracing::field::display),
-                    "handing leadership over: another instance sees clusters that this one does not"
-                );
-                self.unposted_events.push("stands down: another instance sees more clusters");
-                self.election.set_standing_down(true);
-                self.publish();
+            self.sight.differs_since = None;
+            self.answer(now, asked_by, &unseen);
+        } else {
+            self.ask(now, api, (&followed, &follows)).await;
+        }
+    }
+
+    /// As the holder: stands down if another instance asked for it with reason.
+    fn answer(&mut self, now: u64, asked_by: Option<String>, unseen: &Unseen) {
+        if let Some(other) = asked_by.filter(|other| *other != self.identity)
+            && self.sight.should_stand_down(now)
+        {
+            warn!(
+                to = other,
+                unseen = unseen.count,
+                cluster = unseen.names.first().map(tracing::field::display),
+                "handing leadership over: another instance sees clusters that this one does not"
+            );
+            self.unposted_events.push("stands down: another instance sees more clusters");
+            self.election.set_standing_down(true);
+            self.publish();
+        }
+    }
+
+    /// As a standby: asks for leadership if it sees more, unless it follows other clusters.
+    async fn ask(
+        &mut self,
+        now: u64,
+        api: &mut impl LeaseApi,
+        (followed, follows): (&BTreeSet<ClusterName>, &Follows),
+    ) {
+        if let Some(theirs) = api.holder_follows().filter(|theirs| theirs.count > 0) {
+            self.warn_of_other_clusters(now, (followed, follows), &theirs);
+            if follows.count < theirs.count || !theirs.except(followed).is_empty() {
+                return;
             }
-        } else if let Some(theirs) = api.holder_unseen()
+        }
+        if let Some(theirs) = api.holder_unseen()
             && self.sight.should_ask(now, &theirs, |cluster| self.metrics.is_followed(cluster))
         {
             info!(
@@ -139,6 +222,30 @@ impl Candidate {
             );
             api.ask(&self.identity).await;
         }
+    }
+
+    fn warn_of_other_clusters(
+        &mut self,
+        now: u64,
+        (followed, ours): (&BTreeSet<ClusterName>, &Follows),
+        theirs: &Follows,
+    ) {
+        if self.election.record().is_none_or(|record| record.holder.is_empty())
+            || !self.sight.should_warn(now, ours, theirs)
+        {
+            return;
+        }
+        let only_there = theirs.except(followed).join(", ");
+        let only_here = ours.except(&theirs.names.iter().cloned().collect()).join(", ");
+        warn!(
+            holder = self.holder,
+            follows = theirs.count,
+            only_there,
+            only_here,
+            "the Lease's holder follows other clusters than this instance, and nobody mirrors those that \
+             only this one follows; if another installation uses this Lease, give each its own \
+             leaderElection.leaseName, else compare their configurations"
+        );
     }
 
     /// Takes part again once another instance holds the Lease, or nobody took it in time.

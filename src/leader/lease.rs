@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request as HttpRequest;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::debug;
 
 use super::election::{LeaseRecord, LeaseRequest, LeaseResponse};
-use super::handover::{HAND_OVER_TO, UNSEEN, Unseen};
+use super::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
 use crate::core::contract::error_cause::ErrorCause;
@@ -33,10 +34,13 @@ pub trait LeaseApi: Send {
     fn post_event(&self, message: String);
 
     /// What this instance says in the Lease from now on, when it holds it.
-    fn set_unseen(&mut self, unseen: &Unseen);
+    fn set_remarks(&mut self, unseen: &Unseen, follows: &Follows);
 
     /// What the Lease says that its holder does not see; `None` where it says nothing.
     fn holder_unseen(&self) -> Option<Unseen>;
+
+    /// What the Lease says that its holder follows; `None` where it says nothing.
+    fn holder_follows(&self) -> Option<Follows>;
 
     /// Asks the holder for leadership. A question that is lost is asked again later.
     fn ask(&mut self, identity: &str) -> impl Future<Output = ()> + Send;
@@ -56,8 +60,8 @@ pub struct LeaseClient {
     events: Option<Recorder>,
     /// The Lease as last read or written. Updates keep the fields that others set.
     object: Value,
-    /// What this instance does not see.
-    unseen: Unseen,
+    /// What this instance does not see, and what it follows.
+    remarks: (Unseen, Follows),
     /// Who asked for leadership.
     question: Option<String>,
 }
@@ -79,7 +83,7 @@ impl LeaseClient {
             timeout,
             events,
             object: Value::Null,
-            unseen: Unseen::default(),
+            remarks: Default::default(),
             question: None,
         }
     }
@@ -103,14 +107,14 @@ impl LeaseClient {
                     "kind": "Lease",
                     "metadata": {"name": self.name, "namespace": namespace},
                 });
-                fill(&mut object, record, &self.unseen);
+                fill(&mut object, record, &self.remarks);
                 with_body(HttpRequest::post(format!("{all}?{manager}")), &object)?
             }
             LeaseRequest::Update(record, version) => {
                 // Keep the uid: without it, a PUT would create a Lease that was deleted.
                 let mut object = self.object.clone();
                 object["metadata"]["resourceVersion"] = json!(version);
-                fill(&mut object, record, &self.unseen);
+                fill(&mut object, record, &self.remarks);
                 with_body(HttpRequest::put(format!("{one}?{manager}")), &object)?
             }
         };
@@ -142,6 +146,11 @@ impl LeaseClient {
 }
 
 impl LeaseClient {
+    fn read_remark<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        let text = self.object["metadata"]["annotations"][key].as_str()?;
+        serde_json::from_str(text).ok()
+    }
+
     /// The Lease as an Event names it.
     fn reference(&self) -> Option<ObjectReference> {
         let text =
@@ -194,13 +203,16 @@ impl LeaseApi for LeaseClient {
         events.record(self.cluster.name(), Scope::Many, report);
     }
 
-    fn set_unseen(&mut self, unseen: &Unseen) {
-        self.unseen.clone_from(unseen);
+    fn set_remarks(&mut self, unseen: &Unseen, follows: &Follows) {
+        self.remarks = (unseen.clone(), follows.clone());
     }
 
     fn holder_unseen(&self) -> Option<Unseen> {
-        let text = self.object["metadata"]["annotations"][UNSEEN].as_str()?;
-        serde_json::from_str(text).ok()
+        self.read_remark(UNSEEN)
+    }
+
+    fn holder_follows(&self) -> Option<Follows> {
+        self.read_remark(FOLLOWS)
     }
 
     async fn ask(&mut self, identity: &str) {
@@ -240,10 +252,10 @@ fn record(object: &Value) -> LeaseRecord {
     }
 }
 
-/// Writes the record into a Lease, and what its holder does not see, and keeps its other fields. A
-/// request for leadership was read with the Lease and is answered by this.
-fn fill(object: &mut Value, record: &LeaseRecord, unseen: &Unseen) {
-    remark(object, unseen);
+/// Writes the record into a Lease, with what its holder does not see and what it follows, and keeps its
+/// other fields. A request for leadership was read with the Lease and is answered by this.
+fn fill(object: &mut Value, record: &LeaseRecord, remarks: &(Unseen, Follows)) {
+    remark(object, remarks);
     let old_holder = object["spec"]["holderIdentity"].as_str().unwrap_or_default();
     let is_renewal = !record.holder.is_empty() && old_holder == record.holder;
     if !object["spec"].is_object() {
@@ -260,20 +272,27 @@ fn fill(object: &mut Value, record: &LeaseRecord, unseen: &Unseen) {
     spec["renewTime"] = json!(record.renew_time);
 }
 
-fn remark(object: &mut Value, unseen: &Unseen) {
+fn remark(object: &mut Value, (unseen, follows): &(Unseen, Follows)) {
     let annotations = &mut object["metadata"]["annotations"];
-    if let Some(annotations) = annotations.as_object_mut() {
-        annotations.remove(HAND_OVER_TO);
-        annotations.remove(UNSEEN);
+    if !annotations.is_object() {
+        *annotations = json!({});
     }
-    if unseen.count > 0 {
-        if !annotations.is_object() {
-            *annotations = json!({});
+    let text = |value: serde_json::Result<String>| value.unwrap_or_default();
+    if let Some(annotations) = annotations.as_object_mut() {
+        for key in [HAND_OVER_TO, UNSEEN, FOLLOWS] {
+            annotations.remove(key);
         }
-        annotations[UNSEEN] = json!(serde_json::to_string(unseen).unwrap_or_default());
-    } else if annotations.as_object().is_none_or(serde_json::Map::is_empty)
-        && let Some(metadata) = object["metadata"].as_object_mut()
-    {
+        if unseen.count > 0 {
+            annotations.insert(UNSEEN.to_owned(), json!(text(serde_json::to_string(unseen))));
+        }
+        if follows.count > 0 {
+            annotations.insert(FOLLOWS.to_owned(), json!(text(serde_json::to_string(follows))));
+        }
+        if !annotations.is_empty() {
+            return;
+        }
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("annotations");
     }
 }
@@ -326,7 +345,7 @@ mod tests {
         fill(
             &mut lease,
             &LeaseRecord { renew_time: "now".into(), lease_ms: 14_500, ..old.clone() },
-            &Unseen::default(),
+            &Default::default(),
         );
         let spec = json!({"holderIdentity": "me", "acquireTime": "then", "renewTime": "now",
             "leaseDurationSeconds": 15, "leaseTransitions": 2, "strategy": "OldestEmulationVersion"});
@@ -334,7 +353,7 @@ mod tests {
         fill(
             &mut lease,
             &LeaseRecord { holder: "you".into(), renew_time: "later".into(), ..old },
-            &Unseen::default(),
+            &Default::default(),
         );
         assert_eq!(lease["spec"]["acquireTime"], "later");
     }
@@ -344,7 +363,7 @@ mod tests {
         let mut lease = json!({"metadata": {}});
         let empty = record(&lease);
         assert!(empty.holder.is_empty() && !empty.is_released());
-        fill(&mut lease, &LeaseRecord { holder: "me".into(), ..empty }, &Unseen::default());
+        fill(&mut lease, &LeaseRecord { holder: "me".into(), ..empty }, &Default::default());
         assert_eq!(lease["spec"]["holderIdentity"], "me");
     }
 }

@@ -174,6 +174,11 @@ impl Metrics {
         self.watches.lost_clusters()
     }
 
+    /// The clusters of the run, whether they are seen or not.
+    pub fn clusters(&self) -> BTreeSet<ClusterName> {
+        self.watches.clusters()
+    }
+
     /// Whether a cluster's Connectors are followed at present.
     pub fn is_followed(&self, cluster: &ClusterName) -> bool {
         self.watches.is_followed(cluster)
@@ -244,6 +249,7 @@ impl Metrics {
             }
             NoteKind::HopPassed { after_ms: None, .. }
             | NoteKind::Orphan { .. }
+            | NoteKind::OrphanGone { .. }
             | NoteKind::Discovery { .. }
             | NoteKind::ClusterGone { .. } => {}
             NoteKind::Held { cluster, reason, held, .. } => {

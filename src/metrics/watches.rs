@@ -213,6 +213,12 @@ impl WatchTable {
         lost.map(|((cluster, _), _)| cluster.clone()).collect()
     }
 
+    /// The clusters of the run, whether they are seen or not.
+    pub(super) fn clusters(&self) -> BTreeSet<ClusterName> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.keys().map(|(cluster, _)| cluster.clone()).collect()
+    }
+
     /// Whether a cluster's Connectors are followed at present.
     pub(super) fn is_followed(&self, cluster: &ClusterName) -> bool {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::contract::settings::{PlatformKeyMode, Settings, TouchScope};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_NAMESPACE, UPSTREAM_STATUS};
+use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::core::status::go_json;
 use crate::core::status::liveness;
 use crate::core::status::trigger::{Trigger, connector_part, digest, gateway_part};
@@ -92,8 +92,7 @@ fn gateway_digest(
 ) -> Option<(u64, String)> {
     let is_upstream_too = clusters.with_role(Role::Upstream).any(|c| c == edge);
     let namespace = clusters.get(edge, Kind::Namespace, &ObjectKey::new("", &*key.namespace));
-    if is_upstream_too && namespace.is_none_or(|n| n.meta.labels.get(UPSTREAM_NAMESPACE).is_none())
-    {
+    if is_upstream_too && !namespace.is_some_and(|n| n.meta.is_hub_namespace()) {
         return None;
     }
     let proxy = clusters.get(edge, Kind::HttpProxy, key)?;

@@ -132,6 +132,7 @@ impl<'a> ConnectorIndex<'a> {
                 NoteKind::Stalled(s) | NoteKind::StallEnded(s) => (&s.cluster, &s.connector, s.hop),
                 NoteKind::Anomaly(_)
                 | NoteKind::Orphan { .. }
+                | NoteKind::OrphanGone { .. }
                 | NoteKind::Held { .. }
                 | NoteKind::DeletesHeld { .. }
                 | NoteKind::Discovery { .. }

@@ -273,11 +273,18 @@ fn related_objects<'a>(replay: &'a Replay, index: &ConnectorIndex<'a>) -> HashSe
 
 /// The latest judgement of each route, and whether it was deleted.
 fn orphans(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
-    type Judgement<'a> = (UnixMillis, Option<&'a str>);
-    let mut latest: BTreeMap<(&ClusterName, &ObjectKey), Judgement<'_>> = BTreeMap::new();
+    /// `None`: the route is gone.
+    type Judgement = (UnixMillis, Option<Option<KeepReason>>);
+    let mut latest: BTreeMap<(&ClusterName, &ObjectKey), Judgement> = BTreeMap::new();
     for note in &replay.notes {
-        if let NoteKind::Orphan { cluster, route, kept } = &note.kind {
-            latest.insert((cluster, route), (note.at, kept.map(KeepReason::text)));
+        match &note.kind {
+            NoteKind::Orphan { cluster, route, kept } => {
+                latest.insert((cluster, route), (note.at, Some(*kept)));
+            }
+            NoteKind::OrphanGone { cluster, route } => {
+                latest.insert((cluster, route), (note.at, None));
+            }
+            _ => {}
         }
     }
     let deleted: HashSet<_> = replay
@@ -292,8 +299,9 @@ fn orphans(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
     section(writer, "Orphaned routes", &rows, |((cluster, route), (at, kept))| {
         let result = match kept {
             _ if deleted.contains(&(*cluster, *route)) => "orphan, deleted".to_owned(),
-            Some(why) => format!("kept: {why}"),
-            None => "orphan, not deleted".to_owned(),
+            Some(Some(why)) => format!("kept: {}", why.text()),
+            Some(None) => "orphan, not deleted".to_owned(),
+            None => "was an orphan, no longer exists".to_owned(),
         };
         vec![(Dim, format!("{}  ", clock(*at))), (Plain, format!("{route} at {cluster}: {result}"))]
     })

@@ -72,6 +72,7 @@ pub(super) fn story_entries<'a>(
             NoteKind::StallEnded(stall) => EntryKind::StallEnded(stall),
             NoteKind::Anomaly(_)
             | NoteKind::Orphan { .. }
+            | NoteKind::OrphanGone { .. }
             | NoteKind::Held { .. }
             | NoteKind::DeletesHeld { .. }
             | NoteKind::Discovery { .. }

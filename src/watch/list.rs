@@ -9,7 +9,8 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::end::WatchEnd;
-use super::wire::{self, Page};
+use super::page::{Page, Part};
+use super::wire;
 use super::{WatchTask, numeric};
 use crate::client::{CallError, no_request, path};
 use crate::clock::millis;
@@ -17,48 +18,53 @@ use crate::core::contract::event::EventKind;
 use crate::core::data::ids::Role;
 
 impl WatchTask {
-    /// Lists everything, page by page. Returns the resourceVersion to watch from.
+    /// Lists everything, page by page, and sends each object as it arrives. Returns the resourceVersion
+    /// to watch from.
     pub(super) async fn list(&mut self) -> Result<String, WatchEnd> {
         let began = Instant::now();
         let all = Request::new(path(self.kind, None));
+        let cluster = self.cluster.clone();
         let mut next = String::new();
         let mut objects = 0_u64;
+        let mut has_started = false;
+        let is_at_once = std::mem::take(&mut self.lists_at_once);
         loop {
-            let limit = (!self.lists_at_once).then_some(self.shared.config.page_size);
+            let limit = (!is_at_once).then_some(self.shared.config.page_size);
             let token = Some(next).filter(|token| !token.is_empty());
             let is_first = token.is_none();
             let params = ListParams { limit, continue_token: token, ..ListParams::default() };
             let request = all.list(&params).map_err(|e| no_request(&e))?;
-            let page = match self.cluster.call(request, self.timeout()).await {
+            let mut page = match Page::open(&cluster, request, self.timeout()).await {
                 Err(error) if error.code() == Some(410) => {
                     return Err(self.list_expired(error, is_first));
                 }
                 page => page?,
             };
-            let page: Page<'_> = wire::page(&page)?;
-            if is_first {
-                // Not before: the machine forgets nothing until an API server answers.
-                self.metrics.list_started();
-                let (cluster, kind) = (self.cluster_name(), self.kind);
-                self.send(EventKind::ListStarted { cluster, kind }).await?;
-                self.lost = None;
-                self.unreadable_logged = false;
-            }
-            for item in &page.items {
+            let metadata = loop {
+                let part = page.next().await?;
+                if !std::mem::replace(&mut has_started, true) {
+                    // Not before: the machine forgets nothing until an API server answers.
+                    self.list_started().await?;
+                }
+                let item = match part {
+                    Part::Item(item) => item,
+                    Part::End(metadata) => break metadata,
+                };
                 objects += 1;
-                let cluster = self.cluster_name();
-                let event = match wire::object(item.get(), self.kind) {
-                    Ok(object) => EventKind::Listed { cluster, object: Arc::new(object) },
-                    Err(error) => self.unreadable(item.get(), &error),
+                let event = match wire::item(item, self.kind)? {
+                    Ok(object) => {
+                        let cluster = self.cluster_name();
+                        EventKind::Listed { cluster, object: Arc::new(object) }
+                    }
+                    Err(error) => self.unreadable(item, &error),
                 };
                 self.send(event).await?;
-            }
-            next = page.metadata.next.unwrap_or_default().into_owned();
+            };
+            next = metadata.next;
             if next.is_empty() {
-                let version = page.metadata.resource_version.into_owned();
+                let version = metadata.resource_version;
                 self.check_regression(&version).await?;
                 self.is_history_unsure = false;
-                self.lists_at_once = false;
                 self.metrics.list_finished(objects);
                 let (cluster, kind) = (self.cluster_name(), self.kind);
                 self.send(EventKind::ListFinished { cluster, kind }).await?;
@@ -73,6 +79,15 @@ impl WatchTask {
                 return Ok(version);
             }
         }
+    }
+
+    async fn list_started(&mut self) -> Result<(), WatchEnd> {
+        self.metrics.list_started();
+        let (cluster, kind) = (self.cluster_name(), self.kind);
+        self.send(EventKind::ListStarted { cluster, kind }).await?;
+        self.lost = None;
+        self.unreadable_logged = false;
+        Ok(())
     }
 
     /// A page that expires is rare: the list took longer than the API server keeps its history. Where
@@ -92,13 +107,12 @@ impl WatchTask {
     pub(super) async fn check_history(&mut self, version: &str) -> Result<(), WatchEnd> {
         let one = Request::new(path(self.kind, None)).list(&ListParams::default().limit(1));
         let one = one.map_err(|e| no_request(&e))?;
-        let page = self.cluster.call(one, self.timeout()).await?;
-        let page: Page<'_> = wire::page(&page)?;
-        if numeric(&page.metadata.resource_version) >= numeric(version) {
+        let page = Page::open(&self.cluster, one, self.timeout()).await?.metadata().await?;
+        if numeric(&page.resource_version) >= numeric(version) {
             return Ok(());
         }
         self.last_version = self.last_version.max(numeric(version));
-        self.check_regression(&page.metadata.resource_version).await?;
+        self.check_regression(&page.resource_version).await?;
         Err(WatchEnd::Expired)
     }
 

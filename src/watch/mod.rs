@@ -21,6 +21,7 @@ mod end;
 mod list;
 mod log;
 mod pace;
+pub(crate) mod page;
 pub(crate) mod pauses;
 mod request;
 mod retry;

@@ -1,9 +1,7 @@
 //! Lists and watches as they are on the wire.
 
-use std::borrow::Cow;
-
-use bytes::Bytes;
 use kube::core::Status;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -11,28 +9,9 @@ use crate::client::CallError;
 use crate::core::data::ids::{Kind, ObjectKey};
 use crate::core::data::objects::{Object, WireObject};
 
-/// No watch event is longer than this, in bytes: etcd accepts objects of at most 1.5 MiB.
-const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-/// One page of a list.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Page<'a> {
-    #[serde(borrow)]
-    pub(crate) metadata: PageMeta<'a>,
-    /// `null` where a server keeps no list of nothing, as Go writes it.
-    #[serde(borrow, deserialize_with = "null_as_default")]
-    pub(crate) items: Vec<&'a RawValue>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(crate) struct PageMeta<'a> {
-    /// Never empty.
-    #[serde(borrow, rename = "resourceVersion", default, deserialize_with = "null_as_default")]
-    pub(crate) resource_version: Cow<'a, str>,
-    /// Where the next page begins; empty or absent on the last.
-    #[serde(borrow, rename = "continue", default)]
-    pub(crate) next: Option<Cow<'a, str>>,
-}
+/// No object is longer than this in JSON: etcd accepts at most 1.5 MiB, an API server takes requests of
+/// at most 3 MiB.
+pub(crate) const OBJECT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The type of a watch event. The simulated API server writes it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,26 +39,6 @@ fn unreadable(what: &str, error: &serde_json::Error) -> CallError {
     CallError::Unreadable(format!("{what}: {error}"))
 }
 
-fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
-/// A page that says from where to watch. Without a resourceVersion a watch would begin anywhere, and
-/// changes between list and watch would be missed.
-pub(crate) fn page(bytes: &Bytes) -> Result<Page<'_>, CallError> {
-    let page: Page<'_> = serde_json::from_slice(bytes).map_err(|e| unreadable("a list", &e))?;
-    if page.metadata.resource_version.is_empty() {
-        let error = "a list without metadata.resourceVersion cannot be followed; whatever answers \
-                     there is no Kubernetes API server, or something between changes its answers";
-        return Err(CallError::Unreadable(error.to_owned()));
-    }
-    Ok(page)
-}
-
 pub(crate) fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
     serde_json::from_slice(line).map_err(|e| unreadable("a watch event", &e))
 }
@@ -89,6 +48,19 @@ pub(crate) fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
 pub(crate) fn object(text: &str, kind: Kind) -> Result<Object, CallError> {
     let wire: WireObject = serde_json::from_str(text).map_err(|e| unreadable(kind.as_str(), &e))?;
     wire.into_object_of(kind).map_err(|e| CallError::Unreadable(e.to_string()))
+}
+
+/// An item of a list, as [`object`].
+///
+/// # Errors
+/// The list is broken. An object that can't be read is the inner error.
+pub(crate) fn item(text: &str, kind: Kind) -> Result<Result<Object, CallError>, CallError> {
+    let object = object(text, kind);
+    if object.is_err() {
+        // Nothing but quotes and brackets was looked at before.
+        let _: IgnoredAny = serde_json::from_str(text).map_err(|e| unreadable("a list", &e))?;
+    }
+    Ok(object)
 }
 
 /// Namespace and name of an object that can't be read otherwise; empty where not even they can.
@@ -163,8 +135,8 @@ impl Lines {
                 self.searched = self.taken;
                 Ok(Some(&self.buffer[start..end]))
             }
-            None if self.buffer.len() - self.taken > LINE_BYTES_MAX => {
-                let error = format!("a watch event of more than {LINE_BYTES_MAX} bytes");
+            None if self.buffer.len() - self.taken > OBJECT_BYTES_MAX => {
+                let error = format!("a watch event of more than {OBJECT_BYTES_MAX} bytes");
                 Err(CallError::Unreadable(error))
             }
             None => {
@@ -178,23 +150,6 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_list_of_nothing_may_be_null_but_must_be_there() {
-        let read =
-            |text: &'static str| page(&Bytes::from_static(text.as_bytes())).map(|p| p.items.len());
-        let versioned = r#"{"metadata":{"resourceVersion":"7"},"items":null}"#;
-        assert_eq!(read(versioned), Ok(0));
-        assert!(read(r#"{"metadata":{"resourceVersion":"7"}}"#).is_err());
-        for text in [
-            r#"{"metadata":{},"items":[]}"#,
-            r#"{"metadata":{"resourceVersion":""},"items":[]}"#,
-            r#"{"metadata":{"resourceVersion":null},"items":[]}"#,
-        ] {
-            let error = read(text).unwrap_err().to_string();
-            assert!(error.contains("resourceVersion"), "{error}");
-        }
-    }
 
     #[test]
     fn lines_are_complete_however_the_stream_is_cut() {

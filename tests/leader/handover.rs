@@ -104,16 +104,59 @@ async fn a_leader_that_nobody_replaces_leads_again() {
     one.stays(Duration::from_secs(180)).await;
 }
 
+/// Two installations by mistake: the first to hold the Lease leads, whatever the other one sees, and the
+/// other one says once why nobody mirrors its own upstream.
+#[tokio::test(start_paused = true)]
+async fn a_standby_that_follows_other_clusters_never_leads_and_says_so_once() {
+    let log = Log::default();
+    let _logging = log.capture();
+    let warnings = || log.text().matches("follows other clusters").count();
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
+    one.becomes(true, RETRY).await;
+    let mut two = instance("two", &api);
+    for (instance, clusters) in [(&one, ["hub", "theirs"]), (&two, ["hub", "ours"])] {
+        clusters.iter().for_each(|cluster| instance.sees(cluster));
+    }
+    two.stays(Duration::from_secs(290)).await;
+    assert_eq!(warnings(), 0, "one may not have read its configuration yet");
+    one.loses("hub");
+    one.stays(Duration::from_secs(600)).await;
+    two.stays(Duration::from_secs(600)).await;
+    assert_eq!(warnings(), 1);
+    let text = log.text();
+    let warning = text.lines().find(|line| line.contains("follows other clusters")).unwrap();
+    for part in ["holder=\"one\"", "only_there=\"theirs\"", "only_here=\"ours\""] {
+        assert!(warning.contains(part), "{part} in {warning}");
+    }
+
+    // With the holder gone, the other one leads, and mirrors its own.
+    drop(one.election);
+    two.becomes(true, LEASE + RETRY).await;
+}
+
+/// A project that comes, or a new configuration, reaches one instance before the other.
+#[tokio::test(start_paused = true)]
+async fn clusters_that_differ_for_a_moment_are_not_warned_of() {
+    let log = Log::default();
+    let _logging = log.capture();
+    let api = FakeApi::released();
+    let (mut one, two) = two(&api).await;
+    for n in 0..20 {
+        two.sees(&format!("new-{n}"));
+        one.stays(Duration::from_secs(60)).await;
+        one.sees(&format!("new-{n}"));
+        one.stays(Duration::from_secs(10)).await;
+    }
+    assert_eq!(log.text().matches("follows other clusters").count(), 0);
+}
+
 /// A holder that is gone may have left a Lease of an hour.
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_absurd_length_is_warned_of_once() {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber =
-        tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
-    let warnings =
-        || String::from_utf8_lossy(&log.0.lock().unwrap()).matches("lasts much longer").count();
+    let _logging = log.capture();
+    let warnings = || log.text().matches("lasts much longer").count();
     let api = FakeApi::default();
     api.edit(|record| (record.holder, record.lease_ms) = ("gone".to_owned(), 3_600_000));
     let mut one = instance("one", &api);
@@ -125,6 +168,18 @@ async fn a_lease_of_absurd_length_is_warned_of_once() {
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn capture(&self) -> tracing::subscriber::DefaultGuard {
+        let writer = self.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        tracing::subscriber::set_default(subscriber.with_ansi(false).finish())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

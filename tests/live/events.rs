@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 use throughline::config::Config;
 use throughline::core::contract::error_cause::ErrorCause;
 use throughline::core::contract::event::{Event, EventKind};
-use throughline::core::contract::note::{Hop, Note, NoteKind, Stall, StallCause};
+use throughline::core::contract::note::{
+    Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
+};
 use throughline::core::contract::settings::Settings;
-use throughline::core::data::ids::{Kind, ObjectKey, Role};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::orphans::keep_reason::KeepReason;
 use throughline::core::view::involved_object::InvolvedObject;

@@ -143,3 +143,33 @@ async fn a_list_without_resource_version_tells_nothing_and_is_tried_again() {
     }
     assert_eq!(bench.listed().await, 1);
 }
+
+/// What arrived before may be mirrored, but nothing counts as missing: the list is never finished.
+#[tokio::test]
+async fn a_list_that_breaks_off_or_is_too_large_is_not_finished() {
+    let large = "x".repeat(9 * 1024 * 1024);
+    for (rest, why) in [
+        (r#"{"metadata":{"name":"#.to_owned(), "it broke off"),
+        ("nonsense]}".to_owned(), "a list: expected ident"),
+        (format!(r#"{{"x":"{large}"}}]}}"#), "an object of more than 8 MiB"),
+    ] {
+        let mut lists = 0;
+        let mut bench = bench(move |_| {
+            lists += 1;
+            if lists > 1 {
+                return ok(&json!({"metadata": {"resourceVersion": "8"}, "items": []}));
+            }
+            let first = gateway("a");
+            let head = r#"{"metadata":{"resourceVersion":"7"},"items":["#;
+            (StatusCode::OK, format!("{head}{first},{rest}"))
+        })
+        .await;
+        assert!(matches!(bench.next().await, EventKind::ListStarted { .. }));
+        assert!(matches!(bench.next().await, EventKind::Listed { .. }));
+        match bench.next().await {
+            EventKind::WatchLost { error, .. } => assert!(error.contains(why), "{error}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(bench.listed().await, 0, "the next list is whole");
+    }
+}

@@ -201,6 +201,7 @@ impl Stage {
                     n,
                     NoteKind::HopPassed { .. }
                         | NoteKind::Orphan { .. }
+                        | NoteKind::OrphanGone { .. }
                         | NoteKind::DeletesHeld { .. }
                 )
             })

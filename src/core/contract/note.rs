@@ -66,6 +66,12 @@ pub enum NoteKind {
         /// `None`: only the mode or missing leadership keeps it.
         kept: Option<KeepReason>,
     },
+    /// A route whose verdict was reported no longer exists at its hub, or another one has its name.
+    OrphanGone {
+        /// The hub.
+        cluster: ClusterName,
+        route: ObjectKey,
+    },
     /// Status annotations are left as they are although upstream seems to say otherwise, or no longer.
     Held {
         /// The upstream cluster.

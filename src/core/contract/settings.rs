@@ -249,7 +249,7 @@ impl Default for OrphanSettings {
             min_age_ms: 300_000,
             settle_ms: 30_000,
             fresh_ms: 180_000,
-            max_per_minute: 20,
+            max_per_minute: 10,
             max_share: Fraction::per_mille(300),
             share_from: 10,
             deleted_projects: false,

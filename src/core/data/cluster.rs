@@ -31,8 +31,7 @@ pub enum WatchState {
 #[derive(Debug)]
 pub(crate) struct Namespace {
     pub(crate) uid: Uid,
-    /// It carries the `upstream-namespace` label, so it holds hub or edge objects and never
-    /// upstream ones.
+    /// It holds hub or edge objects and never upstream ones, as its name or its label says.
     pub(crate) is_hub: bool,
     /// A person agreed that the hub Connectors in it may lose their status annotation.
     pub(crate) allows_removals: bool,

@@ -101,6 +101,21 @@ impl Meta {
         Some((cluster, label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?))
     }
 
+    /// Of a Namespace: whether hub or edge objects live there rather than upstream ones. Its name, `ns-`
+    /// and a uid, says so as well as the label: nobody can prune a name by mistake.
+    pub fn is_hub_namespace(&self) -> bool {
+        let is_uid = |text: &str| {
+            let mut parts = text.split('-');
+            let is_part = |part: Option<&str>, digits: usize| {
+                part.is_some_and(|p| p.len() == digits && p.bytes().all(|b| b.is_ascii_hexdigit()))
+            };
+            [8, 4, 4, 4, 12].into_iter().all(|digits| is_part(parts.next(), digits))
+                && parts.next().is_none()
+        };
+        self.labels.get(UPSTREAM_NAMESPACE).is_some()
+            || self.name.strip_prefix("ns-").is_some_and(is_uid)
+    }
+
     /// When another writer last wrote the object.
     pub fn others_wrote_at(&self) -> Option<UnixMillis> {
         self.managed_fields
@@ -246,5 +261,24 @@ mod optional_time {
     ) -> Result<Option<UnixMillis>, D::Error> {
         let text = Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
         Ok(text.and_then(|t| UnixMillis::parse_rfc3339(&t)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_namespace_is_known_by_its_name_or_its_label() {
+        let is_hub = |name: &str, is_labelled: bool| {
+            let label = (UPSTREAM_NAMESPACE, "default");
+            let labels = is_labelled.then_some(label).into_iter().collect();
+            Meta { name: name.into(), labels, ..Meta::default() }.is_hub_namespace()
+        };
+        let uid = "d21638c0-24ac-5767-8067-f82929dc4121";
+        assert!(is_hub(&format!("ns-{uid}"), false) && is_hub("team", true));
+        for name in ["team", "ns-", "ns-team", uid, &format!("ns-{uid}0"), &format!("ns-{uid}-0")] {
+            assert!(!is_hub(name, false), "{name}");
+        }
     }
 }

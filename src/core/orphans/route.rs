@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::core::contract::note::NoteKind;
 use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::{ClusterId, ClusterName, Kind, ResourceVersion, Uid};
 use crate::core::data::interner::{Key, Names, Sym};
@@ -241,6 +242,8 @@ impl Machine {
                 route.orphan_since = old.orphan_since;
                 route.reported = old.reported;
                 route.queued_at = old.queued_at.take();
+            } else {
+                self.report_gone(id, key, &old);
             }
             self.unlink_route(id, key, &old);
         }
@@ -263,7 +266,18 @@ impl Machine {
         hub.orphans.remove(&key);
         if let Some(route) = hub.routes.remove(&key) {
             self.ctx.timers.clear(Due::Route(id, key));
+            self.report_gone(id, key, &route);
             self.unlink_route(id, key, &route);
+        }
+    }
+
+    /// Whoever remembers a verdict on it can forget it.
+    fn report_gone(&mut self, id: ClusterId, key: Key, route: &Route) {
+        if route.reported.is_some()
+            && let Some(cluster) = self.cluster(id).map(|cluster| cluster.name.clone())
+        {
+            let route = self.ctx.names.object_key(key);
+            self.ctx.note(NoteKind::OrphanGone { cluster, route });
         }
     }
 

@@ -9,15 +9,15 @@ use super::super::ledger::Missing;
 use super::super::proof::Question;
 use super::{End, Follower, Position, Reader, numeric};
 use crate::client::no_request;
-use crate::watch::wire::{self, Page};
+use crate::watch::page::{Page, Part};
 
 impl<R: Reader> Follower<R> {
     /// Lists everything, page by page. Returns the resourceVersion to watch from.
     pub(super) async fn list(&mut self, position: &mut Position) -> Result<String, End> {
         let all = Request::new(self.objects.path.clone());
         let mut next = None;
+        let mut has_started = false;
         loop {
-            let is_first = next.is_none();
             let params = ListParams {
                 limit: Some(self.config.page_size),
                 continue_token: next,
@@ -25,19 +25,25 @@ impl<R: Reader> Follower<R> {
                 ..ListParams::default()
             };
             let request = all.list(&params).map_err(|e| no_request(&e))?;
-            let page = position.host.call(request, self.timeout()).await?;
-            let page: Page<'_> = wire::page(&page)?;
-            if is_first {
-                self.ledger.list_started().await?;
-            }
-            for item in &page.items {
-                // Half a list would be taken for a whole one: an object that can't be read fails it.
-                let offer = self.read(item.get())?;
-                self.ledger.listed(offer).await?;
-            }
-            next = page.metadata.next.map(String::from).filter(|next| !next.is_empty());
+            let mut page = Page::open(&position.host, request, self.timeout()).await?;
+            let metadata = loop {
+                let part = page.next().await?;
+                if !std::mem::replace(&mut has_started, true) {
+                    self.ledger.list_started().await?;
+                }
+                match part {
+                    Part::Item(item) => {
+                        // Half a list would be taken for a whole one: an object that can't be read
+                        // fails it.
+                        let offer = self.read(item)?;
+                        self.ledger.listed(offer).await?;
+                    }
+                    Part::End(metadata) => break metadata,
+                }
+            };
+            next = Some(metadata.next).filter(|next| !next.is_empty());
             if next.is_none() {
-                let version = page.metadata.resource_version.into_owned();
+                let version = metadata.resource_version;
                 let is_older = numeric(&version) < position.last_version;
                 if is_older {
                     warn!(resource = self.objects.resource, before = position.last_version,
@@ -72,9 +78,9 @@ impl<R: Reader> Follower<R> {
         version: &str,
     ) -> Result<(), End> {
         let one = Request::new(self.objects.path.clone()).list(&ListParams::default().limit(1));
-        let page = position.host.call(one.map_err(|e| no_request(&e))?, self.timeout()).await?;
-        let page: Page<'_> = wire::page(&page)?;
-        if numeric(&page.metadata.resource_version) < numeric(version) {
+        let one = one.map_err(|e| no_request(&e))?;
+        let page = Page::open(&position.host, one, self.timeout()).await?.metadata().await?;
+        if numeric(&page.resource_version) < numeric(version) {
             return Err(End::Expired);
         }
         position.is_unsure = false;

@@ -206,3 +206,62 @@ async fn nothing_is_reported_of_a_cluster_that_left() {
     // The API server counts the same Event twice.
     assert_eq!(posted(&bench).await, ["StalledMirror Namespace n", "Recovered Namespace n"]);
 }
+
+/// What a standby has seen come and go is nothing to report, nor to keep.
+#[tokio::test]
+async fn a_standby_keeps_and_posts_nothing_of_what_is_gone() {
+    let bench = bench().await;
+    let mut reporter = Reporter::new(bench.recorder.clone(), Settings::default());
+    let size = |reporter: &Reporter| format!("{reporter:?}").len();
+    let empty = size(&reporter);
+    for n in 0..20_000 {
+        let (cluster, route) = (ClusterName::from("one"), ObjectKey::new("n", format!("r-{n}")));
+        let (hub, gone) = (cluster.clone(), route.clone());
+        let orphan = NoteKind::Orphan { cluster: hub, route: gone, kept: None };
+        pass_note(&mut reporter, &Note { at: START, kind: orphan }, Kind::HttpRoute, &route.name);
+        let anomaly = Anomaly {
+            anomaly: AnomalyKind::Contention,
+            cluster: cluster.clone(),
+            object: Some(route.clone()),
+            detail: String::new(),
+            manager: Some(format!("m-{n}").into()),
+        };
+        let anomaly = Note { at: START, kind: NoteKind::Anomaly(anomaly) };
+        pass_note(&mut reporter, &anomaly, Kind::HttpRoute, &route.name);
+        // The object of this note does not exist any longer.
+        reporter.on_note(&Note { at: START, kind: NoteKind::OrphanGone { cluster, route } });
+    }
+    // The last problem that ended, and no more.
+    assert!(size(&reporter) < empty + 1_000, "{} and {empty}", size(&reporter));
+    reporter.on_event(&Event { at: START, kind: EventKind::LeadershipAcquired });
+    pass_note(&mut reporter, &at_second(1, stall("a", false)), Kind::Connector, "a");
+    pass_to(&mut reporter, 999);
+    bench.counts("posted", 1).await;
+    assert_eq!(posted(&bench).await, ["StalledMirror Connector a"]);
+}
+
+/// A leader that lost its Lease is a standby again.
+#[tokio::test]
+async fn what_happened_before_leadership_was_lost_is_not_posted_later() {
+    let bench = bench().await;
+    let mut reporter = leading(&bench);
+    let size = |reporter: &Reporter| format!("{reporter:?}").len();
+    let before = size(&reporter);
+    let anomaly = Anomaly {
+        anomaly: AnomalyKind::Contention,
+        cluster: "one".into(),
+        object: Some(ObjectKey::new("n", "a")),
+        detail: String::new(),
+        manager: None,
+    };
+    let anomaly = Note { at: START, kind: NoteKind::Anomaly(anomaly) };
+    pass_note(&mut reporter, &anomaly, Kind::Connector, "a");
+    assert!(size(&reporter) > before);
+    for (s, kind) in [(0, EventKind::LeadershipLost), (600, EventKind::LeadershipAcquired)] {
+        reporter.on_event(&Event { at: START.plus(s * 1_000), kind });
+    }
+    pass_note(&mut reporter, &at_second(601, stall("b", false)), Kind::Connector, "b");
+    pass_to(&mut reporter, 999);
+    bench.counts("posted", 1).await;
+    assert_eq!(posted(&bench).await, ["StalledMirror Connector b"]);
+}

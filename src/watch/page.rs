@@ -1,0 +1,341 @@
+//! One page of a list, item by item while its body arrives: of a list of 200 MiB no more is in memory
+//! than the object that is being read.
+//!
+//! [`PageParser`] cuts the items out of the JSON without a model of it: it follows quotes and brackets,
+//! and whoever decodes an item finds what is wrong within. So an answer that breaks off, or is no list,
+//! may be noticed after items of it were sent on. That is as with a list of which a later page fails:
+//! it proves nothing, for it is never finished.
+
+mod nesting;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+use super::wire::OBJECT_BYTES_MAX;
+use crate::client::{CallError, ClusterClient, TimedFrames};
+use nesting::Nesting;
+
+/// The most that one page may have, in bytes. 500 objects of the default `watch.pageSize` could have
+/// 750 MiB, if each were as large as etcd accepts; real ones have a hundredth of that.
+const PAGE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// The most that items may have that come before the metadata, in bytes: they are kept until it comes.
+const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What a page says of itself.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct PageMeta {
+    /// Never empty.
+    #[serde(rename = "resourceVersion", default, deserialize_with = "null_as_default")]
+    pub(crate) resource_version: String,
+    /// Where the next page begins; empty on the last.
+    #[serde(rename = "continue", default, deserialize_with = "null_as_default")]
+    pub(crate) next: String,
+}
+
+/// The next part of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Part<'a> {
+    Item(&'a str),
+    /// Last, once the body has ended.
+    End(PageMeta),
+}
+
+/// A page whose body is still arriving.
+pub(crate) struct Page<'c> {
+    frames: TimedFrames<'c>,
+    parser: PageParser,
+    /// Items that came before the metadata: without a resourceVersion they say nothing.
+    held: VecDeque<String>,
+    held_bytes: usize,
+    /// The last of them that was returned.
+    item: String,
+    /// What the page says of itself, once its body has ended.
+    end: Option<PageMeta>,
+}
+
+impl<'c> Page<'c> {
+    /// Asks for a page. The waiting for it and for its parts takes at most `timeout` together.
+    ///
+    /// # Errors
+    /// As [`ClusterClient::open`].
+    pub(crate) async fn open(
+        cluster: &'c ClusterClient,
+        request: http::Request<Vec<u8>>,
+        timeout: Duration,
+    ) -> Result<Self, CallError> {
+        Ok(Self {
+            frames: cluster.stream(request, timeout).await?,
+            parser: PageParser::default(),
+            held: VecDeque::new(),
+            held_bytes: 0,
+            item: String::new(),
+            end: None,
+        })
+    }
+
+    /// The next part. Not to be called after [`Part::End`].
+    ///
+    /// # Errors
+    /// It broke off, is no page of a list that can be followed, or is too large.
+    pub(crate) async fn next(&mut self) -> Result<Part<'_>, CallError> {
+        while self.end.is_none() {
+            match self.parser.advance()? {
+                Some(range) if self.parser.metadata.is_none() => self.hold(range)?,
+                Some(range) => return self.parser.item(range).map(Part::Item),
+                None => match self.frames.next().await? {
+                    Some(frame) => self.parser.push(&frame)?,
+                    None => self.end = Some(self.parser.finish()?),
+                },
+            }
+        }
+        if let Some(item) = self.held.pop_front() {
+            self.item = item;
+            return Ok(Part::Item(&self.item));
+        }
+        self.end.take().map(Part::End).ok_or_else(|| broken("it has ended"))
+    }
+
+    fn hold(&mut self, range: Range<usize>) -> Result<(), CallError> {
+        self.held_bytes += range.len();
+        if self.held_bytes > HELD_BYTES_MAX {
+            let mib = HELD_BYTES_MAX >> 20;
+            return Err(broken(&format!(
+                "metadata that comes after more than {mib} MiB of items; API servers write it first"
+            )));
+        }
+        self.held.push_back(self.parser.item(range)?.to_owned());
+        Ok(())
+    }
+
+    /// What it says of itself, whatever its items are.
+    ///
+    /// # Errors
+    /// As [`Page::next`].
+    pub(crate) async fn metadata(mut self) -> Result<PageMeta, CallError> {
+        loop {
+            if let Part::End(metadata) = self.next().await? {
+                return Ok(metadata);
+            }
+        }
+    }
+}
+
+/// Where in the list's object the parser is, outside of its values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Start,
+    FirstKey,
+    Key,
+    Colon(Field),
+    Value(Field),
+    AfterValue,
+    FirstItem,
+    Item,
+    AfterItem,
+    Within(Place),
+    End,
+}
+
+/// A field of the list's object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Metadata,
+    Items,
+    Other,
+}
+
+/// What the value is that is being read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Key,
+    Field(Field),
+    Item,
+}
+
+/// Cuts a page into its items. Pure: the caller brings the bytes.
+#[derive(Debug, Default)]
+struct PageParser {
+    buffer: Vec<u8>,
+    /// How much of the buffer has been read.
+    read: usize,
+    /// Where in the buffer the value begins that is being read.
+    value_from: usize,
+    value: Nesting,
+    state: State,
+    metadata: Option<PageMeta>,
+    has_items: bool,
+    received: u64,
+}
+
+fn broken(what: &str) -> CallError {
+    CallError::Unreadable(format!("a list: {what}"))
+}
+
+fn not_json(error: &serde_json::Error) -> CallError {
+    broken(&error.to_string())
+}
+
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+impl PageParser {
+    /// # Errors
+    /// The page is too large.
+    fn push(&mut self, chunk: &[u8]) -> Result<(), CallError> {
+        self.received += chunk.len() as u64;
+        if self.received > PAGE_BYTES_MAX {
+            let mib = PAGE_BYTES_MAX >> 20;
+            return Err(broken(&format!(
+                "a page of more than {mib} MiB; lower watch.pageSize, or look for objects that are \
+                 far too large"
+            )));
+        }
+        let is_within = matches!(self.state, State::Within(_));
+        let done = if is_within { self.value_from } else { self.read };
+        self.buffer.drain(..done);
+        self.read -= done;
+        self.value_from = 0;
+        if self.buffer.is_empty() && self.buffer.capacity() > 64 * 1024 {
+            // One large object must not hold its memory while thousands of small ones follow.
+            self.buffer = Vec::new();
+        }
+        self.buffer.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    /// Reads on to the next item, a part of the buffer; `None` until more bytes arrive.
+    fn advance(&mut self) -> Result<Option<Range<usize>>, CallError> {
+        while self.read < self.buffer.len() {
+            if let State::Within(place) = self.state {
+                let is_complete = self.value.read(&self.buffer, &mut self.read)?;
+                if self.read - self.value_from > OBJECT_BYTES_MAX {
+                    let mib = OBJECT_BYTES_MAX >> 20;
+                    return Err(broken(&format!(
+                        "an object of more than {mib} MiB, which no API server stores"
+                    )));
+                }
+                if !is_complete {
+                    return Ok(None);
+                }
+                let range = self.value_from..self.read;
+                self.complete(place, range.clone())?;
+                if place == Place::Item {
+                    return Ok(Some(range));
+                }
+                continue;
+            }
+            let byte = self.buffer[self.read];
+            if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                self.read += 1;
+                continue;
+            }
+            self.state = match (self.state, byte) {
+                (State::Start, b'{') => State::FirstKey,
+                (State::FirstKey | State::AfterValue, b'}') => State::End,
+                (State::FirstKey | State::Key, b'"') => self.begin(Place::Key),
+                (State::Colon(field), b':') => State::Value(field),
+                (State::Value(Field::Items), b'[') => {
+                    self.items_begin()?;
+                    State::FirstItem
+                }
+                (State::Value(field), _) => self.begin(Place::Field(field)),
+                (State::AfterValue, b',') => State::Key,
+                (State::FirstItem | State::AfterItem, b']') => State::AfterValue,
+                (State::FirstItem | State::Item, _) => self.begin(Place::Item),
+                (State::AfterItem, b',') => State::Item,
+                _ => return Err(broken("the answer is not the JSON of a list")),
+            };
+            if !matches!(self.state, State::Within(_)) {
+                self.read += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, place: Place) -> State {
+        self.value_from = self.read;
+        self.value = Nesting::default();
+        State::Within(place)
+    }
+
+    /// A value is read to its end.
+    fn complete(&mut self, place: Place, range: Range<usize>) -> Result<(), CallError> {
+        let value = &self.buffer[range];
+        self.state = match place {
+            Place::Item => State::AfterItem,
+            Place::Key => {
+                let key: String = serde_json::from_slice(value).map_err(|e| not_json(&e))?;
+                State::Colon(match &*key {
+                    "metadata" if self.metadata.is_none() => Field::Metadata,
+                    "items" if !self.has_items => Field::Items,
+                    "metadata" | "items" => {
+                        return Err(broken(&format!("{key} is there twice")));
+                    }
+                    _ => Field::Other,
+                })
+            }
+            Place::Field(Field::Other) => {
+                let _: IgnoredAny = serde_json::from_slice(value).map_err(|e| not_json(&e))?;
+                State::AfterValue
+            }
+            Place::Field(Field::Metadata) => {
+                self.metadata = Some(serde_json::from_slice(value).map_err(|e| not_json(&e))?);
+                State::AfterValue
+            }
+            // Where a server keeps no list of nothing, as Go writes it.
+            Place::Field(Field::Items) if value == b"null" => {
+                self.items_begin()?;
+                State::AfterValue
+            }
+            Place::Field(Field::Items) => return Err(broken("its items are no list")),
+        };
+        Ok(())
+    }
+
+    fn items_begin(&mut self) -> Result<(), CallError> {
+        self.has_items = true;
+        self.metadata.as_ref().map_or(Ok(()), followable)
+    }
+
+    fn item(&self, range: Range<usize>) -> Result<&str, CallError> {
+        std::str::from_utf8(&self.buffer[range]).map_err(|_| broken("it is not UTF-8"))
+    }
+
+    /// The body has ended.
+    fn finish(&mut self) -> Result<PageMeta, CallError> {
+        if self.state != State::End {
+            return Err(broken("it broke off"));
+        }
+        if !self.has_items {
+            return Err(broken("it has no items"));
+        }
+        let metadata = self.metadata.take().ok_or_else(|| broken("it has no metadata"))?;
+        followable(&metadata)?;
+        Ok(metadata)
+    }
+}
+
+/// Without a resourceVersion a watch would begin anywhere, and changes between list and watch would
+/// be missed.
+fn followable(metadata: &PageMeta) -> Result<(), CallError> {
+    if metadata.resource_version.is_empty() {
+        let error = "a list without metadata.resourceVersion cannot be followed; whatever answers \
+                     there is no Kubernetes API server, or something between changes its answers";
+        return Err(CallError::Unreadable(error.to_owned()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
