@@ -12,6 +12,7 @@ use crate::apply::Applier;
 use crate::client::ClusterClient;
 use crate::clock::{Clock, sleep_until_opt};
 use crate::config::{Config, EventLogConfig};
+use crate::core::contract::action::Urgency;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::membership::SourceName;
 use crate::core::contract::settings::Settings;
@@ -244,6 +245,9 @@ impl Engine {
     /// Feeds the outcome of an action to the machine.
     pub(crate) fn handle_finished(&mut self, finished: FinishedAction) {
         self.metrics.action_finished(&finished.decision.action, &finished.outcome, finished.took);
+        if finished.decision.urgency == Urgency::Deferrable {
+            self.metrics.deferred_mirror_finished(&finished.outcome);
+        }
         let at = self.clock.now();
         for observer in &mut self.observers {
             observer.on_finished(at, &finished);

@@ -183,6 +183,9 @@ impl Observer for RunLog {
             NoteKind::HopPassed { cluster, connector, hop, online, after_ms } => {
                 debug!(%cluster, %connector, hop = hop.as_str(), online, after_ms, "hop passed");
             }
+            NoteKind::Deferred { cluster, connector, deferred } => {
+                debug!(%cluster, %connector, deferred, "mirror of what routes nothing");
+            }
             NoteKind::Stalled(stall) => {
                 trace!(cluster = %stall.cluster, connector = %stall.connector,
                     hop = stall.hop.as_str(), reason = stall.reason, "stalled, one of its group");

@@ -254,6 +254,10 @@ fn note(note: &Note) -> String {
             let online = if *online { "online" } else { "offline" };
             format!("· {} {cluster} {} {online}", hop.as_str(), object(connector))
         }
+        NoteKind::Deferred { cluster, connector, deferred } => {
+            let deferred = if *deferred { "deferred" } else { "no longer deferred" };
+            format!("· {deferred} {cluster} {}", object(connector))
+        }
         NoteKind::Stalled(s) => format!("STALL {}: {}", stall(s), s.reason),
         NoteKind::StallEnded(s) => format!("stall over: {}", stall(s)),
         NoteKind::Anomaly(a) => {

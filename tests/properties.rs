@@ -10,6 +10,8 @@
 mod carry;
 #[path = "properties/changing.rs"]
 mod changing;
+#[path = "properties/deferring.rs"]
+mod deferring;
 #[path = "properties/failing.rs"]
 mod failing;
 #[path = "properties/generate.rs"]

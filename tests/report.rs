@@ -212,6 +212,30 @@ fn stalls_are_reported_with_their_end_or_as_open() {
 }
 
 #[test]
+fn deferred_mirrors_are_reported_with_their_end_or_as_waiting() {
+    let mut replay = incident();
+    let deferred = |deferred| NoteKind::Deferred {
+        cluster: "edge".into(),
+        connector: ObjectKey::new(NS, "home-lab"),
+        deferred,
+    };
+    replay.notes.push(Note { at: at(20_000), kind: deferred(true) });
+    replay.notes.push(Note { at: at(25_000), kind: deferred(false) });
+    replay.notes.push(Note { at: at(40_000), kind: deferred(true) });
+    has(
+        &text(&replay),
+        "\nDeferred at the end\n  home-lab: routed as upstream says; the rest of the status has waited \
+         for 30.2 s, since 09:20:12.865\n",
+    );
+    let span = |since, ended: Option<u64>| {
+        serde_json::json!({"cluster": "edge", "connector": "ns-c8119df3/home-lab",
+            "since_ms": START + since, "ended_at_ms": ended.map(|at| START + at)})
+    };
+    let spans = serde_json::json!([span(20_000, Some(25_000)), span(40_000, None)]);
+    assert_eq!(json(&replay, None)["deferrals"], spans);
+}
+
+#[test]
 fn failed_and_unfinished_writes_are_reported() {
     let mut script = Script(incident());
     let failed = Outcome::Failed { error: "etcd: leader changed".into(), retry_after_ms: None };

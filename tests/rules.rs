@@ -143,8 +143,9 @@ fn a_write_carries_the_latest_observed_version() {
 }
 
 /// Upstream went offline, and the mirror of that is in flight.
+/// Every difference is mirrored at once, so that what others write here is not deferred.
 fn mirror_in_flight() -> (Stage, Decision) {
-    let (mut stage, _) = settled(Settings::default());
+    let (mut stage, _) = settled(settings(|s| s.mirror.defer_ms = 0));
     stage.pass_to(10_000);
     stage.upstream(Some(&status(None)));
     let mirror = stage.only_action();

@@ -18,7 +18,7 @@ use throughline::core::view::View;
 use throughline::report::ReportOptions;
 use throughline::trace::{
     HopCause, HopState, LastWriter, ManagedFieldsIndex, Snapshot, SnapshotSource, Trace,
-    status_rows, trace_connector, trace_gateway,
+    status_rows, text, trace_connector, trace_gateway,
 };
 
 fn lab() -> ObjectKey {
@@ -103,6 +103,47 @@ fn a_hop_is_pending_until_it_is_late() {
         HopState::Ok,
         "the edge Connector agrees with the hub Connector"
     );
+}
+
+#[test]
+fn what_routes_nothing_is_deferred_and_holds_up_no_other_hop() {
+    let mut stage = settled();
+    let moved = status(Some("n1")).replace(r#"{"id""#, r#"{"homeRelay":"r","id""#);
+    stage.upstream(Some(&moved));
+    stage.pass_to(602_000);
+    let deferred = trace(&stage);
+    let expected = (Hop::Mirrored, "hub", HopState::Deferred, HopCause::Deferred);
+    assert_eq!(first(&deferred), expected);
+    let why = &deferred.hops[1].why;
+    assert!(why.ends_with("such as an address, has been deferred for 2.00 s"), "{why}");
+    assert!(deferred.hops[1].says.as_ref().unwrap().online);
+    let snapshot = snapshot(&stage, SnapshotSource::State);
+    let rows = status_rows(&snapshot);
+    assert_eq!((rows[0].state, rows[0].stuck.is_none()), (HopState::Deferred, true));
+    let written = |put: &dyn Fn(&mut Vec<u8>)| {
+        let mut out = Vec::new();
+        put(&mut out);
+        String::from_utf8(out).unwrap()
+    };
+    let options = ReportOptions::default();
+    let summary = written(&|out| text::summary(&snapshot, &rows, &options, out).unwrap());
+    assert!(summary.starts_with("1 connector, 0 stuck, 0 pending, 1 deferred"), "{summary}");
+    let lines = written(&|out| text::traces(&[deferred.clone()], &options, out).unwrap());
+    assert!(lines.contains("\nDeferred at mirrored (hub): "), "{lines}");
+    // An edge that lacks what the hub says is the trouble, though its hop comes later.
+    stage.edge(Some(&status(None)));
+    let found = trace(&stage);
+    assert_eq!(first(&found), (Hop::Arrived, "edge", HopState::Pending, HopCause::NotCarried));
+    // After stall.deferredMs it is late.
+    let mut stage = Stage::settled({
+        let mut settings = Settings::default();
+        settings.mirror.defer_ms = 120_000;
+        settings
+    });
+    stage.upstream(Some(&moved));
+    stage.pass_to(660_000);
+    let late = trace(&stage);
+    assert_eq!(first(&late), (Hop::Mirrored, "hub", HopState::Wrong, HopCause::Deferred));
 }
 
 #[test]

@@ -5,9 +5,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
-use throughline::trace::{
-    HopState, NotFound, Snapshot, Trace, state, text, trace_connector, trace_gateway,
-};
+use throughline::trace::{NotFound, Snapshot, Trace, state, text, trace_connector, trace_gateway};
 
 use super::out::{Output, one_thread, print, print_with, report_options};
 use super::replay::object_key;
@@ -83,6 +81,6 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         Output::Text => drop(print_with(|out| Ok(text::traces(&traces, &report_options(), out)?))?),
         Output::Json => print(&format!("{:#}\n", json!({ "traces": traces })))?,
     }
-    let all_ok = traces.iter().all(|trace| trace.state == HopState::Ok);
+    let all_ok = traces.iter().all(|trace| trace.state.is_right());
     Ok(if all_ok { ExitCode::SUCCESS } else { ExitCode::from(STUCK) })
 }

@@ -1,7 +1,7 @@
 //! Numbers that are too small, too large, or inconsistent with each other.
 
 use super::validate::Validator;
-use crate::core::contract::settings::MirrorSettings;
+use crate::core::contract::settings::{DEFER_MS_MIN, DEFERRABLE_PER_SECOND_MAX, MirrorSettings};
 
 /// API servers send a bookmark about once a minute, with jitter; between bookmarks an idle watch is
 /// silent.
@@ -31,6 +31,7 @@ impl Validator<'_> {
             ("mirror.nudgeAfterMs", c.mirror.nudge_after_ms, 1),
             ("touch.minIntervalMs", c.touch.min_interval_ms, 1),
             ("stall.mirroredMs", c.stall.mirrored_ms, 1_000),
+            ("stall.deferredMs", c.stall.deferred_ms, 1_000),
             ("stall.arrivedMs", c.stall.arrived_ms, 1_000),
             ("stall.touchedMs", c.stall.touched_ms, 1_000),
             ("retry.firstMs", c.retry.first_ms, 1),
@@ -56,6 +57,18 @@ impl Validator<'_> {
             let message = "has no effect: each cluster has a queue of its own, which holds at most \
                            one action for each object; remove the key";
             self.warning("executor.queue", message);
+        }
+        let defer_ms = c.mirror.defer_ms;
+        if defer_ms > 0 && defer_ms < DEFER_MS_MIN {
+            let message = format!("found {defer_ms}; accepted: 0, or {DEFER_MS_MIN} or more");
+            self.error("mirror.deferMs", message);
+        }
+        let per_second = c.mirror.deferrable_per_second;
+        if per_second > DEFERRABLE_PER_SECOND_MAX {
+            let message = format!(
+                "found {per_second}; accepted: 0 (no limit) to {DEFERRABLE_PER_SECOND_MAX}"
+            );
+            self.error("mirror.deferrablePerSecond", message);
         }
         let limit = c.mirror.annotation_limit_bytes;
         let most = MirrorSettings::default().annotation_limit_bytes;
@@ -93,6 +106,7 @@ impl Validator<'_> {
                 c.mirror.nudge_max_ms,
             ),
             ("retry.firstMs", c.retry.first_ms, "retry.maxMs", c.retry.max_ms),
+            ("mirror.deferMs", c.mirror.defer_ms, "stall.deferredMs", c.stall.deferred_ms),
         ];
         for (first_key, first, max_key, max) in pairs {
             if first > max && self.is_usable(first_key) && self.is_usable(max_key) {

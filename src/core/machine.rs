@@ -209,6 +209,7 @@ impl Machine {
                 Due::Outage(edge) => self.confirm_after_outage(edge),
                 Due::Route(hub, key) => self.evaluate_route(hub, key),
                 Due::Removals(upstream) => self.evaluate_removals(upstream),
+                Due::Deferred(hub) => self.write_deferred(hub),
                 Due::Holds(upstream) => self.report_holds(upstream),
                 Due::Probe(group) => self.probe(group),
                 Due::Share(upstream) => self.evaluate_orphan_share(upstream),

@@ -29,6 +29,9 @@ pub(crate) enum Due {
     Outcome(ActionId),
     /// Removals of an upstream: they may be too many, or no longer. Ordered after `HubConnector`.
     Removals(Sym),
+    /// Mirrors of a hub that route nothing and wait for its budget. Ordered after `HubConnector`, so that
+    /// all that one moment brings is in the queue first.
+    Deferred(ClusterId),
     /// The report of why annotations of an upstream are held.
     Holds(Sym),
     /// The count of an upstream's orphans. Ordered after `Route`, so that everything that one
@@ -53,6 +56,7 @@ impl Due {
             Due::Probe(_) => "a write that failed is due for a try",
             Due::Outcome(_) => "the outcome of an action is late",
             Due::Removals(_) => "the removals of an upstream are due for counting",
+            Due::Deferred(_) => "the budget of deferred mirrors has room",
             Due::Holds(_) => "the report of held annotations is due",
             Due::Share(_) => "the orphans of an upstream are due for counting",
             Due::Roster => "the roster of clusters is due",
@@ -72,6 +76,7 @@ impl HoldsNames for Due {
             }
             Due::Bundle(_)
             | Due::Outage(_)
+            | Due::Deferred(_)
             | Due::Probe(_)
             | Due::Outcome(_)
             | Due::Roster

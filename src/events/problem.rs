@@ -2,7 +2,7 @@
 
 use super::object::{ObjectReference, Severity};
 use crate::core::contract::hold_reason::HoldReason;
-use crate::core::contract::note::{Anomaly, AnomalyKind, Hop, Stall};
+use crate::core::contract::note::{Anomaly, AnomalyKind, Hop, Stall, StallCause};
 use crate::core::contract::settings::{OrphanMode, Settings};
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::objects::{FIELD_MANAGER, UPSTREAM_STATUS};
@@ -30,6 +30,11 @@ impl Problem {
     pub(super) fn of_stall(stall: &Stall, subject: &InvolvedObject, settings: &Settings) -> Self {
         let (times, cluster) = (&settings.stall, &stall.cluster);
         let (reason, late, ms) = match stall.hop {
+            Hop::Mirrored if matches!(stall.cause, StallCause::Deferred { .. }) => (
+                "StalledMirror",
+                "upstream's status is not mirrored in full to the hub".to_owned(),
+                times.deferred_ms,
+            ),
             Hop::Upstream | Hop::Mirrored => (
                 "StalledMirror",
                 "upstream's status is not mirrored to the hub".to_owned(),

@@ -249,6 +249,7 @@ impl Observer for Reporter {
             | NoteKind::Discovery { .. }
             | NoteKind::OrphanGone { .. }
             | NoteKind::DeletesHeld { held: false, .. }
+            | NoteKind::Deferred { .. }
             | NoteKind::HopPassed { .. } => {}
         }
     }

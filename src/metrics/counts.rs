@@ -7,6 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
+use super::DEFERRED;
 use crate::core::contract::action::Verb;
 use crate::core::contract::note::Hop;
 use crate::core::data::ids::{ClusterName, Kind};
@@ -55,6 +56,7 @@ pub(super) struct Instruments {
     pub(super) orphans: Gauges<1>,
     pub(super) held: NamedGauges<2>,
     pub(super) deletes_held: NamedGauges<1>,
+    pub(super) mirrors_deferred: Counters<1>,
     pub(super) stalls_open: Gauges<1>,
     pub(super) stalls: Counters<1>,
     pub(super) anomalies: Counters<1>,
@@ -232,6 +234,12 @@ impl Instruments {
                 "Actions that ended, by verb and outcome",
                 Counters::default(),
             ),
+            mirrors_deferred: add(
+                r,
+                "throughline_mirrors_deferred",
+                "Mirrors that routed nothing and waited for that, by outcome",
+                Counters::default(),
+            ),
             events: add(
                 r,
                 "throughline_event_seconds",
@@ -297,9 +305,16 @@ impl Instruments {
         }
         for hop in [Hop::Mirrored, Hop::Arrived, Hop::Touched] {
             let _ = self.hops.get_or_create(&[("hop", hop.as_str())]);
-            let _ = self.stalls.get_or_create(&[("hop", hop.as_str())]);
-            let _ = self.stalls_open.get_or_create(&[("hop", hop.as_str())]);
         }
+        for hop in [Hop::Mirrored, Hop::Arrived, Hop::Touched]
+            .map(Hop::as_str)
+            .into_iter()
+            .chain([DEFERRED])
+        {
+            let _ = self.stalls.get_or_create(&[("hop", hop)]);
+            let _ = self.stalls_open.get_or_create(&[("hop", hop)]);
+        }
+        let _ = self.mirrors_deferred.get_or_create(&[("outcome", "applied")]);
         for result in ReloadResult::ALL {
             let _ = self.config_reloads.get_or_create(&[("result", result.as_str())]);
         }

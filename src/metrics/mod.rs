@@ -25,7 +25,7 @@ use crate::core::contract::action::{Action, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::membership::{MemberState, MembershipCount};
-use crate::core::contract::note::{Note, NoteKind};
+use crate::core::contract::note::{Note, NoteKind, Stall, StallCause};
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::orphans::keep_reason::OrphanCounts;
 use crate::core::view::phase::Phases;
@@ -59,6 +59,16 @@ pub enum EventDelivery {
     Failed,
     /// Not sent: there were too many, or Events were forbidden a moment ago.
     Dropped,
+}
+
+/// The value of `hop` for a stall of the hop "mirrored" where everything that routes is done.
+const DEFERRED: &str = "deferred";
+
+const fn hop_label(stall: &Stall) -> &'static str {
+    match stall.cause {
+        StallCause::Deferred { .. } => DEFERRED,
+        _ => stall.hop.as_str(),
+    }
 }
 
 /// What became of a changed configuration.
@@ -229,6 +239,11 @@ impl Metrics {
         }
     }
 
+    /// Counts a mirror that routed nothing.
+    pub fn deferred_mirror_finished(&self, outcome: &Outcome) {
+        self.instruments.mirrors_deferred.get_or_create(&[("outcome", outcome.name())]).inc();
+    }
+
     pub fn set_queue(&self, queued: usize, in_flight: usize) {
         set(&self.instruments.queue_depth.get_or_create(&[QUEUE]), queued);
         set(&self.instruments.in_flight, in_flight);
@@ -248,6 +263,7 @@ impl Metrics {
                 self.instruments.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
             }
             NoteKind::HopPassed { after_ms: None, .. }
+            | NoteKind::Deferred { .. }
             | NoteKind::Orphan { .. }
             | NoteKind::OrphanGone { .. }
             | NoteKind::Discovery { .. }
@@ -261,12 +277,12 @@ impl Metrics {
                 set_or_clear(&self.instruments.deletes_held, &labels, u64::from(*held));
             }
             NoteKind::Stalled(stall) => {
-                let labels = [("hop", stall.hop.as_str())];
+                let labels = [("hop", hop_label(stall))];
                 self.instruments.stalls.get_or_create(&labels).inc();
                 self.instruments.stalls_open.get_or_create(&labels).inc();
             }
             NoteKind::StallEnded(stall) => {
-                self.instruments.stalls_open.get_or_create(&[("hop", stall.hop.as_str())]).dec();
+                self.instruments.stalls_open.get_or_create(&[("hop", hop_label(stall))]).dec();
             }
             NoteKind::Anomaly(anomaly) => {
                 let labels = [("anomaly", anomaly.anomaly.as_str())];

@@ -60,7 +60,7 @@ pub(super) fn run<W: Write>(
             LogEntry::Action(recorded) => {
                 compared += 1;
                 let ours = decided.pop_front();
-                if !ours.as_ref().is_some_and(|ours| is_same(ours, &recorded)) {
+                if !ours.as_ref().is_some_and(|ours| ours.is_logged_as(&recorded)) {
                     differences.push(difference(compared, &recorded, ours.as_ref()));
                 }
             }
@@ -87,12 +87,6 @@ pub(super) fn run<W: Write>(
     }
     builder.add_problems(differences);
     Ok(())
-}
-
-/// The log does not say how urgent an action was.
-fn is_same(ours: &Decision, recorded: &Decision) -> bool {
-    let Decision { at, action, because, urgency: _ } = ours;
-    (*at, action, because) == (recorded.at, &recorded.action, &recorded.because)
 }
 
 fn describe(decision: &Decision) -> String {

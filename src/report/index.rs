@@ -52,6 +52,14 @@ pub(super) struct StallSpan<'a> {
     pub(super) ended_at: Option<UnixMillis>,
 }
 
+/// How long the mirror of what routes nothing waited.
+pub(super) struct DeferralSpan<'a> {
+    pub(super) cluster: &'a ClusterName,
+    pub(super) connector: &'a ObjectKey,
+    pub(super) since: UnixMillis,
+    pub(super) ended_at: Option<UnixMillis>,
+}
+
 /// A replay, sorted by connector.
 pub(super) struct ConnectorIndex<'a> {
     /// Ordered by upstream cluster and name.
@@ -59,6 +67,7 @@ pub(super) struct ConnectorIndex<'a> {
     /// Actions that are not tied to one connector.
     pub(super) others: ConnectorHistory<'a>,
     pub(super) stalls: Vec<StallSpan<'a>>,
+    pub(super) deferrals: Vec<DeferralSpan<'a>>,
     only: Option<&'a ObjectKey>,
     by_hub: HashMap<&'a ObjectKey, usize>,
     by_upstream: HashMap<(&'a str, &'a ObjectKey), Vec<usize>>,
@@ -71,6 +80,7 @@ impl<'a> ConnectorIndex<'a> {
             histories: Vec::new(),
             others: ConnectorHistory::default(),
             stalls: Vec::new(),
+            deferrals: Vec::new(),
             only,
             by_hub: HashMap::new(),
             by_upstream: HashMap::new(),
@@ -126,9 +136,13 @@ impl<'a> ConnectorIndex<'a> {
         // The index of each open stall.
         type OpenStalls<'a> = HashMap<(&'a ClusterName, &'a ObjectKey, Hop, UnixMillis), usize>;
         let mut open: OpenStalls<'a> = HashMap::new();
+        let mut deferred: HashMap<(&'a ClusterName, &'a ObjectKey), usize> = HashMap::new();
         for note in notes {
             let (cluster, connector, hop) = match &note.kind {
                 NoteKind::HopPassed { cluster, connector, hop, .. } => (cluster, connector, *hop),
+                NoteKind::Deferred { cluster, connector, .. } => {
+                    (cluster, connector, Hop::Mirrored)
+                }
                 NoteKind::Stalled(s) | NoteKind::StallEnded(s) => (&s.cluster, &s.connector, s.hop),
                 NoteKind::Anomaly(_)
                 | NoteKind::Orphan { .. }
@@ -158,6 +172,17 @@ impl<'a> ConnectorIndex<'a> {
                 NoteKind::StallEnded(stall) => {
                     let found = open.remove(&(cluster, connector, hop, stall.since));
                     if let Some(span) = found.and_then(|at| self.stalls.get_mut(at)) {
+                        span.ended_at = Some(note.at);
+                    }
+                }
+                NoteKind::Deferred { deferred: true, .. } => {
+                    deferred.insert((cluster, connector), self.deferrals.len());
+                    let (since, ended_at) = (note.at, None);
+                    self.deferrals.push(DeferralSpan { cluster, connector, since, ended_at });
+                }
+                NoteKind::Deferred { deferred: false, .. } => {
+                    let found = deferred.remove(&(cluster, connector));
+                    if let Some(span) = found.and_then(|at| self.deferrals.get_mut(at)) {
                         span.ended_at = Some(note.at);
                     }
                 }

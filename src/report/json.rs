@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::ReportOptions;
-use super::index::{ConnectorHistory, ConnectorIndex, StallSpan};
+use super::index::{ConnectorHistory, ConnectorIndex, DeferralSpan, StallSpan};
 use crate::core::contract::action::{Precondition, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::{AnomalyKind, Hop, Note, NoteKind};
@@ -40,6 +40,8 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 ///   `actions`: ids
 /// - `stalls`: `cluster`, `connector` (`"namespace/name"`), `hop`, `since_ms`, `reported_at_ms`,
 ///   `ended_at_ms` (`null` if it did not end), `reason`
+/// - `deferrals`, the mirrors that waited because they route nothing: `cluster`, `connector`, `since_ms`,
+///   `ended_at_ms` (`null` if it did not end)
 /// - `anomalies`: `at_ms`, `anomaly`, `cluster`, `namespace` and `name` (or `null`), `detail`
 /// - `orphans`, one for each time the judgement of a route changed: `at_ms`, `cluster`, `namespace`,
 ///   `name`, `kept` (a word) and `kept_because`; both are `null` if only the mode or missing
@@ -52,7 +54,7 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 /// - only for a live run, `requests`: `[{cluster, verb, resource, writes, count}]`, the requests to
 ///   the API servers; and `needless_writes`: how many writes changed nothing
 ///
-/// `options.connector` narrows `actions`, `connectors`, `stalls` and `outages`; the other fields
+/// `options.connector` narrows `actions`, `connectors`, `stalls`, `deferrals` and `outages`; the other fields
 /// cover the whole log.
 ///
 /// # Errors
@@ -92,6 +94,8 @@ pub(super) fn report_fields<M: SerializeMap>(
     map.serialize_entry("actions", &Rows(rows))?;
     map.serialize_entry("connectors", &Rows(|| index.histories.iter().map(ConnectorRow::new)))?;
     map.serialize_entry("stalls", &Rows(|| index.stalls.iter().map(StallRow::new)))?;
+    let deferrals = || index.deferrals.iter().map(DeferralRow::new);
+    map.serialize_entry("deferrals", &Rows(deferrals))?;
     map.serialize_entry("anomalies", &Rows(|| replay.notes.iter().filter_map(AnomalyRow::new)))?;
     map.serialize_entry("orphans", &Rows(|| replay.notes.iter().filter_map(OrphanRow::new)))?;
     let recorded = Rows(|| {
@@ -262,6 +266,25 @@ impl<'a> StallRow<'a> {
             reported_at_ms: span.reported_at,
             ended_at_ms: span.ended_at,
             reason: &span.stall.reason,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct DeferralRow<'a> {
+    cluster: &'a ClusterName,
+    connector: AsText<&'a ObjectKey>,
+    since_ms: UnixMillis,
+    ended_at_ms: Option<UnixMillis>,
+}
+
+impl<'a> DeferralRow<'a> {
+    fn new(span: &DeferralSpan<'a>) -> Self {
+        Self {
+            cluster: span.cluster,
+            connector: AsText(span.connector),
+            since_ms: span.since,
+            ended_at_ms: span.ended_at,
         }
     }
 }

@@ -226,6 +226,15 @@ pub(super) fn troubles(
             (Plain, format!(" for {lasted}, since {}: {}", clock(stall.since), stall.reason)),
         ]
     })?;
+    let deferred: Vec<_> = index.deferrals.iter().filter(|span| span.ended_at.is_none()).collect();
+    section(writer, "Deferred at the end", &deferred, |span| {
+        let waited = duration(replay.ended_at.since(span.since));
+        let text = format!(
+            ": routed as upstream says; the rest of the status has waited for {waited}, since {}",
+            clock(span.since)
+        );
+        vec![(Plain, index.label(span.connector).to_string()), (Plain, text)]
+    })?;
     let related = options.connector.is_some().then(|| related_objects(replay, index));
     let anomalies: Vec<_> = replay
         .notes

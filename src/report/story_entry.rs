@@ -70,7 +70,9 @@ pub(super) fn story_entries<'a>(
             },
             NoteKind::Stalled(stall) => EntryKind::Stalled(stall),
             NoteKind::StallEnded(stall) => EntryKind::StallEnded(stall),
-            NoteKind::Anomaly(_)
+            // The mirror says how long it waited.
+            NoteKind::Deferred { .. }
+            | NoteKind::Anomaly(_)
             | NoteKind::Orphan { .. }
             | NoteKind::OrphanGone { .. }
             | NoteKind::Held { .. }

@@ -218,6 +218,7 @@ impl<'a> Case<'a> {
                 Some(self.mirror_unknown(hub))
             }
             AnnotationState::Held => Some(self.mirror_held(hub)),
+            AnnotationState::Deferred => Some(self.mirror_deferred(hub)),
             AnnotationState::Wrong => Some(self.mirror_wrong(hub, writer)),
         };
         (hop.since_ms, hop.at_least) =
@@ -263,6 +264,19 @@ impl<'a> Case<'a> {
         }
     }
 
+    fn mirror_deferred(&self, hub: &HubView) -> Diagnosis {
+        let limits = self.snapshot.stall_limits.as_ref();
+        let waited_ms = hub.deferred_since_ms.map_or(0, |at| self.snapshot.view.at_ms.since(at));
+        let stalls = &self.connector.stalls;
+        let is_stalled = stalls.iter().any(|s| s.hop == Hop::Mirrored && s.cluster == hub.cluster);
+        let is_late = is_stalled || limits.is_some_and(|limits| waited_ms > limits.deferred_ms);
+        let state = if is_late { HopState::Wrong } else { HopState::Deferred };
+        match &hub.writes.error {
+            Some(error) => remedy::write_fails(state, &hub.cluster, Kind::Connector, error),
+            None => remedy::deferred(state, &hub.cluster, waited_ms),
+        }
+    }
+
     fn mirror_wrong(&self, hub: &HubView, writer: Option<&LastWriter>) -> Diagnosis {
         let (source, hub_key) = (self.snapshot.source, self.hub_key());
         let changed = self.upstream_since();
@@ -300,7 +314,7 @@ impl<'a> Case<'a> {
                 up.cluster, up.object
             ));
         }
-        if let Some(up) = up.filter(|up| up.exists && !up.online && state == HopState::Ok) {
+        if let Some(up) = up.filter(|up| up.exists && !up.online && state.is_right()) {
             let because = up.because.as_ref().map_or(String::new(), |b| format!(" ({b})"));
             notes.push(format!(
                 "nothing is stuck: {} itself reports the connector offline{because}; check the \

@@ -64,16 +64,24 @@ pub enum HopState {
     Unknown,
     /// It disagrees with the hop before it and is not late yet.
     Pending,
+    /// It routes as the hop before it; the rest of the status follows.
+    Deferred,
     /// It agrees with the hop before it.
     Ok,
 }
 
 impl HopState {
+    /// Whether everything that routes is as it should be.
+    pub fn is_right(self) -> bool {
+        matches!(self, HopState::Ok | HopState::Deferred)
+    }
+
     pub const fn as_str(self) -> &'static str {
         match self {
             HopState::Wrong => "wrong",
             HopState::Unknown => "unknown",
             HopState::Pending => "pending",
+            HopState::Deferred => "deferred",
             HopState::Ok => "ok",
         }
     }
@@ -107,6 +115,8 @@ pub enum HopCause {
     Failing,
     /// Another writer changes the value.
     Contention,
+    /// What routes is mirrored; the rest waits.
+    Deferred,
     #[serde(rename = "underWay")]
     WriteInFlight,
     NotWritten,
@@ -166,6 +176,13 @@ pub struct HopTrace {
     pub remedies: Vec<String>,
 }
 
+impl HopTrace {
+    /// What is deferred holds up nothing, so it comes after all others.
+    fn order(&self) -> (bool, Hop, HopState) {
+        (self.state == HopState::Deferred, self.hop, self.state)
+    }
+}
+
 /// All hops of one connector.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -206,11 +223,12 @@ impl Trace {
         self.hops.get(self.first?)
     }
 
-    /// Sets `first` and `state`: the earliest hop that is not ok, and of its clusters the worst.
+    /// Sets `first` and `state`: the earliest hop that is not ok, and of its clusters the worst. One that
+    /// is deferred comes after all others.
     fn set_first(&mut self) {
         let hops = &self.hops;
         let not_ok = (0..hops.len()).filter(|&i| hops[i].state != HopState::Ok);
-        self.first = not_ok.min_by_key(|&i| (hops[i].hop, hops[i].state, i));
+        self.first = not_ok.min_by_key(|&i| (hops[i].order(), i));
         self.state = self.first().map_or(HopState::Ok, |hop| hop.state);
     }
 }

@@ -10,6 +10,7 @@ use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::{UPSTREAM_NAMESPACE, UPSTREAM_STATUS};
 use crate::core::view::{HubView, LeaseWaitView, UpstreamView};
+use crate::report::style::duration;
 
 const GET_LEASE: &str = "kubectl get leases -A --field-selector metadata.name=throughline";
 
@@ -281,6 +282,23 @@ pub(super) fn mirror_in_flight(state: HopState, hub: &ClusterName) -> Diagnosis 
     let why = format!("the mirror write to {hub} has no answer yet");
     let remedy = check_server_health(hub, "wait; if no answer comes");
     diagnosis(state, HopCause::WriteInFlight, why, [remedy])
+}
+
+pub(super) fn deferred(state: HopState, hub: &ClusterName, waited_ms: u64) -> Diagnosis {
+    let waited = duration(waited_ms);
+    let why = format!(
+        "the annotation at {hub} routes as upstream says; the rest of the status, such as an address, \
+         has been deferred for {waited}"
+    );
+    let remedy = if state == HopState::Deferred {
+        "nothing: it is written with the next change that routes, or after mirror.deferMs"
+            .to_owned()
+    } else {
+        "more statuses change than mirror.deferrablePerSecond lets through. Requests are not \
+         affected; raise it if the hub and its carrier have room"
+            .to_owned()
+    };
+    diagnosis(state, HopCause::Deferred, why, [remedy])
 }
 
 pub(super) fn not_mirrored(

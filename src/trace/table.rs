@@ -62,7 +62,7 @@ fn row(snapshot: &Snapshot, connector: &ConnectorView) -> StatusRow {
     // A connector that nobody references is not stuck.
     let matters =
         |hop: &&HopTrace| hop.state != HopState::Ok && !hop.cause.is_some_and(HopCause::is_idle);
-    let first = trace.hops.iter().filter(matters).min_by_key(|hop| (hop.hop, hop.state));
+    let first = trace.hops.iter().filter(matters).min_by_key(|hop| hop.order());
     let state = first.map_or(HopState::Ok, |hop| hop.state);
     let gateways = connector.edges.iter().flat_map(|edge| &edge.gateways);
     let existing = gateways.filter(|g| g.announcement != AnnouncementState::NoGateway);
@@ -83,7 +83,7 @@ fn row(snapshot: &Snapshot, connector: &ConnectorView) -> StatusRow {
         state,
         announced: existing.clone().filter(announces).count(),
         gateways: existing.count(),
-        stuck: first.filter(|hop| hop.state != HopState::Pending).map(|hop| StuckHop {
+        stuck: first.filter(|hop| hop.state < HopState::Pending).map(|hop| StuckHop {
             hop: hop.hop,
             cluster: hop.cluster.clone(),
             cause: hop.cause,

@@ -20,7 +20,7 @@ impl HopState {
         match self {
             HopState::Wrong => Style::Red,
             HopState::Unknown | HopState::Pending => Style::Yellow,
-            HopState::Ok => Style::Green,
+            HopState::Deferred | HopState::Ok => Style::Green,
         }
     }
 }
@@ -77,6 +77,8 @@ fn put_trace(trace: &Trace, writer: &mut TextWriter<'_>) -> io::Result<()> {
         lines.iter().map(|line| cell(line).chars().count()).max().unwrap_or(0)
     };
     let widths = [
+        // Of the usual states.
+        width(|line| line.hop.state.as_str()).max(7),
         width(|line| line.hop.cluster.as_str()),
         width(|line| &line.says),
         width(|line| &line.age),
@@ -150,10 +152,10 @@ fn gateways(group: &[&HopTrace]) -> String {
     }
 }
 
-fn put_line(line: &Line<'_>, widths: [usize; 3], writer: &mut TextWriter<'_>) -> io::Result<()> {
-    let [cluster, says, age] = widths;
+fn put_line(line: &Line<'_>, widths: [usize; 4], writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let [state, cluster, says, age] = widths;
     let hop = line.hop;
-    let state = format!("{:7}", hop.state.as_str());
+    let state = format!("{:state$}", hop.state.as_str());
     let rest = format!(
         "  {:9}  {:cluster$}  {:says$}  {:>age$}",
         hop_name(hop.hop),
@@ -193,6 +195,7 @@ fn put_verdict(
     };
     let verdict = match first.state {
         HopState::Pending => "Pending at",
+        HopState::Deferred => "Deferred at",
         HopState::Unknown => "Unknown at",
         HopState::Wrong | HopState::Ok => "Stuck at",
     };
@@ -313,7 +316,7 @@ pub fn rows(
     }
     for (row, cells) in rows.iter().zip(&table) {
         let cells: [&str; 7] = std::array::from_fn(|i| cells[i].as_str());
-        let style = if row.state == HopState::Ok { Style::Plain } else { row.state.style() };
+        let style = if row.state.is_right() { Style::Plain } else { row.state.style() };
         writer.put(0, 4, &[(style, &line(&cells))])?;
         if let Some(stuck) = &row.stuck {
             let head = format!("{} ({}): ", hop_name(stuck.hop), stuck.cluster);
@@ -365,7 +368,10 @@ pub fn summary(
     let pending = rows.iter().filter(|row| row.state == HopState::Pending).count();
     let at = format!("{} UTC, {}", moment(snapshot.view.at_ms), source_text(snapshot.source));
     let style = if stuck > 0 { Style::Red } else { Style::Green };
-    let text = format!("{}, {stuck} stuck, {pending} pending", count(rows.len(), "connector"));
+    let deferred = rows.iter().filter(|row| row.state == HopState::Deferred).count();
+    let deferred = if deferred > 0 { format!(", {deferred} deferred") } else { String::new() };
+    let connectors = count(rows.len(), "connector");
+    let text = format!("{connectors}, {stuck} stuck, {pending} pending{deferred}");
     writer.put(0, 2, &[(style, &text), (Style::Dim, "  "), (Style::Dim, &at)])?;
     for (upstream, connectors) in unconfigured(snapshot) {
         let (nouns, verb) =

@@ -56,6 +56,26 @@ fn rules_that_the_long_list_does_not_cover() {
     let key = "accepted: a DNS name, a slash and up to 63 letters, digits, -, _ and .";
     let cases = [
         (
+            "mirror: {deferMs: 199}",
+            "mirror.deferMs: found 199; accepted: 0, or 200 or more".to_owned(),
+        ),
+        (
+            "mirror: {deferMs: -5}",
+            "mirror.deferMs: found -5; accepted: milliseconds, a whole number".to_owned(),
+        ),
+        (
+            "mirror: {deferrablePerSecond: 1001}",
+            "mirror.deferrablePerSecond: found 1001; accepted: 0 (no limit) to 1000".to_owned(),
+        ),
+        (
+            "stall: {deferredMs: 4999}",
+            "stall.deferredMs: found 4999; accepted: mirror.deferMs (5000) or more".to_owned(),
+        ),
+        (
+            "mirror: {deferMs: 0}\nstall: {deferredMs: 999}",
+            "stall.deferredMs: found 999; accepted: 1000 or more".to_owned(),
+        ),
+        (
             "touch: {key: gateway.envoyproxy.io/a, scope: gateway}\nmirror: {nudgeKey: gateway.envoyproxy.io/a}",
             "mirror.nudgeKey: found \"gateway.envoyproxy.io/a\", which is also touch.key; accepted: another key".to_owned(),
         ),

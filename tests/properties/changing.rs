@@ -40,6 +40,8 @@ fn settings() -> impl Strategy<Value = Settings> {
             settings.stall.mirrored_ms = [1_000, 5_000, 9_000][times.0];
             settings.stall.touched_ms = [1_000, 5_000, 9_000][times.1];
             settings.stall.arrived_ms = [1_000, 10_000, 20_000][times.2];
+            settings.mirror.defer_ms = [0, 5_000, 1_000][times.1];
+            settings.mirror.deferrable_per_second = [0, 8, 1][times.2];
             settings.mirror.absent_grace_ms = [0, 5_000, 20_000][times.2];
             (settings.mirror.share_from, settings.mirror.max_share) =
                 [(10, Fraction::per_mille(300)), (1, Fraction::per_mille(0))][times.3];

@@ -92,7 +92,7 @@ pub fn touch_deviations(sim: &Sim, t: Topology) -> Vec<String> {
     t.edges().iter().flat_map(deviations).collect()
 }
 
-fn mirror_deviations(sim: &Sim, t: Topology) -> Vec<String> {
+pub fn mirror_deviations(sim: &Sim, t: Topology) -> Vec<String> {
     let mut deviations = Vec::new();
     for project in 0..PROJECTS {
         let (up, namespace, _) = t.project(project);

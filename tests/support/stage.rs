@@ -200,6 +200,7 @@ impl Stage {
                 !matches!(
                     n,
                     NoteKind::HopPassed { .. }
+                        | NoteKind::Deferred { .. }
                         | NoteKind::Orphan { .. }
                         | NoteKind::OrphanGone { .. }
                         | NoteKind::DeletesHeld { .. }

@@ -129,6 +129,13 @@ pub struct Decision {
     pub because: String,
 }
 
+impl Decision {
+    /// Whether both are the same line of an event log, which does not have the urgency.
+    pub fn is_logged_as(&self, other: &Self) -> bool {
+        (self.at, &self.action, &self.because) == (other.at, &other.action, &other.because)
+    }
+}
+
 /// The order in which actions leave while many wait: the first is the most urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {

@@ -54,6 +54,14 @@ pub enum NoteKind {
         #[serde(skip_serializing_if = "Option::is_none")]
         after_ms: Option<u64>,
     },
+    /// What a hub's annotation differs in routes nothing, so its mirror waits; or no longer.
+    Deferred {
+        /// The hub.
+        cluster: ClusterName,
+        /// The connector's name there.
+        connector: ObjectKey,
+        deferred: bool,
+    },
     /// A hop is late.
     Stalled(Stall),
     StallEnded(Stall),
@@ -155,6 +163,11 @@ pub enum StallCause {
         /// Its field manager, where `managedFields` names one.
         manager: Option<Box<str>>,
     },
+    /// The hub's annotation routes as upstream says; the rest waits for the budget of deferrable
+    /// writes.
+    Deferred {
+        cluster: ClusterName,
+    },
     /// The hub's annotation is wrong for none of these reasons.
     NotMirrored {
         cluster: ClusterName,
@@ -177,6 +190,7 @@ impl StallCause {
             Self::WritesFail { .. } => "writes_fail",
             Self::WriteInFlight { .. } => "write_in_flight",
             Self::Overwritten { .. } => "overwritten",
+            Self::Deferred { .. } => "deferred",
             Self::NotMirrored { .. } => "not_mirrored",
             Self::NotCarried { .. } => "not_carried",
             Self::NotTouched { .. } => "not_touched",

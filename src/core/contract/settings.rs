@@ -7,6 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::data::ids::{ClusterName, Kind, Role};
 
+/// A shorter wait than this would let one Connector outrun the pace of its mirrors.
+pub const DEFER_MS_MIN: u64 = 200;
+/// A second has this many turns: one in each millisecond.
+pub const DEFERRABLE_PER_SECOND_MAX: u32 = 1_000;
+
 /// The machine's settings. Durations are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -26,6 +31,11 @@ pub struct MirrorSettings {
     pub enabled: bool,
     /// The limit for all annotations of one object together; the API server's is 256 KiB.
     pub annotation_limit_bytes: usize,
+    /// How long a difference that routes nothing waits for company, counted from its start or from the
+    /// last mirror, whichever is later. 0 writes every difference at once; 1 to [`DEFER_MS_MIN`] are one.
+    pub defer_ms: u64,
+    /// How many such writes the hub gets in a second, twice as many at once. 0: no limit.
+    pub deferrable_per_second: u32,
     /// How long a hub Connector may outlive its upstream Connector before its annotation is
     /// removed. The platform's replicator usually deletes the hub Connector within this time.
     pub absent_grace_ms: u64,
@@ -184,6 +194,8 @@ impl<'de> Deserialize<'de> for Fraction {
 pub struct StallSettings {
     /// Upstream → mirrored.
     pub mirrored_ms: u64,
+    /// Upstream → mirrored, where the difference routes nothing.
+    pub deferred_ms: u64,
     /// Mirrored → carried.
     pub arrived_ms: u64,
     /// Carried → announced.
@@ -209,6 +221,8 @@ impl Default for MirrorSettings {
         Self {
             enabled: true,
             annotation_limit_bytes: 256 * 1024,
+            defer_ms: 5_000,
+            deferrable_per_second: 8,
             absent_grace_ms: 5_000,
             max_share: Fraction::per_mille(300),
             share_from: 10,
@@ -259,7 +273,7 @@ impl Default for OrphanSettings {
 
 impl Default for StallSettings {
     fn default() -> Self {
-        Self { mirrored_ms: 5_000, arrived_ms: 10_000, touched_ms: 5_000 }
+        Self { mirrored_ms: 5_000, deferred_ms: 60_000, arrived_ms: 10_000, touched_ms: 5_000 }
     }
 }
 

@@ -6,7 +6,7 @@ use super::mirror::Mirror;
 use super::pace::NudgeTurn;
 use super::{HubWrite, Repair};
 use crate::core::clusters::Place;
-use crate::core::contract::action::Verb;
+use crate::core::contract::action::Urgency;
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::{Hop, NoteKind, Stall, StallCause};
 use crate::core::data::cluster::ClusterState;
@@ -28,27 +28,50 @@ struct Behind<'m> {
 impl<'m> Mirror<'m> {
     /// The hub says what upstream says. Every edge should come to say it, too.
     pub(super) fn mirrored(&mut self, desired: DesiredStatus) {
+        let was_deferred = self.end_deferral();
+        if was_deferred {
+            self.connector.mirrored_at = None;
+        }
+        let mirrored_at = self.routes_right(desired, !was_deferred);
+        if self.is_carried(desired, mirrored_at) {
+            self.carried();
+        }
+    }
+
+    /// The hub routes as upstream says. Returns since when. What was deferred was late by intention, so
+    /// how long it took is not reported.
+    pub(super) fn routes_right(&mut self, desired: DesiredStatus, is_timed: bool) -> UnixMillis {
         let now = self.ctx.now;
-        let live_since = self.hub.live_since(Kind::Connector);
         let online = self.is_online(desired);
-        let is_new = self.connector.mirrored_at.is_none();
-        let mirrored_at = *self.connector.mirrored_at.get_or_insert(now);
-        if is_new {
-            if let Some(repair) = &mut self.connector.repair {
-                (repair.nudges, repair.nudge_turn) = (0, None);
-            }
-            if self.unsettled.contains(&self.at.key) {
-                // A change that came with a list happened at an unknown time before.
-                let is_timed = self.connector.upstream_changed && now > live_since;
-                let after_ms = is_timed.then(|| now.since(desired.changed_at));
-                self.note_hop(self.hub, Hop::Mirrored, online, after_ms);
-                if self.is_also_at_this_edge() {
-                    self.note_hop(self.hub, Hop::Arrived, online, is_timed.then_some(0));
-                }
+        if let Some(mirrored_at) = self.connector.mirrored_at {
+            return mirrored_at;
+        }
+        self.connector.mirrored_at = Some(now);
+        if let Some(repair) = &mut self.connector.repair {
+            (repair.nudges, repair.nudge_turn) = (0, None);
+        }
+        if self.unsettled.contains(&self.at.key) {
+            // A change that came with a list happened at an unknown time before.
+            let is_observed = now > self.hub.live_since(Kind::Connector);
+            let is_timed = is_timed && self.connector.upstream_changed && is_observed;
+            let after_ms = is_timed.then(|| now.since(desired.changed_at));
+            self.note_hop(self.hub, Hop::Mirrored, online, after_ms);
+            if self.is_also_at_this_edge() {
+                self.note_hop(self.hub, Hop::Arrived, online, is_timed.then_some(0));
             }
         }
+        now
+    }
+
+    /// Whether every edge says what the hub says since `mirrored_at`. Those that do not are expected to,
+    /// and are nudged.
+    pub(super) fn is_carried(&mut self, says: DesiredStatus, mirrored_at: UnixMillis) -> bool {
+        let live_since = self.hub.live_since(Kind::Connector);
         let observed_at = (mirrored_at > live_since).then_some(mirrored_at);
-        let Some(behind) = self.edges_behind(desired, observed_at) else { return self.carried() };
+        let Some(behind) = self.edges_behind(says, observed_at) else {
+            self.end_nudges();
+            return true;
+        };
         self.unsettled.insert(self.at.key);
         self.expect(Hop::Arrived, mirrored_at.max(behind.since), behind.edge);
         // An edge whose watch is lost shows nothing, and a change made during its outage makes the
@@ -59,6 +82,7 @@ impl<'m> Mirror<'m> {
         {
             self.nudge_when_due(since.max(mirrored_at));
         }
+        false
     }
 
     /// Whether hub and edge are one cluster, so that the hub Connector is the edge Connector, too.
@@ -120,18 +144,24 @@ impl<'m> Mirror<'m> {
         let now = self.ctx.now;
         self.unsettled.remove(&self.at.key);
         let Some(repair) = &mut self.connector.repair else { return };
-        repair.nudge_turn = None;
-        // Somebody at the edge may undo it again: the pauses grow until that is over.
-        let nudges_count = repair.nudges_count(now, quiet_ms);
-        if !nudges_count {
-            repair.nudges = 0;
-        }
+        let nudges_count = repair.nudges > 0;
         if let Some(stall) = repair.stall.take() {
             self.ctx.note(NoteKind::StallEnded(stall));
         }
         let is_contended = repair.contention.is_recent(now, quiet_ms);
         if !repair.flight.is_in_flight() && !is_contended && !nudges_count {
             self.connector.repair = None;
+        }
+    }
+
+    /// No edge needs a nudge.
+    fn end_nudges(&mut self) {
+        let quiet_ms = self.ctx.settings.mirror.contention_quiet_ms;
+        let Some(repair) = &mut self.connector.repair else { return };
+        repair.nudge_turn = None;
+        // Somebody at the edge may undo it again: the pauses grow until that is over.
+        if !repair.nudges_count(self.ctx.now, quiet_ms) {
+            repair.nudges = 0;
         }
     }
 
@@ -166,7 +196,8 @@ impl<'m> Mirror<'m> {
              of the object makes the carrier try again"
         );
         let counter = self.connector.nudge.wrapping_add(1).to_string();
-        self.write(Verb::Nudge, (nudge_key, Some(counter)), because, HubWrite::Nudge, None);
+        let annotation = (nudge_key, Some(counter));
+        self.write(Urgency::Nudge, annotation, because, HubWrite::Nudge, None);
     }
 
     /// When this Connector's turn to be nudged is; the error is when to ask again.
@@ -195,6 +226,7 @@ impl<'m> Mirror<'m> {
     pub(super) fn expect(&mut self, hop: Hop, since: UnixMillis, cluster: &ClusterState) {
         let limits = &self.ctx.settings.stall;
         let limit_ms = match hop {
+            Hop::Mirrored if self.deferred_since().is_some() => limits.deferred_ms,
             Hop::Mirrored => limits.mirrored_ms,
             _ => limits.arrived_ms,
         };
@@ -275,6 +307,10 @@ fn stall_cause(
         let manager = repair.contention.manager().map(Box::from);
         let reason = "another writer keeps changing the hub's annotation";
         (StallCause::Overwritten { cluster: hub, manager }, reason)
+    } else if repair.deferred_since.get().is_some() {
+        let reason = "what routes is mirrored; the rest of the status waits for its turn by \
+                      mirror.deferrablePerSecond";
+        (StallCause::Deferred { cluster: hub }, reason)
     } else {
         let reason = "the hub's annotation does not say what upstream says";
         (StallCause::NotMirrored { cluster: hub }, reason)

@@ -2,6 +2,7 @@
 
 use super::pace::{MirrorPace, NudgeTurn};
 use crate::core::contention::Contention;
+use crate::core::contract::action::Verb;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::Stall;
 use crate::core::data::ids::{ResourceVersion, Uid};
@@ -11,6 +12,7 @@ use crate::core::data::time::UnixMillis;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::flight::Flight;
 use crate::core::status::digest::Digest;
+use crate::core::status::liveness::Routing;
 
 /// A Connector at the hub.
 #[derive(Default)]
@@ -22,6 +24,10 @@ pub(crate) struct HubConnector {
     pub(crate) upstream: Option<UpstreamRef>,
     /// The status annotation.
     pub(crate) digest: Digest,
+    /// What an edge reads from the annotation, or else from the object's own status.
+    pub(super) routing: Routing,
+    /// What it reads from that status alone.
+    pub(super) fallback: Routing,
     /// Bytes of all other annotations, which count against the same limit.
     pub(super) other_bytes: u32,
     /// The counter in the nudge annotation.
@@ -35,7 +41,8 @@ pub(crate) struct HubConnector {
     /// The annotation is behind because upstream was seen to change, not because of another
     /// writer. Only then is the hop's duration known.
     pub(crate) upstream_changed: bool,
-    /// Since when the annotation says what upstream says; `None` while it does not.
+    /// Since when the annotation says what upstream says, or routes as upstream says while the rest is
+    /// deferred; `None` while it does not.
     pub(crate) mirrored_at: Option<UnixMillis>,
     pub(super) mirror_pace: MirrorPace,
     /// Kept only while something is behind.
@@ -52,9 +59,18 @@ pub(crate) struct UpstreamRef {
 /// What a write to a hub Connector changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubWrite {
-    /// The status annotation, to this digest.
-    Status(Digest),
+    /// The status annotation, and what an edge reads from it; `None` when it does not decode.
+    Status(Digest, Option<Routing>),
     Nudge,
+}
+
+impl HubWrite {
+    pub(super) fn verb(self) -> Verb {
+        match self {
+            HubWrite::Status(..) => Verb::Mirror,
+            HubWrite::Nudge => Verb::Nudge,
+        }
+    }
 }
 
 /// The repair of a hub Connector: writes, overwrites, nudges, and the stall, if it takes long.
@@ -70,6 +86,8 @@ pub(crate) struct Repair {
     pub(super) observed_text: Option<Option<Box<str>>>,
     pub(crate) contention: Contention,
     pub(crate) stall: Option<Stall>,
+    /// Since when the annotation differs in what routes nothing; see [`super::deferral`].
+    pub(crate) deferred_since: OptionalMillis,
     /// Since when the annotation is no longer held: until then nothing was late.
     pub(super) free_since: UnixMillis,
     pub(crate) nudges: u32,
@@ -93,6 +111,8 @@ impl HoldsNames for HubConnector {
             listed_in: _,
             upstream,
             digest: _,
+            routing: _,
+            fallback: _,
             other_bytes: _,
             nudge: _,
             oversize_reported: _,
@@ -127,6 +147,7 @@ impl HoldsNames for Repair {
             observed_text: _,
             contention: _,
             stall: _,
+            deferred_since: _,
             free_since: _,
             nudges: _,
             next_nudge_at: _,

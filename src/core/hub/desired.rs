@@ -10,6 +10,7 @@ use crate::core::data::interner::Key;
 use crate::core::data::packed::Packed;
 use crate::core::data::time::UnixMillis;
 use crate::core::status::digest::Digest;
+use crate::core::status::liveness::Routing;
 use crate::core::upstream::{Presence, UpstreamConnector};
 
 /// The upstream Connector that a hub Connector's labels name, in a cluster that is configured.
@@ -40,6 +41,8 @@ pub(crate) enum Desired {
 #[derive(Clone, Copy)]
 pub(crate) struct DesiredStatus {
     pub(super) digest: Digest,
+    /// What an edge reads from it; `None` when it does not decode, or is absent.
+    pub(super) routing: Option<Routing>,
     /// Since when it is desired: upstream said it, and its watch was live.
     pub(super) since: UnixMillis,
     /// When upstream's status came to say it.
@@ -112,6 +115,7 @@ impl<'m> UpstreamCase<'m> {
         }
         Desired::Status(DesiredStatus {
             digest: connector.digest,
+            routing: connector.routing,
             since: connector.changed_at.max(live_since),
             changed_at: connector.changed_at,
             is_change_observed: connector.changed_at > live_since,
@@ -148,6 +152,7 @@ impl<'m> UpstreamCase<'m> {
         }
         Desired::Status(DesiredStatus {
             digest: Digest::ABSENT,
+            routing: None,
             since: due_at,
             changed_at,
             is_change_observed: changed_at > self.cluster.live_since(Kind::Connector),

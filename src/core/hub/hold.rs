@@ -5,7 +5,7 @@ use super::HubWrite;
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
 use super::mirror::Mirror;
 use super::removals::Wanted;
-use crate::core::contract::action::{AbsentObjects, Verb};
+use crate::core::contract::action::{AbsentObjects, Urgency};
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::cluster::NamespaceIdentity;
 use crate::core::data::ids::Kind;
@@ -19,6 +19,7 @@ impl Mirror<'_> {
     pub(super) fn leave(&mut self) {
         let Some(upstream) = self.upstream else {
             self.set_held(None);
+            self.end_deferral();
             return self.end_stall_unless(None);
         };
         let kinds = [Kind::Connector, Kind::Namespace];
@@ -30,6 +31,7 @@ impl Mirror<'_> {
     /// What upstream seems to say is not acted on. The annotation stays, and nothing is late.
     pub(super) fn hold(&mut self, reason: HoldReason, until: Option<UnixMillis>) {
         self.set_held(Some(reason));
+        self.end_deferral();
         self.end_stall_unless(None);
         if let Some(until) = until {
             self.look_again(until);
@@ -80,6 +82,7 @@ impl Mirror<'_> {
 
     /// Removes the annotation, if nothing speaks against it: the upstream has nothing to say.
     pub(super) fn remove(&mut self, mut desired: DesiredStatus) {
+        self.end_deferral();
         let Some(upstream) = self.upstream else { return };
         if self.is_removal_held() {
             return self.hold(HoldReason::TooMany, None);
@@ -126,7 +129,7 @@ impl Mirror<'_> {
             None => "upstream has no status, so the hub may not claim one",
         };
         let annotation = (UPSTREAM_STATUS.to_owned(), None);
-        let write = HubWrite::Status(desired.digest);
-        self.write(Verb::Mirror, annotation, because.to_owned(), write, absent);
+        let write = HubWrite::Status(desired.digest, desired.routing);
+        self.write(Urgency::Routing, annotation, because.to_owned(), write, absent);
     }
 }

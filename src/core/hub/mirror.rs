@@ -26,6 +26,7 @@ use crate::core::flight::WriteResult;
 use crate::core::machine::Machine;
 use crate::core::status::digest::Digest;
 use crate::core::status::go_json;
+use crate::core::status::liveness::{self, Liveness};
 use crate::core::timers::Due;
 
 /// A hub Connector and everything that its rule reads, looked up once.
@@ -43,7 +44,7 @@ pub(crate) struct Mirror<'m> {
 }
 
 /// A status under the annotation limit.
-enum Fitted {
+pub(super) enum Fitted {
     Whole,
     /// Reduced to what routing needs.
     Reduced(String),
@@ -55,6 +56,7 @@ impl Mirror<'_> {
     /// Compares observed with desired, and acts on the difference.
     pub(super) fn evaluate(&mut self) {
         self.ctx.timers.clear(Due::HubConnector(self.at));
+        self.leave_queue();
         if !self.ctx.settings.mirror.enabled {
             return self.off();
         }
@@ -70,6 +72,7 @@ impl Mirror<'_> {
                 return self.hold(HoldReason::TooMany, None);
             }
             Desired::NotBefore(at) => {
+                self.end_deferral();
                 self.set_held(None);
                 return self.look_again(at);
             }
@@ -84,11 +87,16 @@ impl Mirror<'_> {
         let fitted = self.fit(desired.digest);
         match &fitted {
             Fitted::Whole => {}
-            Fitted::Reduced(text) => desired.digest = Digest::of_bytes(text),
-            Fitted::Nothing => desired.digest = Digest::ABSENT,
+            Fitted::Reduced(text) => {
+                desired.digest = Digest::of_bytes(text);
+                desired.routing = liveness::decode(text).as_ref().map(Liveness::routing);
+            }
+            Fitted::Nothing => (desired.digest, desired.routing) = (Digest::ABSENT, None),
         }
         if self.connector.digest == desired.digest {
             self.mirrored(desired);
+        } else if self.is_deferrable(&desired) {
+            self.defer(desired, fitted);
         } else {
             self.mark_behind(desired);
             if self.ctx.leader && self.may_write_now() && self.may_mirror_again() {
@@ -100,6 +108,7 @@ impl Mirror<'_> {
     /// The rule does not run: nothing is held, behind or late.
     fn off(&mut self) {
         self.set_held(None);
+        self.end_deferral();
         self.end_stall_unless(None);
         self.unsettled.remove(&self.at.key);
         (self.connector.mirrored_at, self.connector.upstream_changed) = (None, false);
@@ -122,17 +131,24 @@ impl Mirror<'_> {
 
     /// The annotation does not say what upstream says.
     pub(super) fn mark_behind(&mut self, desired: DesiredStatus) {
-        let mirrored_at = self.connector.mirrored_at.take();
-        let changes_now = desired.changed_at == self.ctx.now;
-        if mirrored_at.is_some() || changes_now {
-            let changed_since = mirrored_at.is_none_or(|at| desired.changed_at > at) || changes_now;
-            self.connector.upstream_changed = desired.is_change_observed && changed_since;
-        }
+        self.end_deferral();
+        self.note_upstream_change(desired);
+        self.connector.mirrored_at = None;
         self.unsettled.insert(self.at.key);
         let free_since = self.repair().free_since;
         let since = desired.since.max(self.hub.live_since(Kind::Connector)).max(free_since);
         let overwritten_at = self.overwritten_at().unwrap_or(since);
         self.expect(Hop::Mirrored, since.max(overwritten_at), self.hub);
+    }
+
+    /// Notes whether the annotation is behind because upstream changed.
+    pub(super) fn note_upstream_change(&mut self, desired: DesiredStatus) {
+        let mirrored_at = self.connector.mirrored_at;
+        let changes_now = desired.changed_at == self.ctx.now;
+        if mirrored_at.is_some() || changes_now {
+            let changed_since = mirrored_at.is_none_or(|at| desired.changed_at > at) || changes_now;
+            self.connector.upstream_changed = desired.is_change_observed && changed_since;
+        }
     }
 
     /// Whether nothing is in flight and no pause runs. Looks again when the pause ends.
@@ -150,7 +166,7 @@ impl Mirror<'_> {
 
     /// Whether this Connector has mirrors left. What it says meanwhile is left out, and what it says
     /// last is written when the next mirror is due.
-    fn may_mirror_again(&mut self) -> bool {
+    pub(super) fn may_mirror_again(&mut self) -> bool {
         let due_at = self.connector.mirror_pace.next(self.ctx.now);
         if due_at > self.ctx.now {
             self.look_again(due_at);
@@ -170,23 +186,52 @@ impl Mirror<'_> {
             }
             _ => because(observed, online, is_overwritten),
         };
+        self.write_fitted(desired, fitted, Urgency::Routing, because);
+    }
+
+    /// Writes a status that routes as the annotation does; its time has come.
+    pub(super) fn write_deferrable(
+        &mut self,
+        desired: DesiredStatus,
+        fitted: Fitted,
+        waited_s: u64,
+    ) {
+        let is_overwritten = self.overwritten_at().is_some_and(|at| at > desired.since);
+        let changed = if is_overwritten {
+            "another writer changed the hub's annotation"
+        } else {
+            "upstream's status changed"
+        };
+        let because = format!("{changed}, but not what routes; waited {waited_s} s");
+        self.write_fitted(desired, fitted, Urgency::Deferrable, because);
+    }
+
+    fn write_fitted(
+        &mut self,
+        desired: DesiredStatus,
+        fitted: Fitted,
+        urgency: Urgency,
+        because: String,
+    ) {
         let text = match fitted {
             Fitted::Nothing => None,
             Fitted::Reduced(text) => Some(text),
             Fitted::Whole => self.upstream.and_then(|upstream| upstream.text()),
         };
         let annotation = (UPSTREAM_STATUS.to_owned(), text);
-        self.write(Verb::Mirror, annotation, because, HubWrite::Status(desired.digest), None);
+        let write = HubWrite::Status(desired.digest, desired.routing);
+        self.write(urgency, annotation, because, write, None);
     }
 
     pub(super) fn write(
         &mut self,
-        verb: Verb,
+        urgency: Urgency,
         annotation: (String, Option<String>),
         because: String,
         write: HubWrite,
         absent: Option<AbsentObjects>,
     ) {
+        let verb = write.verb();
         let object = self.ctx.names.object_key(self.at.key);
         let precondition = Precondition { absent, ..self.precondition(verb) };
         let guards_annotation = precondition.annotation.is_some();
@@ -199,7 +244,7 @@ impl Mirror<'_> {
             object,
             annotations: vec![annotation],
             precondition,
-            urgency: Urgency::of(verb),
+            urgency,
             because,
         });
         let repair = self.repair();
@@ -309,10 +354,7 @@ impl Mirror<'_> {
             WriteResult::Written => self.written(write, outcome),
             WriteResult::Refused => {
                 let error = repair.flight.error.clone().unwrap_or_default();
-                let verb = match write {
-                    HubWrite::Status(_) => Verb::Mirror,
-                    HubWrite::Nudge => Verb::Nudge,
-                };
+                let verb = write.verb();
                 let next = self.ctx.next_attempt(WriteTarget::HubConnector(self.at));
                 let next = next + ", or when upstream changes";
                 self.ctx.report_refused(self.hub, self.at.key, verb, &error, &next);
@@ -327,14 +369,23 @@ impl Mirror<'_> {
             let manager = repair.and_then(|repair| repair.contention.manager()).map(str::to_owned);
             self.overwritten(manager.as_deref());
         }
+        self.deferred_mirror_ended();
         self.evaluate();
     }
 
     /// A write succeeded. The watch may have shown it, and even a later one, before its outcome.
     fn written(&mut self, write: HubWrite, outcome: &Outcome) {
-        let HubWrite::Status(digest) = write else { return self.nudged(outcome) };
+        let HubWrite::Status(digest, routing) = write else { return self.nudged(outcome) };
+        if let Some(repair) =
+            self.connector.repair.as_mut().filter(|r| r.deferred_since.get().is_some())
+        {
+            // What upstream says by now is another difference.
+            repair.deferred_since = self.ctx.now.into();
+            self.connector.mirrored_at = Some(self.ctx.now);
+        }
         if self.is_newest(outcome) {
             self.connector.digest = digest;
+            self.connector.routing = routing.unwrap_or(self.connector.fallback);
         } else if self.written_version(outcome) == ResourceVersion::Absent
             && digest != self.connector.digest
         {

@@ -3,6 +3,7 @@
 
 mod carry;
 mod connector;
+mod deferral;
 mod desired;
 mod hold;
 mod mirror;
@@ -28,6 +29,7 @@ use super::data::used_names::{HoldsNames, UsedNames};
 use super::machine::Machine;
 use super::orphans::route::Route;
 use super::status::digest::Digest;
+use super::status::liveness::{self, Liveness};
 use super::timers::Due;
 
 /// What is known of one hub.
@@ -44,7 +46,8 @@ pub(crate) struct HubState {
 
 impl HoldsNames for HubState {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { connectors, unsettled, pace: _, routes, orphans } = self;
+        let Self { connectors, unsettled, pace, routes, orphans } = self;
+        pace.mark(used);
         connectors.mark(used);
         unsettled.mark(used);
         routes.mark(used);
@@ -102,6 +105,8 @@ impl Machine {
         if !is_same {
             // Another object under the same name: what was in flight was about the old one, and so
             // was the stall.
+            hub.pace.deferrals.forget(at.key, connector.deferred_since());
+            connector.forget_deferral(ctx, &cluster.name, at.key);
             if let Some(stall) = connector.repair.take().and_then(|repair| repair.stall) {
                 ctx.note(NoteKind::StallEnded(stall));
             }
@@ -109,11 +114,19 @@ impl Machine {
             connector.upstream_changed = false;
             connector.namespace_deleted_at = OptionalMillis::default();
         }
-        let desired = upstream.and_then(|named| {
-            upstreams.get(&named.cluster)?.connectors.get(&named.key).map(|c| c.digest)
-        });
+        let desired = upstream
+            .and_then(|named| upstreams.get(&named.cluster)?.connectors.get(&named.key))
+            .map(|connector| (connector.digest, connector.routing));
+        let (desired, desired_routing) = desired.unzip();
         let observed = connector.digest;
         let annotation = meta.annotations.get(UPSTREAM_STATUS);
+        connector.fallback = liveness::read(None, object.status()).routing();
+        connector.routing = match annotation {
+            // Byte for byte what upstream says, which is decoded already.
+            Some(text) if Some(Digest::of_bytes(text)) == desired => desired_routing.flatten(),
+            text => text.and_then(liveness::decode).as_ref().map(Liveness::routing),
+        }
+        .unwrap_or(connector.fallback);
         let likely = [observed, desired.unwrap_or_default()];
         let own_bytes = annotation.map_or(0, |text| UPSTREAM_STATUS.len() + text.len());
         let other_bytes = meta.annotations.bytes() - own_bytes;
@@ -124,10 +137,13 @@ impl Machine {
         connector.other_bytes = u32::try_from(other_bytes).unwrap_or(u32::MAX);
         connector.nudge = nudge.and_then(|n| n.parse().ok()).unwrap_or(0);
         let linked = std::mem::replace(&mut connector.upstream, upstream);
+        // While the rest is deferred, the annotation still routes as it should.
+        let is_deferred =
+            connector.deferred_since().is_some() && !connector.is_writing(connector.digest);
         let is_overwritten = is_same
             && connector.mirrored_at.is_some()
             && connector.digest != observed
-            && Some(observed) == desired;
+            && (Some(observed) == desired || (is_deferred && Some(connector.digest) != desired));
         if linked != upstream {
             if let Some(named) = linked {
                 removals.forget(ctx, named.cluster, at, connector.held.take());
@@ -203,14 +219,19 @@ impl Machine {
     pub(crate) fn hub_connector_gone(&mut self, at: Place) {
         let connector = self.hubs.get_mut(&at.cluster).and_then(|hub| {
             hub.unsettled.remove(&at.key);
-            hub.connectors.remove(&at.key)
+            let connector = hub.connectors.remove(&at.key)?;
+            hub.pace.deferrals.forget(at.key, connector.deferred_since());
+            Some(connector)
         });
         if let Some(connector) = connector {
             self.drop_hub_connector(at, connector);
         }
     }
 
-    fn drop_hub_connector(&mut self, at: Place, connector: HubConnector) {
+    fn drop_hub_connector(&mut self, at: Place, mut connector: HubConnector) {
+        if let Some(hub) = self.clusters.get(at.cluster) {
+            connector.forget_deferral(&mut self.ctx, &hub.name, at.key);
+        }
         self.ctx.timers.clear(Due::HubConnector(at));
         if let Some(stall) = connector.repair.and_then(|repair| repair.stall) {
             self.ctx.note(NoteKind::StallEnded(stall));
@@ -224,6 +245,7 @@ impl Machine {
     /// The cluster is no longer a hub of this run.
     pub(crate) fn forget_hub(&mut self, id: ClusterId) {
         let Some(mut hub) = self.hubs.remove(&id) else { return };
+        self.ctx.timers.clear(Due::Deferred(id));
         for key in sorted_keys(&hub.connectors) {
             if let Some(connector) = hub.connectors.remove(&key) {
                 self.drop_hub_connector(Place { cluster: id, key }, connector);

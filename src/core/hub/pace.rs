@@ -2,7 +2,10 @@
 //! Connector that flaps. What concerns one Connector often concerns a thousand, and a thousand writes in
 //! one second are more than a carrier takes (Karmada: about 20 changes a second).
 
+use super::deferral::Deferrals;
+use crate::core::contract::settings::DEFER_MS_MIN;
 use crate::core::data::time::UnixMillis;
+use crate::core::data::used_names::{HoldsNames, UsedNames};
 
 /// The time between two nudges: a quarter of what the carrier takes by default.
 const NUDGE_EVERY_MS: u64 = 200;
@@ -19,23 +22,23 @@ const REWRITE_EVERY_MS: u64 = 500;
 /// So many mirrors of one Connector may follow one another at once.
 const MIRRORS_AT_ONCE: u64 = 20;
 /// After that, the time between two of them.
-const MIRROR_EVERY_MS: u64 = 200;
+const MIRROR_EVERY_MS: u64 = DEFER_MS_MIN;
 
 /// Turns that follow one another evenly, some of them ahead of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Turns {
+pub(super) struct Turns {
     /// When the next turn is if none is ahead.
     even_at: UnixMillis,
 }
 
 impl Turns {
     /// When the next turn is, where so many may be taken at once.
-    fn next(self, now: UnixMillis, every_ms: u64, at_once: u64) -> UnixMillis {
+    pub(super) fn next(self, now: UnixMillis, every_ms: u64, at_once: u64) -> UnixMillis {
         let ahead_ms = (at_once - 1) * every_ms;
         UnixMillis(self.even_at.max(now).0.saturating_sub(ahead_ms)).max(now)
     }
 
-    fn take(&mut self, now: UnixMillis, every_ms: u64) {
+    pub(super) fn take(&mut self, now: UnixMillis, every_ms: u64) {
         self.even_at = self.even_at.max(now).plus(every_ms);
     }
 }
@@ -44,7 +47,15 @@ impl Turns {
 #[derive(Default)]
 pub(crate) struct HubPace {
     pub(super) nudges: NudgePace,
+    pub(super) deferrals: Deferrals,
     rewrites: Turns,
+}
+
+impl HoldsNames for HubPace {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { nudges: _, deferrals, rewrites: _ } = self;
+        deferrals.mark(used);
+    }
 }
 
 impl HubPace {

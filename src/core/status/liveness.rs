@@ -7,6 +7,7 @@
 //! the fields that the answer depends on, and checks the types of the others.
 
 use crate::core::status::go_json::{GO_DEPTH_MAX, Reader};
+use crate::core::status::trigger::connector_part;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Liveness {
@@ -15,6 +16,24 @@ pub struct Liveness {
     /// The id of the tunnel node; empty when offline, or when the connection's type is not
     /// `PublicKey`.
     pub node_id: Box<str>,
+}
+
+/// Stands for a liveness: two that route alike are equal. One of 4 thousand million changes goes
+/// unnoticed, and is late by `mirror.deferMs`; tables hold two of these for each hub Connector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Routing(u32);
+
+impl Default for Routing {
+    fn default() -> Self {
+        Liveness::default().routing()
+    }
+}
+
+impl Liveness {
+    pub(crate) fn routing(&self) -> Routing {
+        // The lower half of a good hash is one.
+        Routing(connector_part("", self.online, &self.node_id) as u32)
+    }
 }
 
 /// Reads the annotation if it is present and can be decoded, else the live status. Without either,

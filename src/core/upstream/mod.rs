@@ -17,7 +17,8 @@ use super::data::used_names::{HoldsNames, UsedNames};
 use super::machine::Machine;
 use super::orphans::budget::OrphanShare;
 use super::status::digest::Digest;
-use super::status::{go_json, liveness};
+use super::status::go_json;
+use super::status::liveness::{self, Liveness, Routing};
 
 /// Whether an upstream Connector exists, and how that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -44,6 +45,8 @@ pub(crate) struct UpstreamConnector {
     /// The status as the annotation spells it; `None` when upstream has none.
     pub(crate) text: Option<Packed>,
     pub(crate) digest: Digest,
+    /// What an edge reads from that text; `None` when it does not decode.
+    pub(crate) routing: Option<Routing>,
     /// The length of that text.
     pub(crate) bytes: u32,
     /// The status as upstream spells it: the same bytes mean at once that nothing changed.
@@ -85,6 +88,7 @@ impl HoldsNames for UpstreamConnector {
             listed_in: _,
             text: _,
             digest: _,
+            routing: _,
             bytes: _,
             raw: _,
             rv: _,
@@ -231,7 +235,9 @@ impl UpstreamConnector {
             return false;
         }
         self.digest = digest;
-        self.online = liveness::read(None, text.as_deref()).online;
+        let liveness = text.as_deref().and_then(liveness::decode);
+        self.routing = liveness.as_ref().map(Liveness::routing);
+        self.online = liveness.unwrap_or_default().online;
         self.text = text.as_deref().map(Packed::new);
         self.bytes = text.map_or(0, |text| u32::try_from(text.len()).unwrap_or(u32::MAX));
         self.changed_at = now;

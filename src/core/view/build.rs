@@ -115,6 +115,9 @@ impl Machine {
             right_since_ms: (annotation == AnnotationState::Right)
                 .then_some(hub_connector.mirrored_at)
                 .flatten(),
+            deferred_since_ms: (annotation == AnnotationState::Deferred)
+                .then(|| hub_connector.deferred_since())
+                .flatten(),
             writes: repair.map(|t| self.writes(target, &t.flight)).unwrap_or_default(),
             overwrites: repair.map_or(0, |r| r.contention.overwrites()),
             nudges: repair.map_or(0, |t| t.nudges),
@@ -138,7 +141,7 @@ impl Machine {
         annotation: AnnotationState,
     ) -> Option<LivenessView> {
         (hub_connector.digest != Digest::ABSENT).then_some(())?;
-        if annotation == AnnotationState::Right {
+        if matches!(annotation, AnnotationState::Right | AnnotationState::Deferred) {
             let (.., upstream) = self.upstream_of(hub_connector)?;
             return Some(LivenessView::of(upstream?.text.as_ref().map(Packed::text).as_deref()));
         }

@@ -25,7 +25,7 @@ impl Machine {
     /// while the note is polled. Costs O(1), for what is held O(objects of that upstream cluster).
     pub fn involved_object(&self, kind: &NoteKind) -> Option<InvolvedObject> {
         match kind {
-            NoteKind::HopPassed { .. } => None,
+            NoteKind::HopPassed { .. } | NoteKind::Deferred { .. } => None,
             NoteKind::Stalled(stall) | NoteKind::StallEnded(stall) => self.object_of_stall(stall),
             NoteKind::Anomaly(anomaly) => {
                 let id = self.clusters.id_of(&anomaly.cluster)?;

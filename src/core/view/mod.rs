@@ -169,6 +169,9 @@ pub struct HubView {
     pub says: Option<LivenessView>,
     /// Since when it says what upstream says.
     pub right_since_ms: Option<UnixMillis>,
+    /// Since when it differs in what routes nothing, which is written later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deferred_since_ms: Option<UnixMillis>,
     #[serde(flatten)]
     pub writes: WritesView,
     /// How often another writer overwrote it lately.

@@ -34,6 +34,8 @@ pub enum Phase {
     Carrying,
     /// A gateway does not yet announce the liveness at its edge.
     Touching,
+    /// Everything that routes is done. The rest of the status, such as an address, is mirrored later.
+    Deferred,
     /// Upstream seems to have nothing to say, or something else, and that is not proven or not acted
     /// on; [`HoldReason`](crate::core::contract::hold_reason::HoldReason) says why.
     Unproven,
@@ -58,6 +60,8 @@ pub enum AnnotationState {
     Right,
     /// It differs, or will soon have to be removed.
     Wrong,
+    /// It routes as upstream says; the rest differs and is written later.
+    Deferred,
     /// A watch is not live, or the labels name no upstream.
     Unknown,
     /// The labels name an upstream that is not a cluster of this run.
@@ -191,6 +195,7 @@ impl Machine {
             return Phase::Stalled;
         }
         let (mut unknown, mut unconfigured, mut held) = (false, false, false);
+        let mut deferred = false;
         let (mut upstream, mut edges) = (None, None);
         for (id, connector) in self.hub_connectors_at(key) {
             match self.annotation(id, key, connector) {
@@ -199,6 +204,7 @@ impl Machine {
                 AnnotationState::Unknown => unknown = true,
                 AnnotationState::Unconfigured => unconfigured = true,
                 AnnotationState::Held => held = true,
+                AnnotationState::Deferred => deferred = true,
                 AnnotationState::Right | AnnotationState::Off => {}
             }
             let said =
@@ -232,6 +238,7 @@ impl Machine {
         }
         match upstream.or(edges) {
             _ if unknown => Phase::Unknown,
+            _ if deferred => Phase::Deferred,
             Some(true) => Phase::Settled,
             _ => Phase::Offline,
         }
@@ -258,6 +265,7 @@ impl Machine {
             Desired::Unknown => AnnotationState::Unknown,
             Desired::Held(..) => AnnotationState::Held,
             _ if connector.held.is_some() => AnnotationState::Held,
+            Desired::Status(_) if connector.deferred_since().is_some() => AnnotationState::Deferred,
             Desired::Status(_) if connector.mirrored_at.is_some() => AnnotationState::Right,
             Desired::Status(_) | Desired::NotBefore(_) => AnnotationState::Wrong,
         }

@@ -86,6 +86,18 @@ function drawUsers(out, lane, scale, y, height) {
   }
 }
 
+/** While a difference that routes nothing waits. */
+function drawDeferrals(out, lane, scale, y, height) {
+  for (const deferral of lane.deferrals) {
+    const span = clip(scale, deferral.since_ms, deferral.ended_at_ms ?? report.ended_ms, 4);
+    if (!span) continue;
+    out.push(svg('rect', { ...span, y: y - 2, height: height + 4, rx: 3, class: 'deferral' }));
+    const label = bandLabel('deferred', 't-deferral', span, y + height - 4);
+    if (label) label.setAttribute('x', span.x + span.width - 52);
+    out.push(label);
+  }
+}
+
 function drawStalls(out, lane, scale, y, height) {
   for (const stall of lane.stalls) {
     const span = clip(scale, stall.since_ms, stall.ended_at_ms ?? report.ended_ms, 4);
@@ -157,6 +169,7 @@ function drawTrack(track, row, scale, ticks, selected) {
     let y = HEAD + (LANE - BAND) / 2 - 2;
     for (const lane of row.lanes) {
       drawStates(out, lane, scale, y, BAND);
+      drawDeferrals(out, lane, scale, y, BAND);
       drawStalls(out, lane, scale, y, BAND);
       y += LANE;
     }

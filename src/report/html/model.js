@@ -76,15 +76,16 @@ const byTime = (a, b) => a.at - b.at;
 const hubNameOf = (it) => (it.name === null ? '' : `${it.namespace}/${it.name}`);
 
 /** One lane for each hop and cluster, in the order of the hops. */
-function lanesOf(hops, stalls) {
+function lanesOf(hops, stalls, deferrals) {
   const lanes = new Map();
   const lane = (hop, cluster) => {
     const key = JSON.stringify([hop, cluster]);
-    if (!lanes.has(key)) lanes.set(key, { hop, cluster, changes: [], stalls: [] });
+    if (!lanes.has(key)) lanes.set(key, { hop, cluster, changes: [], stalls: [], deferrals: [] });
     return lanes.get(key);
   };
   for (const hop of hops) lane(hop.hop, hop.cluster).changes.push({ at: hop.at_ms, online: hop.online, after: hop.after_ms });
   for (const stall of stalls) lane(stall.hop, stall.cluster).stalls.push(stall);
+  for (const deferral of deferrals) lane('mirrored', deferral.cluster).deferrals.push(deferral);
   const order = (l) => HOPS.indexOf(l.hop);
   return [...lanes.values()].sort((a, b) => order(a) - order(b) || (a.cluster < b.cluster ? -1 : 1));
 }
@@ -133,6 +134,7 @@ function anomalyEntry(anomaly) {
 /** A row for each connector, and one for everything else if there is anything else. */
 function readRows() {
   const stalls = grouped(report.stalls, (s) => s.connector);
+  const deferrals = grouped(report.deferrals, (d) => d.connector);
   const recorded = grouped(report.outages.recorded, hubNameOf);
   const replayed = grouped(report.outages.replayed, hubNameOf);
   const anomalies = grouped(report.anomalies, hubNameOf);
@@ -143,7 +145,7 @@ function readRows() {
     const upstream = connector.upstream ? `${connector.upstream.namespace}/${connector.upstream.name}` : '';
     const own = [...(hubName ? stalls(hubName) : []), ...(upstream && upstream !== hubName ? stalls(upstream) : [])];
     known.add(hubName);
-    const lanes = lanesOf(connector.hops, own);
+    const lanes = lanesOf(connector.hops, own, hubName ? deferrals(hubName) : []);
     const users = hubName ? userLanesOf(lanes, recorded(hubName), replayed(hubName)) : [];
     const story = part.story.map(entry).concat(hubName ? anomalies(hubName).map(anomalyEntry) : []).sort(byTime);
     const total = (side) => part.figures.reduce((sum, figure) => sum + (figure[side]?.ms ?? 0), 0);

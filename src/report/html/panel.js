@@ -33,9 +33,11 @@ function hopsAt(row, at) {
   const lines = row.lanes.map((lane) => {
     const change = stateAt(lane, at);
     const stall = lane.stalls.find((s) => s.since_ms <= at && (s.ended_at_ms ?? Infinity) >= at);
+    const deferral = lane.deferrals.find((d) => d.since_ms <= at && (d.ended_at_ms ?? Infinity) >= at);
+    const waits = deferral ? `; the rest is deferred since ${clock(deferral.since_ms)}, because it routes nothing` : '';
     const since = change ? `${clock(change.at)}${change.after === undefined ? '' : `, after ${duration(change.after)}`}` : 'not known yet';
     const reported = html('span', { text: change ? stateWord(change.online) : '–' });
-    return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, reported, stall ? `${since}; STALLED: ${stall.reason}` : since];
+    return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, reported, stall ? `${since}; STALLED: ${stall.reason}` : since + waits];
   });
   return tableOf('Hops at this moment', ['hop', 'state', 'since'], lines);
 }
