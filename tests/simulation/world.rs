@@ -439,10 +439,12 @@ fn changed(
     kind: Kind,
     seen: &mut u64,
 ) -> Vec<Arc<Object>> {
+    let version = clusters.version(cluster);
+    let is_restored = *seen > version;
     let changes = clusters.changes_since(cluster, kind, *seen);
-    *seen = clusters.version(cluster);
+    *seen = version;
     match changes {
-        Ok(changes) => changes.into_iter().map(|change| change.object).collect(),
-        Err(_) => clusters.objects(cluster, kind).cloned().collect(),
+        Ok(changes) if !is_restored => changes.into_iter().map(|change| change.object).collect(),
+        _ => clusters.objects(cluster, kind).cloned().collect(),
     }
 }
