@@ -239,6 +239,9 @@ impl Observer for RunLog {
                 warn!(upstream = %cluster, connectors, routes,
                     "a deleted project can still serve traffic: hub objects name it");
             }
+            NoteKind::TouchesWaiting { cluster, waiting } => {
+                info!(%cluster, touches = waiting.touches, "{waiting}");
+            }
             NoteKind::DeletesHeld { cluster, held, orphans, routes } => {
                 info!(%cluster, held, orphans, routes, "orphaned routes of an upstream cluster");
             }

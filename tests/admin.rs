@@ -27,6 +27,7 @@ use throughline::core::contract::note::{
     Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
 };
 use throughline::core::contract::settings::Settings;
+use throughline::core::contract::touches_waiting::TouchesWaiting;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::metrics::{ClusterRequests, Metrics};
@@ -98,6 +99,8 @@ fn count(metrics: &Metrics) -> Arc<ClusterRequests> {
     metrics.set_lane(&up, Kind::Gateway, 3, true);
     let held = NoteKind::DeletesHeld { cluster: up.clone(), held: true, orphans: 4, routes: 12 };
     metrics.count_note(&Note { at: UnixMillis(1), kind: held });
+    let waiting = TouchesWaiting { touches: 1_200, per_second: 50 };
+    metrics.count_note(&note(NoteKind::TouchesWaiting { cluster: up.clone(), waiting }));
     let reason = HoldReason::TooMany;
     let held = NoteKind::Held { cluster: up.clone(), reason, held: 7, named: 20 };
     metrics.count_note(&Note { at: UnixMillis(1), kind: held });

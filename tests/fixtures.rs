@@ -283,6 +283,7 @@ fn note(note: &Note) -> String {
             let held = if *held { "held" } else { "no longer held" };
             format!("deletes {held} {cluster}: {orphans} orphans of {routes} routes")
         }
+        NoteKind::TouchesWaiting { cluster, waiting } => format!("{cluster}: {waiting}"),
         NoteKind::Discovery { source, problem, clusters: 0, .. } => {
             format!("discovery {source}: no longer {}", problem.as_str())
         }

@@ -81,8 +81,13 @@ fn a_change_is_announced_after_the_window_and_confirmed_twice() {
 }
 
 #[test]
-fn touches_of_one_gateway_are_a_second_apart_and_the_last_state_wins() {
-    let (mut stage, first) = went_offline();
+fn beyond_the_burst_touches_of_one_gateway_are_a_second_apart_and_the_last_state_wins() {
+    let mut settings = Settings::default();
+    settings.touch.burst = 1;
+    let mut stage = settled(settings);
+    stage.edge(Some(&status(None)));
+    stage.pass_to(100_100);
+    let first = stage.only_action();
     stage.succeed(&first);
     for (ms, node) in [(100_200, Some("n2")), (100_600, None), (100_950, Some("n3"))] {
         stage.pass_to(ms);

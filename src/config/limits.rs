@@ -29,6 +29,7 @@ impl Validator<'_> {
             ("mirror.contentionBackoffMs", c.mirror.contention_backoff_ms, 1),
             ("mirror.contentionQuietMs", c.mirror.contention_quiet_ms, 1),
             ("mirror.nudgeAfterMs", c.mirror.nudge_after_ms, 1),
+            ("touch.burst", c.touch.burst.into(), 1),
             ("touch.minIntervalMs", c.touch.min_interval_ms, 1),
             ("stall.mirroredMs", c.stall.mirrored_ms, 1_000),
             ("stall.deferredMs", c.stall.deferred_ms, 1_000),

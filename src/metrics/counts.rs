@@ -57,6 +57,7 @@ pub(super) struct Instruments {
     pub(super) held: NamedGauges<2>,
     pub(super) deletes_held: NamedGauges<1>,
     pub(super) mirrors_deferred: Counters<1>,
+    pub(super) touches_waiting: NamedGauges<1>,
     pub(super) stalls_open: Gauges<1>,
     pub(super) stalls: Counters<1>,
     pub(super) anomalies: Counters<1>,
@@ -213,6 +214,12 @@ impl Instruments {
                 r,
                 "throughline_orphan_deletes_held",
                 "1 while so many routes of an upstream cluster are orphans that deletes are held",
+                Family::default(),
+            ),
+            touches_waiting: add(
+                r,
+                "throughline_touches_waiting",
+                "Touches of an edge that are due and wait, because it takes no more at a time",
                 Family::default(),
             ),
             stalls_open: add(

@@ -164,6 +164,7 @@ impl Metrics {
     pub fn remove_cluster(&self, cluster: &ClusterName) {
         self.watches.remove_cluster(cluster);
         self.instruments.deletes_held.remove(&[("cluster", cluster.to_string())]);
+        self.instruments.touches_waiting.remove(&[("cluster", cluster.to_string())]);
         for reason in HoldReason::ALL {
             let labels = [("cluster", cluster.to_string()), ("reason", reason.as_str().into())];
             self.instruments.held.remove(&labels);
@@ -271,6 +272,10 @@ impl Metrics {
             NoteKind::Held { cluster, reason, held, .. } => {
                 let labels = [("cluster", cluster.to_string()), ("reason", reason.as_str().into())];
                 set_or_clear(&self.instruments.held, &labels, *held);
+            }
+            NoteKind::TouchesWaiting { cluster, waiting } => {
+                let labels = [("cluster", cluster.to_string())];
+                set_or_clear(&self.instruments.touches_waiting, &labels, waiting.touches);
             }
             NoteKind::DeletesHeld { cluster, held, .. } => {
                 let labels = [("cluster", cluster.to_string())];

@@ -206,6 +206,6 @@ fn update_managed_fields(object: &mut Object, manager: &str, now: UnixMillis) {
     let fields = &mut object.meta.managed_fields;
     match fields.iter_mut().find(|f| f.manager == manager) {
         Some(entry) => entry.time = time,
-        None => fields.push(ManagedFields { manager: manager.to_owned(), time }),
+        None => fields.push(ManagedFields { manager: manager.to_owned(), time, fields: None }),
     }
 }

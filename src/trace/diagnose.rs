@@ -74,7 +74,7 @@ impl<'a> Case<'a> {
         self.snapshot.view.clusters.iter().filter(move |c| c.roles.contains(&role))
     }
 
-    fn cluster(&self, name: &ClusterName) -> Option<&'a ClusterView> {
+    pub(super) fn cluster(&self, name: &ClusterName) -> Option<&'a ClusterView> {
         self.snapshot.view.clusters.iter().find(|c| c.name == *name)
     }
 

@@ -129,6 +129,12 @@ impl Case<'_> {
         }
         let writes = matches!(source, SnapshotSource::State | SnapshotSource::Log);
         let is_due = gateway.writes.in_flight.is_some() || gateway.due_at_ms.is_some();
+        let waiting = self.cluster(&edge.cluster).and_then(|cluster| cluster.touches_waiting);
+        let is_overdue = gateway.due_at_ms.is_some_and(|at| at < self.snapshot.view.at_ms);
+        if let Some(waiting) = waiting.filter(|_| gateway.writes.in_flight.is_none() && is_overdue)
+        {
+            return edge_remedy::touch_waits(state, waiting);
+        }
         if writes && is_due {
             return edge_remedy::touch_in_flight(state, &edge.cluster);
         }

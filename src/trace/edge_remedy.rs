@@ -6,6 +6,7 @@ use super::remedy::{
     get_with_managed_fields, see_instance_log, see_replay,
 };
 use super::{HopCause, HopState, SnapshotSource};
+use crate::core::contract::touches_waiting::TouchesWaiting;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::UPSTREAM_NAMESPACE;
 
@@ -107,6 +108,13 @@ pub(super) fn touch_in_flight(state: HopState, edge: &ClusterName) -> Diagnosis 
     let why = "the touch is due, or has no answer yet".to_owned();
     let remedy = check_server_health(edge, "wait; if no answer comes");
     diagnosis(state, HopCause::WriteInFlight, why, [remedy])
+}
+
+pub(super) fn touch_waits(state: HopState, waiting: TouchesWaiting) -> Diagnosis {
+    let why = format!("the edge takes no more touches at a time: {waiting}");
+    let remedy =
+        "wait; changes go first. If Envoy Gateway has time to spare, raise touch.maxPerSecond";
+    diagnosis(state, HopCause::WriteInFlight, why, [remedy.to_owned()])
 }
 
 pub(super) fn not_touched(

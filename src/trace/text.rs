@@ -385,6 +385,12 @@ pub fn summary(
     for gone in &snapshot.view.gone {
         writer.put(0, 2, &[(Style::Yellow, &gone_text(gone))])?;
     }
+    for cluster in &snapshot.view.clusters {
+        if let Some(waiting) = cluster.touches_waiting {
+            let text = format!("{}: {waiting}", cluster.name);
+            writer.put(0, 2, &[(Style::Yellow, &text)])?;
+        }
+    }
     if let Some(wait) = &snapshot.view.lease_wait {
         writer.put(0, 2, &[(Style::Yellow, &wait.to_string())])?;
     }

@@ -33,8 +33,12 @@ impl Setup {
 
     /// The clusters with all their objects; nothing is listed yet.
     pub fn build(&self) -> Sim {
+        self.build_with(&self.settings())
+    }
+
+    pub fn build_with(&self, settings: &Settings) -> Sim {
         let clusters = self.topology.clusters();
-        let mut sim = Sim::new(&clusters, &self.settings(), self.carrier_delay_ms);
+        let mut sim = Sim::new(&clusters, settings, self.carrier_delay_ms);
         sim.watch_delays_ms.clone_from(&self.watch_delays_ms);
         if self.managed_fields {
             sim.clusters.keep_managed_fields();
@@ -98,7 +102,7 @@ fn who() -> impl Strategy<Value = ConnectorRef> {
     (0..PROJECTS, 0..CONNECTORS).prop_map(|(p, c)| ConnectorRef(p, c))
 }
 
-fn place() -> impl Strategy<Value = GatewayRef> {
+pub fn place() -> impl Strategy<Value = GatewayRef> {
     (0..2_u8, 0..PROJECTS, 0..GATEWAYS).prop_map(|(e, p, g)| GatewayRef(e, p, g))
 }
 

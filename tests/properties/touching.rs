@@ -11,10 +11,13 @@ use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::Body;
 use throughline::core::status::trigger::Trigger;
 
-use crate::generate::{Setup, change, fault, other_writer, schedule, setup, write_faults};
-use crate::model::{GatewayRef, Op, play};
+use crate::generate::{Setup, change, fault, other_writer, place, schedule, setup, write_faults};
+use crate::model::{ConnectorRef, GatewayRef, Op, play};
 use crate::sim::{SECOND, Sim};
 use crate::{config, converges, oracle};
+
+/// The longest time that a write of the simulation is under way.
+const LONGEST_WRITE_MS: u64 = 1_000;
 
 /// Every touch: time, edge, gateway, its uid, and the value.
 fn touches(sim: &Sim) -> Vec<(u64, ClusterName, ObjectKey, String, Trigger)> {
@@ -52,6 +55,36 @@ fn changes(sim: &Sim) -> Vec<(u64, ClusterName, ObjectKey)> {
     changes
 }
 
+/// The touches of one object: announcements take turns, and a confirmation keeps its distance from
+/// the touch before it, so that there are at most twice as many touches as turns, and never more than one
+/// confirmation an interval.
+fn keeps_to_its_turns(sim: &Sim, touches: &[(u64, Trigger)]) -> Result<(), TestCaseError> {
+    let settings = &sim.settings.touch;
+    let (interval, burst) = (settings.min_interval_ms, u64::from(settings.burst));
+    let mut announced: Vec<u64> = Vec::new();
+    let mut last: Option<(u64, Trigger)> = None;
+    for &(at, trigger) in touches {
+        if let Some((before_at, before)) = last.replace((at, trigger)) {
+            prop_assert!(
+                trigger.n > before.n,
+                "{before:?} {trigger:?}\n{}",
+                sim.describe_actions(0)
+            );
+            if trigger.c > 0 {
+                prop_assert!(at - before_at >= interval, "{before:?} {trigger:?}");
+            }
+        }
+        if trigger.c == 0 {
+            announced.push(at);
+            for (i, first) in announced.iter().enumerate() {
+                let count = (announced.len() - i) as u64;
+                prop_assert!(count <= burst + (at - first) / interval, "{announced:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
 fn references(sim: &Sim, edge: &ClusterName, gateway: &ObjectKey, connector: &ObjectKey) -> bool {
     gateway.namespace == connector.namespace
         && sim.clusters.get(edge, Kind::HttpProxy, gateway).is_some_and(|proxy| match &proxy.body {
@@ -64,7 +97,7 @@ proptest! {
     #![proptest_config(config(150))]
 
     #[test]
-    fn no_trigger_value_is_used_twice_and_touches_of_a_gateway_keep_their_distance(
+    fn no_trigger_value_is_used_twice_and_touches_of_a_gateway_keep_to_their_turns(
         setup in setup(),
         write_faults in write_faults(),
         schedule in schedule(prop_oneof![4 => change(), 2 => other_writer(), 2 => fault()], 25),
@@ -81,12 +114,71 @@ proptest! {
         play(&mut sim, setup.topology, &schedule);
         sim.heal();
         sim.advance_by(600 * SECOND);
-        let mut last = BTreeMap::new();
+        let mut of_gateway: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (at, cluster, gateway, uid, trigger) in touches(&sim) {
-            let before = last.insert((cluster, gateway, uid), (at, trigger));
-            if let Some((before_at, before)) = before {
-                prop_assert!(trigger.n > before.n, "{before:?} {trigger:?}\n{}", sim.describe_actions(0));
-                prop_assert!(at - before_at >= sim.settings.touch.min_interval_ms);
+            of_gateway.entry((cluster, gateway, uid)).or_default().push((at, trigger));
+        }
+        for touches in of_gateway.values() {
+            keeps_to_its_turns(&sim, touches)?;
+        }
+    }
+
+    #[test]
+    fn connectors_that_flap_cost_no_more_touches_than_turns_and_end_right(
+        setup in setup(),
+        flips in prop::collection::vec((0..150_u64, (0..2_u8, 0..7_u8), any::<bool>()), 30..120),
+    ) {
+        let mut sim = setup.begin();
+        sim.advance_by(300 * SECOND);
+        let settled_at = sim.now.0;
+        let mut schedule = Vec::new();
+        for (ms, (c, status), is_stamped) in flips {
+            schedule.push((ms, Op::Status(ConnectorRef(0, c), status)));
+            if is_stamped {
+                schedule.extend((0..2).map(|g| (20, Op::Stamp(GatewayRef(0, 0, g)))));
+            }
+        }
+        play(&mut sim, setup.topology, &schedule);
+        converges(&mut sim, setup.topology)?;
+        let mut of_target: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (at, edge, gateway, _, trigger) in touches(&sim).into_iter().filter(|t| t.0 > settled_at) {
+            of_target.entry((edge, gateway)).or_default().push((at, trigger));
+        }
+        for touches in of_target.values() {
+            keeps_to_its_turns(&sim, touches)?;
+        }
+    }
+
+    #[test]
+    fn touches_of_an_edge_keep_its_pace_and_all_is_announced_in_the_end(
+        setup in setup(),
+        per_second in 1..4_u32,
+        schedule in schedule(prop_oneof![4 => change(), 1 => other_writer(), 1 => fault()], 25),
+    ) {
+        let schedule: Vec<_> =
+            schedule.into_iter().filter(|(_, op)| !matches!(op, Op::Restart | Op::Rejoin(_))).collect();
+        let mut settings = setup.settings();
+        settings.touch.max_per_second = per_second;
+        let mut sim = setup.build_with(&settings);
+        sim.add_clusters();
+        sim.lead(true);
+        sim.list_everything();
+        play(&mut sim, setup.topology, &schedule);
+        converges(&mut sim, setup.topology)?;
+        let mut of_edge: BTreeMap<_, Vec<u64>> = BTreeMap::new();
+        for (at, edge, ..) in touches(&sim) {
+            of_edge.entry(edge).or_default().push(at);
+        }
+        let per_second = u64::from(per_second);
+        for touched in of_edge.values() {
+            for (i, first) in touched.iter().enumerate() {
+                for (j, last) in touched.iter().enumerate().skip(i) {
+                    let (count, ms) = ((j - i + 1) as u64, last - first);
+                    prop_assert!(
+                        count * 1_000 <= per_second * (4_000 + ms),
+                        "{count} in {ms} ms\n{}", sim.describe_actions(0)
+                    );
+                }
             }
         }
     }
@@ -94,11 +186,14 @@ proptest! {
     #[test]
     fn a_change_at_the_edge_is_announced_soon_after_the_window(
         setup in setup(),
-        schedule in schedule(change(), 25),
+        has_stamps in any::<bool>(),
+        schedule in schedule(prop_oneof![3 => change(), 1 => place().prop_map(Op::Stamp)], 25),
     ) {
         let setup = Setup { scope: TouchScope::Gateway, ..setup };
-        let flips: Vec<_> =
-            schedule.into_iter().filter(|(_, op)| matches!(op, Op::Status(..))).collect();
+        let flips: Vec<_> = schedule
+            .into_iter()
+            .filter(|(_, op)| matches!(op, Op::Status(..)) || (has_stamps && matches!(op, Op::Stamp(_))))
+            .collect();
         let mut sim = setup.begin();
         sim.advance_by(300 * SECOND);
         let settled_at = sim.now.0;
@@ -127,14 +222,16 @@ proptest! {
                     changed.iter().any(|c| (before..=a.saturating_sub(interval)).contains(c))
                 };
                 for at in &changed {
+                    // An interval after the first change at most, and the time that the touch before
+                    // is under way.
                     let soon = announced.iter().any(|a| {
-                        (at + window..at + 2_500).contains(a)
-                            || ((*at..at + window).contains(a) && is_overdue(*a))
+                        (at + window..=at + interval + window + LONGEST_WRITE_MS).contains(a)
+                            || ((*at..at + window).contains(a) && (has_stamps || is_overdue(*a)))
                     });
                     prop_assert!(soon, "{key}: {changed:?} {announced:?}\n{}", sim.describe_actions(0));
                 }
                 let mut since = settled_at;
-                for at in announced {
+                for at in announced.into_iter().filter(|_| !has_stamps) {
                     let first = changed.iter().find(|c| (since..=at).contains(c));
                     let Some(first) = first else {
                         return Err(TestCaseError::fail(format!("{key}: nothing to announce at {at}")));
@@ -147,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn a_class_is_touched_at_most_once_an_interval_and_converges(
+    fn a_class_keeps_to_its_turns_and_converges(
         setup in setup(),
         schedule in schedule(prop_oneof![6 => change(), 1 => fault()], 25),
     ) {
@@ -162,15 +259,13 @@ proptest! {
             schedule.into_iter().filter_map(|(ms, op)| Some((ms, stay(op)?))).collect();
         play(&mut sim, setup.topology, &schedule);
         converges(&mut sim, setup.topology)?;
-        let mut last = BTreeMap::new();
+        let mut of_class: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (at, edge, gateway, _, trigger) in touches(&sim) {
             // The name tells the class: g0 and g2 belong to one, g1 to the other.
-            let class = (edge, gateway.name == "g1");
-            if let Some((before_at, before)) = last.insert(class, (at, trigger)) {
-                let before: Trigger = before;
-                prop_assert!(at - before_at >= sim.settings.touch.min_interval_ms);
-                prop_assert!(trigger.n > before.n, "{before:?} {trigger:?}");
-            }
+            of_class.entry((edge, gateway.name == "g1")).or_default().push((at, trigger));
+        }
+        for touches in of_class.values() {
+            keeps_to_its_turns(&sim, touches)?;
         }
     }
 }

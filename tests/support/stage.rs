@@ -53,6 +53,15 @@ impl Stage {
 
     /// Three tiers, listed and empty except for the namespaces. This instance is leader.
     pub(crate) fn new(settings: Settings) -> Self {
+        let mut stage = Self::before_the_edge(settings);
+        for kind in ["Connector", "HTTPProxy", "Gateway"] {
+            stage.list("edge", kind, &[]);
+        }
+        stage
+    }
+
+    /// The same before the edge is listed.
+    pub(crate) fn before_the_edge(settings: Settings) -> Self {
         let mut stage =
             Self { machine: Machine::new(settings), now: START, version: 0, next_bookmark: 60_000 };
         let reader = LogReader::new("stage", Cursor::new(format!("{HEADER}\n"))).unwrap();
@@ -61,15 +70,9 @@ impl Stage {
         }
         stage.event(EventKind::LeadershipAcquired);
         stage.list("up", "Namespace", &[&namespace(UID)]);
-        for (cluster, kind) in [
-            ("up", "Connector"),
-            ("up", "Gateway"),
-            ("hub", "Connector"),
-            ("hub", "HTTPRoute"),
-            ("edge", "Connector"),
-            ("edge", "HTTPProxy"),
-            ("edge", "Gateway"),
-        ] {
+        for (cluster, kind) in
+            [("up", "Connector"), ("up", "Gateway"), ("hub", "Connector"), ("hub", "HTTPRoute")]
+        {
             stage.list(cluster, kind, &[]);
         }
         stage

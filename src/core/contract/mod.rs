@@ -8,3 +8,4 @@ pub mod hold_reason;
 pub mod membership;
 pub mod note;
 pub mod settings;
+pub mod touches_waiting;

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::membership::{DiscoveryProblem, SourceName};
+use crate::core::contract::touches_waiting::TouchesWaiting;
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
@@ -100,6 +101,12 @@ pub enum NoteKind {
         /// How many routes it has.
         routes: u64,
     },
+    /// So many touches of an edge are due that they take more than a second, or no longer.
+    TouchesWaiting {
+        cluster: ClusterName,
+        #[serde(flatten)]
+        waiting: TouchesWaiting,
+    },
     /// What a discovery says of some clusters is not acted on.
     Discovery {
         source: SourceName,
@@ -179,6 +186,10 @@ pub enum StallCause {
     NotTouched {
         cluster: ClusterName,
     },
+    /// Touches of the edge leave at a limited pace.
+    TouchesWait {
+        cluster: ClusterName,
+    },
 }
 
 impl StallCause {
@@ -194,6 +205,7 @@ impl StallCause {
             Self::NotMirrored { .. } => "not_mirrored",
             Self::NotCarried { .. } => "not_carried",
             Self::NotTouched { .. } => "not_touched",
+            Self::TouchesWait { .. } => "touches_wait",
         }
     }
 }

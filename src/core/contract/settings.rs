@@ -104,8 +104,16 @@ pub struct TouchSettings {
     pub platform_key: PlatformKeyMode,
     /// How long to wait before a touch, so that the edge's caches have the change.
     pub window_ms: u64,
-    /// The shortest time between two touches of one object.
+    /// So many announcements on one object may follow one another at once. Confirmations don't count.
+    pub burst: u32,
+    /// After that, the time until the next announcement; also the shortest time between any touch of an
+    /// object and a confirmation of it.
     pub min_interval_ms: u64,
+    /// How many touches a second one edge gets while many are due, with [`BURST_SECONDS`] of them at
+    /// once; 0 lifts the limit.
+    ///
+    /// [`BURST_SECONDS`]: TouchSettings::BURST_SECONDS
+    pub max_per_second: u32,
     /// When to confirm, counted from the touch, in ascending order.
     pub confirm_after_ms: Vec<u64>,
     /// When to confirm once more after an edge's lost watch is live again.
@@ -247,7 +255,9 @@ impl Default for TouchSettings {
             key: "gateway.envoyproxy.io/connector-liveness".into(),
             platform_key: PlatformKeyMode::Observe,
             window_ms: 100,
+            burst: 4,
             min_interval_ms: 1_000,
+            max_per_second: 50,
             confirm_after_ms: vec![5_000, 60_000],
             confirm_after_outage_ms: 180_000,
             scope: TouchScope::Gateway,
@@ -332,6 +342,9 @@ impl MirrorSettings {
 }
 
 impl TouchSettings {
+    /// An edge that was at rest takes the touches of so many seconds at once.
+    pub const BURST_SECONDS: u32 = 4;
+
     pub fn scope_of(&self, edge: &ClusterName) -> TouchScope {
         self.edge_scopes.get(edge).copied().unwrap_or(self.scope)
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::core::data::ids::{Kind, ObjectKey};
+use crate::core::data::liveness_fields::LivenessFields;
 pub use crate::core::data::string_map::StringMap;
 use crate::core::data::time::UnixMillis;
 use crate::core::data::wire_object::null_as_empty;
@@ -53,6 +54,10 @@ pub struct ManagedFields {
     /// By the API server's clock, in whole seconds.
     #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub time: Option<UnixMillis>,
+    /// Of a Connector: what it owns of the fields that liveness is read from. `None` where a recording
+    /// leaves that out.
+    #[serde(default, rename = "fieldsV1", skip_serializing_if = "Option::is_none")]
+    pub fields: Option<LivenessFields>,
 }
 
 /// `metadata`, slim.
@@ -116,11 +121,13 @@ impl Meta {
             || self.name.strip_prefix("ns-").is_some_and(is_uid)
     }
 
-    /// When another writer last wrote the object.
+    /// When another writer of what liveness is read from last wrote the object. One that only set a
+    /// label does not count; where the fields are not known, every writer does.
     pub fn others_wrote_at(&self) -> Option<UnixMillis> {
         self.managed_fields
             .iter()
             .filter(|f| f.manager != FIELD_MANAGER)
+            .filter(|f| f.fields.is_none_or(LivenessFields::any))
             .filter_map(|f| f.time)
             .max()
     }

@@ -89,7 +89,11 @@ impl WireObject {
     /// # Errors
     /// The object has no name, or a field that throughline reads has another type.
     pub fn into_object_of(self, kind: Kind) -> Result<Object, ObjectError> {
-        let meta = self.metadata.filter(|m| !m.name.is_empty()).ok_or(ObjectError::NoMetadata)?;
+        let meta = self.metadata.filter(|m| !m.name.is_empty());
+        let mut meta = meta.ok_or(ObjectError::NoMetadata)?;
+        if kind != Kind::Connector {
+            meta.managed_fields.iter_mut().for_each(|entry| entry.fields = None);
+        }
         let spec = self.spec.as_deref();
         let body = match kind {
             Kind::Connector => Body::Connector { status: self.status },

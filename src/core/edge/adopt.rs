@@ -2,9 +2,11 @@
 //! what the Gateway carries can be trusted, or has to be announced again.
 
 use crate::core::contract::settings::PlatformKeyMode;
+use crate::core::data::ids::{Kind, Role};
 use crate::core::data::time::UnixMillis;
+use crate::core::edge::pending::{PendingChange, Subject, TouchCause};
 use crate::core::edge::touch::Touching;
-use crate::core::edge::touch_state::{PendingChange, TouchCause, TouchTarget};
+use crate::core::edge::touch_state::TouchTarget;
 use crate::core::status::trigger::Trigger;
 
 impl Touching<'_> {
@@ -13,7 +15,8 @@ impl Touching<'_> {
         debug_assert!(self.state.pending.is_none() && !self.state.flight.is_in_flight());
         let now = self.ctx.now;
         let others_wrote_at = self.others_wrote_at();
-        self.state.is_adopted = true;
+        (self.state.is_adopted, self.state.is_unverified) = (true, true);
+        self.state.unproven = Some(Subject::Target);
         self.state.raise_highest_n(self.observed.trigger);
         let cause = match self.observed.trigger {
             Some(trigger) if trigger.digest == desired => {
@@ -32,7 +35,7 @@ impl Touching<'_> {
             }
             None => Some(TouchCause::NotAnnounced),
         };
-        self.state.pending = cause.map(|cause| PendingChange::new(now, cause));
+        self.state.pending = cause.map(|cause| PendingChange::new(now, cause, Subject::Target));
         debug_assert!(cause.is_some() || self.announced_digest() == Some(desired));
     }
 
@@ -44,6 +47,23 @@ impl Touching<'_> {
         let done_ms = last_confirmation.and_then(|last| confirm_after_ms.get(last)).copied();
         let written_at = self.observed.we_wrote_at.get().unwrap_or(self.ctx.now);
         UnixMillis(written_at.0.saturating_sub(done_ms.unwrap_or(0)))
+    }
+
+    /// Since when every list of the edge is complete.
+    pub(super) fn listed_at(&self) -> UnixMillis {
+        let kinds = Role::Edge.liveness_kinds().iter();
+        kinds.map(|kind| self.cluster.live_since(*kind)).max().unwrap_or_default()
+    }
+
+    /// Whether the liveness of one of the target's connectors changed after the edge was listed.
+    pub(super) fn has_changed_since_listed(&self) -> bool {
+        let live_since = self.cluster.live_since(Kind::Connector);
+        let changed_since =
+            |gateway| self.references.changed_at(gateway).is_some_and(|at| at > live_since);
+        match self.members {
+            None => changed_since(self.gateway),
+            Some(members) => members.iter().any(|(.., gateway)| changed_since(*gateway)),
+        }
     }
 
     /// When others last wrote one of the target's connectors.

@@ -4,10 +4,12 @@
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::{Hop, NoteKind, Stall, StallCause};
 use crate::core::contract::settings::TouchScope;
+use crate::core::contract::touches_waiting::TouchesWaiting;
 use crate::core::data::ids::{ActionId, ClusterId, Kind};
 use crate::core::data::interner::Key;
 use crate::core::edge::Edge;
-use crate::core::edge::touch_state::{TouchCause, TouchTarget};
+use crate::core::edge::pending::{Subject, TouchCause};
+use crate::core::edge::touch_state::TouchTarget;
 use crate::core::machine::Machine;
 use crate::core::timers::Due;
 
@@ -69,12 +71,14 @@ impl Edge<'_> {
         gateway: Key,
         cause: TouchCause,
         connector: Option<Key>,
+        is_ordered: bool,
     ) {
         // A proxy may have no Gateway yet.
         let Some(target) = self.state.target_of(gateway) else { return };
         let mut waiting = None;
         if let Some(mut touching) = self.touching(target) {
-            touching.changed(gateway, cause);
+            let subject = connector.map_or(Subject::Target, Subject::Connector);
+            touching.changed(gateway, cause, subject, is_ordered);
             waiting = connector.filter(|&connector| touching.add_waiting(connector));
             touching.evaluate();
         } else {
@@ -112,28 +116,46 @@ impl Edge<'_> {
 
     /// Comes after every evaluation of a target.
     pub(super) fn evaluated(&mut self, target: TouchTarget) {
-        self.state.settle(target);
+        self.state.settle(target, self.ctx.now);
         self.set_bundle_timer();
     }
 
     fn set_bundle_timer(&mut self) {
         let due = Due::Bundle(self.id);
         self.ctx.timers.clear(due);
-        if let Some(at) = self.state.queue.next_at(self.ctx.settings.touch.window_ms) {
+        if let Some(at) = self.state.queue.next_at(self.ctx.now, &self.ctx.settings.touch) {
             self.ctx.timers.no_later(due, at);
+        }
+        if self.state.queue.report_end(self.ctx.now) {
+            let per_second = self.ctx.settings.touch.max_per_second;
+            self.note_waiting(TouchesWaiting { touches: 0, per_second });
         }
     }
 
+    fn note_waiting(&mut self, waiting: TouchesWaiting) {
+        let cluster = self.cluster.name.clone();
+        self.ctx.note(NoteKind::TouchesWaiting { cluster, waiting });
+    }
+
     fn write_bundle(&mut self) {
-        for target in self.state.queue.take_due(self.ctx.now) {
-            if let Some(mut touching) = self.touching(target) {
-                touching.write_if_due();
-            } else if let Some(touch) = self.state.open_touch_mut(target) {
-                touch.scheduled = None;
+        for target in self.state.queue.take_bundle(self.ctx.now, &self.ctx.settings.touch) {
+            let is_written = if let Some(mut touching) = self.touching(target) {
+                touching.write_if_due()
+            } else {
+                if let Some(touch) = self.state.open_touch_mut(target) {
+                    touch.scheduled = None;
+                }
+                false
+            };
+            if !is_written {
+                self.state.queue.give_back(&self.ctx.settings.touch);
             }
-            self.state.settle(target);
+            self.state.settle(target, self.ctx.now);
         }
         self.set_bundle_timer();
+        if let Some(waiting) = self.state.queue.report(self.ctx.now, &self.ctx.settings.touch) {
+            self.note_waiting(waiting);
+        }
     }
 
     /// A target has announced the latest change of these connectors, or has nothing to announce
@@ -170,6 +192,7 @@ impl Edge<'_> {
 
     fn announcement_overdue(&mut self, key: Key) {
         let error = self.state.touch_error(key).cloned();
+        let waiting = self.state.touches_waiting(key, self.ctx.now, &self.ctx.settings.touch);
         let connector = self.state.connectors.get_mut(&key).filter(|c| c.unannounced > 0);
         let Some(connector) = connector else {
             let detail = "a connector that waits for no announcement has a timer for it".to_owned();
@@ -182,12 +205,16 @@ impl Edge<'_> {
         let cause = match &error {
             Some(error) => StallCause::WritesFail { cluster, error: error.cause },
             None if !self.state.ready => StallCause::WatchLost { cluster },
+            None if waiting.is_some() => StallCause::TouchesWait { cluster },
             None => StallCause::NotTouched { cluster },
         };
         let reason = match (error, connector.unannounced, self.state.scope) {
             (Some(error), ..) => format!("writing the trigger fails: {error}"),
             _ if !self.state.ready => {
                 "a watch of the edge is not live, so its Gateways are not touched".to_owned()
+            }
+            _ if let Some(waiting) = waiting => {
+                format!("the edge takes no more touches: {waiting}")
             }
             (_, 1, TouchScope::Gateway) => "1 Gateway is not touched yet".to_owned(),
             (_, n, TouchScope::Gateway) => format!("{n} Gateways are not touched yet"),

@@ -6,7 +6,7 @@ use crate::core::data::interner::{Key, Names};
 use crate::core::data::map::sorted_keys;
 use crate::core::edge::Edge;
 use crate::core::edge::tables::EdgeState;
-use crate::core::edge::touch_state::{TouchQueue, TouchRecord};
+use crate::core::edge::touch_state::{LatestTouch, TouchRecord};
 use crate::core::machine::Machine;
 use crate::core::timers::Due;
 
@@ -97,11 +97,10 @@ impl EdgeState {
         let touches = gateways.chain(self.classes.values().map(|class| &class.touch));
         // A Gateway may carry what was written for its class, and the other way round: the next
         // number is higher than any, and the next touch keeps its distance.
-        let latest = touches
-            .map(TouchRecord::latest)
-            .fold((0, None), |(n, at), (other_n, other_at)| (n.max(other_n), at.max(other_at)));
+        let latest =
+            touches.map(TouchRecord::latest).fold(LatestTouch::default(), LatestTouch::max);
         self.scope = scope;
-        self.queue = TouchQueue::default();
+        self.queue.clear();
         self.classes.clear();
         for gateway in self.gateways.values_mut() {
             gateway.class_part = 0;

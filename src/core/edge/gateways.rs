@@ -8,9 +8,10 @@ use crate::core::data::interner::{Key, Sym};
 use crate::core::data::objects::{Body, Object, PLATFORM_KEY};
 use crate::core::data::one_or_many::OneOrMany;
 use crate::core::edge::Edge;
+use crate::core::edge::pending::{Subject, TouchCause};
 use crate::core::edge::references::hash_stamp;
 use crate::core::edge::tables::{EdgeGateway, ObservedGateway, Proxy};
-use crate::core::edge::touch_state::{TouchCause, TouchTarget};
+use crate::core::edge::touch_state::TouchTarget;
 use crate::core::status::trigger::Trigger;
 
 impl Edge<'_> {
@@ -47,7 +48,7 @@ impl Edge<'_> {
             let unreferenced = self.state.take_unreferenced(target);
             self.announced(unreferenced);
         }
-        self.gateway_changed(key, TouchCause::ReferencesChanged, None);
+        self.gateway_changed(key, TouchCause::ReferencesChanged, None, true);
     }
 
     fn replace_references(&mut self, proxy: Key, old: &OneOrMany<Sym>, new: &OneOrMany<Sym>) {
@@ -126,7 +127,9 @@ impl Edge<'_> {
         let mut announced = Vec::new();
         if let Some(mut touching) = self.touching(target) {
             match before {
-                None => touching.changed(key, TouchCause::NotAnnounced),
+                None => {
+                    touching.changed(key, TouchCause::NotAnnounced, Subject::Target, false);
+                }
                 Some(before) => {
                     let values = (before.trigger, before.has_foreign_value);
                     if values != (trigger, has_foreign_value) {
@@ -134,15 +137,15 @@ impl Edge<'_> {
                     }
                 }
             }
-            if is_stamped {
-                touching.changed(key, TouchCause::PlatformStamp);
-            }
             touching.evaluate();
         } else {
             self.unschedule(target);
         }
         self.announced(announced);
         self.evaluated(target);
+        if is_stamped {
+            self.stamped(key);
+        }
     }
 
     pub(super) fn gateway_gone(&mut self, key: Key) {

@@ -6,9 +6,13 @@ mod changed_settings;
 mod gateway_class;
 mod gateways;
 mod observed;
+mod outcome;
+mod pending;
 mod references;
+mod stamps;
 mod tables;
 mod touch;
+mod touch_queue;
 pub(crate) mod touch_state;
 
 pub(crate) use references::{hash_stamp, stamp_of};

@@ -12,9 +12,9 @@ use crate::core::data::map::sorted_keys;
 use crate::core::data::objects::{Object, UPSTREAM_STATUS};
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::Edge;
+use crate::core::edge::pending::TouchCause;
 use crate::core::edge::references::{OFFLINE, hash_stamp, stamp_of};
 use crate::core::edge::tables::EdgeConnector;
-use crate::core::edge::touch_state::TouchCause;
 use crate::core::machine::Machine;
 use crate::core::status::digest::Digest;
 use crate::core::status::liveness::{self, Liveness};
@@ -169,15 +169,17 @@ impl Edge<'_> {
         let is_unseen = listed && self.state.blind_since.is_some() && !is_same_version && !is_new;
         if is_changed || is_unseen {
             connector.changed_at = self.ctx.now.into();
+            connector.is_cached = false;
         }
         let is_hop = !matches!(at_hub, AtHub::Annotation(_)) && self.state.ready;
         if is_changed && is_hop && self.cluster.is_hub_namespace(key.ns) {
             self.ctx.note_hop(&self.cluster.name, key, Hop::Arrived, online, None);
         }
+        let is_ordered = !listed && self.state.ready;
         if is_changed {
-            self.connector_changed(key, TouchCause::LivenessChanged);
+            self.connector_changed(key, TouchCause::LivenessChanged, is_ordered);
         } else if is_unseen {
-            self.connector_changed(key, TouchCause::WrittenWhileWatchLost);
+            self.connector_changed(key, TouchCause::WrittenWhileWatchLost, is_ordered);
         }
         true
     }
@@ -190,17 +192,18 @@ impl Edge<'_> {
             self.ctx.note(NoteKind::StallEnded(*stall));
         }
         if connector.online {
-            self.connector_changed(key, TouchCause::LivenessChanged);
+            self.connector_changed(key, TouchCause::LivenessChanged, self.state.ready);
         }
         true
     }
 
-    /// Every Gateway that references the connector has to announce its change.
-    fn connector_changed(&mut self, key: Key, cause: TouchCause) {
+    /// Every Gateway that references the connector has to announce its change. `is_ordered`: the watch
+    /// showed the change as it came.
+    fn connector_changed(&mut self, key: Key, cause: TouchCause, is_ordered: bool) {
         let gateways: Vec<_> = self.state.gateways_of(key).collect();
         for gateway in gateways {
             self.state.update_class(&self.ctx.names, gateway);
-            self.gateway_changed(gateway, cause, Some(key));
+            self.gateway_changed(gateway, cause, Some(key), is_ordered);
         }
     }
 

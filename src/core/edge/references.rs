@@ -33,6 +33,11 @@ impl<'m> References<'m> {
         })
     }
 
+    /// When the liveness of one of a Gateway's connectors last changed.
+    pub(super) fn changed_at(self, gateway: Key) -> Option<UnixMillis> {
+        self.keys(gateway).filter_map(|key| self.connectors.get(&key)?.changed_at.get()).max()
+    }
+
     /// When others last wrote one of a Gateway's connectors.
     pub(super) fn others_wrote_at(self, gateway: Key) -> Option<UnixMillis> {
         self.keys(gateway).filter_map(|key| self.connectors.get(&key)?.others_wrote_at.get()).max()

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::note::Stall;
-use crate::core::contract::settings::TouchScope;
+use crate::core::contract::settings::{TouchScope, TouchSettings};
+use crate::core::contract::touches_waiting::TouchesWaiting;
 use crate::core::data::ids::{Kind, ResourceVersion, Uid};
 use crate::core::data::interner::{Key, Names, Sym};
 use crate::core::data::map::{Map, keys_where};
@@ -15,7 +16,8 @@ use crate::core::data::time::UnixMillis;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::edge::gateway_class::GatewayClassState;
 use crate::core::edge::references::References;
-use crate::core::edge::touch_state::{TouchQueue, TouchRecord, TouchState, TouchTarget};
+use crate::core::edge::touch_queue::TouchQueue;
+use crate::core::edge::touch_state::{TouchRecord, TouchState, TouchTarget};
 use crate::core::status::digest::Digest;
 use crate::core::status::trigger::{Trigger, gateway_part};
 
@@ -29,6 +31,8 @@ pub(crate) struct EdgeConnector {
     /// Since when its digest differs from the hub's.
     pub(crate) missing_since: OptionalMillis,
     pub(crate) online: bool,
+    /// A stamp has shown that the extension server's cache has its present liveness.
+    pub(super) is_cached: bool,
     /// Its part of a Gateway's digest: name, online, node id.
     pub(crate) part: u64,
     /// A hash of what the platform's extension server would stamp for it.
@@ -36,7 +40,7 @@ pub(crate) struct EdgeConnector {
     /// Only kept where throughline writes the platform's key.
     pub(crate) node_id: Option<Box<str>>,
     pub(crate) changed_at: OptionalMillis,
-    /// When others last wrote it, by the API server's clock.
+    /// When others that write its liveness last wrote it, by the API server's clock.
     pub(crate) others_wrote_at: OptionalMillis,
     /// How many targets have not announced its latest change.
     pub(crate) unannounced: u32,
@@ -111,6 +115,7 @@ impl HoldsNames for EdgeConnector {
             digest: _,
             missing_since: _,
             online: _,
+            is_cached: _,
             part: _,
             stamp: _,
             node_id: _,
@@ -301,7 +306,7 @@ impl EdgeState {
     }
 
     /// Keeps of a Gateway whose touches are all done and confirmed only what must be kept.
-    pub(super) fn settle(&mut self, target: TouchTarget) {
+    pub(super) fn settle(&mut self, target: TouchTarget, now: UnixMillis) {
         // After an outage, what was announced around it is confirmed once more: when it was
         // announced must still be known.
         if self.ready
@@ -310,7 +315,7 @@ impl EdgeState {
             && let TouchTarget::Gateway(key) = target
             && let Some(gateway) = self.gateways.get_mut(&key)
         {
-            gateway.touch.settle();
+            gateway.touch.settle(now);
         }
     }
 
@@ -352,6 +357,31 @@ impl EdgeState {
         })
     }
 
+    /// The touches that leave before or with those that a connector waits for, where one of these is
+    /// due and the edge takes no more.
+    pub(super) fn touches_waiting(
+        &self,
+        connector: Key,
+        now: UnixMillis,
+        settings: &TouchSettings,
+    ) -> Option<TouchesWaiting> {
+        let is_due = |target| {
+            let scheduled = self.open_touch(target).and_then(|touch| touch.scheduled);
+            scheduled.is_some_and(|time| time.at < now)
+        };
+        let mut targets = self.gateways_of(connector).filter_map(|gateway| self.target_of(gateway));
+        targets.any(is_due).then(|| self.queue.waiting(now, settings)).flatten()
+    }
+
+    /// All touches of the edge that wait for its pace.
+    pub(crate) fn all_touches_waiting(
+        &self,
+        now: UnixMillis,
+        settings: &TouchSettings,
+    ) -> Option<TouchesWaiting> {
+        self.queue.waiting(now, settings)
+    }
+
     /// Brings the class's digest up to date after a change to one of its Gateways: O(1).
     pub(super) fn update_class(&mut self, names: &Names, gateway: Key) {
         if self.scope != TouchScope::GatewayClass {
@@ -384,6 +414,6 @@ mod tests {
     fn a_row_that_an_edge_has_100_000_times_stays_small() {
         assert!(size_of::<EdgeConnector>() <= 136, "{}", size_of::<EdgeConnector>());
         assert!(size_of::<EdgeGateway>() <= 136, "{}", size_of::<EdgeGateway>());
-        assert!(size_of::<TouchState>() <= 224, "{}", size_of::<TouchState>());
+        assert!(size_of::<TouchState>() <= 264, "{}", size_of::<TouchState>());
     }
 }

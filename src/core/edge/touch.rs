@@ -1,13 +1,12 @@
 //! The touch rule: a Gateway's trigger announces the liveness of its connectors at the edge.
 //!
 //! Every write uses a value that the object never had, because Envoy Gateway does not translate
-//! the same configuration twice. A touch waits until the edge's caches have the change; later it
-//! is confirmed with new values, in case a cache was late.
+//! the same configuration twice. A touch waits until the edge's caches have the change: until a stamp
+//! shows it, else for a window. Later it is confirmed with new values, in case a cache was late.
 
 use crate::core::contention::ContentionLimits;
 use crate::core::context::{Context, WriteRequest, WriteTarget};
 use crate::core::contract::action::{Action, Precondition, Urgency, Verb};
-use crate::core::contract::event::Outcome;
 use crate::core::contract::settings::PlatformKeyMode;
 use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::{ActionId, ClusterId, Kind};
@@ -16,18 +15,17 @@ use crate::core::data::objects::PLATFORM_KEY;
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::Edge;
 use crate::core::edge::gateway_class::ClassMembers;
+use crate::core::edge::pending::{PendingChange, Subject, TouchCause};
 use crate::core::edge::references::References;
 use crate::core::edge::tables::{EdgeGateway, EdgeState, ObservedGateway};
-use crate::core::edge::touch_state::{
-    PendingChange, TouchCause, TouchQueue, TouchState, TouchTarget, TriggerWrite,
-};
-use crate::core::flight::{WritePauses as _, WriteResult};
+use crate::core::edge::touch_queue::{TouchQueue, TouchRank, TouchTime};
+use crate::core::edge::touch_state::{TouchState, TouchTarget, TriggerWrite};
 use crate::core::status::trigger::Trigger;
 
 /// A target and everything the touch rule reads, looked up once.
 pub(super) struct Touching<'m> {
     edge: ClusterId,
-    cluster: &'m ClusterState,
+    pub(super) cluster: &'m ClusterState,
     is_ready: bool,
     pub(super) target: TouchTarget,
     /// The Gateway that carries the target's trigger.
@@ -44,19 +42,34 @@ pub(super) struct Touching<'m> {
 }
 
 impl Touching<'_> {
-    /// Something that `gateway` has to announce changed.
-    pub(super) fn changed(&mut self, gateway: Key, cause: TouchCause) {
+    /// Something that `gateway` has to announce changed. `is_ordered`: the watch showed it as it came.
+    pub(super) fn changed(
+        &mut self,
+        gateway: Key,
+        cause: TouchCause,
+        subject: Subject,
+        is_ordered: bool,
+    ) {
         // Until the first look, `adopt` decides whether there is anything to announce.
         if !self.state.is_adopted || self.references.keys(gateway).next().is_none() {
             return;
         }
-        let now = self.ctx.now;
-        let pending = self.state.pending.get_or_insert_with(|| PendingChange::new(now, cause));
-        (pending.last_at, pending.cause) = (now, cause);
-        // A write of ours that the watch has not shown yet is older than this change, too.
-        let observed_n = self.observed.trigger.map_or(0, |trigger| trigger.n);
-        pending.n = observed_n.max(self.state.highest_n);
+        let (now, n) = (self.ctx.now, self.highest_n());
+        let new = PendingChange::new(now, cause, subject);
+        let pending = self.state.pending.get_or_insert(new);
+        if is_ordered {
+            pending.add(now, cause, subject);
+        } else {
+            pending.add_unordered(now, cause, subject);
+        }
+        pending.n = n;
         self.state.flight.desired_changed();
+    }
+
+    /// The highest `n` known. A write of ours that the watch has not shown yet counts.
+    pub(super) fn highest_n(&self) -> u32 {
+        let observed_n = self.observed.trigger.map_or(0, |trigger| trigger.n);
+        observed_n.max(self.state.highest_n)
     }
 
     /// Makes the connector wait for this target. Returns whether it did not wait already.
@@ -80,7 +93,9 @@ impl Touching<'_> {
             return Vec::new();
         };
         let writing = self.state.flight.writing();
-        let is_own_write = |trigger| writing == Some(&TriggerWrite { gateway, trigger });
+        let is_own_write = |trigger: Trigger| {
+            writing.is_some_and(|write| write.gateway == gateway && write.trigger == trigger)
+        };
         match self.observed.trigger {
             // The watch may show a write before its outcome comes.
             Some(trigger) if is_own_write(trigger) => Vec::new(),
@@ -102,6 +117,7 @@ impl Touching<'_> {
         if !is_confirmation && trigger.n > self.state.highest_n {
             self.state.announced_at = Some(self.ctx.now);
             self.state.last_touch_at = Some(self.ctx.now);
+            self.state.is_confirmed_once = self.is_confirmed_once();
         }
         self.state.raise_highest_n(Some(trigger));
         let announced =
@@ -123,25 +139,26 @@ impl Touching<'_> {
         let pause_ms = self.state.contention.record(now, &limits).unwrap_or_default();
         self.state.raise_highest_n(self.observed.trigger);
         self.state.flight.pause_until(now.plus(pause_ms));
-        self.state.pending.get_or_insert(PendingChange::new(now, TouchCause::Overwritten));
+        let pending = PendingChange::new(now, TouchCause::Overwritten, Subject::Target);
+        self.state.pending.get_or_insert(pending);
         let (annotation, contention) = (touch.key.clone(), &self.state.contention);
         self.ctx.report_contention(self.cluster, self.gateway, &annotation, contention, pause_ms);
     }
 
     /// Compares what the target announces with what it should, and schedules the difference.
     pub(super) fn evaluate(&mut self) {
-        let at = self.due_at();
-        self.schedule(at);
+        let time = self.due();
+        self.schedule(time);
     }
 
-    fn schedule(&mut self, at: Option<UnixMillis>) {
-        let before = std::mem::replace(&mut self.state.scheduled, at);
-        self.queue.reschedule(self.target, before, at);
-        debug_assert!(at.is_none_or(|at| self.queue.contains(at, self.target)));
+    fn schedule(&mut self, time: Option<TouchTime>) {
+        let before = std::mem::replace(&mut self.state.scheduled, time);
+        self.queue.reschedule(self.target, before, time);
+        debug_assert!(time.is_none_or(|time| self.queue.contains(time, self.target)));
     }
 
     /// When the target is to be written; `None` if it is not.
-    fn due_at(&mut self) -> Option<UnixMillis> {
+    fn due(&mut self) -> Option<TouchTime> {
         let desired = self.desired.filter(|_| self.may_touch())?;
         if self.state.flight.is_in_flight() {
             return None;
@@ -150,14 +167,19 @@ impl Touching<'_> {
             self.adopt(desired);
         }
         if self.announced_digest() != Some(desired) {
-            let pending = PendingChange::new(self.ctx.now, TouchCause::NotAnnounced);
+            let cause = TouchCause::NotAnnounced;
+            let pending = PendingChange::new(self.ctx.now, cause, Subject::Target);
             self.state.pending.get_or_insert(pending);
         }
-        let at = match &self.state.pending {
-            Some(pending) => pending.due_at(&self.ctx.settings.touch),
-            None => self.confirmation_due_at()?,
+        let (rank, at) = match &self.state.pending {
+            Some(pending) => (pending.cause.rank(), pending.due_at(&self.ctx.settings.touch)),
+            None => (self.confirmation_rank(), self.confirmation_due_at()?),
         };
-        Some(at.max(self.earliest_write_at()))
+        Some(TouchTime { rank, at: at.max(self.earliest_write_at()) })
+    }
+
+    fn confirmation_rank(&self) -> TouchRank {
+        if self.state.is_unverified { TouchRank::Unverified } else { TouchRank::Confirmation }
     }
 
     /// Touching follows the edge's own view, so that view must be complete.
@@ -172,30 +194,58 @@ impl Touching<'_> {
 
     fn confirmation_due_at(&self) -> Option<UnixMillis> {
         // What only the platform's stamp announces carries no trigger to confirm.
-        let done = self.observed.trigger?.c;
+        let next_c = self.next_c(self.observed.trigger?.c);
         if self.state.confirms_again {
             return Some(self.ctx.now);
         }
-        let after_ms = *self.ctx.settings.touch.confirm_after_ms.get(done as usize)?;
+        let after_ms = *self.ctx.settings.touch.confirm_after_ms.get(next_c as usize - 1)?;
         // A trigger that another writer put back may be of any age: it is confirmed at once.
         Some(self.state.announced_at.map_or(UnixMillis(0), |at| at.plus(after_ms)))
     }
 
-    /// Failures pause the writes, and two writes of one object keep an interval.
-    fn earliest_write_at(&self) -> UnixMillis {
-        let interval_ms = self.ctx.settings.touch.min_interval_ms;
-        let last_touch_at = self.state.last_touch_at;
-        self.state.flight.not_before().max(last_touch_at.unwrap_or_default().plus(interval_ms))
+    /// The number of confirmations after the next one. Those that are left out count as made.
+    fn next_c(&self, c: u32) -> u32 {
+        let last =
+            u32::try_from(self.ctx.settings.touch.confirm_after_ms.len()).unwrap_or(u32::MAX);
+        let next_c = c.saturating_add(1);
+        if self.state.is_confirmed_once { next_c.max(last) } else { next_c }
     }
 
-    /// Writes the target if it is due. What changed since it was scheduled counts.
-    pub(super) fn write_if_due(&mut self) {
+    /// Failures pause the writes. Announcements of one object take turns. A confirmation takes none,
+    /// but keeps its distance from the touch before.
+    fn earliest_write_at(&self) -> UnixMillis {
+        let touch = &self.ctx.settings.touch;
+        let ready_at = if self.state.pending.is_some() {
+            self.state.turns.ready_at(touch.min_interval_ms, touch.burst.into())
+        } else {
+            self.state.last_touch_at.unwrap_or_default().plus(touch.min_interval_ms)
+        };
+        self.state.flight.not_before().max(ready_at)
+    }
+
+    /// Writes the target if it is due. What changed since it was scheduled counts. Returns whether it
+    /// was written.
+    pub(super) fn write_if_due(&mut self) -> bool {
         // The bundle took it out of the queue.
         self.state.scheduled = None;
-        match (self.due_at(), self.desired) {
-            (Some(at), Some(desired)) if at <= self.ctx.now => self.write(desired),
-            (at, _) => self.schedule(at),
+        let time = self.due();
+        let (Some(time), Some(desired)) = (time, self.desired) else {
+            self.schedule(None);
+            return false;
+        };
+        // A confirmation goes along with the bundle before it.
+        let window_ms = match time.rank {
+            TouchRank::Confirmation => self.ctx.settings.touch.window_ms,
+            TouchRank::Change | TouchRank::Unverified => 0,
+        };
+        let now = self.ctx.now;
+        let is_due = time.at <= now.plus(window_ms) && self.earliest_write_at() <= now;
+        if is_due {
+            self.write(desired);
+        } else {
+            self.schedule(Some(time));
         }
+        is_due
     }
 
     fn write(&mut self, desired: u64) {
@@ -203,21 +253,36 @@ impl Touching<'_> {
         let now = self.ctx.now;
         let announced = self.observed.trigger.filter(|trigger| trigger.digest == desired);
         let confirmed = announced.filter(|_| self.state.pending.is_none());
-        let trigger = Trigger {
-            digest: desired,
-            n: self.next_n(),
-            c: confirmed.map_or(0, |trigger| trigger.c.saturating_add(1)),
-        };
+        let c = confirmed.map_or(0, |trigger| self.next_c(trigger.c));
+        let trigger = Trigger { digest: desired, n: self.next_n(), c };
         debug_assert_ne!(Some(trigger), self.observed.trigger, "a trigger is used twice");
+        let cause = self.state.pending.map(|pending| pending.cause);
+        debug_assert_eq!(cause.is_some(), confirmed.is_none());
+        if cause.is_some() {
+            self.state.is_confirmed_once = self.is_confirmed_once();
+        }
         let because = self.because(confirmed.is_some());
         let action = self.submit(trigger, because);
-        self.state.flight.started(action, TriggerWrite { gateway: self.gateway, trigger });
-        self.state.pending = None;
+        let write = TriggerWrite { gateway: self.gateway, trigger, cause };
+        self.state.flight.started(action, write);
         self.state.confirms_again = false;
         self.state.last_touch_at = Some(now);
-        if confirmed.is_none() {
+        if let Some(pending) = self.state.pending.take() {
             self.state.announced_at = Some(now);
+            self.state.turns.take(now, self.ctx.settings.touch.min_interval_ms);
+            self.state.unproven = (!pending.is_cached).then_some(pending.subject);
+            self.state.is_unverified = pending.cause.rank() == TouchRank::Unverified;
         }
+    }
+
+    /// Whether the last confirmation alone is enough for the pending announcement: it was found at the
+    /// start, and no connector changed since the edge was listed. The extension server's cache has had
+    /// the state for at least as long as ours.
+    fn is_confirmed_once(&self) -> bool {
+        let is_found = self.state.pending.is_some_and(|pending| {
+            pending.cause.is_first_look() && pending.first_at <= self.listed_at()
+        });
+        is_found && !self.has_changed_since_listed()
     }
 
     fn next_n(&mut self) -> u32 {
@@ -265,7 +330,12 @@ impl Touching<'_> {
             annotations,
             precondition: Precondition { uid: self.observed.uid.text(), ..Precondition::default() },
             connectors: connectors.map(|key| self.ctx.names.object_key(key)).collect(),
-            urgency: if trigger.c == 0 { Urgency::Routing } else { Urgency::Confirmation },
+            urgency: match self.state.pending.map(|pending| pending.cause.rank()) {
+                Some(TouchRank::Change) => Urgency::Routing,
+                Some(TouchRank::Confirmation | TouchRank::Unverified) | None => {
+                    Urgency::Confirmation
+                }
+            },
             because,
         };
         self.ctx.submit(request)
@@ -310,81 +380,4 @@ impl Edge<'_> {
             ctx: self.ctx,
         })
     }
-
-    pub(super) fn touch_finished(
-        &mut self,
-        target: TouchTarget,
-        action: ActionId,
-        outcome: &Outcome,
-    ) {
-        let now = self.ctx.now;
-        let retry = self.ctx.settings.retry;
-        let write_target = WriteTarget::Touch(self.id, target);
-        // The Gateway may be gone, or another one may have its name.
-        let Some(touch) = self.state.open_touch_mut(target) else { return };
-        let finished = touch.flight.finished(action, now, outcome, &retry);
-        let Some((result, TriggerWrite { gateway, trigger })) = finished else { return };
-        match result {
-            WriteResult::Written => {
-                touch.platform_digest = None;
-                let is_latest = touch.pending.is_none();
-                let announced = if is_latest { touch.take_waiting() } else { Vec::new() };
-                if let Some(class) = self.state.class_mut(target) {
-                    class.representative_written();
-                }
-                self.trigger_written(gateway, trigger);
-                self.announced(announced);
-            }
-            WriteResult::NotWritten | WriteResult::Refused | WriteResult::RefusedAgain => {
-                // The API server may have applied it all the same; the next value is new in any
-                // case. A confirmation that failed is still due, as a confirmation.
-                if trigger.c == 0 && touch.is_adopted {
-                    touch
-                        .pending
-                        .get_or_insert(PendingChange::new(now, TouchCause::LivenessChanged));
-                }
-                let error = touch.flight.error.clone().unwrap_or_default();
-                let is_replaced =
-                    is_about_object(outcome) && self.replace_representative(target, gateway);
-                if result == WriteResult::Refused {
-                    let next = match is_replaced {
-                        true => "another Gateway of its class is written instead".to_owned(),
-                        false => {
-                            self.ctx.next_attempt(write_target) + ", or when a connector changes"
-                        }
-                    };
-                    self.ctx.report_refused(self.cluster, gateway, Verb::Touch, &error, &next);
-                }
-            }
-        }
-        self.evaluate_target(target);
-    }
-
-    /// One Gateway of a class can't be written: another one is to carry the trigger. Returns whether
-    /// it is written at once.
-    fn replace_representative(&mut self, target: TouchTarget, gateway: Key) -> bool {
-        let Some(class) = self.state.class_mut(target) else { return false };
-        let is_replaced = class.representative_refused(gateway);
-        if is_replaced && let Some(touch) = class.touch.open_mut() {
-            touch.flight.end_failure_pause();
-        }
-        is_replaced
-    }
-
-    /// The API server has stored a trigger.
-    fn trigger_written(&mut self, gateway: Key, trigger: Trigger) {
-        // The watch may have shown a later one already.
-        if let Some(found) = self.state.gateways.get_mut(&gateway)
-            && found.observed.trigger.is_none_or(|seen| trigger.n > seen.n)
-        {
-            found.observed.trigger = Some(trigger);
-        }
-        // A Gateway that carries the trigger comes first in its class.
-        self.state.update_class(&self.ctx.names, gateway);
-    }
-}
-
-/// Whether a write failed in a way that may be about its object alone.
-fn is_about_object(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound)
 }

@@ -1,13 +1,13 @@
 //! What throughline remembers of its touches: for each Gateway, or for each GatewayClass.
 
-use std::collections::BTreeSet;
-
 use crate::core::contention::Contention;
-use crate::core::contract::settings::TouchSettings;
 use crate::core::data::interner::{Key, Sym};
 use crate::core::data::optional_millis::OptionalMillis;
 use crate::core::data::time::UnixMillis;
+use crate::core::data::turns::Turns;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
+use crate::core::edge::pending::{PendingChange, Subject, TouchCause};
+use crate::core::edge::touch_queue::TouchTime;
 use crate::core::flight::Flight;
 use crate::core::status::trigger::Trigger;
 
@@ -16,63 +16,6 @@ use crate::core::status::trigger::Trigger;
 pub(crate) enum TouchTarget {
     Gateway(Key),
     Class(Sym),
-}
-
-/// Why a target has something to announce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TouchCause {
-    LivenessChanged,
-    /// A connector was written while its watch was lost: its liveness may have changed and changed
-    /// back.
-    WrittenWhileWatchLost,
-    ReferencesChanged,
-    NotAnnounced,
-    /// The extension server wrote the platform's key, which it does once its cache has the change.
-    PlatformStamp,
-    Overwritten,
-    /// Found at the first look: others wrote a connector after the Gateway was last touched.
-    WrittenSinceTouch,
-}
-
-impl TouchCause {
-    /// The cause as an action's `because` states it.
-    pub(super) fn because(self) -> &'static str {
-        match self {
-            Self::LivenessChanged => "liveness changed at the edge",
-            Self::WrittenWhileWatchLost => "a connector was written while its watch was lost",
-            Self::ReferencesChanged => "the HTTPProxy references other connectors than before",
-            Self::NotAnnounced => "the Gateway does not announce its connectors yet",
-            Self::PlatformStamp => {
-                "the extension server updated its own key, so its cache is current; touching once \
-                 more"
-            }
-            Self::Overwritten => "another writer changed the trigger",
-            Self::WrittenSinceTouch => "a connector was written after the Gateway's last touch",
-        }
-    }
-}
-
-/// A change that the target has not announced yet.
-#[derive(Clone, Copy)]
-pub(super) struct PendingChange {
-    pub(super) first_at: UnixMillis,
-    pub(super) last_at: UnixMillis,
-    pub(super) cause: TouchCause,
-    /// The highest `n` known when the change came: a trigger with a higher one announces it.
-    pub(super) n: u32,
-}
-
-impl PendingChange {
-    pub(super) fn new(now: UnixMillis, cause: TouchCause) -> Self {
-        Self { first_at: now, last_at: now, cause, n: 0 }
-    }
-
-    /// When the change has settled in the edge's caches. A connector that never stops changing is
-    /// announced nevertheless.
-    pub(super) fn due_at(&self, settings: &TouchSettings) -> UnixMillis {
-        let settled_at = self.last_at.plus(settings.window_ms);
-        settled_at.min(self.first_at.plus(settings.window_ms.max(settings.min_interval_ms)))
-    }
 }
 
 /// The touches of one target. Of a Gateway that has announced and confirmed everything, only the
@@ -112,9 +55,9 @@ impl TouchRecord {
     }
 
     /// Makes it [`TouchRecord::Settled`] if nothing is open.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn settle(&mut self, now: UnixMillis) {
         if let Self::Open(state) = self
-            && let Some(settled) = state.settled()
+            && let Some(settled) = state.settled(now)
         {
             *self = Self::Settled(settled);
         }
@@ -125,23 +68,27 @@ impl TouchRecord {
         self.reopen(None).open_mut().map(TouchState::start_over).unwrap_or_default()
     }
 
-    /// The highest `n` ever written or seen, and when it was last touched.
-    pub(super) fn latest(&self) -> (u32, Option<UnixMillis>) {
-        match self {
-            Self::Open(state) => (state.highest_n, state.last_touch_at),
-            Self::Settled(settled) => (settled.highest_n, settled.last_touch_at.get()),
-        }
+    pub(super) fn latest(&self) -> LatestTouch {
+        let (highest_n, last_touch_at, turns) = match self {
+            Self::Open(state) => (state.highest_n, state.last_touch_at, state.turns),
+            Self::Settled(settled) => {
+                (settled.highest_n, settled.last_touch_at.get(), Turns::default())
+            }
+        };
+        LatestTouch { highest_n, last_touch_at, turns }
     }
 
     /// A target that nobody has looked at yet, after others of its edge were touched.
-    pub(super) fn after((highest_n, last_touch_at): (u32, Option<UnixMillis>)) -> Self {
-        Self::Open(Box::new(TouchState { highest_n, last_touch_at, ..TouchState::default() }))
+    pub(super) fn after(latest: LatestTouch) -> Self {
+        let LatestTouch { highest_n, last_touch_at, turns } = latest;
+        let state = TouchState { highest_n, last_touch_at, turns, ..TouchState::default() };
+        Self::Open(Box::new(state))
     }
 
     /// Whether an announcement is still to be made or has no outcome yet.
     pub(super) fn is_pending(&self) -> bool {
         self.open().is_some_and(|state| {
-            let is_announcing = state.flight.writing().is_some_and(|write| write.trigger.c == 0);
+            let is_announcing = state.flight.writing().is_some_and(|write| write.cause.is_some());
             !state.is_adopted || state.pending.is_some() || is_announcing
         })
     }
@@ -159,6 +106,27 @@ impl TouchRecord {
 pub(crate) struct TriggerWrite {
     pub(super) gateway: Key,
     pub(super) trigger: Trigger,
+    /// Why it announces; `None` for a confirmation.
+    pub(super) cause: Option<TouchCause>,
+}
+
+/// What the touches of a target leave behind for whatever is touched in its place.
+#[derive(Clone, Copy, Default)]
+pub(super) struct LatestTouch {
+    /// The highest `n` ever written or seen.
+    highest_n: u32,
+    last_touch_at: Option<UnixMillis>,
+    turns: Turns,
+}
+
+impl LatestTouch {
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            highest_n: self.highest_n.max(other.highest_n),
+            last_touch_at: self.last_touch_at.max(other.last_touch_at),
+            turns: Turns { even_at: self.turns.even_at.max(other.turns.even_at) },
+        }
+    }
 }
 
 #[derive(Default)]
@@ -173,21 +141,32 @@ pub(crate) struct TouchState {
     /// The highest `n` ever written or seen.
     pub(super) highest_n: u32,
     pub(super) last_touch_at: Option<UnixMillis>,
-    /// When the latest announcement (`c` = 0) was made; confirmations are counted from it.
+    /// The turns of announcements.
+    pub(super) turns: Turns,
+    /// When the latest announcement was made; confirmations are counted from it.
     pub(super) announced_at: Option<UnixMillis>,
+    /// What the latest announcement was about, where no stamp had shown before that the extension
+    /// server's cache has it.
+    pub(super) unproven: Option<Subject>,
+    /// The latest announcement announced no change, or none was made yet.
+    pub(super) is_unverified: bool,
+    /// Of the latest announcement only the last confirmation is made.
+    pub(super) is_confirmed_once: bool,
     /// One more confirmation is due, after an outage.
     pub(super) confirms_again: bool,
     pub(super) contention: Contention,
-    /// Its time in the [`TouchQueue`].
-    pub(crate) scheduled: Option<UnixMillis>,
+    /// Its place in the edge's queue.
+    pub(crate) scheduled: Option<TouchTime>,
     /// Connectors whose latest change waits for this target.
     pub(super) waiting: Vec<Key>,
 }
 
 impl TouchState {
     /// What must be kept of it; `None` while anything is open.
-    fn settled(&self) -> Option<SettledTouch> {
+    fn settled(&self, now: UnixMillis) -> Option<SettledTouch> {
+        // Before the last confirmation the turns are even again, unless few are configured.
         let is_settled = self.is_adopted
+            && self.turns.even_at <= now
             && self.pending.is_none()
             && self.scheduled.is_none()
             && !self.confirms_again
@@ -197,6 +176,7 @@ impl TouchState {
         is_settled.then_some(SettledTouch {
             platform_digest: self.platform_digest,
             highest_n: self.highest_n,
+            is_unproven: self.unproven.is_some(),
             last_touch_at: self.last_touch_at.into(),
         })
     }
@@ -208,11 +188,20 @@ impl TouchState {
             flight: old.flight,
             highest_n: old.highest_n,
             last_touch_at: old.last_touch_at,
+            turns: old.turns,
             contention: old.contention,
             scheduled: old.scheduled,
             ..Self::default()
         };
         old.waiting
+    }
+
+    /// An announcement failed: it is still due.
+    pub(super) fn announce_again(&mut self, now: UnixMillis, cause: TouchCause) {
+        let subject = self.unproven.unwrap_or(Subject::Target);
+        let mut pending = PendingChange::new(now, cause, subject);
+        pending.is_cached = self.unproven.is_none();
+        self.pending.get_or_insert(pending);
     }
 
     pub(super) fn take_waiting(&mut self) -> Vec<Key> {
@@ -237,14 +226,19 @@ impl HoldsNames for TouchRecord {
     fn mark(&self, used: &mut UsedNames) {
         match self {
             Self::Open(state) => state.mark(used),
-            Self::Settled(SettledTouch { platform_digest: _, highest_n: _, last_touch_at: _ }) => {}
+            Self::Settled(SettledTouch {
+                platform_digest: _,
+                highest_n: _,
+                is_unproven: _,
+                last_touch_at: _,
+            }) => {}
         }
     }
 }
 
 impl HoldsNames for TriggerWrite {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { gateway, trigger: _ } = self;
+        let Self { gateway, trigger: _, cause: _ } = self;
         gateway.mark(used);
     }
 }
@@ -253,12 +247,16 @@ impl HoldsNames for TouchState {
     fn mark(&self, used: &mut UsedNames) {
         let Self {
             flight,
-            pending: _,
+            pending,
             is_adopted: _,
             platform_digest: _,
             highest_n: _,
             last_touch_at: _,
+            turns: _,
             announced_at: _,
+            unproven,
+            is_unverified: _,
+            is_confirmed_once: _,
             confirms_again: _,
             contention: _,
             scheduled: _,
@@ -266,13 +264,17 @@ impl HoldsNames for TouchState {
         } = self;
         flight.mark(used);
         waiting.mark(used);
+        pending.map(|pending| pending.subject).mark(used);
+        unproven.mark(used);
     }
 }
 
-impl HoldsNames for TouchQueue {
+impl HoldsNames for Subject {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { queue, last_bundle_at: _ } = self;
-        queue.mark(used);
+        match self {
+            Self::Connector(connector) => connector.mark(used),
+            Self::Target | Self::Several => {}
+        }
     }
 }
 
@@ -280,6 +282,7 @@ impl HoldsNames for TouchQueue {
 pub(crate) struct SettledTouch {
     platform_digest: Option<u64>,
     highest_n: u32,
+    is_unproven: bool,
     last_touch_at: OptionalMillis,
 }
 
@@ -289,61 +292,11 @@ impl SettledTouch {
             is_adopted: true,
             platform_digest: self.platform_digest,
             highest_n: self.highest_n,
+            unproven: self.is_unproven.then_some(Subject::Target),
             last_touch_at: self.last_touch_at.get(),
             ..TouchState::default()
         };
         state.raise_highest_n(observed);
         state
-    }
-}
-
-/// The targets that are to be written, by time.
-#[derive(Default)]
-pub(super) struct TouchQueue {
-    queue: BTreeSet<(UnixMillis, TouchTarget)>,
-    last_bundle_at: Option<UnixMillis>,
-}
-
-impl TouchQueue {
-    /// Moves a target from one time to another; `None` stands for "not in the queue".
-    pub(super) fn reschedule(
-        &mut self,
-        target: TouchTarget,
-        from: Option<UnixMillis>,
-        to: Option<UnixMillis>,
-    ) {
-        if from == to {
-            return;
-        }
-        if let Some(at) = from {
-            let was_queued = self.queue.remove(&(at, target));
-            debug_assert!(was_queued, "{target:?} was scheduled but not in the queue");
-        }
-        if let Some(at) = to {
-            let is_first = self.queue.insert((at, target));
-            debug_assert!(is_first, "{target:?} was in the queue but not scheduled");
-        }
-    }
-
-    pub(super) fn contains(&self, at: UnixMillis, target: TouchTarget) -> bool {
-        self.queue.contains(&(at, target))
-    }
-
-    /// Takes every target that is due: one bundle.
-    pub(super) fn take_due(&mut self, now: UnixMillis) -> Vec<TouchTarget> {
-        let mut due = Vec::new();
-        while self.queue.first().is_some_and(|(at, _)| *at <= now) {
-            due.extend(self.queue.pop_first().map(|(_, target)| target));
-        }
-        if !due.is_empty() {
-            self.last_bundle_at = Some(now);
-        }
-        due
-    }
-
-    /// When the next bundle is due: bundles are at least a window apart.
-    pub(super) fn next_at(&self, window_ms: u64) -> Option<UnixMillis> {
-        let &(at, _) = self.queue.first()?;
-        Some(self.last_bundle_at.map_or(at, |last| at.max(last.plus(window_ms))))
     }
 }

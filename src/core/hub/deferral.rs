@@ -20,7 +20,6 @@ use std::collections::BTreeSet;
 
 use super::desired::DesiredStatus;
 use super::mirror::{Fitted, Mirror};
-use super::pace::Turns;
 use super::{HubConnector, HubWrite};
 use crate::core::clusters::Place;
 use crate::core::context::Context;
@@ -29,6 +28,7 @@ use crate::core::contract::settings::{DEFER_MS_MIN, MirrorSettings};
 use crate::core::data::ids::{ClusterId, ClusterName, Kind};
 use crate::core::data::interner::Key;
 use crate::core::data::time::UnixMillis;
+use crate::core::data::turns::Turns;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::machine::Machine;
 use crate::core::status::digest::Digest;

@@ -5,6 +5,7 @@
 use super::deferral::Deferrals;
 use crate::core::contract::settings::DEFER_MS_MIN;
 use crate::core::data::time::UnixMillis;
+use crate::core::data::turns::Turns;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
 
 /// The time between two nudges: a quarter of what the carrier takes by default.
@@ -23,25 +24,6 @@ const REWRITE_EVERY_MS: u64 = 500;
 const MIRRORS_AT_ONCE: u64 = 20;
 /// After that, the time between two of them.
 const MIRROR_EVERY_MS: u64 = DEFER_MS_MIN;
-
-/// Turns that follow one another evenly, some of them ahead of time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Turns {
-    /// When the next turn is if none is ahead.
-    even_at: UnixMillis,
-}
-
-impl Turns {
-    /// When the next turn is, where so many may be taken at once.
-    pub(super) fn next(self, now: UnixMillis, every_ms: u64, at_once: u64) -> UnixMillis {
-        let ahead_ms = (at_once - 1) * every_ms;
-        UnixMillis(self.even_at.max(now).0.saturating_sub(ahead_ms)).max(now)
-    }
-
-    pub(super) fn take(&mut self, now: UnixMillis, every_ms: u64) {
-        self.even_at = self.even_at.max(now).plus(every_ms);
-    }
-}
 
 /// The pace of one hub.
 #[derive(Default)]

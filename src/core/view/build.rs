@@ -41,13 +41,26 @@ impl Machine {
                 wait_ms: self.ctx.lease_wait_ms,
             }),
             in_flight: self.in_flight(),
-            clusters: self.clusters.iter().map(cluster_view).collect(),
+            clusters: self.cluster_views(),
             phases,
             connectors,
             unpaired: self.unpaired(),
             orphans: self.orphans(),
             gone: self.gone_projects(),
         }
+    }
+
+    fn cluster_views(&self) -> Vec<ClusterView> {
+        let waiting = self.edges.iter().filter_map(|(id, edge)| {
+            let waiting = edge.all_touches_waiting(self.ctx.now, &self.ctx.settings.touch)?;
+            Some((&self.cluster(*id)?.name, waiting))
+        });
+        let waiting: BTreeMap<_, _> = waiting.collect();
+        let view = |cluster: &ClusterState| ClusterView {
+            touches_waiting: waiting.get(&cluster.name).copied(),
+            ..cluster_view(cluster)
+        };
+        self.clusters.iter().map(view).collect()
     }
 
     fn connector(&self, key: Key) -> ConnectorView {
@@ -196,7 +209,7 @@ impl Machine {
             announced_on: object
                 .filter(|object| *object != gateway)
                 .map(|object| self.ctx.names.object_key(object)),
-            due_at_ms: touch.and_then(|touch| touch.scheduled),
+            due_at_ms: touch.and_then(|touch| Some(touch.scheduled?.at)),
             writes: touch
                 .zip(target)
                 .map(|(touch, target)| self.writes(WriteTarget::Touch(id, target), &touch.flight))
@@ -219,6 +232,7 @@ fn cluster_view(cluster: &ClusterState) -> ClusterView {
             .filter(|(_, objects)| *objects > 0)
             .collect(),
         errors: BTreeMap::new(),
+        touches_waiting: None,
         causes: BTreeMap::new(),
     }
 }

@@ -44,7 +44,9 @@ impl Machine {
                 self.route_object(self.clusters.id_of(cluster)?, self.key_of(route)?)
             }
             NoteKind::Held { cluster, reason, .. } => self.held_object(cluster, *reason),
-            NoteKind::OrphanGone { .. } | NoteKind::Discovery { .. } => None,
+            NoteKind::OrphanGone { .. }
+            | NoteKind::Discovery { .. }
+            | NoteKind::TouchesWaiting { .. } => None,
             NoteKind::ClusterGone { cluster, .. } => self.first_naming(cluster),
             NoteKind::DeletesHeld { cluster, .. } => {
                 let id = self.clusters.id_of(cluster)?;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::Hop;
+use crate::core::contract::touches_waiting::TouchesWaiting;
 pub use crate::core::data::cluster::WatchState;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
@@ -98,6 +99,9 @@ pub struct ClusterView {
     /// How many objects exist that can't be read, by kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unreadable: BTreeMap<Kind, usize>,
+    /// Touches of an edge that are due and wait, because it takes no more at a time.
+    #[serde(default, rename = "touchesWaiting", skip_serializing_if = "Option::is_none")]
+    pub touches_waiting: Option<TouchesWaiting>,
     /// The causes of `errors`. A `/state` of an older version has none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub causes: BTreeMap<Kind, ErrorCause>,

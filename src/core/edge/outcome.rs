@@ -1,0 +1,90 @@
+//! The outcomes of touches.
+
+use crate::core::context::WriteTarget;
+use crate::core::contract::action::Verb;
+use crate::core::contract::event::Outcome;
+use crate::core::data::ids::ActionId;
+use crate::core::data::interner::Key;
+use crate::core::edge::Edge;
+use crate::core::edge::touch_state::{TouchTarget, TriggerWrite};
+use crate::core::flight::{WritePauses as _, WriteResult};
+use crate::core::status::trigger::Trigger;
+
+impl Edge<'_> {
+    pub(super) fn touch_finished(
+        &mut self,
+        target: TouchTarget,
+        action: ActionId,
+        outcome: &Outcome,
+    ) {
+        let now = self.ctx.now;
+        let retry = self.ctx.settings.retry;
+        let write_target = WriteTarget::Touch(self.id, target);
+        // The Gateway may be gone, or another one may have its name.
+        let Some(touch) = self.state.open_touch_mut(target) else { return };
+        let finished = touch.flight.finished(action, now, outcome, &retry);
+        let Some((result, TriggerWrite { gateway, trigger, cause })) = finished else {
+            return;
+        };
+        match result {
+            WriteResult::Written => {
+                touch.platform_digest = None;
+                let is_latest = touch.pending.is_none();
+                let announced = if is_latest { touch.take_waiting() } else { Vec::new() };
+                if let Some(class) = self.state.class_mut(target) {
+                    class.representative_written();
+                }
+                self.trigger_written(gateway, trigger);
+                self.announced(announced);
+            }
+            WriteResult::NotWritten | WriteResult::Refused | WriteResult::RefusedAgain => {
+                // The API server may have applied it all the same; the next value is new in any
+                // case. A confirmation that failed is still due, as a confirmation.
+                if let Some(cause) = cause.filter(|_| touch.is_adopted) {
+                    touch.announce_again(now, cause);
+                }
+                let error = touch.flight.error.clone().unwrap_or_default();
+                let is_replaced =
+                    is_about_object(outcome) && self.replace_representative(target, gateway);
+                if result == WriteResult::Refused {
+                    let next = match is_replaced {
+                        true => "another Gateway of its class is written instead".to_owned(),
+                        false => {
+                            self.ctx.next_attempt(write_target) + ", or when a connector changes"
+                        }
+                    };
+                    self.ctx.report_refused(self.cluster, gateway, Verb::Touch, &error, &next);
+                }
+            }
+        }
+        self.evaluate_target(target);
+    }
+
+    /// One Gateway of a class can't be written: another one is to carry the trigger. Returns whether
+    /// it is written at once.
+    fn replace_representative(&mut self, target: TouchTarget, gateway: Key) -> bool {
+        let Some(class) = self.state.class_mut(target) else { return false };
+        let is_replaced = class.representative_refused(gateway);
+        if is_replaced && let Some(touch) = class.touch.open_mut() {
+            touch.flight.end_failure_pause();
+        }
+        is_replaced
+    }
+
+    /// The API server has stored a trigger.
+    fn trigger_written(&mut self, gateway: Key, trigger: Trigger) {
+        // The watch may have shown a later one already.
+        if let Some(found) = self.state.gateways.get_mut(&gateway)
+            && found.observed.trigger.is_none_or(|seen| trigger.n > seen.n)
+        {
+            found.observed.trigger = Some(trigger);
+        }
+        // A Gateway that carries the trigger comes first in its class.
+        self.state.update_class(&self.ctx.names, gateway);
+    }
+}
+
+/// Whether a write failed in a way that may be about its object alone.
+fn is_about_object(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused { .. } | Outcome::NotFound)
+}
