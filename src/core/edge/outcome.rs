@@ -21,6 +21,17 @@ impl Edge<'_> {
         let retry = self.ctx.settings.retry;
         let write_target = WriteTarget::Touch(self.id, target);
         // The Gateway may be gone, or another one may have its name.
+        let Some(touch) = self.state.open_touch(target) else { return };
+        // The watch was faster, or an earlier attempt got through, or another instance wrote the same.
+        let is_shown = touch.flight.writing().is_some_and(|write| self.shows(write));
+        let outcome = match outcome {
+            Outcome::Conflict { .. } | Outcome::Failed { .. } | Outcome::Unanswered { .. }
+                if is_shown =>
+            {
+                &Outcome::Unchanged
+            }
+            outcome => outcome,
+        };
         let Some(touch) = self.state.open_touch_mut(target) else { return };
         let finished = touch.flight.finished(action, now, outcome, &retry);
         let Some((result, TriggerWrite { gateway, trigger, cause })) = finished else {
@@ -60,6 +71,12 @@ impl Edge<'_> {
         self.evaluate_target(target);
     }
 
+    /// Whether the Gateway is seen to carry this trigger.
+    fn shows(&self, write: &TriggerWrite) -> bool {
+        let gateway = self.state.gateways.get(&write.gateway);
+        gateway.is_some_and(|gateway| gateway.observed.trigger == Some(write.trigger))
+    }
+
     /// One Gateway of a class can't be written: another one is to carry the trigger. Returns whether
     /// it is written at once.
     fn replace_representative(&mut self, target: TouchTarget, gateway: Key) -> bool {
@@ -78,6 +95,7 @@ impl Edge<'_> {
             && found.observed.trigger.is_none_or(|seen| trigger.n > seen.n)
         {
             found.observed.trigger = Some(trigger);
+            found.observed.has_foreign_value = false;
         }
         // A Gateway that carries the trigger comes first in its class.
         self.state.update_class(&self.ctx.names, gateway);

@@ -6,7 +6,7 @@
 
 use crate::core::contention::ContentionLimits;
 use crate::core::context::{Context, WriteRequest, WriteTarget};
-use crate::core::contract::action::{Action, Precondition, Urgency, Verb};
+use crate::core::contract::action::{Action, AnnotationBefore, Precondition, Urgency, Verb};
 use crate::core::contract::settings::PlatformKeyMode;
 use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::{ActionId, ClusterId, Kind};
@@ -309,6 +309,15 @@ impl Touching<'_> {
         }
     }
 
+    /// The trigger that is replaced. A touch that the network holds back, or that is sent again because
+    /// its answer was lost, must not take the place of a newer one: Envoy Gateway would see a value that
+    /// it has translated before. `None` where another writer's text stands there, which is not kept.
+    fn replaced(&self) -> Option<Box<AnnotationBefore>> {
+        let key = self.ctx.settings.touch.key.clone();
+        let value = self.observed.trigger.map(|trigger| trigger.to_string());
+        (!self.observed.has_foreign_value).then(|| Box::new(AnnotationBefore { key, value }))
+    }
+
     fn submit(&mut self, trigger: Trigger, because: String) -> ActionId {
         let settings = &self.ctx.settings.touch;
         let mut annotations = vec![(settings.key.clone(), Some(trigger.to_string()))];
@@ -328,7 +337,11 @@ impl Touching<'_> {
             kind: Kind::Gateway,
             object: self.ctx.names.object_key(self.gateway),
             annotations,
-            precondition: Precondition { uid: self.observed.uid.text(), ..Precondition::default() },
+            precondition: Precondition {
+                uid: self.observed.uid.text(),
+                annotation: self.replaced(),
+                ..Precondition::default()
+            },
             connectors: connectors.map(|key| self.ctx.names.object_key(key)).collect(),
             urgency: match self.state.pending.map(|pending| pending.cause.rank()) {
                 Some(TouchRank::Change) => Urgency::Routing,

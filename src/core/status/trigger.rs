@@ -22,7 +22,9 @@ impl Trigger {
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let (digest, n, c) = (parts.next()?, parts.next()?, parts.next()?);
-        let plain = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+        // One value has one spelling: a write names the text that it replaces.
+        let plain =
+            |s: &str| s.bytes().all(|b| b.is_ascii_digit()) && (s == "0" || !s.starts_with('0'));
         let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         (parts.next().is_none() && digest.len() == 16 && digest.bytes().all(lower_hex))
             .then_some(())?;
