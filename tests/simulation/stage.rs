@@ -109,8 +109,11 @@ impl Ledger {
         self.trace.push_str(&format!("{ms:>7} {text}\n"));
     }
 
-    pub(crate) fn forget_trigger(&mut self, edge: &ClusterName, gateway: &ObjectKey) {
+    /// Somebody overwrote a Gateway's trigger, and its number with it: an instance that starts now can't
+    /// know what was written before.
+    pub(crate) fn forget_trigger(&mut self, edge: &ClusterName, gateway: &ObjectKey, uid: &str) {
         self.triggers.remove(&(edge.clone(), gateway.clone()));
+        self.oracle.forget_gateway(edge, uid);
     }
 
     /// The edge's objects have another history: what was written before does not count.
