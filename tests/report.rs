@@ -13,6 +13,7 @@ use throughline::core::contract::event::Outcome;
 use throughline::core::contract::note::{
     Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
 };
+use throughline::core::contract::touches_waiting::TouchesWaiting;
 use throughline::core::data::ids::{ObjectKey, Role};
 use throughline::core::orphans::keep_reason::KeepReason;
 use throughline::outage::{Outage, OutageKind};
@@ -67,6 +68,18 @@ Summary
 #[test]
 fn the_incident_reads_like_a_story() {
     assert_eq!(text_with(&incident(), &ReportOptions { width: 90, ..options(None) }), STORY);
+}
+
+#[test]
+fn the_summary_says_how_many_touches_waited_at_the_most() {
+    let mut replay = incident();
+    for touches in [600, 1_200, 0] {
+        let waiting = TouchesWaiting { touches, per_second: 50 };
+        let kind = NoteKind::TouchesWaiting { cluster: "edge".into(), waiting };
+        replay.notes.push(Note { at: at(25_000), kind });
+    }
+    let line = "  at edge up to 1200 touches wait; about 24 s at 50 a second\n";
+    assert!(text(&replay).contains(line), "{}", text(&replay));
 }
 
 #[test]

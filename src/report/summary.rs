@@ -10,7 +10,9 @@ use super::style::Style::{Bold, Dim, Green, Plain, Red, Yellow};
 use super::style::{TextWriter, count, grouped};
 use super::user_impact::{LISTED_CONNECTORS_MAX, user_impact};
 use crate::core::contract::action::Verb;
-use crate::core::data::ids::Role;
+use crate::core::contract::note::NoteKind;
+use crate::core::contract::touches_waiting::TouchesWaiting;
+use crate::core::data::ids::{ClusterName, Role};
 use crate::replay::{Replay, ReplayMode};
 
 const PROBLEMS_MAX: usize = 20;
@@ -24,6 +26,7 @@ pub(super) fn summary(
     writer.gap()?;
     writer.put(0, 2, &[(Bold, "Summary")])?;
     writes(replay, index, options, writer)?;
+    touches_waiting(replay, writer)?;
     user_impact(replay, index, writer)?;
     requests(replay, index, writer)?;
     verdict(replay, writer)
@@ -71,6 +74,24 @@ fn writes(
     };
     let text = format!("{}{scope}: {}; ", count(all, "action"), verbs.join(", "));
     writer.put(2, 4, &[(Plain, &text), (style, &outcomes)])
+}
+
+/// The edges at which touches waited for their turn, and how many at the most.
+fn touches_waiting(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let mut most: BTreeMap<&ClusterName, TouchesWaiting> = BTreeMap::new();
+    for note in &replay.notes {
+        if let NoteKind::TouchesWaiting { cluster, waiting } = &note.kind {
+            let most = most.entry(cluster).or_insert(*waiting);
+            if waiting.touches > most.touches {
+                *most = *waiting;
+            }
+        }
+    }
+    for (cluster, waiting) in most {
+        let text = format!("at {cluster} up to {waiting}");
+        writer.put(2, 4, &[(Plain, &text)])?;
+    }
+    Ok(())
 }
 
 /// The requests of a live run.
