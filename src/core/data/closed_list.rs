@@ -100,7 +100,7 @@ mod tests {
         assert_names!(Hop, "upstream mirrored arrived touched");
         assert_names!(
             Phase,
-            "settled offline unreplicated mirroring waiting carrying touching unproven stalled unconfigured unknown"
+            "settled offline unreplicated mirroring waiting carrying touching deferred unproven stalled unconfigured unknown"
         );
         assert_names!(
             KeepReason,

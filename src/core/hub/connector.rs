@@ -155,3 +155,13 @@ impl HoldsNames for Repair {
         } = self;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_a_hub_has_100_000_times_stays_small() {
+        assert!(size_of::<HubConnector>() <= 136, "{}", size_of::<HubConnector>());
+    }
+}
