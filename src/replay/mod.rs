@@ -17,7 +17,7 @@ use std::io::{BufRead, Write};
 use std::sync::mpsc::{Sender, sync_channel};
 
 use crate::core::contract::action::Decision;
-use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::event::{Event, EventKind, Outcome};
 use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName};
@@ -80,7 +80,8 @@ pub fn replay<R: BufRead + Send, W: Write>(
     // Reading is about half of the work, and the search for outages a quarter. Each gets a thread.
     let outages = std::thread::scope(|scope| {
         let (batches, lines) = sync_channel(BATCHES_MAX);
-        scope.spawn(move || read_batches(log_reader, ahead, &batches, &mut progress));
+        let read = move || read_batches(log_reader, ahead, &batches, &mut progress);
+        std::thread::Builder::new().name("replay-read".to_owned()).spawn_scoped(scope, read)?;
         let mut batch = Vec::new().into_iter();
         let next = || loop {
             if let Some(mut line) = batch.next() {
@@ -93,7 +94,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
                 Err(_) => return Ok(None),
             }
         };
-        let search = OutageThread::new(scope, &builder);
+        let search = OutageThread::new(scope, &builder)?;
         builder.outage_search = Some(search.events);
         let result = match mode {
             ReplayMode::WhatIf | ReplayMode::Live => {
@@ -156,6 +157,19 @@ fn detect_mode<R: BufRead>(
 /// Bounds the memory for lines of standard input that are read ahead.
 const DETECT_LINES_MAX: usize = 200_000;
 
+/// Whether the search for outages reads such an event.
+fn concerns_outages(event: &Event) -> bool {
+    matches!(
+        event.kind,
+        EventKind::Listed { .. }
+            | EventKind::Applied { .. }
+            | EventKind::Deleted { .. }
+            | EventKind::ListFinished { .. }
+            | EventKind::ClusterAdded { .. }
+            | EventKind::ClusterRemoved { .. }
+    )
+}
+
 struct ReplayBuilder {
     replay: Replay,
     /// Each action's index in `replay.actions`.
@@ -189,22 +203,11 @@ impl ReplayBuilder {
         self.send_batch(Timeline::Replayed);
     }
 
-    fn send_to_outage_search(&mut self, timeline: Timeline, event: &Event) {
-        let is_relevant = matches!(
-            event.kind,
-            EventKind::Listed { .. }
-                | EventKind::Applied { .. }
-                | EventKind::Deleted { .. }
-                | EventKind::ListFinished { .. }
-                | EventKind::ClusterAdded { .. }
-                | EventKind::ClusterRemoved { .. }
-        );
-        if is_relevant {
-            let unsent = &mut self.unsent[timeline as usize];
-            unsent.push(event.clone());
-            if unsent.len() >= BATCH_LEN {
-                self.send_batch(timeline);
-            }
+    fn send_to_outage_search(&mut self, timeline: Timeline, event: Event) {
+        let unsent = &mut self.unsent[timeline as usize];
+        unsent.push(event);
+        if unsent.len() >= BATCH_LEN {
+            self.send_batch(timeline);
         }
     }
 
@@ -218,6 +221,13 @@ impl ReplayBuilder {
 
     /// Adds an event of the log.
     fn add_recorded(&mut self, event: &Event) {
+        self.count_recorded(event);
+        if concerns_outages(event) {
+            self.send_to_outage_search(Timeline::Recorded, event.clone());
+        }
+    }
+
+    fn count_recorded(&mut self, event: &Event) {
         self.replay.events += 1;
         if let EventKind::ClusterAdded { cluster, roles } = &event.kind
             && self.joined.insert(cluster.clone())
@@ -225,19 +235,31 @@ impl ReplayBuilder {
             let spec = ClusterSpec { name: cluster.clone(), roles: roles.clone() };
             self.replay.clusters.push(spec);
         }
-        self.send_to_outage_search(Timeline::Recorded, event);
+    }
+
+    /// Takes an event of the log that was fed to the machine as it is.
+    fn take_recorded(&mut self, event: Event) {
+        if concerns_outages(&event) {
+            self.send_to_outage_search(Timeline::Recorded, event);
+        } else if let EventKind::ActionFinished { id, outcome } = event.kind {
+            self.add_outcome(event.at, id, outcome);
+        }
     }
 
     /// Adds an event that was fed to the machine.
     fn add_replayed(&mut self, event: &Event) {
-        if self.replay.mode != ReplayMode::Verify {
-            self.send_to_outage_search(Timeline::Replayed, event);
+        if concerns_outages(event) {
+            self.send_to_outage_search(Timeline::Replayed, event.clone());
+        } else if let EventKind::ActionFinished { id, outcome } = &event.kind {
+            self.add_outcome(event.at, *id, outcome.clone());
         }
-        if let EventKind::ActionFinished { id, outcome } = &event.kind
-            && let Some(&index) = self.action_indexes.get(id)
+    }
+
+    fn add_outcome(&mut self, at: UnixMillis, id: ActionId, outcome: Outcome) {
+        if let Some(&index) = self.action_indexes.get(&id)
             && let Some(record) = self.replay.actions.get_mut(index)
         {
-            record.finished = Some((event.at, outcome.clone()));
+            record.finished = Some((at, outcome));
         }
     }
 

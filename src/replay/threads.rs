@@ -69,12 +69,15 @@ pub(super) struct OutageThread<'scope> {
 }
 
 impl<'scope> OutageThread<'scope> {
-    pub(super) fn new(scope: &'scope Scope<'scope, '_>, builder: &ReplayBuilder) -> Self {
+    pub(super) fn new(
+        scope: &'scope Scope<'scope, '_>,
+        builder: &ReplayBuilder,
+    ) -> std::io::Result<Self> {
         let (events, batches) = channel::<EventBatch>();
         let (clusters, settings) = (&builder.replay.clusters, &builder.replay.settings);
         let mut recorded = OutageTracker::new(clusters, settings, true);
         let mut replayed = OutageTracker::new(clusters, settings, false);
-        let thread = scope.spawn(move || {
+        let search = move || {
             for (timeline, events) in batches {
                 let tracker = match timeline {
                     Timeline::Recorded => &mut recorded,
@@ -89,7 +92,9 @@ impl<'scope> OutageThread<'scope> {
                 recorded: recorded.finish(),
                 replayed: replayed.finish(),
             }
-        });
-        Self { events, thread }
+        };
+        let named = std::thread::Builder::new().name("replay-outages".to_owned());
+        let thread = named.spawn_scoped(scope, search)?;
+        Ok(Self { events, thread })
     }
 }
