@@ -276,7 +276,8 @@ impl Stage {
         let edge = self.world.names.edges[edge].clone();
         let value = random.one_in(2).then_some("not a trigger");
         self.world.annotate(&edge, Kind::Gateway, &key, (TRIGGER, value));
-        self.ledger.lock().unwrap().forget_trigger(&edge, &key);
+        let uid = self.world.lock().get(&edge, Kind::Gateway, &key).map(|g| g.meta.uid.clone());
+        self.ledger.lock().unwrap().forget_trigger(&edge, &key, &uid.unwrap_or_default());
     }
 
     pub(crate) async fn end(&mut self, end: End) {

@@ -149,16 +149,16 @@ impl Oracle {
     }
 
     /// A trigger was stored that was not there before: by the change, not by a request for it.
-    pub(crate) fn trigger_stored(
-        &mut self,
-        cluster: &ClusterName,
-        uid_and_name: &str,
-        value: &str,
-    ) {
-        let values = self.triggers.entry((cluster.clone(), uid_and_name.to_owned())).or_default();
+    pub(crate) fn trigger_stored(&mut self, cluster: &ClusterName, uid: &str, value: &str) {
+        let values = self.triggers.entry((cluster.clone(), uid.to_owned())).or_default();
         if !values.insert(value.to_owned()) {
-            self.broken.push(format!("{cluster}: {uid_and_name} has the trigger {value} again"));
+            self.broken.push(format!("{cluster}: {uid} has the trigger {value} again"));
         }
+    }
+
+    /// A Gateway's history is lost.
+    pub(crate) fn forget_gateway(&mut self, edge: &ClusterName, uid: &str) {
+        self.triggers.remove(&(edge.clone(), uid.to_owned()));
     }
 
     /// An edge was restored from a backup.
