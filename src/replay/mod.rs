@@ -14,7 +14,7 @@ mod what_if;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Write};
-use std::sync::mpsc::{Sender, sync_channel};
+use std::sync::mpsc::{Sender, channel, sync_channel};
 
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{Event, EventKind, Outcome};
@@ -80,7 +80,8 @@ pub fn replay<R: BufRead + Send, W: Write>(
     // Reading is about half of the work, and the search for outages a quarter. Each gets a thread.
     let outages = std::thread::scope(|scope| {
         let (batches, lines) = sync_channel(BATCHES_MAX);
-        let read = move || read_batches(log_reader, ahead, &batches, &mut progress);
+        let (use_up, used) = channel();
+        let read = move || read_batches(log_reader, ahead, &batches, &used, &mut progress);
         std::thread::Builder::new().name("replay-read".to_owned()).spawn_scoped(scope, read)?;
         let mut batch = Vec::new().into_iter();
         let next = || loop {
@@ -94,13 +95,13 @@ pub fn replay<R: BufRead + Send, W: Write>(
                 Err(_) => return Ok(None),
             }
         };
-        let search = OutageThread::new(scope, &builder)?;
+        let search = OutageThread::new(scope, &builder, use_up.clone())?;
         builder.outage_search = Some(search.events);
         let result = match mode {
             ReplayMode::WhatIf | ReplayMode::Live => {
                 what_if::run(&mut builder, options, is_foreign, next, log)
             }
-            ReplayMode::Verify => verify::run(&mut builder, next, log),
+            ReplayMode::Verify => verify::run(&mut builder, next, log, &use_up),
         };
         drop(builder.outage_search.take());
         let outages = search.thread.join();

@@ -1,10 +1,11 @@
 //! Work on threads beside the machine's: reading the log, and the search for outages.
 
 use std::io::BufRead;
-use std::sync::mpsc::{Sender, SyncSender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
 use super::{ConnectorNames, ReplayBuilder};
+use crate::core::contract::action::Decision;
 use crate::core::contract::event::Event;
 use crate::event_log::{LogEntry, LogError, LogReader};
 use crate::outage::{Outage, OutageTracker};
@@ -16,11 +17,19 @@ pub(super) const BATCHES_MAX: usize = 16;
 
 pub(super) type LineBatch = Result<Vec<LogEntry>, LogError>;
 
+/// What nobody needs any longer. The thread that made it drops it, because an allocator takes back
+/// memory of another thread slowly, and locks out that thread meanwhile.
+pub(super) enum Used {
+    Events(#[expect(dead_code, reason = "it is only dropped")] Vec<Event>),
+    Actions(#[expect(dead_code, reason = "it is only dropped")] Vec<Decision>),
+}
+
 /// Reads the log to its end; `ahead` are lines that were read before.
 pub(super) fn read_batches<R: BufRead>(
     reader: &mut LogReader<R>,
     ahead: Vec<LogEntry>,
     batches: &SyncSender<LineBatch>,
+    used: &Receiver<Used>,
     progress: &mut impl FnMut(&LogReader<R>),
 ) {
     let mut batch = ahead;
@@ -39,6 +48,7 @@ pub(super) fn read_batches<R: BufRead>(
         }
         progress(reader);
         if batch.len() >= BATCH_LEN {
+            used.try_iter().for_each(drop);
             let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_LEN));
             if batches.send(Ok(full)).is_err() {
                 return;
@@ -72,6 +82,7 @@ impl<'scope> OutageThread<'scope> {
     pub(super) fn new(
         scope: &'scope Scope<'scope, '_>,
         builder: &ReplayBuilder,
+        used: Sender<Used>,
     ) -> std::io::Result<Self> {
         let (events, batches) = channel::<EventBatch>();
         let (clusters, settings) = (&builder.replay.clusters, &builder.replay.settings);
@@ -85,6 +96,10 @@ impl<'scope> OutageThread<'scope> {
                 };
                 for event in &events {
                     tracker.observe(event);
+                }
+                if timeline == Timeline::Recorded {
+                    // Once all is read, nobody takes it.
+                    let _ = used.send(Used::Events(events));
                 }
             }
             Outages {

@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::sync::mpsc::Sender;
 
 use super::ReplayBuilder;
+use super::threads::{BATCH_LEN, Used};
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::Event;
 use crate::core::machine::Machine;
@@ -17,6 +19,7 @@ pub(super) fn run<W: Write>(
     builder: &mut ReplayBuilder,
     mut next: impl FnMut() -> Result<Option<LogEntry>, LogError>,
     mut log: Option<LogWriter<W>>,
+    used: &Sender<Used>,
 ) -> anyhow::Result<()> {
     let mut machine = Machine::new(builder.replay.settings.clone());
     // Decisions not yet found in the log.
@@ -25,6 +28,7 @@ pub(super) fn run<W: Write>(
     let mut by_latest_event = 0_usize;
     let mut compared = 0_usize;
     let mut differences = Vec::new();
+    let mut read = Vec::new();
     while let Some(line) = next()? {
         match line {
             LogEntry::Event(event) => {
@@ -62,6 +66,10 @@ pub(super) fn run<W: Write>(
                 let ours = decided.pop_front();
                 if !ours.as_ref().is_some_and(|ours| ours.is_logged_as(&recorded)) {
                     differences.push(difference(compared, &recorded, ours.as_ref()));
+                }
+                read.push(recorded);
+                if read.len() >= BATCH_LEN {
+                    let _ = used.send(Used::Actions(std::mem::take(&mut read)));
                 }
             }
         }
