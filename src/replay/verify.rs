@@ -1,7 +1,6 @@
 //! Verify: only the recorded events drive the machine, and its actions must equal the recorded
 //! ones.
 
-use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::mpsc::Sender;
 
@@ -22,9 +21,7 @@ pub(super) fn run<W: Write>(
     used: &Sender<Used>,
 ) -> anyhow::Result<()> {
     let mut machine = Machine::new(builder.replay.settings.clone());
-    // Decisions not yet found in the log.
-    let mut decided: VecDeque<Decision> = VecDeque::new();
-    // How many of them come from the latest event.
+    // How many decisions come from the latest event.
     let mut by_latest_event = 0_usize;
     let mut compared = 0_usize;
     let mut differences = Vec::new();
@@ -41,16 +38,16 @@ pub(super) fn run<W: Write>(
                 if let Some(log) = &mut log {
                     log.event(&event)?;
                 }
-                builder.add_recorded(&event);
-                builder.add_replayed(&event);
+                builder.count_recorded(&event);
                 machine.handle_event(&event);
                 builder.replay.last_at = event.at;
+                let at = event.at;
+                builder.take_recorded(event);
                 by_latest_event = 0;
                 while let Some(decision) = machine.poll_action() {
                     if let Some(log) = &mut log {
                         log.action(&decision)?;
                     }
-                    decided.push_back(decision.clone());
                     by_latest_event += 1;
                     builder.add_decision(decision);
                 }
@@ -58,14 +55,14 @@ pub(super) fn run<W: Write>(
                     builder.replay.notes.push(note);
                 }
                 while let Some(change) = machine.poll_membership() {
-                    builder.replay.memberships.push((event.at, change));
+                    builder.replay.memberships.push((at, change));
                 }
             }
             LogEntry::Action(recorded) => {
+                let ours = builder.replay.actions.get(compared).map(|record| &record.decision);
                 compared += 1;
-                let ours = decided.pop_front();
-                if !ours.as_ref().is_some_and(|ours| ours.is_logged_as(&recorded)) {
-                    differences.push(difference(compared, &recorded, ours.as_ref()));
+                if !ours.is_some_and(|ours| ours.is_logged_as(&recorded)) {
+                    differences.push(difference(compared, &recorded, ours));
                 }
                 read.push(recorded);
                 if read.len() >= BATCH_LEN {
@@ -75,12 +72,13 @@ pub(super) fn run<W: Write>(
         }
     }
     // A process that was killed may not have logged the decisions of its last event.
-    let is_cut_off = decided.len() <= by_latest_event;
-    for decision in decided.into_iter().filter(|_| !is_cut_off) {
-        compared += 1;
+    let missing = builder.replay.actions.get(compared..).unwrap_or_default();
+    let is_cut_off = missing.len() <= by_latest_event;
+    for (at, record) in missing.iter().enumerate().filter(|_| !is_cut_off) {
         differences.push(format!(
-            "action {compared}: missing in the log; the machine decides {}",
-            describe(&decision)
+            "action {}: missing in the log; the machine decides {}",
+            compared + at + 1,
+            describe(&record.decision)
         ));
     }
     if let Some(log) = &mut log {
