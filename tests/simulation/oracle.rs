@@ -253,13 +253,13 @@ mod tests {
         }
 
         #[track_caller]
-        fn is_right(self) -> Self {
+        fn assert_right(self) -> Self {
             assert_eq!(self.0.broken, Vec::<String>::new());
             self
         }
 
         #[track_caller]
-        fn is_broken(self, how: &str) {
+        fn assert_broken(self, how: &str) {
             assert_eq!(self.0.broken.len(), 1, "{:?}", self.0.broken);
             assert!(self.0.broken[0].contains(how), "{:?}", self.0.broken);
         }
@@ -267,14 +267,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_mirror_without_the_lease_is_rejected() {
-        Trace::new().mirrors(1, json!("{}")).is_broken("without ever having held the Lease");
+        Trace::new().mirrors(1, json!("{}")).assert_broken("without ever having held the Lease");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_write_after_another_instance_led_and_wrote_is_rejected() {
         let trace = Trace::new().holds_lease(1).mirrors(1, json!("{}")).holds_lease(1);
-        let trace = trace.mirrors(1, json!("1")).holds_lease(2).mirrors(2, json!("2")).is_right();
-        trace.mirrors(1, json!("3")).is_broken("after another instance led and wrote");
+        let trace =
+            trace.mirrors(1, json!("1")).holds_lease(2).mirrors(2, json!("2")).assert_right();
+        trace.mirrors(1, json!("3")).assert_broken("after another instance led and wrote");
     }
 
     #[tokio::test(start_paused = true)]
@@ -283,18 +284,20 @@ mod tests {
         let annotated = |key: &str| json!({ "metadata": { "annotations": { key: "x" } } });
         leads()
             .write(1, "PATCH", HUB_CONNECTOR, &annotated("karmada.io/x"))
-            .is_broken("another annotation");
+            .assert_broken("another annotation");
         leads()
             .write(1, "PATCH", HUB_CONNECTOR, &json!({ "spec": {} }))
-            .is_broken("outside the contract");
-        leads().write(1, "DELETE", HUB_CONNECTOR, &Value::Null).is_broken("outside the contract");
-        leads().write(1, "POST", ROUTE, &json!({})).is_broken("outside the contract");
+            .assert_broken("outside the contract");
+        leads()
+            .write(1, "DELETE", HUB_CONNECTOR, &Value::Null)
+            .assert_broken("outside the contract");
+        leads().write(1, "POST", ROUTE, &json!({})).assert_broken("outside the contract");
         let escaped = "/metadata/annotations/networking.datumapis.com~1other";
         let operations = json!([{ "op": "add", "path": escaped, "value": "x" }]);
-        leads().write(1, "PATCH", HUB_CONNECTOR, &operations).is_broken("another annotation");
-        leads().write(1, "PATCH", GATEWAY, &annotated(TRIGGER)).is_broken("writes no trigger");
+        leads().write(1, "PATCH", HUB_CONNECTOR, &operations).assert_broken("another annotation");
+        leads().write(1, "PATCH", GATEWAY, &annotated(TRIGGER)).assert_broken("writes no trigger");
         let trigger = json!({ "metadata": { "annotations": { TRIGGER: "0-1-0" } } });
-        Trace::new().write(7, "PATCH", GATEWAY, &trigger).is_right();
+        Trace::new().write(7, "PATCH", GATEWAY, &trigger).assert_right();
     }
 
     #[tokio::test(start_paused = true)]
@@ -307,7 +310,7 @@ mod tests {
         for _ in 0..10 {
             trace = trace.mirrors(1, Value::Null).write(1, "DELETE", ROUTE, &Value::Null);
         }
-        let Trace(mut oracle) = trace.is_right();
+        let Trace(mut oracle) = trace.assert_right();
         let body = Value::Null;
         let cluster = &ClusterName::from("hub");
         let at = Instant::now();
@@ -323,7 +326,7 @@ mod tests {
         assert_eq!(oracle.broken.len(), 1, "{:?}", oracle.broken);
         Trace(Oracle { broken: Vec::new(), ..oracle })
             .mirrors(1, Value::Null)
-            .is_broken("11 removals within a minute");
+            .assert_broken("11 removals within a minute");
     }
 
     #[tokio::test(start_paused = true)]

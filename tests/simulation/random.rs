@@ -27,7 +27,7 @@ impl Random {
     }
 
     pub(crate) fn one_in(&mut self, count: u64) -> bool {
-        self.next() % count == 0
+        self.next().is_multiple_of(count)
     }
 
     pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
