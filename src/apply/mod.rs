@@ -103,13 +103,17 @@ impl Applier {
         before: &AnnotationBefore,
         may_write: impl Fn() -> bool,
     ) -> Result<Outcome, CallError> {
-        for map in [AnnotationMap::Present, AnnotationMap::Absent] {
+        let maps = match before.no_annotations {
+            true => [AnnotationMap::Absent, AnnotationMap::Present],
+            false => [AnnotationMap::Present, AnnotationMap::Absent],
+        };
+        for map in maps {
             let request = patch::json_patch(action, before, map, self.timeout)?;
             match cluster.call(request, self.timeout).await {
                 Ok(answer) => return patch::outcome_of_answer(action, &answer),
                 Err(error) if !patch::is_failed_test(&error) => return Err(error),
                 Err(_) if before.value.is_some() => break,
-                // The object may have no annotations at all, which takes another test.
+                // Whether the object has annotations at all takes another test.
                 Err(_) if !may_write() => return Ok(Outcome::Dropped),
                 Err(_) => {}
             }

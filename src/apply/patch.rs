@@ -245,7 +245,11 @@ mod tests {
     fn a_json_patch_tests_what_was_decided_on_and_touches_nothing_else() {
         let key = "networking.datumapis.com/upstream-status";
         let body = |old: Option<&str>, new: Option<&str>, map| {
-            let before = AnnotationBefore { key: key.to_owned(), value: old.map(str::to_owned) };
+            let before = AnnotationBefore {
+                key: key.to_owned(),
+                value: old.map(str::to_owned),
+                no_annotations: false,
+            };
             let action = mirror(&[(key, new)]);
             let request = json_patch(&action, &before, map, Duration::from_secs(5)).unwrap();
             assert_eq!(request.headers()["content-type"], "application/json-patch+json");

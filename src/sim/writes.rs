@@ -140,7 +140,7 @@ impl SimClusters {
                 return Err(ApiError::Conflict(format!("{field} is {actual}, not the one given")));
             }
         }
-        if let Some(AnnotationBefore { key, value }) = preconditions.annotation.as_deref()
+        if let Some(AnnotationBefore { key, value, .. }) = preconditions.annotation.as_deref()
             && meta.annotations.get(key) != value.as_deref()
         {
             return Err(ApiError::Conflict(format!("{key} has another value")));

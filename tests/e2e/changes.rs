@@ -7,7 +7,7 @@ use throughline::core::status::trigger::Trigger;
 
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec, app};
-use crate::cluster::objects::{TRIGGER, annotation};
+use crate::cluster::objects::{TRIGGER, written_annotation};
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{oracle, wait_until_idle};
@@ -221,7 +221,7 @@ async fn a_touch_is_confirmed_even_after_a_restart() {
 fn triggers(testbed: &Testbed) -> Vec<(u32, u32)> {
     let writes = testbed.edge().proxy.writes();
     let value = |write: &crate::cluster::proxy::Write| {
-        let value = annotation(&write.body, TRIGGER).and_then(Trigger::parse)?;
+        let value = written_annotation(&write.body, TRIGGER).and_then(Trigger::parse)?;
         Some((value.n, value.c))
     };
     writes.iter().filter_map(value).collect()

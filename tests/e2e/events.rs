@@ -147,8 +147,7 @@ async fn contention_and_an_oversized_status_are_posted() {
         hub.annotate(CONNECTORS, (namespace, &name), UPSTREAM_STATUS, Some(&stale)).await.unwrap();
         oracle::converges(&testbed).await;
     }
-    let mut events = events_about(hub, &name).await;
-    events.retain(|event| event["reason"] == "Contention");
+    let events = wait_for_events(hub, &name, "Contention", 1).await;
     assert_eq!(events.len(), 1, "{events:#?}");
     says(
         &events[0],

@@ -152,7 +152,7 @@ async fn with_annotations(
     let mut mirror = write(Verb::Mirror, Kind::Connector, KEY, value);
     mirror.precondition.uid = Some("u-a".to_owned());
     let before = before.map(str::to_owned);
-    let before = AnnotationBefore { key: KEY.to_owned(), value: before };
+    let before = AnnotationBefore { key: KEY.to_owned(), value: before, no_annotations: false };
     mirror.precondition.annotation = Some(Box::new(before));
     let outcome = outcome(&applier, &mirror).await;
     let patches = served.handle.requests()[&(ApiVerb::Patch, Resource::Connectors)];
@@ -194,7 +194,7 @@ async fn a_write_that_asks_for_the_old_annotation_still_asks_for_the_uid() {
     let mut mirror = write(Verb::Mirror, Kind::Connector, KEY, Some("new"));
     mirror.precondition.uid = Some("u-old".to_owned());
     let value = Some("old".to_owned());
-    let before = AnnotationBefore { key: KEY.to_owned(), value };
+    let before = AnnotationBefore { key: KEY.to_owned(), value, no_annotations: false };
     mirror.precondition.annotation = Some(Box::new(before));
     assert_eq!(outcome(&applier, &mirror).await.name(), "conflict");
     // What is wrong with the result is no conflict.

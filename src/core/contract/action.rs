@@ -81,6 +81,9 @@ pub struct AnnotationBefore {
     pub key: String,
     /// As the watch showed it, to the byte; `None` where the object had no such annotation.
     pub value: Option<String>,
+    /// The object had no annotations at all. A hint: it saves a request.
+    #[serde(default, rename = "noAnnotations", skip_serializing_if = "std::ops::Not::not")]
+    pub no_annotations: bool,
 }
 
 /// The upstream objects whose absence justifies a write: the Gateways of a route that is deleted, the

@@ -88,6 +88,7 @@ impl Edge<'_> {
             class,
             trigger,
             has_foreign_value,
+            has_annotations: object.meta.annotations.iter().next().is_some(),
             platform_stamp,
             we_wrote_at: object.meta.we_wrote_at().into(),
         };

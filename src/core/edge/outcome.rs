@@ -95,7 +95,7 @@ impl Edge<'_> {
             && found.observed.trigger.is_none_or(|seen| trigger.n > seen.n)
         {
             found.observed.trigger = Some(trigger);
-            found.observed.has_foreign_value = false;
+            (found.observed.has_foreign_value, found.observed.has_annotations) = (false, true);
         }
         // A Gateway that carries the trigger comes first in its class.
         self.state.update_class(&self.ctx.names, gateway);

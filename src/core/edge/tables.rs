@@ -70,6 +70,7 @@ pub(crate) struct ObservedGateway {
     pub(crate) trigger: Option<Trigger>,
     /// The trigger's key holds a value that throughline did not write.
     pub(crate) has_foreign_value: bool,
+    pub(crate) has_annotations: bool,
     /// A hash of the platform's key; 0 where it is absent.
     pub(crate) platform_stamp: u64,
     /// When throughline last wrote the Gateway, by the API server's clock.
@@ -143,6 +144,7 @@ impl HoldsNames for ObservedGateway {
             listed_in: _,
             class,
             trigger: _,
+            has_annotations: _,
             has_foreign_value: _,
             platform_stamp: _,
             we_wrote_at: _,

@@ -315,7 +315,9 @@ impl Touching<'_> {
     fn replaced(&self) -> Option<Box<AnnotationBefore>> {
         let key = self.ctx.settings.touch.key.clone();
         let value = self.observed.trigger.map(|trigger| trigger.to_string());
-        (!self.observed.has_foreign_value).then(|| Box::new(AnnotationBefore { key, value }))
+        let no_annotations = !self.observed.has_annotations;
+        let before = AnnotationBefore { key, value, no_annotations };
+        (!self.observed.has_foreign_value).then(|| Box::new(before))
     }
 
     fn submit(&mut self, trigger: Trigger, because: String) -> ActionId {

@@ -264,7 +264,8 @@ impl Mirror<'_> {
             .filter(|repair| verb == Verb::Mirror && repair.flight.is_starving());
         if let Some(observed) = starving.and_then(|repair| repair.observed_text.as_ref()) {
             let value = observed.as_deref().map(str::to_owned);
-            let before = AnnotationBefore { key: UPSTREAM_STATUS.to_owned(), value };
+            let before =
+                AnnotationBefore { key: UPSTREAM_STATUS.to_owned(), value, no_annotations: false };
             let annotation = Some(Box::new(before));
             return Precondition { uid, annotation, ..Precondition::default() };
         }

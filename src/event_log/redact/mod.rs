@@ -153,7 +153,7 @@ impl Redactor {
                 place.1 = Some(stand_in);
             }
         }
-        if let Some(AnnotationBefore { key, value: Some(value) }) =
+        if let Some(AnnotationBefore { key, value: Some(value), .. }) =
             decision.action.precondition.annotation.as_deref()
             && let Some(stand_in) = self.annotation(key, value)
             && let Some(before) = &mut redacted.to_mut().action.precondition.annotation

@@ -165,6 +165,18 @@ pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][key].as_str()
 }
 
+/// The annotation that a patch writes: a merge patch, or a JSON Patch.
+pub(crate) fn written_annotation<'a>(body: &'a Value, key: &str) -> Option<&'a str> {
+    let Some(operations) = body.as_array() else { return annotation(body, key) };
+    let path = format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"));
+    let value = |operation: &'a Value| {
+        let at = operation["path"].as_str()?;
+        let value = &operation["value"];
+        if at == path { value.as_str() } else { value[key].as_str() }
+    };
+    operations.iter().filter(|operation| operation["op"] == "add").find_map(value)
+}
+
 /// Namespace and name.
 pub(crate) fn key(object: &Value) -> (String, String) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();

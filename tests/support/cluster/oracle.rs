@@ -9,7 +9,7 @@ use throughline::core::data::objects::upstream_cluster_name;
 use throughline::core::status::liveness;
 use throughline::core::status::trigger::{Trigger, connector_part, digest};
 
-use super::objects::{META, TRIGGER, UPSTREAM_STATUS, annotation, key};
+use super::objects::{META, TRIGGER, UPSTREAM_STATUS, annotation, key, written_annotation};
 use super::rest::{CONNECTORS, GATEWAYS, PROXIES, RequestError};
 use super::testbed::{Cluster, Testbed, Topology};
 use super::throughline::Throughline;
@@ -155,7 +155,7 @@ pub(crate) fn no_needless_write(testbed: &Testbed) -> Result<(), String> {
                 ensure(is_new, || {
                     format!("{}: {object}: {} changed nothing", cluster.name, write.body)
                 })?;
-                if let Some(value) = annotation(&write.body, TRIGGER) {
+                if let Some(value) = written_annotation(&write.body, TRIGGER) {
                     let is_new = values.insert((object.clone(), value.to_owned()));
                     ensure(is_new, || {
                         format!("{}: {object}: {value} a second time", cluster.name)
