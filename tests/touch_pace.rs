@@ -516,6 +516,23 @@ fn five_thousand_gateways_cost_two_touches_each_at_a_first_install_and_none_afte
     }
 }
 
+/// The API server's clock is thirty days ahead, and with it the time of our own write.
+#[test]
+fn a_clock_that_is_ahead_does_not_delay_a_confirmation() {
+    let mut edge = Edge::new(Settings::default(), 1, 1);
+    edge.pass_to(1_000);
+    let mut gateways = edge.gateways.clone();
+    let (trigger, written_at) = gateways["g0000"].trigger.unwrap();
+    assert_eq!(trigger.c, 0);
+    let ahead = 30 * 86_400_000;
+    gateways.get_mut("g0000").unwrap().trigger = Some((trigger, written_at + ahead));
+    let managed_fields = wrote("carrier", ahead, OWNS_ANNOTATION);
+    let mut restarted = Edge::listed(Settings::default(), gateways, &managed_fields, 2_000);
+    restarted.pass_to(70_000);
+    let last = restarted.touches.last().unwrap();
+    assert_eq!((last.2.digest, last.2.c), (trigger.digest, 2));
+}
+
 #[test]
 fn a_relist_during_a_first_install_costs_one_more_touch_each() {
     const COUNT: usize = 1_000;

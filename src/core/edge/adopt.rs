@@ -45,7 +45,9 @@ impl Touching<'_> {
         let confirm_after_ms = &self.ctx.settings.touch.confirm_after_ms;
         let last_confirmation = trigger.c.checked_sub(1).map(|last| last as usize);
         let done_ms = last_confirmation.and_then(|last| confirm_after_ms.get(last)).copied();
-        let written_at = self.observed.we_wrote_at.get().unwrap_or(self.ctx.now);
+        let now = self.ctx.now;
+        // The time is the API server's, whose clock may be ahead.
+        let written_at = self.observed.we_wrote_at.get().map_or(now, |at| at.min(now));
         UnixMillis(written_at.0.saturating_sub(done_ms.unwrap_or(0)))
     }
 
