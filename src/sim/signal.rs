@@ -21,7 +21,7 @@ impl<T> Signal<T> {
 #[derive(Debug)]
 pub(crate) struct Sender<T>(Arc<Signal<T>>);
 
-/// Follows a [`Sender`]'s value.
+/// Follows a value.
 #[derive(Debug)]
 pub struct Receiver<T> {
     signal: Arc<Signal<T>>,

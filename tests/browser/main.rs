@@ -245,7 +245,8 @@ fn names_are_shown_as_text() {
     assert_eq!(browser.text("document.scripts.length"), "2");
     assert_eq!(browser.text("typeof hacked"), "undefined");
     let name = browser.text("document.querySelector('.row .name').textContent");
-    assert_eq!(name, format!("{}1", logs::EVIL));
+    // Which of the two is first depends on who was offline for longer.
+    assert!(name.starts_with(logs::EVIL), "{name}");
     browser.point(".mark", true);
     browser.until("!byId('tip').hidden");
     browser.js("document.querySelectorAll('.story').forEach((story) => { story.open = true; })");

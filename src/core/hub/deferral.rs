@@ -1,6 +1,6 @@
 //! Deferral: a difference that routes nothing waits, so that it never stands before one that does.
 //!
-//! Nothing at an edge reads more of the annotation than its [`Routing`]: online or not, and the node. So
+//! Nothing at an edge reads more of the annotation than its routing: online or not, and the node. So
 //! a mirror has one of two classes. It is *routing* when an edge would read something else from the new
 //! annotation than from the present one, or when the annotation appears or vanishes: it is written at
 //! once. Any other is *deferrable*. What an edge would read is decided by its own reader: what does not
