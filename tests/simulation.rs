@@ -7,14 +7,20 @@
 
 #[path = "simulation/computer.rs"]
 mod computer;
+#[path = "simulation/extension_server.rs"]
+mod extension_server;
 #[path = "simulation/faults.rs"]
 mod faults;
 #[path = "simulation/instance.rs"]
 mod instance;
+#[path = "simulation/ledger.rs"]
+mod ledger;
 #[path = "simulation/network.rs"]
 mod network;
 #[path = "simulation/oracle.rs"]
 mod oracle;
+#[path = "simulation/plan.rs"]
+mod plan;
 #[path = "simulation/random.rs"]
 mod random;
 #[path = "simulation/stage.rs"]
@@ -26,7 +32,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use faults::FaultKind;
-use stage::{Plan, Report, simulate};
+use plan::{Plan, Report};
+use stage::simulate;
 
 fn seeds(first: u64, count: u64) -> impl Iterator<Item = Report> {
     (first..first + count).map(|seed| simulate(&Plan::from_seed(seed)))

@@ -7,7 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
-use super::DEFERRED;
+use super::notes::DEFERRED;
 use crate::core::contract::action::Verb;
 use crate::core::contract::note::Hop;
 use crate::core::data::ids::{ClusterName, Kind};

@@ -4,8 +4,10 @@
 //! client-go gives it; the others begin with `throughline_`. Counting an event or an action costs an
 //! atomic operation or a short lock.
 
+mod actions;
 mod counts;
 mod lease;
+mod notes;
 mod process;
 mod requests;
 mod text;
@@ -21,15 +23,12 @@ use tokio::time::Instant;
 
 use crate::client::pool::OpenConnections;
 use crate::clock::wall_clock_now;
-use crate::core::contract::action::{Action, Verb};
-use crate::core::contract::event::Outcome;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::membership::{MemberState, MembershipCount};
-use crate::core::contract::note::{Note, NoteKind, Stall, StallCause};
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::orphans::keep_reason::OrphanCounts;
 use crate::core::view::phase::Phases;
-use counts::{Instruments, LEADER, NamedGauges, QUEUE, by, lane};
+use counts::{Instruments, LEADER, lane};
 use lease::LeaseMetrics;
 use process::ProcessMetrics;
 pub(crate) use process::max_fds;
@@ -59,16 +58,6 @@ pub enum EventDelivery {
     Failed,
     /// Not sent: there were too many, or Events were forbidden a moment ago.
     Dropped,
-}
-
-/// The value of `hop` for a stall of the hop "mirrored" where everything that routes is done.
-const DEFERRED: &str = "deferred";
-
-const fn hop_label(stall: &Stall) -> &'static str {
-    match stall.cause {
-        StallCause::Deferred { .. } => DEFERRED,
-        _ => stall.hop.as_str(),
-    }
 }
 
 /// What became of a changed configuration.
@@ -195,107 +184,6 @@ impl Metrics {
         self.watches.is_followed(cluster)
     }
 
-    pub fn action_queued(&self, verb: Verb) {
-        self.instruments.queue_adds.get_or_create(&[QUEUE, by(verb)]).inc();
-    }
-
-    /// An action left the queue for its first attempt.
-    pub fn action_started(&self, verb: Verb, waited: Duration) {
-        self.instruments
-            .queue_waited
-            .get_or_create(&[QUEUE, by(verb)])
-            .observe(waited.as_secs_f64());
-    }
-
-    /// An attempt failed and is repeated.
-    pub fn action_retried(&self, verb: Verb) {
-        self.instruments.reconciles.get_or_create(&[by(verb), ("result", "requeue")]).inc();
-        self.instruments.queue_retries.get_or_create(&[QUEUE, by(verb)]).inc();
-    }
-
-    /// `took` counts from the start of the first attempt; zero when there was none.
-    pub fn action_finished(&self, action: &Action, outcome: &Outcome, took: Duration) {
-        let verb = action.verb;
-        let labels = [("verb", verb.as_str()), ("outcome", outcome.name())];
-        self.instruments.actions.get_or_create(&labels).inc();
-        let result = match outcome {
-            Outcome::Applied { .. } | Outcome::Unchanged | Outcome::NotFound => Some("success"),
-            Outcome::Conflict { .. } => Some("requeue"),
-            Outcome::Refused { .. } | Outcome::Failed { .. } | Outcome::Unanswered { .. } => {
-                Some("error")
-            }
-            // Never sent.
-            Outcome::Superseded | Outcome::Dropped | Outcome::DryRun => None,
-        };
-        if let Some(result) = result {
-            self.instruments.reconciles.get_or_create(&[by(verb), ("result", result)]).inc();
-        }
-        if result == Some("error") {
-            self.instruments.reconcile_errors.get_or_create(&[by(verb)]).inc();
-        }
-        if took > Duration::ZERO {
-            let seconds = took.as_secs_f64();
-            self.instruments.reconcile_time.get_or_create(&[by(verb)]).observe(seconds);
-            self.instruments.queue_worked.get_or_create(&[QUEUE, by(verb)]).observe(seconds);
-        }
-    }
-
-    /// Counts a mirror that routed nothing.
-    pub fn deferred_mirror_finished(&self, outcome: &Outcome) {
-        self.instruments.mirrors_deferred.get_or_create(&[("outcome", outcome.name())]).inc();
-    }
-
-    pub fn set_queue(&self, queued: usize, in_flight: usize) {
-        set(&self.instruments.queue_depth.get_or_create(&[QUEUE]), queued);
-        set(&self.instruments.in_flight, in_flight);
-    }
-
-    /// The writes of one kind to one cluster: how many wait for their turn, and whether they time out.
-    pub fn set_lane(&self, cluster: &ClusterName, kind: Kind, waiting: usize, is_hung: bool) {
-        let labels = lane(cluster, kind);
-        set(&self.instruments.writes_waiting.get_or_create(&labels), waiting);
-        self.instruments.writes_hung.get_or_create(&labels).set(i64::from(is_hung));
-    }
-
-    pub fn count_note(&self, note: &Note) {
-        match &note.kind {
-            NoteKind::HopPassed { hop, after_ms: Some(after_ms), .. } => {
-                let seconds = Duration::from_millis(*after_ms).as_secs_f64();
-                self.instruments.hops.get_or_create(&[("hop", hop.as_str())]).observe(seconds);
-            }
-            NoteKind::HopPassed { after_ms: None, .. }
-            | NoteKind::Deferred { .. }
-            | NoteKind::Orphan { .. }
-            | NoteKind::OrphanGone { .. }
-            | NoteKind::Discovery { .. }
-            | NoteKind::ClusterGone { .. } => {}
-            NoteKind::Held { cluster, reason, held, .. } => {
-                let labels = [("cluster", cluster.to_string()), ("reason", reason.as_str().into())];
-                set_or_clear(&self.instruments.held, &labels, *held);
-            }
-            NoteKind::TouchesWaiting { cluster, waiting } => {
-                let labels = [("cluster", cluster.to_string())];
-                set_or_clear(&self.instruments.touches_waiting, &labels, waiting.touches);
-            }
-            NoteKind::DeletesHeld { cluster, held, .. } => {
-                let labels = [("cluster", cluster.to_string())];
-                set_or_clear(&self.instruments.deletes_held, &labels, u64::from(*held));
-            }
-            NoteKind::Stalled(stall) => {
-                let labels = [("hop", hop_label(stall))];
-                self.instruments.stalls.get_or_create(&labels).inc();
-                self.instruments.stalls_open.get_or_create(&labels).inc();
-            }
-            NoteKind::StallEnded(stall) => {
-                self.instruments.stalls_open.get_or_create(&[("hop", hop_label(stall))]).dec();
-            }
-            NoteKind::Anomaly(anomaly) => {
-                let labels = [("anomaly", anomaly.anomaly.as_str())];
-                self.instruments.anomalies.get_or_create(&labels).inc();
-            }
-        }
-    }
-
     /// `took` is the machine's time for one event.
     pub fn event_handled(&self, took: Duration) {
         self.instruments.events.observe(took.as_secs_f64());
@@ -400,20 +288,6 @@ impl Metrics {
             }
         }
         text::encode(&self.registry, format)
-    }
-}
-
-/// Zero creates no series: it may be about a cluster that has left.
-fn set_or_clear<const N: usize>(
-    gauges: &NamedGauges<N>,
-    labels: &[(&'static str, String); N],
-    value: u64,
-) {
-    let value = i64::try_from(value).unwrap_or(i64::MAX);
-    if value > 0 {
-        gauges.get_or_create(labels).set(value);
-    } else if let Some(gauge) = gauges.get(labels) {
-        gauge.set(value);
     }
 }
 

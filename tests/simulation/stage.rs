@@ -1,30 +1,30 @@
 //! One run: clusters, instances, what the platform does, faults, and what is checked.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use throughline::clock::Clock;
 use throughline::config::Config;
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::environment::{Environment, within};
 use throughline::event_log::ClusterSpec;
+use throughline::sim::Backup;
 use throughline::sim::apiserver::{
     Audit, AuditedRequest, SimApiServer, SimApiServerHandle, SimApiServerSettings,
 };
-use throughline::sim::{Backup, SimClusters};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 use crate::computer::Computer;
 use crate::faults::{End, FaultKind};
 use crate::instance::{Instance, address, config, write_kubeconfig};
+use crate::ledger::Ledger;
 use crate::network::{LinkState, Network};
 use crate::oracle::Oracle;
+use crate::plan::{Plan, Report};
 use crate::random::Random;
-use crate::world::{Names, TRIGGER, World};
+use crate::world::{Names, World};
 
 /// How far the platform moves on at a time.
 const STEP: Duration = Duration::from_millis(10);
@@ -36,118 +36,6 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(125);
 const QUIET_FOR: Duration = Duration::from_secs(30);
 /// Who edits the Lease by hand.
 const PERSON: u32 = 999;
-
-/// A run that a seed decides.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) seed: u64,
-    pub(crate) instances: usize,
-    pub(crate) upstreams: usize,
-    pub(crate) edges: usize,
-    pub(crate) connectors: usize,
-    /// How long things happen.
-    pub(crate) lasts: Duration,
-    pub(crate) faults: Vec<FaultKind>,
-    /// The average time between two faults.
-    pub(crate) fault_every_ms: u64,
-    /// The average time between two changes by the platform.
-    pub(crate) change_every_ms: u64,
-}
-
-impl Plan {
-    pub(crate) fn from_seed(seed: u64) -> Self {
-        let mut random = Random::new(seed);
-        // A few kinds at a time find more than all at once: each fault has room to show.
-        let kinds = random.between(1, 8);
-        let faults = (0..kinds).map(|_| *random.pick(&FaultKind::ALL)).collect();
-        Self {
-            seed,
-            instances: 1 + random.below(3),
-            upstreams: 1 + random.below(3),
-            edges: 1 + random.below(2),
-            connectors: 1 + random.below(8),
-            lasts: Duration::from_secs(random.between(20, 90)),
-            faults,
-            fault_every_ms: random.between(300, 6_000),
-            change_every_ms: random.between(100, 5_000),
-        }
-    }
-}
-
-/// What a run came to.
-pub(crate) struct Report {
-    pub(crate) plan: Plan,
-    pub(crate) broken: Vec<String>,
-    pub(crate) trace: String,
-    pub(crate) writes: u64,
-    pub(crate) simulated: Duration,
-    pub(crate) injected: BTreeMap<FaultKind, u64>,
-    /// The event log of each life of each instance.
-    pub(crate) logs: Vec<Vec<u8>>,
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:?}", self.plan)?;
-        writeln!(f, "{} s, {} writes", self.simulated.as_secs(), self.writes)?;
-        self.broken.iter().try_for_each(|broken| writeln!(f, "  broken: {broken}"))
-    }
-}
-
-/// What the requests show.
-pub(crate) struct Ledger {
-    pub(crate) oracle: Oracle,
-    trace: String,
-    started: Instant,
-    /// The trigger of each Gateway, as last seen after a request.
-    triggers: BTreeMap<(ClusterName, ObjectKey), String>,
-}
-
-impl Ledger {
-    fn line(&mut self, text: &str) {
-        let ms = self.started.elapsed().as_millis();
-        self.trace.push_str(&format!("{ms:>7} {text}\n"));
-    }
-
-    /// Somebody overwrote a Gateway's trigger, and its number with it: an instance that starts now can't
-    /// know what was written before.
-    pub(crate) fn forget_trigger(&mut self, edge: &ClusterName, gateway: &ObjectKey, uid: &str) {
-        self.triggers.remove(&(edge.clone(), gateway.clone()));
-        self.oracle.forget_gateway(edge, uid);
-    }
-
-    /// The edge's objects have another history: what was written before does not count.
-    pub(crate) fn forget_edge(&mut self, edge: &ClusterName) {
-        self.triggers.retain(|(of, _), _| of != edge);
-        self.oracle.forget_edge(edge);
-    }
-
-    fn see(&mut self, audited: &AuditedRequest, clusters: &Mutex<SimClusters>) {
-        let AuditedRequest { cluster, client, request, code, executed } = audited;
-        let body = String::from_utf8_lossy(request.body());
-        let executed_text = if *executed { "" } else { " (not executed)" };
-        self.line(&format!(
-            "{client} {cluster} {} {} {code}{executed_text} {body}",
-            request.method(),
-            request.uri()
-        ));
-        self.oracle.see(audited);
-        let parts: Vec<_> = request.uri().path().split('/').collect();
-        if let [.., "namespaces", namespace, "gateways", name] = parts[..]
-            && *executed
-            && request.method() == "PATCH"
-        {
-            let key = ObjectKey::new(namespace, name);
-            let stored = clusters.lock().unwrap().get(cluster, Kind::Gateway, &key).cloned();
-            let Some(stored) = stored else { return };
-            let value = stored.meta.annotations.get(TRIGGER).unwrap_or_default();
-            let before = self.triggers.insert((cluster.clone(), key), value.to_owned());
-            if before.as_deref() != Some(value) {
-                self.oracle.trigger_stored(cluster, &stored.meta.uid, value);
-            }
-        }
-    }
-}
 
 pub(crate) struct Stage {
     plan: Plan,

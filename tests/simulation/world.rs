@@ -1,23 +1,19 @@
 //! The clusters, what the platform does in them, and the edges' extension servers.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS, WireObject};
+use throughline::core::data::objects::{Object, UPSTREAM_STATUS, WireObject};
 use throughline::core::data::time::UnixMillis;
-use throughline::core::status::liveness::{self, Liveness};
+use throughline::core::status::liveness::Liveness;
 use throughline::event_log::ClusterSpec;
 use throughline::sim::{Preconditions, SimClusters, WatchNotice};
 
+use crate::extension_server::{CACHE_LAG_MS, ExtensionServer};
 use crate::random::Random;
 
 pub(crate) const TRIGGER: &str = "gateway.envoyproxy.io/connector-liveness";
-/// The extension server sees a change this much later, in milliseconds.
-const CACHE_LAG_MS: (u64, u64) = (2, 60);
-/// Envoy Gateway asks the extension server this long after a Gateway changed.
-const TRANSLATION_MS: (u64, u64) = (5, 60);
 
 /// The names of the clusters: upstreams, the hub, edges.
 #[derive(Clone, Debug)]
@@ -320,131 +316,4 @@ fn brief(status: &Value) -> String {
     let ready = &status["conditions"][0]["status"];
     let details = &status["connectionDetails"]["publicKey"];
     format!("Ready={ready} node={} address={}", details["id"], details["addresses"][0]["address"])
-}
-
-/// The extension server of an edge, and Envoy Gateway, which asks it whenever a Gateway's trigger changes.
-struct ExtensionServer {
-    edge: ClusterName,
-    random: Random,
-    lag_ms: (u64, u64),
-    /// The Connectors as its cache has them.
-    cache: BTreeMap<ObjectKey, Liveness>,
-    arriving: VecDeque<(UnixMillis, ObjectKey, Option<Liveness>)>,
-    connectors_seen: u64,
-    gateways_seen: u64,
-    triggers: BTreeMap<ObjectKey, String>,
-    translations: BTreeSet<(UnixMillis, ObjectKey)>,
-    /// What Envoy answers for each Gateway.
-    programmed: BTreeMap<ObjectKey, Liveness>,
-}
-
-impl ExtensionServer {
-    fn new(edge: ClusterName, random: Random) -> Self {
-        Self {
-            edge,
-            random,
-            lag_ms: CACHE_LAG_MS,
-            cache: BTreeMap::new(),
-            arriving: VecDeque::new(),
-            connectors_seen: 1,
-            gateways_seen: 1,
-            triggers: BTreeMap::new(),
-            translations: BTreeSet::new(),
-            programmed: BTreeMap::new(),
-        }
-    }
-
-    fn advance(&mut self, clusters: &mut SimClusters, now: UnixMillis) {
-        for object in changed(clusters, &self.edge, Kind::Connector, &mut self.connectors_seen) {
-            let key = object.meta.key();
-            let exists = clusters.get(&self.edge, Kind::Connector, &key).is_some();
-            let liveness = exists.then(|| liveness_of(&object));
-            let at = now.plus(self.random.between(self.lag_ms.0, self.lag_ms.1));
-            let at = self.arriving.back().map_or(at, |(last, ..)| at.max(*last));
-            self.arriving.push_back((at, key, liveness));
-        }
-        let mut renewed = BTreeSet::new();
-        while self.arriving.front().is_some_and(|(at, ..)| *at <= now) {
-            let Some((_, key, liveness)) = self.arriving.pop_front() else { break };
-            let before = match liveness {
-                Some(liveness) => self.cache.insert(key.clone(), liveness),
-                None => self.cache.remove(&key),
-            };
-            if before.as_ref() != self.cache.get(&key) {
-                renewed.insert(key);
-            }
-        }
-        if !renewed.is_empty() {
-            self.stamp(clusters, &renewed);
-        }
-        for object in changed(clusters, &self.edge, Kind::Gateway, &mut self.gateways_seen) {
-            let key = object.meta.key();
-            let trigger = object.meta.annotations.get(TRIGGER).unwrap_or_default().to_owned();
-            if self.triggers.insert(key.clone(), trigger.clone()) != Some(trigger) {
-                let at = now.plus(self.random.between(TRANSLATION_MS.0, TRANSLATION_MS.1));
-                self.translations.insert((at, key));
-            }
-        }
-        while self.translations.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, gateway)) = self.translations.pop_first() else { break };
-            let connector = self.connector_of(clusters, &gateway);
-            let liveness = connector.and_then(|key| self.cache.get(&key)).cloned();
-            self.programmed.insert(gateway, liveness.unwrap_or_default());
-        }
-    }
-
-    fn connector_of(&self, clusters: &SimClusters, gateway: &ObjectKey) -> Option<ObjectKey> {
-        let proxy = clusters.get(&self.edge, Kind::HttpProxy, gateway)?;
-        let Body::HttpProxy { connectors } = &proxy.body else { return None };
-        Some(ObjectKey::new(&gateway.namespace, connectors.iter().next()?.to_string()))
-    }
-
-    /// Writes the platform's key on the Gateways of these Connectors.
-    fn stamp(&mut self, clusters: &mut SimClusters, changed: &BTreeSet<ObjectKey>) {
-        let gateways: Vec<_> =
-            clusters.objects(&self.edge, Kind::Gateway).map(|object| object.meta.key()).collect();
-        for gateway in gateways {
-            let connector = self.connector_of(clusters, &gateway);
-            let Some(key) = connector.filter(|key| changed.contains(key)) else { continue };
-            let liveness = self.cache.get(&key).cloned().unwrap_or_default();
-            let stamp = match liveness.online {
-                true => format!("true/{}", liveness.node_id),
-                false => "false/".to_owned(),
-            };
-            let annotations = [(PLATFORM_KEY.to_owned(), Some(stamp))];
-            let preconditions = Preconditions::default();
-            let manager = "extension-server";
-            let edge = &self.edge;
-            // The Gateway was found a moment ago.
-            let _ = clusters.patch(
-                edge,
-                Kind::Gateway,
-                &gateway,
-                &annotations,
-                &preconditions,
-                manager,
-            );
-        }
-    }
-}
-
-fn liveness_of(connector: &Object) -> Liveness {
-    liveness::read(connector.meta.annotations.get(UPSTREAM_STATUS), connector.status())
-}
-
-/// The objects that changed since, in order; all that there are if the history does not go back so far.
-fn changed(
-    clusters: &SimClusters,
-    cluster: &ClusterName,
-    kind: Kind,
-    seen: &mut u64,
-) -> Vec<Arc<Object>> {
-    let version = clusters.version(cluster);
-    let is_restored = *seen > version;
-    let changes = clusters.changes_since(cluster, kind, *seen);
-    *seen = version;
-    match changes {
-        Ok(changes) if !is_restored => changes.into_iter().map(|change| change.object).collect(),
-        _ => clusters.objects(cluster, kind).cloned().collect(),
-    }
 }

@@ -10,7 +10,7 @@ use crate::core::data::one_or_many::OneOrMany;
 use crate::core::edge::Edge;
 use crate::core::edge::pending::{Subject, TouchCause};
 use crate::core::edge::references::hash_stamp;
-use crate::core::edge::tables::{EdgeGateway, ObservedGateway, Proxy};
+use crate::core::edge::rows::{EdgeGateway, ObservedGateway, Proxy};
 use crate::core::edge::touch_state::TouchTarget;
 use crate::core::status::trigger::Trigger;
 

@@ -9,6 +9,7 @@ mod observed;
 mod outcome;
 mod pending;
 mod references;
+mod rows;
 mod stamps;
 mod tables;
 mod touch;
@@ -16,7 +17,8 @@ mod touch_queue;
 pub(crate) mod touch_state;
 
 pub(crate) use references::{hash_stamp, stamp_of};
-pub(crate) use tables::{EdgeConnector, EdgeState};
+pub(crate) use rows::EdgeConnector;
+pub(crate) use tables::EdgeState;
 
 use crate::core::context::Context;
 use crate::core::data::cluster::ClusterState;

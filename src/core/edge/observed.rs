@@ -14,7 +14,7 @@ use crate::core::data::time::UnixMillis;
 use crate::core::edge::Edge;
 use crate::core::edge::pending::TouchCause;
 use crate::core::edge::references::{OFFLINE, hash_stamp, stamp_of};
-use crate::core::edge::tables::EdgeConnector;
+use crate::core::edge::rows::EdgeConnector;
 use crate::core::machine::Machine;
 use crate::core::status::digest::Digest;
 use crate::core::status::liveness::{self, Liveness};

@@ -1,6 +1,6 @@
 //! What a Gateway's connectors say together: what it should announce, and what the platform stamps on it.
 
-use super::tables::{EdgeConnector, Proxy};
+use super::rows::{EdgeConnector, Proxy};
 use crate::core::data::interner::{Key, Names, Sym};
 use crate::core::data::map::Map;
 use crate::core::data::time::UnixMillis;

@@ -19,7 +19,8 @@
 use std::collections::BTreeSet;
 
 use super::desired::DesiredStatus;
-use super::mirror::{Fitted, Mirror};
+use super::fit::Fitted;
+use super::mirror::Mirror;
 use super::{HubConnector, HubWrite};
 use crate::core::clusters::Place;
 use crate::core::context::Context;

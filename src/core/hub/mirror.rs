@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
+use super::fit::Fitted;
 use super::pace::HubPace;
 use super::removals::Removals;
 use super::{HubConnector, HubWrite, Repair};
@@ -13,19 +14,15 @@ use crate::core::clusters::{Clusters, Place};
 use crate::core::contention::ContentionLimits;
 use crate::core::context::{Context, WriteRequest, WriteTarget};
 use crate::core::contract::action::{AbsentObjects, AnnotationBefore, Precondition, Urgency, Verb};
-use crate::core::contract::event::Outcome;
 use crate::core::contract::hold_reason::HoldReason;
-use crate::core::contract::note::{AnomalyKind, Hop};
+use crate::core::contract::note::Hop;
 use crate::core::data::cluster::ClusterState;
-use crate::core::data::ids::{ActionId, ClusterId, Kind, ResourceVersion};
+use crate::core::data::ids::{ClusterId, Kind};
 use crate::core::data::interner::Key;
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::EdgeState;
-use crate::core::flight::WriteResult;
-use crate::core::machine::Machine;
 use crate::core::status::digest::Digest;
-use crate::core::status::go_json;
 use crate::core::status::liveness::{self, Liveness};
 use crate::core::timers::Due;
 
@@ -41,15 +38,6 @@ pub(crate) struct Mirror<'m> {
     pub(super) clusters: &'m Clusters,
     pub(super) removals: &'m mut Removals,
     pub(super) ctx: &'m mut Context,
-}
-
-/// A status under the annotation limit.
-pub(super) enum Fitted {
-    Whole,
-    /// Reduced to what routing needs.
-    Reduced(String),
-    /// Not even that fits. No annotation is better than a stale one.
-    Nothing,
 }
 
 impl Mirror<'_> {
@@ -272,38 +260,6 @@ impl Mirror<'_> {
         Precondition { uid, resource_version: self.connector.rv.text(), ..Precondition::default() }
     }
 
-    /// Fits a status under the annotation limit: whole, or reduced to what routing needs.
-    fn fit(&mut self, desired: Digest) -> Fitted {
-        let Some(upstream) = self.upstream.filter(|_| desired != Digest::ABSENT) else {
-            self.connector.oversize_reported = false;
-            return Fitted::Whole;
-        };
-        let limit = self.ctx.settings.mirror.annotation_limit_bytes;
-        let used = self.connector.other_bytes as usize + UPSTREAM_STATUS.len();
-        let room = limit.saturating_sub(used);
-        let fits = upstream.connector.bytes as usize <= room;
-        let is_reported = std::mem::replace(&mut self.connector.oversize_reported, !fits);
-        if fits {
-            return Fitted::Whole;
-        }
-        let text = upstream.text().unwrap_or_default();
-        let reduced = go_json::reduce(&text).filter(|reduced| reduced.len() <= room);
-        if !is_reported {
-            let done = match reduced {
-                Some(_) => "only its Ready condition and connectionDetails are mirrored",
-                None => "no part of it fits, so the annotation is removed",
-            };
-            let bytes = text.len();
-            let detail = format!(
-                "the status takes {bytes} bytes, but {room} bytes are left of the annotation limit \
-                 of {limit} bytes; {done}"
-            );
-            let kind = AnomalyKind::OversizedStatus;
-            self.ctx.anomaly(kind, &self.hub.name, Some(self.at.key), detail);
-        }
-        reduced.map_or(Fitted::Nothing, Fitted::Reduced)
-    }
-
     /// The watch showed the object in a new version, with this status annotation.
     pub(super) fn object_changed(&mut self, annotation: Option<&str>) {
         if let Some(repair) = &mut self.connector.repair {
@@ -341,92 +297,12 @@ impl Mirror<'_> {
         self.ctx.report_contention(self.hub, self.at.key, UPSTREAM_STATUS, contention, pause_ms);
     }
 
-    /// An action ended. An outcome for an action that was given up changes nothing.
-    fn finished(&mut self, action: ActionId, outcome: &Outcome) {
-        let (now, retry) = (self.ctx.now, self.ctx.settings.retry);
-        let Some(repair) = self.connector.repair.as_deref_mut() else { return };
-        let Some((result, write)) = repair.flight.finished(action, now, outcome, &retry) else {
-            return;
-        };
-        // The annotation itself is not what the watch showed: that is more than a busy object.
-        let is_overwritten =
-            matches!(outcome, Outcome::Conflict { .. }) && repair.guards_annotation;
-        match result {
-            WriteResult::Written => self.written(write, outcome),
-            WriteResult::Refused => {
-                let error = repair.flight.error.clone().unwrap_or_default();
-                let verb = write.verb();
-                let next = self.ctx.next_attempt(WriteTarget::HubConnector(self.at));
-                let next = next + ", or when upstream changes";
-                self.ctx.report_refused(self.hub, self.at.key, verb, &error, &next);
-            }
-            WriteResult::RefusedAgain => {}
-            // The change that it conflicts with was seen before the outcome: nothing to wait for.
-            WriteResult::NotWritten if repair.changed_since_write => repair.flight.object_changed(),
-            WriteResult::NotWritten => {}
-        }
-        if is_overwritten {
-            let repair = self.connector.repair.as_ref();
-            let manager = repair.and_then(|repair| repair.contention.manager()).map(str::to_owned);
-            self.overwritten(manager.as_deref());
-        }
-        self.deferred_mirror_ended();
-        self.evaluate();
-    }
-
-    /// A write succeeded. The watch may have shown it, and even a later one, before its outcome.
-    fn written(&mut self, write: HubWrite, outcome: &Outcome) {
-        let HubWrite::Status(digest, routing) = write else { return self.nudged(outcome) };
-        if let Some(repair) =
-            self.connector.repair.as_mut().filter(|r| r.deferred_since.get().is_some())
-        {
-            // What upstream says by now is another difference.
-            repair.deferred_since = self.ctx.now.into();
-            self.connector.mirrored_at = Some(self.ctx.now);
-        }
-        if self.is_newest(outcome) {
-            self.connector.digest = digest;
-            self.connector.routing = routing.unwrap_or(self.connector.fallback);
-        } else if self.written_version(outcome) == ResourceVersion::Absent
-            && digest != self.connector.digest
-        {
-            // Which of the two came first is not known: let the watch catch up.
-            let at = self.ctx.now.plus(self.ctx.settings.retry.first_ms);
-            self.repair().flight.pause_until(at);
-        }
-    }
-
-    /// Whether a write is newer than all that the watch has shown. Takes over its version.
-    pub(super) fn is_newest(&mut self, outcome: &Outcome) -> bool {
-        let written = self.written_version(outcome);
-        if self.connector.rv.is_older_than(&written) {
-            self.connector.rv = written;
-            return true;
-        }
-        written == ResourceVersion::Absent && !self.repair().changed_since_write
-    }
-
-    fn written_version(&self, outcome: &Outcome) -> ResourceVersion {
-        match outcome {
-            Outcome::Applied { resource_version: Some(rv), .. } => ResourceVersion::new(rv),
-            _ => ResourceVersion::Absent,
-        }
-    }
-
     pub(super) fn repair(&mut self) -> &mut Repair {
         self.connector.repair.get_or_insert_default()
     }
 
     fn overwritten_at(&self) -> Option<UnixMillis> {
         self.connector.repair.as_ref()?.contention.last_at()
-    }
-}
-
-impl Machine {
-    pub(crate) fn hub_write_finished(&mut self, at: Place, action: ActionId, outcome: &Outcome) {
-        if let Some(mut mirror) = self.mirror(at) {
-            mirror.finished(action, outcome);
-        }
     }
 }
 

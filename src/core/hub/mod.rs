@@ -5,8 +5,10 @@ mod carry;
 mod connector;
 mod deferral;
 mod desired;
+mod fit;
 mod hold;
 mod mirror;
+mod outcome;
 mod pace;
 pub(crate) mod removals;
 

@@ -1,0 +1,103 @@
+//! Verdicts: what failed, what a verify compares, and logs that hold little.
+
+use super::*;
+
+#[test]
+fn a_failed_verdict_lists_its_problems() {
+    let mut replay = incident();
+    replay.recorded[0].until = None;
+    replay.recorded[0].by_platform_key = false;
+    replay.replayed[0].until = None;
+    replay.replayed[0].first_recovered = None;
+    replay.verdict =
+        ReplayVerdict { good: false, problems: vec!["gateway app-03 is wrong".into()] };
+    let object = Some(hub_key("home-lab"));
+    let anomaly = AnomalyKind::OversizedStatus;
+    let detail = "reduced".into();
+    let kind = NoteKind::Anomaly(Anomaly {
+        anomaly,
+        cluster: "edge".into(),
+        object,
+        detail,
+        manager: None,
+    });
+    replay.notes.push(Note { at: at(1_000), kind });
+    let route = hub_key("old");
+    let orphan = |kept| NoteKind::Orphan { cluster: "edge".into(), route: route.clone(), kept };
+    replay.notes.push(Note { at: at(1_000), kind: orphan(Some(KeepReason::Young)) });
+    replay.notes.push(Note { at: at(2_000), kind: orphan(None) });
+    let text = text(&replay);
+    has(&text, "  NOT converged: 1 problem\n    gateway app-03 is wrong\n");
+    has_not(&text, "matches the upstream status");
+    has(
+        &text,
+        "503 in the recording: at least 57.9 s; with throughline: at least 1 min (26 gateways)",
+    );
+    has(
+        &text,
+        "the first gateway recovered after 50.0 s, the last was still wrong at the end of the recording, after 57.9 s\n",
+    );
+    has(&text, "still wrong at the end, after 1 min\n");
+    has(&text, "Anomalies\n  09:19:33.865  oversized status, edge ns-c8119df3/home-lab: reduced\n");
+    has(&text, "Orphaned routes\n  09:19:34.865  ns-c8119df3/old at edge: orphan, not deleted\n");
+    has_not(&text, KeepReason::Young.text());
+    assert_eq!(json(&replay, None)["verdict"]["converged"], false);
+    assert_eq!(json(&replay, None)["orphans"][0]["kept_because"], KeepReason::Young.text());
+    assert_eq!(json(&replay, None)["orphans"][0]["kept"], "young");
+    assert_eq!(json(&replay, None)["anomalies"][0]["anomaly"], "oversized_status");
+}
+
+#[test]
+fn a_verify_compares_actions_with_the_log() {
+    let mut replay = incident();
+    replay.mode = ReplayMode::Verify;
+    replay.replayed.clear();
+    let good = text(&replay);
+    has(&good, "  verified: 132 actions, all equal to those in the log\n");
+    has(&good, "503 in the recording: 52.2 s (26 gateways)\n");
+    has_not(&good, "with throughline:");
+    assert_eq!(json(&replay, None)["verdict"]["verified"], true);
+    assert_eq!(json(&replay, None)["verdict"].get("converged"), None);
+    let problems = vec!["line 7: action 3 is missing".into(), "line 9: a value differs".into()];
+    replay.verdict = ReplayVerdict { good: false, problems };
+    let bad = text(&replay);
+    has(&bad, "  NOT verified: 2 problems\n    line 7: action 3 is missing\n    line 9");
+    has_not(&bad, "all equal to");
+}
+
+#[test]
+fn an_edge_alone() {
+    let mut script = Script(empty());
+    script.0.clusters = vec![cluster("edge", &[Role::Edge])];
+    script.0.connectors = vec![ConnectorNames { upstream: None, hub: hub_key("home-lab") }];
+    script.act(1_000, Verb::Touch, "app-00", "9f2c41d07be5a630-1-0", CHANGED);
+    script.0.notes.push(hop(1_000, Hop::Touched, "home-lab", true));
+    (script.0.last_at, script.0.ended_at, script.0.events) = (at(2_000), at(2_000), 1);
+    let text = text(&script.0);
+    has(&text, "  1 event from 2026-11-21 09:19:32.865 to 09:19:34.865 UTC (2.00 s)\n");
+    has(
+        &text,
+        "\n  cluster: edge (edge)\n\nhome-lab (ns-c8119df3/home-lab)\n  09:19:33.865  +1.000 s  gateway app-00 touched at edge: liveness",
+    );
+    has(&text, "+1.000 s  every gateway at edge announces online\n");
+    has(&text, "  1 action: 1 touch; applied\n");
+    has(&text, "time with 503: unknown, because the log has no upstream cluster\n");
+    has(&text, "  converged: every gateway announces the state at its edge\n");
+    assert_eq!(json(&script.0, None)["connectors"][0]["upstream"], Value::Null);
+}
+
+#[test]
+fn an_empty_log() {
+    let mut replay = empty();
+    (replay.first_at, replay.last_at, replay.ended_at) = Default::default();
+    replay.clusters.clear();
+    assert_eq!(
+        text(&replay),
+        "incident-503.jsonl: what throughline would have done (what-if)\n  no events\n\n\
+         Summary\n  no writes\n  \
+         time with 503: unknown, because the log has no upstream cluster\n  \
+         converged: every hub annotation matches the upstream status, and every gateway announces \
+         the state at its edge\n"
+    );
+    assert_eq!(json(&replay, None)["actions"], serde_json::json!([]));
+}

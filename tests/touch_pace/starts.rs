@@ -1,0 +1,63 @@
+//! What a start costs, and what a clock that is ahead delays.
+
+use super::*;
+
+/// What 5,000 Gateways cost: at a first install; after a restart; after a label on every Connector and a
+/// restart; after the status annotation of every Connector was written and a restart.
+#[test]
+fn five_thousand_gateways_cost_two_touches_each_at_a_first_install_and_none_after_a_label() {
+    const COUNT: usize = 5_000;
+    let mut edge = Edge::new(Settings::default(), COUNT, 1_000);
+    edge.pass_to(400_000);
+    assert_paced(&edge.touches);
+    assert_eq!(edge.touches.len(), 2 * COUNT, "one touch and one confirmation");
+    let all_done = edge.touches.last().unwrap().0;
+    assert!(all_done <= 200_000, "{all_done}");
+
+    let annotation = wrote("carrier", 0, OWNS_ANNOTATION);
+    let label = wrote("kubectl-label", 500_000, OWNS_LABEL);
+    let again = wrote("carrier", 500_000, OWNS_ANNOTATION);
+    for (managed_fields, touches) in [
+        (annotation.clone(), 0),
+        (format!("{annotation},{label}"), 0),
+        (format!("{again},{label}"), 2 * COUNT),
+    ] {
+        let gateways = edge.gateways.clone();
+        let mut restarted = Edge::listed(Settings::default(), gateways, &managed_fields, 600_000);
+        restarted.pass_to(1_000_000);
+        assert_eq!(restarted.touches.len(), touches, "{managed_fields}");
+        assert_paced(&restarted.touches);
+    }
+}
+
+/// The API server's clock is thirty days ahead, and with it the time of our own write.
+#[test]
+fn a_clock_that_is_ahead_does_not_delay_a_confirmation() {
+    let mut edge = Edge::new(Settings::default(), 1, 1);
+    edge.pass_to(1_000);
+    let mut gateways = edge.gateways.clone();
+    let (trigger, written_at) = gateways["g0000"].trigger.unwrap();
+    assert_eq!(trigger.c, 0);
+    let ahead = 30 * 86_400_000;
+    gateways.get_mut("g0000").unwrap().trigger = Some((trigger, written_at + ahead));
+    let managed_fields = wrote("carrier", ahead, OWNS_ANNOTATION);
+    let mut restarted = Edge::listed(Settings::default(), gateways, &managed_fields, 2_000);
+    restarted.pass_to(70_000);
+    let last = restarted.touches.last().unwrap();
+    assert_eq!((last.2.digest, last.2.c), (trigger.digest, 2));
+}
+
+#[test]
+fn a_relist_during_a_first_install_costs_one_more_touch_each() {
+    const COUNT: usize = 1_000;
+    let mut edge = Edge::new(Settings::default(), COUNT, 10);
+    edge.pass_to(30_000);
+    edge.stage.lost("edge", "Gateway");
+    edge.pass_to(31_000);
+    let names: Vec<_> = edge.gateways.keys().cloned().collect();
+    let list: Vec<_> = names.iter().map(|name| edge.gateway(name)).collect();
+    edge.stage.list("edge", "Gateway", &list.iter().map(String::as_str).collect::<Vec<_>>());
+    edge.pass_to(600_000);
+    assert_eq!(edge.touches.len(), 3 * COUNT);
+    assert_paced(&edge.touches);
+}
