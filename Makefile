@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo tutorial test sim e2e deploy-test browser bench bench-live bench-fleet lint release image ci
+.PHONY: help run demo tutorial test explore sim e2e deploy-test browser bench bench-live bench-fleet lint release image ci
 .DEFAULT_GOAL := help
 
 LOG ?=
@@ -24,6 +24,11 @@ tutorial: ## The three API servers of docs/tutorial.md, built first if need be; 
 
 test: ## All tests
 	cargo test --locked
+
+CASES ?= 2000
+
+explore: ## The randomised tests with cases that nobody tried before (CASES=2000 of each)
+	PROPTEST_RNG_SEED=$$(date +%s%N) PROPTEST_CASES=$(CASES) cargo test --locked --test properties --test redaction
 
 SIM_SECONDS ?= 300
 # Another commit, other seeds.

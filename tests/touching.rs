@@ -222,6 +222,39 @@ fn an_overwritten_trigger_is_written_again_after_growing_pauses() {
     assert_eq!(value(&stage.only_action()).c, 0);
 }
 
+/// The API server stores our trigger, another writer changes it, and the watch shows that before the answer
+/// to our write comes: the answer is older than what is known.
+#[test]
+fn what_came_after_a_touch_counts_even_if_its_answer_comes_last() {
+    for after in [r#""other":"key""#.to_owned(), format!(r#""{KEY}":"foreign""#)] {
+        for shows_own_write in [true, false] {
+            let (mut stage, touch) = went_offline();
+            let stored = stage.version();
+            if shows_own_write {
+                stage.gateway(&carrying(value(&touch)));
+            }
+            stage.gateway(&after);
+            let outcome =
+                Outcome::Applied { resource_version: Some(stored.to_string()), deleted: None };
+            stage.finish(&touch, outcome);
+            stage.pass_to(105_000);
+            let again = stage.only_action();
+            let before = again.action.precondition.annotation.as_deref();
+            assert_eq!(
+                before.map(|before| &before.value),
+                after.contains("other").then_some(&None)
+            );
+            stage.succeed(&again);
+            stage.gateway(&carrying(value(&again)));
+            assert_eq!(
+                stage.settle_to(400_000).len(),
+                2,
+                "two confirmations follow, and no other touch"
+            );
+        }
+    }
+}
+
 #[test]
 fn an_announcement_that_keeps_failing_is_a_stall_until_it_succeeds() {
     let (mut stage, touch) = went_offline();

@@ -3,7 +3,7 @@
 use super::contract::error_cause::{ErrorCause, RequestFailure};
 use super::contract::event::Outcome;
 use super::contract::settings::RetrySettings;
-use super::data::ids::ActionId;
+use super::data::ids::{ActionId, ResourceVersion};
 use super::data::time::UnixMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
 
@@ -256,6 +256,14 @@ impl<W> Flight<W> {
         }
         self.error = Some(Box::new(error.clone()));
         WriteResult::NotWritten
+    }
+}
+
+/// The version of the object that a write made, where known.
+pub(crate) fn written_version(outcome: &Outcome) -> ResourceVersion {
+    match outcome {
+        Outcome::Applied { resource_version: Some(version), .. } => ResourceVersion::new(version),
+        _ => ResourceVersion::Absent,
     }
 }
 

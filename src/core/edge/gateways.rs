@@ -132,8 +132,7 @@ impl Edge<'_> {
                     touching.changed(key, TouchCause::NotAnnounced, Subject::Target, false);
                 }
                 Some(before) => {
-                    let values = (before.trigger, before.has_foreign_value);
-                    if values != (trigger, has_foreign_value) {
+                    if before.carried() != touching.observed.carried() {
                         announced = touching.trigger_changed(key);
                     }
                 }

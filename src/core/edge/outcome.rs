@@ -7,8 +7,7 @@ use crate::core::data::ids::ActionId;
 use crate::core::data::interner::Key;
 use crate::core::edge::Edge;
 use crate::core::edge::touch_state::{TouchTarget, TriggerWrite};
-use crate::core::flight::{WritePauses as _, WriteResult};
-use crate::core::status::trigger::Trigger;
+use crate::core::flight::{WritePauses as _, WriteResult, written_version};
 
 impl Edge<'_> {
     pub(super) fn touch_finished(
@@ -34,7 +33,7 @@ impl Edge<'_> {
         };
         let Some(touch) = self.state.open_touch_mut(target) else { return };
         let finished = touch.flight.finished(action, now, outcome, &retry);
-        let Some((result, TriggerWrite { gateway, trigger, cause })) = finished else {
+        let Some((result, write)) = finished else {
             return;
         };
         match result {
@@ -45,18 +44,18 @@ impl Edge<'_> {
                 if let Some(class) = self.state.class_mut(target) {
                     class.representative_written();
                 }
-                self.trigger_written(gateway, trigger);
+                self.trigger_written(&write, outcome);
                 self.announced(announced);
             }
             WriteResult::NotWritten | WriteResult::Refused | WriteResult::RefusedAgain => {
                 // The API server may have applied it all the same; the next value is new in any
                 // case. A confirmation that failed is still due, as a confirmation.
-                if let Some(cause) = cause.filter(|_| touch.is_adopted) {
+                if let Some(cause) = write.cause.filter(|_| touch.is_adopted) {
                     touch.announce_again(now, cause);
                 }
                 let error = touch.flight.error.clone().unwrap_or_default();
                 let is_replaced =
-                    is_about_object(outcome) && self.replace_representative(target, gateway);
+                    is_about_object(outcome) && self.replace_representative(target, write.gateway);
                 if result == WriteResult::Refused {
                     let next = match is_replaced {
                         true => "another Gateway of its class is written instead".to_owned(),
@@ -64,7 +63,13 @@ impl Edge<'_> {
                             self.ctx.next_attempt(write_target) + ", or when a connector changes"
                         }
                     };
-                    self.ctx.report_refused(self.cluster, gateway, Verb::Touch, &error, &next);
+                    self.ctx.report_refused(
+                        self.cluster,
+                        write.gateway,
+                        Verb::Touch,
+                        &error,
+                        &next,
+                    );
                 }
             }
         }
@@ -89,16 +94,13 @@ impl Edge<'_> {
     }
 
     /// The API server has stored a trigger.
-    fn trigger_written(&mut self, gateway: Key, trigger: Trigger) {
-        // The watch may have shown a later one already.
-        if let Some(found) = self.state.gateways.get_mut(&gateway)
-            && found.observed.trigger.is_none_or(|seen| trigger.n > seen.n)
-        {
-            found.observed.trigger = Some(trigger);
-            (found.observed.has_foreign_value, found.observed.has_annotations) = (false, true);
+    fn trigger_written(&mut self, write: &TriggerWrite, outcome: &Outcome) {
+        let version = written_version(outcome);
+        if let Some(found) = self.state.gateways.get_mut(&write.gateway) {
+            found.observed.trigger_written(write.trigger, write.replaced, version);
         }
         // A Gateway that carries the trigger comes first in its class.
-        self.state.update_class(&self.ctx.names, gateway);
+        self.state.update_class(&self.ctx.names, write.gateway);
     }
 }
 

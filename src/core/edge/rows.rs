@@ -67,6 +67,47 @@ pub(crate) struct ObservedGateway {
     pub(crate) we_wrote_at: OptionalMillis,
 }
 
+/// What a Gateway has under the trigger's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    Nothing,
+    Trigger(Trigger),
+    /// A value that throughline did not write.
+    ForeignValue,
+}
+
+impl ObservedGateway {
+    pub(super) fn carried(&self) -> Carried {
+        match self.trigger {
+            Some(trigger) => Carried::Trigger(trigger),
+            None if self.has_foreign_value => Carried::ForeignValue,
+            None => Carried::Nothing,
+        }
+    }
+
+    /// A trigger was stored in place of `replaced`. Taken over unless the watch has shown what came after.
+    pub(super) fn trigger_written(
+        &mut self,
+        trigger: Trigger,
+        replaced: Carried,
+        version: ResourceVersion,
+    ) {
+        let is_newest = match (&self.rv, &version) {
+            (ResourceVersion::Number(_), ResourceVersion::Number(_)) => {
+                self.rv.is_older_than(&version)
+            }
+            _ => self.carried() == replaced,
+        };
+        if is_newest {
+            self.trigger = Some(trigger);
+            (self.has_foreign_value, self.has_annotations) = (false, true);
+            if version != ResourceVersion::Absent {
+                self.rv = version;
+            }
+        }
+    }
+}
+
 pub(crate) struct Proxy {
     pub(crate) rv: ResourceVersion,
     pub(crate) listed_in: u32,

@@ -264,7 +264,8 @@ impl Touching<'_> {
         }
         let because = self.because(confirmed.is_some());
         let action = self.submit(trigger, because);
-        let write = TriggerWrite { gateway: self.gateway, trigger, cause };
+        let replaced = self.observed.carried();
+        let write = TriggerWrite { gateway: self.gateway, trigger, replaced, cause };
         self.state.flight.started(action, write);
         self.state.confirms_again = false;
         self.state.last_touch_at = Some(now);

@@ -7,6 +7,7 @@ use crate::core::data::time::UnixMillis;
 use crate::core::data::turns::Turns;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::edge::pending::{PendingChange, Subject, TouchCause};
+use crate::core::edge::rows::Carried;
 use crate::core::edge::touch_queue::TouchTime;
 use crate::core::flight::Flight;
 use crate::core::status::trigger::Trigger;
@@ -106,6 +107,8 @@ impl TouchRecord {
 pub(crate) struct TriggerWrite {
     pub(super) gateway: Key,
     pub(super) trigger: Trigger,
+    /// What the Gateway carried when the write was decided on.
+    pub(super) replaced: Carried,
     /// Why it announces; `None` for a confirmation.
     pub(super) cause: Option<TouchCause>,
 }
@@ -238,7 +241,7 @@ impl HoldsNames for TouchRecord {
 
 impl HoldsNames for TriggerWrite {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { gateway, trigger: _, cause: _ } = self;
+        let Self { gateway, trigger: _, replaced: _, cause: _ } = self;
         gateway.mark(used);
     }
 }

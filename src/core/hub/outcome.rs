@@ -6,7 +6,7 @@ use crate::core::clusters::Place;
 use crate::core::context::WriteTarget;
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::{ActionId, ResourceVersion};
-use crate::core::flight::WriteResult;
+use crate::core::flight::{WriteResult, written_version};
 use crate::core::machine::Machine;
 
 impl Mirror<'_> {
@@ -56,7 +56,7 @@ impl Mirror<'_> {
         if self.is_newest(outcome) {
             self.connector.digest = digest;
             self.connector.routing = routing.unwrap_or(self.connector.fallback);
-        } else if self.written_version(outcome) == ResourceVersion::Absent
+        } else if written_version(outcome) == ResourceVersion::Absent
             && digest != self.connector.digest
         {
             // Which of the two came first is not known: let the watch catch up.
@@ -67,19 +67,12 @@ impl Mirror<'_> {
 
     /// Whether a write is newer than all that the watch has shown. Takes over its version.
     pub(super) fn is_newest(&mut self, outcome: &Outcome) -> bool {
-        let written = self.written_version(outcome);
+        let written = written_version(outcome);
         if self.connector.rv.is_older_than(&written) {
             self.connector.rv = written;
             return true;
         }
         written == ResourceVersion::Absent && !self.repair().changed_since_write
-    }
-
-    fn written_version(&self, outcome: &Outcome) -> ResourceVersion {
-        match outcome {
-            Outcome::Applied { resource_version: Some(rv), .. } => ResourceVersion::new(rv),
-            _ => ResourceVersion::Absent,
-        }
     }
 }
 
