@@ -4,10 +4,8 @@
 use proptest::prelude::*;
 
 use throughline::core::contract::action::Verb;
-use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::note::Hop;
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings, TouchScope};
-use throughline::core::data::time::UnixMillis;
 
 use crate::config;
 use crate::generate::{change, fault, other_writer, pause, setup, write_faults};
@@ -69,12 +67,6 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     prop::collection::vec((pause(), step), 1..25)
 }
 
-fn change_settings(sim: &mut Sim, settings: &Settings) {
-    sim.settings = settings.clone();
-    let kind = EventKind::SettingsChanged { settings: Box::new(settings.clone()) };
-    sim.feed(Event { at: UnixMillis(0), kind });
-}
-
 proptest! {
     #![proptest_config(config(200))]
 
@@ -95,7 +87,7 @@ proptest! {
                 Step::World(op) => apply(&mut sim, t, op),
                 Step::Settings(settings) => {
                     since = sim.actions.len();
-                    change_settings(&mut sim, settings);
+                    sim.change_settings(settings);
                 }
             }
             let (mirror, touch) = (&sim.settings.mirror, &sim.settings.touch);
@@ -113,7 +105,7 @@ proptest! {
                 prop_assert!(is_on, "{stall:?}");
             }
         }
-        change_settings(&mut sim, &last);
+        sim.change_settings(&last);
         converges(&mut sim, t)?;
     }
 
@@ -139,7 +131,7 @@ proptest! {
         straight.advance_by(HOUR);
         let mut changed = begin(&first);
         changed.advance_by(pause_ms);
-        change_settings(&mut changed, &last);
+        changed.change_settings(&last);
         changed.advance_by(HOUR);
         let phases = [changed.machine.phases(), straight.machine.phases()];
         prop_assert_eq!(&phases[0], &phases[1]);

@@ -55,8 +55,11 @@ pub struct Sim {
     pub write_faults: Vec<WriteFault>,
     pub watch_delays_ms: Vec<u8>,
     pub write_ms: u64,
-    /// Gateways that this machine has touched: cluster and uid.
+    /// Gateways that this machine has touched since it last looked at them for the first time: cluster
+    /// and uid.
     pub touched: BTreeSet<(ClusterName, Option<String>)>,
+    /// The last action of before it looked at all of them as if for the first time.
+    touched_after: Option<u64>,
     pub log: Option<LogWriter<Vec<u8>>>,
     /// When upstream API servers send their next bookmarks, if at all.
     pub next_bookmark: Option<UnixMillis>,
@@ -105,6 +108,7 @@ impl Sim {
             watch_delays_ms: vec![0],
             write_ms: 10,
             touched: BTreeSet::new(),
+            touched_after: None,
             log: None,
             next_bookmark: None,
             watches: BTreeMap::new(),
@@ -189,7 +193,7 @@ impl Sim {
         self.machine = Machine::new(self.settings.clone());
         self.leads = false;
         self.live.clear();
-        self.touched.clear();
+        (self.touched, self.touched_after) = (BTreeSet::new(), None);
         self.watches.clear();
         self.in_flight.clear();
         self.notes.clear();
@@ -202,6 +206,26 @@ impl Sim {
         self.add_clusters();
         self.lead(true);
         self.list_everything();
+    }
+
+    pub fn change_settings(&mut self, settings: &Settings) {
+        let (before, after) = (&self.settings.touch, &settings.touch);
+        let starts_over = before.enabled != after.enabled
+            || (before.scope, &before.edge_scopes) != (after.scope, &after.edge_scopes);
+        if starts_over {
+            self.touched.clear();
+            self.touched_after = self.actions.last().map(|a| a.decision.action.id.0);
+        }
+        self.settings = settings.clone();
+        let kind = EventKind::SettingsChanged { settings: Box::new(settings.clone()) };
+        self.feed(Event { at: UnixMillis(0), kind });
+    }
+
+    /// An action was applied: its Gateway counts as touched.
+    pub(super) fn was_applied(&mut self, action: &Action) {
+        if Some(action.id.0) > self.touched_after {
+            self.touched.insert((action.cluster.clone(), action.precondition.uid.clone()));
+        }
     }
 
     /// Removes a cluster from the run.

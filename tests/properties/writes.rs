@@ -68,8 +68,7 @@ impl Sim {
                     crate::carry::carry_out(&mut self.clusters, &action)
                 };
                 if matches!(outcome, Outcome::Applied { .. }) && run == self.run {
-                    let uid = action.precondition.uid.clone();
-                    self.touched.insert((action.cluster.clone(), uid));
+                    self.was_applied(&action);
                 }
                 self.collect();
                 if let Some((ms, forged)) = answer {
