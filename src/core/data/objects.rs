@@ -6,7 +6,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::core::data::ids::{Kind, ObjectKey};
+use crate::core::data::ids::{Kind, ObjectKey, Uid};
 use crate::core::data::liveness_fields::LivenessFields;
 pub use crate::core::data::string_map::StringMap;
 use crate::core::data::time::UnixMillis;
@@ -109,14 +109,7 @@ impl Meta {
     /// Of a Namespace: whether hub or edge objects live there rather than upstream ones. Its name, `ns-`
     /// and a uid, says so as well as the label: nobody can prune a name by mistake.
     pub fn is_hub_namespace(&self) -> bool {
-        let is_uid = |text: &str| {
-            let mut parts = text.split('-');
-            let is_part = |part: Option<&str>, digits: usize| {
-                part.is_some_and(|p| p.len() == digits && p.bytes().all(|b| b.is_ascii_hexdigit()))
-            };
-            [8, 4, 4, 4, 12].into_iter().all(|digits| is_part(parts.next(), digits))
-                && parts.next().is_none()
-        };
+        let is_uid = |text: &str| matches!(Uid::new(text), Uid::Uuid(_));
         self.labels.get(UPSTREAM_NAMESPACE).is_some()
             || self.name.strip_prefix("ns-").is_some_and(is_uid)
     }

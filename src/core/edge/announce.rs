@@ -191,9 +191,7 @@ impl Edge<'_> {
     }
 
     fn announcement_overdue(&mut self, key: Key) {
-        let error = self.state.touch_error(key).cloned();
-        let waiting = self.state.touches_waiting(key, self.ctx.now, &self.ctx.settings.touch);
-        let connector = self.state.connectors.get_mut(&key).filter(|c| c.unannounced > 0);
+        let connector = self.state.connectors.get(&key).filter(|c| c.unannounced > 0);
         let Some(connector) = connector else {
             let detail = "a connector that waits for no announcement has a timer for it".to_owned();
             return self.ctx.impossible(&self.cluster.name, detail);
@@ -201,6 +199,12 @@ impl Edge<'_> {
         if connector.touch_stall.is_some() {
             return;
         }
+        let unannounced = connector.unannounced;
+        let error = self.state.touch_error(key).cloned();
+        let waiting = match self.state.ready && error.is_none() {
+            true => self.state.touches_waiting(key, self.ctx.now, &self.ctx.settings.touch),
+            false => None,
+        };
         let cluster = self.cluster.name.clone();
         let cause = match &error {
             Some(error) => StallCause::WritesFail { cluster, error: error.cause },
@@ -208,7 +212,7 @@ impl Edge<'_> {
             None if waiting.is_some() => StallCause::TouchesWait { cluster },
             None => StallCause::NotTouched { cluster },
         };
-        let reason = match (error, connector.unannounced, self.state.scope) {
+        let reason = match (error, unannounced, self.state.scope) {
             (Some(error), ..) => format!("writing the trigger fails: {error}"),
             _ if !self.state.ready => {
                 "a watch of the edge is not live, so its Gateways are not touched".to_owned()
@@ -221,6 +225,7 @@ impl Edge<'_> {
             (_, 1, TouchScope::GatewayClass) => "1 GatewayClass is not touched yet".to_owned(),
             (_, n, TouchScope::GatewayClass) => format!("{n} GatewayClasses are not touched yet"),
         };
+        let Some(connector) = self.state.connectors.get_mut(&key) else { return };
         let changed_at = connector.changed_at.get();
         debug_assert!(changed_at.is_some(), "a change without a time waits for its announcement");
         let stall = Stall {

@@ -88,7 +88,7 @@ impl Edge<'_> {
             class,
             trigger,
             has_foreign_value,
-            has_annotations: object.meta.annotations.iter().next().is_some(),
+            has_annotations: !object.meta.annotations.is_empty(),
             platform_stamp,
             we_wrote_at: object.meta.we_wrote_at().into(),
         };

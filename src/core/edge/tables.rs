@@ -242,10 +242,9 @@ impl EdgeState {
         })
     }
 
-    /// The touches that leave before or with those that a connector waits for, where one of these is
-    /// due and the edge takes no more.
+    /// All touches that wait for the edge's pace, where those that a connector waits for are among them.
     pub(super) fn touches_waiting(
-        &self,
+        &mut self,
         connector: Key,
         now: UnixMillis,
         settings: &TouchSettings,
@@ -254,8 +253,12 @@ impl EdgeState {
             let scheduled = self.open_touch(target).and_then(|touch| touch.scheduled);
             scheduled.is_some_and(|time| time.at < now)
         };
-        let mut targets = self.gateways_of(connector).filter_map(|gateway| self.target_of(gateway));
-        targets.any(is_due).then(|| self.queue.waiting(now, settings)).flatten()
+        let mut gateways = self.gateways_of(connector);
+        if !gateways.any(|gateway| self.target_of(gateway).is_some_and(is_due)) {
+            return None;
+        }
+        drop(gateways);
+        self.queue.waiting_lately(now, settings)
     }
 
     /// All touches of the edge that wait for its pace.

@@ -20,6 +20,10 @@ pub(crate) enum TouchRank {
     Unverified,
 }
 
+impl TouchRank {
+    const ALL: [Self; 3] = [Self::Change, Self::Confirmation, Self::Unverified];
+}
+
 /// When a target is to be written, and how urgent that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TouchTime {
@@ -32,53 +36,39 @@ type Targets = BTreeSet<(UnixMillis, TouchTarget)>;
 /// The targets that are to be written, by rank and time.
 #[derive(Default)]
 pub(super) struct TouchQueue {
-    changes: Targets,
-    confirmations: Targets,
-    unverified: Targets,
+    /// In the order of [`TouchRank::ALL`].
+    targets: [Targets; 3],
     pace: EdgePace,
     /// How many changes went ahead of others that were due.
     overtaken: u32,
     /// The number that waited when it was last reported; 0 while none does for long.
     reported: u64,
-    /// When they are counted again.
+    /// When they are counted again for the next report.
     count_at: UnixMillis,
+    /// How many waited, and when that was counted.
+    counted: Option<(UnixMillis, u64)>,
 }
 
 /// While less urgent touches are due, one in so many is among them.
 const SHARE_OF_OTHERS: u32 = 16;
 
+/// A count of those that wait is used for so long.
+const COUNT_EVERY_MS: u64 = 1_000;
+
 impl HoldsNames for TouchQueue {
     fn mark(&self, used: &mut UsedNames) {
-        let Self {
-            changes,
-            confirmations,
-            unverified,
-            pace: _,
-            overtaken: _,
-            reported: _,
-            count_at: _,
-        } = self;
-        changes.mark(used);
-        confirmations.mark(used);
-        unverified.mark(used);
+        let Self { targets, pace: _, overtaken: _, reported: _, count_at: _, counted: _ } = self;
+        targets.iter().for_each(|targets| targets.mark(used));
     }
 }
 
 impl TouchQueue {
     fn targets(&self, rank: TouchRank) -> &Targets {
-        match rank {
-            TouchRank::Change => &self.changes,
-            TouchRank::Confirmation => &self.confirmations,
-            TouchRank::Unverified => &self.unverified,
-        }
+        &self.targets[rank as usize]
     }
 
     fn targets_mut(&mut self, rank: TouchRank) -> &mut Targets {
-        match rank {
-            TouchRank::Change => &mut self.changes,
-            TouchRank::Confirmation => &mut self.confirmations,
-            TouchRank::Unverified => &mut self.unverified,
-        }
+        &mut self.targets[rank as usize]
     }
 
     /// Moves a target from one time to another; `None` stands for "not in the queue".
@@ -107,9 +97,7 @@ impl TouchQueue {
 
     /// Takes every target out. What was written before still counts for the pace.
     pub(super) fn clear(&mut self) {
-        self.changes.clear();
-        self.confirmations.clear();
-        self.unverified.clear();
+        self.targets.iter_mut().for_each(Targets::clear);
     }
 
     /// Takes the targets that are due, as many as the edge takes: one bundle. Confirmations that
@@ -121,9 +109,7 @@ impl TouchQueue {
     ) -> Vec<TouchTarget> {
         let mut bundle = Vec::new();
         while let Some((rank, at, target)) = self.next(now, settings) {
-            let share_is_due = self.overtaken >= SHARE_OF_OTHERS - 1;
-            let counts_as = if share_is_due { TouchRank::Change } else { rank };
-            if !self.pace.has_room(now, counts_as, settings.max_per_second) {
+            if !self.pace.has_room(now, self.counts_as(rank), settings.max_per_second) {
                 break;
             }
             self.pace.take(settings.max_per_second);
@@ -138,6 +124,16 @@ impl TouchQueue {
         bundle
     }
 
+    /// So many changes went ahead that one of the others is next.
+    fn share_is_due(&self) -> bool {
+        self.overtaken >= SHARE_OF_OTHERS - 1
+    }
+
+    /// The rank by which the pace has room for it.
+    fn counts_as(&self, rank: TouchRank) -> TouchRank {
+        if self.share_is_due() { TouchRank::Change } else { rank }
+    }
+
     /// The target that goes next.
     fn next(
         &self,
@@ -148,7 +144,7 @@ impl TouchQueue {
             let (at, target) = self.targets(rank).first().copied()?;
             (at <= until).then_some((rank, at, target))
         };
-        if self.overtaken >= SHARE_OF_OTHERS - 1
+        if self.share_is_due()
             && let Some(other) = self.first_of_others().filter(|(_, at, _)| *at <= now)
         {
             return Some(other);
@@ -176,15 +172,11 @@ impl TouchQueue {
 
     /// When the next bundle is due.
     pub(super) fn next_at(&self, now: UnixMillis, settings: &TouchSettings) -> Option<UnixMillis> {
-        let share_is_due = self.overtaken >= SHARE_OF_OTHERS - 1;
-        [TouchRank::Change, TouchRank::Confirmation, TouchRank::Unverified]
-            .into_iter()
-            .filter_map(|rank| {
-                let &(at, _) = self.targets(rank).first()?;
-                let counts_as = if share_is_due { TouchRank::Change } else { rank };
-                Some(at.max(self.pace.room_at(now, counts_as, settings.max_per_second)))
-            })
-            .min()
+        let next_at = |rank| {
+            let &(at, _) = self.targets(rank).first()?;
+            Some(at.max(self.pace.room_at(now, self.counts_as(rank), settings.max_per_second)))
+        };
+        TouchRank::ALL.into_iter().filter_map(next_at).min()
     }
 
     /// The touches that are due and wait, because the edge takes no more; `None` below a second's worth.
@@ -193,17 +185,30 @@ impl TouchQueue {
         now: UnixMillis,
         settings: &TouchSettings,
     ) -> Option<TouchesWaiting> {
+        long_enough(self.count(now), settings)
+    }
+
+    /// The same, as it was within the last second: many may ask at once.
+    pub(super) fn waiting_lately(
+        &mut self,
+        now: UnixMillis,
+        settings: &TouchSettings,
+    ) -> Option<TouchesWaiting> {
+        let lately = self.counted.filter(|(at, _)| now.since(*at) < COUNT_EVERY_MS);
+        let (at, touches) = lately.unwrap_or_else(|| (now, self.count(now)));
+        self.counted = Some((at, touches));
+        long_enough(touches, settings)
+    }
+
+    fn count(&self, now: UnixMillis) -> u64 {
         let due = |targets: &Targets| targets.iter().take_while(|(at, _)| *at <= now).count();
-        let due = due(&self.changes) + due(&self.confirmations) + due(&self.unverified);
-        let (touches, per_second) = (due as u64, settings.max_per_second);
-        (touches > per_second.into()).then_some(TouchesWaiting { touches, per_second })
+        self.targets.iter().map(due).sum::<usize>() as u64
     }
 
     /// Whether to report that no touch waits any longer.
     pub(super) fn report_end(&mut self, now: UnixMillis) -> bool {
         let is_due = |targets: &Targets| targets.first().is_some_and(|(at, _)| *at <= now);
-        let is_over = self.reported > 0
-            && ![&self.changes, &self.confirmations, &self.unverified].into_iter().any(is_due);
+        let is_over = self.reported > 0 && !self.targets.iter().any(is_due);
         if is_over {
             self.reported = 0;
         }
@@ -220,7 +225,7 @@ impl TouchQueue {
         if now < self.count_at {
             return None;
         }
-        self.count_at = now.plus(1_000);
+        self.count_at = now.plus(COUNT_EVERY_MS);
         let waiting = self.waiting(now, settings)?;
         let is_news = waiting.touches >= self.reported * 2 || waiting.touches <= self.reported / 2;
         if is_news {
@@ -228,6 +233,11 @@ impl TouchQueue {
         }
         is_news.then_some(waiting)
     }
+}
+
+fn long_enough(touches: u64, settings: &TouchSettings) -> Option<TouchesWaiting> {
+    let per_second = settings.max_per_second;
+    (touches > per_second.into()).then_some(TouchesWaiting { touches, per_second })
 }
 
 /// How many touches an edge takes. One that was at rest takes some seconds' worth at once; touches that

@@ -143,11 +143,9 @@ impl<'m> Mirror<'m> {
         let quiet_ms = self.ctx.settings.mirror.contention_quiet_ms;
         let now = self.ctx.now;
         self.unsettled.remove(&self.at.key);
-        let Some(repair) = &mut self.connector.repair else { return };
+        self.end_stall();
+        let Some(repair) = &self.connector.repair else { return };
         let nudges_count = repair.nudges > 0;
-        if let Some(stall) = repair.stall.take() {
-            self.ctx.note(NoteKind::StallEnded(stall));
-        }
         let is_contended = repair.contention.is_recent(now, quiet_ms);
         if !repair.flight.is_in_flight() && !is_contended && !nudges_count {
             self.connector.repair = None;
@@ -235,7 +233,7 @@ impl<'m> Mirror<'m> {
         let late_at = since.plus(limit_ms);
         if self.ctx.now < late_at {
             self.look_again(late_at);
-            self.end_stall_unless(Some(hop));
+            self.end_stall_of(|stall| stall.hop != hop);
             return;
         }
         let (is_leader, hub) = (self.ctx.leader, self.hub);
@@ -252,10 +250,13 @@ impl<'m> Mirror<'m> {
         self.ctx.note(NoteKind::Stalled(stall));
     }
 
-    /// Ends the stall, unless it is about `hop`.
-    pub(super) fn end_stall_unless(&mut self, hop: Option<Hop>) {
+    pub(super) fn end_stall(&mut self) {
+        self.end_stall_of(|_| true);
+    }
+
+    pub(super) fn end_stall_of(&mut self, ends: impl Fn(&Stall) -> bool) {
         let Some(repair) = &mut self.connector.repair else { return };
-        if let Some(stall) = repair.stall.take_if(|stall| Some(stall.hop) != hop) {
+        if let Some(stall) = repair.stall.take_if(|stall| ends(stall)) {
             self.ctx.note(NoteKind::StallEnded(stall));
         }
     }

@@ -24,7 +24,7 @@ use super::mirror::Mirror;
 use super::{HubConnector, HubWrite};
 use crate::core::clusters::Place;
 use crate::core::context::Context;
-use crate::core::contract::note::{Hop, NoteKind, Stall, StallCause};
+use crate::core::contract::note::{Hop, NoteKind, StallCause};
 use crate::core::contract::settings::{DEFER_MS_MIN, MirrorSettings};
 use crate::core::data::ids::{ClusterId, ClusterName, Kind};
 use crate::core::data::interner::Key;
@@ -100,12 +100,13 @@ impl Deferrals {
         self.in_flight.insert(key);
     }
 
-    /// A hub Connector is gone, or is another object.
-    pub(super) fn forget(&mut self, key: Key, deferred_since: Option<UnixMillis>) {
+    /// A hub Connector is gone, or is another object. Returns whether others may take its place.
+    #[must_use]
+    pub(super) fn forget(&mut self, key: Key, deferred_since: Option<UnixMillis>) -> bool {
         if let Some(since) = deferred_since {
             self.due.remove(&(since, key));
         }
-        self.in_flight.remove(&key);
+        self.ended(key)
     }
 
     /// A mirror has its outcome, or nobody waits for it any longer. Returns whether others wait.
@@ -115,13 +116,20 @@ impl Deferrals {
 }
 
 impl HubConnector {
-    /// What is deferred of it is forgotten with it.
-    pub(super) fn forget_deferral(&mut self, ctx: &mut Context, hub: &ClusterName, key: Key) {
+    /// Nothing is deferred any longer. Returns whether anything was.
+    pub(super) fn forget_deferral(
+        &mut self,
+        ctx: &mut Context,
+        hub: &ClusterName,
+        key: Key,
+    ) -> bool {
         let repair = self.repair.as_mut();
-        if repair.and_then(|repair| repair.deferred_since.take()).is_some() {
+        let was_deferred = repair.and_then(|repair| repair.deferred_since.take()).is_some();
+        if was_deferred {
             let (cluster, connector) = (hub.clone(), ctx.names.object_key(key));
             ctx.note(NoteKind::Deferred { cluster, connector, deferred: false });
         }
+        was_deferred
     }
 
     /// Since when the annotation differs from what upstream says in what routes nothing.
@@ -152,7 +160,9 @@ impl Mirror<'_> {
         let since = self.deferred_since().unwrap_or(now);
         if self.deferred_since().is_none() {
             self.repair().deferred_since = since.into();
-            self.note_deferral(true);
+            let cluster = self.hub.name.clone();
+            let connector = self.ctx.names.object_key(self.at.key);
+            self.ctx.note(NoteKind::Deferred { cluster, connector, deferred: true });
             // What was late was another difference.
             self.end_stall_of(|stall| stall.hop == Hop::Mirrored);
         }
@@ -205,25 +215,12 @@ impl Mirror<'_> {
 
     /// Nothing is deferred any longer. Returns whether anything was.
     pub(super) fn end_deferral(&mut self) -> bool {
-        let repair = self.connector.repair.as_mut();
-        let was_deferred = repair.and_then(|repair| repair.deferred_since.take()).is_some();
+        let key = self.at.key;
+        let was_deferred = self.connector.forget_deferral(self.ctx, &self.hub.name, key);
         if was_deferred {
-            self.note_deferral(false);
             self.end_stall_of(|stall| matches!(stall.cause, StallCause::Deferred { .. }));
         }
         was_deferred
-    }
-
-    fn note_deferral(&mut self, deferred: bool) {
-        let (cluster, connector) = (self.hub.name.clone(), self.ctx.names.object_key(self.at.key));
-        self.ctx.note(NoteKind::Deferred { cluster, connector, deferred });
-    }
-
-    fn end_stall_of(&mut self, ends: impl Fn(&Stall) -> bool) {
-        let Some(repair) = &mut self.connector.repair else { return };
-        if let Some(stall) = repair.stall.take_if(|stall| ends(stall)) {
-            self.ctx.note(NoteKind::StallEnded(stall));
-        }
     }
 
     /// Nobody waits any longer for the outcome of a deferred mirror.
@@ -313,15 +310,16 @@ mod tests {
     fn no_more_than_the_burst_is_without_an_outcome() {
         let (settings, mut deferrals) = (settings(2), waiting(10));
         let mut now = UnixMillis(1_000_000);
-        let mut last = None;
-        for _ in 0..4 {
-            let key = deferrals.give_turn(now, &settings).unwrap();
+        let mut start = |now| {
+            let key = deferrals.give_turn(now, &settings)?;
             deferrals.started(key, now, &settings);
-            last = Some(key);
-        }
+            Ok(key)
+        };
+        let written: Vec<_> = (0..4).map(|_| start(now).unwrap()).collect();
         now = now.plus(60_000);
-        assert_eq!(deferrals.give_turn(now, &settings), Err(UnixMillis::NEVER));
-        assert!(deferrals.ended(last.unwrap()) && !deferrals.ended(last.unwrap()));
+        assert_eq!(start(now), Err(UnixMillis::NEVER));
+        assert!(deferrals.ended(written[0]) && !deferrals.ended(written[0]));
         assert!(deferrals.give_turn(now, &settings).is_ok());
+        assert!(deferrals.forget(written[1], None), "one that is gone has no outcome, either");
     }
 }

@@ -20,11 +20,11 @@ impl Mirror<'_> {
         let Some(upstream) = self.upstream else {
             self.set_held(None);
             self.end_deferral();
-            return self.end_stall_unless(None);
+            return self.end_stall();
         };
         let kinds = [Kind::Connector, Kind::Namespace];
         if kinds.into_iter().all(|kind| upstream.cluster.is_live(kind)) {
-            self.end_stall_unless(None);
+            self.end_stall();
         }
     }
 
@@ -32,7 +32,7 @@ impl Mirror<'_> {
     pub(super) fn hold(&mut self, reason: HoldReason, until: Option<UnixMillis>) {
         self.set_held(Some(reason));
         self.end_deferral();
-        self.end_stall_unless(None);
+        self.end_stall();
         if let Some(until) = until {
             self.look_again(until);
         }

@@ -97,7 +97,7 @@ impl Mirror<'_> {
     fn off(&mut self) {
         self.set_held(None);
         self.end_deferral();
-        self.end_stall_unless(None);
+        self.end_stall();
         self.unsettled.remove(&self.at.key);
         (self.connector.mirrored_at, self.connector.upstream_changed) = (None, false);
         for edge in self.edges.values_mut() {

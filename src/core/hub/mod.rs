@@ -107,7 +107,9 @@ impl Machine {
         if !is_same {
             // Another object under the same name: what was in flight was about the old one, and so
             // was the stall.
-            hub.pace.deferrals.forget(at.key, connector.deferred_since());
+            if hub.pace.deferrals.forget(at.key, connector.deferred_since()) {
+                ctx.timers.no_later(Due::Deferred(at.cluster), ctx.now);
+            }
             connector.forget_deferral(ctx, &cluster.name, at.key);
             if let Some(stall) = connector.repair.take().and_then(|repair| repair.stall) {
                 ctx.note(NoteKind::StallEnded(stall));
@@ -222,7 +224,9 @@ impl Machine {
         let connector = self.hubs.get_mut(&at.cluster).and_then(|hub| {
             hub.unsettled.remove(&at.key);
             let connector = hub.connectors.remove(&at.key)?;
-            hub.pace.deferrals.forget(at.key, connector.deferred_since());
+            if hub.pace.deferrals.forget(at.key, connector.deferred_since()) {
+                self.ctx.timers.no_later(Due::Deferred(at.cluster), self.ctx.now);
+            }
             Some(connector)
         });
         if let Some(connector) = connector {
