@@ -255,6 +255,30 @@ fn what_came_after_a_touch_counts_even_if_its_answer_comes_last() {
     }
 }
 
+/// Anybody can write the highest number there is. Where it is found at the start, the ones after it begin
+/// at 1; wherever it is shown, again and again, no number is used twice.
+#[test]
+fn the_highest_number_there_is_makes_no_value_be_used_twice() {
+    let highest = carrying(Trigger { digest: 1, n: u32::MAX, c: 0 });
+    let mut found = Stage::new(Settings::default());
+    found.edge(Some(&status(Some("n1"))));
+    found.proxy(&["lab"]);
+    found.gateway(&highest);
+    for (first, mut stage) in [(1, found), (5, settled(Settings::default()))] {
+        let mut numbers = Vec::new();
+        for i in 0..4 {
+            stage.gateway(&highest);
+            stage.pass_to(200_000 + 100_000 * i);
+            for touch in stage.actions() {
+                numbers.push(value(&touch).n);
+                stage.fail(touch.action.id);
+            }
+        }
+        assert!(numbers.len() > 4, "{numbers:?}");
+        assert!(numbers.iter().copied().eq((first..).take(numbers.len())), "{numbers:?}");
+    }
+}
+
 #[test]
 fn an_announcement_that_keeps_failing_is_a_stall_until_it_succeeds() {
     let (mut stage, touch) = went_offline();

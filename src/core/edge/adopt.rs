@@ -17,7 +17,7 @@ impl Touching<'_> {
         let others_wrote_at = self.others_wrote_at();
         (self.state.is_adopted, self.state.is_unverified) = (true, true);
         self.state.unproven = Some(Subject::Target);
-        self.state.raise_highest_n(self.observed.trigger);
+        self.state.take_over_n(self.observed.trigger);
         let cause = match self.observed.trigger {
             Some(trigger) if trigger.digest == desired => {
                 self.state.announced_at = Some(self.found_announced_at(trigger));

@@ -38,13 +38,14 @@ impl Edge<'_> {
         };
         match result {
             WriteResult::Written => {
+                let has_changed = touch.changed_since_write;
                 touch.platform_digest = None;
                 let is_latest = touch.pending.is_none();
                 let announced = if is_latest { touch.take_waiting() } else { Vec::new() };
                 if let Some(class) = self.state.class_mut(target) {
                     class.representative_written();
                 }
-                self.trigger_written(&write, outcome);
+                self.trigger_written(&write, outcome, has_changed);
                 self.announced(announced);
             }
             WriteResult::NotWritten | WriteResult::Refused | WriteResult::RefusedAgain => {
@@ -94,10 +95,10 @@ impl Edge<'_> {
     }
 
     /// The API server has stored a trigger.
-    fn trigger_written(&mut self, write: &TriggerWrite, outcome: &Outcome) {
+    fn trigger_written(&mut self, write: &TriggerWrite, outcome: &Outcome, has_changed: bool) {
         let version = written_version(outcome);
         if let Some(found) = self.state.gateways.get_mut(&write.gateway) {
-            found.observed.trigger_written(write.trigger, write.replaced, version);
+            found.observed.trigger_written(write.trigger, version, has_changed);
         }
         // A Gateway that carries the trigger comes first in its class.
         self.state.update_class(&self.ctx.names, write.gateway);

@@ -75,7 +75,7 @@ pub(super) struct PendingChange {
     pub(super) first_at: UnixMillis,
     pub(super) last_at: UnixMillis,
     pub(super) cause: TouchCause,
-    /// The highest `n` known when the change came: a trigger with a higher one announces it.
+    /// The latest `n` known when the change came: a trigger with a later one announces it.
     pub(super) n: u32,
     pub(super) subject: Subject,
     /// A stamp has shown that the extension server's cache has the change.

@@ -85,18 +85,19 @@ impl ObservedGateway {
         }
     }
 
-    /// A trigger was stored in place of `replaced`. Taken over unless the watch has shown what came after.
+    /// A trigger was stored. It is taken over unless the watch has shown what came after; where the
+    /// versions don't tell, unless the watch has shown another value at all since the write.
     pub(super) fn trigger_written(
         &mut self,
         trigger: Trigger,
-        replaced: Carried,
         version: ResourceVersion,
+        changed_since_write: bool,
     ) {
         let is_newest = match (&self.rv, &version) {
             (ResourceVersion::Number(_), ResourceVersion::Number(_)) => {
                 self.rv.is_older_than(&version)
             }
-            _ => self.carried() == replaced,
+            _ => !changed_since_write,
         };
         if is_newest {
             self.trigger = Some(trigger);

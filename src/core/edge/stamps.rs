@@ -62,7 +62,7 @@ impl Touching<'_> {
         {
             // The last touch may have come before the cache had the change.
             let mut pending = PendingChange::new(self.ctx.now, TouchCause::PlatformStamp, subject);
-            pending.n = self.highest_n();
+            pending.n = self.latest_n();
             pending.is_cached = true;
             self.state.pending = Some(pending);
             self.state.flight.desired_changed();

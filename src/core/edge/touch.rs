@@ -21,7 +21,7 @@ use crate::core::edge::rows::{EdgeGateway, ObservedGateway};
 use crate::core::edge::tables::EdgeState;
 use crate::core::edge::touch_queue::{TouchQueue, TouchRank, TouchTime};
 use crate::core::edge::touch_state::{TouchState, TouchTarget, TriggerWrite};
-use crate::core::status::trigger::Trigger;
+use crate::core::status::trigger::{Trigger, is_later_n, later_n, next_n};
 
 /// A target and everything the touch rule reads, looked up once.
 pub(super) struct Touching<'m> {
@@ -55,7 +55,7 @@ impl Touching<'_> {
         if !self.state.is_adopted || self.references.keys(gateway).next().is_none() {
             return;
         }
-        let (now, n) = (self.ctx.now, self.highest_n());
+        let (now, n) = (self.ctx.now, self.latest_n());
         let new = PendingChange::new(now, cause, subject);
         let pending = self.state.pending.get_or_insert(new);
         if is_ordered {
@@ -67,10 +67,9 @@ impl Touching<'_> {
         self.state.flight.desired_changed();
     }
 
-    /// The highest `n` known. A write of ours that the watch has not shown yet counts.
-    pub(super) fn highest_n(&self) -> u32 {
-        let observed_n = self.observed.trigger.map_or(0, |trigger| trigger.n);
-        observed_n.max(self.state.highest_n)
+    /// The latest `n` known. A write of ours that the watch has not shown yet counts.
+    pub(super) fn latest_n(&self) -> u32 {
+        later_n(self.state.latest_n, self.observed.trigger.map_or(0, |trigger| trigger.n))
     }
 
     /// Makes the connector wait for this target. Returns whether it did not wait already.
@@ -89,6 +88,7 @@ impl Touching<'_> {
             return Vec::new();
         }
         self.state.flight.object_changed();
+        self.state.changed_since_write = true;
         // Until the first look there is nothing to compare with.
         let Some(desired) = self.desired.filter(|_| self.state.is_adopted) else {
             return Vec::new();
@@ -115,14 +115,16 @@ impl Touching<'_> {
     fn announced_by_another_instance(&mut self, trigger: Trigger) -> Vec<Key> {
         debug_assert_eq!(Some(trigger.digest), self.desired);
         let is_confirmation = trigger.c > 0;
-        if !is_confirmation && trigger.n > self.state.highest_n {
+        if !is_confirmation && is_later_n(trigger.n, self.state.latest_n) {
             self.state.announced_at = Some(self.ctx.now);
             self.state.last_touch_at = Some(self.ctx.now);
             self.state.is_confirmed_once = self.is_confirmed_once();
         }
-        self.state.raise_highest_n(Some(trigger));
-        let announced =
-            self.state.pending.take_if(|pending| !is_confirmation && trigger.n > pending.n);
+        self.state.take_over_n(Some(trigger));
+        let announced = self
+            .state
+            .pending
+            .take_if(|pending| !is_confirmation && is_later_n(trigger.n, pending.n));
         if announced.is_some() { self.state.take_waiting() } else { Vec::new() }
     }
 
@@ -138,7 +140,7 @@ impl Touching<'_> {
             quiet_ms: mirror.contention_quiet_ms,
         };
         let pause_ms = self.state.contention.record(now, &limits).unwrap_or_default();
-        self.state.raise_highest_n(self.observed.trigger);
+        self.state.take_over_n(self.observed.trigger);
         self.state.flight.pause_until(now.plus(pause_ms));
         let pending = PendingChange::new(now, TouchCause::Overwritten, Subject::Target);
         self.state.pending.get_or_insert(pending);
@@ -264,9 +266,9 @@ impl Touching<'_> {
         }
         let because = self.because(confirmed.is_some());
         let action = self.submit(trigger, because);
-        let replaced = self.observed.carried();
-        let write = TriggerWrite { gateway: self.gateway, trigger, replaced, cause };
+        let write = TriggerWrite { gateway: self.gateway, trigger, cause };
         self.state.flight.started(action, write);
+        self.state.changed_since_write = false;
         self.state.confirms_again = false;
         self.state.last_touch_at = Some(now);
         if let Some(pending) = self.state.pending.take() {
@@ -288,12 +290,9 @@ impl Touching<'_> {
     }
 
     fn next_n(&mut self) -> u32 {
-        self.state.raise_highest_n(self.observed.trigger);
-        let before = self.state.highest_n;
-        // Anybody can write a trigger with the highest number there is; after it comes 0.
-        self.state.highest_n = before.wrapping_add(1);
-        debug_assert!(self.state.highest_n > before || before == u32::MAX);
-        self.state.highest_n
+        self.state.take_over_n(self.observed.trigger);
+        self.state.latest_n = next_n(self.state.latest_n);
+        self.state.latest_n
     }
 
     fn because(&self, is_confirmation: bool) -> String {

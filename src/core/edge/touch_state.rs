@@ -7,10 +7,9 @@ use crate::core::data::time::UnixMillis;
 use crate::core::data::turns::Turns;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::edge::pending::{PendingChange, Subject, TouchCause};
-use crate::core::edge::rows::Carried;
 use crate::core::edge::touch_queue::TouchTime;
 use crate::core::flight::Flight;
-use crate::core::status::trigger::Trigger;
+use crate::core::status::trigger::{Trigger, later_n};
 
 /// What one touch covers: a Gateway, or every Gateway of a class through one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,19 +69,19 @@ impl TouchRecord {
     }
 
     pub(super) fn latest(&self) -> LatestTouch {
-        let (highest_n, last_touch_at, turns) = match self {
-            Self::Open(state) => (state.highest_n, state.last_touch_at, state.turns),
+        let (latest_n, last_touch_at, turns) = match self {
+            Self::Open(state) => (state.latest_n, state.last_touch_at, state.turns),
             Self::Settled(settled) => {
-                (settled.highest_n, settled.last_touch_at.get(), Turns::default())
+                (settled.latest_n, settled.last_touch_at.get(), Turns::default())
             }
         };
-        LatestTouch { highest_n, last_touch_at, turns }
+        LatestTouch { latest_n, last_touch_at, turns }
     }
 
     /// A target that nobody has looked at yet, after others of its edge were touched.
     pub(super) fn after(latest: LatestTouch) -> Self {
-        let LatestTouch { highest_n, last_touch_at, turns } = latest;
-        let state = TouchState { highest_n, last_touch_at, turns, ..TouchState::default() };
+        let LatestTouch { latest_n, last_touch_at, turns } = latest;
+        let state = TouchState { latest_n, last_touch_at, turns, ..TouchState::default() };
         Self::Open(Box::new(state))
     }
 
@@ -107,8 +106,6 @@ impl TouchRecord {
 pub(crate) struct TriggerWrite {
     pub(super) gateway: Key,
     pub(super) trigger: Trigger,
-    /// What the Gateway carried when the write was decided on.
-    pub(super) replaced: Carried,
     /// Why it announces; `None` for a confirmation.
     pub(super) cause: Option<TouchCause>,
 }
@@ -116,8 +113,8 @@ pub(crate) struct TriggerWrite {
 /// What the touches of a target leave behind for whatever is touched in its place.
 #[derive(Clone, Copy, Default)]
 pub(super) struct LatestTouch {
-    /// The highest `n` ever written or seen.
-    highest_n: u32,
+    /// The latest `n` ever written or seen.
+    latest_n: u32,
     last_touch_at: Option<UnixMillis>,
     turns: Turns,
 }
@@ -125,7 +122,7 @@ pub(super) struct LatestTouch {
 impl LatestTouch {
     pub(super) fn max(self, other: Self) -> Self {
         Self {
-            highest_n: self.highest_n.max(other.highest_n),
+            latest_n: later_n(self.latest_n, other.latest_n),
             last_touch_at: self.last_touch_at.max(other.last_touch_at),
             turns: Turns { even_at: self.turns.even_at.max(other.turns.even_at) },
         }
@@ -141,8 +138,8 @@ pub(crate) struct TouchState {
     /// The digest that the platform's stamp stood for at the first look. It counts as announced
     /// while the Gateway carries no trigger.
     pub(super) platform_digest: Option<u64>,
-    /// The highest `n` ever written or seen.
-    pub(super) highest_n: u32,
+    /// The latest `n` ever written or seen.
+    pub(super) latest_n: u32,
     pub(super) last_touch_at: Option<UnixMillis>,
     /// The turns of announcements.
     pub(super) turns: Turns,
@@ -157,6 +154,8 @@ pub(crate) struct TouchState {
     pub(super) is_confirmed_once: bool,
     /// One more confirmation is due, after an outage.
     pub(super) confirms_again: bool,
+    /// The watch has shown another value of the trigger's key since the last write.
+    pub(super) changed_since_write: bool,
     pub(super) contention: Contention,
     /// Its place in the edge's queue.
     pub(crate) scheduled: Option<TouchTime>,
@@ -178,7 +177,7 @@ impl TouchState {
             && self.flight.is_idle();
         is_settled.then_some(SettledTouch {
             platform_digest: self.platform_digest,
-            highest_n: self.highest_n,
+            latest_n: self.latest_n,
             is_unproven: self.unproven.is_some(),
             last_touch_at: self.last_touch_at.into(),
         })
@@ -189,7 +188,7 @@ impl TouchState {
         let old = std::mem::take(self);
         *self = Self {
             flight: old.flight,
-            highest_n: old.highest_n,
+            latest_n: old.latest_n,
             last_touch_at: old.last_touch_at,
             turns: old.turns,
             contention: old.contention,
@@ -211,8 +210,8 @@ impl TouchState {
         std::mem::take(&mut self.waiting)
     }
 
-    pub(super) fn raise_highest_n(&mut self, observed: Option<Trigger>) {
-        self.highest_n = self.highest_n.max(observed.map_or(0, |trigger| trigger.n));
+    pub(super) fn take_over_n(&mut self, observed: Option<Trigger>) {
+        self.latest_n = later_n(self.latest_n, observed.map_or(0, |trigger| trigger.n));
     }
 }
 
@@ -231,7 +230,7 @@ impl HoldsNames for TouchRecord {
             Self::Open(state) => state.mark(used),
             Self::Settled(SettledTouch {
                 platform_digest: _,
-                highest_n: _,
+                latest_n: _,
                 is_unproven: _,
                 last_touch_at: _,
             }) => {}
@@ -241,7 +240,7 @@ impl HoldsNames for TouchRecord {
 
 impl HoldsNames for TriggerWrite {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { gateway, trigger: _, replaced: _, cause: _ } = self;
+        let Self { gateway, trigger: _, cause: _ } = self;
         gateway.mark(used);
     }
 }
@@ -253,7 +252,7 @@ impl HoldsNames for TouchState {
             pending,
             is_adopted: _,
             platform_digest: _,
-            highest_n: _,
+            latest_n: _,
             last_touch_at: _,
             turns: _,
             announced_at: _,
@@ -261,6 +260,7 @@ impl HoldsNames for TouchState {
             is_unverified: _,
             is_confirmed_once: _,
             confirms_again: _,
+            changed_since_write: _,
             contention: _,
             scheduled: _,
             waiting,
@@ -284,7 +284,7 @@ impl HoldsNames for Subject {
 /// What must be kept of a target that has announced and confirmed everything.
 pub(crate) struct SettledTouch {
     platform_digest: Option<u64>,
-    highest_n: u32,
+    latest_n: u32,
     is_unproven: bool,
     last_touch_at: OptionalMillis,
 }
@@ -294,12 +294,12 @@ impl SettledTouch {
         let mut state = TouchState {
             is_adopted: true,
             platform_digest: self.platform_digest,
-            highest_n: self.highest_n,
+            latest_n: self.latest_n,
             unproven: self.is_unproven.then_some(Subject::Target),
             last_touch_at: self.last_touch_at.get(),
             ..TouchState::default()
         };
-        state.raise_highest_n(observed);
+        state.take_over_n(observed);
         state
     }
 }

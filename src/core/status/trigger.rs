@@ -37,6 +37,24 @@ impl Trigger {
     }
 }
 
+/// The later of two numbers of writes, where 0 is none. They count around a circle, and the later one is
+/// less than half of it ahead: anybody can write the highest number there is, and what comes after that
+/// must still count as later.
+pub(crate) fn later_n(one: u32, two: u32) -> u32 {
+    let is_ahead = two.wrapping_sub(one) <= u32::MAX / 2;
+    if one == 0 || (two > 0 && is_ahead) { two } else { one }
+}
+
+/// Whether a number of writes is later than another.
+pub(crate) fn is_later_n(n: u32, than: u32) -> bool {
+    n != than && later_n(than, n) == n
+}
+
+/// The number of the write after number `n`.
+pub(crate) fn next_n(n: u32) -> u32 {
+    n.wrapping_add(1).max(1)
+}
+
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}-{}-{}", self.digest, self.n, self.c)
@@ -120,6 +138,16 @@ mod tests {
         ] {
             assert_eq!(Trigger::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_count_around_a_circle_that_leaves_out_zero() {
+        assert_eq!((next_n(0), next_n(7), next_n(u32::MAX)), (1, 8, 1));
+        for (earlier, later) in [(0, 1), (0, u32::MAX), (7, 8), (7, 9_000), (u32::MAX, 1)] {
+            assert_eq!((later_n(earlier, later), later_n(later, earlier)), (later, later));
+            assert!(is_later_n(later, earlier) && !is_later_n(earlier, later));
+        }
+        assert!(!is_later_n(7, 7) && !is_later_n(0, 0));
     }
 
     /// Digests stay on objects in users' clusters, so they must never change.
