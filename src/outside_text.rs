@@ -2,9 +2,11 @@
 //! in them must not reach a terminal, and what must not leave the process.
 
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+
+pub mod plain_json;
 
 /// The fewest characters of a key in hexadecimal or base32, and in base64: 128 and 192 bits. Names in
 /// Kubernetes that are as long have hyphens, and base64 has capitals, which names have not.

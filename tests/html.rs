@@ -178,6 +178,23 @@ fn names_stay_inside_the_data() {
     assert_eq!(name, format!("{}1", logs::EVIL));
 }
 
+/// `U+202E` makes what follows it read backwards, in a terminal as on a page.
+#[test]
+fn no_report_turns_the_direction_of_text() {
+    let log = written("html-bidi.jsonl", &logs::flips(2, 2, "lab\u{202e}c-"));
+    let reports = ["text", "json", "html"].map(|output| report_of(output, &log, &[]));
+    for report in &reports {
+        assert!(!report.contains('\u{202e}'), "{report}");
+    }
+    let [_, json, page] = reports;
+    let name = |json: &str| {
+        let report: Value = serde_json::from_str(json).unwrap();
+        report["connectors"][0]["upstream"]["name"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(name(&json), "lab\u{202e}c-1", "JSON says the same");
+    assert_eq!(name(data(&page)), r"lab\u{202e}c-1", "a page shows the escape");
+}
+
 /// The page of a long log is small enough to mail.
 #[test]
 fn each_hop_and_action_adds_few_bytes() {

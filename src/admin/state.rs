@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Admin, Query, QueryError};
 use crate::core::view::View;
+use crate::outside_text::plain_json::PlainJson;
 
 /// After an answer the loop is left alone for this many times as long as the answer took, so that
 /// requests for the state take at most a tenth of its time, and changes of liveness never wait
@@ -64,14 +65,14 @@ pub(super) async fn json(admin: &Admin, layout: Layout) -> Result<Bytes, StateEr
 /// Megabytes in a large installation: not on a thread that carries out requests to clusters.
 async fn render(view: Box<View>, layout: Layout) -> Result<Bytes, StateError> {
     let rendered = tokio::task::spawn_blocking(move || {
-        let json = match layout {
-            Layout::Compact => serde_json::to_vec(&view),
-            Layout::Pretty => serde_json::to_vec_pretty(&view),
-        };
-        json.map(|mut json| {
-            json.push(b'\n');
-            Bytes::from(json)
-        })
+        let mut json = Vec::new();
+        let out = PlainJson::new(&mut json);
+        match layout {
+            Layout::Compact => serde_json::to_writer(out, &view)?,
+            Layout::Pretty => serde_json::to_writer_pretty(out, &view)?,
+        }
+        json.push(b'\n');
+        serde_json::Result::Ok(Bytes::from(json))
     });
     let rendered = rendered.await.map_err(|e| StateError::Encode(e.to_string()))?;
     rendered.map_err(|e| StateError::Encode(e.to_string()))

@@ -10,6 +10,7 @@ use throughline::config::{
     Config, ConfigErrors, ConfigSource, FlagValue, LoadedConfig, LogConfig, Overrides,
 };
 use throughline::logging;
+use throughline::outside_text::plain_json::{plain_json, plain_yaml};
 
 use super::out;
 use super::settings::{SettingArgs, flag_value};
@@ -175,10 +176,8 @@ pub(super) fn print(args: &PrintArgs) -> anyhow::Result<ExitCode> {
     }
     let config = print_warnings(loaded);
     let text = match args.output {
-        ConfigFormat::Yaml => serde_saphyr::to_string(&config).context("printing as YAML")?,
-        ConfigFormat::Json => {
-            serde_json::to_string_pretty(&config).context("printing as JSON")? + "\n"
-        }
+        ConfigFormat::Yaml => plain_yaml(&config).context("printing as YAML")?,
+        ConfigFormat::Json => plain_json(&config).context("printing as JSON")?,
     };
     out::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -12,6 +12,7 @@ use throughline::core::data::time::UnixMillis;
 use throughline::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
 use throughline::orphans::{DeleteResult, DeletedRoutesFound, OrphanCleanup, deleted_routes};
 use throughline::outside_text::lines;
+use throughline::outside_text::plain_json::plain_yaml;
 use throughline::report::{count, duration};
 
 use super::config::ConfigArgs;
@@ -239,7 +240,7 @@ fn print_manifests(file: &str) -> anyhow::Result<ExitCode> {
                 "# The API server did not confirm this delete: the route may still exist.\n",
             );
         }
-        let yaml = serde_saphyr::to_string(&route.manifest).context("writing YAML")?;
+        let yaml = plain_yaml(&route.manifest).context("writing YAML")?;
         text.push_str(yaml.trim_end());
         text.push('\n');
     }

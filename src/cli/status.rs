@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
 use throughline::outside_text::one_line;
+use throughline::outside_text::plain_json::PlainJson;
 use throughline::report::ReportOptions;
 use throughline::trace::{Snapshot, StatusRow, UpstreamRef, state, status_rows, text};
 use tokio::time::sleep;
@@ -205,7 +206,8 @@ impl StatusPrinter<'_> {
 
 fn print_json_lines(rows: &[StatusRow], out: &mut dyn Write) -> anyhow::Result<()> {
     for row in rows {
-        writeln!(out, "{}", serde_json::to_string(row)?)?;
+        serde_json::to_writer(PlainJson::new(&mut *out), row)?;
+        out.write_all(b"\n")?;
     }
     Ok(())
 }

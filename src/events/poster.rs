@@ -10,6 +10,7 @@ use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
 use crate::event_log::redact::Redactor;
 use crate::grouping::{Cause, Group, Stage};
+use crate::outside_text::one_line;
 use crate::report::style;
 
 /// Up to this many objects of one cause get an Event each.
@@ -46,6 +47,7 @@ impl Poster {
         message: &str,
     ) -> bool {
         let message = without_keys(&self.redactor.error(message));
+        let message = one_line(&message).into_owned();
         self.recorder.record(cluster, scope, EventReport { at, object, severity, reason, message })
     }
 

@@ -15,6 +15,7 @@ use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::KeepReason;
 use crate::outage::{Outage, OutageKind};
+use crate::outside_text::plain_json::PlainJson;
 use crate::replay::{ActionRecord, Replay, ReplayMode};
 
 /// Writes the replay as one pretty-printed JSON object and a final `\n`.
@@ -62,7 +63,7 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 pub fn json(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
     let index = ConnectorIndex::new(replay, options.connector.as_ref());
     let mut out = BufWriter::new(out);
-    let mut serializer = serde_json::Serializer::pretty(&mut out);
+    let mut serializer = serde_json::Serializer::pretty(PlainJson::new(&mut out));
     let mut map = serializer.serialize_map(None)?;
     report_fields(replay, &index, true, &mut map)?;
     map.end()?;

@@ -18,6 +18,7 @@ use super::user_impact::{Figure, figures};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ObjectKey};
 use crate::core::data::time::UnixMillis;
+use crate::outside_text::plain_json::PlainJson;
 use crate::replay::Replay;
 
 /// `policy` allows only the style and the scripts below, by their hashes. A test checks it;
@@ -61,7 +62,7 @@ pub fn html(replay: &Replay, options: &ReportOptions, out: &mut dyn Write) -> io
     let mut out = BufWriter::new(out);
     out.write_all(BEGIN.as_bytes())?;
     let mut data = BufWriter::new(Escaped(&mut out));
-    let mut serializer = serde_json::Serializer::new(&mut data);
+    let mut serializer = serde_json::Serializer::new(PlainJson::for_people(&mut data));
     let mut map = serializer.serialize_map(None)?;
     report_fields(replay, &index, false, &mut map)?;
     map.serialize_entry("picture", &page_data)?;
