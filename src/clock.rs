@@ -46,11 +46,14 @@ impl Clock {
     /// The instant at which this clock shows `at`, or one a year from now if that is earlier:
     /// timers need not hold any longer.
     pub fn instant(&self, at: UnixMillis) -> Instant {
-        let farthest = Instant::now() + YEAR;
-        let after = Duration::from_millis(at.since(self.started_at));
-        let at = environment::instant_after(self.started, after);
-        at.map_or(farthest, |at| at.min(farthest))
+        timer_at(self.started, Duration::from_millis(at.since(self.started_at)))
     }
+}
+
+/// So long after `from`, or a year from now if that is earlier.
+pub(crate) fn timer_at(from: Instant, after: Duration) -> Instant {
+    let farthest = Instant::now() + YEAR;
+    environment::instant_after(from, after).map_or(farthest, |at| at.min(farthest))
 }
 
 /// The wall clock's time, which may run backwards.

@@ -6,6 +6,8 @@
 
 #[path = "leader/handover.rs"]
 mod handover;
+#[path = "live/log.rs"]
+mod log;
 #[path = "leader/several.rs"]
 mod several;
 

@@ -208,11 +208,14 @@ impl ClusterClient {
             Ok(Response::from_parts(head, read(body).await?))
         };
         let response = tokio::time::timeout(timeout, response).await;
-        response.unwrap_or_else(|_| {
-            let error = CallError::TimedOut(timeout);
-            self.connection.request_failed(&error);
-            Err(error)
-        })
+        response.unwrap_or_else(|_| Err(self.timed_out(timeout)))
+    }
+
+    /// The connection may be dead.
+    fn timed_out(&self, timeout: Duration) -> CallError {
+        let error = CallError::TimedOut(timeout);
+        self.connection.request_failed(&error);
+        error
     }
 }
 
@@ -282,10 +285,6 @@ impl TimedFrames<'_> {
         let began = Instant::now();
         let next = tokio::time::timeout(self.left, self.frames.next()).await;
         self.left = self.left.saturating_sub(began.elapsed());
-        next.unwrap_or_else(|_| {
-            let error = CallError::TimedOut(self.timeout);
-            self.cluster.connection.request_failed(&error);
-            Err(error)
-        })
+        next.unwrap_or_else(|_| Err(self.cluster.timed_out(self.timeout)))
     }
 }

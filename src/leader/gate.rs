@@ -7,11 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock::millis;
+use crate::clock::{millis, timer_at};
 use crate::environment;
-
-/// Longer than any timer has to hold.
-const A_YEAR: Duration = Duration::from_secs(365 * 86_400);
 
 /// Whether leader-only writes may be sent. Clones share one state.
 #[derive(Clone, Debug)]
@@ -58,8 +55,7 @@ impl GateKeeper {
 
     /// The instant at which the gate's clock shows `ms`.
     pub fn instant(&self, ms: u64) -> Instant {
-        environment::instant_after(self.0.anchor, Duration::from_millis(ms))
-            .unwrap_or_else(|| Instant::now() + A_YEAR)
+        timer_at(self.0.anchor, Duration::from_millis(ms))
     }
 
     /// Opens the gate until its clock shows `until_ms`; closes it for `None`.

@@ -17,7 +17,7 @@ use std::io::{BufRead, Write};
 use std::sync::mpsc::{Sender, channel, sync_channel};
 
 use crate::core::contract::action::Decision;
-use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName};
@@ -238,29 +238,15 @@ impl ReplayBuilder {
         }
     }
 
-    /// Takes an event of the log that was fed to the machine as it is.
-    fn take_recorded(&mut self, event: Event) {
+    /// Takes an event that was fed to the machine: of the log as it is, or of the replay.
+    fn take(&mut self, timeline: Timeline, event: Event) {
         if concerns_outages(&event) {
-            self.send_to_outage_search(Timeline::Recorded, event);
-        } else if let EventKind::ActionFinished { id, outcome } = event.kind {
-            self.add_outcome(event.at, id, outcome);
-        }
-    }
-
-    /// Adds an event that was fed to the machine.
-    fn add_replayed(&mut self, event: &Event) {
-        if concerns_outages(event) {
-            self.send_to_outage_search(Timeline::Replayed, event.clone());
-        } else if let EventKind::ActionFinished { id, outcome } = &event.kind {
-            self.add_outcome(event.at, *id, outcome.clone());
-        }
-    }
-
-    fn add_outcome(&mut self, at: UnixMillis, id: ActionId, outcome: Outcome) {
-        if let Some(&index) = self.action_indexes.get(&id)
+            self.send_to_outage_search(timeline, event);
+        } else if let EventKind::ActionFinished { id, outcome } = event.kind
+            && let Some(&index) = self.action_indexes.get(&id)
             && let Some(record) = self.replay.actions.get_mut(index)
         {
-            record.finished = Some((at, outcome));
+            record.finished = Some((event.at, outcome));
         }
     }
 

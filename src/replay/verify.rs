@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::mpsc::Sender;
 
 use super::ReplayBuilder;
-use super::threads::{BATCH_LEN, Used};
+use super::threads::{BATCH_LEN, Timeline, Used};
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::Event;
 use crate::core::machine::Machine;
@@ -42,7 +42,7 @@ pub(super) fn run<W: Write>(
                 machine.handle_event(&event);
                 builder.replay.last_at = event.at;
                 let at = event.at;
-                builder.take_recorded(event);
+                builder.take(Timeline::Recorded, event);
                 by_latest_event = 0;
                 while let Some(decision) = machine.poll_action() {
                     if let Some(log) = &mut log {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 
 use super::overlay::Overlay;
+use super::threads::Timeline;
 use super::{ReplayBuilder, ReplayOptions, audit};
 use crate::core::contract::action::{Action, Verb};
 use crate::core::contract::event::{Event, EventKind, Outcome};
@@ -44,7 +45,7 @@ pub(super) fn run<W: Write>(
             machine.handle_event(&Event { at: now, kind: cluster.added() });
         }
         let acquired = Event { at: now, kind: EventKind::LeadershipAcquired };
-        feed(&mut machine, builder, &mut log, &acquired, &mut writes, options)?;
+        feed(&mut machine, builder, &mut log, acquired, &mut writes, options)?;
     }
     let mut end = UnixMillis(u64::MAX);
     loop {
@@ -65,7 +66,7 @@ pub(super) fn run<W: Write>(
             && let Some(bookmark) = bookmarks.next_before(at, now)
         {
             now = now.max(bookmark.at);
-            feed(&mut machine, builder, &mut log, &bookmark, &mut writes, options)?;
+            feed(&mut machine, builder, &mut log, bookmark, &mut writes, options)?;
             continue;
         }
         now = now.max(at);
@@ -74,7 +75,7 @@ pub(super) fn run<W: Write>(
             builder.add_recorded(&event);
             bookmarks.observe(&event);
             if let Some(event) = overlay.apply(&mut clusters, event) {
-                feed(&mut machine, builder, &mut log, &event, &mut writes, options)?;
+                feed(&mut machine, builder, &mut log, event, &mut writes, options)?;
             }
             line = next_event(&mut next)?;
             if line.is_none() {
@@ -87,12 +88,12 @@ pub(super) fn run<W: Write>(
             let outcome = carry_out(&mut clusters, &action);
             feed_watches(&mut clusters, &mut machine, builder, &mut log, &mut writes, options)?;
             let event = Event { at: now, kind: EventKind::ActionFinished { id, outcome } };
-            feed(&mut machine, builder, &mut log, &event, &mut writes, options)?;
+            feed(&mut machine, builder, &mut log, event, &mut writes, options)?;
         } else if carrier_at == Some(at) {
             clusters.advance(now);
         } else {
             let event = Event { at: now, kind: EventKind::TimedOut };
-            feed(&mut machine, builder, &mut log, &event, &mut writes, options)?;
+            feed(&mut machine, builder, &mut log, event, &mut writes, options)?;
         }
         feed_watches(&mut clusters, &mut machine, builder, &mut log, &mut writes, options)?;
     }
@@ -132,7 +133,7 @@ fn feed_watches<W: Write>(
     options: &ReplayOptions,
 ) -> anyhow::Result<()> {
     while let Some(event) = clusters.poll_event() {
-        feed(machine, builder, log, &event, writes, options)?;
+        feed(machine, builder, log, event, writes, options)?;
     }
     Ok(())
 }
@@ -141,15 +142,14 @@ fn feed<W: Write>(
     machine: &mut Machine,
     builder: &mut ReplayBuilder,
     log: &mut Option<LogWriter<W>>,
-    event: &Event,
+    event: Event,
     writes: &mut Writes,
     options: &ReplayOptions,
 ) -> anyhow::Result<()> {
     if let Some(log) = log {
-        log.event(event)?;
+        log.event(&event)?;
     }
-    builder.add_replayed(event);
-    machine.handle_event(event);
+    machine.handle_event(&event);
     while let Some(decision) = machine.poll_action() {
         if let Some(log) = log {
             log.action(&decision)?;
@@ -164,6 +164,7 @@ fn feed<W: Write>(
     while let Some(change) = machine.poll_membership() {
         builder.replay.memberships.push((event.at, change));
     }
+    builder.take(Timeline::Replayed, event);
     Ok(())
 }
 

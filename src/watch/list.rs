@@ -27,6 +27,7 @@ impl WatchTask {
         let mut next = String::new();
         let mut objects = 0_u64;
         let mut has_started = false;
+        // If that fails, too, it may be too large: the next list is one of pages again.
         let is_at_once = std::mem::take(&mut self.lists_at_once);
         loop {
             let limit = (!is_at_once).then_some(self.shared.config.page_size);

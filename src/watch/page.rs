@@ -12,11 +12,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 
 use super::wire::OBJECT_BYTES_MAX;
 use crate::client::{CallError, ClusterClient, TimedFrames};
+use crate::core::data::wire_object::null_as_empty;
 use nesting::Nesting;
 
 /// The most that one page may have, in bytes. 500 objects of the default `watch.pageSize` could have
@@ -30,10 +31,10 @@ const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct PageMeta {
     /// Never empty.
-    #[serde(rename = "resourceVersion", default, deserialize_with = "null_as_default")]
+    #[serde(rename = "resourceVersion", default, deserialize_with = "null_as_empty")]
     pub(crate) resource_version: String,
     /// Where the next page begins; empty on the last.
-    #[serde(rename = "continue", default, deserialize_with = "null_as_default")]
+    #[serde(rename = "continue", default, deserialize_with = "null_as_empty")]
     pub(crate) next: String,
 }
 
@@ -181,14 +182,6 @@ fn not_json(error: &serde_json::Error) -> CallError {
     broken(&error.to_string())
 }
 
-fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
 impl PageParser {
     /// # Errors
     /// The page is too large.
@@ -197,8 +190,8 @@ impl PageParser {
         if self.received > PAGE_BYTES_MAX {
             let mib = PAGE_BYTES_MAX >> 20;
             return Err(broken(&format!(
-                "a page of more than {mib} MiB; lower watch.pageSize, or look for objects that are \
-                 far too large"
+                "an answer of more than {mib} MiB; look for objects that are far too large, or lower \
+                 watch.pageSize if this was one page"
             )));
         }
         let is_within = matches!(self.state, State::Within(_));

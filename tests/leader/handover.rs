@@ -3,6 +3,7 @@
 use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::data::ids::{ClusterName, Kind};
 
+use super::log::Log;
 use super::*;
 
 const BLIND: Duration = Duration::from_secs(30);
@@ -164,29 +165,4 @@ async fn a_lease_of_absurd_length_is_warned_of_once() {
     assert_eq!(warnings(), 0, "its holder may still renew it");
     one.stays(Duration::from_secs(600)).await;
     assert_eq!(warnings(), 1);
-}
-
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn capture(&self) -> tracing::subscriber::DefaultGuard {
-        let writer = self.clone();
-        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
-        tracing::subscriber::set_default(subscriber.with_ansi(false).finish())
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-    }
-}
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }

@@ -8,7 +8,7 @@ use super::*;
 #[derive(Deserialize)]
 struct WholePage<'a> {
     metadata: PageMeta,
-    #[serde(borrow, deserialize_with = "null_as_default")]
+    #[serde(borrow, deserialize_with = "null_as_empty")]
     items: Vec<&'a RawValue>,
 }
 
