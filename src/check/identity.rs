@@ -11,6 +11,7 @@ use super::election::not_reached;
 use super::finding::{FindingGroup, join_first};
 use super::probe_client::ListItem;
 use crate::client::path;
+use crate::config::nearest;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::ids::{Kind, Role};
 use crate::core::data::objects::{
@@ -71,7 +72,11 @@ impl Held {
     }
 }
 
-pub(super) async fn check(clusters: &[CheckedCluster]) -> FindingGroup {
+/// `followed`: the names of all upstreams that a run follows or may come to follow, if they are known.
+pub(super) async fn check(
+    clusters: &[CheckedCluster],
+    followed: Option<&[String]>,
+) -> FindingGroup {
     let mut group = FindingGroup::new("hub Connectors and their upstreams");
     let upstreams: Vec<_> = clusters.iter().filter(|c| c.has(Role::Upstream)).collect();
     let Some(hub) = clusters.iter().find(|cluster| cluster.has(Role::Hub)) else { return group };
@@ -87,6 +92,9 @@ pub(super) async fn check(clusters: &[CheckedCluster]) -> FindingGroup {
             return group;
         }
     };
+    if let Some(followed) = followed {
+        report_unconfigured(&mut group, &connectors, followed);
+    }
     let held = upstreams.iter().map(|upstream| Held::by(upstream));
     for (upstream, held) in upstreams.iter().zip(join_all(held).await) {
         let name = upstream.name();
@@ -117,6 +125,43 @@ async fn list<T>(
     cluster.client.list(path(kind, None), take).await.map_err(|error| error.to_string())
 }
 
+/// Names an upstream of hub Connectors that no run would follow: its name in the configuration is most
+/// likely another one than in the hub's labels.
+fn report_unconfigured(group: &mut FindingGroup, connectors: &[HubConnector], followed: &[String]) {
+    let mut unconfigured = BTreeMap::<&str, Vec<&str>>::new();
+    for connector in connectors.iter().filter(|c| !followed.contains(&c.upstream)) {
+        unconfigured.entry(&connector.upstream).or_default().push(&connector.key);
+    }
+    let is_named = |name: &&String| connectors.iter().any(|c| c.upstream == **name);
+    let unnamed: Vec<_> = followed.iter().filter(|name| !is_named(name)).cloned().collect();
+    for (upstream, keys) in &unconfigured {
+        let named = match keys.len() {
+            1 => "1 hub Connector names".to_owned(),
+            n => format!("{n} hub Connectors name"),
+        };
+        let what = format!("{named} upstream {upstream}, which is not configured");
+        let only = unnamed.first().filter(|_| (unconfigured.len(), unnamed.len()) == (1, 1));
+        match nearest(upstream, &unnamed).or(only.map(String::as_str)) {
+            Some(guess) => {
+                let remedy = format!(
+                    "did you mean {guess}? No hub Connector names that one; name the cluster in the \
+                     configuration as the hub's labels do: {upstream}"
+                );
+                group.failed("configured", what, join_first(keys), remedy);
+            }
+            None => group.warned(
+                "configured",
+                what,
+                join_first(keys),
+                format!(
+                    "configure the cluster {upstream}, unless another installation follows it; this one \
+                     leaves these Connectors as they are"
+                ),
+            ),
+        }
+    }
+}
+
 fn report(group: &mut FindingGroup, upstream: &str, connectors: &[&HubConnector], held: &Held) {
     let all = count(connectors.len(), "hub Connector");
     let of_reason = |reason: HoldReason| {
@@ -133,7 +178,16 @@ fn report(group: &mut FindingGroup, upstream: &str, connectors: &[&HubConnector]
     let reasons = [HoldReason::NamespaceMissing, HoldReason::NamespaceDiffers];
     let wrong = reasons.map(of_reason).into_iter().filter(|(_, keys)| !keys.is_empty());
     let wrong: Vec<_> = wrong.collect();
-    if connectors.is_empty() {
+    if connectors.is_empty() && !held.connectors.is_empty() {
+        let held = count(held.connectors.len(), "Connector");
+        group.warned(
+            "identity",
+            format!("{upstream} holds {held}, of which the hub has none"),
+            "no hub Connector names it",
+            "wait if the replicator has just begun; otherwise look whether it copies this control plane, \
+             and under which name: `status` shows the upstreams that hub Connectors name",
+        );
+    } else if connectors.is_empty() {
         let what = format!("not known whether {upstream} is the right cluster");
         group.skipped("identity", what, "no hub Connector names it yet");
     } else if wrong.is_empty() {
@@ -172,16 +226,46 @@ mod tests {
     use super::*;
     use crate::check::finding::Level;
 
-    #[test]
-    fn another_control_plane_is_a_failure_and_what_is_missing_a_warning() {
-        let connector = |namespace: &str, uid: &str| HubConnector {
+    fn connector(upstream: &str, namespace: &str, uid: &str) -> HubConnector {
+        HubConnector {
             key: format!("ns-{uid}/c"),
-            upstream: "up".to_owned(),
+            upstream: upstream.to_owned(),
             namespace: namespace.to_owned(),
             uid: uid.to_owned(),
             source: format!("{namespace}/c"),
-        };
-        let (a, b) = (connector("a", "1"), connector("b", "2"));
+        }
+    }
+
+    #[test]
+    fn an_upstream_that_is_configured_under_another_name_is_a_failure() {
+        let connectors =
+            ["project-a", "project-a", "project-b"].map(|name| connector(name, "a", "1"));
+        for (followed, expected) in [
+            (&["project-a", "project-b", "other"][..], &[][..]),
+            (&["proj-a", "project-b"], &[(Level::Failed, "2", "proj-a")]),
+            (&["project_a", "x", "project-b"], &[(Level::Failed, "2", "project_a")]),
+            (&["project-a"], &[(Level::Warning, "1", "another installation")]),
+            (
+                &["elsewhere"],
+                &[(Level::Warning, "2", "configure"), (Level::Warning, "1", "configure")],
+            ),
+        ] {
+            let mut group = FindingGroup::new("g");
+            let followed: Vec<_> = followed.iter().map(ToString::to_string).collect();
+            report_unconfigured(&mut group, &connectors, &followed);
+            let found = group.into_findings();
+            assert_eq!(found.len(), expected.len(), "{followed:?}: {found:?}");
+            for (finding, (level, count, remedy)) in found.iter().zip(expected) {
+                assert_eq!(finding.level, *level, "{finding:?}");
+                assert!(finding.what.starts_with(count), "{finding:?}");
+                assert!(finding.remedy.as_ref().unwrap().contains(remedy), "{finding:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_control_plane_is_a_failure_and_what_is_missing_a_warning() {
+        let (a, b) = (connector("up", "a", "1"), connector("up", "b", "2"));
         let both = &["a/c", "b/c"][..];
         for (namespaces, present, levels) in [
             (vec![("a", "1"), ("b", "2")], both, vec![Level::Passed]),

@@ -68,6 +68,9 @@ impl std::fmt::Debug for CheckOptions<'_> {
 
 /// Runs all checks once. A cluster that does not answer does not keep the others from being checked.
 pub async fn check(config: &Config, options: &CheckOptions<'_>) -> CheckReport {
+    let upstreams =
+        config.clusters.iter().filter(|cluster| cluster.roles.contains(&Role::Upstream));
+    let mut followed: Vec<_> = upstreams.map(|cluster| cluster.name.to_string()).collect();
     let config = &look::narrowed(config, options.upstreams);
     let metrics = Arc::new(Metrics::new());
     let timeout = Duration::from_millis(config.watch.timeout_ms).min(REQUEST_TIMEOUT_MAX);
@@ -102,11 +105,14 @@ pub async fn check(config: &Config, options: &CheckOptions<'_>) -> CheckReport {
         );
     }
     let config = &config;
+    followed.extend(look.found.keys().map(ToString::to_string));
+    let knows_all = look.sources.values().all(|source| matches!(source, Some(Ok(_))));
+    let followed = knows_all.then_some(&followed[..]);
     (options.progress)("comparing the tiers");
     let edges = clusters.iter().filter(|cluster: &&CheckedCluster| cluster.has(Role::Edge));
     let (election, identity, edges, carrier, writers) = tokio::join!(
         election::check(config, &clusters),
-        identity::check(&clusters),
+        identity::check(&clusters, followed),
         join_all(edges.map(|cluster| edge::check(config, cluster))),
         carrier::check(&clusters),
         writers::check(config, &clusters),
