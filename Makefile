@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo tutorial test explore sim e2e deploy-test browser bench bench-live bench-fleet lint release image ci
+.PHONY: help run demo tutorial test explore sim fuzz e2e deploy-test browser bench bench-live bench-fleet lint release image ci
 .DEFAULT_GOAL := help
 
 LOG ?=
@@ -36,6 +36,17 @@ SIM_FIRST ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null |
 
 sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS), or SIM_SEED=N alone
 	SIM_SECONDS=$(SIM_SECONDS) SIM_FIRST=$(SIM_FIRST) cargo test --locked --test simulation -- --include-ignored --nocapture many_seeds
+
+FUZZ_SECONDS ?= 60
+FUZZ ?=
+
+fuzz: ## Every reader of bytes from outside under libFuzzer, FUZZ_SECONDS=60 each (FUZZ=NAME runs one); needs a nightly Rust
+	cargo +nightly --version >/dev/null || rustup toolchain install nightly --profile minimal
+	cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz@0.13.2
+	FUZZ_CORPORA=$(CURDIR)/fuzz/corpus cargo test --locked --test fuzz -- --include-ignored write_corpora
+	for target in $${FUZZ:-$$(cargo +nightly fuzz list)}; do \
+	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 -print_final_stats=1 || exit 1; \
+	done
 
 # Each test has up to three API servers of its own: more at a time than cores only makes them slow.
 E2E_THREADS ?= 2

@@ -18,6 +18,10 @@ const BASE64_PART_MIN: usize = 16;
 /// The fewest characters of a token after a word that announces one.
 const TOKEN_CHARS_MIN: usize = 8;
 
+/// How many characters of a message are shown, from its beginning and from its end: a name in the middle
+/// may have megabytes.
+const MESSAGE_CHARS_MAX: (usize, usize) = (600, 300);
+
 /// A token follows these.
 const ANNOUNCES_TOKEN: [&str; 4] = ["bearer", "token", "password", "secret"];
 
@@ -38,6 +42,19 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 /// The same, with its line breaks.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_deceptive(c) && c != '\n')
+}
+
+/// A message on one line, without its middle if it is very long.
+pub fn brief(message: &str) -> Cow<'_, str> {
+    let (first, last) = MESSAGE_CHARS_MAX;
+    let end = message.char_indices().nth(first).map(|(at, _)| at);
+    let start = message.char_indices().rev().nth(last).map(|(at, _)| at);
+    match end.zip(start) {
+        Some((end, start)) if end < start => {
+            Cow::Owned(one_line(&message[..end]).into_owned() + "…" + &one_line(&message[start..]))
+        }
+        _ => one_line(message),
+    }
 }
 
 fn escaped(text: &str, escapes: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -301,5 +318,15 @@ mod tests {
         assert_eq!(one_line(text), expected);
         assert_eq!(lines(text), expected.replace("\\n", "\n"));
         assert!(matches!(one_line("plain größer"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn of_a_very_long_message_the_middle_is_left_out() {
+        assert_eq!(brief("found \"\x1b\""), "found \"\\u{1b}\"");
+        let long = |n: usize| format!("found \"{}\"; say why", "ä".repeat(n));
+        assert_eq!(brief(&long(800)), long(800));
+        let short = brief(&long(40_000_000)).into_owned();
+        assert!(short.starts_with("found \"ää") && short.ends_with("ä\"; say why"), "{short}");
+        assert_eq!(short.chars().count(), 600 + 1 + 300);
     }
 }

@@ -233,3 +233,26 @@ proptest! {
         check_damaged(&read_any(damaged(bytes, &damages)))?;
     }
 }
+
+/// A replay writes what it read: clusters that only a lost line named, too.
+#[test]
+fn the_log_of_a_replay_of_a_log_with_a_gap_can_be_read() {
+    use throughline::replay::{ReplayMode, ReplayOptions, replay};
+    let lines = [
+        format!(r#"{{"at_ms":{START_MS},"event":"log_gap","lines":3}}"#),
+        LINES[0].to_owned(),
+        LINES[0].replace("\"hub\"", "\"lost\""),
+        LINES[2].replace("\"hub\"", "\"lost\""),
+    ];
+    let log = format!("{HEADER}\n{}\n", lines.join("\n"));
+    for mode in [ReplayMode::WhatIf, ReplayMode::Verify] {
+        let mut reader = LogReader::new("x.jsonl", Cursor::new(&log)).unwrap();
+        let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
+        let mut written = Vec::new();
+        replay(&mut reader, "x.jsonl", |_| Ok(()), &options, Some(&mut written), |_| {}).unwrap();
+        let result = read(&written);
+        assert_eq!(result.error, None, "{}", String::from_utf8_lossy(&written));
+        let gap = "warning: 1 line is missing here";
+        assert!(result.warnings.iter().any(|warning| warning.contains(gap)), "{result:?}");
+    }
+}

@@ -14,6 +14,10 @@ use crate::core::data::ids::Kind;
 /// restart, or a proxy may have answered in its place.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
+/// An API server, or whatever answers in its place, may send megabytes as a message, and the machine
+/// keeps the text of each watch that is lost.
+const TEXT_CHARS_MAX: usize = 1_000;
+
 /// Why a request failed. The texts hold no addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
@@ -65,9 +69,14 @@ impl CallError {
         self.cause().class()
     }
 
-    /// The error as the machine and the event log carry it.
+    /// The error as the machine and the event log carry it: the beginning of a text that is very long.
     pub fn failure(&self) -> RequestFailure {
-        RequestFailure::new(self.cause(), self.to_string())
+        let mut text = self.to_string();
+        if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
+            text.truncate(end);
+            text.push('…');
+        }
+        RequestFailure::new(self.cause(), text)
     }
 
     /// The HTTP status code; `None` when there was no response.

@@ -1,6 +1,8 @@
 //! Turns a file and flags into a [`Config`], or into the list of everything that is wrong.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -15,6 +17,9 @@ use super::validate::{Findings, validate};
 use super::{ClusterConfig, Config};
 use crate::core::contract::settings::{Settings, TouchScope, TouchSettings};
 use crate::core::data::ids::{ClusterName, Role};
+
+/// No configuration is longer, in bytes: one with ten thousand clusters has 1 MiB.
+const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// The name of the only cluster when none is configured.
 pub const LOCAL_CLUSTER: &str = "local";
@@ -79,6 +84,18 @@ pub fn load_offline(
     overrides: &Overrides,
 ) -> Result<LoadedConfig, ConfigErrors> {
     load_with(file.map(|file| (file, read(file))), overrides, true)
+}
+
+/// As [`load_offline`], with the file's content.
+///
+/// # Errors
+/// As [`load_offline`].
+pub fn load_text_offline(
+    file: &Path,
+    text: String,
+    overrides: &Overrides,
+) -> Result<LoadedConfig, ConfigErrors> {
+    load_with(Some((file, Ok(text))), overrides, true)
 }
 
 /// As [`load`], with the file's content, or why there is none.
@@ -185,7 +202,16 @@ fn any_edge_scope() -> TouchSettings {
 
 /// The content of a configuration file, or why there is none.
 pub(super) fn read(file: &Path) -> Result<String, String> {
-    std::fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"))
+    let mut text = String::new();
+    let read = File::open(file).and_then(|f| f.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    let bytes = read.map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes as u64 > FILE_BYTES_MAX {
+        return Err(format!(
+            "has more than {} MiB; name a configuration file",
+            FILE_BYTES_MAX >> 20
+        ));
+    }
+    Ok(text)
 }
 
 fn parse(text: &str) -> Result<Value, String> {

@@ -33,7 +33,8 @@ pub use discovery::{
     MetricsConfig, MiloConfig,
 };
 pub use load::{
-    FlagValue, LOCAL_CLUSTER, LoadedConfig, Overrides, load, load_offline, override_settings,
+    FlagValue, LOCAL_CLUSTER, LoadedConfig, Overrides, load, load_offline, load_text_offline,
+    override_settings,
 };
 pub(crate) use problem::nearest;
 pub use problem::{ConfigErrors, ConfigProblem};

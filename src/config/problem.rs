@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::outside_text::brief;
+
 /// One error or warning: where the value was given, its key, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
@@ -21,9 +23,11 @@ impl ConfigProblem {
 
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.key.as_str() {
-            "" => write!(f, "{}: {}", self.origin, self.message),
-            key => write!(f, "{}: {key}: {}", self.origin, self.message),
+        // Keys and values are quoted as the file has them.
+        let (key, message) = (brief(&self.key), brief(&self.message));
+        match &*key {
+            "" => write!(f, "{}: {message}", self.origin),
+            key => write!(f, "{}: {key}: {message}", self.origin),
         }
     }
 }

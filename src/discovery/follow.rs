@@ -297,7 +297,7 @@ impl<R: Reader> Follower<R> {
                 }
                 Ok(Err(error)) => return Err(error.into()),
             }
-            while let Some(line) = lines.next()? {
+            while let Some(line) = lines.next_line()? {
                 self.handle_line(line, version).await?;
             }
         }

@@ -241,11 +241,11 @@ pub(super) struct EventOut<'a> {
     at_ms: UnixMillis,
     event: EventName,
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<SourceName>,
+    pub(super) source: Option<SourceName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     join: Option<JoinRule>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    cluster: Option<&'a ClusterName>,
+    pub(super) cluster: Option<&'a ClusterName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -40,7 +40,7 @@ impl Parser {
                 "at_ms goes back by {back_ms} ms; the line counts as {}, the latest time before it",
                 self.latest.0
             );
-            self.warn(line_number, text);
+            self.warn(line_number, &text);
         }
         self.latest
     }

@@ -38,6 +38,7 @@ mod parse;
 mod parts;
 mod read;
 pub mod redact;
+mod warnings;
 mod write;
 
 use std::fmt;
@@ -52,6 +53,7 @@ use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::objects::ObjectError;
 use crate::core::data::time::UnixMillis;
+use crate::outside_text::brief;
 
 pub use deleted::{DeletedRouteEnd, DeletedRouteEntry, DeletedRouteLine};
 pub use input::holds_outcomes;
@@ -144,7 +146,7 @@ pub enum LogError {
          this line on"
     )]
     Read { file: Arc<str>, line: u64, source: io::Error },
-    #[error("{file}:{line}: {error}")]
+    #[error("{file}:{line}: {}", brief(&error.to_string()))]
     BadLine { file: Arc<str>, line: u64, error: Box<LineError> },
 }
 

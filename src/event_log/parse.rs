@@ -33,12 +33,14 @@ pub(super) struct Parser {
     pub(super) latest: UnixMillis,
     pub(super) backward_count: u64,
     pub(super) backward_max_ms: u64,
-    skipped_kinds: BTreeSet<String>,
+    pub(super) skipped_kinds: BTreeSet<String>,
     /// Each with its line number.
-    warnings: Vec<(u64, String)>,
+    pub(super) warnings: Vec<(u64, String)>,
+    /// Those made so far, taken or not.
+    pub(super) warning_count: usize,
     /// The warnings about missing lines.
-    gaps: Vec<(u64, String)>,
-    has_gaps: bool,
+    pub(super) gaps: Vec<(u64, String)>,
+    pub(super) has_gaps: bool,
 }
 
 impl LineError {
@@ -66,25 +68,6 @@ impl LineError {
 }
 
 impl Parser {
-    pub(super) fn warn(&mut self, line_number: u64, text: String) {
-        self.warnings.push((line_number, text));
-    }
-
-    pub(super) fn take_warnings(&mut self) -> Vec<(u64, String)> {
-        std::mem::take(&mut self.warnings)
-    }
-
-    pub(super) fn take_gaps(&mut self) -> Vec<(u64, String)> {
-        std::mem::take(&mut self.gaps)
-    }
-
-    /// Warns about missing lines.
-    pub(super) fn gap(&mut self, line_number: u64, text: String) {
-        self.has_gaps = true;
-        self.gaps.push((line_number, text.clone()));
-        self.warn(line_number, text);
-    }
-
     pub(super) fn add_cluster(&mut self, cluster: &ClusterName) {
         self.clusters.insert(cluster.as_str().into(), cluster.clone());
     }
@@ -97,7 +80,7 @@ impl Parser {
                  the latest time before it",
                 self.backward_count, self.backward_max_ms
             );
-            self.warn(line_number, text);
+            self.warn(line_number, &text);
         }
     }
 
@@ -308,7 +291,7 @@ impl Parser {
         let lines = if missing == 1 { "1 line is".into() } else { format!("{missing} lines are") };
         self.gap(
             line_number,
-            format!(
+            &format!(
                 "{lines} missing here because they could not be written; later decisions may depend \
                  on missing events"
             ),
@@ -361,14 +344,6 @@ impl Parser {
                 Ok(None)
             }
             Err(source) => Err(LineError::BadObject { source }),
-        }
-    }
-
-    /// Warns once that a kind is skipped.
-    fn skip(&mut self, text: &str, kind: &str, line_number: u64) {
-        if !self.skipped_kinds.contains(kind) {
-            self.skipped_kinds.insert(kind.to_owned());
-            self.warn(line_number, format!("{text}; skipping all its lines"));
         }
     }
 

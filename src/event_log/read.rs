@@ -68,7 +68,7 @@ impl LogReader<Box<dyn BufRead + Send>> {
                 other => foreign.or(other.err()),
             };
             let text = parts::missing_part_warning(part, &name, error.as_ref());
-            reader.parser.gap(1, text);
+            reader.parser.gap(1, &text);
             break;
         }
         Ok(reader)
@@ -255,7 +255,7 @@ impl<R: BufRead> LogReader<R> {
                 (Err(error), LineEnd::EndOfInput) if error.is_torn() => {
                     self.parser.warn(
                         self.line_number,
-                        format!(
+                        &format!(
                             "the last line is cut off after {} bytes, as after a crash; skipping \
                              it",
                             self.buffer.len()
@@ -293,7 +293,7 @@ impl<R: BufRead> LogReader<R> {
                 self.is_exhausted = true;
                 let text = "the compressed stream is cut off in this line, as after a crash; the \
                             lines before it were read";
-                self.parser.warn(self.line_number, text.to_owned());
+                self.parser.warn(self.line_number, text);
                 Ok(Some(LineEnd::Truncated(source)))
             }
             Err(source) => Err(self.unreadable(source)),

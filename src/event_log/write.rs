@@ -1,5 +1,6 @@
 //! The writer. It writes each line in one call to the sink.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use serde::Serialize;
@@ -7,7 +8,8 @@ use serde::Serialize;
 use super::line::{DecisionOut, EventOut, GapOut, HeaderOut};
 use super::{Header, LogPart};
 use crate::core::contract::action::Decision;
-use crate::core::contract::event::Event;
+use crate::core::contract::event::{Event, EventKind};
+use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
 
 /// Writes an event log. Each line, with its `\n`, reaches the sink in a single `write_all`, so a
@@ -16,6 +18,8 @@ use crate::core::data::time::UnixMillis;
 pub struct LogWriter<W: Write> {
     sink: W,
     line: Vec<u8>,
+    /// In the log of a replay without a gap so far: the clusters that it has named.
+    named: Option<BTreeSet<ClusterName>>,
 }
 
 impl<W: Write> LogWriter<W> {
@@ -24,13 +28,20 @@ impl<W: Write> LogWriter<W> {
         Self::start(sink, header, None)
     }
 
+    /// Starts the log of a replay. The log that is replayed may have lost the lines that named some of
+    /// its clusters. Then the new one has a gap, too, so that it can be read.
+    pub fn of_replay(sink: W, header: &Header) -> io::Result<Self> {
+        let named = header.clusters.iter().map(|cluster| cluster.name.clone()).collect();
+        Ok(Self { named: Some(named), ..Self::start(sink, header, None)? })
+    }
+
     /// Starts one file of a rotated log.
     pub fn part(sink: W, header: &Header, part: LogPart) -> io::Result<Self> {
         Self::start(sink, header, Some(part))
     }
 
     fn start(sink: W, header: &Header, part: Option<LogPart>) -> io::Result<Self> {
-        let mut writer = Self { sink, line: Vec::new() };
+        let mut writer = Self { sink, line: Vec::new(), named: None };
         writer.write(&HeaderOut::new(header, part))?;
         Ok(writer)
     }
@@ -41,7 +52,18 @@ impl<W: Write> LogWriter<W> {
     }
 
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
-        self.write(&EventOut::new(event.at, &event.kind))
+        let line = EventOut::new(event.at, &event.kind);
+        // An offer of a source says what a cluster is called; the others need one that was named.
+        let cluster = line.cluster.filter(|_| line.source.is_none());
+        if let (Some(named), Some(cluster)) = (&mut self.named, cluster) {
+            if matches!(event.kind, EventKind::ClusterAdded { .. }) {
+                named.insert(cluster.clone());
+            } else if !named.contains(cluster) {
+                self.named = None;
+                self.gap(event.at, 1)?;
+            }
+        }
+        self.write(&line)
     }
 
     pub fn action(&mut self, decision: &Decision) -> io::Result<()> {

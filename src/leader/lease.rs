@@ -127,13 +127,7 @@ impl LeaseClient {
         request: HttpRequest<Vec<u8>>,
     ) -> Result<LeaseResponse, CallError> {
         let response = self.cluster.call(request, self.timeout).await?;
-        let object: Value = serde_json::from_slice(&response)
-            .map_err(|e| CallError::Unreadable(format!("not a Lease: {e}")))?;
-        let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
-        if version.is_empty() {
-            return Err(CallError::Unreadable("a Lease without a resourceVersion".to_owned()));
-        }
-        let record = record(&object);
+        let (object, record, version) = read(&response)?;
         let is_same = self.object["metadata"]["uid"] == object["metadata"]["uid"];
         self.object = object;
         let question = self.object["metadata"]["annotations"][HAND_OVER_TO].as_str();
@@ -240,6 +234,21 @@ impl LeaseApi for LeaseClient {
     }
 }
 
+/// Reads an API server's answer: the Lease, what the election needs of it, and its resourceVersion.
+///
+/// # Errors
+/// It is no object with a resourceVersion.
+pub fn read(answer: &[u8]) -> Result<(Value, LeaseRecord, String), CallError> {
+    let object: Value = serde_json::from_slice(answer)
+        .map_err(|e| CallError::Unreadable(format!("not a Lease: {e}")))?;
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    if version.is_empty() {
+        return Err(CallError::Unreadable("a Lease without a resourceVersion".to_owned()));
+    }
+    let record = record(&object);
+    Ok((object, record, version))
+}
+
 fn record(object: &Value) -> LeaseRecord {
     let spec = &object["spec"];
     let text = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
@@ -254,7 +263,7 @@ fn record(object: &Value) -> LeaseRecord {
 
 /// Writes the record into a Lease, with what its holder does not see and what it follows, and keeps its
 /// other fields. A request for leadership was read with the Lease and is answered by this.
-fn fill(object: &mut Value, record: &LeaseRecord, remarks: &(Unseen, Follows)) {
+pub fn fill(object: &mut Value, record: &LeaseRecord, remarks: &(Unseen, Follows)) {
     remark(object, remarks);
     let old_holder = object["spec"]["holderIdentity"].as_str().unwrap_or_default();
     let is_renewal = !record.holder.is_empty() && old_holder == record.holder;

@@ -75,7 +75,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
     };
     let mut builder = ReplayBuilder::new(file, mode, header.clusters.clone(), edited.clone());
     let header = Header { settings: Some(edited), recorded: false, ..header };
-    let log = log.map(|sink| LogWriter::new(sink, &header)).transpose()?;
+    let log = log.map(|sink| LogWriter::of_replay(sink, &header)).transpose()?;
     let log_reader = &mut *reader;
     // Reading is about half of the work, and the search for outages a quarter. Each gets a thread.
     let outages = std::thread::scope(|scope| {

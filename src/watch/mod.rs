@@ -21,12 +21,12 @@ mod end;
 mod list;
 mod log;
 mod pace;
-pub(crate) mod page;
+pub mod page;
 pub(crate) mod pauses;
 mod request;
 mod retry;
 mod shared;
-pub(crate) mod wire;
+pub mod wire;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -286,7 +286,7 @@ impl WatchTask {
             };
             has_frames = true;
             lines.push(&frame);
-            while let Some(line) = lines.next()? {
+            while let Some(line) = lines.next_line()? {
                 self.handle_line(line, version).await?;
             }
         }

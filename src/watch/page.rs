@@ -29,13 +29,13 @@ const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What a page says of itself.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
-pub(crate) struct PageMeta {
+pub struct PageMeta {
     /// Never empty.
     #[serde(rename = "resourceVersion", default, deserialize_with = "null_as_empty")]
-    pub(crate) resource_version: String,
+    pub resource_version: String,
     /// Where the next page begins; empty on the last.
     #[serde(rename = "continue", default, deserialize_with = "null_as_empty")]
-    pub(crate) next: String,
+    pub next: String,
 }
 
 /// The next part of a page.
@@ -161,7 +161,7 @@ enum Place {
 
 /// Cuts a page into its items. Pure: the caller brings the bytes.
 #[derive(Debug, Default)]
-struct PageParser {
+pub struct PageParser {
     buffer: Vec<u8>,
     /// How much of the buffer has been read.
     read: usize,
@@ -185,7 +185,7 @@ fn not_json(error: &serde_json::Error) -> CallError {
 impl PageParser {
     /// # Errors
     /// The page is too large.
-    fn push(&mut self, chunk: &[u8]) -> Result<(), CallError> {
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), CallError> {
         self.received += chunk.len() as u64;
         if self.received > PAGE_BYTES_MAX {
             let mib = PAGE_BYTES_MAX >> 20;
@@ -208,7 +208,7 @@ impl PageParser {
     }
 
     /// Reads on to the next item, a part of the buffer; `None` until more bytes arrive.
-    fn advance(&mut self) -> Result<Option<Range<usize>>, CallError> {
+    pub fn advance(&mut self) -> Result<Option<Range<usize>>, CallError> {
         while self.read < self.buffer.len() {
             if let State::Within(place) = self.state {
                 let is_complete = self.value.read(&self.buffer, &mut self.read)?;
@@ -301,12 +301,12 @@ impl PageParser {
         self.metadata.as_ref().map_or(Ok(()), followable)
     }
 
-    fn item(&self, range: Range<usize>) -> Result<&str, CallError> {
+    pub fn item(&self, range: Range<usize>) -> Result<&str, CallError> {
         std::str::from_utf8(&self.buffer[range]).map_err(|_| broken("it is not UTF-8"))
     }
 
     /// The body has ended.
-    fn finish(&mut self) -> Result<PageMeta, CallError> {
+    pub fn finish(&mut self) -> Result<PageMeta, CallError> {
         if self.state != State::End {
             return Err(broken("it broke off"));
         }

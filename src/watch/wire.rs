@@ -11,12 +11,12 @@ use crate::core::data::objects::{Object, WireObject};
 
 /// No object is longer than this in JSON: etcd accepts at most 1.5 MiB, an API server takes requests of
 /// at most 3 MiB.
-pub(crate) const OBJECT_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const OBJECT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The type of a watch event. The simulated API server writes it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub(crate) enum WatchEventType {
+pub enum WatchEventType {
     Added,
     Modified,
     Deleted,
@@ -28,24 +28,24 @@ pub(crate) enum WatchEventType {
 
 /// One line of a watch.
 #[derive(Debug, Deserialize)]
-pub(crate) struct WatchEvent<'a> {
+pub struct WatchEvent<'a> {
     #[serde(rename = "type")]
-    pub(crate) event_type: WatchEventType,
+    pub event_type: WatchEventType,
     #[serde(borrow)]
-    pub(crate) object: &'a RawValue,
+    pub object: &'a RawValue,
 }
 
 fn unreadable(what: &str, error: &serde_json::Error) -> CallError {
     CallError::Unreadable(format!("{what}: {error}"))
 }
 
-pub(crate) fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
+pub fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
     serde_json::from_slice(line).map_err(|e| unreadable("a watch event", &e))
 }
 
 /// An object whose kind is known from the request: in lists of built-in kinds, the items do not name
 /// theirs.
-pub(crate) fn object(text: &str, kind: Kind) -> Result<Object, CallError> {
+pub fn object(text: &str, kind: Kind) -> Result<Object, CallError> {
     let wire: WireObject = serde_json::from_str(text).map_err(|e| unreadable(kind.as_str(), &e))?;
     wire.into_object_of(kind).map_err(|e| CallError::Unreadable(e.to_string()))
 }
@@ -54,7 +54,7 @@ pub(crate) fn object(text: &str, kind: Kind) -> Result<Object, CallError> {
 ///
 /// # Errors
 /// The list is broken. An object that can't be read is the inner error.
-pub(crate) fn item(text: &str, kind: Kind) -> Result<Result<Object, CallError>, CallError> {
+pub fn item(text: &str, kind: Kind) -> Result<Result<Object, CallError>, CallError> {
     let object = object(text, kind);
     if object.is_err() {
         // Nothing but quotes and brackets was looked at before.
@@ -64,7 +64,7 @@ pub(crate) fn item(text: &str, kind: Kind) -> Result<Result<Object, CallError>, 
 }
 
 /// Namespace and name of an object that can't be read otherwise; empty where not even they can.
-pub(crate) fn key(object: &str) -> ObjectKey {
+pub fn key(object: &str) -> ObjectKey {
     #[derive(Deserialize)]
     struct Named {
         metadata: ObjectName,
@@ -80,7 +80,7 @@ pub(crate) fn key(object: &str) -> ObjectKey {
     named.map_or_else(|| ObjectKey::new("", ""), |key| ObjectKey::new(key.namespace, key.name))
 }
 
-pub(crate) fn version(object: &str) -> Result<String, CallError> {
+pub fn version(object: &str) -> Result<String, CallError> {
     #[derive(Deserialize)]
     struct Versioned {
         metadata: Meta,
@@ -96,7 +96,7 @@ pub(crate) fn version(object: &str) -> Result<String, CallError> {
 }
 
 /// The error that an `ERROR` event carries.
-pub(crate) fn status(object: &str) -> CallError {
+pub fn status(object: &str) -> CallError {
     match serde_json::from_str::<Status>(object) {
         Ok(status) => CallError::of_status(status, None),
         Err(error) => unreadable("an ERROR event", &error),
@@ -105,7 +105,7 @@ pub(crate) fn status(object: &str) -> CallError {
 
 /// Splits a stream of byte chunks into lines.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub struct Lines {
     buffer: Vec<u8>,
     /// How much of the buffer has been returned.
     taken: usize,
@@ -114,7 +114,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn push(&mut self, chunk: &[u8]) {
+    pub fn push(&mut self, chunk: &[u8]) {
         self.buffer.drain(..self.taken);
         self.searched -= self.taken;
         self.taken = 0;
@@ -126,7 +126,7 @@ impl Lines {
     }
 
     /// The next complete line; `None` until more chunks arrive.
-    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, CallError> {
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>, CallError> {
         match memchr::memchr(b'\n', &self.buffer[self.searched..]) {
             Some(at) => {
                 let start = self.taken;
@@ -159,7 +159,7 @@ mod tests {
             let mut seen = Vec::new();
             for chunk in text.chunks(size) {
                 lines.push(chunk);
-                while let Some(line) = lines.next().unwrap() {
+                while let Some(line) = lines.next_line().unwrap() {
                     seen.push(String::from_utf8(line.to_vec()).unwrap());
                 }
             }

@@ -1,0 +1,127 @@
+//! What people and other programs write: the Lease, kubeconfigs, the configuration, `/state`.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use throughline::client::KubeconfigText;
+use throughline::config::{Overrides, load_text_offline};
+use throughline::core::data::ids::ObjectKey;
+use throughline::core::view::View;
+use throughline::leader::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
+use throughline::leader::lease;
+use throughline::report::ReportOptions;
+use throughline::trace::{self, ManagedFieldsIndex, Snapshot, SnapshotSource};
+
+use super::{check_length, check_message};
+
+/// What a renewal writes of a Lease.
+const WRITTEN: [&str; 5] =
+    ["holderIdentity", "acquireTime", "leaseDurationSeconds", "leaseTransitions", "renewTime"];
+
+/// A renewal says what it must, and keeps whatever else is in the Lease.
+pub(super) fn lease(data: &[u8]) {
+    let (object, record, version) = match lease::read(data) {
+        Ok(lease) => lease,
+        Err(error) => return check_length(&error.failure().to_string()),
+    };
+    assert!(!version.is_empty());
+    let annotation = |key: &str| object["metadata"]["annotations"][key].as_str();
+    let unseen = annotation(UNSEEN).and_then(|text| serde_json::from_str::<Unseen>(text).ok());
+    let follows = annotation(FOLLOWS).and_then(|text| serde_json::from_str::<Follows>(text).ok());
+    let remarks = (unseen.unwrap_or_default(), follows.unwrap_or_default());
+    let mut renewed = object.clone();
+    lease::fill(&mut renewed, &record, &remarks);
+    let (again, read, _) = lease::read(renewed.to_string().as_bytes()).unwrap();
+    assert_eq!((&read.holder, &read.renew_time), (&record.holder, &record.renew_time));
+    assert_eq!(read.lease_ms, record.lease_ms);
+    assert_eq!(read.transitions, record.transitions.min(i32::MAX.unsigned_abs()));
+    let others = |mut object: Value| {
+        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+            [UNSEEN, FOLLOWS, HAND_OVER_TO].iter().for_each(|key| drop(annotations.remove(*key)));
+        }
+        if object["metadata"]["annotations"].as_object().is_none_or(|map| map.is_empty()) {
+            object["metadata"]["annotations"] = json!(null);
+        }
+        match object["spec"].as_object_mut() {
+            Some(spec) => WRITTEN.iter().for_each(|key| drop(spec.remove(*key))),
+            None => object["spec"] = json!({}),
+        }
+        object
+    };
+    assert_eq!(others(again), others(object));
+}
+
+/// A token that corpora hold once.
+const TOKEN: &str = "canary-5f2b7c9d1e";
+
+/// A kubeconfig that somebody else wrote never makes an error that shows its token.
+pub(super) fn kubeconfig(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match KubeconfigText::parse(text) {
+        Ok(usable) => {
+            assert_eq!(KubeconfigText::parse(text), Ok(usable.clone()));
+            assert!(!format!("{usable:?}").contains(TOKEN));
+        }
+        Err(error) => {
+            let error = error.to_string();
+            check_message(&error);
+            let is_token = |line: &str| line.trim_start().starts_with(&format!("token: {TOKEN}"));
+            let is_only_token = text.matches(TOKEN).count() == 1
+                && text.lines().any(is_token)
+                && !text.contains(['"', '\'', '|', '>', '&', '*', '?']);
+            assert!(!is_only_token || !error.contains(TOKEN), "{error}");
+        }
+    }
+}
+
+/// A configuration that is accepted can be printed, and reads as the same.
+pub(super) fn config(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let load = |text: String| load_text_offline(Path::new("x.yaml"), text, &Overrides::default());
+    match load(text.to_owned()) {
+        Ok(loaded) => {
+            loaded.warnings.iter().for_each(|warning| check_message(&warning.to_string()));
+            let printed = serde_json::to_string(&loaded.config).unwrap();
+            let again = load(printed.clone()).unwrap_or_else(|e| panic!("{e}: {printed}"));
+            assert_eq!(again.config, loaded.config, "{printed}");
+        }
+        Err(errors) => {
+            assert!(!errors.0.is_empty());
+            errors.0.iter().for_each(|problem| check_message(&problem.to_string()));
+        }
+    }
+}
+
+/// The state of another instance can be written again and shown, whatever it says.
+pub(super) fn state(data: &[u8]) {
+    let Ok(view) = serde_json::from_slice::<View>(data) else { return };
+    let written = serde_json::to_string(&view).unwrap();
+    let again: View = serde_json::from_str(&written).unwrap_or_else(|e| panic!("{e}: {written}"));
+    assert_eq!(again, view);
+    check_snapshot(&Snapshot {
+        source: SnapshotSource::State,
+        view,
+        stall_limits: None,
+        managed_fields: ManagedFieldsIndex::default(),
+    });
+}
+
+/// Everything that a snapshot is shown as can be made.
+pub(super) fn check_snapshot(snapshot: &Snapshot) {
+    let options = ReportOptions::default();
+    let mut out = Vec::new();
+    let rows = trace::status_rows(snapshot);
+    trace::text::rows(snapshot, &rows, true, &options, &mut out).unwrap();
+    trace::text::summary(snapshot, &rows, &options, &mut out).unwrap();
+    serde_json::to_string(&rows).unwrap();
+    let names = rows.iter().filter_map(|row| row.hub_key.clone());
+    for name in names.take(3).chain([ObjectKey::new("shop", "home-lab")]) {
+        if let Ok(traces) = trace::trace_connector(snapshot, &name, None) {
+            trace::text::traces(&traces, &options, &mut out).unwrap();
+            serde_json::to_string(&traces).unwrap();
+        }
+        if let Ok(traces) = trace::trace_gateway(snapshot, &name, None) {
+            trace::text::traces(&traces, &options, &mut out).unwrap();
+        }
+    }
+}

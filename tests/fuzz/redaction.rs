@@ -1,0 +1,92 @@
+//! Redaction: no address, key or token of a status or an error text is left.
+
+use throughline::core::status::go_json::{canonical, reduce};
+use throughline::core::status::liveness::decode;
+use throughline::core::status::trigger::connector_part;
+use throughline::event_log::redact::Redactor;
+use throughline::outside_text::{lines, one_line, without_secrets};
+
+use super::tree::{Tree, fold};
+
+/// One of each sort that error texts hold. None looks like a name.
+const SECRETS: [&str; 7] = [
+    "https://user:hunter2@198.51.100.7:6443/apis?x=1",
+    "198.51.100.231:52344",
+    "[2001:db8::7:42]:443",
+    "connector-7.example.test:7443",
+    "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl",
+    "ae58ff8833241ac82d6ff7611046ed67b5072d142c588d0063e942d9a75502b6",
+    "kPqX0/bYz+3mWlV9sT1uRg5hJc7nDfE2oAi8LwQxK4U=",
+];
+
+/// Fields of a status below which every text is an address or a key, but for the two after them.
+const HIDDEN: [&str; 5] = ["connectiondetails", "publickey", "addresses", "address", "homerelay"];
+const PUBLIC: [&str; 2] = ["type", "discoverymode"];
+
+pub(super) fn redaction(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    status(text);
+    error_text(text);
+}
+
+fn status(text: &str) {
+    let redactor = Redactor::new();
+    let hidden = redactor.status(text);
+    if let Some(before) = Tree::read(text).filter(|tree| matches!(tree, Tree::Object(_))) {
+        let after = Tree::read(&hidden).unwrap_or_else(|| panic!("{text} became {hidden}"));
+        check_hidden(&before, &after, false);
+    }
+    let shown = canonical(text);
+    assert_eq!(canonical(&hidden), shown.as_deref().map(|text| redactor.status(text)), "{text}");
+    assert_eq!(reduce(&hidden), reduce(text).map(|text| redactor.status(&text)), "{text}");
+    let (shown, routes) = (decode(text), decode(&hidden));
+    let part = |live: throughline::core::status::liveness::Liveness| {
+        (live.online, connector_part("lab", live.online, &live.node_id))
+    };
+    assert_eq!(shown.map(part), routes.map(part), "{text} became {hidden}");
+}
+
+/// Compares two trees of the same form.
+fn check_hidden(before: &Tree, after: &Tree, is_hidden: bool) {
+    match (before, after) {
+        (Tree::Object(before), Tree::Object(after)) if before.len() == after.len() => {
+            for ((key, before), (same_key, after)) in before.iter().zip(after) {
+                assert_eq!(key, same_key);
+                let folded = fold(key);
+                let is_public = is_hidden && PUBLIC.contains(&&*folded);
+                let is_hidden = !is_public && (is_hidden || HIDDEN.contains(&&*folded));
+                check_hidden(before, after, is_hidden);
+            }
+        }
+        (Tree::List(before), Tree::List(after)) if before.len() == after.len() => {
+            before.iter().zip(after).for_each(|(b, a)| check_hidden(b, a, is_hidden));
+        }
+        // A stand-in of an earlier redaction stays.
+        (Tree::Text(before), Tree::Text(after)) if is_hidden => {
+            let is_left = before == after && !before.is_empty() && !before.starts_with("redacted-");
+            assert!(!is_left, "{before:?} is left");
+        }
+        // What is nested too deep is replaced as a whole, and so it has another form.
+        (before, Tree::List(_)) if !matches!(before, Tree::List(_)) => {}
+        (before, after) => {
+            let is_replaced = matches!(after, Tree::List(after) if after.len() == 2);
+            assert!(is_replaced || before == after || is_hidden, "{before:?} became {after:?}");
+        }
+    }
+}
+
+fn error_text(text: &str) {
+    let redactor = Redactor::new();
+    let half = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let (before, after) = text.split_at(half);
+    for secret in SECRETS.iter().filter(|secret| !text.contains(**secret)) {
+        let text = format!("{before} {secret} {after}");
+        for hidden in [without_secrets(&text).into_owned(), redactor.error(&text)] {
+            assert!(!hidden.contains(secret), "{hidden:?} of {text:?}");
+        }
+    }
+    let line = one_line(text);
+    assert!(!line.contains(throughline::outside_text::is_deceptive), "{line:?}");
+    assert_eq!(one_line(&line), line);
+    assert_eq!(lines(text).replace('\n', "\\n"), line);
+}

@@ -1,0 +1,142 @@
+//! What API servers answer: watches, pages of lists, objects.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use throughline::client::CallError;
+use throughline::core::data::ids::Kind;
+use throughline::core::data::objects::{Object, WireObject};
+use throughline::watch::page::{PageMeta, PageParser};
+use throughline::watch::wire::{self, Lines, WatchEventType};
+
+use super::{check_length, pieces};
+
+const KINDS: [Kind; 5] =
+    [Kind::Connector, Kind::HttpProxy, Kind::Gateway, Kind::HttpRoute, Kind::Namespace];
+
+/// The text of an error as the machine and the event log get it. It may quote an API server, character
+/// by character: whoever shows it escapes them.
+fn failure(error: &CallError) -> String {
+    let text = error.failure().to_string();
+    check_length(&text);
+    text
+}
+
+/// An event of a watch, as text.
+fn event(line: &[u8], kind: Kind) -> Result<String, String> {
+    let event = wire::watch_event(line).map_err(|error| failure(&error))?;
+    let text = event.object.get();
+    let read = match event.event_type {
+        WatchEventType::Bookmark => wire::version(text).map_err(|error| failure(&error))?,
+        WatchEventType::Error => failure(&wire::status(text)),
+        _ => match wire::object(text, kind) {
+            Ok(object) => serde_json::to_string(&object).unwrap(),
+            Err(error) => format!("{}: {}", wire::key(text), failure(&error)),
+        },
+    };
+    Ok(format!("{:?} {read}", event.event_type))
+}
+
+fn events<'d>(pieces: impl Iterator<Item = &'d [u8]>, kind: Kind) -> Vec<Result<String, String>> {
+    let mut lines = Lines::default();
+    let mut seen = Vec::new();
+    for piece in pieces {
+        lines.push(piece);
+        loop {
+            match lines.next_line() {
+                Ok(Some(line)) => seen.push(event(line, kind)),
+                Ok(None) => break,
+                Err(error) => {
+                    seen.push(Err(failure(&error)));
+                    return seen;
+                }
+            }
+        }
+    }
+    seen
+}
+
+/// A watch gives the same events wherever its bytes are cut.
+pub(super) fn watch_stream(data: &[u8]) {
+    let (size, data) = pieces(data);
+    let kind = KINDS[size % KINDS.len()];
+    let whole = events(std::iter::once(data), kind);
+    assert_eq!(events(data.chunks(size), kind), whole);
+    let (one, two) = data.split_at(size.min(data.len()));
+    assert_eq!(events([one, two].into_iter(), kind), whole);
+}
+
+/// A page of a list, parsed as a whole. (A field that is there twice is refused there, too.)
+#[derive(Deserialize)]
+struct WholePage<'d> {
+    metadata: PageMeta,
+    #[serde(borrow)]
+    items: Option<Vec<&'d RawValue>>,
+}
+
+type ReadPage = Result<(Vec<String>, PageMeta), String>;
+
+fn page<'d>(pieces: impl Iterator<Item = &'d [u8]>, kind: Kind) -> ReadPage {
+    let mut parser = PageParser::default();
+    let mut items = Vec::new();
+    let read = || {
+        for piece in pieces {
+            parser.push(piece)?;
+            while let Some(range) = parser.advance()? {
+                let text = parser.item(range)?;
+                let _: Result<Object, CallError> = wire::item(text, kind)?;
+                let _: IgnoredAny = serde_json::from_str(text)
+                    .map_err(|error| CallError::Unreadable(error.to_string()))?;
+                items.push(text.to_owned());
+            }
+        }
+        parser.finish()
+    };
+    let metadata = read().map_err(|error: CallError| failure(&error))?;
+    Ok((items, metadata))
+}
+
+/// A page gives the same items wherever it is cut, and those that parsing it as a whole gives.
+pub(super) fn list_page(data: &[u8]) {
+    let (size, data) = pieces(data);
+    let kind = KINDS[size % KINDS.len()];
+    let at_once = page(std::iter::once(data), kind);
+    let in_pieces = page(data.chunks(size), kind);
+    assert_eq!(in_pieces.as_ref().map_err(drop), at_once.as_ref().map_err(drop));
+    let whole = serde_json::from_slice::<WholePage<'_>>(data).ok();
+    let whole = whole.filter(|page| !page.metadata.resource_version.is_empty());
+    let whole = whole.map(|page| {
+        let items = page.items.unwrap_or_default();
+        (items.into_iter().map(|item| item.get().to_owned()).collect::<Vec<_>>(), page.metadata)
+    });
+    if let Ok(page) = at_once {
+        assert_eq!(Some(page), whole);
+    }
+}
+
+/// An object of any kind can be written, and reads as the same.
+pub(super) fn object(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let _ = (wire::key(text), wire::version(text).map_err(|error| failure(&error)));
+    failure_of_status(text);
+    for kind in KINDS {
+        let Ok(object) = wire::object(text, kind).map_err(|error| failure(&error)) else {
+            continue;
+        };
+        assert_eq!(object.kind(), kind);
+        let written = serde_json::to_string(&object).unwrap();
+        let again: WireObject = serde_json::from_str(&written).unwrap();
+        let again = Object::try_from(again).unwrap_or_else(|e| panic!("{e}: {written}"));
+        assert_eq!(serde_json::to_string(&again).unwrap(), written);
+        assert_eq!(again.meta, object.meta, "{written}");
+        let _ = (object.meta.upstream(), object.meta.is_hub_namespace());
+        let _ = (object.meta.others_wrote_at(), object.meta.we_wrote_at());
+        let _ = (object.meta.overwritten_by(true), object.meta.overwritten_by(false));
+    }
+}
+
+fn failure_of_status(text: &str) {
+    let error = wire::status(text);
+    failure(&error);
+    let _ = (error.class(), error.retry_after(), error.is_absence_of(Kind::Gateway, "g"));
+}
