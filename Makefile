@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo tutorial test explore sim fuzz e2e deploy-test browser bench bench-live bench-fleet lint release image ci
+.PHONY: help run demo tutorial test explore sim crash-points fuzz e2e deploy-test browser bench bench-live bench-fleet lint release image ci
 .DEFAULT_GOAL := help
 
 LOG ?=
@@ -47,6 +47,9 @@ fuzz: ## Every reader of bytes from outside under libFuzzer, FUZZ_SECONDS=60 eac
 	for target in $${FUZZ:-$$(cargo +nightly fuzz list)}; do \
 	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 -print_final_stats=1 || exit 1; \
 	done
+
+crash-points: ## An instance killed at each point of eight scenarios, one run for each (about eight minutes)
+	cargo test --locked --test simulation -- --include-ignored --nocapture every_crash
 
 # Each test has up to three API servers of its own: more at a time than cores only makes them slow.
 E2E_THREADS ?= 2

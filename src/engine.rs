@@ -259,12 +259,7 @@ impl Engine {
     /// Writes the rest of the event log, for at most `grace`.
     pub(crate) async fn finish_log(self, grace: Duration) {
         if let Some(log) = self.log {
-            finish_log(log, grace).await;
+            log.finish_later(grace).await;
         }
     }
-}
-
-/// Writes the rest of an event log, for at most `grace`.
-pub(crate) async fn finish_log(log: LiveLog, grace: Duration) {
-    drop(tokio::task::spawn_blocking(move || log.finish(grace)).await);
 }

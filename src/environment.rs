@@ -1,5 +1,5 @@
-//! What a run takes from the computer that it is on: the wall clock, randomness, connections, and the
-//! right to go on.
+//! What a run takes from the computer that it is on: the wall clock, randomness, connections, a disk, and
+//! the right to go on.
 //!
 //! A process has one computer, and then every function here does the obvious. A simulation has several
 //! instances in one thread, each in an [`Environment`] of its own: it is the current one while one of the
@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -29,6 +30,10 @@ pub trait Environment: Send + Sync {
     fn random(&self) -> u64;
     /// Connects to a host and port.
     fn connect(&self, host: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Connected>>>;
+    /// Appends to a file, all of it or nothing.
+    fn append(&self, file: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// Pending while its disk takes nothing.
+    fn poll_disk(&self, cx: &mut Context<'_>) -> Poll<()>;
     /// Pending while the instance stands still, as after SIGSTOP, and for ever once it was killed.
     fn poll_runs(&self, cx: &mut Context<'_>) -> Poll<()>;
 }
@@ -90,6 +95,18 @@ pub fn connect(
     port: u16,
 ) -> Option<BoxFuture<'static, io::Result<Box<dyn Connected>>>> {
     Some(current()?.connect(host, port))
+}
+
+/// Appends to a file of a simulated computer; `None` where this is no simulation.
+pub fn append(file: &Path, bytes: &[u8]) -> Option<io::Result<()>> {
+    Some(current()?.append(file, bytes))
+}
+
+/// Waits until the disk of a simulated computer takes something.
+pub async fn disk_ready() {
+    if let Some(environment) = current() {
+        std::future::poll_fn(|cx| environment.poll_disk(cx)).await;
+    }
 }
 
 /// Does what may take long, such as reading files, outside the runtime's threads. `None` if it panicked.

@@ -139,7 +139,7 @@ impl WatchRecorder {
         while let Ok(message) = self.events.try_recv() {
             self.record(message.kind);
         }
-        engine::finish_log(self.log, GRACE).await;
+        self.log.finish_later(GRACE).await;
         (self.stats, bytes(&self.file), self.metrics.log_lines_lost())
     }
 }

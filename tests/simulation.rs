@@ -7,31 +7,47 @@
 
 #[path = "simulation/computer.rs"]
 mod computer;
+#[path = "simulation/crash.rs"]
+mod crash;
+#[path = "simulation/crash_points.rs"]
+mod crash_points;
 #[path = "simulation/extension_server.rs"]
 mod extension_server;
+#[path = "simulation/fault_kind.rs"]
+mod fault_kind;
 #[path = "simulation/faults.rs"]
 mod faults;
+#[path = "simulation/histories.rs"]
+mod histories;
 #[path = "simulation/instance.rs"]
 mod instance;
 #[path = "simulation/ledger.rs"]
 mod ledger;
+#[path = "simulation/lives.rs"]
+mod lives;
 #[path = "simulation/network.rs"]
 mod network;
 #[path = "simulation/oracle.rs"]
 mod oracle;
+#[path = "simulation/orphans.rs"]
+mod orphans;
 #[path = "simulation/plan.rs"]
 mod plan;
 #[path = "simulation/random.rs"]
 mod random;
 #[path = "simulation/stage.rs"]
 mod stage;
+#[path = "simulation/state_faults.rs"]
+mod state_faults;
+#[path = "simulation/verdict.rs"]
+mod verdict;
 #[path = "simulation/world.rs"]
 mod world;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use faults::FaultKind;
+use fault_kind::FaultKind;
 use plan::{Plan, Report};
 use stage::simulate;
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::kept::{self, Retention, RotatedFiles, numbered};
 use super::lock::{WriteLock, open_append};
+use crate::environment;
 use crate::event_log::{Header, LogPart, LogWriter};
 
 /// How often files that grew too old are looked for while none is rotated.
@@ -20,6 +21,25 @@ pub(super) trait LogFile: Write + Send {
 impl LogFile for File {
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         File::set_len(self, bytes)
+    }
+}
+
+/// A file of a simulated computer.
+struct SimulatedFile(PathBuf);
+
+impl Write for SimulatedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        environment::append(&self.0, bytes).unwrap_or(Ok(())).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl LogFile for SimulatedFile {
+    fn set_len(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }
 
@@ -110,6 +130,23 @@ impl Files {
         }
         files.open()?;
         Ok(files)
+    }
+
+    /// Starts a log on a simulated computer. As of a pipe, it is never rotated.
+    pub(super) fn simulated(path: &Path, retention: Retention, part: LogPart) -> Self {
+        Self {
+            path: path.to_owned(),
+            retention,
+            create: Box::new(|path| Ok(Box::new(SimulatedFile(path.to_owned())))),
+            file: None,
+            part,
+            bytes: 0,
+            is_torn: false,
+            is_regular: false,
+            rotate_at_bytes: retention.max_bytes,
+            pruned: Instant::now(),
+            _lock: None,
+        }
     }
 
     /// Whether `more` bytes belong in the next file.

@@ -16,15 +16,18 @@ mod worker;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
 
 use crate::clock::wall_clock_now;
 use crate::config::EventLogConfig;
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::environment::{is_simulated, spawn};
 use crate::event_log::redact::Redactor;
 use crate::event_log::{Header, LogPart};
 use crate::metrics::Metrics;
@@ -46,14 +49,22 @@ const LINE_BYTES: usize = 512;
 /// lives long enough.
 #[derive(Debug)]
 pub struct LiveLog {
-    lines: Sender<QueuedLine>,
+    lines: UnboundedSender<QueuedLine>,
     queued_bytes: Arc<AtomicUsize>,
     queue_bytes_max: usize,
     /// Lines lost since the last one that was queued.
     lost: u64,
     metrics: Arc<Metrics>,
+    writer: LogTask,
+}
+
+/// Who writes the lines.
+#[derive(Debug)]
+enum LogTask {
     /// Never receives anything; disconnected once the thread has written everything.
-    done: Receiver<()>,
+    Thread(Receiver<()>),
+    /// In a simulation.
+    Task(JoinHandle<()>),
 }
 
 impl LiveLog {
@@ -72,23 +83,17 @@ impl LiveLog {
     ) -> anyhow::Result<Option<Self>> {
         let Some(path) = &config.file else { return Ok(None) };
         let part = LogPart { number: 1, started: wall_clock_now() };
-        let create = Box::new(files::create);
         let retention = Retention {
             max_bytes: config.max_bytes,
             keep_bytes: config.keep_bytes,
             keep_days: config.keep_days,
         };
-        let files = Files::start(path, retention, part, create).map_err(|error| {
-            let path = path.display();
-            if let Some(LockError::Held(_)) = error.downcast_ref() {
-                return anyhow!("eventLog.file {path}: {error:#}");
-            }
-            anyhow!(
-                "eventLog.file {path}: cannot create the event log: {error:#}; choose a file in an \
-                 existing folder in which this user may create and rename files, or remove \
-                 eventLog.file"
-            )
-        })?;
+        let files = if is_simulated() {
+            Files::simulated(path, retention, part)
+        } else {
+            let started = Files::start(path, retention, part, Box::new(files::create));
+            started.map_err(|error| not_started(path, &error))?
+        };
         let redactor = config.redact.then(Redactor::new);
         Self::start_on(
             files,
@@ -109,8 +114,7 @@ impl LiveLog {
         queue_bytes_max: usize,
         pauses: (Duration, Duration),
     ) -> anyhow::Result<Self> {
-        let (send, receive) = channel();
-        let (is_done, done) = channel();
+        let (send, receive) = unbounded_channel();
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let worker = Worker::new(
             files,
@@ -120,14 +124,20 @@ impl LiveLog {
             queued_bytes.clone(),
             pauses,
         )?;
-        std::thread::Builder::new()
-            .name("event-log".into())
-            .spawn(move || {
-                worker.run(&receive);
-                drop(is_done);
-            })
-            .context("cannot start the event log's thread")?;
-        Ok(Self { lines: send, queued_bytes, queue_bytes_max, lost: 0, metrics, done })
+        let writer = if is_simulated() {
+            LogTask::Task(spawn(worker.run_as_task(receive)))
+        } else {
+            let (is_done, done) = channel();
+            std::thread::Builder::new()
+                .name("event-log".into())
+                .spawn(move || {
+                    worker.run(receive);
+                    drop(is_done);
+                })
+                .context("cannot start the event log's thread")?;
+            LogTask::Thread(done)
+        };
+        Ok(Self { lines: send, queued_bytes, queue_bytes_max, lost: 0, metrics, writer })
     }
 
     /// Logs an event that enters the machine.
@@ -160,15 +170,29 @@ impl LiveLog {
         self.enqueue(bytes, || QueuedContent::Action(Box::new(decision.clone())));
     }
 
-    /// Writes the queued lines, for at most `grace`.
+    /// Writes the queued lines, for at most `grace`. Blocks.
     pub fn finish(mut self, grace: Duration) {
         self.enqueue_gap();
         drop(self.lines);
-        if self.done.recv_timeout(grace) == Err(RecvTimeoutError::Timeout) {
+        let LogTask::Thread(done) = self.writer else { return };
+        if done.recv_timeout(grace) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!(
                 waiting_bytes = self.queued_bytes.load(Ordering::Relaxed),
                 "event log: the disk is too slow; the lines still queued are lost"
             );
+        }
+    }
+
+    /// As [`LiveLog::finish`], without blocking the thread.
+    pub(crate) async fn finish_later(mut self, grace: Duration) {
+        if !is_simulated() {
+            drop(tokio::task::spawn_blocking(move || self.finish(grace)).await);
+            return;
+        }
+        self.enqueue_gap();
+        drop(self.lines);
+        if let LogTask::Task(task) = self.writer {
+            let _ = tokio::time::timeout(grace, task).await;
         }
     }
 
@@ -209,6 +233,17 @@ impl LiveLog {
             self.lost = 0;
         }
     }
+}
+
+fn not_started(path: &Path, error: &anyhow::Error) -> anyhow::Error {
+    let path = path.display();
+    if let Some(LockError::Held(_)) = error.downcast_ref() {
+        return anyhow!("eventLog.file {path}: {error:#}");
+    }
+    anyhow!(
+        "eventLog.file {path}: cannot create the event log: {error:#}; choose a file in an existing \
+         folder in which this user may create and rename files, or remove eventLog.file"
+    )
 }
 
 /// `FILE` and this ending.

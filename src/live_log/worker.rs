@@ -3,13 +3,16 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
 
 use super::files::Files;
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::time::UnixMillis;
+use crate::environment::disk_ready;
 use crate::event_log::redact::Redactor;
 use crate::event_log::{ClusterSpec, Header, LogWriter};
 use crate::metrics::Metrics;
@@ -93,23 +96,41 @@ impl Worker {
     }
 
     /// Runs until the loop drops the log.
-    pub(super) fn run(mut self, lines: &Receiver<QueuedLine>) {
+    pub(super) fn run(mut self, mut lines: UnboundedReceiver<QueuedLine>) {
         self.write();
         loop {
-            let next = lines.try_recv().or_else(|ended| {
+            let next = lines.try_recv().ok().or_else(|| {
                 // No line is waiting: write now, so that those who follow the file see everything.
                 self.flush();
-                match ended {
-                    TryRecvError::Empty => lines.recv().map_err(|_| ()),
-                    TryRecvError::Disconnected => Err(()),
-                }
+                lines.blocking_recv()
             });
-            let Ok(line) = next else { break };
-            self.add(line.content);
-            self.queued_bytes.fetch_sub(line.bytes, Ordering::Relaxed);
+            let Some(line) = next else { break };
+            self.take(line);
         }
         self.add_gap_line();
         self.write();
+    }
+
+    /// As [`Worker::run`], in a task: a simulation has one thread.
+    pub(super) async fn run_as_task(mut self, mut lines: UnboundedReceiver<QueuedLine>) {
+        self.write();
+        loop {
+            disk_ready().await;
+            let mut next = lines.try_recv().ok();
+            if next.is_none() {
+                self.flush();
+                next = lines.recv().await;
+            }
+            let Some(line) = next else { break };
+            self.take(line);
+        }
+        self.add_gap_line();
+        self.write();
+    }
+
+    fn take(&mut self, line: QueuedLine) {
+        self.add(line.content);
+        self.queued_bytes.fetch_sub(line.bytes, Ordering::Relaxed);
     }
 
     fn add(&mut self, content: QueuedContent) {

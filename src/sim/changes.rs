@@ -165,6 +165,13 @@ impl SimClusters {
         }
     }
 
+    /// Notifies watches although nothing changed: what they show is no longer the same.
+    pub(crate) fn wake_watches(&self, cluster: &ClusterName) {
+        if let Some(history) = self.clusters.get(cluster).and_then(|c| c.history.as_ref()) {
+            history.version.modify(|_| {});
+        }
+    }
+
     /// Notifies of each new resourceVersion of a cluster; `None` without a history.
     pub fn subscribe(&self, cluster: &ClusterName) -> Option<signal::Receiver<u64>> {
         Some(self.clusters.get(cluster)?.history.as_ref()?.version.subscribe())

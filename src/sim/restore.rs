@@ -10,11 +10,17 @@ use crate::core::data::map::Map;
 use crate::core::data::objects::Object;
 use crate::core::data::per_kind::PerKind;
 
-/// A backup of one cluster.
+/// A backup of one cluster. The default is that of a new one.
 #[derive(Clone)]
 pub struct Backup {
     version: u64,
     objects: PerKind<Map<Key, Arc<Object>>>,
+}
+
+impl Default for Backup {
+    fn default() -> Self {
+        Self { version: 1, objects: PerKind::default() }
+    }
 }
 
 impl SimClusters {

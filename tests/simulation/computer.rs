@@ -1,8 +1,10 @@
 //! The computer of an instance: a clock at its own rate, a wall clock that jumps, random numbers from
 //! the seed, and a process that can be frozen and killed.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use futures::future::BoxFuture;
 use throughline::environment::{Connected, Environment};
 use tokio::time::Instant;
 
+use crate::crash::{CrashPoint, CrashProbe};
 use crate::network::Network;
 use crate::random::Random;
 
@@ -29,10 +32,23 @@ pub(crate) struct Computer {
     rate: i64,
     started: Instant,
     network: Option<Network>,
+    pub(crate) probe: Arc<CrashProbe>,
     state: Mutex<State>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Disk {
+    Works,
+    Full,
+    /// Takes nothing.
+    Hangs,
+}
+
 struct State {
+    disk: Disk,
+    /// What was written into each file.
+    files: BTreeMap<PathBuf, Vec<u8>>,
+    disk_wakers: Vec<Waker>,
     random: Random,
     wall_offset_ms: i64,
     process: Process,
@@ -42,12 +58,33 @@ struct State {
 impl Computer {
     pub(crate) fn new(client: u32, rate: i64, random: Random, network: Option<Network>) -> Self {
         let process = Process::Runs;
-        let state = State { random, wall_offset_ms: 0, process, wakers: Vec::new() };
-        Self { client, rate, started: Instant::now(), network, state: Mutex::new(state) }
+        let state = State {
+            disk: Disk::Works,
+            files: BTreeMap::new(),
+            disk_wakers: Vec::new(),
+            random,
+            wall_offset_ms: 0,
+            process,
+            wakers: Vec::new(),
+        };
+        let (started, probe) = (Instant::now(), Arc::default());
+        Self { client, rate, started, network, probe, state: Mutex::new(state) }
     }
 
     pub(crate) fn set_wall_offset(&self, ms: i64) {
         self.state.lock().unwrap().wall_offset_ms = ms;
+    }
+
+    pub(crate) fn set_disk(&self, disk: Disk) {
+        let mut state = self.state.lock().unwrap();
+        state.disk = disk;
+        state.disk_wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// What was written into a file.
+    pub(crate) fn file(&self, path: &str) -> Vec<u8> {
+        let state = self.state.lock().unwrap();
+        state.files.get(Path::new(path)).cloned().unwrap_or_default()
     }
 
     pub(crate) fn freeze(&self) {
@@ -99,9 +136,27 @@ impl Environment for Computer {
 
     fn connect(&self, host: &str, _: u16) -> BoxFuture<'static, io::Result<Box<dyn Connected>>> {
         match &self.network {
-            Some(network) => network.connect(self.client, host),
+            Some(network) => network.connect(self.client, host, self.probe.clone()),
             None => Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) }),
         }
+    }
+
+    fn append(&self, file: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap();
+        if state.disk == Disk::Full || !self.probe.pass(CrashPoint::Disk) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        state.files.entry(file.to_owned()).or_default().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn poll_disk(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock().unwrap();
+        if state.disk != Disk::Hangs {
+            return Poll::Ready(());
+        }
+        state.disk_wakers.push(cx.waker().clone());
+        Poll::Pending
     }
 
     fn poll_runs(&self, cx: &mut Context<'_>) -> Poll<()> {

@@ -50,6 +50,7 @@ impl ExtensionServer {
     }
 
     pub(crate) fn advance(&mut self, clusters: &mut SimClusters, now: UnixMillis) {
+        self.relist(clusters, now);
         for object in changed(clusters, &self.edge, Kind::Connector, &mut self.connectors_seen) {
             let key = object.meta.key();
             let exists = clusters.get(&self.edge, Kind::Connector, &key).is_some();
@@ -85,6 +86,19 @@ impl ExtensionServer {
             let connector = self.connector_of(clusters, &gateway);
             let liveness = connector.and_then(|key| self.cache.get(&key)).cloned();
             self.programmed.insert(gateway, liveness.unwrap_or_default());
+        }
+    }
+
+    /// After a restore the watches begin with a list. What it lacks is gone, so that a Gateway that comes
+    /// back is new, and is translated, whatever its trigger says.
+    fn relist(&mut self, clusters: &SimClusters, now: UnixMillis) {
+        if clusters.version(&self.edge) >= self.gateways_seen {
+            return;
+        }
+        let is_there = |kind, key: &ObjectKey| clusters.get(&self.edge, kind, key).is_some();
+        self.triggers.retain(|key, _| is_there(Kind::Gateway, key));
+        for key in self.cache.keys().filter(|key| !is_there(Kind::Connector, key)) {
+            self.arriving.push_back((now, key.clone(), None));
         }
     }
 

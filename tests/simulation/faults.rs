@@ -2,87 +2,15 @@
 
 use std::time::Duration;
 
-use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::ids::Kind;
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 
+use crate::computer::Disk;
+use crate::fault_kind::FaultKind;
 use crate::network::LinkState;
 use crate::random::Random;
 use crate::stage::Stage;
-use crate::world::TRIGGER;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum FaultKind {
-    LinkSlow,
-    LinkBlocked,
-    RequestsLost,
-    AnswersLost,
-    ConnectionsReset,
-    AnswerCutInside,
-    ServerHangs,
-    ServerDown,
-    ServerSlow,
-    RequestsRefused,
-    WriteAnswersHidden,
-    RequestsHang,
-    WatchesCut,
-    HistoryCompacted,
-    KindNotServed,
-    InstanceKilled,
-    InstanceStopped,
-    InstanceFrozen,
-    WallClockJumps,
-    LeaseDeleted,
-    LeaseEdited,
-    ReplicatorWrites,
-    ReplicatorWritesOldStatus,
-    TriggerOverwritten,
-    EdgeAnnotationOverwritten,
-    CarrierStuck,
-    ExtensionServerLags,
-    ConnectorMadeAgain,
-    GatewayMadeAgain,
-    UpstreamLeaves,
-    UpstreamRestored,
-    EdgeRestored,
-}
-
-impl FaultKind {
-    pub(crate) const ALL: [Self; 32] = [
-        Self::LinkSlow,
-        Self::LinkBlocked,
-        Self::RequestsLost,
-        Self::AnswersLost,
-        Self::ConnectionsReset,
-        Self::AnswerCutInside,
-        Self::ServerHangs,
-        Self::ServerDown,
-        Self::ServerSlow,
-        Self::RequestsRefused,
-        Self::WriteAnswersHidden,
-        Self::RequestsHang,
-        Self::WatchesCut,
-        Self::HistoryCompacted,
-        Self::KindNotServed,
-        Self::InstanceKilled,
-        Self::InstanceStopped,
-        Self::InstanceFrozen,
-        Self::WallClockJumps,
-        Self::LeaseDeleted,
-        Self::LeaseEdited,
-        Self::ReplicatorWrites,
-        Self::ReplicatorWritesOldStatus,
-        Self::TriggerOverwritten,
-        Self::EdgeAnnotationOverwritten,
-        Self::CarrierStuck,
-        Self::ExtensionServerLags,
-        Self::ConnectorMadeAgain,
-        Self::GatewayMadeAgain,
-        Self::UpstreamLeaves,
-        Self::UpstreamRestored,
-        Self::EdgeRestored,
-    ];
-}
 
 /// How a fault ends.
 #[derive(Clone, Debug)]
@@ -96,6 +24,14 @@ pub(crate) enum End {
     Thaw(usize),
     Lag(usize),
     Rejoin,
+    Reads(usize),
+    Bookmarks(usize),
+    Pages(usize),
+    Twin,
+    Disk(usize),
+    Etcd(usize),
+    /// A parent of a site's is there again.
+    Parent(usize, usize),
     /// The agents of an upstream report their state again.
     Report(usize),
 }
@@ -149,6 +85,8 @@ impl Stage {
                 let fault = Fault { verbs, resource: None, code, retry_after_s, executes: false };
                 self.servers[server].inject(&fault, 1 + random.below(20));
             }
+            FaultKind::RequestsThrottled => self.throttle(server, random),
+            FaultKind::WritesRepeated => self.repeat_writes(server, random),
             FaultKind::WriteAnswersHidden => {
                 let code = *random.pick(&[Fault::NO_RESPONSE, 500, 504]);
                 let fault = Fault::on_writes(code).but_executed();
@@ -173,6 +111,26 @@ impl Stage {
                 self.servers[server].cut_watches(Some(resource));
                 return Some((End::Served(server, resource), lasts));
             }
+            FaultKind::WatchesLate | FaultKind::ReadsStale | FaultKind::TimeTravel => {
+                return Some((self.lag_reads(kind, server, random), lasts));
+            }
+            FaultKind::BookmarksMissing => {
+                self.servers[server].set_bookmarks(false);
+                // Long enough for watches to count as silent.
+                return Some((End::Bookmarks(server), lasts + Duration::from_secs(20)));
+            }
+            FaultKind::PagesExpire => {
+                self.servers[server].set_pages_expire(true);
+                self.servers[server].compact();
+                self.servers[server].cut_watches(None);
+                return Some((End::Pages(server), lasts));
+            }
+            FaultKind::InstanceStartedTwice => {
+                self.start_twin();
+                return Some((End::Twin, lasts + Duration::from_secs(20)));
+            }
+            FaultKind::DiskFull => self.instances[instance].computer.set_disk(Disk::Full),
+            FaultKind::DiskHangs => self.instances[instance].computer.set_disk(Disk::Hangs),
             FaultKind::InstanceKilled => {
                 self.kill(instance);
                 return Some((End::Restart(instance), lasts));
@@ -209,7 +167,16 @@ impl Stage {
                 return None;
             }
             FaultKind::TriggerOverwritten => {
-                self.overwrite_trigger(connector, edge, random);
+                let value = random.one_in(2).then_some("not a trigger");
+                self.overwrite_trigger((connector, edge), value);
+                return None;
+            }
+            FaultKind::OldTriggerWritten => {
+                self.put_old_trigger_back(connector, edge);
+                return None;
+            }
+            FaultKind::HostileWrite => {
+                self.write_hostile(connector, edge, random);
                 return None;
             }
             FaultKind::EdgeAnnotationOverwritten => {
@@ -244,19 +211,26 @@ impl Stage {
                 self.reload_without(Some(upstream)).await;
                 return Some((End::Rejoin, lasts));
             }
-            FaultKind::UpstreamRestored => {
-                let upstream = random.below(self.world.names.upstreams.len());
-                let backup = self.backups.get(upstream)?.clone();
-                self.servers[upstream].restore(&backup);
-                return Some((End::Report(upstream), lasts));
+            FaultKind::ParentGone => {
+                return self.delete_parents(false, random).map(|end| (end, lasts));
             }
-            FaultKind::EdgeRestored => {
-                let server = self.world.names.upstreams.len() + 1 + edge;
-                let backup = self.backups.get(server)?.clone();
-                self.servers[server].restore(&backup);
-                self.ledger.lock().unwrap().forget_edge(&self.world.names.edges[edge]);
+            FaultKind::TenantLeaves => {
+                self.delete_parents(true, random);
                 return None;
             }
+            FaultKind::UpstreamRestored => {
+                let upstream = random.below(self.world.names.upstreams.len());
+                return self.restore(upstream).map(|end| (end, lasts));
+            }
+            FaultKind::HubRestored => {
+                self.restore(self.world.names.upstreams.len());
+                return None;
+            }
+            FaultKind::EdgeRestored => {
+                self.restore(self.world.names.upstreams.len() + 1 + edge);
+                return None;
+            }
+            FaultKind::EtcdLost => return Some((self.lose_etcd(server), lasts)),
         }
         let end = match kind {
             FaultKind::LinkSlow
@@ -265,19 +239,10 @@ impl Stage {
             | FaultKind::AnswersLost => End::Link(client, server),
             FaultKind::ServerHangs | FaultKind::ServerDown => End::Mode(server),
             FaultKind::ServerSlow => End::Latency(server),
+            FaultKind::DiskFull | FaultKind::DiskHangs => End::Disk(instance),
             _ => End::Faults(server),
         };
         Some((end, lasts))
-    }
-
-    fn overwrite_trigger(&mut self, connector: usize, edge: usize, random: &mut Random) {
-        let namespace = self.world.hub_key(connector).namespace;
-        let key = ObjectKey::new(namespace, &self.world.connectors[connector].gateways[0]);
-        let edge = self.world.names.edges[edge].clone();
-        let value = random.one_in(2).then_some("not a trigger");
-        self.world.annotate(&edge, Kind::Gateway, &key, (TRIGGER, value));
-        let uid = self.world.lock().get(&edge, Kind::Gateway, &key).map(|g| g.meta.uid.clone());
-        self.ledger.lock().unwrap().forget_trigger(&edge, &key, &uid.unwrap_or_default());
     }
 
     pub(crate) async fn end(&mut self, end: End) {
@@ -290,7 +255,14 @@ impl Stage {
             End::Restart(instance) => self.restart(instance),
             End::Thaw(instance) => self.instances[instance].computer.thaw(),
             End::Lag(edge) => self.world.reset_cache_lag(edge),
-            End::Report(upstream) => self.world.report(upstream),
+            End::Report(upstream) => self.report_upstream(upstream),
+            End::Reads(server) => self.servers[server].catch_up(),
+            End::Bookmarks(server) => self.servers[server].set_bookmarks(true),
+            End::Pages(server) => self.servers[server].set_pages_expire(false),
+            End::Twin => self.stop_twin(),
+            End::Disk(instance) => self.instances[instance].computer.set_disk(Disk::Works),
+            End::Etcd(server) => self.bring_etcd_back(server),
+            End::Parent(site, parent) => self.world.set_parent(site, parent, false),
             End::Rejoin => self.reload_without(None).await,
         }
     }

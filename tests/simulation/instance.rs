@@ -9,8 +9,11 @@ use throughline::config::{ClusterConfig, Config};
 use throughline::core::contract::action::Decision;
 use throughline::core::contract::event::Event;
 use throughline::core::contract::note::{Note, NoteKind};
+use throughline::core::contract::settings::OrphanMode;
+use throughline::core::data::time::UnixMillis;
 use throughline::environment::within;
 use throughline::event_log::{ClusterSpec, Header, LogReader, LogWriter};
+use throughline::executor::FinishedAction;
 use throughline::replay::{ReplayMode, ReplayOptions, replay};
 use throughline::run::Run;
 use throughline::run_log::Observer;
@@ -18,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::computer::Computer;
+use crate::crash::{CrashPoint, CrashProbe};
 
 /// What an instance wrote into its event log, and the stalls that it has not taken back.
 #[derive(Default)]
@@ -25,9 +29,12 @@ pub(crate) struct Tape {
     pub(crate) log: Vec<u8>,
     pub(crate) stalls: Vec<String>,
     pub(crate) anomalies: Vec<String>,
+    /// Actions without an outcome so far.
+    pub(crate) in_flight: u64,
 }
 
 struct Recorder {
+    probe: Arc<CrashProbe>,
     tape: Arc<Mutex<Tape>>,
     writer: LogWriter<Sink>,
 }
@@ -47,11 +54,20 @@ impl Write for Sink {
 
 impl Observer for Recorder {
     fn on_event(&mut self, event: &Event) {
-        self.writer.event(event).unwrap();
+        if self.probe.pass(CrashPoint::LogLine) {
+            self.writer.event(event).unwrap();
+        }
     }
 
     fn on_decision(&mut self, decision: &Decision) {
-        self.writer.action(decision).unwrap();
+        self.tape.lock().unwrap().in_flight += 1;
+        if self.probe.pass(CrashPoint::LogLine) {
+            self.writer.action(decision).unwrap();
+        }
+    }
+
+    fn on_finished(&mut self, _: UnixMillis, _: &FinishedAction) {
+        self.tape.lock().unwrap().in_flight -= 1;
     }
 
     fn on_note(&mut self, note: &Note) {
@@ -86,7 +102,7 @@ impl Instance {
         let settings = Some(config.settings());
         let header = Header { clusters: specs.to_vec(), settings, recorded: false };
         let writer = LogWriter::new(Sink(tape.clone()), &header).unwrap();
-        let recorder = Recorder { tape: tape.clone(), writer };
+        let recorder = Recorder { probe: computer.probe.clone(), tape: tape.clone(), writer };
         let (reloads, reloaded) = mpsc::channel(4);
         let (stop, stopping) = watch::channel(false);
         let run = async move {
@@ -111,16 +127,28 @@ impl Instance {
         self.running.is_finished()
     }
 
-    /// Whether its event log replays to the same actions.
+    /// Whether what it saw and decided replays to the same actions, and so does its event log.
     pub(crate) fn verify(&self, name: &str) -> Vec<String> {
-        let log = self.tape.lock().unwrap().log.clone();
-        let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
-        let mut reader = LogReader::new(name, &*log).unwrap();
-        let none = None::<std::io::Sink>;
-        match replay(&mut reader, name, |_| Ok(()), &options, none, |_| {}) {
-            Ok(replayed) => replayed.verdict.problems,
-            Err(error) => vec![format!("{error:#}")],
+        let seen = self.tape.lock().unwrap().log.clone();
+        let mut problems = verify(name, &seen);
+        let written = self.computer.file(EVENT_LOG);
+        if !written.is_empty() {
+            problems.extend(verify(&format!("{name}, {EVENT_LOG}"), &written));
         }
+        problems
+    }
+}
+
+fn verify(name: &str, log: &[u8]) -> Vec<String> {
+    let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
+    let mut reader = match LogReader::new(name, log) {
+        Ok(reader) => reader,
+        Err(error) => return vec![format!("{error:#}")],
+    };
+    let none = None::<std::io::Sink>;
+    match replay(&mut reader, name, |_| Ok(()), &options, none, |_| {}) {
+        Ok(replayed) => replayed.verdict.problems,
+        Err(error) => vec![format!("{error:#}")],
     }
 }
 
@@ -142,8 +170,12 @@ pub(crate) fn write_kubeconfig(specs: &[ClusterSpec]) -> PathBuf {
     file
 }
 
-/// Short pauses, so that everything is right soon after the last fault.
-pub(crate) fn config(specs: &[ClusterSpec], kubeconfig: &Path) -> Config {
+/// Where an instance writes its event log.
+const EVENT_LOG: &str = "live.jsonl";
+
+/// Short pauses, so that everything is right soon after the last fault. Some of the rest depends on the
+/// seed.
+pub(crate) fn config(specs: &[ClusterSpec], kubeconfig: &Path, seed: u64) -> Config {
     let cluster = |spec: &ClusterSpec| ClusterConfig {
         name: spec.name.clone(),
         roles: spec.roles.clone(),
@@ -152,7 +184,13 @@ pub(crate) fn config(specs: &[ClusterSpec], kubeconfig: &Path) -> Config {
         in_cluster: false,
     };
     let mut config = Config { clusters: specs.iter().map(cluster).collect(), ..Config::default() };
-    config.events.enabled = false;
+    config.events.enabled = seed.is_multiple_of(2);
+    config.event_log.file = Some(EVENT_LOG.into());
+    config.orphans.mode =
+        if seed.is_multiple_of(5) { OrphanMode::Report } else { OrphanMode::Delete };
+    (config.orphans.min_age_ms, config.orphans.settle_ms) = (2_000, 2_000);
+    config.orphans.fresh_ms = 12_000;
+    config.watch.page_size = [2, 5, 500][usize::try_from(seed % 3).unwrap()];
     config.leader_election.lease_namespace = Some("default".to_owned());
     config.watch.silent_after_ms = 15_000;
     config.watch.timeout_ms = 5_000;

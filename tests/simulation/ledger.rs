@@ -8,7 +8,9 @@ use throughline::sim::SimClusters;
 use throughline::sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
+use crate::histories::Histories;
 use crate::oracle::Oracle;
+use crate::orphans::RouteGuard;
 use crate::world::TRIGGER;
 
 /// What the requests show.
@@ -18,6 +20,10 @@ pub(crate) struct Ledger {
     pub(crate) started: Instant,
     /// The trigger of each Gateway, as last seen after a request.
     pub(crate) triggers: BTreeMap<(ClusterName, ObjectKey), String>,
+    /// The trigger of each Gateway before that one.
+    pub(crate) earlier_triggers: BTreeMap<(ClusterName, ObjectKey), String>,
+    pub(crate) routes: RouteGuard,
+    pub(crate) histories: Histories,
 }
 
 impl Ledger {
@@ -49,6 +55,8 @@ impl Ledger {
             request.uri()
         ));
         self.oracle.see(audited);
+        self.oracle.broken.extend(self.routes.see(audited, clusters));
+        self.histories.see(audited, clusters);
         let parts: Vec<_> = request.uri().path().split('/').collect();
         if let [.., "namespaces", namespace, "gateways", name] = parts[..]
             && *executed
@@ -58,8 +66,10 @@ impl Ledger {
             let stored = clusters.lock().unwrap().get(cluster, Kind::Gateway, &key).cloned();
             let Some(stored) = stored else { return };
             let value = stored.meta.annotations.get(TRIGGER).unwrap_or_default();
-            let before = self.triggers.insert((cluster.clone(), key), value.to_owned());
+            let at = (cluster.clone(), key);
+            let before = self.triggers.insert(at.clone(), value.to_owned());
             if before.as_deref() != Some(value) {
+                self.earlier_triggers.extend(before.map(|before| (at, before)));
                 self.oracle.trigger_stored(cluster, &stored.meta.uid, value);
             }
         }

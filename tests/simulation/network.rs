@@ -14,6 +14,7 @@ use throughline::sim::apiserver::SimApiServerHandle;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+use crate::crash::{CrashPoint, CrashProbe};
 use crate::random::Random;
 
 /// What a link does at present.
@@ -112,6 +113,7 @@ impl Network {
         &self,
         client: u32,
         host: &str,
+        probe: Arc<CrashProbe>,
     ) -> BoxFuture<'static, io::Result<Box<dyn Connected>>> {
         let (network, key) = (self.clone(), (client, host.to_owned()));
         Box::pin(async move {
@@ -144,6 +146,7 @@ impl Network {
                 connection: connection.clone(),
                 reads,
                 sleep: None,
+                probe: probe.clone(),
             };
             tokio::spawn(within(network.servers_at.clone(), server.serve(end(0), client)));
             Ok(Box::new(end(1)) as Box<dyn Connected>)
@@ -188,6 +191,8 @@ struct End {
     connection: Arc<Mutex<Connection>>,
     reads: usize,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// Of the client.
+    probe: Arc<CrashProbe>,
 }
 
 impl End {
@@ -237,6 +242,9 @@ impl AsyncRead for End {
                 }
                 continue;
             }
+            if reads == 1 && !this.probe.pass(CrashPoint::Take) {
+                return Poll::Pending;
+            }
             let mut taken = piece.len().min(buf.remaining());
             if let Some(left) = &mut pipe.cut_after {
                 taken = taken.min(*left);
@@ -264,6 +272,11 @@ impl AsyncWrite for End {
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        let is_client = self.reads == 1;
+        let point = if is_client { CrashPoint::Send } else { CrashPoint::Answered };
+        if !self.probe.pass(point) && is_client {
+            return Poll::Pending;
+        }
         let delay = {
             let mut link = self.link.lock().unwrap();
             let (least, most) = link.state.delay_ms;

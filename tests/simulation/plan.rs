@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::faults::FaultKind;
+use crate::fault_kind::FaultKind;
 use crate::random::Random;
 
 /// A run that a seed decides.
@@ -29,7 +29,7 @@ impl Plan {
         let mut random = Random::new(seed);
         // A few kinds at a time find more than all at once: each fault has room to show.
         let kinds = random.between(1, 8);
-        let faults = (0..kinds).map(|_| *random.pick(&FaultKind::ALL)).collect();
+        let faults = (0..kinds).map(|_| *random.pick(FaultKind::ALL)).collect();
         Self {
             seed,
             instances: 1 + random.below(3),

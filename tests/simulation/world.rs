@@ -1,5 +1,6 @@
 //! The clusters, what the platform does in them, and the edges' extension servers.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use throughline::event_log::ClusterSpec;
 use throughline::sim::{Preconditions, SimClusters, WatchNotice};
 
 use crate::extension_server::{CACHE_LAG_MS, ExtensionServer};
+use crate::orphans::{Site, UPSTREAM_NAMESPACE};
 use crate::random::Random;
 
 pub(crate) const TRIGGER: &str = "gateway.envoyproxy.io/connector-liveness";
@@ -71,9 +73,13 @@ pub(crate) struct World {
     pub(crate) clusters: Arc<Mutex<SimClusters>>,
     pub(crate) connectors: Vec<Connector>,
     extension_servers: Vec<ExtensionServer>,
+    pub(crate) sites: Vec<Site>,
+    /// When the platform's replicator next looks at the routes.
+    replicates_at: UnixMillis,
 }
 
-const UPSTREAM_NAMESPACE: &str = "default";
+/// How often the platform's replicator looks for routes that are missing at the hub.
+const REPLICATION_MS: u64 = 1_000;
 
 impl World {
     pub(crate) fn new(
@@ -92,11 +98,19 @@ impl World {
             .iter()
             .map(|edge| ExtensionServer::new(edge.clone(), random.fork()))
             .collect();
-        let mut world = Self { names, clusters, connectors: Vec::new(), extension_servers };
+        let (connectors_of, sites_of) = (connectors, random.below(4));
+        let mut world = Self {
+            names,
+            clusters,
+            connectors: Vec::new(),
+            extension_servers,
+            sites: Vec::new(),
+            replicates_at: now,
+        };
         for upstream in 0..world.names.upstreams.len() {
             world.create_namespaces(upstream);
         }
-        for n in 0..connectors {
+        for n in 0..connectors_of {
             let upstream = random.below(world.names.upstreams.len());
             let gateways = (0..random.between(1, 3)).map(|g| format!("app-{n}-{g}")).collect();
             let (name, online) = (format!("c-{n}"), random.one_in(2));
@@ -104,6 +118,13 @@ impl World {
             world.connectors.push(Connector { upstream, name, online, node, address, gateways });
             world.create(n);
         }
+        for n in 0..sites_of {
+            let upstream = random.below(world.names.upstreams.len());
+            let cluster = (upstream, &world.names.upstreams[upstream]);
+            let site = Site::new(n, cluster, &world.hub_namespace(upstream), random);
+            world.sites.push(site);
+        }
+        (0..world.names.upstreams.len()).for_each(|upstream| world.restore_parents(upstream));
         world
     }
 
@@ -195,6 +216,42 @@ impl World {
         self.connectors.iter().enumerate().filter(of_it).for_each(|(n, _)| self.create_upstream(n));
     }
 
+    /// Tenants have their Gateways again, as they left them.
+    pub(crate) fn restore_parents(&self, upstream: usize) {
+        for site in self.sites.iter().filter(|site| site.upstream == upstream) {
+            for (parent, is_deleted) in site.deleted.iter().enumerate() {
+                let (cluster, key) = (&site.cluster, site.gateway_key(parent));
+                let exists = self.lock().get(cluster, Kind::Gateway, &key).is_some();
+                match (exists, is_deleted) {
+                    (true, true) => self.lock().remove(cluster, Kind::Gateway, &key),
+                    (false, false) => self.put(cluster, site.gateway(parent), "tenant"),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// A tenant deletes a parent of a route, or makes it again.
+    pub(crate) fn set_parent(&mut self, site: usize, parent: usize, is_deleted: bool) {
+        self.sites[site].deleted[parent] = is_deleted;
+        self.restore_parents(self.sites[site].upstream);
+    }
+
+    /// The platform's replicator copies routes to the hub whose parents exist.
+    fn replicate_routes(&mut self, now: UnixMillis) {
+        if now < self.replicates_at {
+            return;
+        }
+        self.replicates_at = now.plus(REPLICATION_MS);
+        for site in &self.sites {
+            let hub = &self.names.hub;
+            let exists = self.lock().get(hub, Kind::HttpRoute, &site.route).is_some();
+            if !exists && !site.is_orphan() {
+                self.put(hub, site.route_object(&now.to_string()), "platform");
+            }
+        }
+    }
+
     /// Its agent moves to another node.
     pub(crate) fn move_node(&mut self, n: usize, random: &mut Random) {
         self.connectors[n].node = random.next();
@@ -269,6 +326,21 @@ impl World {
         for server in &mut self.extension_servers {
             server.advance(&mut clusters, now);
         }
+        drop(clusters);
+        self.replicate_routes(now);
+    }
+
+    /// Routes that should be gone. Of an upstream that was restored, as far as an instance can tell, none
+    /// is deleted until it is restarted (docs/explanation/orphans.md): those may stay.
+    pub(crate) fn orphans_left(&self, held: &BTreeSet<usize>) -> Vec<String> {
+        let clusters = self.lock();
+        let is_left = |site: &&Site| {
+            let exists = clusters.get(&self.names.hub, Kind::HttpRoute, &site.route).is_some();
+            exists && site.is_orphan() && !site.is_protected && !held.contains(&site.upstream)
+        };
+        let left = self.sites.iter().filter(is_left);
+        left.map(|site| format!("hub: route {} has no parent and is still there", site.route))
+            .collect()
     }
 
     /// What differs from the truth upstream, in words.

@@ -87,8 +87,15 @@ pub fn node_hash(node_id: &str) -> u128 {
 pub fn node_stand_in(node_id: &str, bytes: usize) -> String {
     match carried_hash(node_id) {
         Some(_) => node_id.to_owned(),
-        None => format!("{:-<bytes$}", format!("{NODE_STAND_IN}{:032x}", node_hash(node_id))),
+        None => padded(format!("{NODE_STAND_IN}{:032x}", node_hash(node_id)), '-', bytes),
     }
+}
+
+/// An ASCII text with a filler behind it, `bytes` long together. Formatting pads to 65,535 at most and
+/// panics beyond that, and the texts are those of others.
+pub(crate) fn padded(mut text: String, filler: char, bytes: usize) -> String {
+    text.extend(std::iter::repeat_n(filler, bytes.saturating_sub(text.len())));
+    text
 }
 
 fn carried_hash(node_id: &str) -> Option<u128> {
@@ -169,6 +176,7 @@ mod tests {
             assert_eq!(node_stand_in(&stand_in, 99), stand_in);
             assert_eq!(connector_part("a", true, &stand_in), connector_part("a", true, id));
         }
+        assert_eq!(node_stand_in(&"x".repeat(200_000), 200_000).len(), 200_000);
         let taken = node_stand_in("8c5d", 0);
         for other in [
             taken.replace('-', "_"),

@@ -32,7 +32,7 @@ use crate::core::contract::membership::OfferState;
 use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::core::status::go_json::{self, CANONICAL_DEPTH_MAX, GO_DEPTH_MAX, Reader};
 use crate::core::status::liveness::folds_to;
-use crate::core::status::trigger::node_stand_in;
+use crate::core::status::trigger::{node_stand_in, padded};
 
 /// In a status, every string below these fields is an address or a key …
 const HIDDEN_FIELDS: [&str; 5] =
@@ -274,7 +274,7 @@ impl Redactor {
             let six = (hash.rotate_left(6 * i as u32) & 63) as usize;
             stand_in.push(char::from(ALPHABET[six]));
         }
-        format!("{stand_in:~<bytes$}")
+        padded(stand_in, '~', bytes)
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::sim::signal::Sender;
-use axum::body::{Body, to_bytes};
-use http::{Request, Response};
+use axum::body::{Body, Bytes, to_bytes};
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -21,6 +21,7 @@ use super::handle::{Fault, ServerMode};
 use super::milo::Milo;
 use super::status::Failure;
 use super::{Audit, AuditedRequest, BODY_BYTES_MAX, Server, SimApiServerSettings, handle_request};
+use crate::environment;
 
 /// What all clusters behind one listener share.
 pub(super) struct Front {
@@ -182,29 +183,51 @@ async fn respond(
         tokio::time::sleep(latency).await;
     }
     let response = match body {
-        Ok(body) => {
-            let request = Request::from_parts(head, body);
-            let response = match &site {
-                Site::Cluster(server) => handle_request(server, request.uri().path(), &request),
-                Site::Milo(milo) => {
-                    let (server, path) = milo.route(request.uri().path());
-                    handle_request(&server, path, &request)
-                }
-            };
-            if let (Some(Audit(audit)), Site::Cluster(server)) = (&front.settings.audit, &site) {
-                let (code, executed) = match &response {
-                    Ok(response) => (response.status().as_u16(), true),
-                    Err(failure) => (failure.code(), failure.is_executed()),
-                };
-                let cluster = server.cluster.clone();
-                audit(&AuditedRequest { cluster, client, request, code, executed });
-            }
-            response
-        }
+        Ok(body) => answer(&site, client, Request::from_parts(head, body)),
         Err(_) => Err(Failure::too_large(BODY_BYTES_MAX)),
     };
     match response {
         Err(failure) if failure.code() == Fault::NO_RESPONSE => std::future::pending().await,
         response => Ok(response.unwrap_or_else(|failure| failure.response())),
     }
+}
+
+/// Handles a request, and once more later if it is to be repeated.
+fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
+    let server = match site {
+        Site::Cluster(server) => server,
+        Site::Milo(milo) => {
+            let (server, path) = milo.route(request.uri().path());
+            return handle_request(&server, path, &request);
+        }
+    };
+    let response = answer_once(server, client, &request);
+    let is_write = request.method() != Method::GET;
+    let after = if is_write { server.lock().state.repeats.pop_front() } else { None };
+    if let Some(after) = after {
+        let server = server.clone();
+        environment::spawn(async move {
+            tokio::time::sleep(after).await;
+            // Nobody waits for this answer.
+            drop(answer_once(&server, client, &request));
+        });
+    }
+    response
+}
+
+fn answer_once(
+    server: &Arc<Server>,
+    client: u32,
+    request: &Request<Bytes>,
+) -> Result<Response<Body>, Failure> {
+    let response = handle_request(server, request.uri().path(), request);
+    if let Some(Audit(audit)) = &server.front.settings.audit {
+        let (code, executed) = match &response {
+            Ok(response) => (response.status().as_u16(), true),
+            Err(failure) => (failure.code(), failure.is_executed()),
+        };
+        let (cluster, request) = (server.cluster.clone(), request.clone());
+        audit(&AuditedRequest { cluster, client, request, code, executed });
+    }
+    response
 }

@@ -12,7 +12,6 @@ use super::Server;
 use super::connection::{Front, Site, serve};
 use super::milo::{self, Milo};
 use super::request::{ApiVerb, Resource};
-use crate::sim::Backup;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerMode {
@@ -153,25 +152,17 @@ impl SimApiServerHandle {
         self.server.lock().compact();
     }
 
-    /// Restores the cluster from a backup, as of an etcd: the server starts again.
-    pub fn restore(&self, backup: &Backup) {
-        {
-            let mut cluster = self.server.lock();
-            cluster.sim.restore(&self.server.cluster, backup);
-            cluster.compact();
-        }
-        self.cut_watches(None);
-    }
-
     /// Answers the next `times` matching requests with `fault`, after faults injected earlier.
     pub fn inject(&self, fault: &Fault, times: usize) {
         let mut cluster = self.server.lock();
         cluster.state.faults.extend(std::iter::repeat_n(fault.clone(), times));
     }
 
-    /// Removes the faults that have not occurred yet.
+    /// Removes the faults that have not occurred yet, and carries no more writes out twice.
     pub fn clear_faults(&self) {
-        self.server.lock().state.faults.clear();
+        let mut cluster = self.server.lock();
+        cluster.state.faults.clear();
+        cluster.state.repeats.clear();
     }
 
     /// Delays the execution of every request; a watch is delayed once, at its start.

@@ -57,7 +57,7 @@ pub(super) fn list(
     let resource = target.resource;
     let namespace = target.namespace.as_deref();
     let mut cluster = server.lock();
-    let now = cluster.version();
+    let now = cluster.listed_version();
     let selector = LabelSelector::parse(&params.label_selector)?;
     let key =
         |version| (version, resource, target.namespace.clone(), params.label_selector.clone());
@@ -79,10 +79,13 @@ pub(super) fn list(
         // API servers answer this from the watch cache, without pages.
         limit = 0;
     }
-    let items: Arc<[ServedObject]> = match cluster.state.snapshot(&key(version)) {
+    let has_expired = after.is_some() && cluster.state.reads.do_pages_expire;
+    let snapshot = cluster.state.snapshot(&key(version)).filter(|_| !has_expired);
+    let items: Arc<[ServedObject]> = match snapshot {
         Some(items) => items,
-        None if version == now => {
-            let mut items = cluster.all(resource, namespace);
+        None if version == now && !has_expired => {
+            let all = cluster.all_at(now, resource, namespace);
+            let mut items = all.ok_or_else(Failure::list_too_old)?;
             items.retain(|item| params.only_name().is_none_or(|name| item.key().name == name));
             items.retain(|item| selector.matches(item));
             items.into()

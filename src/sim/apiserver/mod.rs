@@ -20,6 +20,7 @@ mod handle;
 mod json_patch;
 mod list;
 mod milo;
+mod reads;
 mod request;
 mod selector;
 mod status;
@@ -44,6 +45,7 @@ pub use handle::{Fault, ServerLoad, ServerMode, SimApiServerHandle, SimMiloHandl
 pub use milo::SimMilo;
 pub use request::{ApiVerb, Resource};
 pub use status::reason_of;
+pub use store::ServerBackup;
 
 use crate::clock::Clock;
 use crate::core::data::ids::ClusterName;

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::handle::Fault;
+use super::reads::Reads;
 use super::request::{ApiVerb, Resource};
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::objects::Object;
 use crate::sim::{
-    Change, ChangeHistory, ChangeKind, Preconditions, SimClusters, TooOld, WatchNotice,
+    Backup, Change, ChangeHistory, ChangeKind, Preconditions, SimClusters, TooOld, WatchNotice,
 };
 
 /// Lists whose next pages can still be requested.
@@ -80,6 +81,16 @@ pub(super) struct ServerState {
     pub(super) initializes_for: Duration,
     /// When each resource was first requested.
     pub(super) initialized: BTreeMap<Resource, Instant>,
+    pub(super) reads: Reads,
+    /// The writes that are carried out twice: how long after the first time.
+    pub(super) repeats: VecDeque<Duration>,
+}
+
+/// A backup of one cluster, Leases and Events included. The default is that of a new one.
+#[derive(Clone, Default)]
+pub struct ServerBackup {
+    objects: Backup,
+    raw_objects: BTreeMap<(Resource, ObjectKey), Arc<Value>>,
 }
 
 impl ServerState {
@@ -93,6 +104,8 @@ impl ServerState {
             request_counts: BTreeMap::new(),
             initializes_for: Duration::ZERO,
             initialized: BTreeMap::new(),
+            reads: Reads::default(),
+            repeats: VecDeque::new(),
         }
     }
 
@@ -251,5 +264,17 @@ impl<'a> LockedCluster<'a> {
         let version = self.version();
         self.state.raw_changes.clear(version);
         self.state.snapshots.clear();
+        self.state.reads.catch_up();
+    }
+
+    pub(super) fn backup(&self) -> Option<ServerBackup> {
+        let raw_objects = self.state.raw_objects.clone();
+        Some(ServerBackup { objects: self.sim.backup(self.name)?, raw_objects })
+    }
+
+    pub(super) fn restore(&mut self, backup: &ServerBackup) {
+        self.sim.restore(self.name, &backup.objects);
+        self.state.raw_objects.clone_from(&backup.raw_objects);
+        self.compact();
     }
 }

@@ -146,6 +146,9 @@ impl WatchStream {
             self.has_ended = now >= self.deadline;
             if self.wants_bookmarks && (self.has_ended || now >= self.next_bookmark) {
                 self.next_bookmark = now + self.server.front.settings.bookmark_every;
+                if !self.may_send_bookmark() {
+                    continue;
+                }
                 let mut lines = Vec::new();
                 let bookmark = bookmark(self.resource, self.sent_version, None);
                 push_event(&mut lines, WatchEventType::Bookmark, &bookmark);
@@ -164,6 +167,12 @@ impl WatchStream {
         }
     }
 
+    /// A watch that began beyond what the watch cache has reached gets none.
+    fn may_send_bookmark(&self) -> bool {
+        let cluster = self.server.lock();
+        !cluster.state.reads.has_no_bookmarks && cluster.cached_version() >= self.sent_version
+    }
+
     /// Events for all changes that have not been sent yet.
     fn new_events(&mut self) -> Vec<u8> {
         let mut lines = Vec::new();
@@ -171,9 +180,10 @@ impl WatchStream {
         let cluster = self.server.lock();
         match cluster.changes(self.resource, self.sent_version) {
             Ok(changes) => {
-                self.sent_version = self.sent_version.max(cluster.version());
+                let until = cluster.cached_version();
+                self.sent_version = self.sent_version.max(until);
                 drop(cluster);
-                for change in changes {
+                for change in changes.into_iter().filter(|change| change.version <= until) {
                     let namespace = change.object.key().namespace;
                     if self.namespace.as_ref().is_some_and(|ns| namespace != *ns) {
                         continue;

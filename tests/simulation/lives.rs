@@ -1,0 +1,69 @@
+//! The lives of instances: who starts beside the others, who crashes, and who has to be restarted.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::stage::Stage;
+
+/// A crashed instance starts again after this long.
+const RESTART_AFTER: Duration = Duration::from_millis(300);
+
+/// The instance that crashes.
+pub(crate) struct Crash {
+    pub(crate) instance: usize,
+    restarts_at: Option<Instant>,
+}
+
+impl Stage {
+    /// From now on counts the crash points of an instance, which ends at one of them.
+    pub(crate) fn arm(&mut self, instance: usize, ends_at: Option<u64>) {
+        self.instances[instance].computer.probe.arm(ends_at);
+        self.crash = Some(Crash { instance, restarts_at: None });
+    }
+
+    pub(crate) fn restart_crashed(&mut self) {
+        let Some(crash) = &mut self.crash else { return };
+        let instance = crash.instance;
+        match crash.restarts_at {
+            None if self.instances[instance].computer.probe.is_dead() => {
+                crash.restarts_at = Some(Instant::now() + RESTART_AFTER);
+                self.kill(instance);
+            }
+            Some(at) if at <= Instant::now() => {
+                self.crash = None;
+                self.restart(instance);
+            }
+            _ => {}
+        }
+    }
+
+    /// See [`Histories`].
+    pub(crate) fn restart_deceived(&mut self) {
+        let deceived = self.ledger.lock().unwrap().histories.deceived.clone();
+        for instance in 0..self.instances.len() {
+            if deceived.contains(&self.clients[instance]) {
+                self.ledger.lock().unwrap().line(&format!("restart of instance {instance}"));
+                self.restart(instance);
+            }
+        }
+    }
+
+    /// An instance starts although as many run as there should be.
+    pub(crate) fn start_twin(&mut self) {
+        let (_, twin) = self.new_instance();
+        self.twins.push(twin);
+    }
+
+    pub(crate) fn stop_twin(&mut self) {
+        let twin = self.twins.remove(0);
+        twin.stop();
+        self.ended.push(twin);
+    }
+
+    /// The resourceVersion that a server had so many seconds ago.
+    pub(crate) fn version_ago(&self, server: usize, seconds: usize) -> u64 {
+        let at = self.versions.len().saturating_sub(1 + seconds);
+        self.versions.get(at).map_or_else(|| self.servers[server].version(), |all| all[server])
+    }
+}

@@ -1,0 +1,263 @@
+//! HTTPRoutes at the hub, the Gateways upstream that are their parents, and the proof that a delete of a
+//! route needs.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use throughline::core::contract::settings::OrphanMode;
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::sim::SimClusters;
+use throughline::sim::apiserver::AuditedRequest;
+use tokio::time::Instant;
+
+use crate::random::Random;
+
+/// Where Gateways are upstream.
+pub(crate) const UPSTREAM_NAMESPACE: &str = "default";
+
+/// A proof may be this old when the delete is carried out: the route's backup and the DELETE take up to
+/// `executor.timeoutMs` each (docs/explanation/limits.md), the network holds a request that long at
+/// most, and the instance's clock may be slow.
+const PROOF_LASTS: Duration = Duration::from_millis(2 * 5_000 + 12_000 + 1_000);
+
+/// A route, its parents, and what the platform wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) upstream: usize,
+    pub(crate) cluster: ClusterName,
+    pub(crate) route: ObjectKey,
+    pub(crate) parents: Vec<String>,
+    pub(crate) is_protected: bool,
+    /// Which of the parents the tenant has deleted.
+    pub(crate) deleted: Vec<bool>,
+}
+
+impl Site {
+    pub(crate) fn new(
+        n: usize,
+        (upstream, cluster): (usize, &ClusterName),
+        hub_namespace: &str,
+        random: &mut Random,
+    ) -> Self {
+        let parents: Vec<_> =
+            (0..random.between(1, 2)).map(|parent| format!("site-{n}-{parent}")).collect();
+        let is_protected = random.one_in(6);
+        let deleted = vec![false; parents.len()];
+        let route = ObjectKey::new(hub_namespace, format!("route-{n}"));
+        Self { upstream, cluster: cluster.clone(), route, parents, is_protected, deleted }
+    }
+
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.deleted.iter().all(|deleted| *deleted)
+    }
+
+    pub(crate) fn gateway(&self, parent: usize) -> Value {
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"namespace": UPSTREAM_NAMESPACE, "name": self.parents[parent]},
+            "spec": {"gatewayClassName": "edge"}})
+    }
+
+    pub(crate) fn gateway_key(&self, parent: usize) -> ObjectKey {
+        ObjectKey::new(UPSTREAM_NAMESPACE, &self.parents[parent])
+    }
+
+    pub(crate) fn route_object(&self, created: &str) -> Value {
+        let mut labels = json!({
+            "meta.datumapis.com/upstream-cluster-name": format!("cluster-{}", self.cluster),
+            "meta.datumapis.com/upstream-group": "gateway.networking.k8s.io",
+            "meta.datumapis.com/upstream-kind": "HTTPRoute",
+            "meta.datumapis.com/upstream-namespace": UPSTREAM_NAMESPACE,
+            "meta.datumapis.com/upstream-name": self.route.name,
+        });
+        if self.is_protected {
+            labels["resourcetemplate.karmada.io/deletion-protected"] = "Always".into();
+        }
+        let parents: Vec<_> = self.parents.iter().map(|name| json!({ "name": name })).collect();
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"namespace": self.route.namespace, "name": self.route.name,
+                         "creationTimestamp": created, "labels": labels},
+            "spec": {"parentRefs": parents}})
+    }
+}
+
+/// What an instance was last told about an object upstream.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    at: Instant,
+    /// The API server said so, and so it was.
+    exists: Option<bool>,
+}
+
+/// Checks that no route is deleted without proof that its parents are gone: the same instance asked the
+/// upstream API server for its namespace and for each parent shortly before.
+#[derive(Default)]
+pub(crate) struct RouteGuard {
+    sites: Vec<Site>,
+    /// `orphans.mode: delete`.
+    may_delete: bool,
+    answers: BTreeMap<(u32, ClusterName, Kind, String), Answer>,
+}
+
+impl RouteGuard {
+    pub(crate) fn new(sites: &[Site], mode: OrphanMode) -> Self {
+        let may_delete = mode == OrphanMode::Delete;
+        Self { sites: sites.to_vec(), may_delete, ..Self::default() }
+    }
+
+    /// Looks at a request that was answered. Returns what is wrong with it.
+    pub(crate) fn see(
+        &mut self,
+        audited: &AuditedRequest,
+        clusters: &Mutex<SimClusters>,
+    ) -> Option<String> {
+        let AuditedRequest { cluster, client, request, code, executed } = audited;
+        let parts: Vec<_> = request.uri().path().split('/').skip(1).collect();
+        match (request.method().as_str(), &parts[..]) {
+            ("GET", ["api", "v1", "namespaces", name]) => {
+                let key = ObjectKey::new("", *name);
+                self.remember((*client, cluster, Kind::Namespace, &key), *code, clusters);
+            }
+            ("GET", ["apis", _, _, "namespaces", namespace, "gateways", name]) => {
+                let key = ObjectKey::new(*namespace, *name);
+                self.remember((*client, cluster, Kind::Gateway, &key), *code, clusters);
+            }
+            ("DELETE", ["apis", _, _, "namespaces", namespace, "httproutes", name])
+                if *executed =>
+            {
+                let route = ObjectKey::new(*namespace, *name);
+                let wrong = self.judge(*client, &route)?;
+                return Some(format!("instance {client} deleted route {route} {wrong}"));
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn remember(
+        &mut self,
+        (client, cluster, kind, key): (u32, &ClusterName, Kind, &ObjectKey),
+        code: u16,
+        clusters: &Mutex<SimClusters>,
+    ) {
+        let is_there = clusters.lock().unwrap().get(cluster, kind, key).is_some();
+        let exists = match (code, is_there) {
+            (200, true) => Some(true),
+            (404, false) => Some(false),
+            _ => None,
+        };
+        let asked = (client, cluster.clone(), kind, key.name.clone());
+        self.answers.insert(asked, Answer { at: Instant::now(), exists });
+    }
+
+    fn judge(&self, client: u32, route: &ObjectKey) -> Option<String> {
+        if !self.may_delete {
+            return Some("although orphans.mode is not delete".to_owned());
+        }
+        let Some(site) = self.sites.iter().find(|site| site.route == *route) else {
+            return Some("that is no route of a tenant's".to_owned());
+        };
+        if site.is_protected {
+            return Some("that is protected".to_owned());
+        }
+        let is_proved = |kind, name: &str, exists| {
+            let answer = self.answers.get(&(client, site.cluster.clone(), kind, name.to_owned()));
+            answer.is_some_and(|a| a.exists == Some(exists) && a.at.elapsed() <= PROOF_LASTS)
+        };
+        if !is_proved(Kind::Namespace, UPSTREAM_NAMESPACE, true) {
+            return Some("without proof of its upstream namespace".to_owned());
+        }
+        let unproved = site.parents.iter().find(|name| !is_proved(Kind::Gateway, name, false));
+        unproved.map(|name| format!("without proof that its parent {name} is gone"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Bytes;
+    use http::Request;
+    use throughline::core::data::ids::Role;
+    use throughline::event_log::ClusterSpec;
+
+    use super::*;
+
+    const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/site-0-0";
+    const NAMESPACE: &str = "/api/v1/namespaces/default";
+    const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/ns-1/httproutes/route-0";
+
+    struct Trace {
+        guard: RouteGuard,
+        clusters: Mutex<SimClusters>,
+    }
+
+    impl Trace {
+        fn new(mode: OrphanMode, is_protected: bool) -> Self {
+            let cluster = ClusterName::from("project-0");
+            let site = Site {
+                upstream: 0,
+                cluster: cluster.clone(),
+                route: ObjectKey::new("ns-1", "route-0"),
+                parents: vec!["site-0-0".to_owned()],
+                is_protected,
+                deleted: vec![true],
+            };
+            let spec = ClusterSpec { name: cluster.clone(), roles: vec![Role::Upstream] };
+            let mut clusters = SimClusters::new(&[spec], 0);
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": "default"}});
+            let wire: throughline::core::data::objects::WireObject =
+                serde_json::from_value(namespace).unwrap();
+            let notice = throughline::sim::WatchNotice::Applied;
+            clusters.put(&cluster, wire.try_into().unwrap(), "platform", notice);
+            Self { guard: RouteGuard::new(&[site], mode), clusters: Mutex::new(clusters) }
+        }
+
+        fn request(&mut self, client: u32, method: &str, path: &str, code: u16) -> Option<String> {
+            let request = Request::builder().method(method).uri(path).body(Bytes::new()).unwrap();
+            let name = if method == "DELETE" { "hub" } else { "project-0" };
+            let executed = code == 200;
+            let cluster = ClusterName::from(name);
+            let audited = AuditedRequest { cluster, client, request, code, executed };
+            self.guard.see(&audited, &self.clusters)
+        }
+
+        fn proves(&mut self, client: u32) {
+            assert_eq!(self.request(client, "GET", NAMESPACE, 200), None);
+            assert_eq!(self.request(client, "GET", GATEWAY, 404), None);
+        }
+
+        #[track_caller]
+        fn assert_delete(&mut self, client: u32, wrong: Option<&str>) {
+            let said = self.request(client, "DELETE", ROUTE, 200);
+            assert_eq!(said.is_some(), wrong.is_some(), "{said:?}");
+            assert!(said.unwrap_or_default().contains(wrong.unwrap_or_default()));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delete_without_a_fresh_proof_of_ones_own_is_rejected() {
+        let mut trace = Trace::new(OrphanMode::Delete, false);
+        trace.assert_delete(1, Some("without proof of its upstream namespace"));
+        trace.proves(1);
+        trace.assert_delete(1, None);
+        trace.assert_delete(2, Some("without proof"));
+        // Neither a 403 nor the 404 of a kind that is not served proves anything.
+        assert_eq!(trace.request(1, "GET", GATEWAY, 403), None);
+        trace.assert_delete(1, Some("without proof that its parent site-0-0 is gone"));
+        trace.proves(1);
+        tokio::time::advance(PROOF_LASTS + Duration::from_millis(1)).await;
+        trace.assert_delete(1, Some("without proof"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn protected_routes_and_routes_in_mode_report_stay() {
+        for (mode, is_protected, wrong) in
+            [(OrphanMode::Delete, true, "protected"), (OrphanMode::Report, false, "orphans.mode")]
+        {
+            let mut trace = Trace::new(mode, is_protected);
+            trace.proves(1);
+            trace.assert_delete(1, Some(wrong));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Faults of what API servers hold and show, and of those who write there.
+
+use std::time::Duration;
+
+use throughline::core::data::ids::{Kind, ObjectKey};
+use throughline::core::data::objects::UPSTREAM_STATUS;
+use throughline::sim::apiserver::{ApiVerb, Fault};
+
+use crate::fault_kind::FaultKind;
+use crate::faults::End;
+use crate::random::Random;
+use crate::stage::Stage;
+use crate::world::TRIGGER;
+
+const NUDGE: &str = "networking.datumapis.com/upstream-status-nudge";
+
+impl Stage {
+    /// What a server shows is not what it holds.
+    pub(crate) fn lag_reads(&mut self, kind: FaultKind, server: usize, random: &mut Random) -> End {
+        let lists = kind != FaultKind::WatchesLate;
+        let ago = if kind == FaultKind::TimeTravel { 1 + random.below(6) } else { 0 };
+        if lists && server < self.world.names.upstreams.len() {
+            // A list with a lower resourceVersion looks like that of a restored API server.
+            self.held_upstreams.insert(server);
+        }
+        self.servers[server].lag_reads(self.version_ago(server, ago), lists);
+        if kind == FaultKind::TimeTravel {
+            // The watches that begin again are told to list again.
+            let verbs = vec![ApiVerb::Watch];
+            let fault =
+                Fault { verbs, resource: None, code: 410, retry_after_s: None, executes: false };
+            self.servers[server].inject(&fault, 2 + random.below(12));
+            self.servers[server].cut_watches(None);
+        }
+        End::Reads(server)
+    }
+
+    pub(crate) fn throttle(&mut self, server: usize, random: &mut Random) {
+        let verbs = [ApiVerb::Get, ApiVerb::List, ApiVerb::Watch].to_vec();
+        let writes = [ApiVerb::Create, ApiVerb::Update, ApiVerb::Patch, ApiVerb::Delete];
+        let verbs = [verbs, writes.to_vec()].concat();
+        let retry_after_s = random.one_in(2).then(|| 1 + random.next() as u32 % 8);
+        let fault = Fault { verbs, resource: None, code: 429, retry_after_s, executes: false };
+        self.servers[server].inject(&fault, 5 + random.below(40));
+    }
+
+    pub(crate) fn repeat_writes(&mut self, server: usize, random: &mut Random) {
+        let times = 1 + random.below(6);
+        if random.one_in(2) {
+            let fault = Fault::on_writes(504).but_executed();
+            self.servers[server].inject(&fault, times);
+        }
+        let after = Duration::from_millis(random.between(1, 8_000));
+        self.servers[server].repeat_writes(times, after);
+    }
+
+    /// A cluster goes back to an older state.
+    pub(crate) fn restore(&mut self, server: usize) -> Option<End> {
+        let backup = self.backups.get(server)?.clone();
+        self.servers[server].restore(&backup);
+        self.restored(server)
+    }
+
+    pub(crate) fn lose_etcd(&mut self, server: usize) -> End {
+        let before = self.servers[server].backup();
+        self.lost.entry(server).or_insert(before.unwrap());
+        self.servers[server].lose_everything();
+        self.restored(server);
+        End::Etcd(server)
+    }
+
+    pub(crate) fn bring_etcd_back(&mut self, server: usize) {
+        let Some(before) = self.lost.remove(&server) else { return };
+        self.servers[server].restore(&before);
+        if let Some(End::Report(upstream)) = self.restored(server) {
+            self.report_upstream(upstream);
+        }
+    }
+
+    /// Notes that a cluster has another history now.
+    fn restored(&mut self, server: usize) -> Option<End> {
+        let upstreams = self.world.names.upstreams.len();
+        let mut ledger = self.ledger.lock().unwrap();
+        ledger.histories.restored(&self.specs[server].name);
+        if server < upstreams {
+            self.held_upstreams.insert(server);
+            return Some(End::Report(server));
+        }
+        if server == upstreams {
+            // The Lease is another one, too.
+            ledger.oracle.lease_edited();
+            return None;
+        }
+        ledger.forget_edge(&self.world.names.edges[server - upstreams - 1]);
+        None
+    }
+
+    /// Agents and tenants of an upstream write what they know.
+    pub(crate) fn report_upstream(&mut self, upstream: usize) {
+        self.world.report(upstream);
+        self.world.restore_parents(upstream);
+    }
+
+    pub(crate) fn overwrite_trigger(
+        &mut self,
+        (connector, edge): (usize, usize),
+        value: Option<&str>,
+    ) {
+        let namespace = self.world.hub_key(connector).namespace;
+        let key = ObjectKey::new(namespace, &self.world.connectors[connector].gateways[0]);
+        let edge = self.world.names.edges[edge].clone();
+        self.world.annotate(&edge, Kind::Gateway, &key, (TRIGGER, value));
+        let uid = self.world.lock().get(&edge, Kind::Gateway, &key).map(|g| g.meta.uid.clone());
+        self.ledger.lock().unwrap().forget_trigger(&edge, &key, &uid.unwrap_or_default());
+    }
+
+    pub(crate) fn put_old_trigger_back(&mut self, connector: usize, edge: usize) {
+        let namespace = self.world.hub_key(connector).namespace;
+        let key = ObjectKey::new(namespace, &self.world.connectors[connector].gateways[0]);
+        let at = (self.world.names.edges[edge].clone(), key);
+        let earlier = self.ledger.lock().unwrap().earlier_triggers.get(&at).cloned();
+        if let Some(earlier) = earlier {
+            self.overwrite_trigger((connector, edge), Some(&earlier));
+        }
+    }
+
+    pub(crate) fn write_hostile(&mut self, connector: usize, edge: usize, random: &mut Random) {
+        let (hub, key) = (self.world.names.hub.clone(), self.world.hub_key(connector));
+        let huge = format!("\"{}\"", "x".repeat(200 * 1024));
+        let status = ["[]", "{", "null", r#"{"conditions":{}}"#, &huge];
+        let nudge = ["18446744073709551615", "-1", "x"];
+        let trigger = ["0000000000000000-4294967295-0", "ffffffffffffffff-7-99", "0-0-0", ""];
+        match random.below(3) {
+            0 => {
+                let value = (UPSTREAM_STATUS, Some(*random.pick(&status)));
+                self.world.annotate(&hub, Kind::Connector, &key, value);
+            }
+            1 => {
+                let value = (NUDGE, Some(*random.pick(&nudge)));
+                self.world.annotate(&hub, Kind::Connector, &key, value);
+            }
+            _ => self.overwrite_trigger((connector, edge), Some(*random.pick(&trigger))),
+        }
+    }
+
+    /// A parent of a route goes, or all of them for good.
+    pub(crate) fn delete_parents(&mut self, for_good: bool, random: &mut Random) -> Option<End> {
+        if self.world.sites.is_empty() {
+            return None;
+        }
+        let site = random.below(self.world.sites.len());
+        let parents = self.world.sites[site].parents.len();
+        if for_good {
+            (0..parents).for_each(|parent| self.world.set_parent(site, parent, true));
+            return None;
+        }
+        if self.world.sites[site].is_orphan() {
+            return None;
+        }
+        let parent = random.below(parents);
+        self.world.set_parent(site, parent, true);
+        Some(End::Parent(site, parent))
+    }
+}
