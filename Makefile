@@ -1,5 +1,5 @@
 # The project's commands; `make help` lists them.
-.PHONY: help run demo tutorial test explore sim crash-points fuzz e2e deploy-test browser bench bench-live bench-fleet lint release image ci
+.PHONY: help run demo tutorial test explore sim mistakes crash-points fuzz e2e deploy-test browser bench bench-live bench-fleet lint release image ci
 .DEFAULT_GOAL := help
 
 LOG ?=
@@ -31,11 +31,19 @@ explore: ## The randomised tests with cases that nobody tried before (CASES=2000
 	PROPTEST_RNG_SEED=$$(date +%s%N) PROPTEST_CASES=$(CASES) cargo test --locked --test properties --test redaction
 
 SIM_SECONDS ?= 300
+# So many seeds, however long they take; empty: as many as SIM_SECONDS allow.
+SIM_SEEDS ?=
 # Another commit, other seeds.
 SIM_FIRST ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1))
 
-sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS), or SIM_SEED=N alone
-	SIM_SECONDS=$(SIM_SECONDS) SIM_FIRST=$(SIM_FIRST) cargo test --locked --test simulation -- --include-ignored --nocapture many_seeds
+sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS), or SIM_SEED=N or SIM_PLAN="…" alone
+	SIM_SECONDS=$(SIM_SECONDS) SIM_SEEDS=$(SIM_SEEDS) SIM_FIRST=$(SIM_FIRST) \
+	  cargo test --locked --profile simulation --test simulation -- --include-ignored --exact --nocapture many_seeds_end_right
+
+MISTAKE ?=
+
+mistakes: ## Seeded mistakes, each of which the simulation must find within a minute (MISTAKE=NAME tries one)
+	tests/simulation/mistakes/try $(MISTAKE)
 
 FUZZ_SECONDS ?= 60
 FUZZ ?=
@@ -44,9 +52,11 @@ fuzz: ## Every reader of bytes from outside under libFuzzer, FUZZ_SECONDS=60 eac
 	cargo +nightly --version >/dev/null || rustup toolchain install nightly --profile minimal
 	cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz@0.13.2
 	FUZZ_CORPORA=$(CURDIR)/fuzz/corpus cargo test --locked --test fuzz -- --include-ignored write_corpora
-	for target in $${FUZZ:-$$(cargo +nightly fuzz list)}; do \
+	for target in $(or $(FUZZ),$$(cargo +nightly fuzz list)); do \
 	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=10 -print_final_stats=1 || exit 1; \
 	done
+	@command -v go >/dev/null || { echo "NOT RUN: the comparison with Go's answers; it needs Go" >&2; exit 0; }; \
+	  cargo test --locked --test fuzz -- --include-ignored --nocapture go_gives_the_same_answers
 
 crash-points: ## An instance killed at each point of eight scenarios, one run for each (about eight minutes)
 	cargo test --locked --test simulation -- --include-ignored --nocapture every_crash

@@ -48,7 +48,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
 pub fn brief(message: &str) -> Cow<'_, str> {
     let (first, last) = MESSAGE_CHARS_MAX;
     let end = message.char_indices().nth(first).map(|(at, _)| at);
-    let start = message.char_indices().rev().nth(last).map(|(at, _)| at);
+    let start = message.char_indices().rev().nth(last - 1).map(|(at, _)| at);
     match end.zip(start) {
         Some((end, start)) if end < start => {
             Cow::Owned(one_line(&message[..end]).into_owned() + "…" + &one_line(&message[start..]))

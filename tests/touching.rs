@@ -239,7 +239,9 @@ fn what_came_after_a_touch_counts_even_if_its_answer_comes_last() {
             stage.finish(&touch, outcome);
             stage.pass_to(105_000);
             let again = stage.only_action();
-            let before = again.action.precondition.annotation.as_deref();
+            let required = &again.action.precondition;
+            assert_eq!(required.resource_version.is_some(), after.contains("foreign"));
+            let before = required.annotation.as_deref();
             assert_eq!(
                 before.map(|before| &before.value),
                 after.contains("other").then_some(&None)

@@ -95,12 +95,12 @@ fn write(path: &Path, script: &[Option<usize>], can_cut: bool, lines: u64, max_b
     let (metrics, waiting) = (Arc::new(Metrics::new()), Arc::new(AtomicUsize::new(0)));
     let pauses = (Duration::ZERO, Duration::ZERO);
     let worker = Worker::new(files, header(), None, metrics, waiting, pauses).unwrap();
-    let (send, receive) = channel();
+    let (send, receive) = unbounded_channel();
     for number in 0..lines {
         send.send(QueuedLine { bytes: 0, content: QueuedContent::Event(event(number)) }).unwrap();
     }
     drop(send);
-    worker.run(&receive);
+    worker.run(receive);
     assert_eq!(script.lock().unwrap().first(), None, "the script was not used up");
 }
 

@@ -90,6 +90,19 @@ pub(super) struct ClusterHistory {
 }
 
 impl SimCluster {
+    /// The version of the next change. The first one after a restore comes after all that the restore
+    /// undid, as where revisions are bumped (`etcdutl snapshot restore --bump-revision`): once the
+    /// cluster had the same versions again, no client could tell them apart.
+    pub(super) fn next_version(&mut self) -> u64 {
+        if let Some(undone) = self.undone_until.take() {
+            self.version.set(undone.max(self.version.get()));
+            if let Some(history) = &mut self.history {
+                history.by_kind.values_mut().for_each(|changes| changes.clear(undone + 1));
+            }
+        }
+        self.version.next()
+    }
+
     /// Records the change that created the current version.
     pub(super) fn record(
         &mut self,
@@ -135,7 +148,7 @@ impl SimClusters {
     /// Increments the resourceVersion for an object that is stored elsewhere (a Lease or an Event).
     pub(crate) fn next_version(&mut self, cluster: &ClusterName) -> u64 {
         let Some(cluster) = self.clusters.get_mut(cluster) else { return 0 };
-        let version = cluster.version.next();
+        let version = cluster.next_version();
         if let Some(history) = &cluster.history {
             history.version.set(version);
         }

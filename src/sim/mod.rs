@@ -76,6 +76,8 @@ struct SimCluster {
     lost_watches: BTreeSet<Kind>,
     reachable: bool,
     history: Option<Box<changes::ClusterHistory>>,
+    /// The latest version before a restore, until something changes.
+    undone_until: Option<u64>,
 }
 
 /// The resourceVersion of a cluster, or of several that share one etcd.

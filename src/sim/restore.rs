@@ -33,6 +33,8 @@ impl SimClusters {
     /// Puts a cluster back into an older state. Its watches have to be cut: API servers restart.
     pub fn restore(&mut self, name: &ClusterName, backup: &Backup) {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
+        let latest = cluster.version.get().max(cluster.undone_until.unwrap_or(0));
+        cluster.undone_until = Some(latest);
         cluster.version.set(backup.version);
         cluster.objects = backup.objects.clone();
         if let Some(changes) = self.history_changes {

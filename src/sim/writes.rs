@@ -28,7 +28,7 @@ impl SimClusters {
         let key = self.key_of(&object);
         let cluster = self.clusters.get_mut(name)?;
         let is_hub_connector = cluster.roles.contains(&Role::Hub) && kind == Kind::Connector;
-        object.meta.resource_version = cluster.version.next().to_string().into();
+        object.meta.resource_version = cluster.next_version().to_string().into();
         let old = cluster.objects[kind].get(&key);
         if object.meta.uid.is_empty() {
             self.uids += 1;
@@ -179,7 +179,7 @@ impl SimClusters {
         let Some(cluster) = self.clusters.get_mut(name) else { return };
         let Some(mut object) = cluster.objects[kind].remove(&key) else { return };
         let previous = object.clone();
-        let version = cluster.version.next();
+        let version = cluster.next_version();
         Arc::make_mut(&mut object).meta.resource_version = version.to_string().into();
         cluster.record(ChangeKind::Deleted, &object, Some(previous));
         if is_shown && !cluster.lost_watches.contains(&kind) {

@@ -1,7 +1,7 @@
 //! An instance is killed at each point of a small scenario and restarted a moment later: each of these
 //! runs ends right. A run without a crash counts the points; then each point has a run of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use throughline::config::Config;
@@ -59,6 +59,8 @@ impl Scenario {
             faults: Vec::new(),
             fault_every_ms: 1,
             change_every_ms: 1,
+            page_size: 500,
+            without: BTreeSet::new(),
         }
     }
 
@@ -167,6 +169,7 @@ impl Scenario {
 }
 
 async fn wait(stage: &mut Stage, ms: u64) {
+    stage.note_truth();
     for _ in 0..ms / 10 {
         stage.step().await;
     }
@@ -215,6 +218,6 @@ fn one_crash() {
     let scenario = all.into_iter().find(|scenario| format!("{scenario:?}") == name).unwrap();
     let at = std::env::var("CRASH_AT").ok().and_then(|at| at.parse().ok());
     let (report, _) = scenario.run(at);
-    crate::keep(&report);
+    crate::keep::keep(&report);
     crate::assert_right(&report);
 }

@@ -253,7 +253,10 @@ impl Stage {
             End::Faults(server) => self.servers[server].clear_faults(),
             End::Served(server, resource) => self.servers[server].set_served(resource, true),
             End::Restart(instance) => self.restart(instance),
-            End::Thaw(instance) => self.instances[instance].computer.thaw(),
+            End::Thaw(instance) => {
+                self.instances[instance].computer.thaw();
+                self.ledger.lock().unwrap().oracle.thawed(self.client(instance));
+            }
             End::Lag(edge) => self.world.reset_cache_lag(edge),
             End::Report(upstream) => self.report_upstream(upstream),
             End::Reads(server) => self.servers[server].catch_up(),

@@ -109,6 +109,19 @@ impl Network {
         }
     }
 
+    /// How many connections are open, by the host that they lead to.
+    pub(crate) fn open_connections(&self) -> BTreeMap<String, usize> {
+        let mut open = BTreeMap::new();
+        for ((_, host), link) in &self.links.lock().unwrap().links {
+            let link = link.lock().unwrap();
+            let count = link.connections.iter().filter(|c| !c.lock().unwrap().is_over()).count();
+            if count > 0 {
+                *open.entry(host.clone()).or_default() += count;
+            }
+        }
+        open
+    }
+
     pub(crate) fn connect(
         &self,
         client: u32,

@@ -1,20 +1,96 @@
 //! What a seed decides, and what a run came to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use crate::fault_kind::FaultKind;
 use crate::random::Random;
 
-/// A run that a seed decides.
-#[derive(Clone, Debug)]
+/// Kinds that often matter only together.
+const TOGETHER: [&[FaultKind]; 6] = [
+    // Answers and watches overtake each other, while others write the same keys.
+    &[
+        FaultKind::LinkSlow,
+        FaultKind::LinkSlow,
+        FaultKind::WriteAnswersHidden,
+        FaultKind::TriggerOverwritten,
+        FaultKind::EdgeAnnotationOverwritten,
+        FaultKind::ReplicatorWritesOldStatus,
+        FaultKind::WatchesLate,
+        FaultKind::WritesRepeated,
+        FaultKind::OldTriggerWritten,
+        FaultKind::HostileWrite,
+    ],
+    // Leaders change while writes are under way.
+    &[
+        FaultKind::LinkSlow,
+        FaultKind::LinkBlocked,
+        FaultKind::RequestsLost,
+        FaultKind::RequestsRefused,
+        FaultKind::ServerSlow,
+        FaultKind::InstanceFrozen,
+        FaultKind::InstanceStopped,
+        FaultKind::LeaseDeleted,
+        FaultKind::LeaseEdited,
+        FaultKind::InstanceStartedTwice,
+    ],
+    // Watches and lists break.
+    &[
+        FaultKind::WatchesCut,
+        FaultKind::HistoryCompacted,
+        FaultKind::RequestsRefused,
+        FaultKind::AnswerCutInside,
+        FaultKind::ConnectionsReset,
+        FaultKind::KindNotServed,
+        FaultKind::PagesExpire,
+        FaultKind::BookmarksMissing,
+        FaultKind::RequestsThrottled,
+        FaultKind::ReadsStale,
+        FaultKind::TimeTravel,
+    ],
+    // What an instance knows is lost while the edge's caches lag.
+    &[
+        FaultKind::InstanceKilled,
+        FaultKind::ExtensionServerLags,
+        FaultKind::CarrierStuck,
+        FaultKind::GatewayMadeAgain,
+    ],
+    // History goes back, and clusters come and go.
+    &[
+        FaultKind::UpstreamRestored,
+        FaultKind::EdgeRestored,
+        FaultKind::UpstreamLeaves,
+        FaultKind::ConnectorMadeAgain,
+        FaultKind::InstanceKilled,
+        FaultKind::HubRestored,
+        FaultKind::EtcdLost,
+    ],
+    // Tenants leave while what proves it can't be had.
+    &[
+        FaultKind::TenantLeaves,
+        FaultKind::ParentGone,
+        FaultKind::ReadsStale,
+        FaultKind::UpstreamRestored,
+        FaultKind::LinkBlocked,
+        FaultKind::InstanceKilled,
+        FaultKind::DiskFull,
+        FaultKind::DiskHangs,
+    ],
+];
+
+/// A run that a seed decides. Its text, as [`fmt::Display`] writes it, repeats it also where a seed means
+/// something else by now.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) instances: usize,
     pub(crate) upstreams: usize,
     pub(crate) edges: usize,
     pub(crate) connectors: usize,
+    /// The objects of a page of a list.
+    pub(crate) page_size: u32,
     /// How long things happen.
     pub(crate) lasts: Duration,
     pub(crate) faults: Vec<FaultKind>,
@@ -22,26 +98,101 @@ pub(crate) struct Plan {
     pub(crate) fault_every_ms: u64,
     /// The average time between two changes by the platform.
     pub(crate) change_every_ms: u64,
+    /// Faults that are left out, by their position.
+    pub(crate) without: BTreeSet<u64>,
 }
 
 impl Plan {
     pub(crate) fn from_seed(seed: u64) -> Self {
         let mut random = Random::new(seed);
         // A few kinds at a time find more than all at once: each fault has room to show.
-        let kinds = random.between(1, 8);
-        let faults = (0..kinds).map(|_| *random.pick(FaultKind::ALL)).collect();
+        let faults = if random.one_in(2) {
+            let among = *random.pick(&TOGETHER);
+            (0..random.between(2, 5)).map(|_| *random.pick(among)).collect()
+        } else {
+            (0..random.between(1, 8)).map(|_| *random.pick(FaultKind::ALL)).collect()
+        };
+        // In a small world several faults meet at one object.
+        let (upstreams, edges, connectors) = *random.pick(&[(1, 1, 2), (3, 2, 8)]);
+        let slowest_ms = *random.pick(&[800, 6_000]);
         Self {
             seed,
             instances: 1 + random.below(3),
-            upstreams: 1 + random.below(3),
-            edges: 1 + random.below(2),
-            connectors: 1 + random.below(8),
+            upstreams: 1 + random.below(upstreams),
+            edges: 1 + random.below(edges),
+            connectors: 1 + random.below(connectors),
+            page_size: *random.pick(&[1, 2, 500]),
             lasts: Duration::from_secs(random.between(20, 90)),
             faults,
-            fault_every_ms: random.between(300, 6_000),
+            fault_every_ms: random.between(200, slowest_ms),
             change_every_ms: random.between(100, 5_000),
+            without: BTreeSet::new(),
         }
     }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, instances, upstreams, edges, connectors, page_size, lasts, .. } = self;
+        write!(f, "seed={seed} instances={instances} upstreams={upstreams} edges={edges} ")?;
+        write!(f, "connectors={connectors} page={page_size} lasts={}s ", lasts.as_secs())?;
+        write!(f, "fault-every={}ms change-every={}ms", self.fault_every_ms, self.change_every_ms)?;
+        let faults: Vec<_> = self.faults.iter().map(|kind| format!("{kind:?}")).collect();
+        write!(f, " faults={}", faults.join(","))?;
+        if !self.without.is_empty() {
+            let without: Vec<_> = self.without.iter().map(u64::to_string).collect();
+            write!(f, " without={}", without.join(","))?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Plan {
+    type Err = String;
+
+    /// Reads a plan, or a seed alone. What the text leaves out is as its seed decides.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(seed) = text.trim().parse() {
+            return Ok(Self::from_seed(seed));
+        }
+        let mut plan = None;
+        for word in text.split_whitespace() {
+            let (name, value) = word.split_once('=').ok_or(format!("{word}: no NAME=VALUE"))?;
+            let number = || {
+                let digits = value.trim_end_matches("ms").trim_end_matches('s');
+                digits.parse::<u64>().map_err(|e| format!("{word}: {e}"))
+            };
+            let count = || Ok::<_, String>(usize::try_from(number()?).unwrap());
+            let list = || value.split(',').filter(|item| !item.is_empty());
+            if name == "seed" {
+                plan = Some(Self::from_seed(number()?));
+                continue;
+            }
+            let plan = plan.as_mut().ok_or("a plan begins with its seed")?;
+            match name {
+                "instances" => plan.instances = count()?,
+                "upstreams" => plan.upstreams = count()?,
+                "edges" => plan.edges = count()?,
+                "connectors" => plan.connectors = count()?,
+                "page" => plan.page_size = u32::try_from(number()?).unwrap(),
+                "lasts" => plan.lasts = Duration::from_secs(number()?),
+                "fault-every" => plan.fault_every_ms = number()?,
+                "change-every" => plan.change_every_ms = number()?,
+                "faults" => plan.faults = list().map(kind).collect::<Result<_, _>>()?,
+                "without" => {
+                    let position = |item: &str| item.parse().map_err(|e| format!("{item}: {e}"));
+                    plan.without = list().map(position).collect::<Result<_, _>>()?;
+                }
+                _ => return Err(format!("{name}: not a part of a plan")),
+            }
+        }
+        plan.ok_or_else(|| "no plan".to_owned())
+    }
+}
+
+fn kind(name: &str) -> Result<FaultKind, String> {
+    let is_named = |kind: &&FaultKind| format!("{kind:?}") == name;
+    FaultKind::ALL.iter().find(is_named).copied().ok_or(format!("{name}: no such fault"))
 }
 
 /// What a run came to.
@@ -52,14 +203,54 @@ pub(crate) struct Report {
     pub(crate) writes: u64,
     pub(crate) simulated: Duration,
     pub(crate) injected: BTreeMap<FaultKind, u64>,
+    /// Faults drawn, with those that were left out.
+    pub(crate) drawn: u64,
     /// The event log of each life of each instance.
     pub(crate) logs: Vec<Vec<u8>>,
 }
 
+impl Report {
+    /// Of a run that has come to nothing.
+    pub(crate) fn empty(plan: &Plan) -> Self {
+        Self {
+            plan: plan.clone(),
+            broken: Vec::new(),
+            trace: String::new(),
+            writes: 0,
+            simulated: Duration::ZERO,
+            injected: BTreeMap::new(),
+            drawn: 0,
+            logs: Vec::new(),
+        }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:?}", self.plan)?;
+        writeln!(f, "{}", self.plan)?;
         writeln!(f, "{} s, {} writes", self.simulated.as_secs(), self.writes)?;
         self.broken.iter().try_for_each(|broken| writeln!(f, "  broken: {broken}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_plan_is_the_plan() {
+        for seed in 0..200 {
+            let mut plan = Plan::from_seed(seed);
+            assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
+            (plan.without, plan.instances) = (BTreeSet::from([3, seed]), 7);
+            plan.faults.truncate(1);
+            assert_eq!(plan.to_string().parse(), Ok(plan));
+        }
+        let plan = Plan { faults: Vec::new(), ..Plan::from_seed(4) };
+        assert_eq!(plan.to_string().parse(), Ok(plan));
+        assert_eq!("12".parse(), Ok(Plan::from_seed(12)));
+        for wrong in ["", "instances=1", "seed=1 instances", "seed=1 faults=Nothing", "seed=x"] {
+            assert!(wrong.parse::<Plan>().is_err(), "{wrong}");
+        }
     }
 }

@@ -27,13 +27,13 @@ use crate::oracle::Oracle;
 use crate::orphans::RouteGuard;
 use crate::plan::{Plan, Report};
 use crate::random::Random;
+use crate::rest::QUIET_FOR;
 use crate::world::{Names, World};
 
 /// How far the platform moves on at a time.
 const STEP: Duration = Duration::from_millis(10);
 /// After this, nothing more is written: the last confirmations have been made.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(125);
-const QUIET_FOR: Duration = Duration::from_secs(30);
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 /// Who edits the Lease by hand.
 const PERSON: u32 = 999;
@@ -60,12 +60,23 @@ pub(crate) struct Stage {
     /// Instances that run beside the others for a while.
     pub(crate) twins: Vec<Instance>,
     pub(crate) crash: Option<Crash>,
-    network: Network,
+    pub(crate) network: Network,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     pub(crate) clock: Clock,
-    random: Random,
+    /// What happens in the clusters, the faults, and the instances draw on their own: a fault that is
+    /// left out changes nothing else.
+    changes: Random,
+    faults: Random,
+    starts: Random,
+    /// Faults drawn so far.
+    pub(crate) drawn: u64,
     active: Vec<(Instant, End)>,
     pub(crate) injected: BTreeMap<FaultKind, u64>,
+}
+
+/// A moment that is so far away on average.
+fn after(random: &mut Random, average_ms: u64) -> Instant {
+    Instant::now() + Duration::from_millis(random.between(1, 2 * average_ms))
 }
 
 /// Runs a plan in virtual time.
@@ -100,10 +111,9 @@ pub(crate) fn simulate_with(
     report
 }
 
-fn kubeconfig(specs: &[ClusterSpec]) -> std::path::PathBuf {
+fn kubeconfig() -> std::path::PathBuf {
     /// One file for all plans: the names are always the same.
     static FILE: OnceLock<std::path::PathBuf> = OnceLock::new();
-    let _ = specs;
     FILE.get_or_init(|| write_kubeconfig(&Names::new(3, 2).all())).clone()
 }
 
@@ -118,7 +128,8 @@ impl Stage {
         let names = Names::new(plan.upstreams, plan.edges);
         let specs = names.all();
         let world = World::new(names, plan.connectors, clock.now(), &mut random);
-        let mut config = config(&specs, &kubeconfig(&specs), plan.seed);
+        let mut config = config(&specs, &kubeconfig(), plan.seed);
+        config.watch.page_size = plan.page_size;
         set_up(&mut config);
         let ledger = Ledger {
             oracle: Oracle::new(&world.names.hub),
@@ -170,7 +181,10 @@ impl Stage {
             network,
             ledger,
             clock,
-            random,
+            changes: random.fork(),
+            faults: random.fork(),
+            starts: random.fork(),
+            drawn: 0,
             active: Vec::new(),
             injected: BTreeMap::new(),
             plan,
@@ -186,9 +200,9 @@ impl Stage {
     pub(crate) fn new_instance(&mut self) -> (u32, Instance) {
         let client = self.next_client;
         self.next_client += 1;
-        let rate = i64::try_from(self.random.between(0, 80)).unwrap() - 40;
+        let rate = i64::try_from(self.starts.between(0, 80)).unwrap() - 40;
         let network = Some(self.network.clone());
-        let computer = Computer::new(client, rate, self.random.fork(), network);
+        let computer = Computer::new(client, rate, self.starts.fork(), network);
         (client, Instance::start(self.config.clone(), &self.specs, Arc::new(computer)))
     }
 
@@ -255,9 +269,10 @@ impl Stage {
         let ends_at = Instant::now() + self.plan.lasts;
         let backup_at = Instant::now() + self.plan.lasts / 4;
         let mut next_version = Instant::now();
-        let mut next_change = self.after(self.plan.change_every_ms);
-        let mut next_fault = self.after(self.plan.fault_every_ms);
-        while Instant::now() < ends_at {
+        self.note_truth();
+        let mut next_change = after(&mut self.changes, self.plan.change_every_ms);
+        let mut next_fault = after(&mut self.faults, self.plan.fault_every_ms);
+        while Instant::now() < ends_at && !self.is_broken() {
             self.step().await;
             if self.backups.is_empty() && Instant::now() >= backup_at {
                 self.backups = self.servers.iter().map(|server| server.backup().unwrap()).collect();
@@ -268,11 +283,11 @@ impl Stage {
             }
             if Instant::now() >= next_change {
                 self.change();
-                next_change = self.after(self.plan.change_every_ms);
+                next_change = after(&mut self.changes, self.plan.change_every_ms);
             }
             if Instant::now() >= next_fault && !self.plan.faults.is_empty() {
                 self.fault().await;
-                next_fault = self.after(self.plan.fault_every_ms);
+                next_fault = after(&mut self.faults, self.plan.fault_every_ms);
             }
             self.end_faults(Instant::now()).await;
         }
@@ -280,14 +295,12 @@ impl Stage {
         self.end_faults(latest).await;
         self.reload_without(None).await;
         self.ledger.lock().unwrap().line("the last fault is over");
-        self.restart_deceived();
-        self.becomes_right().await;
-        self.stays_right(CONFIRMED_WITHIN, QUIET_FOR).await;
+        if !self.is_broken() {
+            self.restart_deceived();
+            self.becomes_right().await;
+            self.stays_right(CONFIRMED_WITHIN, QUIET_FOR).await;
+        }
         self.ends(ENDS_WITHIN).await;
-    }
-
-    fn after(&mut self, average_ms: u64) -> Instant {
-        Instant::now() + Duration::from_millis(self.random.between(1, 2 * average_ms))
     }
 
     pub(crate) async fn step(&mut self) {
@@ -297,17 +310,30 @@ impl Stage {
     }
 
     fn change(&mut self) {
-        let n = self.random.below(self.world.connectors.len());
-        match self.random.below(4) {
+        let n = self.changes.below(self.world.connectors.len());
+        match self.changes.below(4) {
             0 | 1 => self.world.flip(n),
-            2 => self.world.roam(n, &mut self.random),
-            _ => self.world.move_node(n, &mut self.random),
+            2 => self.world.roam(n, &mut self.changes),
+            _ => self.world.move_node(n, &mut self.changes),
+        }
+        self.note_truth();
+    }
+
+    /// Tells the oracle what upstream says.
+    pub(crate) fn note_truth(&self) {
+        let mut ledger = self.ledger.lock().unwrap();
+        for (n, connector) in self.world.connectors.iter().enumerate() {
+            ledger.oracle.upstream_says(&self.world.hub_key(n), &connector.status());
         }
     }
 
     async fn fault(&mut self) {
-        let kind = *self.random.pick(&self.plan.faults);
-        let mut random = self.random.fork();
+        let kind = *self.faults.pick(&self.plan.faults);
+        let mut random = self.faults.fork();
+        self.drawn += 1;
+        if self.plan.without.contains(&self.drawn) {
+            return;
+        }
         *self.injected.entry(kind).or_default() += 1;
         let ends = self.inject(kind, &mut random).await;
         let text = format!("fault: {kind:?} {ends:?}");
@@ -315,6 +341,7 @@ impl Stage {
         if let Some((end, lasts)) = ends {
             self.active.push((Instant::now() + lasts, end));
         }
+        self.note_truth();
     }
 
     async fn end_faults(&mut self, now: Instant) {

@@ -25,7 +25,7 @@ impl Stage {
         }
         self.servers[server].lag_reads(self.version_ago(server, ago), lists);
         if kind == FaultKind::TimeTravel {
-            // The watches that begin again are told to list again.
+            // The watches that begin again get a 410, so that their instances list again.
             let verbs = vec![ApiVerb::Watch];
             let fault =
                 Fault { verbs, resource: None, code: 410, retry_after_s: None, executes: false };

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::instance::Instance;
 use crate::plan::Report;
+use crate::rest::AtRest;
 use crate::stage::Stage;
 
 /// Everything is right so long after the last fault: a lease, a retry, a list, and the first
@@ -14,8 +15,12 @@ use crate::stage::Stage;
 const RIGHT_WITHIN: Duration = Duration::from_secs(60);
 
 impl Stage {
-    pub(crate) fn broke(&self, what: String) {
-        self.ledger.lock().unwrap().oracle.broken.push(what);
+    pub(crate) fn broke(&self, what: impl IntoIterator<Item = String>) {
+        self.ledger.lock().unwrap().oracle.broken.extend(what);
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        !self.ledger.lock().unwrap().oracle.broken.is_empty()
     }
 
     /// What differs from the truth upstream, in words.
@@ -27,51 +32,70 @@ impl Stage {
         found
     }
 
-    pub(crate) async fn becomes_right(&mut self) {
-        let began = Instant::now();
-        while began.elapsed() < RIGHT_WITHIN {
-            for _ in 0..50 {
-                self.step().await;
-            }
-            if self.deviations().is_empty() {
-                return;
-            }
+    /// Judges the world at rest. `since`: nothing has failed since then.
+    fn rest(&self, since: Instant) -> AtRest {
+        let (mut stalls, mut open) = (Vec::new(), Vec::new());
+        for instance in &self.instances {
+            let tape = instance.tape.lock().unwrap();
+            stalls.extend(tape.stalls.iter().cloned());
+            let open_for = |at: &Instant| at.max(&since).elapsed();
+            open.extend(tape.open.values().map(|(at, what)| (open_for(at), what.clone())));
         }
-        let deviations = self.deviations();
-        self.broke(format!("not right {} s after the last fault", RIGHT_WITHIN.as_secs()));
-        deviations.into_iter().take(8).for_each(|deviation| self.broke(deviation));
+        AtRest {
+            deviations: self.deviations(),
+            last_write: self.ledger.lock().unwrap().oracle.last_write.map(|at| at.elapsed()),
+            left: self.watches_left(),
+            stalls,
+            open,
+            ended: self.instances.iter().filter(|instance| instance.has_ended()).count(),
+        }
     }
 
-    pub(crate) async fn stays_right(&mut self, confirmed_within: Duration, quiet_for: Duration) {
-        let began = Instant::now();
-        while began.elapsed() < confirmed_within + quiet_for {
+    /// The servers with more watches than the instances need.
+    fn watches_left(&self) -> Vec<String> {
+        let (settings, instances) = (self.config.settings(), self.instances.len());
+        let servers = self.servers.iter().zip(&self.specs);
+        let watches = servers.map(|(server, spec)| (spec, server.load().watches));
+        let left = watches.filter(|(spec, watches)| {
+            *watches > instances * settings.kinds_watched(&spec.roles).len()
+        });
+        left.map(|(spec, watches)| format!("{}: {watches} watches are left", spec.name)).collect()
+    }
+
+    async fn half_a_second(&mut self, since: Instant) -> AtRest {
+        for _ in 0..50 {
             self.step().await;
         }
-        for deviation in self.deviations().into_iter().take(8) {
-            self.broke(format!("right at first, and later {deviation}"));
-        }
-        let last = self.ledger.lock().unwrap().oracle.last_write;
-        if let Some(quiet) = last.map(|last| last.elapsed()).filter(|quiet| *quiet < quiet_for) {
-            self.broke(format!("a write {} s before the end", quiet.as_secs()));
-        }
-        let settings = self.config.settings();
-        for (server, spec) in self.servers.iter().zip(&self.specs) {
-            let watches = server.load().watches;
-            if watches > self.instances.len() * settings.kinds_watched(&spec.roles).len() {
-                self.broke(format!("{}: {watches} watches are left", spec.name));
+        let rest = self.rest(since);
+        self.broke(rest.late_outcomes());
+        rest
+    }
+
+    /// Lets the time pass in which everything becomes right.
+    pub(crate) async fn becomes_right(&mut self) {
+        self.note_truth();
+        let began = Instant::now();
+        while !self.is_broken() {
+            let rest = self.half_a_second(began).await;
+            if rest.deviations.is_empty() {
+                return;
+            }
+            if began.elapsed() > RIGHT_WITHIN {
+                let seconds = RIGHT_WITHIN.as_secs();
+                self.broke([format!("not right {seconds} s after the last fault")]);
+                self.broke(rest.deviations);
             }
         }
-        for (n, instance) in self.instances.iter().enumerate() {
-            let tape = instance.tape.lock().unwrap();
-            for stall in tape.stalls.iter().take(4) {
-                self.broke(format!("instance {n} still reports a stall: {stall}"));
-            }
-            if tape.in_flight > 0 {
-                self.broke(format!("instance {n} waits for {} actions", tape.in_flight));
-            }
-            if instance.has_ended() {
-                self.broke(format!("instance {n} ended by itself"));
-            }
+    }
+
+    /// Lets the time pass in which everything has to stay right, and to come to rest.
+    pub(crate) async fn stays_right(&mut self, confirmed_within: Duration, quiet_for: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < confirmed_within + quiet_for && !self.is_broken() {
+            self.half_a_second(began).await;
+        }
+        if !self.is_broken() {
+            self.broke(self.rest(began).broken(quiet_for));
         }
     }
 
@@ -81,16 +105,17 @@ impl Stage {
         while began.elapsed() < within {
             self.step().await;
         }
-        for (server, spec) in self.servers.iter().zip(&self.specs) {
-            let load = server.load();
-            if load.connections > 0 {
-                self.broke(format!("{}: all instances have ended, and {load:?}", spec.name));
-            }
+        // What made an instance panic would make the replay of its log panic, too.
+        if self.is_broken() {
+            return;
+        }
+        for (host, count) in self.network.open_connections() {
+            self.broke([format!(
+                "all instances have ended, and {count} connections to {host} have not"
+            )]);
         }
         for (n, instance) in self.lives().enumerate() {
-            for problem in instance.verify(&format!("instance {n}")) {
-                self.broke(format!("the event log of instance {n} does not verify: {problem}"));
-            }
+            self.broke(instance.verify(&format!("instance {n}")));
         }
     }
 
@@ -108,6 +133,7 @@ impl Stage {
             writes: ledger.oracle.writes,
             simulated: ledger.started.elapsed(),
             injected: self.injected.clone(),
+            drawn: self.drawn,
             logs: self
                 .lives()
                 .map(|life| std::mem::take(&mut life.tape.lock().unwrap().log))

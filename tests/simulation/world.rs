@@ -56,7 +56,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         let ready = if self.online { "True" } else { "False" };
         json!({
             "conditions": [{ "type": "Ready", "status": ready, "reason": "R", "message": "",

@@ -21,7 +21,7 @@ use crate::core::edge::rows::{EdgeGateway, ObservedGateway};
 use crate::core::edge::tables::EdgeState;
 use crate::core::edge::touch_queue::{TouchQueue, TouchRank, TouchTime};
 use crate::core::edge::touch_state::{TouchState, TouchTarget, TriggerWrite};
-use crate::core::status::trigger::{Trigger, is_later_n, later_n, next_n};
+use crate::core::status::trigger::{Trigger, is_later_n, later_n};
 
 /// A target and everything the touch rule reads, looked up once.
 pub(super) struct Touching<'m> {
@@ -257,7 +257,7 @@ impl Touching<'_> {
         let announced = self.observed.trigger.filter(|trigger| trigger.digest == desired);
         let confirmed = announced.filter(|_| self.state.pending.is_none());
         let c = confirmed.map_or(0, |trigger| self.next_c(trigger.c));
-        let trigger = Trigger { digest: desired, n: self.next_n(), c };
+        let trigger = Trigger { digest: desired, n: self.state.next_n(self.observed.trigger), c };
         debug_assert_ne!(Some(trigger), self.observed.trigger, "a trigger is used twice");
         let cause = self.state.pending.map(|pending| pending.cause);
         debug_assert_eq!(cause.is_some(), confirmed.is_none());
@@ -289,12 +289,6 @@ impl Touching<'_> {
         is_found && !self.has_changed_since_listed()
     }
 
-    fn next_n(&mut self) -> u32 {
-        self.state.take_over_n(self.observed.trigger);
-        self.state.latest_n = next_n(self.state.latest_n);
-        self.state.latest_n
-    }
-
     fn because(&self, is_confirmation: bool) -> String {
         let pending = self.state.pending.map(|pending| pending.cause);
         let because = match pending {
@@ -312,7 +306,8 @@ impl Touching<'_> {
 
     /// The trigger that is replaced. A touch that the network holds back, or that is sent again because
     /// its answer was lost, must not take the place of a newer one: Envoy Gateway would see a value that
-    /// it has translated before. `None` where another writer's text stands there, which is not kept.
+    /// it has translated before. `None` where another writer's text stands there, which is not kept: then
+    /// the object must not have changed at all.
     fn replaced(&self) -> Option<Box<AnnotationBefore>> {
         let key = self.ctx.settings.touch.key.clone();
         let value = self.observed.trigger.map(|trigger| trigger.to_string());
@@ -342,6 +337,11 @@ impl Touching<'_> {
             annotations,
             precondition: Precondition {
                 uid: self.observed.uid.text(),
+                resource_version: if self.observed.has_foreign_value {
+                    self.observed.rv.text()
+                } else {
+                    None
+                },
                 annotation: self.replaced(),
                 ..Precondition::default()
             },

@@ -9,7 +9,7 @@ use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::edge::pending::{PendingChange, Subject, TouchCause};
 use crate::core::edge::touch_queue::TouchTime;
 use crate::core::flight::Flight;
-use crate::core::status::trigger::{Trigger, later_n};
+use crate::core::status::trigger::{Trigger, later_n, next_n};
 
 /// What one touch covers: a Gateway, or every Gateway of a class through one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -212,6 +212,13 @@ impl TouchState {
 
     pub(super) fn take_over_n(&mut self, observed: Option<Trigger>) {
         self.latest_n = later_n(self.latest_n, observed.map_or(0, |trigger| trigger.n));
+    }
+
+    /// The number of the next touch.
+    pub(super) fn next_n(&mut self, observed: Option<Trigger>) -> u32 {
+        self.take_over_n(observed);
+        self.latest_n = next_n(self.latest_n);
+        self.latest_n
     }
 }
 

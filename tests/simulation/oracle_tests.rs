@@ -1,0 +1,355 @@
+//! The oracle's own test: for each thing that must hold, a run that breaks it, which is rejected, and
+//! right ones, which are accepted.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::objects::UPSTREAM_STATUS;
+use throughline::core::data::time::UnixMillis;
+use tokio::time::{Instant, advance};
+
+use crate::instance::verify_log;
+use crate::oracle::{Oracle, Write};
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::rest::{AtRest, QUIET_FOR};
+use crate::stage::simulate;
+use crate::world::{Names, TRIGGER, World};
+
+const HUB_CONNECTOR: &str = "/apis/networking.datumapis.com/v1alpha1/namespaces/n/connectors/c";
+const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/n/gateways/g";
+const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/n/httproutes/r";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases/throughline";
+
+/// Requests by hand.
+struct Trace(Oracle);
+
+impl Trace {
+    /// The upstream Connector says 1, 2 and 3, in this order.
+    fn new() -> Self {
+        let mut oracle = Oracle::new(&ClusterName::from("hub"));
+        (1..=3).for_each(|n| oracle.upstream_says(&ObjectKey::new("n", "c"), &json!(n)));
+        Self(oracle)
+    }
+
+    /// Instance 1 leads.
+    fn led() -> Self {
+        Self::new().holds_lease(1)
+    }
+
+    fn write_in(
+        mut self,
+        cluster: &str,
+        (client, method, path): (u32, &str, &str),
+        body: &Value,
+    ) -> Self {
+        let (at, is_hub, cluster) = (Instant::now(), cluster == "hub", &ClusterName::from(cluster));
+        self.0.judge(&Write { at, client, cluster, is_hub, method, path, body });
+        self
+    }
+
+    fn write(self, client: u32, method: &str, path: &str, body: &Value) -> Self {
+        let cluster = if path == GATEWAY { "edge" } else { "hub" };
+        self.write_in(cluster, (client, method, path), body)
+    }
+
+    fn holds_lease(self, client: u32) -> Self {
+        let body = json!({ "spec": { "holderIdentity": format!("instance-{client}") } });
+        self.write(client, "PUT", LEASE, &body)
+    }
+
+    fn mirrors(self, client: u32, value: Value) -> Self {
+        let body = json!({ "metadata": { "annotations": { UPSTREAM_STATUS: value } } });
+        self.write(client, "PATCH", HUB_CONNECTOR, &body)
+    }
+
+    fn deletes_route(self) -> Self {
+        self.write(1, "DELETE", ROUTE, &Value::Null)
+    }
+
+    fn removes(self) -> Self {
+        let body = json!({ "metadata": { "annotations": { UPSTREAM_STATUS: null } } });
+        let orphan = HUB_CONNECTOR.replace("/connectors/c", "/connectors/orphan");
+        self.write(1, "PATCH", &orphan, &body)
+    }
+
+    #[track_caller]
+    fn assert_right(self) -> Self {
+        assert_eq!(self.0.broken, Vec::<String>::new());
+        self
+    }
+
+    #[track_caller]
+    fn assert_broken(self, how: &str) {
+        assert_eq!(self.0.broken.len(), 1, "{:?}", self.0.broken);
+        assert!(self.0.broken[0].contains(how), "{:?}", self.0.broken);
+    }
+}
+
+fn annotated(key: &str, value: &str) -> Value {
+    json!({ "metadata": { "annotations": { key: value } } })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_writes_what_upstream_says() {
+    let trace = Trace::led().mirrors(1, json!("1")).mirrors(1, json!("2"));
+    let nudge = annotated("networking.datumapis.com/upstream-status-nudge", "1");
+    trace.write(1, "PATCH", HUB_CONNECTOR, &nudge).removes().deletes_route().assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_without_the_lease_is_rejected() {
+    Trace::new().mirrors(1, json!("1")).assert_broken("without ever having held the Lease");
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_of_two_leaders_in_force_at_once_are_rejected() {
+    let trace = Trace::led().mirrors(1, json!("1")).holds_lease(1).mirrors(1, json!("2"));
+    let trace = trace.holds_lease(2).mirrors(2, json!("1")).assert_right();
+    trace.mirrors(1, json!("3")).assert_broken("after another instance led and wrote");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_leads_again_may_write_again() {
+    let trace = Trace::led().mirrors(1, json!("1")).holds_lease(2).mirrors(2, json!("2"));
+    trace.holds_lease(1).mirrors(1, json!("3")).assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_after_the_lease_expired_is_rejected() {
+    let trace = Trace::led();
+    advance(Duration::from_secs(14)).await;
+    let trace = trace.mirrors(1, json!("1")).assert_right().holds_lease(1);
+    advance(Duration::from_secs(14)).await;
+    let trace = trace.mirrors(1, json!("2")).assert_right();
+    advance(Duration::from_secs(2)).await;
+    trace.mirrors(1, json!("3")).assert_broken("after its Lease expired or was released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_under_way_while_the_process_stood_still_is_accepted_and_no_more() {
+    let mut trace = Trace::led().holds_lease(2).mirrors(2, json!("1"));
+    trace.0.thawed(1);
+    let trace = trace.mirrors(1, json!("2")).assert_right();
+    advance(Duration::from_millis(30)).await;
+    trace.mirrors(1, json!("3")).assert_broken("after another instance led and wrote");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_after_the_lease_was_released_is_rejected() {
+    let released = json!({ "spec": { "holderIdentity": "" } });
+    let trace = Trace::led().mirrors(1, json!("1")).write(1, "PUT", LEASE, &released);
+    trace.assert_right().mirrors(1, json!("2")).assert_broken("expired or was released");
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_outside_the_contract_are_rejected() {
+    let outside = |method: &str, path: &str, cluster: &str, body: &Value| {
+        let trace = Trace::led().write_in(cluster, (1, method, path), body);
+        trace.assert_broken("outside the contract");
+    };
+    let status = annotated(UPSTREAM_STATUS, "1");
+    outside("PATCH", HUB_CONNECTOR, "project", &status);
+    outside("PATCH", HUB_CONNECTOR, "edge", &status);
+    outside("PUT", HUB_CONNECTOR, "hub", &status);
+    outside("PATCH", HUB_CONNECTOR, "hub", &json!({ "spec": {} }));
+    outside("PATCH", HUB_CONNECTOR, "hub", &json!({ "metadata": { "labels": { "a": "b" } } }));
+    outside("DELETE", HUB_CONNECTOR, "hub", &Value::Null);
+    outside("POST", ROUTE, "hub", &json!({}));
+    outside("DELETE", ROUTE, "project", &Value::Null);
+    outside("DELETE", GATEWAY, "edge", &Value::Null);
+    outside("PATCH", GATEWAY, "hub", &annotated(TRIGGER, "0-1-0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_annotations_are_rejected() {
+    let other = annotated("karmada.io/x", "x");
+    Trace::led().write(1, "PATCH", HUB_CONNECTOR, &other).assert_broken("another annotation");
+    let escaped = "/metadata/annotations/networking.datumapis.com~1other";
+    let operations = json!([{ "op": "add", "path": escaped, "value": "x" }]);
+    Trace::led().write(1, "PATCH", HUB_CONNECTOR, &operations).assert_broken("another annotation");
+    let no_trigger = annotated(TRIGGER, "x");
+    Trace::led().write(1, "PATCH", GATEWAY, &no_trigger).assert_broken("writes no trigger");
+    let trigger = annotated(TRIGGER, "0-1-0");
+    Trace::new().write(7, "PATCH", GATEWAY, &trigger).assert_right();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mirror_of_what_upstream_never_said_is_rejected() {
+    Trace::led().mirrors(1, json!("4")).assert_broken("never said");
+    Trace::led().mirrors(1, json!("no JSON")).assert_broken("never said");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_of_what_upstream_has_is_rejected() {
+    Trace::led().mirrors(1, Value::Null).assert_broken("removes what an upstream Connector says");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_ten_removals_a_minute_are_rejected() {
+    let ten = |trace| (0..10).fold(trace, |trace: Trace, _| trace.removes());
+    let trace = ten(Trace::led()).assert_right();
+    advance(Duration::from_secs(61)).await;
+    ten(trace.holds_lease(1)).assert_right().removes().assert_broken("11 removals within a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_ten_deletes_a_minute_are_rejected() {
+    let ten = |trace| (0..10).fold(trace, |trace: Trace, _| trace.deletes_route());
+    let trace = ten(Trace::led()).assert_right();
+    advance(Duration::from_secs(61)).await;
+    let trace = ten(trace.holds_lease(1)).assert_right();
+    trace.deletes_route().assert_broken("11 deletes within a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trigger_value_that_a_gateway_had_before_is_rejected() {
+    let mut oracle = Oracle::new(&ClusterName::from("hub"));
+    let edge = ClusterName::from("edge");
+    for (gateway, value) in [("g", "1-1-0"), ("g", "1-2-1"), ("h", "1-1-0")] {
+        oracle.trigger_stored(&edge, gateway, value);
+    }
+    let mut oracle = Trace(oracle).assert_right().0;
+    oracle.trigger_stored(&edge, "g", "1-1-0");
+    Trace(oracle).assert_broken("1-1-0 again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_asks_without_a_pause_is_rejected() {
+    let (mut oracle, edge) = (Oracle::new(&ClusterName::from("hub")), ClusterName::from("edge"));
+    for _ in 0..30 {
+        for _ in 0..13 {
+            oracle.asked(1, &edge, GATEWAY);
+        }
+        oracle.asked(2, &edge, GATEWAY);
+        advance(Duration::from_secs(1)).await;
+    }
+    let mut oracle = Trace(oracle).assert_right().0;
+    (0..40).for_each(|_| oracle.asked(1, &edge, GATEWAY));
+    Trace(oracle).assert_broken("more than 150 requests");
+}
+
+#[test]
+fn an_event_log_that_leads_to_other_actions_is_rejected() {
+    let plan = Plan { faults: Vec::new(), lasts: Duration::from_secs(2), ..Plan::from_seed(1) };
+    let log = String::from_utf8(simulate(&plan).logs.remove(0)).unwrap();
+    assert_eq!(verify_log("it", log.as_bytes()), Vec::<String>::new());
+    let action = log.lines().find(|line| line.contains("\"action\":{")).unwrap();
+    let without = log.replacen(&format!("{action}\n"), "", 1);
+    assert!(!verify_log("it", without.as_bytes()).is_empty(), "an action is missing");
+    let other = log.replacen(action, &action.replace("\"type\":\"", "\"type\":\"x"), 1);
+    assert!(!verify_log("it", other.as_bytes()).is_empty(), "an action is another one");
+    let shows_connector = |line: &str| {
+        ["\"listed\"", "\"applied\""].iter().any(|event| line.contains(event))
+            && line.contains("\"Connector\"")
+    };
+    let is_other = |line: &&str| !shows_connector(line);
+    let without: String = log.lines().filter(is_other).map(|line| format!("{line}\n")).collect();
+    assert!(!verify_log("it", without.as_bytes()).is_empty(), "events are missing");
+}
+
+#[test]
+fn at_the_end_nothing_is_late_open_or_wrong() {
+    let ago = |seconds| Some(Duration::from_secs(seconds));
+    let right = AtRest { last_write: ago(31), ..AtRest::default() };
+    assert_eq!(right.broken(QUIET_FOR), Vec::<String>::new());
+    assert_eq!(
+        AtRest::default().broken(QUIET_FOR),
+        Vec::<String>::new(),
+        "nothing was ever written"
+    );
+    let open = |seconds| vec![(Duration::from_secs(seconds), "a touch".to_owned())];
+    let words = |words: &str| vec![words.to_owned()];
+    for (broken, how) in [
+        (AtRest { deviations: words("edge-0: stale"), ..right.clone() }, "later edge-0: stale"),
+        (AtRest { last_write: ago(29), ..right.clone() }, "a write 29 s before the end"),
+        (AtRest { left: words("hub: 9 watches are left"), ..right.clone() }, "9 watches are left"),
+        (AtRest { stalls: words("carried"), ..right.clone() }, "still reported: carried"),
+        (AtRest { open: open(1), ..right.clone() }, "a touch has no outcome"),
+        (AtRest { ended: 1, ..right.clone() }, "1 instances ended"),
+    ] {
+        assert_eq!(broken.broken(QUIET_FOR).len(), 1, "{:?}", broken.broken(QUIET_FOR));
+        assert!(broken.broken(QUIET_FOR)[0].contains(how), "{:?}", broken.broken(QUIET_FOR));
+    }
+    assert!(AtRest { open: open(14), ..right.clone() }.late_outcomes().is_empty());
+    assert_eq!(AtRest { open: open(16), ..right }.late_outcomes().len(), 1);
+}
+
+/// A world in which somebody did all that instances should do.
+fn right_world() -> World {
+    let world = World::new(Names::new(2, 2), 3, UnixMillis(1_000), &mut Random::new(1));
+    announced(announced(world, 0), 10_000)
+}
+
+/// Mirrors everything by hand, and touches every Gateway.
+fn announced(mut world: World, from_ms: u64) -> World {
+    let clusters: Vec<_> = std::iter::once(&world.names.hub).chain(&world.names.edges).collect();
+    for (n, connector) in world.connectors.iter().enumerate() {
+        let (key, status) = (world.hub_key(n), connector.status().to_string());
+        for cluster in &clusters {
+            world.annotate(cluster, Kind::Connector, &key, (UPSTREAM_STATUS, Some(&status)));
+        }
+    }
+    world.advance(UnixMillis(from_ms + 2_000));
+    world.advance(UnixMillis(from_ms + 3_000));
+    let trigger = format!("0-{from_ms}-0");
+    for (n, connector) in world.connectors.iter().enumerate() {
+        for (edge, gateway) in world
+            .names
+            .edges
+            .iter()
+            .flat_map(|edge| connector.gateways.iter().map(move |gateway| (edge, gateway)))
+        {
+            let gateway = ObjectKey::new(world.hub_key(n).namespace, gateway);
+            world.annotate(edge, Kind::Gateway, &gateway, (TRIGGER, Some(&trigger)));
+        }
+    }
+    world.advance(UnixMillis(from_ms + 4_000));
+    world.advance(UnixMillis(from_ms + 5_000));
+    world
+}
+
+#[test]
+fn a_world_that_says_what_upstream_says_is_right() {
+    let world = World::new(Names::new(2, 2), 3, UnixMillis(1_000), &mut Random::new(1));
+    assert!(!world.deviations().is_empty(), "nobody has mirrored anything");
+    assert_eq!(right_world().deviations(), Vec::<String>::new());
+}
+
+#[test]
+fn a_world_that_says_something_else_is_rejected() {
+    let breaks_at = |cluster: &dyn Fn(&World) -> ClusterName, value| {
+        let world = right_world();
+        let (cluster, key) = (cluster(&world), world.hub_key(1));
+        world.annotate(&cluster, Kind::Connector, &key, (UPSTREAM_STATUS, value));
+        assert_eq!(world.deviations().len(), 1, "{:?}", world.deviations());
+    };
+    for value in [None, Some("{}"), Some("no JSON")] {
+        breaks_at(&|world| world.names.hub.clone(), value);
+        breaks_at(&|world| world.names.edges[1].clone(), value);
+    }
+    let mut world = right_world();
+    world.flip(0);
+    assert!(
+        world.deviations().len() >= 3,
+        "upstream says something else: {:?}",
+        world.deviations()
+    );
+}
+
+#[test]
+fn an_envoy_that_answers_something_else_is_rejected() {
+    let mut world = right_world();
+    world.flip(0);
+    let clusters: Vec<_> = std::iter::once(&world.names.hub).chain(&world.names.edges).collect();
+    let (key, status) = (world.hub_key(0), world.connectors[0].status().to_string());
+    for cluster in clusters {
+        world.annotate(cluster, Kind::Connector, &key, (UPSTREAM_STATUS, Some(&status)));
+    }
+    world.advance(UnixMillis(20_000));
+    world.advance(UnixMillis(21_000));
+    let deviations = world.deviations();
+    assert!(!deviations.is_empty(), "no Gateway was touched");
+    assert!(deviations.iter().all(|what| what.contains("Envoy answers")), "{deviations:?}");
+}

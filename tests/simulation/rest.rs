@@ -1,0 +1,55 @@
+//! What must hold once nothing fails any more, and everything has had its time.
+
+use std::time::Duration;
+
+/// Nothing is written for so long before the end.
+pub(crate) const QUIET_FOR: Duration = Duration::from_secs(30);
+/// An action has its outcome so long after it was decided and the last fault is over: requests that hang
+/// time out, and the attempts that follow succeed.
+const OUTCOME_WITHIN: Duration = Duration::from_secs(15);
+/// One cause often has many effects.
+const SHOWN: usize = 8;
+
+/// The world as it is some time after the last fault.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtRest {
+    /// What differs from the truth upstream.
+    pub(crate) deviations: Vec<String>,
+    /// How long ago something was written.
+    pub(crate) last_write: Option<Duration>,
+    /// What is left over: watches that no instance needs.
+    pub(crate) left: Vec<String>,
+    /// Stalls that an instance still reports.
+    pub(crate) stalls: Vec<String>,
+    /// Actions without an outcome, and for how long they could have had one.
+    pub(crate) open: Vec<(Duration, String)>,
+    /// How many instances have ended though nobody stopped them.
+    pub(crate) ended: usize,
+}
+
+impl AtRest {
+    /// Actions that still have no outcome.
+    pub(crate) fn late_outcomes(&self) -> Vec<String> {
+        let late = self.open.iter().filter(|(open, _)| *open > OUTCOME_WITHIN);
+        late.map(|(open, what)| format!("{what} has no outcome after {} s", open.as_secs()))
+            .collect()
+    }
+
+    /// What must not be so at the end. `quiet_for`: for so long nothing was to be written.
+    pub(crate) fn broken(&self, quiet_for: Duration) -> Vec<String> {
+        let right = |deviation: &String| format!("right at first, and later {deviation}");
+        let mut broken: Vec<_> = self.deviations.iter().take(SHOWN).map(right).collect();
+        if let Some(ago) = self.last_write.filter(|ago| *ago < quiet_for) {
+            broken.push(format!("a write {} s before the end", ago.as_secs()));
+        }
+        broken.extend(self.left.iter().cloned());
+        let stalled = |stall: &String| format!("a stall is still reported: {stall}");
+        broken.extend(self.stalls.iter().take(SHOWN).map(stalled));
+        let open = |(_, what): &(Duration, String)| format!("{what} has no outcome");
+        broken.extend(self.open.iter().take(SHOWN).map(open));
+        if self.ended > 0 {
+            broken.push(format!("{} instances ended by themselves", self.ended));
+        }
+        broken
+    }
+}
