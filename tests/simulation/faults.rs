@@ -46,7 +46,9 @@ impl Stage {
         kind: FaultKind,
         random: &mut Random,
     ) -> Option<(End, Duration)> {
-        let lasts = Duration::from_millis(random.between(100, 12_000));
+        // Some outlast a lease.
+        let most_ms = *random.pick(&[12_000, 12_000, 12_000, 30_000]);
+        let lasts = Duration::from_millis(random.between(100, most_ms));
         let server = random.below(self.servers.len());
         let instance = random.below(self.instances.len());
         let connector = random.below(self.world.connectors.len());
