@@ -232,7 +232,11 @@ impl Stage {
                 self.restore(self.world.names.upstreams.len() + 1 + edge);
                 return None;
             }
-            FaultKind::EtcdLost => return Some((self.lose_etcd(server), lasts)),
+            FaultKind::EtcdLost => {
+                // Not an edge's: docs/explanation/limits.md says what goes wrong there.
+                let server = server.min(self.world.names.upstreams.len());
+                return Some((self.lose_etcd(server), lasts));
+            }
         }
         let end = match kind {
             FaultKind::LinkSlow

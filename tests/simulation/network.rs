@@ -91,8 +91,7 @@ impl Network {
     /// Ends all connections of a link, after so many more bytes of answers.
     pub(crate) fn cut(&self, key: &LinkKey, after_bytes: usize) {
         let link = self.link(key);
-        let connections = std::mem::take(&mut link.lock().unwrap().connections);
-        for connection in connections {
+        for connection in &link.lock().unwrap().connections {
             let mut connection = connection.lock().unwrap();
             match after_bytes {
                 0 => connection.reset(),
@@ -114,7 +113,7 @@ impl Network {
         let mut open = BTreeMap::new();
         for ((_, host), link) in &self.links.lock().unwrap().links {
             let link = link.lock().unwrap();
-            let count = link.connections.iter().filter(|c| !c.lock().unwrap().is_over()).count();
+            let count = link.connections.iter().filter(|c| c.lock().unwrap().is_open()).count();
             if count > 0 {
                 *open.entry(host.clone()).or_default() += count;
             }
@@ -191,6 +190,11 @@ impl Connection {
             pipe.pieces.clear();
             pipe.reader.take().into_iter().for_each(Waker::wake);
         }
+    }
+
+    /// Whether both ends still have it.
+    fn is_open(&self) -> bool {
+        !self.is_reset && self.pipes.iter().any(|pipe| !pipe.is_closed)
     }
 
     fn is_over(&self) -> bool {
@@ -300,6 +304,10 @@ impl AsyncWrite for End {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let pipe = &mut connection.pipes[1 - self.reads];
+        // Nobody reads it any more.
+        if pipe.is_closed {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         let at = Instant::now() + Duration::from_millis(delay);
         let at = pipe.last_at.map_or(at, |last| last.max(at));
         pipe.last_at = Some(at);

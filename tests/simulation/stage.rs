@@ -274,7 +274,8 @@ impl Stage {
         let mut next_fault = after(&mut self.faults, self.plan.fault_every_ms);
         while Instant::now() < ends_at && !self.is_broken() {
             self.step().await;
-            if self.backups.is_empty() && Instant::now() >= backup_at {
+            // Nobody keeps a backup of an etcd that has just lost everything.
+            if self.backups.is_empty() && Instant::now() >= backup_at && self.lost.is_empty() {
                 self.backups = self.servers.iter().map(|server| server.backup().unwrap()).collect();
             }
             if Instant::now() >= next_version {
