@@ -67,7 +67,7 @@ const TOGETHER: [&[FaultKind]; 6] = [
         FaultKind::HubRestored,
         FaultKind::EtcdLost,
     ],
-    // Tenants leave while what proves it can't be had.
+    // Tenants leave while what proves it is not available.
     &[
         FaultKind::TenantLeaves,
         FaultKind::ParentGone,
