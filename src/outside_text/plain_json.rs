@@ -11,7 +11,7 @@ use super::is_deceptive;
 #[derive(Debug)]
 pub struct PlainJson<W> {
     out: W,
-    /// Readers get the escape, as [`one_line`] writes it, in place of the character.
+    /// Readers get the escape, as [`one_line`](super::one_line) writes it, in place of the character.
     for_people: bool,
 }
 
