@@ -43,6 +43,9 @@ sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS)
 	SIM_SECONDS=$(SIM_SECONDS) SIM_SEEDS=$(SIM_SEEDS) SIM_FIRST=$(SIM_FIRST) \
 	  cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture many_seeds_end_right
 
+crash-points: ## An instance killed at each point of eight scenarios, one run for each (three minutes after the build)
+	cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --nocapture every_crash
+
 MISTAKE ?=
 
 mistakes: ## Seeded mistakes, each of which the simulation must find within a minute (MISTAKE=NAME tries one)
@@ -60,9 +63,6 @@ fuzz: ## Every reader of bytes from outside under libFuzzer, FUZZ_SECONDS=60 eac
 	done
 	@command -v go >/dev/null || { echo "NOT RUN: the comparison with Go's answers; it needs Go" >&2; exit 0; }; \
 	  cargo test --locked --test fuzz -- --include-ignored --nocapture go_gives_the_same_answers
-
-crash-points: ## An instance killed at each point of eight scenarios, one run for each (about eight minutes)
-	cargo test --locked --test simulation -- --include-ignored --nocapture every_crash
 
 # Each test has up to three API servers of its own: more at a time than cores only makes them slow.
 E2E_THREADS ?= 2
