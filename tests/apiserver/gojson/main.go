@@ -9,43 +9,8 @@ import (
 	"log"
 	"os"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	k8sjson "k8s.io/apimachinery/pkg/util/json"
+	"throughline/tests/apiserver/platform"
 )
-
-type connectorStatus struct {
-	Conditions        []metav1.Condition `json:"conditions,omitempty"`
-	Capabilities      []capability       `json:"capabilities,omitempty"`
-	ConnectionDetails *connectionDetails `json:"connectionDetails,omitempty"`
-	LeaseRef          *leaseRef          `json:"leaseRef,omitempty"`
-}
-
-type capability struct {
-	Type       string             `json:"type"`
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
-
-type connectionDetails struct {
-	Type      string     `json:"type"`
-	PublicKey *publicKey `json:"publicKey,omitempty"`
-}
-
-type publicKey struct {
-	ID            string    `json:"id,omitempty"`
-	DiscoveryMode string    `json:"discoveryMode,omitempty"`
-	HomeRelay     string    `json:"homeRelay"`
-	Addresses     []address `json:"addresses"`
-}
-
-type address struct {
-	Address string `json:"address"`
-	Port    int32  `json:"port"`
-}
-
-type leaseRef struct {
-	Name string `json:"name,omitempty"`
-}
 
 type question struct {
 	Annotation string `json:"annotation"`
@@ -56,36 +21,6 @@ type answer struct {
 	Online    bool    `json:"online"`
 	NodeID    string  `json:"node_id"`
 	Canonical *string `json:"canonical"`
-}
-
-// read is what the extension server does: the annotation if it decodes, else the live status.
-func read(q question) (online bool, nodeID string) {
-	var status connectorStatus
-	if err := json.Unmarshal([]byte(q.Annotation), &status); err != nil {
-		status = connectorStatus{}
-		if err := json.Unmarshal([]byte(q.Live), &status); err != nil {
-			return false, ""
-		}
-	}
-	online = meta.IsStatusConditionTrue(status.Conditions, "Ready")
-	if d := status.ConnectionDetails; online && d != nil && d.Type == "PublicKey" && d.PublicKey != nil {
-		nodeID = d.PublicKey.ID
-	}
-	return online, nodeID
-}
-
-// canonical is what the replicator writes; nil where it refuses the text.
-func canonical(text string) *string {
-	var value any
-	if err := k8sjson.Unmarshal([]byte(text), &value); err != nil {
-		return nil
-	}
-	written, err := json.Marshal(value)
-	if err != nil {
-		log.Fatal(err)
-	}
-	form := string(written)
-	return &form
 }
 
 func main() {
@@ -99,8 +34,12 @@ func main() {
 		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
 			log.Fatal(err)
 		}
-		online, nodeID := read(q)
-		if err := encoder.Encode(answer{online, nodeID, canonical(q.Annotation)}); err != nil {
+		online, nodeID := platform.Read(q.Annotation, q.Live)
+		canonical, err := platform.Canonical(q.Annotation)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := encoder.Encode(answer{online, nodeID, canonical}); err != nil {
 			log.Fatal(err)
 		}
 	}

@@ -1,69 +1,16 @@
-//go:build ignore
-
 // Writes liveness.jsonl and spelling.jsonl into the working directory: what Go's encoding/json and
 // k8s.io/apimachinery answer. Each case is a name and a text.
 package main
 
 import (
-	stdjson "encoding/json"
+	"encoding/json"
 	"fmt"
 	"log"
 	"os"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	k8sjson "k8s.io/apimachinery/pkg/util/json"
+	"throughline/tests/apiserver/platform"
 )
-
-type connectorStatus struct {
-	Conditions        []metav1.Condition `json:"conditions,omitempty"`
-	Capabilities      []capability       `json:"capabilities,omitempty"`
-	ConnectionDetails *connectionDetails `json:"connectionDetails,omitempty"`
-	LeaseRef          *leaseRef          `json:"leaseRef,omitempty"`
-}
-
-type capability struct {
-	Type       string             `json:"type"`
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
-}
-
-type connectionDetails struct {
-	Type      string     `json:"type"`
-	PublicKey *publicKey `json:"publicKey,omitempty"`
-}
-
-type publicKey struct {
-	ID            string    `json:"id,omitempty"`
-	DiscoveryMode string    `json:"discoveryMode,omitempty"`
-	HomeRelay     string    `json:"homeRelay"`
-	Addresses     []address `json:"addresses"`
-}
-
-type address struct {
-	Address string `json:"address"`
-	Port    int32  `json:"port"`
-}
-
-type leaseRef struct {
-	Name string `json:"name,omitempty"`
-}
-
-// read is what the extension server does: the annotation if it decodes, else the live status.
-func read(annotation, live string) (online bool, nodeID string) {
-	var status connectorStatus
-	if err := stdjson.Unmarshal([]byte(annotation), &status); err != nil {
-		status = connectorStatus{}
-		if err := stdjson.Unmarshal([]byte(live), &status); err != nil {
-			return false, ""
-		}
-	}
-	online = meta.IsStatusConditionTrue(status.Conditions, "Ready")
-	if d := status.ConnectionDetails; online && d != nil && d.Type == "PublicKey" && d.PublicKey != nil {
-		nodeID = d.PublicKey.ID
-	}
-	return online, nodeID
-}
 
 const (
 	ready   = `"conditions":[{"type":"Ready","status":"True"}]`
@@ -296,8 +243,8 @@ type line map[string]any
 func main() {
 	var lines []line
 	liveness := func(name, annotation, live string) {
-		online, nodeID := read(annotation, live)
-		lines = append(lines, line{"name": name, "annotation": annotation, "live": stdjson.RawMessage(live), "online": online, "node_id": nodeID})
+		online, nodeID := platform.Read(annotation, live)
+		lines = append(lines, line{"name": name, "annotation": annotation, "live": json.RawMessage(live), "online": online, "node_id": nodeID})
 	}
 	for _, c := range livenessCases {
 		liveness(c[0], c[1], live)
@@ -307,7 +254,7 @@ func main() {
 		liveness("observedGeneration "+n, condition(`"observedGeneration":`+n), live)
 	}
 	for _, t := range times {
-		text, _ := stdjson.Marshal(t)
+		text, _ := json.Marshal(t)
 		liveness("time "+string(text), condition(`"lastTransitionTime":`+string(text)), live)
 	}
 	for _, l := range []string{"[]", `{"conditions":5}`, "null", "{}", `{"conditions":[{"type":"Ready","status":"True"}]}`} {
@@ -318,13 +265,12 @@ func main() {
 	lines = nil
 	spell := func(name, status string) {
 		l := line{"name": name, "status": status}
-		var value any
-		if err := k8sjson.Unmarshal([]byte(status), &value); err == nil {
-			text, err := stdjson.Marshal(value)
-			if err != nil {
-				log.Fatal(err)
-			}
-			l["annotation"] = string(text)
+		canonical, err := platform.Canonical(status)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if canonical != nil {
+			l["annotation"] = *canonical
 		}
 		lines = append(lines, l)
 	}
@@ -346,7 +292,7 @@ func write(name string, lines []line) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	encoder := stdjson.NewEncoder(file)
+	encoder := json.NewEncoder(file)
 	encoder.SetEscapeHTML(false)
 	for _, l := range lines {
 		if err := encoder.Encode(l); err != nil {
