@@ -10,6 +10,8 @@
 mod carry;
 #[path = "properties/changing.rs"]
 mod changing;
+#[path = "properties/configured.rs"]
+mod configured;
 #[path = "properties/deferring.rs"]
 mod deferring;
 #[path = "properties/failing.rs"]

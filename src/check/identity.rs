@@ -17,7 +17,7 @@ use crate::core::data::ids::{Kind, Role};
 use crate::core::data::objects::{
     UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, upstream_cluster_name,
 };
-use crate::report::count;
+use crate::report::{count, style};
 
 /// A hub Connector, and the upstream namespace that it was copied from.
 #[derive(Debug)]
@@ -135,11 +135,7 @@ fn report_unconfigured(group: &mut FindingGroup, connectors: &[HubConnector], fo
     let is_named = |name: &&String| connectors.iter().any(|c| c.upstream == **name);
     let unnamed: Vec<_> = followed.iter().filter(|name| !is_named(name)).cloned().collect();
     for (upstream, keys) in &unconfigured {
-        let named = match keys.len() {
-            1 => "1 hub Connector names".to_owned(),
-            n => format!("{n} hub Connectors name"),
-        };
-        let what = format!("{named} upstream {upstream}, which is not configured");
+        let what = style::unconfigured(keys.len(), upstream);
         let only = unnamed.first().filter(|_| (unconfigured.len(), unnamed.len()) == (1, 1));
         match nearest(upstream, &unnamed).or(only.map(String::as_str)) {
             Some(guess) => {

@@ -147,6 +147,13 @@ pub(crate) fn offset(ms: u64) -> String {
     format!("+{}.{:03} s", ms / 1000, ms % 1000)
 }
 
+/// `3 hub Connectors name upstream project-a, which is not configured`.
+pub(crate) fn unconfigured(connectors: usize, upstream: &str) -> String {
+    let (nouns, verb) =
+        if connectors == 1 { ("hub Connector", "names") } else { ("hub Connectors", "name") };
+    format!("{connectors} {nouns} {verb} upstream {upstream}, which is not configured")
+}
+
 /// `1 gateway`, `26 gateways`, `no actions`, `12,345 events`.
 pub fn count(n: usize, one: &str) -> String {
     let plural = match one {

@@ -11,7 +11,7 @@ use crate::core::data::time::UnixMillis;
 use crate::core::view::GoneView;
 use crate::core::view::phase::Phase;
 use crate::report::style::{Style, TextWriter, count, duration, moment};
-use crate::report::{ReportOptions, put_remedy};
+use crate::report::{ReportOptions, put_remedy, style};
 
 const GATEWAY_NAMES_MAX: usize = 3;
 
@@ -374,11 +374,10 @@ pub fn summary(
     let text = format!("{connectors}, {stuck} stuck, {pending} pending{deferred}");
     writer.put(0, 2, &[(style, &text), (Style::Dim, "  "), (Style::Dim, &at)])?;
     for (upstream, connectors) in unconfigured(snapshot) {
-        let (nouns, verb) =
-            if connectors == 1 { ("hub Connector", "names") } else { ("hub Connectors", "name") };
         let text = format!(
-            "{connectors} {nouns} {verb} upstream {upstream}, which is not configured; they stay as they \
-             are. To have them followed, add {upstream} to `clusters` or to what discovery finds"
+            "{}; they stay as they are. To have them followed, add {upstream} to `clusters` or to what \
+             discovery finds",
+            style::unconfigured(connectors, upstream.as_str())
         );
         writer.put(0, 2, &[(Style::Yellow, &text)])?;
     }

@@ -14,6 +14,7 @@ use throughline::event_log::{ClusterSpec, Header, LogWriter};
 use throughline::sim::SimClusters;
 
 use crate::carry::WriteFault;
+use crate::configured::cluster_of;
 
 pub const SECOND: u64 = 1_000;
 pub const HOUR: u64 = 3_600 * SECOND;
@@ -59,30 +60,16 @@ pub struct Sim {
     /// and uid.
     pub touched: BTreeSet<(ClusterName, Option<String>)>,
     /// The last action of before it looked at all of them as if for the first time.
-    touched_after: Option<u64>,
+    pub(super) touched_after: Option<u64>,
     pub log: Option<LogWriter<Vec<u8>>>,
     /// When upstream API servers send their next bookmarks, if at all.
     pub next_bookmark: Option<UnixMillis>,
-    watches: BTreeMap<(UnixMillis, u64), Event>,
+    pub(super) watches: BTreeMap<(UnixMillis, u64), Event>,
     pub(super) writes: BTreeMap<(UnixMillis, u64), Due>,
     /// By object and uid: the action's id, and since when it is in flight.
     pub(super) in_flight: BTreeMap<Place, (u64, UnixMillis)>,
     pub(super) sequence: u64,
     pub(super) next_write_fault: usize,
-}
-
-/// The cluster that an event of a watch comes from.
-fn cluster_of(kind: &EventKind) -> Option<&ClusterName> {
-    match kind {
-        EventKind::Listed { cluster, .. }
-        | EventKind::Applied { cluster, .. }
-        | EventKind::Deleted { cluster, .. }
-        | EventKind::ListStarted { cluster, .. }
-        | EventKind::ListFinished { cluster, .. }
-        | EventKind::Bookmark { cluster, .. }
-        | EventKind::WatchLost { cluster, .. } => Some(cluster),
-        _ => None,
-    }
 }
 
 impl Sim {
@@ -127,27 +114,6 @@ impl Sim {
             recorded: false,
         };
         self.log = Some(LogWriter::new(Vec::new(), &header).unwrap());
-    }
-
-    /// Configures every cluster; nothing is listed yet. The log's header stands for these events.
-    pub fn add_clusters(&mut self) {
-        for cluster in &self.cluster_specs {
-            self.machine.handle_event(&Event { at: self.now, kind: cluster.added() });
-        }
-    }
-
-    /// The kinds that are watched in a cluster.
-    pub fn kinds(&self, cluster: &ClusterName) -> Vec<Kind> {
-        let roles = &self.cluster_specs.iter().find(|c| c.name == *cluster).unwrap().roles;
-        let mut kinds = BTreeSet::new();
-        for role in roles {
-            kinds.extend(match role {
-                Role::Upstream => [Kind::Connector, Kind::Gateway, Kind::Namespace],
-                Role::Hub => [Kind::Connector, Kind::HttpRoute, Kind::Namespace],
-                Role::Edge => [Kind::Connector, Kind::HttpProxy, Kind::Gateway],
-            });
-        }
-        kinds.into_iter().collect()
     }
 
     pub fn list_everything(&mut self) {
@@ -206,60 +172,6 @@ impl Sim {
         self.add_clusters();
         self.lead(true);
         self.list_everything();
-    }
-
-    pub fn change_settings(&mut self, settings: &Settings) {
-        let (before, after) = (&self.settings.touch, &settings.touch);
-        let starts_over = before.enabled != after.enabled
-            || (before.scope, &before.edge_scopes) != (after.scope, &after.edge_scopes);
-        if starts_over {
-            self.touched.clear();
-            self.touched_after = self.actions.last().map(|a| a.decision.action.id.0);
-        }
-        self.settings = settings.clone();
-        let kind = EventKind::SettingsChanged { settings: Box::new(settings.clone()) };
-        self.feed(Event { at: UnixMillis(0), kind });
-    }
-
-    /// An action was applied: its Gateway counts as touched.
-    pub(super) fn was_applied(&mut self, action: &Action) {
-        if Some(action.id.0) > self.touched_after {
-            self.touched.insert((action.cluster.clone(), action.precondition.uid.clone()));
-        }
-    }
-
-    /// Removes a cluster from the run.
-    pub fn leave(&mut self, cluster: &ClusterName) {
-        if !self.gone.insert(cluster.clone()) {
-            return;
-        }
-        self.watches.retain(|_, event| cluster_of(&event.kind) != Some(cluster));
-        self.touched.retain(|(c, _)| c != cluster);
-        self.in_flight.retain(|(c, ..), _| c != cluster);
-        self.lost.retain(|(c, _)| c != cluster);
-        let kind = EventKind::ClusterRemoved { cluster: cluster.clone() };
-        self.feed(Event { at: self.now, kind });
-    }
-
-    /// Adds a cluster that left.
-    pub fn join(&mut self, cluster: &ClusterName) {
-        if !self.gone.remove(cluster) {
-            return;
-        }
-        let spec = self.cluster_specs.iter().find(|c| c.name == *cluster).unwrap();
-        self.feed(Event { at: self.now, kind: spec.added() });
-        for kind in self.kinds(cluster) {
-            if self.unreachable.contains(cluster) {
-                self.lost.insert((cluster.clone(), kind));
-            }
-        }
-        self.list_cluster(cluster);
-    }
-
-    /// Removes a cluster from the configuration and adds it again.
-    pub fn rejoin(&mut self, cluster: &ClusterName) {
-        self.leave(cluster);
-        self.join(cluster);
     }
 
     /// Collects watch events; each reaches the machine after its watch's delay.

@@ -132,7 +132,8 @@ impl Edge<'_> {
                     touching.changed(key, TouchCause::NotAnnounced, Subject::Target, false);
                 }
                 Some(before) => {
-                    if before.carried() != touching.observed.carried() {
+                    let values = (before.trigger, before.has_foreign_value);
+                    if values != (trigger, has_foreign_value) {
                         announced = touching.trigger_changed(key);
                     }
                 }

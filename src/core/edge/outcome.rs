@@ -33,9 +33,7 @@ impl Edge<'_> {
         };
         let Some(touch) = self.state.open_touch_mut(target) else { return };
         let finished = touch.flight.finished(action, now, outcome, &retry);
-        let Some((result, write)) = finished else {
-            return;
-        };
+        let Some((result, write)) = finished else { return };
         match result {
             WriteResult::Written => {
                 let has_changed = touch.changed_since_write;

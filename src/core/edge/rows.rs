@@ -67,24 +67,7 @@ pub(crate) struct ObservedGateway {
     pub(crate) we_wrote_at: OptionalMillis,
 }
 
-/// What a Gateway has under the trigger's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carried {
-    Nothing,
-    Trigger(Trigger),
-    /// A value that throughline did not write.
-    ForeignValue,
-}
-
 impl ObservedGateway {
-    pub(super) fn carried(&self) -> Carried {
-        match self.trigger {
-            Some(trigger) => Carried::Trigger(trigger),
-            None if self.has_foreign_value => Carried::ForeignValue,
-            None => Carried::Nothing,
-        }
-    }
-
     /// A trigger was stored. It is taken over unless the watch has shown what came after; where the
     /// versions don't tell, unless the watch has shown another value at all since the write.
     pub(super) fn trigger_written(

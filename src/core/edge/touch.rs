@@ -337,11 +337,11 @@ impl Touching<'_> {
             annotations,
             precondition: Precondition {
                 uid: self.observed.uid.text(),
-                resource_version: if self.observed.has_foreign_value {
-                    self.observed.rv.text()
-                } else {
-                    None
-                },
+                resource_version: self
+                    .observed
+                    .rv
+                    .text()
+                    .filter(|_| self.observed.has_foreign_value),
                 annotation: self.replaced(),
                 ..Precondition::default()
             },

@@ -101,8 +101,7 @@ impl Deferrals {
     }
 
     /// A hub Connector is gone, or is another object. Returns whether others may take its place.
-    #[must_use]
-    pub(super) fn forget(&mut self, key: Key, deferred_since: Option<UnixMillis>) -> bool {
+    fn forget(&mut self, key: Key, deferred_since: Option<UnixMillis>) -> bool {
         if let Some(since) = deferred_since {
             self.due.remove(&(since, key));
         }
@@ -116,6 +115,13 @@ impl Deferrals {
 }
 
 impl HubConnector {
+    /// It is gone, or is another object: whoever waits takes its place.
+    pub(super) fn leave_deferrals(&self, queue: &mut Deferrals, ctx: &mut Context, at: Place) {
+        if queue.forget(at.key, self.deferred_since()) {
+            ctx.timers.no_later(Due::Deferred(at.cluster), ctx.now);
+        }
+    }
+
     /// Nothing is deferred any longer. Returns whether anything was.
     pub(super) fn forget_deferral(
         &mut self,

@@ -107,9 +107,7 @@ impl Machine {
         if !is_same {
             // Another object under the same name: what was in flight was about the old one, and so
             // was the stall.
-            if hub.pace.deferrals.forget(at.key, connector.deferred_since()) {
-                ctx.timers.no_later(Due::Deferred(at.cluster), ctx.now);
-            }
+            connector.leave_deferrals(&mut hub.pace.deferrals, ctx, at);
             connector.forget_deferral(ctx, &cluster.name, at.key);
             if let Some(stall) = connector.repair.take().and_then(|repair| repair.stall) {
                 ctx.note(NoteKind::StallEnded(stall));
@@ -224,9 +222,7 @@ impl Machine {
         let connector = self.hubs.get_mut(&at.cluster).and_then(|hub| {
             hub.unsettled.remove(&at.key);
             let connector = hub.connectors.remove(&at.key)?;
-            if hub.pace.deferrals.forget(at.key, connector.deferred_since()) {
-                self.ctx.timers.no_later(Due::Deferred(at.cluster), self.ctx.now);
-            }
+            connector.leave_deferrals(&mut hub.pace.deferrals, &mut self.ctx, at);
             Some(connector)
         });
         if let Some(connector) = connector {
