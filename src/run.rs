@@ -6,6 +6,7 @@
 //! After each event it carries out who joins and leaves (`changes.rs`): the machine decides about the
 //! clusters that are discovered, the configuration file about its own.
 
+mod banner;
 mod changes;
 
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
@@ -58,6 +60,8 @@ pub struct Run {
     keeper: Option<GateKeeper>,
     /// The configuration, read again.
     reloads: mpsc::Receiver<Config>,
+    /// A person asks that what waits is tried now.
+    retries: mpsc::Receiver<()>,
     /// `None` where no clusters are discovered.
     discovery: Option<Discovery>,
     recorder: Option<Recorder>,
@@ -95,18 +99,19 @@ impl Run {
         };
         observers.push(Box::new(RunLog::new(&settings)));
         let engine = Engine::new(&config, settings, gate, &config.event_log, observers);
-        let (_, reloads) = mpsc::channel(1);
-        Self { config, engine, keeper, reloads, discovery: None, recorder: None }
+        let ((_, reloads), (_, retries)) = (mpsc::channel(1), mpsc::channel(1));
+        Self { config, engine, keeper, reloads, retries, discovery: None, recorder: None }
     }
 
-    /// Follows the file from which the configuration was loaded, and SIGHUP.
+    /// Follows the file from which the configuration was loaded, SIGHUP and SIGUSR1.
     ///
     /// # Errors
     /// The signal can't be listened for.
     pub fn following(self, source: ConfigSource) -> anyhow::Result<Self> {
         let metrics = self.engine.metrics.clone();
         let reloads = follow(source, &self.config, metrics).context("listening for SIGHUP")?;
-        Ok(self.with_reloads(reloads))
+        let retries = retries_asked().context("listening for SIGUSR1")?;
+        Ok(Self { retries, ..self.with_reloads(reloads) })
     }
 
     /// Takes over what `reloads` brings while it runs: which clusters there are, how they are reached,
@@ -126,6 +131,7 @@ impl Run {
         let listener = listen(self.config.admin.address).await?;
         self.engine.open_log()?;
         self.engine.metrics.config_loaded();
+        banner::log(&self.config, self.engine.machine.settings().orphans.mode);
         let admin = listener.map(|listener| self.serve_admin(listener, queries, stop.clone()));
         let settings = self.engine.machine.settings().clone();
         self.engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
@@ -157,6 +163,7 @@ impl Run {
                 () = reports => engine.report_due(),
                 () = deadline => engine.handle_event(EventKind::TimedOut),
                 finished = engine.executor.next_finished() => engine.handle_finished(finished),
+                Some(()) = self.retries.recv() => drop(retry(engine)),
                 Some(query) = asked.recv() => answer(engine, query),
                 Some(message) = events.recv() => engine.handle_watch_message(message),
             }
@@ -298,19 +305,37 @@ async fn listen(address: SocketAddr) -> anyhow::Result<Option<TcpListener>> {
     Ok(Some(listener))
 }
 
-fn answer(engine: &Engine, query: Query) {
+/// What comes as SIGUSR1: a person asks that what waits is tried now.
+fn retries_asked() -> std::io::Result<mpsc::Receiver<()>> {
+    let (asks, asked) = mpsc::channel(1);
+    let mut signals = signal(SignalKind::user_defined1())?;
+    spawn(async move { while signals.recv().await.is_some() && asks.send(()).await.is_ok() {} });
+    Ok(asked)
+}
+
+/// Has every write that waits tried. Returns how many waited.
+fn retry(engine: &mut Engine) -> usize {
+    let writes = engine.machine.waiting_writes();
+    info!(writes, "retry requested: trying every write that waits");
+    engine.handle_event(EventKind::RetryRequested);
+    writes
+}
+
+fn answer(engine: &mut Engine, query: Query) {
     let machine = &engine.machine;
     // A dropped receiver is not an error: the HTTP request was cancelled.
     match query {
         Query::Ping(reply) => drop(reply.send(())),
         Query::Counts(reply) => {
             let (phases, members) = (machine.phases(), machine.membership_counts());
-            drop(reply.send(MachineCounts { phases, orphans: machine.orphan_counts(), members }));
+            let (orphans, paused) = (machine.orphan_counts(), machine.paused_objects());
+            drop(reply.send(MachineCounts { phases, orphans, paused, members }));
         }
         Query::State(reply) => {
             // Not the time of the last event, which may be hours ago.
             let view = View { at_ms: engine.clock.now(), ..machine.view() };
             drop(reply.send(Box::new(view)));
         }
+        Query::Retry(reply) => drop(reply.send(retry(engine))),
     }
 }

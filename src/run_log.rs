@@ -1,6 +1,8 @@
 //! The observer interface of a live run, and the observer that writes the log for people: one line
 //! for each write, and one for each cause of trouble, however many objects suffer from it.
 
+mod naming;
+
 use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::millis;
@@ -166,7 +168,13 @@ impl Observer for RunLog {
                 action_line!(debug, finished, error, "write failed, as others before");
             }
             Outcome::Failed { .. } => {
-                action_line!(warn, finished, error, "write failed; retrying later");
+                action_line!(
+                    warn,
+                    finished,
+                    error,
+                    "write failed; it, or another like it, is tried again within {} s",
+                    self.refused_pause_s
+                );
             }
             Outcome::Refused { .. } => action_line!(
                 error,
@@ -238,6 +246,9 @@ impl Observer for RunLog {
             NoteKind::ClusterGone { cluster, connectors, routes } => {
                 warn!(upstream = %cluster, connectors, routes,
                     "a deleted project can still serve traffic: hub objects name it");
+            }
+            NoteKind::Naming { problem, over, upstreams, unnamed } => {
+                naming::log(*problem, *over, upstreams, unnamed);
             }
             NoteKind::TouchesWaiting { cluster, waiting } => {
                 info!(%cluster, touches = waiting.touches, "{waiting}");

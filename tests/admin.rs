@@ -38,6 +38,7 @@ const OPEN: &str =
 fn stage() -> Stage {
     let mut stage = Stage::new(Settings::default());
     stage.upstream(Some(&status(Some("n1"))));
+    stage.gateway(r#""throughline.datumapis.com/paused":"true""#);
     stage
 }
 
@@ -189,6 +190,7 @@ async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
             (r#"throughline_hop_seconds_bucket{le="120.0",hop="touched"}"#, 0.0),
             (r#"throughline_connectors{phase="unreplicated"}"#, 1.0),
             (r#"throughline_connectors{phase="settled"}"#, 0.0),
+            (r#"throughline_paused_objects{cluster="edge",kind="Gateway"}"#, 1.0),
             (r#"throughline_stalls_open{hop="arrived"}"#, 1.0),
             (r#"throughline_stalls_total{hop="arrived"}"#, 2.0),
             (r#"throughline_anomalies_total{anomaly="oversized_status"}"#, 1.0),
@@ -229,6 +231,30 @@ async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
     server.metrics.remove_cluster(&"org/team \"a\"".into());
     let answer = server.get("/metrics").await;
     assert!(!answer.body.contains("org/team"), "{}", answer.body);
+    server.stop().await;
+}
+
+/// A page in somebody's browser can send a simple POST anywhere; it can't add a header to it.
+#[tokio::test]
+async fn a_retry_needs_a_post_of_this_host_with_the_header() {
+    let server = Server::with_loop(stage().machine).await;
+    let ask = async |method: &str, host: &str, header: &str| {
+        let head = format!("{method} /retry HTTP/1.1\r\nhost: {host}\r\n{header}");
+        http::send(server.address, &head).await
+    };
+    let (own, header) = ("localhost", "X-Throughline-Retry: now\r\n");
+    let answer = ask("POST", own, header).await;
+    assert_eq!((answer.status, &*answer.body), (200, "no write waits\n"));
+    assert_eq!(ask("GET", own, header).await.status, 405);
+    assert_eq!(ask("POST", "evil.example", header).await.status, 421);
+    let form = "content-type: application/x-www-form-urlencoded\r\norigin: http://evil.example\r\n";
+    let refused = ask("POST", own, form).await;
+    assert_eq!(refused.status, 403);
+    assert!(
+        refused.body.contains("curl -X POST -H 'X-Throughline-Retry: now'"),
+        "{}",
+        refused.body
+    );
     server.stop().await;
 }
 

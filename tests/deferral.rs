@@ -280,6 +280,9 @@ fn what_waits_for_an_object_that_is_gone_is_forgotten() {
         stage.pass_to(601_000);
         forget(&mut stage);
         stage.assert_no_action();
+        // A minute later the names of upstreams are compared, for the last time.
+        stage.pass_to(670_000);
+        stage.assert_no_action();
         assert_eq!(stage.machine.poll_deadline(), None);
     }
     // Another object under the name: what it says is a difference of its own.

@@ -236,7 +236,7 @@ fn the_view_is_as_documented_and_without_node_ids() {
                  "liveSinceMs": since(&["Connector", "Gateway", "Namespace"])},
             ],
             "phases": {"settled": 1, "offline": 0, "unreplicated": 0, "mirroring": 0,
-                "waiting": 0, "carrying": 0, "touching": 0, "deferred": 0, "unproven": 0, "stalled": 0, "unconfigured": 0, "unknown": 0},
+                "waiting": 0, "carrying": 0, "paused": 0, "touching": 0, "deferred": 0, "unproven": 0, "stalled": 0, "unconfigured": 0, "unknown": 0},
             "connectors": [{
                 "upstream": {"cluster": "up", "namespace": "default", "name": "lab",
                     "exists": true, "online": true, "node": node, "changedAtMs": START + 1},

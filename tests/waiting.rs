@@ -270,3 +270,80 @@ fn a_touch_that_was_refused_is_tried_within_15_s_too() {
     }
     assert_eq!(touched, [616_000], "15 s after it was refused");
 }
+
+/// A person has mended the cause, and does not wait for the next probe. Nothing is known of the cause, so
+/// a few are tried at once; the first that succeeds has all of them written.
+#[test]
+fn a_request_for_a_retry_tries_what_waits_at_once() {
+    let mut stage = waiting(2_000, &forbidden());
+    assert_eq!(stage.machine.waiting_writes(), 2_000);
+    stage.pass_to(3_000);
+    stage.event(EventKind::RetryRequested);
+    let tried = stage.actions();
+    assert_eq!((tried.len(), tried[0].at.0), (10, START + 3_000));
+    stage.succeed(&tried[0]);
+    assert_eq!(stage.actions().len(), 1_990, "the others go with the first success");
+}
+
+/// Where the cause is still there, each waiting write is tried once, ten a second.
+#[test]
+fn a_retry_of_2_000_writes_that_stay_refused_is_paced_and_ends() {
+    let mut stage = waiting(2_000, &forbidden());
+    stage.pass_to(3_000);
+    stage.event(EventKind::RetryRequested);
+    let mut tried = BTreeSet::new();
+    for second in 0..200 {
+        stage.pass_to(3_000 + second * 1_000);
+        let probes = stage.actions();
+        assert_eq!(probes.len(), 10, "second {second}");
+        for probe in probes {
+            tried.insert(probe.action.object.name.clone());
+            stage.finish(&probe, forbidden());
+        }
+    }
+    assert_eq!(tried.len(), 2_000, "each once");
+    // From then on one every 15 s, as before.
+    let begin = stage.now - START;
+    stage.pass_to(begin + 14_000);
+    stage.assert_no_action();
+    stage.pass_to(begin + 15_000);
+    stage.only_action();
+}
+
+/// A person, or a loop in a script, that asks a hundred times a second.
+#[test]
+fn many_requests_for_a_retry_cost_ten_writes_a_second() {
+    let mut stage = waiting(500, &forbidden());
+    let mut tries = 0;
+    for n in 0..500 {
+        stage.pass_to(1_000 + n * 10);
+        stage.event(EventKind::RetryRequested);
+        for probe in stage.actions() {
+            tries += 1;
+            stage.finish(&probe, forbidden());
+        }
+    }
+    assert!((10..=60).contains(&tries), "{tries} in 5 s");
+}
+
+#[test]
+fn a_request_for_a_retry_is_nothing_to_an_instance_that_does_not_lead_or_has_nothing_to_try() {
+    let mut stage = waiting(3, &forbidden());
+    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::RetryRequested);
+    stage.pass_to(MINUTE);
+    stage.assert_no_action();
+    let mut stage = waiting(0, &forbidden());
+    stage.event(EventKind::RetryRequested);
+    stage.assert_no_action();
+    assert_eq!((stage.machine.waiting_writes(), stage.machine.poll_deadline()), (0, None));
+}
+
+/// The log of a run with a retry replays to the same: it is a line of its own.
+#[test]
+fn a_request_for_a_retry_is_an_event_of_the_log() {
+    let mut stage = waiting(1, &forbidden());
+    stage.pass_to(1_000);
+    stage.line(r#""event":"retry_requested""#);
+    assert_eq!(names(&stage.actions()), ["c0"]);
+}

@@ -5,6 +5,7 @@
 
 mod access;
 mod connections;
+mod retry;
 mod state;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use axum::Router;
 use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
@@ -38,6 +39,7 @@ const PATHS: &str = "\
 /readyz           whether the watches have been listed; ?verbose shows each
 /metrics          Prometheus metrics
 /state            the state of every connector, as JSON
+/retry            POST: try every write that waits; needs the header X-Throughline-Retry
 ";
 
 /// A question to the loop. It ignores a dropped receiver: whoever asked gave up.
@@ -51,6 +53,9 @@ pub enum Query {
     /// [`Machine::view`](crate::core::machine::Machine::view). The HTTP handler turns it into JSON,
     /// so that the loop can go on.
     State(oneshot::Sender<Box<View>>),
+    /// [`EventKind::RetryRequested`](crate::core::contract::event::EventKind::RetryRequested).
+    /// Answers how many writes waited.
+    Retry(oneshot::Sender<usize>),
 }
 
 /// Why a query got no answer.
@@ -90,6 +95,7 @@ pub async fn serve(
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/state", get(state))
+        .route("/retry", post(retry::retry))
         .fallback(not_found)
         .with_state(Admin { access, metrics, queries, turn: Arc::new(Mutex::new(Instant::now())) });
     connections::serve(listener, router, stop).await;

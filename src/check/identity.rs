@@ -11,7 +11,6 @@ use super::election::not_reached;
 use super::finding::{FindingGroup, join_first};
 use super::probe_client::ListItem;
 use crate::client::path;
-use crate::config::nearest;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::ids::{Kind, Role};
 use crate::core::data::objects::{
@@ -136,8 +135,7 @@ fn report_unconfigured(group: &mut FindingGroup, connectors: &[HubConnector], fo
     let unnamed: Vec<_> = followed.iter().filter(|name| !is_named(name)).cloned().collect();
     for (upstream, keys) in &unconfigured {
         let what = style::unconfigured(keys.len(), upstream);
-        let only = unnamed.first().filter(|_| (unconfigured.len(), unnamed.len()) == (1, 1));
-        match nearest(upstream, &unnamed).or(only.map(String::as_str)) {
+        match style::meant(upstream, unconfigured.len(), &unnamed) {
             Some(guess) => {
                 let remedy = format!(
                     "did you mean {guess}? No hub Connector names that one; name the cluster in the \
@@ -175,10 +173,9 @@ fn report(group: &mut FindingGroup, upstream: &str, connectors: &[&HubConnector]
     let wrong = reasons.map(of_reason).into_iter().filter(|(_, keys)| !keys.is_empty());
     let wrong: Vec<_> = wrong.collect();
     if connectors.is_empty() && !held.connectors.is_empty() {
-        let held = count(held.connectors.len(), "Connector");
         group.warned(
             "identity",
-            format!("{upstream} holds {held}, of which the hub has none"),
+            style::unreplicated(held.connectors.len(), upstream),
             "no hub Connector names it",
             "wait if the replicator has just begun; otherwise look whether it copies this control plane, \
              and under which name: `status` shows the upstreams that hub Connectors name",

@@ -18,6 +18,12 @@ use throughline::report::{count, duration};
 use super::config::ConfigArgs;
 use super::out::{Output, print, threads};
 
+/// What happens to a restored route by itself.
+const AGAIN: &str = "\
+warning: while orphans.mode is delete, a running instance deletes these routes again unless their parent \
+Gateways exist upstream; restore those first, or annotate the routes with \
+throughline.datumapis.com/paused: \"true\"";
+
 /// The exit code when a route needs attention: an orphan that stands, or one that is not judged.
 const ATTENTION: u8 = 1;
 
@@ -245,6 +251,9 @@ fn print_manifests(file: &str) -> anyhow::Result<ExitCode> {
         text.push('\n');
     }
     print(&text)?;
+    if !routes.is_empty() {
+        say!("{AGAIN}");
+    }
     if routes.is_empty() && skipped.is_empty() {
         say!("this log records no deletes");
     }

@@ -16,6 +16,7 @@ use super::data::objects::FIELD_MANAGER;
 use super::data::time::UnixMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
 use super::edge::touch_state::TouchTarget;
+use super::naming::Naming;
 use super::timers::{Due, Timers};
 use super::waiting::WaitingWrites;
 
@@ -40,6 +41,7 @@ pub(crate) struct Context {
     pub(crate) lease_wait_ms: u64,
     pub(crate) timers: Timers,
     pub(crate) waiting: WaitingWrites,
+    pub(crate) naming: Naming,
     pub(crate) actions: VecDeque<Decision>,
     pub(crate) notes: VecDeque<Note>,
     last_id: u64,
@@ -86,6 +88,7 @@ impl HoldsNames for Context {
             lease_wait_ms: _,
             timers,
             waiting,
+            naming,
             actions: _,
             notes: _,
             last_id: _,
@@ -95,6 +98,7 @@ impl HoldsNames for Context {
         } = self;
         timers.mark(used);
         waiting.mark(used);
+        naming.mark(used);
         in_flight.mark(used);
     }
 }
@@ -110,6 +114,7 @@ impl Context {
             lease_wait_ms: 0,
             timers: Timers::default(),
             waiting: WaitingWrites::default(),
+            naming: Naming::default(),
             actions: VecDeque::new(),
             notes: VecDeque::new(),
             last_id: 0,

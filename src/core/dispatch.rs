@@ -67,6 +67,7 @@ impl Machine {
             | EventKind::DiscoveryLost { .. }
             | EventKind::DiscoveryResumed { .. }
             | EventKind::ClusterGone { .. }
+            | EventKind::RetryRequested
             | EventKind::SettingsChanged { .. }
             | EventKind::TimedOut => debug_assert!(false, "{kind:?} is not of a known cluster"),
         }

@@ -187,6 +187,12 @@ impl<W> Flight<W> {
         }
     }
 
+    /// A person has ended what kept the object from being written: the next attempt may come at once.
+    pub(crate) fn end_pauses(&mut self) {
+        self.paused_until = UnixMillis(0);
+        self.end_failure_pause();
+    }
+
     /// Pauses until `at`; not counted as a failure.
     pub(crate) fn pause_until(&mut self, at: UnixMillis) {
         self.paused_until = self.paused_until.max(at);

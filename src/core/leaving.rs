@@ -4,6 +4,7 @@
 //! as they are. A cluster that joins later under the same name starts from nothing.
 
 use super::clusters::Place;
+use super::contract::note::NamingProblem;
 use super::data::ids::ClusterId;
 use super::data::interner::Sym;
 use super::data::optional_millis::OptionalMillis;
@@ -106,6 +107,10 @@ impl Machine {
         self.evaluate_hub_connectors(hub_connectors);
         self.removals.forget_upstream(&mut self.ctx, sym);
         self.evaluate_routes_naming(sym);
+        self.ctx.look_at_name_again(sym);
+        if self.upstreams.get(&sym).is_some_and(|upstream| upstream.named > 0) {
+            self.ctx.look_at_name(sym, NamingProblem::Unconfigured);
+        }
         self.drop_unused_upstream(sym);
     }
 

@@ -123,6 +123,7 @@ impl Machine {
             | EventKind::DiscoveryLost { .. }
             | EventKind::DiscoveryResumed { .. }
             | EventKind::ClusterGone { .. } => self.discovery_event(&event.kind),
+            EventKind::RetryRequested => self.retry_waiting(),
             EventKind::SettingsChanged { settings } => self.settings_changed(settings),
             EventKind::ListStarted { cluster, .. }
             | EventKind::Listed { cluster, .. }
@@ -216,6 +217,7 @@ impl Machine {
                 Due::Roster => self.look_at_roster(),
                 Due::GoneShare => self.evaluate_gone_share(),
                 Due::Deletes => self.spend_budget(),
+                Due::Naming => self.evaluate_naming(),
                 Due::Outcome(id) => {
                     let ms = self.ctx.settings.retry.outcome_timeout_ms;
                     let text = format!("no outcome within {ms} ms");
@@ -282,6 +284,7 @@ impl Machine {
         self.unknown_clusters.remove(name);
         if roles.contains(&Role::Upstream) {
             self.upstreams.entry(sym).or_default().id = Some(id);
+            self.ctx.look_at_name_again(sym);
         }
         if roles.contains(&Role::Hub) {
             self.hubs.insert(id, HubState::default());

@@ -19,6 +19,7 @@ mod flight;
 mod hub;
 pub mod leaving;
 pub mod machine;
+mod naming;
 pub mod orphans;
 pub mod status;
 mod timers;

@@ -41,8 +41,11 @@ pub(crate) enum Due {
     Roster,
     /// The count of orphans of deleted projects. Ordered after `Share`, as that after `Route`.
     GoneShare,
-    /// Deletes that the budget may have room for. Ordered last: every share is evaluated before.
+    /// Deletes that the budget may have room for. Ordered after all that decides about them: every share
+    /// is evaluated before.
     Deletes,
+    /// Names of upstreams that may not fit those in hub labels.
+    Naming,
 }
 
 impl Due {
@@ -62,6 +65,7 @@ impl Due {
             Due::Roster => "the roster of clusters is due",
             Due::GoneShare => "the orphans of deleted projects are due for counting",
             Due::Deletes => "the budget has room for a delete",
+            Due::Naming => "the names of upstreams are due for comparison",
         }
     }
 }
@@ -81,7 +85,8 @@ impl HoldsNames for Due {
             | Due::Outcome(_)
             | Due::Roster
             | Due::GoneShare
-            | Due::Deletes => {}
+            | Due::Deletes
+            | Due::Naming => {}
         }
     }
 }

@@ -390,7 +390,10 @@ impl<'a> EventOut<'a> {
             EventKind::SettingsChanged { settings } => {
                 EventOut { settings: Some(settings), ..bare }
             }
-            EventKind::LeadershipAcquired | EventKind::LeadershipLost | EventKind::TimedOut => bare,
+            EventKind::LeadershipAcquired
+            | EventKind::LeadershipLost
+            | EventKind::RetryRequested
+            | EventKind::TimedOut => bare,
         }
     }
 }

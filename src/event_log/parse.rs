@@ -281,6 +281,7 @@ impl Parser {
             EventName::SettingsChanged => EventKind::SettingsChanged {
                 settings: raw.settings.ok_or_else(|| lacks("settings"))?,
             },
+            EventName::RetryRequested => EventKind::RetryRequested,
             EventName::TimedOut => EventKind::TimedOut,
         };
         Ok(Some(LogEntry::Event(Event { at: self.at(at_ms, number), kind })))

@@ -250,6 +250,7 @@ impl Observer for Reporter {
             | NoteKind::OrphanGone { .. }
             | NoteKind::DeletesHeld { held: false, .. }
             | NoteKind::Deferred { .. }
+            | NoteKind::Naming { .. }
             | NoteKind::TouchesWaiting { .. }
             | NoteKind::HopPassed { .. } => {}
         }

@@ -52,6 +52,7 @@ pub(super) struct Instruments {
     pub(super) leadership_changes: Counter,
     pub(super) hops: Histograms<1>,
     pub(super) phases: Gauges<1>,
+    pub(super) paused: NamedGauges<2>,
     pub(super) clusters: Gauges<1>,
     pub(super) orphans: Gauges<1>,
     pub(super) held: NamedGauges<2>,
@@ -191,6 +192,12 @@ impl Instruments {
                 "throughline_connectors",
                 "Connectors, by the first hop that is not complete",
                 Gauges::default(),
+            ),
+            paused: add(
+                r,
+                "throughline_paused_objects",
+                "Objects that a person has paused by annotation, so that nothing is written to them",
+                NamedGauges::default(),
             ),
             clusters: add(
                 r,

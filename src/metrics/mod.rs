@@ -13,7 +13,7 @@ mod requests;
 mod text;
 mod watches;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub struct MachineCounts {
     pub phases: Phases,
     /// Routes that are orphans, or that may be.
     pub orphans: OrphanCounts,
+    /// Objects that a person has paused, by cluster and kind.
+    pub paused: BTreeMap<(ClusterName, Kind), u64>,
     /// Discovered clusters, by source and state.
     pub members: Vec<MembershipCount>,
 }
@@ -264,7 +266,7 @@ impl Metrics {
             cluster_count(state, clusters);
         }
         match counts {
-            Some(MachineCounts { phases, orphans, members }) => {
+            Some(MachineCounts { phases, orphans, paused, members }) => {
                 for member in members {
                     match member.state {
                         // Their watches tell.
@@ -276,6 +278,12 @@ impl Metrics {
                     let gauge = self.instruments.phases.get_or_create(&[("phase", phase.as_str())]);
                     set(&gauge, usize::try_from(*connectors).unwrap_or(usize::MAX));
                 }
+                self.instruments.paused.clear();
+                for ((cluster, kind), objects) in paused {
+                    let labels = [("cluster", cluster.to_string()), ("kind", kind.to_string())];
+                    let gauge = self.instruments.paused.get_or_create(&labels);
+                    set(&gauge, usize::try_from(*objects).unwrap_or(usize::MAX));
+                }
                 let kept = orphans.kept.iter().map(|(keep, routes)| (keep.as_str(), *routes));
                 for (reason, routes) in kept.chain([("none", orphans.orphans)]) {
                     let gauge = self.instruments.orphans.get_or_create(&[("reason", reason)]);
@@ -284,6 +292,7 @@ impl Metrics {
             }
             None => {
                 self.instruments.phases.clear();
+                self.instruments.paused.clear();
                 self.instruments.orphans.clear();
             }
         }

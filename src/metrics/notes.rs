@@ -28,6 +28,7 @@ impl Metrics {
             | NoteKind::Orphan { .. }
             | NoteKind::OrphanGone { .. }
             | NoteKind::Discovery { .. }
+            | NoteKind::Naming { .. }
             | NoteKind::ClusterGone { .. } => {}
             NoteKind::Held { cluster, reason, held, .. } => {
                 let labels = [("cluster", cluster.to_string()), ("reason", reason.as_str().into())];

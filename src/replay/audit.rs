@@ -51,6 +51,9 @@ fn annotation_problem(
     hub: &ClusterName,
     connector: &Object,
 ) -> Option<String> {
+    if connector.meta.is_paused() {
+        return None;
+    }
     let (cluster, namespace, name) = connector.meta.upstream()?;
     let upstream = ClusterName::from(cluster.as_str());
     let key = ObjectKey::new(namespace, name);
@@ -119,6 +122,9 @@ fn gateway_problem(
     gateway: &Object,
     written: &WrittenObjects,
 ) -> Option<String> {
+    if gateway.meta.is_paused() {
+        return None;
+    }
     let key = gateway.meta.key();
     let (expected, stamp) = gateway_digest(clusters, edge, &key)?;
     let value = gateway.meta.annotations.get(&settings.touch.key).and_then(Trigger::parse);
@@ -145,15 +151,21 @@ fn gateway_problem(
 
 fn class_problems(clusters: &SimClusters, settings: &Settings, edge: &ClusterName) -> Vec<String> {
     let mut sums: BTreeMap<Box<str>, (u64, BTreeSet<u64>)> = BTreeMap::new();
+    let mut unpaused = BTreeSet::new();
     for gateway in clusters.objects(edge, Kind::Gateway) {
         let Body::Gateway { class } = &gateway.body else { continue };
         let key = gateway.meta.key();
         let Some((expected, _)) = gateway_digest(clusters, edge, &key) else { continue };
+        if !gateway.meta.is_paused() {
+            unpaused.insert(class.clone());
+        }
         let (sum, values) = sums.entry(class.clone()).or_default();
         *sum = sum.wrapping_add(gateway_part(&key.namespace, &key.name, expected));
         let value = gateway.meta.annotations.get(&settings.touch.key).and_then(Trigger::parse);
         values.extend(value.map(|v| v.digest));
     }
+    // A class waits while all its Gateways are paused.
+    sums.retain(|class, _| unpaused.contains(class));
     let wrong = sums.into_iter().filter(|(_, (sum, values))| !values.contains(&digest([*sum])));
     wrong
         .map(|(class, _)| {

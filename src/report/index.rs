@@ -149,6 +149,7 @@ impl<'a> ConnectorIndex<'a> {
                 | NoteKind::OrphanGone { .. }
                 | NoteKind::Held { .. }
                 | NoteKind::DeletesHeld { .. }
+                | NoteKind::Naming { .. }
                 | NoteKind::TouchesWaiting { .. }
                 | NoteKind::Discovery { .. }
                 | NoteKind::ClusterGone { .. } => {

@@ -77,6 +77,7 @@ pub(super) fn story_entries<'a>(
             | NoteKind::OrphanGone { .. }
             | NoteKind::Held { .. }
             | NoteKind::DeletesHeld { .. }
+            | NoteKind::Naming { .. }
             | NoteKind::TouchesWaiting { .. }
             | NoteKind::Discovery { .. }
             | NoteKind::ClusterGone { .. } => {

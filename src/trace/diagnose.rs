@@ -219,6 +219,9 @@ impl<'a> Case<'a> {
             }
             AnnotationState::Held => Some(self.mirror_held(hub)),
             AnnotationState::Deferred => Some(self.mirror_deferred(hub)),
+            AnnotationState::Paused => {
+                Some(remedy::paused(&hub.cluster, Kind::Connector, self.hub_key()))
+            }
             AnnotationState::Wrong => Some(self.mirror_wrong(hub, writer)),
         };
         (hop.since_ms, hop.at_least) =

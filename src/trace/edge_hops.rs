@@ -100,7 +100,12 @@ impl Case<'_> {
         hop.writer = self.writer(&edge.cluster, Kind::Gateway, Some(carrying_trigger)).cloned();
         hop.since_ms = hop.writer.as_ref().map(|writer| writer.at_ms);
         let diagnosis = match gateway.announcement {
-            AnnouncementState::Announced => None,
+            AnnouncementState::Announced if !gateway.paused || gateway.announced_on.is_some() => {
+                None
+            }
+            AnnouncementState::Announced | AnnouncementState::Paused => {
+                Some(remedy::paused(&edge.cluster, Kind::Gateway, Some(carrying_trigger)))
+            }
             AnnouncementState::Off => Some(remedy::rule_disabled("touch.enabled")),
             AnnouncementState::NoGateway => {
                 let not_live = self.edge_watch_not_live(edge);

@@ -117,6 +117,8 @@ pub enum HopCause {
     Contention,
     /// What routes is mirrored; the rest waits.
     Deferred,
+    /// A person has paused the object by annotation.
+    Paused,
     #[serde(rename = "underWay")]
     WriteInFlight,
     NotWritten,

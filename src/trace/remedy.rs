@@ -8,7 +8,7 @@ use super::{HopCause, HopState, LastWriter, SnapshotSource};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
-use crate::core::data::objects::{UPSTREAM_NAMESPACE, UPSTREAM_STATUS};
+use crate::core::data::objects::{PAUSED, UPSTREAM_NAMESPACE, UPSTREAM_STATUS};
 use crate::core::view::{HubView, LeaseWaitView, UpstreamView};
 use crate::report::style::duration;
 
@@ -190,6 +190,21 @@ pub(super) fn rule_disabled(key: &str) -> Diagnosis {
         HopCause::RuleDisabled,
         format!("{key} is false here, so this hop is not checked"),
         [format!("trace the instance that does this work (--state URL), or set {key} to true")],
+    )
+}
+
+/// Nothing is late: somebody wants it so.
+pub(super) fn paused(cluster: &ClusterName, kind: Kind, key: Option<&ObjectKey>) -> Diagnosis {
+    let (namespace, name) = for_command(key);
+    let resource = kind.plural();
+    diagnosis(
+        HopState::Pending,
+        HopCause::Paused,
+        "paused by annotation: throughline writes nothing to it".to_owned(),
+        [format!(
+            "to have it written again, in {cluster}:\n\
+             kubectl -n {namespace} annotate {resource} {name} {PAUSED}-"
+        )],
     )
 }
 

@@ -68,9 +68,11 @@ pub(crate) async fn answer_queries(mut asked: mpsc::Receiver<Query>, machine: Ma
             Query::Ping(answer) => drop(answer.send(())),
             Query::Counts(answer) => {
                 let (phases, orphans) = (machine.phases(), machine.orphan_counts());
-                drop(answer.send(MachineCounts { phases, orphans, ..Default::default() }));
+                let paused = machine.paused_objects();
+                drop(answer.send(MachineCounts { phases, orphans, paused, ..Default::default() }));
             }
             Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
+            Query::Retry(answer) => drop(answer.send(machine.waiting_writes())),
         }
     }
 }
@@ -87,10 +89,13 @@ pub(crate) async fn get_as(
     path: &str,
     accept: &str,
 ) -> HttpResponse {
+    send(address, &format!("GET {path} HTTP/1.1\r\nhost: {host}\r\naccept: {accept}\r\n")).await
+}
+
+/// Sends a request; `head` lacks its last lines.
+pub(crate) async fn send(address: SocketAddr, head: &str) -> HttpResponse {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nhost: {host}\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
-    );
+    let request = format!("{head}connection: close\r\ncontent-length: 0\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();

@@ -22,6 +22,7 @@ mod leading_losses;
 mod leading_outage;
 mod orphans;
 mod outages;
+mod pausing;
 mod recording;
 mod refusals;
 mod reload;

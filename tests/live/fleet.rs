@@ -20,21 +20,25 @@ use crate::sim_apiserver::{START, TestServer, serve_cluster};
 const STATUS: &str = "networking.datumapis.com/upstream-status";
 
 /// A hub, a project and a run that may follow them.
-struct Bench {
-    hub: TestServer,
+pub(crate) struct Bench {
+    pub(crate) hub: TestServer,
     project: TestServer,
     kubeconfigs: [Kubeconfig; 2],
     log: std::path::PathBuf,
 }
 
-struct Running {
+pub(crate) struct Running {
     reloads: mpsc::Sender<Config>,
     stop: watch::Sender<bool>,
     task: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Running {
-    async fn stop(self) {
+    pub(crate) async fn reload(&self, config: Config) {
+        self.reloads.send(config).await.unwrap();
+    }
+
+    pub(crate) async fn stop(self) {
         self.stop.send_replace(true);
         self.task.await.unwrap().unwrap();
     }
@@ -46,7 +50,7 @@ fn connector(namespace: &str, ready: &str) -> serde_json::Value {
         "status": status, "metadata": {"namespace": namespace, "name": "lab"}})
 }
 
-async fn bench(name: &str) -> Bench {
+pub(crate) async fn bench(name: &str) -> Bench {
     let names = [ClusterName::from("hub"), ClusterName::from("project")];
     let roles = [vec![Role::Hub, Role::Edge], vec![Role::Upstream]];
     let specs: Vec<_> = std::iter::zip(names.clone(), roles)
@@ -77,7 +81,7 @@ async fn bench(name: &str) -> Bench {
 }
 
 impl Bench {
-    fn config(&self, with_project: bool) -> Config {
+    pub(crate) fn config(&self, with_project: bool) -> Config {
         let mut config = Config::default();
         let all = std::iter::zip([&self.hub, &self.project], &self.kubeconfigs);
         let roles = [vec![Role::Hub, Role::Edge], vec![Role::Upstream]];
@@ -98,41 +102,41 @@ impl Bench {
         config
     }
 
-    fn run(&self, with_project: bool) -> Running {
+    pub(crate) fn run(&self, with_project: bool) -> Running {
         self.run_with(self.config(with_project))
     }
 
-    fn run_with(&self, config: Config) -> Running {
+    pub(crate) fn run_with(&self, config: Config) -> Running {
         let (stop, stopping) = watch::channel(false);
         let (reloads, reloaded) = mpsc::channel(4);
         let run = Run::new(config, Vec::new()).with_reloads(reloaded);
         Running { reloads, stop, task: tokio::spawn(run.until(stopping)) }
     }
 
-    fn set_ready(&self, ready: &str) {
+    pub(crate) fn set_ready(&self, ready: &str) {
         self.project.put(connector("shop", ready));
     }
 
-    fn mirrored(&self) -> String {
+    pub(crate) fn mirrored(&self) -> String {
         let key = ObjectKey::new(format!("ns-{UID}"), "lab");
         let sim = self.hub.sim.lock().unwrap();
         let lab = sim.get(&self.hub.cluster, Kind::Connector, &key).unwrap();
         lab.meta.annotations.get(STATUS).unwrap_or_default().to_owned()
     }
 
-    async fn until_mirrored(&self, ready: &str) {
+    pub(crate) async fn until_mirrored(&self, ready: &str) {
         let said = format!(r#""status":"{ready}""#);
         until(&said, async || self.mirrored().contains(&said)).await;
     }
 
-    fn count(&self, server: &TestServer, verb: ApiVerb) -> u64 {
+    pub(crate) fn count(&self, server: &TestServer, verb: ApiVerb) -> u64 {
         let requests = server.handle.requests();
         let of = |resource| requests.get(&(verb, resource)).copied().unwrap_or_default();
         of(Resource::Connectors)
     }
 
     /// The log replays to the same actions.
-    fn verify(self) -> String {
+    pub(crate) fn verify(self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap();
         let program = env!("CARGO_BIN_EXE_throughline");
         let replay = std::process::Command::new(program).arg("replay").arg(&self.log).output();

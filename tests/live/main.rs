@@ -19,6 +19,7 @@ mod lanes;
 mod lists;
 mod log;
 mod pacing;
+mod pausing;
 mod reload;
 #[path = "../support/sim_apiserver/mod.rs"]
 mod sim_apiserver;

@@ -117,6 +117,17 @@ pub enum NoteKind {
         of: u64,
         detail: String,
     },
+    /// Hub Connectors and upstreams do not find each other by name, or do so again.
+    Naming {
+        problem: NamingProblem,
+        /// It is no longer so.
+        over: bool,
+        /// Those that it concerns from now on, or no longer. One mistake may concern many.
+        upstreams: Vec<NamedUpstream>,
+        /// The clusters that may be meant instead: upstreams of this run that no hub Connector names.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        unnamed: Vec<ClusterName>,
+    },
     /// Hub objects name a project that was deleted: it can still serve traffic.
     ClusterGone {
         /// The upstream cluster.
@@ -126,6 +137,23 @@ pub enum NoteKind {
         /// How many hub HTTPRoutes name it.
         routes: u64,
     },
+}
+
+/// How the names of upstreams and those in hub labels do not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NamingProblem {
+    /// Hub Connectors name it, and it is not a cluster of this run.
+    Unconfigured,
+    /// It has Connectors, and no hub Connector names it.
+    Unreplicated,
+}
+
+/// An upstream, and how many Connectors a problem with its name concerns; none when it is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NamedUpstream {
+    pub cluster: ClusterName,
+    pub connectors: u64,
 }
 
 /// A hop that is late.

@@ -100,11 +100,12 @@ mod tests {
         assert_names!(Hop, "upstream mirrored arrived touched");
         assert_names!(
             Phase,
-            "settled offline unreplicated mirroring waiting carrying touching deferred unproven stalled unconfigured unknown"
+            "settled offline unreplicated mirroring waiting carrying touching deferred unproven stalled unconfigured \
+             paused unknown"
         );
         assert_names!(
             KeepReason,
-            "no_replica being_deleted protected finalizers no_parents foreign_parent anonymous \
+            "no_replica being_deleted protected paused finalizers no_parents foreign_parent anonymous \
              cluster_unknown cluster_gone went_back lists_incomplete stale namespace_unproved parent_exists \
              young settling share_exceeded budget"
         );
@@ -123,8 +124,8 @@ mod tests {
              unreadable watch_lost watch_resumed watch_heard went_back leadership_pending \
              leadership_acquired leadership_lost \
              action_finished discovery_started cluster_offered cluster_withdrawn \
-             discovery_finished discovery_lost discovery_resumed cluster_gone settings_changed \
-             timed_out"
+             discovery_finished discovery_lost discovery_resumed cluster_gone retry_requested \
+             settings_changed timed_out"
         );
         assert_names!(SourceName, "milo kubeconfigSecrets kubeconfigDir");
         assert_names!(JoinRule, "needed all");

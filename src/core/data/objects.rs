@@ -27,6 +27,8 @@ pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
 /// Annotation of a hub namespace: `true` lets its Connectors lose their status annotation, however
 /// many of their upstream do.
 pub const ALLOW_REMOVALS: &str = "throughline.datumapis.com/allow-removals";
+/// Annotation of a hub Connector, an edge Gateway or a hub HTTPRoute: `true` stops every write to it.
+pub const PAUSED: &str = "throughline.datumapis.com/paused";
 /// Label: Karmada's deletion protection; the value `Always` forbids deletion. Karmada enforces it only
 /// in its webhook, so throughline respects it too.
 pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
@@ -96,6 +98,11 @@ pub struct Meta {
 impl Meta {
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(&*self.namespace, &*self.name)
+    }
+
+    /// Whether a person has paused the object, so that nothing is written to it.
+    pub fn is_paused(&self) -> bool {
+        self.annotations.get(PAUSED) == Some("true")
     }
 
     /// The upstream object that a hub object's labels name: cluster, namespace, name. `None` when

@@ -7,6 +7,7 @@ use crate::core::contract::settings::TouchScope;
 use crate::core::contract::touches_waiting::TouchesWaiting;
 use crate::core::data::ids::{ActionId, ClusterId, Kind};
 use crate::core::data::interner::Key;
+use crate::core::data::time::UnixMillis;
 use crate::core::edge::Edge;
 use crate::core::edge::pending::{Subject, TouchCause};
 use crate::core::edge::touch_state::TouchTarget;
@@ -116,6 +117,7 @@ impl Edge<'_> {
 
     /// Comes after every evaluation of a target.
     pub(super) fn evaluated(&mut self, target: TouchTarget) {
+        self.update_pause(target);
         self.state.settle(target, self.ctx.now);
         self.set_bundle_timer();
     }
@@ -166,9 +168,11 @@ impl Edge<'_> {
             if !self.waits_no_longer(key) {
                 continue;
             }
-            let Some(connector) = self.state.connectors.get(&key) else { continue };
+            let Some(connector) = self.state.connectors.get_mut(&key) else { continue };
+            let has_paused = std::mem::take(&mut connector.has_paused);
             // What a list showed changed at an unknown time.
-            let changed_at = connector.changed_at.get().filter(|at| *at > live_since);
+            let is_timed = |at: &UnixMillis| *at > live_since && !has_paused;
+            let changed_at = connector.changed_at.get().filter(is_timed);
             let after_ms = changed_at.map(|at| self.ctx.now.since(at));
             let (name, online) = (&self.cluster.name, connector.online);
             self.ctx.note_hop(name, key, Hop::Touched, online, after_ms);
@@ -181,6 +185,7 @@ impl Edge<'_> {
         let Some(connector) = self.state.connectors.get_mut(&key) else { return false };
         connector.unannounced = connector.unannounced.saturating_sub(1);
         if connector.unannounced > 0 {
+            self.end_stall_of_paused(key);
             return false;
         }
         self.ctx.timers.clear(Due::Announce(self.id, key));
@@ -196,7 +201,7 @@ impl Edge<'_> {
             let detail = "a connector that waits for no announcement has a timer for it".to_owned();
             return self.ctx.impossible(&self.cluster.name, detail);
         };
-        if connector.touch_stall.is_some() {
+        if connector.touch_stall.is_some() || self.state.waits_for_pause(key) {
             return;
         }
         let unannounced = connector.unannounced;

@@ -20,9 +20,16 @@ pub(super) struct GatewayClassState {
     pub(super) touch: TouchRecord,
 }
 
-/// The Gateways of a class that have connectors: those that were refused least often first, then
-/// those that carry the trigger, then by namespace and name.
-pub(super) type ClassMembers = BTreeSet<(u32, bool, Box<str>, Box<str>, Key)>;
+/// The Gateways of a class that have connectors: those that are not paused first, then those that were
+/// refused least often, then those that carry the trigger, then by namespace and name.
+pub(super) type ClassMembers = BTreeSet<((bool, u32), bool, Box<str>, Box<str>, Key)>;
+
+/// What decides whether a Gateway carries the trigger of its class.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ClassMember {
+    pub(super) has_trigger: bool,
+    pub(super) is_paused: bool,
+}
 
 /// So many other Gateways of a class are tried at once when one is refused, then one with each probe:
 /// most likely the refusal is about all of them.
@@ -42,17 +49,18 @@ impl GatewayClassState {
         &mut self,
         key: Key,
         (ns, name): (&str, &str),
-        has_trigger: bool,
+        ClassMember { has_trigger, is_paused }: ClassMember,
         old_part: u64,
         new_part: u64,
     ) {
         self.sum = self.sum.wrapping_sub(old_part).wrapping_add(new_part);
         let refusals = self.refusals.get(&key).copied().unwrap_or_default();
-        for first in [false, true] {
-            self.members.remove(&(refusals, first, ns.into(), name.into(), key));
+        for (paused, last) in [(false, false), (false, true), (true, false), (true, true)] {
+            self.members.remove(&((paused, refusals), last, ns.into(), name.into(), key));
         }
         if new_part != 0 {
-            self.members.insert((refusals, !has_trigger, ns.into(), name.into(), key));
+            let rank = (is_paused, refusals);
+            self.members.insert((rank, !has_trigger, ns.into(), name.into(), key));
         } else {
             self.refusals.remove(&key);
         }
@@ -63,10 +71,10 @@ impl GatewayClassState {
     /// to carry the trigger at once.
     pub(super) fn representative_refused(&mut self, gateway: Key) -> bool {
         if self.representative() == Some(gateway)
-            && let Some((refusals, first, ns, name, key)) = self.members.pop_first()
+            && let Some(((paused, refusals), last, ns, name, key)) = self.members.pop_first()
         {
             let refusals = refusals.saturating_add(1);
-            self.members.insert((refusals, first, ns, name, key));
+            self.members.insert(((paused, refusals), last, ns, name, key));
             self.refusals.insert(key, refusals);
         }
         self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);

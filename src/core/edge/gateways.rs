@@ -87,6 +87,7 @@ impl Edge<'_> {
             listed_in: self.cluster.list(Kind::Gateway),
             class,
             trigger,
+            is_paused: object.meta.is_paused(),
             has_foreign_value,
             has_annotations: !object.meta.annotations.is_empty(),
             platform_stamp,
@@ -125,6 +126,7 @@ impl Edge<'_> {
             && platform_stamp != 0
             && before.as_ref().is_some_and(|before| before.platform_stamp != platform_stamp);
         let target = self.state.target_in(key, class);
+        self.update_pause(target);
         let mut announced = Vec::new();
         if let Some(mut touching) = self.touching(target) {
             match before {

@@ -7,6 +7,7 @@ mod gateway_class;
 mod gateways;
 mod observed;
 mod outcome;
+mod pause;
 mod pending;
 mod references;
 mod rows;

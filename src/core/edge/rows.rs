@@ -34,6 +34,8 @@ pub(crate) struct EdgeConnector {
     pub(crate) others_wrote_at: OptionalMillis,
     /// How many targets have not announced its latest change.
     pub(crate) unannounced: u32,
+    /// Its announcement waited for a Gateway that was paused, so how long it took says nothing.
+    pub(super) has_paused: bool,
     pub(crate) touch_stall: Option<Box<Stall>>,
 }
 
@@ -58,6 +60,8 @@ pub(crate) struct ObservedGateway {
     pub(crate) listed_in: u32,
     pub(crate) class: Sym,
     pub(crate) trigger: Option<Trigger>,
+    /// A person has paused it: nothing is written to it.
+    pub(crate) is_paused: bool,
     /// The trigger's key holds a value that throughline did not write.
     pub(crate) has_foreign_value: bool,
     pub(crate) has_annotations: bool,
@@ -114,6 +118,7 @@ impl HoldsNames for EdgeConnector {
             changed_at: _,
             others_wrote_at: _,
             unannounced: _,
+            has_paused: _,
             touch_stall: _,
         } = self;
     }
@@ -135,6 +140,7 @@ impl HoldsNames for ObservedGateway {
             listed_in: _,
             class,
             trigger: _,
+            is_paused: _,
             has_annotations: _,
             has_foreign_value: _,
             platform_stamp: _,

@@ -12,7 +12,7 @@ use crate::core::data::map::{Map, keys_where};
 use crate::core::data::one_or_many::OneOrMany;
 use crate::core::data::time::UnixMillis;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
-use crate::core::edge::gateway_class::GatewayClassState;
+use crate::core::edge::gateway_class::{ClassMember, GatewayClassState};
 use crate::core::edge::references::References;
 use crate::core::edge::rows::{EdgeConnector, EdgeGateway, Proxy};
 use crate::core::edge::touch_queue::TouchQueue;
@@ -282,14 +282,15 @@ impl EdgeState {
         let part = digest.map_or(0, |digest| gateway_part(ns, name, digest));
         let before = std::mem::replace(&mut found.class_part, part);
         let class = self.classes.entry(found.observed.class).or_default();
-        class.update(gateway, (ns, name), found.observed.trigger.is_some(), before, part);
+        let (has_trigger, is_paused) = (found.observed.trigger.is_some(), found.observed.is_paused);
+        class.update(gateway, (ns, name), ClassMember { has_trigger, is_paused }, before, part);
     }
 
     /// Takes a Gateway's part out of the digest of a class that it no longer belongs to.
     pub(super) fn leave_class(&mut self, names: &Names, gateway: Key, class: Sym, part: u64) {
         if let Some(class) = self.classes.get_mut(&class) {
             let name = (names.text(gateway.ns), names.text(gateway.name));
-            class.update(gateway, name, false, part, 0);
+            class.update(gateway, name, ClassMember::default(), part, 0);
         }
     }
 }

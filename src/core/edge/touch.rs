@@ -132,6 +132,10 @@ impl Touching<'_> {
     /// goes on.
     fn overwritten(&mut self) {
         let now = self.ctx.now;
+        if self.observed.is_paused {
+            // Whoever paused it may try values of their own.
+            return self.state.take_over_n(self.observed.trigger);
+        }
         let (touch, mirror) = (&self.ctx.settings.touch, &self.ctx.settings.mirror);
         let limits = ContentionLimits {
             pause_from: 1,
@@ -185,10 +189,12 @@ impl Touching<'_> {
         if self.state.is_unverified { TouchRank::Unverified } else { TouchRank::Confirmation }
     }
 
-    /// Touching follows the edge's own view, so that view must be complete.
+    /// Touching follows the edge's own view, so that view must be complete. Of a class, the Gateway that
+    /// carries the trigger is paused only if all are.
     fn may_touch(&self) -> bool {
         let is_hub_namespace = self.cluster.is_hub_namespace(self.gateway.ns);
-        self.is_ready && is_hub_namespace && self.ctx.settings.touch.enabled
+        let may_write = self.is_ready && !self.observed.is_paused;
+        may_write && is_hub_namespace && self.ctx.settings.touch.enabled
     }
 
     pub(super) fn announced_digest(&self) -> Option<u64> {

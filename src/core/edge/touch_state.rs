@@ -154,6 +154,8 @@ pub(crate) struct TouchState {
     pub(super) is_confirmed_once: bool,
     /// One more confirmation is due, after an outage.
     pub(super) confirms_again: bool,
+    /// The Gateway that carries the trigger was paused at the last evaluation.
+    pub(super) is_paused: bool,
     /// The watch has shown another value of the trigger's key since the last write.
     pub(super) changed_since_write: bool,
     pub(super) contention: Contention,
@@ -267,6 +269,7 @@ impl HoldsNames for TouchState {
             is_unverified: _,
             is_confirmed_once: _,
             confirms_again: _,
+            is_paused: _,
             changed_since_write: _,
             contention: _,
             scheduled: _,

@@ -138,7 +138,9 @@ impl Machine {
     pub(super) fn discovery_event(&mut self, kind: &EventKind) {
         match kind {
             EventKind::DiscoveryStarted { source, join } => {
-                self.ctx.follows_references = true;
+                if !std::mem::replace(&mut self.ctx.follows_references, true) {
+                    self.ctx.await_discovered_names();
+                }
                 self.roster.sources.entry(*source).or_default().list_started(*join);
                 self.source_changed(*source);
             }

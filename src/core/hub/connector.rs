@@ -32,6 +32,8 @@ pub(crate) struct HubConnector {
     pub(super) other_bytes: u32,
     /// The counter in the nudge annotation.
     pub(super) nudge: u32,
+    /// A person has paused it: nothing is written to it.
+    pub(crate) is_paused: bool,
     /// Whether the anomaly was reported, so that it is reported once.
     pub(super) oversize_reported: bool,
     /// Why the annotation is left as it is although upstream seems to say otherwise.
@@ -115,6 +117,7 @@ impl HoldsNames for HubConnector {
             fallback: _,
             other_bytes: _,
             nudge: _,
+            is_paused: _,
             oversize_reported: _,
             held: _,
             namespace_deleted_at: _,

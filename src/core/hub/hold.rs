@@ -68,6 +68,15 @@ impl Mirror<'_> {
         self.removals.track(self.ctx, sym, self.at, upstream.named, wanted, is_current);
     }
 
+    /// Nothing is removed while the object is paused.
+    pub(super) fn untrack_removal(&mut self) {
+        let Some(upstream) = self.upstream else { return };
+        let kinds = [Kind::Connector, Kind::Namespace];
+        let is_current = kinds.into_iter().all(|kind| upstream.cluster.is_live(kind));
+        let (sym, named) = (upstream.cluster.sym, upstream.named);
+        self.removals.track(self.ctx, sym, self.at, named, Wanted::No, is_current);
+    }
+
     /// Whether a person agreed to it.
     pub(super) fn is_removal_allowed(&self) -> bool {
         self.hub.allows_removals(self.at.key.ns)

@@ -46,10 +46,13 @@ impl Mirror<'_> {
         self.ctx.timers.clear(Due::HubConnector(self.at));
         self.leave_queue();
         if !self.ctx.settings.mirror.enabled {
-            return self.off();
+            return self.drop_claims();
         }
         if !self.hub.is_live(Kind::Connector) {
             return;
+        }
+        if self.connector.is_paused {
+            return self.paused();
         }
         let desired = self.desired();
         self.track_removal(&desired);
@@ -94,7 +97,7 @@ impl Mirror<'_> {
     }
 
     /// The rule does not run: nothing is held, behind or late.
-    fn off(&mut self) {
+    pub(super) fn drop_claims(&mut self) {
         self.set_held(None);
         self.end_deferral();
         self.end_stall();

@@ -10,6 +10,7 @@ mod hold;
 mod mirror;
 mod outcome;
 mod pace;
+mod pause;
 pub(crate) mod removals;
 
 use std::collections::BTreeSet;
@@ -21,7 +22,7 @@ use pace::HubPace;
 
 use super::clusters::Place;
 use super::context::Context;
-use super::contract::note::NoteKind;
+use super::contract::note::{NamingProblem, NoteKind};
 use super::data::ids::{ClusterId, Kind, ResourceVersion, Uid};
 use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where, sorted_keys};
@@ -138,11 +139,14 @@ impl Machine {
         connector.digest = annotation.map_or(Digest::ABSENT, |text| Digest::of(text, likely));
         connector.other_bytes = u32::try_from(other_bytes).unwrap_or(u32::MAX);
         connector.nudge = nudge.and_then(|n| n.parse().ok()).unwrap_or(0);
+        let was_paused = std::mem::replace(&mut connector.is_paused, meta.is_paused());
+        let is_resumed = was_paused && !connector.is_paused;
         let linked = std::mem::replace(&mut connector.upstream, upstream);
         // While the rest is deferred, the annotation still routes as it should.
         let is_deferred =
             connector.deferred_since().is_some() && !connector.is_writing(connector.digest);
         let is_overwritten = is_same
+            && !connector.is_paused
             && connector.mirrored_at.is_some()
             && connector.digest != observed
             && (Some(observed) == desired || (is_deferred && Some(connector.digest) != desired));
@@ -156,6 +160,9 @@ impl Machine {
         mirror.object_changed(annotation);
         if is_overwritten {
             mirror.overwritten(meta.overwritten_by(annotation.is_some()));
+        }
+        if is_resumed {
+            mirror.resumed();
         }
         mirror.evaluate();
     }
@@ -278,6 +285,7 @@ impl Machine {
     /// The hub's list of Connectors is complete.
     pub(crate) fn hub_listed(&mut self, cluster: ClusterId) {
         let keys = self.hubs.get(&cluster).map(|hub| sorted_keys(&hub.connectors));
+        self.ctx.schedule_naming();
         for key in keys.unwrap_or_default() {
             self.evaluate_hub_connector(Place { cluster, key });
         }
@@ -302,6 +310,12 @@ fn relink(
         if !upstream.is_referenced() {
             ctx.reference_changed(named.cluster);
         }
+        if upstream.named == 0 {
+            ctx.look_at_name_again(named.cluster);
+            if upstream.id.is_some() {
+                ctx.look_at_name(named.cluster, NamingProblem::Unreplicated);
+            }
+        }
         if upstream.is_unused() {
             upstreams.remove(&named.cluster);
         }
@@ -312,5 +326,11 @@ fn relink(
             ctx.reference_changed(named.cluster);
         }
         upstream.link(named.key, at, ctx.now);
+        if upstream.named == 1 {
+            ctx.look_at_name_again(named.cluster);
+            if upstream.id.is_none() {
+                ctx.look_at_name(named.cluster, NamingProblem::Unconfigured);
+            }
+        }
     }
 }

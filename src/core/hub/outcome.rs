@@ -18,8 +18,9 @@ impl Mirror<'_> {
             return;
         };
         // The annotation itself is not what the watch showed: that is more than a busy object.
-        let is_overwritten =
-            matches!(outcome, Outcome::Conflict { .. }) && repair.guards_annotation;
+        let is_overwritten = matches!(outcome, Outcome::Conflict { .. })
+            && repair.guards_annotation
+            && !self.connector.is_paused;
         match result {
             WriteResult::Written => self.written(write, outcome),
             WriteResult::Refused => {

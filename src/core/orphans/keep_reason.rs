@@ -15,6 +15,7 @@ pub enum KeepReason {
     NoReplica,
     BeingDeleted,
     Protected,
+    Paused,
     Finalizers,
     NoParents,
     ForeignParent,
@@ -42,6 +43,7 @@ impl KeepReason {
             KeepReason::NoReplica => "its labels do not name an upstream HTTPRoute",
             KeepReason::BeingDeleted => "it is already being deleted",
             KeepReason::Protected => "its deletion-protected label forbids deletion",
+            KeepReason::Paused => "a person has paused it by annotation",
             KeepReason::Finalizers => {
                 "it has a finalizer, so another controller has to release it first"
             }

@@ -168,6 +168,9 @@ pub fn origin_of(object: &Object) -> Result<RouteOrigin, KeepReason> {
     if labels.get(DELETION_PROTECTED) == Some("Always") {
         return Err(KeepReason::Protected);
     }
+    if object.meta.is_paused() {
+        return Err(KeepReason::Paused);
+    }
     if !object.meta.finalizers.is_empty() {
         return Err(KeepReason::Finalizers);
     }

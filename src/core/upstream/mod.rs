@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::clusters::Place;
-use super::contract::note::Hop;
+use super::contract::note::{Hop, NamingProblem};
 use super::data::ids::{ClusterId, Kind, ResourceVersion, Uid};
 use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where, remove_indexed};
@@ -249,6 +249,9 @@ impl Machine {
     pub(crate) fn upstream_connector_seen(&mut self, at: Place, object: &Object, is_listed: bool) {
         let Some(cluster) = self.clusters.get(at.cluster) else { return };
         let Some(upstream) = self.upstreams.get_mut(&cluster.sym) else { return };
+        if upstream.named == 0 && !upstream.connectors.contains_key(&at.key) {
+            self.ctx.look_at_name(cluster.sym, NamingProblem::Unreplicated);
+        }
         let connector = upstream.connectors.entry(at.key).or_default();
         let list = cluster.list(Kind::Connector);
         let was_before_restore = connector.is_before_restore;
@@ -284,6 +287,7 @@ impl Machine {
         let hub_connectors = std::mem::take(&mut connector.hub_connectors);
         let places = hub_connectors.as_slice().to_vec();
         let was_online = connector.online;
+        self.ctx.look_at_name_again(cluster.sym);
         if places.is_empty() {
             upstream.connectors.remove(&at.key);
         } else {
@@ -337,6 +341,9 @@ impl Machine {
     pub(crate) fn upstream_listed(&mut self, id: ClusterId, connectors: bool) {
         let Some(sym) = self.clusters.get(id).map(|cluster| cluster.sym) else { return };
         let Some(upstream) = self.upstreams.get(&sym) else { return };
+        if upstream.named == 0 && !upstream.connectors.is_empty() {
+            self.ctx.look_at_name(sym, NamingProblem::Unreplicated);
+        }
         let places = if connectors {
             let places = upstream.connectors.values().flat_map(|c| c.hub_connectors.as_slice());
             places.copied().collect()

@@ -163,7 +163,7 @@ impl Machine {
         Some(LivenessView { online: same.online, node: node(same.online, same.stamp) })
     }
 
-    fn writes<W>(&self, target: WriteTarget, flight: &Flight<W>) -> WritesView {
+    pub(super) fn writes<W>(&self, target: WriteTarget, flight: &Flight<W>) -> WritesView {
         // Another write of the group may be the one that is tried; if it succeeds, so is this one.
         let next_at = flight.next_attempt_at(self.ctx.waiting.next_probe_at(target.group()));
         WritesView {
@@ -209,6 +209,8 @@ impl Machine {
             announced_on: object
                 .filter(|object| *object != gateway)
                 .map(|object| self.ctx.names.object_key(object)),
+            paused: edge.gateways.get(&gateway).is_some_and(|found| found.observed.is_paused)
+                || target.is_some_and(|target| edge.is_paused(target)),
             due_at_ms: touch.and_then(|touch| Some(touch.scheduled?.at)),
             writes: touch
                 .zip(target)

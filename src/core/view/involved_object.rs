@@ -46,6 +46,7 @@ impl Machine {
             NoteKind::Held { cluster, reason, .. } => self.held_object(cluster, *reason),
             NoteKind::OrphanGone { .. }
             | NoteKind::Discovery { .. }
+            | NoteKind::Naming { .. }
             | NoteKind::TouchesWaiting { .. } => None,
             NoteKind::ClusterGone { cluster, .. } => self.first_naming(cluster),
             NoteKind::DeletesHeld { cluster, .. } => {

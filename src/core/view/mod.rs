@@ -251,6 +251,9 @@ pub struct GatewayView {
     /// The Gateway that carries the trigger for the whole class, when it is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced_on: Option<ObjectKey>,
+    /// A person has paused this Gateway, or the one that carries the trigger for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// When the next touch is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at_ms: Option<UnixMillis>,

@@ -7,11 +7,13 @@ use serde::{Deserialize, Serialize};
 use crate::core::clusters::Place;
 use crate::core::contract::note::Stall;
 use crate::core::data::closed_list::closed_list;
-use crate::core::data::ids::{ClusterId, Kind};
+use crate::core::data::ids::{ClusterId, ClusterName, Kind};
 use crate::core::data::interner::{Key, Sym};
 use crate::core::edge::{EdgeConnector, EdgeState};
-use crate::core::hub::{Desired, HubConnector, UpstreamRef};
+use crate::core::hub::{Desired, HubConnector, HubState, UpstreamRef};
 use crate::core::machine::Machine;
+use crate::core::orphans::keep_reason::KeepReason;
+use crate::core::orphans::route::{Route, RouteVerdict};
 use crate::core::upstream::UpstreamConnector;
 
 /// How far a connector's status has come: the first hop that is not done.
@@ -44,6 +46,9 @@ pub enum Phase {
     /// A hub Connector names an upstream that is not a cluster of this run: it never was, or it left.
     /// The hub's annotation stays as it is.
     Unconfigured,
+    /// A person has paused its hub Connector, or a Gateway that announces it: nothing is written there,
+    /// and nothing is late.
+    Paused,
     /// A watch that is needed to tell is not live.
     Unknown,
 }
@@ -68,6 +73,8 @@ pub enum AnnotationState {
     Unconfigured,
     /// Upstream seems to say otherwise, which is not acted on.
     Held,
+    /// A person has paused the hub Connector.
+    Paused,
     /// `mirror.enabled` is false.
     Off,
 }
@@ -83,6 +90,8 @@ pub enum AnnouncementState {
     NoGateway,
     /// A watch of the edge is not live.
     Unknown,
+    /// It has to be touched, but a person has paused it.
+    Paused,
     /// `touch.enabled` is false.
     Off,
 }
@@ -103,6 +112,26 @@ impl Machine {
         let lone =
             self.unreplicated_connectors().map(|(upstream, ..)| self.unreplicated_phase(upstream));
         count_phases(places.chain(lone))
+    }
+
+    /// How many objects a person has paused, by cluster and kind. Costs O(objects); nothing is kept for it.
+    pub fn paused_objects(&self) -> BTreeMap<(ClusterName, Kind), u64> {
+        let connectors = |hub: &HubState| hub.connectors.values().filter(|c| c.is_paused).count();
+        let is_paused =
+            |route: &&Route| matches!(route.verdict, Some(RouteVerdict::Kept(KeepReason::Paused)));
+        let routes = |hub: &HubState| hub.routes.values().filter(is_paused).count();
+        let gateways =
+            |edge: &EdgeState| edge.gateways.values().filter(|g| g.observed.is_paused).count();
+        let of_hubs = self.hubs.iter().flat_map(|(id, hub)| {
+            [(*id, Kind::Connector, connectors(hub)), (*id, Kind::HttpRoute, routes(hub))]
+        });
+        let of_edges = self.edges.iter().map(|(id, edge)| (*id, Kind::Gateway, gateways(edge)));
+        let named = of_hubs.chain(of_edges).filter(|(.., count)| *count > 0);
+        named
+            .filter_map(|(id, kind, count)| {
+                Some(((self.cluster(id)?.name.clone(), kind), count as u64))
+            })
+            .collect()
     }
 
     /// Every Connector at the hubs and edges, each name once.
@@ -195,7 +224,7 @@ impl Machine {
             return Phase::Stalled;
         }
         let (mut unknown, mut unconfigured, mut held) = (false, false, false);
-        let mut deferred = false;
+        let (mut deferred, mut paused) = (false, false);
         let (mut upstream, mut edges) = (None, None);
         for (id, connector) in self.hub_connectors_at(key) {
             match self.annotation(id, key, connector) {
@@ -205,6 +234,7 @@ impl Machine {
                 AnnotationState::Unconfigured => unconfigured = true,
                 AnnotationState::Held => held = true,
                 AnnotationState::Deferred => deferred = true,
+                AnnotationState::Paused => paused = true,
                 AnnotationState::Right | AnnotationState::Off => {}
             }
             let said =
@@ -216,6 +246,9 @@ impl Machine {
         }
         if unconfigured {
             return Phase::Unconfigured;
+        }
+        if paused {
+            return Phase::Paused;
         }
         if held {
             return Phase::Unproven;
@@ -229,6 +262,7 @@ impl Machine {
         for (id, edge, edge_connector) in self.edge_connectors_at(key) {
             edges = Some(edge_connector.online && edges.unwrap_or(true));
             for gateway in edge.gateways_of(key) {
+                paused |= edge.target_of(gateway).is_some_and(|target| edge.is_paused(target));
                 match self.announcement(id, edge, gateway) {
                     AnnouncementState::Pending => return Phase::Touching,
                     AnnouncementState::Unknown => unknown = true,
@@ -238,6 +272,7 @@ impl Machine {
         }
         match upstream.or(edges) {
             _ if unknown => Phase::Unknown,
+            _ if paused => Phase::Paused,
             _ if deferred => Phase::Deferred,
             Some(true) => Phase::Settled,
             _ => Phase::Offline,
@@ -260,6 +295,9 @@ impl Machine {
         }
         if self.names_unconfigured(connector) {
             return AnnotationState::Unconfigured;
+        }
+        if connector.is_paused {
+            return AnnotationState::Paused;
         }
         match self.desired(Place { cluster: id, key }, connector) {
             Desired::Unknown => AnnotationState::Unknown,
@@ -287,6 +325,8 @@ impl Machine {
         }
         if edge.is_announced(&self.ctx.names, target) {
             AnnouncementState::Announced
+        } else if edge.is_paused(target) {
+            AnnouncementState::Paused
         } else {
             AnnouncementState::Pending
         }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::data::ids::{ActionId, ClusterName, ObjectKey};
 
+use crate::core::context::WriteTarget;
 use crate::core::data::interner::Key;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
@@ -20,6 +21,9 @@ pub struct OrphanView {
     pub in_flight: Option<ActionId>,
     /// Why the last attempt to delete it failed.
     pub error: Option<String>,
+    /// When the next attempt may come.
+    #[serde(default, rename = "notBeforeMs", skip_serializing_if = "Option::is_none")]
+    pub not_before_ms: Option<UnixMillis>,
 }
 
 /// A Gateway at an edge that announces no connector, or an HTTPProxy that references a Connector
@@ -85,6 +89,9 @@ impl Machine {
                     since_ms: route.orphan_since,
                     in_flight: route.flight.action(),
                     error: route.flight.error.as_ref().map(ToString::to_string),
+                    not_before_ms: self
+                        .writes(WriteTarget::Route(id, key), &route.flight)
+                        .not_before_ms,
                 })
             })
             .collect();

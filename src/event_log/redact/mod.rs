@@ -126,6 +126,7 @@ impl Redactor {
             | EventKind::DiscoveryFinished { .. }
             | EventKind::DiscoveryResumed { .. }
             | EventKind::ClusterGone { .. }
+            | EventKind::RetryRequested
             | EventKind::SettingsChanged { .. }
             | EventKind::ClusterAdded { .. }
             | EventKind::ClusterRemoved { .. }

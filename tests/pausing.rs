@@ -1,0 +1,419 @@
+//! Objects that a person has paused by annotation: nothing is written to them, nothing about them is late,
+//! and once the annotation is gone, what is behind is written at once.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "support/stage.rs"]
+mod stage;
+
+use serde_json::{Value, json};
+use stage::{START, Stage, UID, status};
+use throughline::core::contract::action::{Decision, Verb};
+use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
+use throughline::core::contract::event::{EventKind, Outcome};
+use throughline::core::contract::note::{Hop, NoteKind};
+use throughline::core::contract::settings::{OrphanMode, Settings, TouchScope};
+use throughline::core::data::ids::Kind;
+use throughline::core::view::phase::Phase;
+
+const PAUSED: &str = "throughline.datumapis.com/paused";
+const STATUS: &str = "networking.datumapis.com/upstream-status";
+const TRIGGER: &str = "gateway.envoyproxy.io/connector-liveness";
+const HOUR: u64 = 3_600_000;
+
+fn forbidden() -> Outcome {
+    Outcome::Refused { error: RequestFailure::new(ErrorCause::Forbidden, "403 Forbidden: no") }
+}
+
+/// The hub Connector with this status annotation, paused or not.
+fn hub(stage: &mut Stage, status: &str, paused: Option<&str>) {
+    let mut object: Value =
+        serde_json::from_str(&stage.connector_copy("u-hub", Some(status))).unwrap();
+    if let Some(value) = paused {
+        object["metadata"]["annotations"][PAUSED] = json!(value);
+    }
+    stage.applied("hub", &object.to_string());
+}
+
+/// A Gateway, its class and its trigger.
+fn gateway(stage: &mut Stage, name: &str, trigger: Option<&str>, is_paused: bool) {
+    let v = stage.version().to_string();
+    let mut annotations = json!({});
+    if let Some(trigger) = trigger {
+        annotations[TRIGGER] = json!(trigger);
+    }
+    if is_paused {
+        annotations[PAUSED] = json!("true");
+    }
+    let object = json!({"kind": "Gateway", "metadata": {"namespace": format!("ns-{UID}"), "name": name,
+        "uid": format!("u-{name}"), "resourceVersion": v, "annotations": annotations},
+        "spec": {"gatewayClassName": "edge"}});
+    stage.applied("edge", &object.to_string());
+}
+
+fn proxy(stage: &mut Stage, name: &str) {
+    let v = stage.version().to_string();
+    let object = json!({"kind": "HTTPProxy", "metadata": {"namespace": format!("ns-{UID}"),
+        "name": name, "uid": format!("u-p-{name}"), "resourceVersion": v},
+        "spec": {"rules": [{"backends": [{"connector": {"name": "lab"}}]}]}});
+    stage.applied("edge", &object.to_string());
+}
+
+fn trigger(touch: &Decision) -> String {
+    assert_eq!(touch.action.verb, Verb::Touch);
+    touch.action.annotations[0].1.clone().unwrap()
+}
+
+fn phase(stage: &Stage) -> Phase {
+    let view = stage.machine.view();
+    assert_eq!(view.phases, stage.machine.phases());
+    view.connectors[0].phase
+}
+
+fn paused_objects(stage: &Stage) -> Vec<(String, Kind, u64)> {
+    let counts = stage.machine.paused_objects().into_iter();
+    counts.map(|((cluster, kind), count)| (cluster.to_string(), kind, count)).collect()
+}
+
+fn stalls(stage: &mut Stage) -> Vec<(bool, Hop)> {
+    let stalls = stage.notes().into_iter().filter_map(|note| match note.kind {
+        NoteKind::Stalled(stall) => Some((true, stall.hop)),
+        NoteKind::StallEnded(stall) => Some((false, stall.hop)),
+        _ => None,
+    });
+    stalls.collect()
+}
+
+fn settled() -> Stage {
+    let mut stage = Stage::settled(Settings::default());
+    stage.notes();
+    stage
+}
+
+#[test]
+fn a_paused_hub_connector_is_not_mirrored_until_it_is_resumed() {
+    let (mut stage, online, offline) = (settled(), status(Some("n1")), status(None));
+    hub(&mut stage, &online, Some("true"));
+    assert_eq!(phase(&stage), Phase::Paused, "also while nothing is behind");
+    stage.upstream(Some(&offline));
+    stage.pass_to(600_000 + 48 * HOUR);
+    stage.assert_no_action();
+    assert_eq!(stalls(&mut stage), [], "what is paused is not late");
+    assert_eq!(phase(&stage), Phase::Paused);
+    assert_eq!(paused_objects(&stage), [("hub".to_owned(), Kind::Connector, 1)]);
+    let view = serde_json::to_value(stage.machine.view()).unwrap();
+    assert_eq!(view["connectors"][0]["hubs"][0]["annotation"], "paused");
+
+    hub(&mut stage, &online, None);
+    let mirror = stage.only_action();
+    assert_eq!(mirror.at.0, stage.now, "at once");
+    assert_eq!(mirror.action.annotations, [(STATUS.to_owned(), Some(offline.clone()))]);
+    stage.succeed(&mirror);
+    assert_eq!(stalls(&mut stage), [], "it was not late before, and is not now");
+    assert_eq!(paused_objects(&stage), []);
+    // The time of the pause is nobody's delay.
+    stage.edge(Some(&offline));
+    let timed = stage.notes().into_iter().filter_map(|note| match note.kind {
+        NoteKind::HopPassed { hop: Hop::Mirrored, after_ms, .. } => Some(after_ms),
+        _ => None,
+    });
+    assert!(timed.flatten().all(|ms| ms < HOUR));
+}
+
+#[test]
+fn only_the_value_true_pauses() {
+    for value in ["false", "True", "yes", ""] {
+        let (mut stage, online) = (settled(), status(Some("n1")));
+        hub(&mut stage, &online, Some(value));
+        stage.upstream(Some(&status(None)));
+        assert_eq!(stage.only_action().action.verb, Verb::Mirror, "{value:?}");
+    }
+}
+
+#[test]
+fn a_paused_hub_connector_is_not_nudged() {
+    let (mut stage, offline) = (settled(), status(None));
+    stage.upstream(Some(&offline));
+    let mirror = stage.only_action();
+    stage.succeed(&mirror);
+    // The carrier does not carry it. Without the pause, it is nudged after a while.
+    hub(&mut stage, &offline, Some("true"));
+    stage.pass_to(600_000 + HOUR);
+    stage.assert_no_action();
+    assert_eq!(stalls(&mut stage), []);
+    hub(&mut stage, &offline, None);
+    stage.pass_to(600_000 + 2 * HOUR);
+    let nudges = stage.actions();
+    assert!(nudges.iter().any(|action| action.action.verb == Verb::Nudge), "{nudges:?}");
+}
+
+#[test]
+fn a_pause_that_comes_while_a_write_is_in_flight_is_honoured_by_the_next() {
+    for outcome in [None, Some(forbidden()), Some(Outcome::Conflict { error: "409".into() })] {
+        let (mut stage, online, offline) = (settled(), status(Some("n1")), status(None));
+        stage.upstream(Some(&offline));
+        let mirror = stage.only_action();
+        hub(&mut stage, &online, Some("true"));
+        match outcome.clone() {
+            None => stage.succeed(&mirror),
+            Some(outcome) => stage.finish(&mirror, outcome),
+        }
+        stage.upstream(Some(&status(Some("n2"))));
+        stage.pass_to(600_000 + HOUR);
+        stage.assert_no_action();
+        assert_eq!(phase(&stage), Phase::Paused, "{outcome:?}");
+        hub(&mut stage, &online, None);
+        let mirror = stage.only_action();
+        assert_eq!(mirror.action.annotations[0].1, Some(status(Some("n2"))), "{outcome:?}");
+    }
+}
+
+/// A stall that is open ends with the pause; after it, what is not done in time is late again.
+#[test]
+fn a_pause_ends_the_stall_of_a_mirror_and_its_end_starts_the_time_anew() {
+    let (mut stage, online) = (settled(), status(Some("n1")));
+    stage.upstream(Some(&status(None)));
+    let mirror = stage.only_action();
+    stage.finish(&mirror, forbidden());
+    stage.pass_to(600_000 + 2 * HOUR);
+    for probe in stage.actions() {
+        stage.finish(&probe, forbidden());
+    }
+    assert_eq!(stalls(&mut stage).first(), Some(&(true, Hop::Mirrored)));
+    hub(&mut stage, &online, Some("true"));
+    assert_eq!(stalls(&mut stage), [(false, Hop::Mirrored)]);
+    stage.pass_to(600_000 + 3 * HOUR);
+    stage.assert_no_action();
+    hub(&mut stage, &online, None);
+    // A refusal before the pause does not delay the write after it.
+    let mirror = stage.only_action();
+    assert_eq!(stalls(&mut stage), []);
+    stage.finish(&mirror, forbidden());
+    stage.pass_to(600_000 + 3 * HOUR + 60_000);
+    assert_eq!(stalls(&mut stage), [(true, Hop::Mirrored)]);
+}
+
+/// Whoever pauses an object may write its annotation. That is no contention.
+#[test]
+fn what_a_person_writes_during_a_pause_is_put_right_after_it() {
+    let (mut stage, online) = (settled(), status(Some("n1")));
+    for _ in 0..20 {
+        hub(&mut stage, "{}", Some("true"));
+        hub(&mut stage, &online, Some("true"));
+    }
+    hub(&mut stage, "{}", Some("true"));
+    assert_eq!(stage.problems(), []);
+    hub(&mut stage, "{}", None);
+    assert_eq!(stage.only_action().action.annotations[0].1, Some(online));
+}
+
+#[test]
+fn a_removal_is_not_carried_out_nor_counted_during_a_pause() {
+    let (mut stage, online) = (settled(), status(Some("n1")));
+    hub(&mut stage, &online, Some("true"));
+    stage.upstream(None);
+    stage.pass_to(600_000 + HOUR);
+    stage.assert_no_action();
+    hub(&mut stage, &online, None);
+    let removals = stage.settle_to(600_000 + HOUR + 60_000);
+    assert_eq!(removals[0].action.annotations, [(STATUS.to_owned(), None)]);
+}
+
+/// The trigger that the Gateway of a settled stage carries.
+fn carried(stage: &Stage) -> String {
+    let view = stage.machine.view();
+    view.connectors[0].edges[0].gateways[0].trigger.clone().unwrap()
+}
+
+#[test]
+fn a_paused_gateway_is_not_touched_until_it_is_resumed() {
+    let (mut stage, offline) = (settled(), status(None));
+    let before = carried(&stage);
+    let paused = format!(r#""{TRIGGER}":"{before}","{PAUSED}":"true""#);
+    stage.gateway(&paused);
+    assert_eq!(phase(&stage), Phase::Paused, "also while it announces the truth");
+    stage.upstream(Some(&offline));
+    stage.hub(Some(&offline));
+    stage.actions();
+    stage.edge(Some(&offline));
+    stage.pass_to(600_000 + 48 * HOUR);
+    assert!(stage.actions().iter().all(|action| action.action.verb != Verb::Touch));
+    assert!(stalls(&mut stage).iter().all(|(_, hop)| *hop != Hop::Touched));
+    assert_eq!(phase(&stage), Phase::Paused);
+    assert_eq!(paused_objects(&stage), [("edge".to_owned(), Kind::Gateway, 1)]);
+    let view = serde_json::to_value(stage.machine.view()).unwrap();
+    let shown = &view["connectors"][0]["edges"][0]["gateways"][0];
+    assert_eq!((&shown["announcement"], &shown["paused"]), (&json!("paused"), &json!(true)));
+
+    stage.gateway(&format!(r#""{TRIGGER}":"{before}""#));
+    stage.pass_to(stage.now - START);
+    let touch = stage.only_action();
+    assert_eq!(touch.at.0, stage.now, "at once");
+    stage.succeed(&touch);
+    let passed = stage.notes().into_iter().find_map(|note| match note.kind {
+        NoteKind::HopPassed { hop: Hop::Touched, after_ms, .. } => Some(after_ms),
+        _ => None,
+    });
+    assert_eq!(passed, Some(None), "two days of pause are not how long a touch takes");
+    assert_eq!(phase(&stage), Phase::Offline);
+}
+
+#[test]
+fn a_gateway_that_is_paused_from_the_start_is_touched_once_it_is_resumed() {
+    let mut stage = Stage::new(Settings::default());
+    stage.edge(Some(&status(Some("n1"))));
+    stage.proxy(&["lab"]);
+    stage.gateway(&format!(r#""{PAUSED}":"true""#));
+    stage.pass_to(HOUR);
+    stage.assert_no_action();
+    stage.gateway("");
+    stage.pass_to(HOUR + 100);
+    assert_eq!(stage.only_action().action.verb, Verb::Touch);
+}
+
+#[test]
+fn a_touch_in_flight_at_the_pause_is_the_last_one() {
+    let (mut stage, offline) = (settled(), status(None));
+    let before = carried(&stage);
+    stage.edge(Some(&offline));
+    stage.pass_to(600_100);
+    let touch = stage.only_action();
+    stage.gateway(&format!(r#""{TRIGGER}":"{before}","{PAUSED}":"true""#));
+    stage.finish(&touch, forbidden());
+    stage.pass_to(600_000 + HOUR);
+    assert!(stage.actions().iter().all(|action| action.action.verb != Verb::Touch));
+    assert!(stalls(&mut stage).iter().all(|(_, hop)| *hop != Hop::Touched));
+    // The refusal before the pause does not delay the touch after it.
+    stage.gateway(&format!(r#""{TRIGGER}":"{before}""#));
+    stage.pass_to(stage.now - START);
+    assert_eq!(stage.only_action().action.verb, Verb::Touch);
+}
+
+/// Of two Gateways one is paused and the other one can't be written: the connector is late because of
+/// the other one alone.
+#[test]
+fn a_paused_gateway_hides_no_stall_of_another() {
+    let mut stage = Stage::new(Settings::default());
+    stage.edge(Some(&status(Some("n1"))));
+    for name in ["a", "b"] {
+        proxy(&mut stage, name);
+        gateway(&mut stage, name, None, false);
+    }
+    stage.settle_to(600_000);
+    stage.notes();
+    let view = stage.machine.view();
+    let triggers: Vec<_> =
+        view.connectors[0].edges[0].gateways.iter().map(|g| g.trigger.clone().unwrap()).collect();
+    gateway(&mut stage, "a", Some(&triggers[0]), true);
+    stage.edge(Some(&status(None)));
+    stage.pass_to(600_100);
+    let touch = stage.only_action();
+    assert_eq!(touch.action.object.name, "b");
+    stage.finish(&touch, forbidden());
+    stage.pass_to(602_000 + 60_000);
+    assert_eq!(stalls(&mut stage), [(true, Hop::Touched)]);
+    assert_eq!(phase(&stage), Phase::Stalled);
+    let probes = stage.actions();
+    let probe = probes.last().unwrap();
+    probes[..probes.len() - 1].iter().for_each(|probe| stage.finish(probe, forbidden()));
+    stage.succeed(probe);
+    assert_eq!(stalls(&mut stage), [(false, Hop::Touched)], "the paused one is all that is left");
+    assert_eq!(phase(&stage), Phase::Paused);
+    // Once it is resumed and refused, it is late by itself.
+    gateway(&mut stage, "a", Some(&triggers[0]), false);
+    stage.pass_to(stage.now - START + 100);
+    for touch in stage.actions() {
+        match &*touch.action.object.name {
+            "a" => stage.finish(&touch, forbidden()),
+            _ => stage.succeed(&touch),
+        }
+    }
+    stage.pass_to(stage.now - START + 60_000);
+    assert_eq!(stalls(&mut stage), [(true, Hop::Touched)]);
+}
+
+fn class() -> Stage {
+    let mut settings = Settings::default();
+    settings.touch.scope = TouchScope::GatewayClass;
+    let mut stage = Stage::new(settings);
+    stage.edge(Some(&status(Some("n1"))));
+    for name in ["a", "b"] {
+        proxy(&mut stage, name);
+        gateway(&mut stage, name, None, false);
+    }
+    stage.settle_to(600_000);
+    stage.notes();
+    stage
+}
+
+#[test]
+fn a_class_goes_on_through_a_gateway_that_is_not_paused() {
+    let mut stage = class();
+    let carried = carried(&stage);
+    gateway(&mut stage, "a", Some(&carried), true);
+    stage.pass_to(600_100);
+    let touch = stage.only_action();
+    assert_eq!(touch.action.object.name, "b", "the trigger moves to the other one");
+    stage.succeed(&touch);
+    stage.edge(Some(&status(None)));
+    stage.pass_to(620_000);
+    let touches = stage.actions();
+    assert!(!touches.is_empty() && touches.iter().all(|t| t.action.object.name == "b"));
+    touches.iter().for_each(|touch| stage.succeed(touch));
+    stage.settle_to(700_000);
+    assert_eq!(phase(&stage), Phase::Offline, "a paused member stops nobody");
+    assert_eq!(paused_objects(&stage), [("edge".to_owned(), Kind::Gateway, 1)]);
+}
+
+#[test]
+fn a_class_waits_while_all_its_gateways_are_paused() {
+    let mut stage = class();
+    let first = carried(&stage);
+    gateway(&mut stage, "b", None, true);
+    gateway(&mut stage, "a", Some(&first), true);
+    stage.edge(Some(&status(None)));
+    stage.pass_to(600_000 + HOUR);
+    stage.assert_no_action();
+    assert_eq!(stalls(&mut stage), []);
+    assert_eq!(phase(&stage), Phase::Paused);
+    gateway(&mut stage, "b", None, false);
+    stage.pass_to(stage.now - START);
+    let touch = stage.only_action();
+    assert_eq!((touch.action.object.name.as_str(), touch.at.0), ("b", stage.now));
+    assert_ne!(trigger(&touch), first);
+}
+
+#[test]
+fn a_paused_route_is_never_deleted() {
+    let mut settings = Settings::default();
+    settings.orphans.mode = OrphanMode::Delete;
+    let mut stage = Stage::new(settings);
+    let route = |stage: &mut Stage, is_paused: bool| {
+        let version = stage.version().to_string();
+        let text = stage::route_object(START, "u-r", &version, "gone");
+        let mut object: Value = serde_json::from_str(&text).unwrap();
+        if is_paused {
+            object["metadata"]["annotations"] = json!({ PAUSED: "true" });
+        }
+        stage.applied("hub", &object.to_string());
+    };
+    route(&mut stage, true);
+    stage.pass_to(HOUR);
+    stage.assert_no_action();
+    assert_eq!(paused_objects(&stage), [("hub".to_owned(), Kind::HttpRoute, 1)]);
+    route(&mut stage, false);
+    let deletes = stage.settle_to(HOUR + 60_000);
+    assert_eq!(deletes[0].action.verb, Verb::Delete, "after the settling time");
+}
+
+#[test]
+fn a_request_for_a_retry_writes_nothing_to_what_is_paused() {
+    let (mut stage, online) = (settled(), status(Some("n1")));
+    stage.upstream(Some(&status(None)));
+    let mirror = stage.only_action();
+    stage.finish(&mirror, forbidden());
+    hub(&mut stage, &online, Some("true"));
+    stage.event(EventKind::RetryRequested);
+    stage.pass_to(600_000 + HOUR);
+    stage.assert_no_action();
+}
