@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::{Value, json};
 use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
 use throughline::check::{CheckReport, Finding, Level};
@@ -203,4 +206,37 @@ fn findings_are_grouped_and_marked_with_the_remedy_below() {
     assert!(text(&report, false).ends_with("\n√ no check failed, no warnings\n"));
     assert!(report.is_passed());
     assert!(text(&report, true).contains("\x1b[32m√\x1b[0m"));
+}
+
+/// `check sign` of each finding that is not fine, by the code.
+fn findings_in_code() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/check");
+    let mut found = BTreeSet::new();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        for (call, sign) in [(".failed(", "×"), (".warned(", "‼")] {
+            for arguments in code.split(call).skip(1) {
+                let name = arguments.trim_start().strip_prefix('"').unwrap();
+                found.insert(format!("{} {sign}", name.split('"').next().unwrap()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn check_md_lists_every_finding() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/check.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("\n## What can be wrong\n").unwrap();
+    let rows = table.lines().take_while(|line| !line.starts_with("## ")).filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split('|');
+        let (name, sign) = (cells.next()?.trim(), cells.next()?.trim());
+        Some(format!("{} {sign}", name.strip_suffix('`')?))
+    });
+    let rows: Vec<_> = rows.collect();
+    let listed: BTreeSet<_> = rows.iter().cloned().collect();
+    assert_eq!(listed.len(), rows.len(), "a row twice: {rows:?}");
+    assert_eq!(listed, findings_in_code());
 }

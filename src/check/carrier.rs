@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::cluster::CheckedCluster;
+use super::commands::Commands;
 use super::election::not_reached;
 use super::finding::{FindingGroup, join_first, join_with_and};
 use super::permissions::{
@@ -22,7 +23,7 @@ use crate::report::count;
 /// carried just then.
 const COMPARE_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
-pub(super) async fn check(clusters: &[CheckedCluster]) -> FindingGroup {
+pub(super) async fn check(clusters: &[CheckedCluster], commands: &Commands) -> FindingGroup {
     let mut group = FindingGroup::new("carrier, hub to edges");
     let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub));
     let edges: Vec<_> = clusters.iter().filter(|cluster| cluster.has(Role::Edge)).collect();
@@ -34,14 +35,44 @@ pub(super) async fn check(clusters: &[CheckedCluster]) -> FindingGroup {
         group.passed("carrier", "hub and edge are one cluster: nothing to carry");
         return group;
     }
-    if hub.reached {
-        check_karmada(&mut group, &hub.client).await;
-    }
-    match std::iter::once(&hub).chain(&edges).find(|cluster| !cluster.reached) {
-        Some(cluster) => group.skipped("arrival", DELIVERY_UNKNOWN, not_reached(cluster)),
-        None => check_delivery(&mut group, hub, &edges).await,
+    let kubectl = commands.kubectl(hub.name());
+    let has_no_policy = hub.reached && check_karmada(&mut group, &hub.client, &kubectl).await;
+    let missing_policy = has_no_policy.then(|| policy_remedy(&kubectl));
+    let is_told = match std::iter::once(&hub).chain(&edges).find(|cluster| !cluster.reached) {
+        Some(cluster) => {
+            group.skipped("arrival", DELIVERY_UNKNOWN, not_reached(cluster));
+            false
+        }
+        None => check_delivery(&mut group, hub, &edges, missing_policy.as_deref()).await,
+    };
+    if let Some(remedy) = missing_policy.filter(|_| !is_told) {
+        group.warned("karmada", NO_POLICY, POLICIES_SEARCHED, remedy);
     }
     group
+}
+
+const NO_POLICY: &str = "no PropagationPolicy selects Connectors";
+const POLICIES_SEARCHED: &str =
+    "searched the hub's PropagationPolicies and ClusterPropagationPolicies";
+
+/// A policy that carries Connectors to every member cluster.
+fn policy_remedy(kubectl: &str) -> String {
+    let policy = serde_json::json!({
+        "apiVersion": "policy.karmada.io/v1alpha1",
+        "kind": "ClusterPropagationPolicy",
+        "metadata": { "name": "connectors" },
+        "spec": {
+            "resourceSelectors": [{ "apiVersion": Kind::Connector.api_version(),
+                "kind": "Connector" }],
+            "placement": { "clusterAffinity": {} },
+        },
+    });
+    format!(
+        "create a policy that selects Connector of {} and places it on the edges; without one Karmada \
+         carries no Connector. This one places it on every member cluster:\n\
+         echo '{policy}' | {kubectl} apply -f -",
+        Kind::Connector.api_version()
+    )
 }
 
 const DELIVERY_UNKNOWN: &str = "not known whether Connectors reach the edges";
@@ -60,20 +91,36 @@ async fn list<T>(
     }
 }
 
-async fn check_karmada(group: &mut FindingGroup, hub: &ProbeClient) {
+/// Whether the hub serves Karmada's API.
+pub(super) async fn has_karmada(hub: &ProbeClient) -> Result<bool, CallError> {
     let (plural, api_group) = split_resource(PROPAGATION_POLICIES);
-    match hub.is_served(api_group, "v1alpha1", plural).await {
+    hub.is_served(api_group, "v1alpha1", plural).await
+}
+
+/// What a policy carries.
+#[derive(Clone, Copy)]
+struct Selected {
+    connectors: bool,
+    gateways: bool,
+}
+
+/// Returns whether Karmada is there and no policy selects Connectors, which is not reported here.
+async fn check_karmada(group: &mut FindingGroup, hub: &ProbeClient, kubectl: &str) -> bool {
+    match has_karmada(hub).await {
         Ok(true) => {}
         Ok(false) => {
             group.passed("karmada", "no Karmada at the hub: another carrier is in use, or none");
-            return;
+            return false;
         }
         Err(error) => {
             group.skipped("karmada", "not known whether Karmada is installed", error.to_string());
-            return;
+            return false;
         }
     }
-    let selects = |item: ListItem| selects(&item.spec, "Connector").then_some(());
+    let selects = |item: ListItem| {
+        let [connectors, gateways] = ["Connector", "Gateway"].map(|k| selects(&item.spec, k));
+        Some(Selected { connectors, gateways })
+    };
     let retains = |item: ListItem| retains_gateways(&item.spec).then_some(());
     let found = tokio::try_join!(
         list(hub, "v1alpha1", PROPAGATION_POLICIES, selects),
@@ -84,10 +131,21 @@ async fn check_karmada(group: &mut FindingGroup, hub: &ProbeClient) {
     );
     match found {
         Ok((namespaced, cluster_wide, bindings, works, retention_rules)) => {
-            report_policies(group, namespaced.len() + cluster_wide.len());
-            report_failed(group, "ResourceBinding", &bindings);
-            report_failed(group, "Work", &works);
-            report_retention(group, retention_rules.len());
+            let policies = [namespaced, cluster_wide].concat();
+            let for_connectors = policies.iter().filter(|policy| policy.connectors).count();
+            if for_connectors > 0 {
+                let policies = match for_connectors {
+                    1 => "1 policy".to_owned(),
+                    n => format!("{n} policies"),
+                };
+                group.passed("karmada", format!("Karmada, with {policies} for Connectors"));
+            }
+            report_failed(group, "ResourceBinding", &bindings, kubectl);
+            report_failed(group, "Work", &works, kubectl);
+            if policies.iter().any(|policy| policy.gateways) {
+                report_retention(group, retention_rules.len(), kubectl);
+            }
+            for_connectors == 0
         }
         Err(error) => {
             let detail = format!(
@@ -95,27 +153,13 @@ async fn check_karmada(group: &mut FindingGroup, hub: &ProbeClient) {
                  customizations; a live run does not"
             );
             group.skipped("karmada", "Karmada is installed, and we may not read it", detail);
+            false
         }
     }
 }
 
-fn report_policies(group: &mut FindingGroup, policies: usize) {
-    if policies == 0 {
-        group.warned(
-            "karmada",
-            "no PropagationPolicy selects Connectors",
-            "searched the hub's PropagationPolicies and ClusterPropagationPolicies",
-            "create a policy that selects Connector of networking.datumapis.com/v1alpha1 and places \
-             it on the edges; without one Karmada carries no Connector",
-        );
-        return;
-    }
-    let policies =
-        if policies == 1 { "1 policy".to_owned() } else { format!("{policies} policies") };
-    group.passed("karmada", format!("Karmada, with {policies} for Connectors"));
-}
-
-fn report_retention(group: &mut FindingGroup, rules: usize) {
+/// For a hub whose Karmada carries Gateways.
+fn report_retention(group: &mut FindingGroup, rules: usize, kubectl: &str) {
     if rules > 0 {
         group.passed("retention", "has a retention rule for Gateways");
         return;
@@ -123,10 +167,12 @@ fn report_retention(group: &mut FindingGroup, rules: usize) {
     group.warned(
         "retention",
         "no retention rule protects the triggers that throughline writes to Gateways",
-        "searched for a ResourceInterpreterCustomization with a retention for Gateway",
-        "if Karmada carries the Gateways as well, it sometimes restores an older trigger; install \
-         the retention rule at the hub:\n\
-         kubectl apply -f deploy/karmada/retain-trigger.yaml",
+        "a policy selects Gateways, and no ResourceInterpreterCustomization has a retention for them",
+        format!(
+            "Karmada sometimes restores an older trigger; install the retention rule at the hub, from \
+             the folder of throughline's source:\n\
+             {kubectl} apply -f deploy/karmada/retain-trigger.yaml"
+        ),
     );
 }
 
@@ -161,7 +207,7 @@ fn failed_work(item: ListItem) -> Option<(String, String)> {
     Some((item.metadata.key(), failed_condition(&item.status, "Applied")?))
 }
 
-fn report_failed(group: &mut FindingGroup, kind: &str, failed: &[(String, String)]) {
+fn report_failed(group: &mut FindingGroup, kind: &str, failed: &[(String, String)], kubectl: &str) {
     let Some((first, why)) = failed.first() else {
         group.passed("applied", format!("no {kind} of a Connector reports a failure"));
         return;
@@ -174,8 +220,8 @@ fn report_failed(group: &mut FindingGroup, kind: &str, failed: &[(String, String
         format!("{first}: {why}"),
         format!(
             "at the hub, check the member cluster and the events of these objects:\n\
-             kubectl get clusters\n\
-             kubectl -n {namespace} describe {} {name}",
+             {kubectl} get clusters\n\
+             {kubectl} -n {namespace} describe {} {name}",
             kind.to_lowercase()
         ),
     );
@@ -246,7 +292,13 @@ async fn compare(
     Ok(Differences::between(&at_hub?, &at_edges))
 }
 
-async fn check_delivery(group: &mut FindingGroup, hub: &CheckedCluster, edges: &[&CheckedCluster]) {
+/// `missing_policy`: what to do about a policy that is missing. Returns whether it was reported.
+async fn check_delivery(
+    group: &mut FindingGroup,
+    hub: &CheckedCluster,
+    edges: &[&CheckedCluster],
+    missing_policy: Option<&str>,
+) -> bool {
     let compared = async {
         let first = compare(hub, edges).await?;
         if first.is_empty() {
@@ -257,7 +309,10 @@ async fn check_delivery(group: &mut FindingGroup, hub: &CheckedCluster, edges: &
     };
     let names: Vec<_> = edges.iter().map(|edge| edge.name()).collect();
     match compared.await {
-        Ok(found) => report_delivery(group, &found, hub.name(), &join_with_and(&names)),
+        Ok(found) => {
+            let tiers = (hub.name(), &*join_with_and(&names));
+            return report_delivery(group, &found, tiers, missing_policy);
+        }
         Err(error @ CallError::Status { .. }) => {
             group.skipped("arrival", DELIVERY_UNKNOWN, error.to_string());
         }
@@ -266,9 +321,16 @@ async fn check_delivery(group: &mut FindingGroup, hub: &CheckedCluster, edges: &
             group.failed("arrival", "the Connectors cannot be listed", error.to_string(), remedy);
         }
     }
+    false
 }
 
-fn report_delivery(group: &mut FindingGroup, found: &Differences, hub: &str, edges: &str) {
+/// Returns whether it reported that a policy is missing.
+fn report_delivery(
+    group: &mut FindingGroup,
+    found: &Differences,
+    (hub, edges): (&str, &str),
+    missing_policy: Option<&str>,
+) -> bool {
     let Differences { connectors, missing, different } = found;
     let all = count(*connectors, "Connector");
     if found.is_empty() {
@@ -277,14 +339,21 @@ fn report_delivery(group: &mut FindingGroup, found: &Differences, hub: &str, edg
             _ => format!("{all} at {hub}, with the same value at {edges}"),
         };
         group.passed("arrival", what);
-        return;
+        return false;
     }
     let evidence = |names: &BTreeSet<String>| {
         let names: Vec<_> = names.iter().collect();
         let pause = COMPARE_AGAIN_AFTER.as_secs();
         format!("compared {hub} with {edges} twice, {pause} s apart: {}", join_first(&names))
     };
-    if !missing.is_empty() && missing.len() == *connectors {
+    let is_nothing_carried = !missing.is_empty() && missing.len() == *connectors;
+    if let Some(remedy) = missing_policy.filter(|_| is_nothing_carried) {
+        let what = format!("nothing is carried from {hub} to {edges}: {NO_POLICY}");
+        let detail = format!("{POLICIES_SEARCHED}; {}", evidence(missing));
+        group.failed("arrival", what, detail, remedy);
+        return true;
+    }
+    if is_nothing_carried {
         group.failed(
             "arrival",
             format!("nothing is carried: {edges} has none of {all} at {hub}"),
@@ -310,6 +379,7 @@ fn report_delivery(group: &mut FindingGroup, found: &Differences, hub: &str, edg
              upstream-status at the edge, and read the carrier's objects for them",
         );
     }
+    false
 }
 
 #[cfg(test)]
@@ -335,7 +405,8 @@ mod tests {
             (vec![annotations(&[])], vec![Level::Failed]),
         ] {
             let mut group = FindingGroup::new("g");
-            report_delivery(&mut group, &Differences::between(&hub, &edges), "hub", "edge");
+            let found = Differences::between(&hub, &edges);
+            report_delivery(&mut group, &found, ("hub", "edge"), None);
             let found: Vec<_> = group.into_findings().iter().map(|f| f.level).collect();
             assert_eq!(found, levels, "{edges:?}");
         }

@@ -1,29 +1,37 @@
 //! Checks one cluster by itself: whether it answers, its clock, the kinds it serves, our permissions.
 
 use futures::future::join_all;
-use serde_json::Value;
 
-use super::finding::FindingGroup;
-use super::permissions::{RequiredPermission, split_resource};
-use super::probe_client::{ProbeClient, string_fields};
-use super::{name_and_roles, rights};
-use crate::client::{CallError, path};
+use super::commands::Commands;
+use super::finding::{Finding, FindingGroup};
+use super::kinds::KindAvailability;
+use super::permissions::RequiredPermission;
+use super::probe_client::ProbeClient;
+use super::{clock, kinds, name_and_roles, rights};
+use crate::client::CallError;
 use crate::clock::millis;
 use crate::config::Config;
 use crate::core::data::ids::{Kind, Role};
-use crate::report::{count, duration};
-
-/// The `Date` of an answer is exact to half a second only.
-const CLOCK_SKEW_MAX_MS: u64 = 3_000;
+use crate::report::duration;
 
 /// A cluster, and what the checks of it found.
 pub(super) struct CheckedCluster {
     pub(super) client: ProbeClient,
     /// It answers and accepts our credentials.
     pub(super) reached: bool,
-    /// How far our clock is ahead of the cluster's; negative when behind.
-    pub(super) ahead_ms: i64,
+    /// How far our clock is ahead of the cluster's; negative when behind. `None` if it sent no time.
+    pub(super) ahead_ms: Option<i64>,
     pub(super) group: FindingGroup,
+    /// What it answered; `None` if it was not reached, or is reported.
+    pub(super) answers: Option<Answers>,
+    /// The resources for which a permission is missing.
+    denied: Vec<&'static str>,
+}
+
+/// What a cluster answered about itself.
+pub(super) struct Answers {
+    pub(super) kinds: Vec<(Kind, KindAvailability)>,
+    granted: rights::GrantedPermissions,
 }
 
 impl CheckedCluster {
@@ -34,9 +42,21 @@ impl CheckedCluster {
     pub(super) fn name(&self) -> &str {
         self.client.cluster.name().as_str()
     }
+
+    /// Whether a permission for this resource is missing, and reported as such.
+    pub(super) fn denies(&self, resource: &str) -> bool {
+        self.denied.contains(&resource)
+    }
+
+    /// The findings that do not depend on the cluster's roles.
+    pub(super) fn without_roles(self) -> Vec<Finding> {
+        let mut findings = self.group.into_findings();
+        findings.retain(|finding| ["reachable", "version", "clock"].contains(&finding.check));
+        findings
+    }
 }
 
-/// Runs the checks that concern this cluster alone.
+/// Asks this cluster whether it can be used. [`report`] reports the answers.
 pub(super) async fn check(
     client: ProbeClient,
     config: &Config,
@@ -44,8 +64,14 @@ pub(super) async fn check(
 ) -> CheckedCluster {
     let cluster = client.cluster.clone();
     let title = format!("cluster {}", name_and_roles(cluster.name().as_str(), cluster.roles()));
-    let group = FindingGroup::new(title);
-    let mut checked = CheckedCluster { client, reached: false, ahead_ms: 0, group };
+    let mut checked = CheckedCluster {
+        client,
+        reached: false,
+        ahead_ms: None,
+        group: FindingGroup::new(title),
+        answers: None,
+        denied: Vec::new(),
+    };
     let server = match checked.client.server_info().await {
         Ok(server) => server,
         Err(error) => {
@@ -64,19 +90,37 @@ pub(super) async fn check(
             "GET /version was refused or not found",
         ),
     }
-    checked.ahead_ms = server.ahead_ms.unwrap_or(0);
-    report_clock(&mut checked.group, server.ahead_ms);
+    checked.ahead_ms = server.ahead_ms;
     let needed: Vec<_> = needed.iter().filter(|need| need.cluster == *cluster.name()).collect();
     let kinds = config.settings().kinds_watched(cluster.roles());
     let (availability, granted) = tokio::join!(
-        join_all(kinds.iter().map(|kind| kind_availability(&checked.client, *kind))),
+        join_all(kinds.iter().map(|kind| kinds::availability(&checked.client, *kind))),
         rights::fetch(&checked.client, config, &needed),
     );
-    for (kind, availability) in kinds.into_iter().zip(availability) {
-        report_kind(&mut checked.group, kind, availability);
-    }
-    rights::report(&mut checked.group, &granted, &needed);
+    checked.denied = granted.denied(&needed);
+    checked.answers =
+        Some(Answers { kinds: kinds.into_iter().zip(availability).collect(), granted });
     checked
+}
+
+/// Reports what the clusters answered. A remedy may name another cluster, so all are known by now.
+pub(super) async fn report(
+    clusters: &mut [CheckedCluster],
+    needed: &[RequiredPermission],
+    commands: &Commands,
+) {
+    clock::report(clusters);
+    let copies = join_all(clusters.iter().map(|at| kinds::copies(at, clusters))).await;
+    for (cluster, copies) in clusters.iter_mut().zip(copies) {
+        let name = cluster.name().to_owned();
+        let Some(answers) = cluster.answers.take() else { continue };
+        for (kind, availability) in answers.kinds {
+            let from = copies.get(&kind).map(String::as_str);
+            kinds::report(&mut cluster.group, kind, availability, (&name, from), commands);
+        }
+        let needed: Vec<_> = needed.iter().filter(|need| need.cluster.as_str() == name).collect();
+        rights::report(&mut cluster.group, &answers.granted, &needed, &commands.kubectl(&name));
+    }
 }
 
 fn report_unreachable(group: &mut FindingGroup, error: &CallError) {
@@ -111,133 +155,4 @@ fn report_unreachable(group: &mut FindingGroup, error: &CallError) {
         ),
     };
     group.failed("reachable", what, format!("GET /version: {error}"), remedy);
-}
-
-fn report_clock(group: &mut FindingGroup, ahead_ms: Option<i64>) {
-    let Some(ahead_ms) = ahead_ms else { return };
-    let skew_ms = ahead_ms.unsigned_abs();
-    if skew_ms <= CLOCK_SKEW_MAX_MS {
-        group.passed("clock", "its clock agrees with ours");
-        return;
-    }
-    let side = if ahead_ms > 0 { "ahead of" } else { "behind" };
-    group.warned(
-        "clock",
-        format!("our clock is {} {side} its clock", duration(skew_ms)),
-        "compared with the Date header of its answer",
-        "synchronise both clocks (NTP): the age of a route is computed from both, and logs of \
-         several clusters cannot be compared otherwise",
-    );
-}
-
-enum KindAvailability {
-    /// The number of objects is `None` where we may not list them.
-    Served {
-        objects: Option<u64>,
-    },
-    /// Not served in the version that throughline uses.
-    NotServed {
-        other_versions: Vec<String>,
-    },
-    Unknown(CallError),
-}
-
-async fn kind_availability(client: &ProbeClient, kind: Kind) -> KindAvailability {
-    use KindAvailability::{NotServed, Served, Unknown};
-    let (plural, group) = split_resource(kind.resource());
-    let version = version_without_group(kind);
-    match client.count(&path(kind, None)).await {
-        Ok(count) => Served { objects: Some(count) },
-        // The core group is always served.
-        Err(CallError::Status { code: 403, .. }) if group.is_empty() => Served { objects: None },
-        // An API server answers 403 before it looks whether the kind exists.
-        Err(error @ CallError::Status { code: 403 | 404, .. }) => {
-            match client.is_served(group, version, plural).await {
-                Ok(true) if error.code() == Some(403) => Served { objects: None },
-                Ok(true) => Unknown(error),
-                Ok(false) => {
-                    NotServed { other_versions: served_versions(client, group, plural).await }
-                }
-                Err(error) => Unknown(error),
-            }
-        }
-        Err(error) => Unknown(error),
-    }
-}
-
-fn version_without_group(kind: Kind) -> &'static str {
-    let version = kind.api_version();
-    version.rsplit('/').next().unwrap_or(version)
-}
-
-async fn served_versions(client: &ProbeClient, group: &str, plural: &str) -> Vec<String> {
-    let Ok(found) = client.get::<Value>(&format!("/apis/{group}")).await else { return Vec::new() };
-    let mut versions = Vec::new();
-    for version in string_fields(&found["versions"], "version") {
-        if client.is_served(group, version, plural).await.unwrap_or(false) {
-            versions.push(version.to_owned());
-        }
-    }
-    versions
-}
-
-fn report_kind(group: &mut FindingGroup, kind: Kind, availability: KindAvailability) {
-    use KindAvailability::{NotServed, Served, Unknown};
-    let (resource, group_version) = (kind.resource(), kind.api_version());
-    let version = version_without_group(kind);
-    match availability {
-        Served { objects: Some(objects) } => {
-            let objects = count(usize::try_from(objects).unwrap_or(usize::MAX), "object");
-            group.passed("kind", format!("serves {resource} in {version}: {objects}"));
-        }
-        Served { objects: None } => {
-            group.passed("kind", format!("serves {resource} in {version}"));
-        }
-        NotServed { other_versions } => {
-            let what = format!("does not serve {resource} in {version}");
-            let (detail, remedy) = if other_versions.is_empty() {
-                let detail = format!("GET /apis/{group_version} does not list it");
-                (detail, format!("install the CustomResourceDefinition {resource}"))
-            } else {
-                let detail = format!("served only in {}", other_versions.join(", "));
-                let remedy = format!(
-                    "the installed platform is older or newer than this throughline: make the \
-                     CustomResourceDefinition {resource} serve {version}, or install the throughline \
-                     that matches the platform"
-                );
-                (detail, remedy)
-            };
-            group.failed("kind", what, detail, remedy);
-        }
-        Unknown(error) => {
-            let detail = format!("GET {}: {error}", path(kind, None));
-            let remedy = error.remedy("list", kind).unwrap_or_else(|| {
-                "read the API server's log: look for a conversion webhook, an aggregated API or etcd"
-                    .to_owned()
-            });
-            group.failed("kind", format!("cannot list {resource}"), detail, remedy);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::check::finding::Level;
-
-    #[test]
-    fn clock_skew_is_a_warning() {
-        for (ahead_ms, level, text) in [
-            (2_900, Level::Passed, "agrees"),
-            (-2_900, Level::Passed, "agrees"),
-            (61_000, Level::Warning, "ahead of"),
-            (-61_000, Level::Warning, "behind"),
-        ] {
-            let mut group = FindingGroup::new("g");
-            report_clock(&mut group, Some(ahead_ms));
-            let finding = group.into_findings().remove(0);
-            assert_eq!(finding.level, level);
-            assert!(finding.what.contains(text), "{}", finding.what);
-        }
-    }
 }

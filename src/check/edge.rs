@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::cluster::CheckedCluster;
+use super::commands::Commands;
 use super::election::not_reached;
+use super::envoy_gateway::{self, Deployed, is_too_old};
 use super::finding::{FindingGroup, join_with_and};
 use super::probe_client::{ListItem, ProbeClient};
 use crate::client::{CallError, path};
 use crate::config::Config;
-use crate::core::contract::settings::TouchScope;
+use crate::core::contract::settings::{TouchScope, TouchSettings};
 use crate::core::data::ids::Kind;
 use crate::core::data::objects::EXTENSION_PREFIX;
 use crate::report::count;
@@ -35,15 +37,21 @@ struct EdgeObjects {
     merged: Result<BTreeSet<String>, CallError>,
     /// How many Gateways have connectors and so are touched, by GatewayClass.
     touched: Result<BTreeMap<String, usize>, CallError>,
-    version: Option<String>,
+    /// Its Deployment; `None` where we may not list it.
+    deployed: Option<Deployed>,
 }
 
-pub(super) async fn check(config: &Config, cluster: &CheckedCluster) -> FindingGroup {
+pub(super) async fn check(
+    config: &Config,
+    cluster: &CheckedCluster,
+    commands: &Commands,
+) -> FindingGroup {
     let mut group = FindingGroup::new(format!("Envoy Gateway at {}", cluster.name()));
     if !config.touch.enabled {
         group.passed("touch", "touching is disabled (touch.enabled)");
     } else if cluster.reached {
-        report(&mut group, config, cluster.name(), &read(&cluster.client).await);
+        let objects = read(&cluster.client).await;
+        report(&mut group, config, cluster.name(), &objects, commands);
     } else {
         group.skipped("envoy-gateway", "cannot be checked", not_reached(cluster));
     }
@@ -62,9 +70,9 @@ async fn read(client: &ProbeClient) -> EdgeObjects {
         Ok(proxies.into_iter().collect())
     };
     let has_kind = client.is_served(GROUP, "v1alpha1", "envoyproxies");
-    let (classes, has_kind, merged, touched, version) =
-        tokio::join!(classes, has_kind, merged, touched(client), version(client));
-    EdgeObjects { classes, has_kind, merged, touched, version }
+    let (classes, has_kind, merged, touched, deployed) =
+        tokio::join!(classes, has_kind, merged, touched(client), envoy_gateway::deployed(client));
+    EdgeObjects { classes, has_kind, merged, touched, deployed }
 }
 
 fn envoy_gateway_class(item: ListItem) -> Option<EnvoyGatewayClass> {
@@ -95,30 +103,28 @@ async fn touched(client: &ProbeClient) -> Result<BTreeMap<String, usize>, CallEr
     Ok(touched)
 }
 
-/// Envoy Gateway's version: the image tag of its Deployment, where we may list that.
-async fn version(client: &ProbeClient) -> Option<String> {
-    let (path, labels) = ("/apis/apps/v1/deployments", Some("control-plane=envoy-gateway"));
-    let tag = |item: ListItem| {
-        let containers = &item.spec["template"]["spec"]["containers"];
-        let image = containers.as_array()?.first()?["image"].as_str()?;
-        let (name, tag) = image.rsplit_once(':')?;
-        (!name.is_empty() && !tag.contains('/')).then(|| tag.to_owned())
-    };
-    client.list_labelled(path, labels, tag).await.ok()?.into_iter().next()
-}
-
-fn report(group: &mut FindingGroup, config: &Config, edge: &str, objects: &EdgeObjects) {
+fn report(
+    group: &mut FindingGroup,
+    config: &Config,
+    edge: &str,
+    objects: &EdgeObjects,
+    commands: &Commands,
+) {
+    if let Some(deployed) = objects.deployed.as_ref().filter(|d| is_too_old(&d.version)) {
+        envoy_gateway::report_too_old(group, edge, deployed, commands);
+        return;
+    }
     let is_installed = report_envoy_gateway(group, objects);
-    report_trigger_key(group, &config.touch.key, is_installed);
+    report_trigger_key(group, &config.touch.key, is_installed, commands);
     let scope = config.touch.scope_of(&edge.into());
     let writes_per_change = 1 + config.touch.confirm_after_ms.len();
-    report_scope(group, edge, scope, writes_per_change, objects);
+    report_scope(group, edge, (scope, writes_per_change), objects, commands);
 }
 
 /// Returns whether Envoy Gateway is installed; `None` where that is not known.
 fn report_envoy_gateway(group: &mut FindingGroup, objects: &EdgeObjects) -> Option<bool> {
-    let version = match &objects.version {
-        Some(version) => format!("Envoy Gateway {version}"),
+    let version = match &objects.deployed {
+        Some(Deployed { version, .. }) => format!("Envoy Gateway {version}"),
         None => "Envoy Gateway, version unknown".to_owned(),
     };
     let has_kind = match &objects.has_kind {
@@ -158,7 +164,12 @@ fn report_envoy_gateway(group: &mut FindingGroup, objects: &EdgeObjects) -> Opti
     Some(is_installed)
 }
 
-fn report_trigger_key(group: &mut FindingGroup, key: &str, is_installed: Option<bool>) {
+fn report_trigger_key(
+    group: &mut FindingGroup,
+    key: &str,
+    is_installed: Option<bool>,
+    commands: &Commands,
+) {
     if key.starts_with(EXTENSION_PREFIX) {
         let what = format!("touch.key {key} makes it call its extension servers");
         group.passed("trigger-key", what);
@@ -169,7 +180,12 @@ fn report_trigger_key(group: &mut FindingGroup, key: &str, is_installed: Option<
         "only annotations that begin with {EXTENSION_PREFIX} change its configuration: touches \
          would have no effect"
     );
-    let remedy = format!("set touch.key to {EXTENSION_PREFIX}connector-liveness, the default");
+    let default = TouchSettings::default().key;
+    let settings = [format!("touch.key={default}")];
+    let remedy = format!(
+        "set touch.key to its default, {default}; to try it:\n{}",
+        commands.check_with(&settings)
+    );
     if is_installed == Some(false) {
         group.warned("trigger-key", what, detail, remedy);
     } else {
@@ -178,13 +194,13 @@ fn report_trigger_key(group: &mut FindingGroup, key: &str, is_installed: Option<
 }
 
 /// Reports whether `touch.scope` suits the edge: whether each GatewayClass is merged, and what touches
-/// cost. `writes_per_change` includes the confirmations.
+/// cost. The writes for one change include the confirmations.
 fn report_scope(
     group: &mut FindingGroup,
     edge: &str,
-    scope: TouchScope,
-    writes_per_change: usize,
+    (scope, writes_per_change): (TouchScope, usize),
     objects: &EdgeObjects,
+    commands: &Commands,
 ) {
     if matches!(objects.has_kind, Ok(false)) {
         return;
@@ -192,13 +208,21 @@ fn report_scope(
     let (classes, merged, touched) = match (&objects.classes, &objects.merged, &objects.touched) {
         (Ok(classes), Ok(merged), Ok(touched)) => (classes, merged, touched),
         (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
-            let detail = format!(
-                "{error}; this check needs list on gatewayclasses of gateway.networking.k8s.io and \
-                 on envoyproxies of {GROUP}; a live run does not"
-            );
+            let needs = "this check needs list on gatewayclasses of gateway.networking.k8s.io and on \
+                         envoyproxies of";
+            let detail = match error.code() {
+                Some(403) => format!("{error}; {needs} {GROUP}; a live run does not"),
+                _ => error.to_string(),
+            };
             group.skipped("scope", "not known whether its gateways are merged", detail);
             return;
         }
+    };
+    let remedy = |scope: TouchScope, why: &str| {
+        let setting = format!("touch.edgeScopes.{edge}={}", scope_word(scope));
+        let scope = scope_word(scope);
+        let command = commands.check_with(&[setting]);
+        format!("set touch.edgeScopes.{edge} to {scope}{why}. To try it:\n{command}")
     };
     let is_merged =
         |class: &EnvoyGatewayClass| class.proxy.as_ref().is_some_and(|p| merged.contains(p));
@@ -217,10 +241,7 @@ fn report_scope(
                     "each touch rebuilds the configuration of all {n}; when all change at once, that \
                      happens {n} times, and {writes_per_change} times as often with confirmations"
                 ),
-                format!(
-                    "set touch.edgeScopes.{edge} to gatewayClass (--scope gateway-class): one touch \
-                     is enough for a merged class"
-                ),
+                remedy(TouchScope::GatewayClass, ": one touch is enough for a merged class"),
             );
         }
         if scope == TouchScope::GatewayClass && !is_merged(class) && (n > 0 || touched.is_empty()) {
@@ -232,20 +253,21 @@ fn report_scope(
                     "it has no EnvoyProxy with mergeGateways: true; gateways with connectors: {n}; \
                      only one is touched, and the others keep their old configuration"
                 ),
-                format!(
-                    "set touch.edgeScopes.{edge} to gateway, or mergeGateways in its EnvoyProxy to \
-                     true"
-                ),
+                remedy(TouchScope::Gateway, ", or mergeGateways in its EnvoyProxy to true"),
             );
         }
     }
     if fits {
-        let scope = match scope {
-            TouchScope::Gateway => "gateway",
-            TouchScope::GatewayClass => "gatewayClass",
-        };
+        let scope = scope_word(scope);
         let gateways = count(touched.values().sum(), "gateway");
         group.passed("scope", format!("touch.scope {scope} fits: {gateways} with connectors"));
+    }
+}
+
+fn scope_word(scope: TouchScope) -> &'static str {
+    match scope {
+        TouchScope::Gateway => "gateway",
+        TouchScope::GatewayClass => "gatewayClass",
     }
 }
 
@@ -259,19 +281,18 @@ mod tests {
         let merged =
             if merged { BTreeSet::from(["eg/shared".to_owned()]) } else { BTreeSet::new() };
         let touched = BTreeMap::from([("edge".to_owned(), gateways)]);
-        let version = Some("v1.8.1".to_owned());
         EdgeObjects {
             classes: Ok(vec![class]),
             has_kind: Ok(true),
             merged: Ok(merged),
             touched: Ok(touched),
-            version,
+            deployed: None,
         }
     }
 
     fn levels(config: &Config, objects: &EdgeObjects) -> Vec<(&'static str, Level)> {
         let mut group = FindingGroup::new("g");
-        report(&mut group, config, "edge", objects);
+        report(&mut group, config, "edge", objects, &Commands::new("throughline check", config));
         group.into_findings().into_iter().map(|f| (f.check, f.level)).collect()
     }
 

@@ -4,7 +4,9 @@
 use serde_json::{Value, json};
 
 use super::cluster::CheckedCluster;
+use super::commands::Commands;
 use super::finding::{FindingGroup, join_with_and};
+use super::permissions::LEASES;
 use crate::client::CallError;
 use crate::clock::wall_clock_now;
 use crate::config::Config;
@@ -43,8 +45,8 @@ impl ObservedLease {
 }
 
 pub(super) struct LeaseLocation {
-    namespace: String,
-    name: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
 }
 
 impl LeaseLocation {
@@ -81,7 +83,11 @@ impl std::fmt::Display for LeaseLocation {
     }
 }
 
-pub(super) async fn check(config: &Config, clusters: &[CheckedCluster]) -> FindingGroup {
+pub(super) async fn check(
+    config: &Config,
+    clusters: &[CheckedCluster],
+    commands: &Commands,
+) -> FindingGroup {
     let mut group = FindingGroup::new("leader election");
     let Some(holder) = config.election_cluster() else {
         let why = if !clusters.iter().any(|cluster| cluster.has(Role::Hub)) {
@@ -100,6 +106,12 @@ pub(super) async fn check(config: &Config, clusters: &[CheckedCluster]) -> Findi
         group.skipped("lease", "the Lease cannot be checked", not_reached(cluster));
         return group;
     }
+    if cluster.denies(LEASES) {
+        let why = format!("a permission for leases is missing, as reported for {}", cluster.name());
+        group.skipped("lease", "the Lease cannot be checked", why);
+        return group;
+    }
+    let kubectl = &commands.kubectl(cluster.name());
     let location = match LeaseLocation::of(config, cluster).await {
         Ok(location) => location,
         Err(error) => {
@@ -108,15 +120,15 @@ pub(super) async fn check(config: &Config, clusters: &[CheckedCluster]) -> Findi
         }
     };
     match location.read(cluster).await {
-        Err(error) => report_unusable(&mut group, &location, "get", &error),
+        Err(error) => report_unusable(&mut group, &location, "get", &error, kubectl),
         Ok(None) => {
             let created = create_dry(cluster, &location).await;
-            report_dry_run(&mut group, &location, "create", created.err());
+            report_dry_run(&mut group, &location, "create", created.err(), kubectl);
             group.passed("holder", "nobody holds it: it does not exist yet");
         }
         Ok(Some(object)) => {
             let updated = cluster.client.put(&dry_run(&location.path()), &object).await;
-            report_dry_run(&mut group, &location, "update", updated.err());
+            report_dry_run(&mut group, &location, "update", updated.err(), kubectl);
             let lease = ObservedLease::of(&object);
             report_holder(&mut group, &location, &lease, server_time(cluster));
         }
@@ -126,7 +138,8 @@ pub(super) async fn check(config: &Config, clusters: &[CheckedCluster]) -> Findi
 
 /// The time by the cluster's clock.
 pub(super) fn server_time(cluster: &CheckedCluster) -> UnixMillis {
-    UnixMillis(wall_clock_now().0.saturating_add_signed(-cluster.ahead_ms))
+    let ahead_ms = cluster.ahead_ms.unwrap_or(0);
+    UnixMillis(wall_clock_now().0.saturating_add_signed(-ahead_ms))
 }
 
 pub(super) fn not_reached(cluster: &CheckedCluster) -> String {
@@ -154,13 +167,14 @@ fn report_dry_run(
     location: &LeaseLocation,
     verb: &str,
     error: Option<CallError>,
+    kubectl: &str,
 ) {
     match error {
         // A conflict means that another process wrote it first, and so that it can be written.
         None | Some(CallError::Status { code: 409, .. }) => {
             group.passed("lease", format!("{location} can be used ({verb}, as a dry run)"));
         }
-        Some(error) => report_unusable(group, location, verb, &error),
+        Some(error) => report_unusable(group, location, verb, &error, kubectl),
     }
 }
 
@@ -169,6 +183,7 @@ fn report_unusable(
     location: &LeaseLocation,
     verb: &str,
     error: &CallError,
+    kubectl: &str,
 ) {
     let remedy = match error {
         CallError::Status { code: 403, message, .. }
@@ -185,7 +200,7 @@ fn report_unusable(
         }
         CallError::Status { code: 404, .. } => format!(
             "create namespace {0}, or name another one in leaderElection.leaseNamespace:\n\
-             kubectl create namespace {0}",
+             {kubectl} create namespace {0}",
             location.namespace
         ),
         _ => "read the API server's log".to_owned(),

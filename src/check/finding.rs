@@ -108,6 +108,17 @@ impl FindingGroup {
         self.add(check, Level::Failed, [what.into(), detail.into(), remedy.into()]);
     }
 
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Inserts findings after those of a check, or at the end if there are none of it.
+    pub(super) fn insert_after(&mut self, check: &str, findings: FindingGroup) {
+        let last = self.findings.iter().rposition(|finding| finding.check == check);
+        let at = last.map_or(self.findings.len(), |last| last + 1);
+        self.findings.splice(at..at, findings.findings);
+    }
+
     pub(super) fn into_findings(self) -> Vec<Finding> {
         self.findings
     }

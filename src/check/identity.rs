@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::future::join_all;
 
 use super::cluster::CheckedCluster;
+use super::commands::{Commands, shell_word};
 use super::election::not_reached;
 use super::finding::{FindingGroup, join_first};
 use super::probe_client::ListItem;
@@ -75,6 +76,7 @@ impl Held {
 pub(super) async fn check(
     clusters: &[CheckedCluster],
     followed: Option<&[String]>,
+    commands: &Commands,
 ) -> FindingGroup {
     let mut group = FindingGroup::new("hub Connectors and their upstreams");
     let upstreams: Vec<_> = clusters.iter().filter(|c| c.has(Role::Upstream)).collect();
@@ -91,16 +93,20 @@ pub(super) async fn check(
             return group;
         }
     };
-    if let Some(followed) = followed {
-        report_unconfigured(&mut group, &connectors, followed);
-    }
+    let misnamed = match followed {
+        Some(followed) => report_unconfigured(&mut group, &connectors, followed, commands),
+        None => BTreeSet::new(),
+    };
+    // That no hub Connector names them is the same mistake.
+    let upstreams: Vec<_> =
+        upstreams.into_iter().filter(|c| !misnamed.contains(c.name())).collect();
     let held = upstreams.iter().map(|upstream| Held::by(upstream));
     for (upstream, held) in upstreams.iter().zip(join_all(held).await) {
         let name = upstream.name();
         match held {
             Ok(held) => {
                 let of = connectors.iter().filter(|connector| connector.upstream == name);
-                report(&mut group, name, &of.collect::<Vec<_>>(), &held);
+                report(&mut group, name, &of.collect::<Vec<_>>(), &held, &commands.kubectl(name));
             }
             Err(why) => {
                 let what = format!("not known whether {name} is what its hub Connectors come from");
@@ -125,8 +131,14 @@ async fn list<T>(
 }
 
 /// Names an upstream of hub Connectors that no run would follow: its name in the configuration is most
-/// likely another one than in the hub's labels.
-fn report_unconfigured(group: &mut FindingGroup, connectors: &[HubConnector], followed: &[String]) {
+/// likely another one than in the hub's labels. Returns the names that are wrong.
+fn report_unconfigured(
+    group: &mut FindingGroup,
+    connectors: &[HubConnector],
+    followed: &[String],
+    commands: &Commands,
+) -> BTreeSet<String> {
+    let mut misnamed = BTreeSet::new();
     let mut unconfigured = BTreeMap::<&str, Vec<&str>>::new();
     for connector in connectors.iter().filter(|c| !followed.contains(&c.upstream)) {
         unconfigured.entry(&connector.upstream).or_default().push(&connector.key);
@@ -137,11 +149,17 @@ fn report_unconfigured(group: &mut FindingGroup, connectors: &[HubConnector], fo
         let what = style::unconfigured(keys.len(), upstream);
         match style::meant(upstream, unconfigured.len(), &unnamed) {
             Some(guess) => {
+                let setting = commands.cluster_key(guess).map(|key| format!("{key}.name={upstream}"));
+                let again = setting.map(|setting| {
+                    format!(". To try it:\n{}", commands.check_with(&[setting]))
+                });
                 let remedy = format!(
                     "did you mean {guess}? No hub Connector names that one; name the cluster in the \
-                     configuration as the hub's labels do: {upstream}"
+                     configuration as the hub's labels do: {upstream}{}",
+                    again.unwrap_or_default()
                 );
                 group.failed("configured", what, join_first(keys), remedy);
+                misnamed.insert(guess.to_owned());
             }
             None => group.warned(
                 "configured",
@@ -154,9 +172,16 @@ fn report_unconfigured(group: &mut FindingGroup, connectors: &[HubConnector], fo
             ),
         }
     }
+    misnamed
 }
 
-fn report(group: &mut FindingGroup, upstream: &str, connectors: &[&HubConnector], held: &Held) {
+fn report(
+    group: &mut FindingGroup,
+    upstream: &str,
+    connectors: &[&HubConnector],
+    held: &Held,
+    kubectl: &str,
+) {
     let all = count(connectors.len(), "hub Connector");
     let of_reason = |reason: HoldReason| {
         let is_it = |connector: &&&HubConnector| {
@@ -178,7 +203,7 @@ fn report(group: &mut FindingGroup, upstream: &str, connectors: &[&HubConnector]
             style::unreplicated(held.connectors.len(), upstream),
             "no hub Connector names it",
             "wait if the replicator has just begun; otherwise look whether it copies this control plane, \
-             and under which name: `status` shows the upstreams that hub Connectors name",
+             and under which name; throughline status shows the upstreams that hub Connectors name",
         );
     } else if connectors.is_empty() {
         let what = format!("not known whether {upstream} is the right cluster");
@@ -187,18 +212,29 @@ fn report(group: &mut FindingGroup, upstream: &str, connectors: &[&HubConnector]
         let what = format!("{upstream} holds the namespaces of its {all}, by name and uid");
         group.passed("identity", what);
     }
-    for (reason, keys) in wrong {
-        let what =
-            format!("{} of {all} of {upstream} cannot be followed: {}", keys.len(), reason.text());
+    // One tenant's namespace may have been deleted; all of them are another control plane.
+    let is_all = wrong.iter().map(|(_, keys)| keys.len()).sum::<usize>() == connectors.len();
+    let is_all = is_all && !connectors.is_empty();
+    let wrong = match &wrong[..] {
+        [_, _, ..] if is_all => {
+            let keys = connectors.iter().map(|connector| connector.key.as_str());
+            vec![(NONE_IS_THERE, keys.collect())]
+        }
+        _ => wrong.into_iter().map(|(reason, keys)| (reason.text(), keys)).collect::<Vec<_>>(),
+    };
+    for (reason, keys) in &wrong {
         let remedy = format!(
-            "{}; a live run leaves the annotations of these Connectors as they are",
-            reason.remedy()
+            "{}; a live run leaves the annotations of these Connectors as they are{}",
+            HoldReason::NamespaceMissing.remedy(),
+            uid_command(connectors, keys, kubectl)
         );
-        let detail = join_first(&keys);
-        // One tenant's namespace may have been deleted; all of them are another control plane.
-        if keys.len() == connectors.len() {
+        let detail = join_first(keys);
+        if is_all {
+            let what = format!("none of {all} of {upstream} can be followed: {reason}");
             group.failed("identity", what, detail, remedy);
         } else {
+            let what =
+                format!("{} of {all} of {upstream} cannot be followed: {reason}", keys.len());
             group.warned("identity", what, detail, remedy);
         }
     }
@@ -214,10 +250,27 @@ fn report(group: &mut FindingGroup, upstream: &str, connectors: &[&HubConnector]
     }
 }
 
+/// Some of the namespaces do not exist, and the others are of another control plane.
+const NONE_IS_THERE: &str = "the namespaces that their labels name do not exist in the upstream \
+                             cluster, or have other uids";
+
+/// How to see whether the kubeconfig is right: the uid that the namespace of the first Connector has.
+fn uid_command(connectors: &[&HubConnector], keys: &[&str], kubectl: &str) -> String {
+    let first = connectors.iter().find(|connector| keys.first() == Some(&connector.key.as_str()));
+    first.map_or_else(String::new, |HubConnector { namespace, uid, .. }| {
+        let (namespace, path) = (shell_word(namespace), "'{.metadata.uid}'");
+        format!(
+            ". This prints {uid} in the right control plane:\n\
+             {kubectl} get namespace {namespace} -o jsonpath={path}"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::check::finding::Level;
+    use crate::config::Config;
 
     fn connector(upstream: &str, namespace: &str, uid: &str) -> HubConnector {
         HubConnector {
@@ -245,7 +298,10 @@ mod tests {
         ] {
             let mut group = FindingGroup::new("g");
             let followed: Vec<_> = followed.iter().map(ToString::to_string).collect();
-            report_unconfigured(&mut group, &connectors, &followed);
+            let commands = Commands::new("throughline check", &Config::default());
+            let misnamed = report_unconfigured(&mut group, &connectors, &followed, &commands);
+            let failed = expected.iter().filter(|(level, ..)| *level == Level::Failed);
+            assert_eq!(misnamed.len(), failed.count(), "{misnamed:?}");
             let found = group.into_findings();
             assert_eq!(found.len(), expected.len(), "{followed:?}: {found:?}");
             for (finding, (level, count, remedy)) in found.iter().zip(expected) {
@@ -266,13 +322,14 @@ mod tests {
             (vec![("a", "1")], both, vec![Level::Warning]),
             (vec![], both, vec![Level::Failed]),
             (vec![("a", "8"), ("b", "9")], both, vec![Level::Failed]),
-            (vec![("a", "8")], both, vec![Level::Warning, Level::Warning]),
+            (vec![("a", "8")], both, vec![Level::Failed]),
+            (vec![("a", "8"), ("b", "2")], both, vec![Level::Warning]),
         ] {
             let mut group = FindingGroup::new("g");
             let namespaces = namespaces.iter().map(|(n, u)| ((*n).to_owned(), (*u).to_owned()));
             let connectors = present.iter().map(|key| (*key).to_owned()).collect();
             let held = Held { namespaces: namespaces.collect(), connectors };
-            report(&mut group, "up", &[&a, &b], &held);
+            report(&mut group, "up", &[&a, &b], &held, "kubectl");
             let found: Vec<_> = group.into_findings().iter().map(|f| f.level).collect();
             assert_eq!(found, levels);
         }

@@ -5,23 +5,31 @@
 //! with requests that API servers validate and do not carry out (`dryRun=All`).
 //!
 //! ```text
-//!  each cluster: reachable? kinds? permissions? ──┬─► election: the Lease
-//!   (in parallel)                                 ├─► upstreams: the namespaces of the hub Connectors
-//!                                                 ├─► each edge: Envoy Gateway
-//!                                                 └─► hub and edges: carrier, other writers
+//!  each cluster: reachable? kinds? permissions? ─► roles: ──┬─► election: the Lease
+//!   (in parallel)                                  swapped? ├─► upstreams: the namespaces of the hub Connectors
+//!                                                           ├─► each edge: Envoy Gateway
+//!                                                           └─► hub and edges: carrier, other writers
 //! ```
+//!
+//! One mistake is one finding: what follows from a finding is not reported beside it.
 
 mod carrier;
+mod clock;
 mod cluster;
+pub mod commands;
 mod discovery;
 mod edge;
 mod election;
+mod envoy_gateway;
 mod finding;
 mod identity;
+mod kinds;
+mod leases;
 pub mod permissions;
 mod probe_client;
 mod project;
 mod rights;
+mod roles;
 mod writers;
 
 use std::sync::Arc;
@@ -39,6 +47,7 @@ use crate::fleet::ClusterTable;
 use crate::metrics::Metrics;
 use crate::report::count;
 use cluster::CheckedCluster;
+use commands::Commands;
 use finding::{FindingGroup, join_first, join_with_and};
 use probe_client::ProbeClient;
 
@@ -56,6 +65,8 @@ pub struct CheckOptions<'a> {
     pub warnings: &'a [ConfigProblem],
     /// Of the upstreams, only these; all if empty.
     pub upstreams: &'a [ClusterName],
+    /// The command line of this check, for remedies that repeat it with another setting.
+    pub command: &'a str,
     /// Receives what is being done.
     pub progress: &'a (dyn Fn(&str) + Sync),
 }
@@ -68,6 +79,7 @@ impl std::fmt::Debug for CheckOptions<'_> {
 
 /// Runs all checks once. A cluster that does not answer does not keep the others from being checked.
 pub async fn check(config: &Config, options: &CheckOptions<'_>) -> CheckReport {
+    let commands = &Commands::new(options.command, config);
     let upstreams =
         config.clusters.iter().filter(|cluster| cluster.roles.contains(&Role::Upstream));
     let mut followed: Vec<_> = upstreams.map(|cluster| cluster.name.to_string()).collect();
@@ -108,17 +120,24 @@ pub async fn check(config: &Config, options: &CheckOptions<'_>) -> CheckReport {
     followed.extend(look.found.keys().map(ToString::to_string));
     let knows_all = look.sources.values().all(|source| matches!(source, Some(Ok(_))));
     let followed = knows_all.then_some(&followed[..]);
+    let needed = permissions::required_permissions(config);
+    cluster::report(&mut clusters, &needed, commands).await;
     (options.progress)("comparing the tiers");
-    let edges = clusters.iter().filter(|cluster: &&CheckedCluster| cluster.has(Role::Edge));
-    let (election, identity, edges, carrier, writers) = tokio::join!(
-        election::check(config, &clusters),
-        identity::check(&clusters, followed),
-        join_all(edges.map(|cluster| edge::check(config, cluster))),
-        carrier::check(&clusters),
-        writers::check(config, &clusters),
-    );
     let mut findings = configuration(config, table.all().len(), options.warnings).into_findings();
     findings.extend([sources, projects].into_iter().flat_map(FindingGroup::into_findings));
+    if let Some(swapped) = roles::check(&clusters, commands).await {
+        findings.extend(clusters.into_iter().flat_map(CheckedCluster::without_roles));
+        findings.extend(swapped.into_findings());
+        return CheckReport { findings };
+    }
+    let edges = clusters.iter().filter(|cluster: &&CheckedCluster| cluster.has(Role::Edge));
+    let (election, identity, edges, carrier, writers) = tokio::join!(
+        election::check(config, &clusters, commands),
+        identity::check(&clusters, followed, commands),
+        join_all(edges.map(|cluster| edge::check(config, cluster, commands))),
+        carrier::check(&clusters, commands),
+        writers::check(config, &clusters, commands),
+    );
     findings.extend(clusters.into_iter().flat_map(|cluster| cluster.group.into_findings()));
     let groups = [election, identity].into_iter().chain(edges).chain([carrier, writers]);
     findings.extend(groups.flat_map(FindingGroup::into_findings));
@@ -150,7 +169,7 @@ async fn check_found(
     let left: Vec<_> = names.iter().filter(is_left).map(ClusterName::as_str).collect();
     if !left.is_empty() {
         let what = format!("{} did not answer in time", count(left.len(), "discovered cluster"));
-        let remedy = "ask them by themselves: throughline check --upstream NAME";
+        let remedy = "check them by themselves, with --upstream and their names";
         sources.failed("time", what, join_first(&left), remedy);
     }
     checked.sort_by(|a, b| a.name().cmp(b.name()));

@@ -65,6 +65,10 @@ pub fn required_permissions(config: &Config) -> Vec<RequiredPermission> {
     permissions
 }
 
+const NOT_SEEN: &str =
+    "throughline does not see these objects, and does nothing that depends on them";
+const NOT_FOLLOWED: &str = "throughline does not see how these objects change";
+
 struct PermissionsBuilder<'a> {
     config: &'a Config,
     permissions: Vec<RequiredPermission>,
@@ -95,13 +99,17 @@ impl PermissionsBuilder<'_> {
 
     fn add_discovery(&mut self) {
         let Some(secrets) = &self.config.discovery.kubeconfig_secrets else { return };
-        for verb in ["list", "watch"] {
+        let without = [
+            ("list", "no cluster joins by a kubeconfig Secret"),
+            ("watch", "changes of kubeconfig Secrets are not followed"),
+        ];
+        for (verb, without) in without {
             self.permissions.push(RequiredPermission {
                 cluster: secrets.cluster.clone(),
                 resource: SECRETS,
                 scope: PermissionScope::Namespace(secrets.namespace.clone()),
                 verb,
-                without: "no cluster joins or leaves with its kubeconfig Secret",
+                without,
             });
         }
     }
@@ -110,14 +118,13 @@ impl PermissionsBuilder<'_> {
         let settings = self.config.settings();
         for cluster in &self.config.clusters {
             for kind in settings.kinds_watched(&cluster.roles) {
-                for verb in ["list", "watch"] {
+                for (verb, without) in [("list", NOT_SEEN), ("watch", NOT_FOLLOWED)] {
                     self.permissions.push(RequiredPermission {
                         cluster: cluster.name.clone(),
                         resource: kind.resource(),
                         scope: PermissionScope::AllNamespaces,
                         verb,
-                        without: "throughline does not see these objects, and does nothing that \
-                                  depends on them",
+                        without,
                     });
                 }
             }
@@ -144,9 +151,10 @@ impl PermissionsBuilder<'_> {
             self.add(Role::Upstream, namespaces, &["get"], without);
         }
         if self.config.events.enabled {
-            let without = "no Kubernetes Events are posted";
-            self.add(Role::Hub, EVENTS, &["create", "patch"], without);
-            self.add(Role::Edge, EVENTS, &["create", "patch"], without);
+            for role in [Role::Hub, Role::Edge] {
+                self.add(role, EVENTS, &["create"], "no Kubernetes Events are posted");
+                self.add(role, EVENTS, &["patch"], "an Event that happens again is not counted up");
+            }
         }
         if self.config.touch.enabled {
             let without = "no Gateway is touched, and Envoy Gateway keeps its old configuration";
@@ -180,7 +188,8 @@ impl PermissionsBuilder<'_> {
 }
 
 /// What `throughline check` reads as well where it may. A live run never reads it.
-pub const READ_BY_CHECK_ONLY: [&str; 8] = [
+pub const READ_BY_CHECK_ONLY: [&str; 9] = [
+    LEASES,
     GATEWAY_CLASSES,
     ENVOY_PROXIES,
     DEPLOYMENTS,

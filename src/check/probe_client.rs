@@ -96,6 +96,11 @@ impl ItemMeta {
         self.managed_fields.iter().filter(owns).map(owner).collect()
     }
 
+    /// Who wrote any of its fields.
+    pub(super) fn managers(&self) -> impl Iterator<Item = &str> {
+        self.managed_fields.iter().map(|entry| entry.manager.as_str())
+    }
+
     /// Whether its labels name an upstream object.
     pub(super) fn has_upstream(&self) -> bool {
         self.labels.contains_key(UPSTREAM_NAME)

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::commands::shell_word;
 use super::finding::{FindingGroup, join_first, join_with_and};
 use super::permissions::{PermissionScope, READ_BY_CHECK_ONLY, RequiredPermission, split_resource};
 use super::probe_client::ProbeClient;
@@ -28,6 +29,7 @@ const DANGEROUS: [(&str, &str); 8] = [
 
 type VerbsByResource = BTreeMap<String, BTreeSet<String>>;
 
+/// What is granted to us in one cluster.
 pub(super) struct GrantedPermissions {
     /// Our user name, where the API server tells it.
     user: Option<String>,
@@ -37,6 +39,17 @@ pub(super) struct GrantedPermissions {
     excess: Result<VerbsByResource, CallError>,
     /// The namespace of the rules review.
     namespace: String,
+}
+
+impl GrantedPermissions {
+    /// The resources for which a permission is missing.
+    pub(super) fn denied(&self, needed: &[&RequiredPermission]) -> Vec<&'static str> {
+        let denied = needed.iter().zip(&self.reviews);
+        denied
+            .filter(|(_, review)| matches!(review, Ok((false, _))))
+            .map(|(n, _)| n.resource)
+            .collect()
+    }
 }
 
 /// A rule of a SelfSubjectRulesReview.
@@ -148,23 +161,62 @@ pub(super) fn report(
     group: &mut FindingGroup,
     granted: &GrantedPermissions,
     needed: &[&RequiredPermission],
+    kubectl: &str,
 ) {
-    let user = granted.user.as_deref().unwrap_or("the user or ServiceAccount");
+    let to = Grantee { kubectl, user: granted.user.as_deref(), namespace: &granted.namespace };
     let mut start = 0;
     while let Some(first) = needed.get(start) {
         let same_resource = |need: &&&RequiredPermission| {
             (need.resource, &need.scope) == (first.resource, &first.scope)
         };
         let end = start + needed[start..].iter().take_while(same_resource).count();
-        report_resource(group, user, &needed[start..end], &granted.reviews[start..end]);
+        report_resource(group, &to, &needed[start..end], &granted.reviews[start..end]);
         start = end;
     }
-    report_excess(group, user, granted);
+    report_excess(group, to.name(), granted);
+}
+
+/// To whom a missing permission is to be granted, and with which command.
+struct Grantee<'a> {
+    kubectl: &'a str,
+    user: Option<&'a str>,
+    /// Of the Lease.
+    namespace: &'a str,
+}
+
+impl Grantee<'_> {
+    fn name(&self) -> &str {
+        self.user.unwrap_or("the user or ServiceAccount")
+    }
+
+    /// One line for the role, one for its binding; nothing where the user is not known.
+    fn commands(&self, verbs: &[&str], resource: &str, scope: &PermissionScope) -> String {
+        let Some(user) = self.user else { return String::new() };
+        let subject = match user.strip_prefix("system:serviceaccount:") {
+            Some(account) => format!("--serviceaccount={}", shell_word(account)),
+            None => format!("--user={}", shell_word(user)),
+        };
+        let (kind, at) = match scope {
+            PermissionScope::AllNamespaces => ("clusterrole", String::new()),
+            PermissionScope::Namespace(namespace)
+            | PermissionScope::LeaseNamespace(Some(namespace)) => {
+                ("role", format!(" -n {namespace}"))
+            }
+            PermissionScope::LeaseNamespace(None) => ("role", format!(" -n {}", self.namespace)),
+        };
+        let (plural, _) = split_resource(resource);
+        let name = format!("throughline-{plural}-{}", verbs.join("-"));
+        let (kubectl, verbs) = (self.kubectl, verbs.join(","));
+        format!(
+            ":\n{kubectl}{at} create {kind} {name} --verb={verbs} --resource={resource}\n\
+             {kubectl}{at} create {kind}binding {name} --{kind}={name} {subject}"
+        )
+    }
 }
 
 fn report_resource(
     group: &mut FindingGroup,
-    user: &str,
+    to: &Grantee<'_>,
     needed: &[&RequiredPermission],
     reviews: &[Result<(bool, String), CallError>],
 ) {
@@ -191,20 +243,24 @@ fn report_resource(
     if !allowed.is_empty() {
         group.passed("permission", format!("may {} {resource}{place}", join_with_and(&allowed)));
     }
-    if let Some((RequiredPermission { without, .. }, _)) = denied.last() {
+    if !denied.is_empty() {
+        let mut without: Vec<_> = denied.iter().map(|(need, _)| need.without).collect();
+        without.dedup();
+        let without = without.join("; ");
         let verbs: Vec<_> = denied.iter().map(|(need, _)| need.verb).collect();
+        let commands = to.commands(&verbs, resource, scope);
         let verbs = join_with_and(&verbs);
         let reasons = denied.iter().map(|(_, reason)| reason.as_str());
-        report_denied(group, user, (&verbs, resource, &place), reasons, without);
+        let advice = format!("to {}; without it {without}{commands}", to.name());
+        report_denied(group, &advice, (&verbs, resource, &place), reasons);
     }
 }
 
 fn report_denied<'a>(
     group: &mut FindingGroup,
-    user: &str,
+    advice: &str,
     (verbs, resource, place): (&str, &str, &str),
     reasons: impl Iterator<Item = &'a str>,
-    without: &str,
 ) {
     let mut reasons: Vec<_> = reasons.filter(|reason| !reason.is_empty()).collect();
     reasons.dedup();
@@ -217,7 +273,7 @@ fn report_denied<'a>(
         "permission",
         format!("may not {verbs} {resource}{place}"),
         format!("SelfSubjectAccessReview for {verbs}: {why}"),
-        format!("grant {verbs} on {of}{place} to {user}; without it {without}"),
+        format!("grant {verbs} on {of}{place} {advice}"),
     );
 }
 

@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use futures::future::join_all;
 
 use super::cluster::CheckedCluster;
+use super::commands::Commands;
 use super::election::{LeaseLocation, ObservedLease, not_reached, server_time};
 use super::finding::{FindingGroup, join_with_and};
 use super::probe_client::{AnnotationOwner, ListItem};
+use super::{carrier, leases};
 use crate::client::path;
 use crate::config::Config;
 use crate::core::data::ids::{Kind, Role};
@@ -46,8 +48,18 @@ impl OwnerCounts {
 }
 
 /// Checks the Connectors of the hub and the Gateways of the edges.
-pub(super) async fn check(config: &Config, clusters: &[CheckedCluster]) -> FindingGroup {
+pub(super) async fn check(
+    config: &Config,
+    clusters: &[CheckedCluster],
+    commands: &Commands,
+) -> FindingGroup {
     let mut group = FindingGroup::new("other writers");
+    let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub) && cluster.reached);
+    let karmada = match hub {
+        Some(hub) if carrier::has_karmada(&hub.client).await.unwrap_or(false) => Some(hub.name()),
+        _ => None,
+    };
+    let retain = karmada.map(|hub| commands.kubectl(hub));
     let written = clusters.iter().flat_map(|cluster| {
         let hub = cluster.has(Role::Hub).then_some((cluster, Kind::Connector, UPSTREAM_STATUS));
         let edge = cluster.has(Role::Edge).then_some((cluster, Kind::Gateway, &*config.touch.key));
@@ -62,9 +74,10 @@ pub(super) async fn check(config: &Config, clusters: &[CheckedCluster]) -> Findi
                 group.skipped("second-writer", what, why);
             }
             Ok(counts) => {
-                report_owners(&mut group, cluster.name(), *kind, key, &counts);
+                let retain = retain.as_deref();
+                report_owners(&mut group, cluster.name(), (*kind, key), &counts, retain);
                 if *kind == Kind::Connector {
-                    check_leader_wrote(&mut group, config, cluster, &counts).await;
+                    check_leader_wrote(&mut group, config, cluster, &counts, commands).await;
                 }
             }
         }
@@ -87,12 +100,13 @@ async fn count_owners(
     found.map(OwnerCounts::of).map_err(|error| error.to_string())
 }
 
+/// `karmada`: kubectl for the hub, where that serves Karmada's API.
 fn report_owners(
     group: &mut FindingGroup,
     cluster: &str,
-    kind: Kind,
-    key: &str,
+    (kind, key): (Kind, &str),
     counts: &OwnerCounts,
+    karmada: Option<&str>,
 ) {
     if counts.others.is_empty() {
         let by = match counts.ours {
@@ -105,16 +119,23 @@ fn report_owners(
     let others = counts.others.iter();
     let others: Vec<_> =
         others.map(|(manager, n)| format!("{manager} ({})", count(*n, "object"))).collect();
-    let remedy = match kind {
-        Kind::Connector => {
+    let remedy = match (kind, karmada) {
+        (Kind::Connector, _) => {
             "a replicator that writes the same value does no harm; throughline overwrites stale \
              values, and each overwrite costs the carrier a delivery: make the other writer leave \
              this annotation alone"
+                .to_owned()
         }
-        _ => {
+        (_, Some(kubectl)) => format!(
             "let nobody else write the trigger: Envoy Gateway may ignore a value that it has \
-             translated before. If the carrier writes it, install the retention rule at the hub:\n\
-             kubectl apply -f deploy/karmada/retain-trigger.yaml"
+             translated before. If the carrier writes it, install the retention rule at the hub, from \
+             the folder of throughline's source:\n\
+             {kubectl} apply -f deploy/karmada/retain-trigger.yaml"
+        ),
+        (_, None) => {
+            "let nobody else write the trigger: Envoy Gateway may ignore a value that it has \
+                      translated before"
+                .to_owned()
         }
     };
     group.warned(
@@ -134,14 +155,18 @@ async fn check_leader_wrote(
     config: &Config,
     cluster: &CheckedCluster,
     counts: &OwnerCounts,
+    commands: &Commands,
 ) {
     let Some(election) = config.election_cluster() else { return };
     if election.name.as_str() != cluster.name() {
         return;
     }
+    let Ok(location) = LeaseLocation::of(config, cluster).await else { return };
+    if leases::report_other(group, cluster, &location, commands).await {
+        return;
+    }
     let is_recent = |at: &UnixMillis| server_time(cluster).since(*at) < RECENT_MS;
     let Some(written) = counts.our_last_write.filter(is_recent) else { return };
-    let Ok(location) = LeaseLocation::of(config, cluster).await else { return };
     let Ok(object) = location.read(cluster).await else { return };
     let lease = object.as_ref().map(ObservedLease::of);
     if !was_held_at(written, lease.as_ref()) {
@@ -159,7 +184,7 @@ async fn check_leader_wrote(
                 }
             ),
             "if another throughline runs, make it share this Lease (leaderElection.leaseNamespace \
-             and leaseName) or stop it: two leaders write everything twice",
+             and leaseName) or stop it: two leaders both write",
         );
     }
 }

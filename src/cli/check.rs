@@ -6,6 +6,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use clap::Args;
 use serde_json::json;
+use throughline::check::commands::shell_word;
 use throughline::check::{CheckOptions, CheckReport, Level, check};
 use throughline::config::LoadedConfig;
 use throughline::core::data::ids::ClusterName;
@@ -41,7 +42,13 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let runtime = one_thread()?;
     let progress = Progress::new();
     let show = |doing: &str| progress.show(doing);
-    let options = CheckOptions { warnings: &warnings, upstreams: &args.upstreams, progress: &show };
+    let command = command_line();
+    let options = CheckOptions {
+        warnings: &warnings,
+        upstreams: &args.upstreams,
+        command: &command,
+        progress: &show,
+    };
     let report =
         runtime.block_on(repeat_until_passed(Duration::from_millis(args.wait), || async {
             let report = check(&config, &options).await;
@@ -60,6 +67,12 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(if report.is_passed() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
+}
+
+/// This command as a person would type it again.
+fn command_line() -> String {
+    let words = std::env::args_os().skip(1).map(|word| shell_word(&word.to_string_lossy()));
+    std::iter::once("throughline".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// Checks at growing intervals until nothing fails or the time is up; returns the last report.

@@ -6,6 +6,8 @@ mod absence;
 mod changes;
 mod checking;
 mod checking_around;
+mod checking_ten;
+mod checking_world;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;
 mod discovery;
@@ -15,6 +17,7 @@ mod events;
 mod events_fleet;
 mod harness;
 mod hung;
+mod incident_page;
 mod leading;
 mod leading_interop;
 mod leading_lease;
@@ -27,6 +30,13 @@ mod recording;
 mod refusals;
 mod reload;
 mod rights;
+mod rights_claims;
 mod stopping;
+#[path = "../deploy/tools.rs"]
+#[allow(dead_code, reason = "the tests of deploy/ use the rest")]
+mod tools;
 mod tracing;
+#[path = "../deploy/transcript.rs"]
+#[allow(dead_code, reason = "the tests of deploy/ use the rest")]
+mod transcript;
 mod writers;

@@ -16,6 +16,7 @@ use crate::cluster::testbed::{Cluster, Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::leading::{LEASE, short};
+use crate::rights_claims;
 
 const REVIEWS: Resource = Resource {
     group_version: "authorization.k8s.io/v1",
@@ -130,7 +131,7 @@ fn setup(testbed: &Testbed) -> Setup {
     }))
 }
 
-const ORPHAN: &str = "orphan";
+pub(crate) const ORPHAN: &str = "orphan";
 
 /// Creates a route whose Gateway never existed, unless it is there already.
 async fn ensure_orphan(testbed: &Testbed, fleet: &Fleet) {
@@ -155,7 +156,7 @@ async fn refused_in_metrics(throughline: &Throughline, host: &str) -> bool {
 #[ignore = "needs API servers: make e2e"]
 async fn every_permission_is_needed() {
     let testbed = Testbed::start(Topology::Three).await;
-    let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(2) }).await;
+    let fleet = Fleet::seed(&testbed, Spec { with_routes: true, ..Spec::of(3) }).await;
     let clusters = [
         ClusterRoles::new(testbed.upstream(), &DELETING[..1]).await,
         ClusterRoles::new(testbed.hub(), &DELETING[1..]).await,
@@ -165,6 +166,7 @@ async fn every_permission_is_needed() {
     // With all permissions everything works and nothing is refused.
     ensure_orphan(&testbed, &fleet).await;
     let throughline = setup(&testbed).ready().await;
+    let setup_config = throughline.config();
     oracle::converges(&testbed).await;
     eventually("the orphan is deleted", SOON, async || {
         let found = testbed.hub().rest().read(ROUTES, fleet.hub_key(0).0, ORPHAN).await;
@@ -181,9 +183,11 @@ async fn every_permission_is_needed() {
             if permission.1 == "leases" && permission.2 == "create" {
                 let _ = testbed.hub().rest().delete(LEASES, LEASE.0, LEASE.1).await;
             }
-            if (&*permission.2, &*permission.1) == ("get", "connectors") {
-                // Before its annotation is removed, it is read.
-                fleet.delete_upstream(1).await.unwrap();
+            let removed = [("get", "connectors"), ("get", "namespaces")];
+            let removed = removed.iter().position(|of| *of == (&*permission.2, &*permission.1));
+            if let Some(i) = removed.filter(|_| roles.cluster.roles == ["upstream"]) {
+                // Before its annotation is removed, it and its namespace are read.
+                fleet.delete_upstream(i + 1).await.unwrap();
             }
             testbed.reset_counts();
             ensure_orphan(&testbed, &fleet).await;
@@ -216,6 +220,8 @@ async fn every_permission_is_needed() {
                 ensure(counted && logged, || format!("counted: {counted}, logged: {logged}"))
             })
             .await;
+            rights_claims::hold(&testbed, &fleet, &setup_config, (roles.cluster.name, permission))
+                .await;
             let elsewhere = clusters.iter().filter(|p| p.cluster.name != roles.cluster.name);
             assert!(!elsewhere.into_iter().any(ClusterRoles::any_refused), "{kind}");
             roles.set_revoked(permission, false).await;

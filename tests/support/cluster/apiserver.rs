@@ -257,6 +257,12 @@ impl ApiServer {
         self.wait_ready().await;
     }
 
+    /// Restarts the API server with every API.
+    pub(crate) async fn restart_with_all_apis(&mut self) {
+        self.without = "";
+        self.restart().await;
+    }
+
     /// Stops both, runs `work` on their folder, and starts both again.
     async fn with_etcd_stopped(&self, work: impl FnOnce(&Path)) {
         self.stop().await;

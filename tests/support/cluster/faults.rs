@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     Answer(Value),
     /// The connection is closed after half of the answer.
     Truncate,
+    /// The API server answers, and its `Date` says this.
+    Date(&'static str),
     /// The watch is accepted, and its first event is an ERROR with code 410.
     Expire,
 }

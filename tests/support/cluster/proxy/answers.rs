@@ -40,7 +40,7 @@ pub(super) async fn answer_with_fault(
         Some(Fault::Freeze) => std::future::pending::<()>().await,
         Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
         Some(Fault::Hold(ref gate)) => gate.pass().await,
-        Some(Fault::LoseAnswer | Fault::Truncate) | None => {}
+        Some(Fault::LoseAnswer | Fault::Truncate | Fault::Date(_)) | None => {}
     }
     let answer = forward(parts, target, body, shared, version).await;
     // A frozen proxy holds back answers as well as watch events.
@@ -48,6 +48,11 @@ pub(super) async fn answer_with_fault(
     match fault {
         Some(Fault::LoseAnswer) => Err(CutOff),
         Some(Fault::Truncate) => truncated(answer?).await,
+        Some(Fault::Date(date)) => {
+            let mut answer = answer?;
+            answer.headers_mut().insert(header::DATE, header::HeaderValue::from_static(date));
+            Ok(answer)
+        }
         _ => answer,
     }
 }
