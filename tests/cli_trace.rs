@@ -3,172 +3,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "support/environment.rs"]
+mod environment;
 #[path = "support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::time::Duration;
 
+use environment::{Environment, Running, UID, program, run, run_until};
 use serde_json::{Value, json};
-use sim_apiserver::{TestServer, serve_cluster};
-use throughline::clock::wall_clock_now;
-use throughline::core::data::ids::{Kind, Role};
-use throughline::event_log::ClusterSpec;
-use throughline::sim::SimClusters;
+use throughline::core::data::ids::Kind;
 use throughline::sim::apiserver::Fault;
 
-const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
 const LAB: [&str; 3] = ["trace", "connector", "default/lab"];
 const INCIDENT: &str = "fixtures/incident-503.jsonl";
-
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
-    for name in ["RUST_LOG", "KUBECONFIG", "THROUGHLINE_CONFIG", "NO_COLOR", "COLUMNS"] {
-        command.env_remove(name);
-    }
-    command.stdin(Stdio::null());
-    command
-}
-
-fn run(args: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = program().args(args).output().unwrap();
-    let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    (status.code().unwrap(), out, err)
-}
-
-/// An upstream cluster, a hub that is the edge as well, and a folder with a configuration.
-struct Environment {
-    up: TestServer,
-    down: TestServer,
-    folder: PathBuf,
-}
-
-fn status(online: bool) -> Value {
-    let ready = if online { "True" } else { "False" };
-    json!({"conditions": [{"type": "Ready", "status": ready, "reason": "Because"}],
-        "connectionDetails": {"type": "PublicKey", "publicKey": {"id": "node"}}})
-}
-
-impl Environment {
-    async fn new() -> Self {
-        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
-        let spec = |name: &str, roles| ClusterSpec { name: name.into(), roles };
-        let both = vec![Role::Hub, Role::Edge];
-        let mut clusters =
-            SimClusters::new(&[spec("up", vec![Role::Upstream]), spec("down", both)], 0);
-        clusters.advance(wall_clock_now());
-        let clusters = Arc::new(Mutex::new(clusters));
-        let up = serve_cluster(&clusters, "up".into()).await;
-        let down = serve_cluster(&clusters, "down".into()).await;
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let folder = format!("throughline-trace-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        let cluster = |served: &TestServer, roles: &[&str]| json!({"name": served.cluster, "roles": roles, "kubeconfig": served.kubeconfig(&folder)});
-        let clusters = [cluster(&up, &["upstream"]), cluster(&down, &["hub", "edge"])];
-        let config = json!({"clusters": clusters, "leaderElection": {"enabled": false},
-            "stall": {"mirroredMs": 1000}, "touch": {"confirmAfterMs": []},
-            "admin": {"address": "127.0.0.1:0"}, "log": {"format": "json"}});
-        std::fs::write(folder.join("config.yaml"), config.to_string()).unwrap();
-        up.put(json!({"apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": "default", "uid": UID}}));
-        let environment = Self { up, down, folder };
-        environment.set_online(true);
-        let platform = "networking.datumapis.com";
-        let meta =
-            |name: &str| json!({"namespace": format!("ns-{UID}"), "name": name, "uid": name});
-        let mut replica = meta("lab");
-        replica["labels"] = json!({"meta.datumapis.com/upstream-cluster-name": "cluster-up",
-            "meta.datumapis.com/upstream-name": "lab",
-            "meta.datumapis.com/upstream-namespace": "default"});
-        environment
-            .down
-            .put(json!({"apiVersion": format!("{platform}/v1alpha1"), "kind": "Connector",
-            "metadata": replica}));
-        environment.down.put(
-            json!({"apiVersion": format!("{platform}/v1alpha"), "kind": "HTTPProxy",
-            "metadata": meta("app"),
-            "spec": {"rules": [{"backends": [{"connector": {"name": "lab"}}]}]}}),
-        );
-        environment
-            .down
-            .put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
-            "metadata": meta("app"), "spec": {"gatewayClassName": "edge"}}));
-        environment
-    }
-
-    fn set_online(&self, online: bool) {
-        self.up.put(json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
-            "metadata": {"namespace": "default", "name": "lab", "uid": "u-lab"},
-            "status": status(online)}));
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.folder.join(name).display().to_string()
-    }
-
-    /// Runs the program on another thread than those that serve the clusters.
-    async fn run(&self, args: &[&str], source: &[&str]) -> (i32, String, String) {
-        let args: Vec<String> = args.iter().chain(source).map(|arg| (*arg).to_owned()).collect();
-        let asked = tokio::task::spawn_blocking(move || {
-            self::run(&args.iter().map(String::as_str).collect::<Vec<_>>())
-        });
-        asked.await.unwrap()
-    }
-
-    async fn live(&self, args: &[&str]) -> (i32, String, String) {
-        self.run(args, &["--config", &self.file("config.yaml")]).await
-    }
-
-    /// Starts an instance; returns it with the URL of its admin port.
-    async fn start_instance(&self) -> (Running, String) {
-        let mut command = program();
-        command.args(["run", "--config", &self.file("config.yaml")]);
-        command.args(["--event-log", &self.file("events.jsonl")]).stderr(Stdio::piped());
-        let mut running = Running(command.spawn().unwrap());
-        let lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
-        let found = tokio::task::spawn_blocking(move || {
-            let mut lines =
-                lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-            let found = lines.find(|line| line["message"] == "admin port listening").unwrap();
-            std::thread::spawn(move || lines.for_each(drop));
-            found["address"].as_str().unwrap().to_owned()
-        });
-        (running, format!("http://{}", found.await.unwrap()))
-    }
-}
-
-impl Drop for Environment {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Runs the program until it exits with this code.
-async fn run_until(environment: &Environment, code: i32, args: &[&str], source: &[&str]) -> String {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        let (found, out, err) = environment.run(args, source).await;
-        if found == code {
-            return out;
-        }
-        assert!(Instant::now() < end, "{args:?} {source:?}: {found}: {out}{err}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_instance_and_log_give_the_same_trace() {
@@ -233,7 +83,10 @@ async fn a_forbidden_list_is_unknown_and_names_the_missing_permission() {
         "{out}"
     );
     let (code, out, _) = environment.live(&["status"]).await;
-    assert!(code == 1 && out.contains("\n1 connector, 1 stuck, 0 pending"), "{out}");
+    assert!(code == 1 && out.contains("\n1 connector, 0 stuck, 1 unknown, 0 pending"), "{out}");
+    let banner =
+        "\ndown: not allowed to list Connectors (403): 1 connector unknown\n  → grant list and ";
+    assert!(out.contains(banner) && out.matches("403").count() == 1, "{out}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,8 +19,8 @@ use throughline::core::data::time::UnixMillis;
 use throughline::core::view::View;
 use throughline::report::ReportOptions;
 use throughline::trace::{
-    HopCause, HopState, LastWriter, ManagedFieldsIndex, Snapshot, SnapshotSource, Trace,
-    status_rows, text, trace_connector, trace_gateway,
+    ClusterAccess, HopCause, HopState, LastWriter, ManagedFieldsIndex, Snapshot, SnapshotSource,
+    Trace, status_rows, text, trace_connector, trace_gateway,
 };
 
 fn lab() -> ObjectKey {
@@ -38,7 +38,8 @@ fn snapshot(stage: &Stage, source: SnapshotSource) -> Snapshot {
     let read: View = serde_json::from_str(&json).unwrap();
     assert_eq!(read, view, "the state can be read back");
     let managed_fields = ManagedFieldsIndex::default();
-    Snapshot { source, view: read, stall_limits: None, managed_fields }
+    let access = ClusterAccess::default();
+    Snapshot { source, view: read, stall_limits: None, managed_fields, access }
 }
 
 fn traced(snapshot: &Snapshot) -> Trace {
@@ -246,12 +247,24 @@ fn a_carrier_that_does_not_deliver_is_named_with_its_resourcebinding() {
     stage.pass_to(611_000);
     let nudge = stage.only_action();
     stage.succeed(&nudge);
-    let trace = trace(&stage);
-    assert_eq!(first(&trace), (Hop::Arrived, "edge", HopState::Wrong, HopCause::NotCarried));
-    let hop = trace.first().unwrap();
+    let mut snapshot = snapshot(&stage, SnapshotSource::State);
+    let generic = traced(&snapshot);
+    assert_eq!(first(&generic), (Hop::Arrived, "edge", HopState::Wrong, HopCause::NotCarried));
+    let hop = generic.first().unwrap();
     assert!(hop.why.contains("(offline)") && hop.why.contains("nudged once"), "{}", hop.why);
+    let words = hop.remedies.join("\n").to_lowercase();
+    assert!(words.contains("the carrier that copies connectors from hub to edge"), "{words}");
+    let karmadas = ["resourcebinding", "karmada", "get clusters"];
+    assert!(!karmadas.iter().any(|word| words.contains(word)), "not known to be Karmada: {words}");
+
+    // Where the hub serves Karmada's API, its objects are named.
+    snapshot.access.set_karmada(&"hub".into());
+    let trace = traced(&snapshot);
+    let hop = trace.first().unwrap();
     let command = format!("kubectl -n ns-{UID} describe resourcebinding lab-connector");
     assert_eq!(hop.remedies[0].lines().nth(1), Some(&*command), "a command has its own line");
+    let clusters = hop.remedies.iter().filter(|remedy| remedy.ends_with("\nkubectl get clusters"));
+    assert_eq!(clusters.count(), 1, "{:#?}", hop.remedies);
 }
 
 #[test]
@@ -276,7 +289,8 @@ fn a_hop_whose_watch_is_not_live_is_unknown_with_the_error_and_a_remedy() {
         let trace = traced(&snapshot);
         let hop = trace.first().unwrap();
         assert!(hop.why.starts_with("not allowed to list "), "{}", hop.why);
-        assert!(hop.why.ends_with(" (403 Forbidden: may not)"), "{}", hop.why);
+        let since = " (403 Forbidden: may not); unknown since 2026-11-21 09:29:32.000 UTC";
+        assert!(hop.why.ends_with(since), "{}", hop.why);
         let remedy = format!("for {cluster}: grant list and watch on ");
         assert!(hop.remedies[0].starts_with(&remedy), "{hop:#?}");
     }

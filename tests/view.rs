@@ -148,7 +148,7 @@ fn a_stall_says_which_hop_and_why() {
         connector["stalls"],
         json!([{
             "hop": "mirrored", "cluster": "hub", "sinceMs": START + 600_000,
-            "reason": "writes to the hub fail: 403 Forbidden",
+            "lateSinceMs": START + 605_000, "reason": "writes to the hub fail: 403 Forbidden",
         }])
     );
     let hub = &connector["hubs"][0];

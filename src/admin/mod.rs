@@ -150,7 +150,7 @@ fn readiness_text(readiness: &Readiness, verbose: bool, with_errors: bool) -> St
     let each = Some(readiness).filter(|readiness| readiness.watches.len() <= WATCHES_EACH_MAX);
     let watches = each.into_iter().flat_map(|readiness| &readiness.watches);
     for watch in watches.filter(|w| all || w.state != WatchState::Live) {
-        let WatchStatus { cluster, kind, state, was_listed, failure } = watch;
+        let WatchStatus { cluster, kind, state, was_listed, failure, .. } = watch;
         let _ = match (state, was_listed) {
             (WatchState::Live, _) => writeln!(text, "[+]{cluster}/{kind} ok"),
             (WatchState::Never, _) => writeln!(text, "[-]{cluster}/{kind} not started"),

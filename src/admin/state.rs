@@ -8,7 +8,9 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Admin, Query, QueryError};
+use crate::core::data::time::UnixMillis;
 use crate::core::view::View;
+use crate::metrics::WatchStatus;
 use crate::outside_text::plain_json::PlainJson;
 
 /// After an answer the loop is left alone for this many times as long as the answer took, so that
@@ -58,6 +60,12 @@ pub(super) async fn json(admin: &Admin, layout: Layout) -> Result<Bytes, StateEr
     *turn = Instant::now() + (asked.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
     view.holder = admin.metrics.lease_holder();
     let lost = admin.metrics.readiness().watches;
+    let now = view.at_ms;
+    let received = |w: &WatchStatus| {
+        let at = UnixMillis(now.0.saturating_sub(w.received_ago_ms?));
+        Some((w.cluster.clone(), w.kind, at))
+    };
+    view.tell_received(lost.iter().filter_map(received));
     view.tell_errors(lost.into_iter().filter_map(|w| Some((w.cluster, w.kind, w.failure?))));
     render(view, layout).await
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use kube::config::Kubeconfig;
 use throughline::clock::wall_clock_now;
 use throughline::config::{
     Config, ConfigErrors, ConfigSource, FlagValue, LoadedConfig, LogConfig, Overrides,
@@ -45,6 +46,29 @@ impl ClusterArgs {
     /// only warnings and errors are logged.
     pub(super) fn load_quietly(&self) -> anyhow::Result<Config> {
         Ok(print_warnings(init_quiet_log(self.load(Vec::new())?)?))
+    }
+
+    /// What is looked at when nothing says which clusters there are: a kubeconfig's context.
+    pub(super) fn default_context(&self) -> Option<String> {
+        if self.config.is_some() || !self.cluster.is_empty() {
+            return None;
+        }
+        let current = || {
+            let read = match &self.kubeconfig {
+                Some(file) => Kubeconfig::read_from(file),
+                None => Kubeconfig::read(),
+            };
+            read.ok()?.current_context.filter(|context| !context.is_empty())
+        };
+        let context = self.context.clone().or_else(current);
+        Some(match (context, &self.kubeconfig) {
+            (Some(context), Some(file)) => {
+                format!("the kubeconfig context {context} of {}", file.display())
+            }
+            (Some(context), None) => format!("the kubeconfig context {context}"),
+            (None, Some(file)) => format!("the kubeconfig {}", file.display()),
+            (None, None) => "the cluster that this pod runs in, or kubectl's default".to_owned(),
+        })
     }
 
     fn load(&self, more: Vec<FlagValue>) -> Result<LoadedConfig, ConfigErrors> {

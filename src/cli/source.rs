@@ -50,6 +50,19 @@ impl SourceArgs {
         Duration::from_millis(self.timeout)
     }
 
+    /// Says what a command without a source looks at: most likely somebody forgot `--config`.
+    pub(super) fn say_default(&self) {
+        if self.state.is_none()
+            && self.log.is_none()
+            && let Some(context) = self.config.default_context()
+        {
+            say!(
+                "looking at {context} as the only cluster; --config FILE names others, --state URL a \
+                 running instance, --log FILE an event log"
+            );
+        }
+    }
+
     /// The upstreams to look at; all if empty.
     pub(super) fn upstreams(&self) -> &[ClusterName] {
         &self.upstreams

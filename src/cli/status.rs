@@ -11,9 +11,11 @@ use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
 use throughline::outside_text::one_line;
 use throughline::outside_text::plain_json::PlainJson;
-use throughline::report::ReportOptions;
-use throughline::trace::{Snapshot, StatusRow, UpstreamRef, state, status_rows, text};
-use tokio::time::sleep;
+use throughline::report::{ReportOptions, duration};
+use throughline::trace::{
+    Snapshot, StatusCounts, StatusRow, UpstreamRef, banners, state, status_rows, text,
+};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::out::{Output, one_thread, print_with, report_options};
 use super::settings::duration_ms;
@@ -22,15 +24,18 @@ use super::source::{OpenedSource, SourceArgs};
 /// The exit code when a connector is stuck or its state is unknown.
 const STUCK: u8 = 1;
 
+/// How often a terminal shows how much time has passed.
+const REDRAW_EVERY: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Show only connectors that are stuck
+    /// Show only connectors that are stuck or whose state is unknown
     #[arg(long)]
     stuck: bool,
     /// Show only connectors in this namespace, upstream or at the hub and the edges
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Keep watching: redraw on a terminal, print changed rows in a pipe
+    /// Keep watching: redraw every second on a terminal, print changed rows in a pipe
     #[arg(short, long, conflicts_with = "log")]
     watch: bool,
     /// With --watch and --state: how often to fetch the state
@@ -46,6 +51,7 @@ pub(super) struct StatusArgs {
 pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let within = args.source.within();
     let mut printer = StatusPrinter { args, printed: None, any_stuck: false };
+    args.source.say_default();
     match args.source.open()? {
         OpenedSource::EventLog(snapshot) => drop(printer.update(&snapshot)?),
         OpenedSource::Instance(url) => {
@@ -56,7 +62,12 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
             let ended = runtime.block_on(async {
                 let mut watcher = args.source.watch(&config).await?;
                 while printer.update(&watcher.snapshot())? && args.watch {
-                    watcher.wait_for_change().await;
+                    if printer.redraws() {
+                        let until = Instant::now() + REDRAW_EVERY;
+                        let _ = timeout_at(until, watcher.wait_for_change()).await;
+                    } else {
+                        watcher.wait_for_change().await;
+                    }
                 }
                 anyhow::Ok(())
             });
@@ -79,6 +90,7 @@ async fn follow_state(
         bail!("--every 0ms: expected more than zero, such as 2s");
     }
     let mut last_error = None;
+    let mut shown = None;
     loop {
         match state::snapshot(url, within).await {
             Ok(snapshot) => {
@@ -86,17 +98,30 @@ async fn follow_state(
                 if !printer.update(&snapshot)? || !printer.args.watch {
                     return Ok(());
                 }
+                shown = Some((Instant::now(), snapshot));
             }
             Err(error) if printer.printed.is_none() => return Err(error),
             Err(error) => {
                 let text = format!("{error:#}");
-                if last_error.as_ref() != Some(&text) {
+                if last_error.as_ref() != Some(&text) && !printer.redraws() {
                     say!("warning: {text}; trying again every {} ms", every.as_millis());
-                    last_error = Some(text);
                 }
+                last_error = Some(text);
             }
         }
-        sleep(every).await;
+        let next = Instant::now() + every;
+        let mut is_drawn = last_error.is_none();
+        while printer.redraws() && (!is_drawn || Instant::now() + REDRAW_EVERY < next) {
+            if is_drawn {
+                sleep(REDRAW_EVERY).await;
+            }
+            is_drawn = true;
+            let Some((at, snapshot)) = &shown else { break };
+            if !printer.redraw(snapshot, at.elapsed(), last_error.as_deref())? {
+                return Ok(());
+            }
+        }
+        sleep_until(next).await;
     }
 }
 
@@ -114,17 +139,18 @@ impl StatusPrinter<'_> {
     fn update(&mut self, snapshot: &Snapshot) -> anyhow::Result<bool> {
         let rows = status_rows(snapshot).into_iter().filter(|row| self.is_selected(row));
         let rows: Vec<_> = rows.collect();
-        self.any_stuck = rows.iter().any(|row| row.stuck.is_some());
+        self.any_stuck = rows.iter().any(StatusRow::needs_a_look);
         let key = |row: &StatusRow| (row.upstream.clone(), row.hub_key.clone());
         let now: BTreeMap<_, _> = rows.iter().map(|row| (key(row), row.clone())).collect();
         let Some(before) = self.printed.replace(now.clone()) else {
             return self.print(snapshot, &rows);
         };
+        if self.redraws() {
+            // Time passes, even where nothing else changes.
+            return self.print(snapshot, &rows);
+        }
         if before == now {
             return Ok(true);
-        }
-        if self.redraws() {
-            return self.print(snapshot, &rows);
         }
         let mut rows = rows;
         rows.retain(|row| before.get(&key(row)) != Some(row));
@@ -138,6 +164,30 @@ impl StatusPrinter<'_> {
         })
     }
 
+    /// Draws a state that is some time old, and why there is none newer. Only a terminal is drawn on.
+    fn redraw(
+        &self,
+        snapshot: &Snapshot,
+        age: Duration,
+        error: Option<&str>,
+    ) -> anyhow::Result<bool> {
+        if !self.redraws() {
+            return Ok(true);
+        }
+        let mut snapshot = snapshot.clone();
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        if error.is_none() {
+            snapshot.view.at_ms = snapshot.view.at_ms.plus(age_ms);
+        }
+        let rows = status_rows(&snapshot).into_iter().filter(|row| self.is_selected(row));
+        let goes_on = self.print(&snapshot, &rows.collect::<Vec<_>>())?;
+        let Some(error) = error.filter(|_| goes_on) else { return Ok(goes_on) };
+        print_with(|out| {
+            let age = duration(age_ms);
+            Ok(writeln!(out, "no answer for {age}, so this is old: {}", one_line(error))?)
+        })
+    }
+
     fn is_selected(&self, row: &StatusRow) -> bool {
         let names = [row.upstream.as_ref().map(|up| &up.object), row.hub_key.as_ref()];
         let is_in = |namespace: &String| {
@@ -148,7 +198,7 @@ impl StatusPrinter<'_> {
             row.upstream.as_ref().is_some_and(|upstream| upstreams.contains(&upstream.cluster))
         };
         (upstreams.is_empty() || is_named(row))
-            && (!self.args.stuck || row.stuck.is_some())
+            && (!self.args.stuck || row.needs_a_look())
             && self.args.namespace.as_ref().is_none_or(is_in)
     }
 
@@ -163,7 +213,9 @@ impl StatusPrinter<'_> {
                 Output::Json if self.args.watch => print_json_lines(rows, out)?,
                 Output::Json => {
                     let (source, at) = (snapshot.source, snapshot.view.at_ms);
-                    let all = json!({ "source": source, "atMs": at, "connectors": rows });
+                    let (counts, causes) = (StatusCounts::of(rows), banners(snapshot, rows));
+                    let all = json!({ "source": source, "atMs": at, "counts": counts,
+                        "causes": causes, "connectors": rows });
                     writeln!(out, "{all:#}")?;
                 }
                 Output::Text => {
@@ -196,7 +248,7 @@ impl StatusPrinter<'_> {
             Output::Text => {
                 let upstream = upstream.as_ref().map(ToString::to_string);
                 let name = upstream.or_else(|| hub_key.as_ref().map(ToString::to_string));
-                let why = if self.args.stuck { "no longer stuck" } else { "gone" };
+                let why = if self.args.stuck { "no longer stuck or unknown" } else { "gone" };
                 writeln!(out, "{}: {why}", one_line(&name.unwrap_or_default()))?;
             }
         }

@@ -71,6 +71,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
                 // The hops of a first trace say whose fields to look up.
                 let traces = find(&watcher.snapshot())?;
                 watcher.fetch_field_owners(&traces, within).await;
+                watcher.find_karmada(&traces, within).await;
                 anyhow::Ok(find(&watcher.snapshot())?)
             });
             runtime.shutdown_background();

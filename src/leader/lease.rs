@@ -88,6 +88,11 @@ impl LeaseClient {
         }
     }
 
+    /// When the Lease that was last read was created, by the API server's clock.
+    pub fn created_at(&self) -> Option<UnixMillis> {
+        UnixMillis::parse_rfc3339(self.object["metadata"]["creationTimestamp"].as_str()?)
+    }
+
     async fn call(&mut self, request: &LeaseRequest) -> Result<LeaseResponse, CallError> {
         let namespace = match &self.namespace {
             Some(namespace) => namespace.clone(),

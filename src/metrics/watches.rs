@@ -130,6 +130,8 @@ pub struct WatchStatus {
     pub state: WatchState,
     /// At least one list was complete.
     pub was_listed: bool,
+    /// How long ago it last brought anything, bookmarks included.
+    pub received_ago_ms: Option<u64>,
     /// Why it is lost, while it is. The text may hold addresses.
     pub failure: Option<RequestFailure>,
 }
@@ -257,6 +259,7 @@ impl WatchTable {
                 kind: *kind,
                 state,
                 was_listed: watch.was_listed.load(Relaxed),
+                received_ago_ms: watch.age_seconds().map(|age| (age * 1_000.0) as u64),
                 failure: (state == WatchState::Lost).then(failure).flatten(),
             }
         };

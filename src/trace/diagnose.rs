@@ -1,8 +1,9 @@
 //! Turns what is known at one moment into the hops of one connector. Pure.
 
-use super::remedy;
+use super::remedy::{self, Remedy};
 use super::{
-    HopCause, HopState, HopTrace, LastWriter, Snapshot, SnapshotSource, Trace, UpstreamRef,
+    ClusterAccess, HopCause, HopState, HopTrace, LastWriter, Snapshot, SnapshotSource, Trace,
+    UpstreamRef,
 };
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::Hop;
@@ -21,7 +22,7 @@ pub(super) struct Diagnosis {
     pub(super) state: HopState,
     pub(super) cause: HopCause,
     pub(super) why: String,
-    pub(super) remedies: Vec<String>,
+    pub(super) remedies: Vec<Remedy>,
 }
 
 /// One connector at one moment.
@@ -44,7 +45,7 @@ pub fn diagnose(snapshot: &Snapshot, connector: &ConnectorView) -> Trace {
         upstream: upstream
             .map(|u| UpstreamRef { cluster: u.cluster.clone(), object: u.object.clone() }),
         hub_key: connector.place.clone(),
-        phase: connector.phase,
+        phase: case.phase().phase,
         state: HopState::Ok,
         first: None,
         notes: Vec::new(),
@@ -63,6 +64,11 @@ pub(super) fn liveness_text(says: Option<&LivenessView>) -> String {
         Some(_) => "offline".to_owned(),
         None => "no annotation".to_owned(),
     }
+}
+
+/// The earlier of two times that may not be known.
+fn earlier(a: Option<UnixMillis>, b: Option<UnixMillis>) -> Option<UnixMillis> {
+    a.into_iter().chain(b).min()
 }
 
 fn upstream_liveness(up: &UpstreamView) -> LivenessView {
@@ -88,7 +94,8 @@ impl<'a> Case<'a> {
         let kind = kinds.iter().copied().chain(namespaces).find(not_live)?;
         let failure = cluster.failure(kind);
         let was_lost = cluster.watches.get(&kind) == Some(&WatchState::Lost);
-        Some(remedy::watch_not_live(name, kind, failure.as_ref(), was_lost))
+        let since = cluster.unknown_since_ms.get(&kind).copied();
+        Some(remedy::watch_not_live(name, kind, failure.as_ref(), was_lost, since))
     }
 
     /// The connector's namespace and name at the hub and the edges.
@@ -116,6 +123,11 @@ impl<'a> Case<'a> {
     ) -> (Option<UnixMillis>, bool) {
         let live_since = self.cluster(cluster).and_then(|c| c.live_since_ms.get(&kind));
         let written = writer.map(|writer| writer.at_ms);
+        if self.is_nudged(cluster, kind) {
+            // The last write may have been the nudge, which is later than the annotation's.
+            let observed = changed.filter(|at| live_since.is_some_and(|since| at > since));
+            return (observed.or(earlier(written, changed)), observed.is_none());
+        }
         match (changed, written) {
             (Some(at), Some(written)) if written.plus(MANAGED_FIELDS_RESOLUTION_MS) < at => {
                 (Some(written), false)
@@ -123,6 +135,13 @@ impl<'a> Case<'a> {
             (Some(at), _) => (Some(at), live_since.is_some_and(|since| at <= *since)),
             (None, written) => (written, false),
         }
+    }
+
+    /// Whether the hub Connector carries a nudge.
+    fn is_nudged(&self, cluster: &ClusterName, kind: Kind) -> bool {
+        let is_hub = || self.cluster(cluster).is_some_and(|c| c.roles.contains(&Role::Hub));
+        let nudged = |key| self.snapshot.managed_fields.is_nudged(cluster, key);
+        kind == Kind::Connector && is_hub() && self.hub_key().is_some_and(nudged)
     }
 
     /// Whether a hop that has not come is late: by a stall, or by the time of the last write.
@@ -144,20 +163,28 @@ impl<'a> Case<'a> {
     }
 
     fn is_late(&self, hop: Hop, since: UnixMillis) -> bool {
+        self.snapshot.view.at_ms > self.late_at(hop, since)
+    }
+
+    /// Until when a hop that is open since a moment is not late, by the time of the last write.
+    pub(super) fn late_at(&self, hop: Hop, since: UnixMillis) -> UnixMillis {
         let limits = self.snapshot.stall_limits.clone().unwrap_or_default();
         let limit_ms = match hop {
             Hop::Upstream | Hop::Mirrored => limits.mirrored_ms,
             Hop::Arrived => limits.arrived_ms,
             Hop::Touched => limits.touched_ms,
         };
-        self.snapshot.view.at_ms.since(since) > limit_ms + MANAGED_FIELDS_RESOLUTION_MS
+        since.plus(limit_ms + MANAGED_FIELDS_RESOLUTION_MS)
     }
 
-    fn upstream_hop(&self) -> Option<HopTrace> {
+    pub(super) fn upstream_hop(&self) -> Option<HopTrace> {
         let Some(up) = &self.connector.upstream else {
             let hub = self.connector.hubs.first()?;
             let mut hop = HopTrace::new(Hop::Upstream, &hub.cluster, self.hub_key());
-            hop.set_diagnosis(Some(remedy::no_labels(&hub.cluster, self.hub_key())));
+            hop.set_diagnosis(
+                &self.snapshot.access,
+                Some(remedy::no_labels(&hub.cluster, self.hub_key())),
+            );
             return Some(hop);
         };
         let mut hop = HopTrace::new(Hop::Upstream, &up.cluster, Some(&up.object));
@@ -172,11 +199,11 @@ impl<'a> Case<'a> {
         (hop.since_ms, hop.at_least) =
             self.since(&up.cluster, Kind::Connector, up.changed_at_ms, writer);
         hop.writer = writer.cloned();
-        hop.set_diagnosis(diagnosis);
+        hop.set_diagnosis(&self.snapshot.access, diagnosis);
         Some(hop)
     }
 
-    fn mirrored_hops(&self) -> Vec<HopTrace> {
+    pub(super) fn mirrored_hops(&self) -> Vec<HopTrace> {
         if !self.connector.hubs.is_empty() {
             return self.connector.hubs.iter().map(|hub| self.mirrored_hop(hub)).collect();
         }
@@ -187,9 +214,13 @@ impl<'a> Case<'a> {
             let state = if late { HopState::Wrong } else { HopState::Pending };
             let not_live = self.watch_not_live(&cluster.name, &[Kind::Connector]);
             let upstream = self.connector.upstream.as_ref().map(|u| &u.object);
-            hop.set_diagnosis(Some(
-                not_live.unwrap_or_else(|| remedy::unreplicated(state, &cluster.name, upstream)),
-            ));
+            hop.set_diagnosis(
+                &self.snapshot.access,
+                Some(
+                    not_live
+                        .unwrap_or_else(|| remedy::unreplicated(state, &cluster.name, upstream)),
+                ),
+            );
             hop
         };
         self.clusters_with(Role::Hub).map(without_connector).collect()
@@ -227,7 +258,9 @@ impl<'a> Case<'a> {
         (hop.since_ms, hop.at_least) =
             self.since(&hub.cluster, Kind::Connector, hub.right_since_ms, writer);
         hop.writer = writer.cloned();
-        hop.set_diagnosis(diagnosis);
+        hop.writer_at_least = self.is_nudged(&hub.cluster, Kind::Connector)
+            && writer.is_some_and(LastWriter::is_throughline);
+        hop.set_diagnosis(&self.snapshot.access, diagnosis);
         hop.set_next_attempt(&hub.writes);
         if hub.annotated && hop.says.is_none() {
             hop.why = format!("{} (only a digest of its annotation is kept)", hop.why);
@@ -297,7 +330,7 @@ impl<'a> Case<'a> {
         }
         let holder = self.snapshot.view.holder.as_deref();
         if let Some(wait) = &self.snapshot.view.lease_wait {
-            return remedy::waiting_for_lease(state, wait);
+            return remedy::waiting_for_lease(state, &hub.cluster, wait);
         }
         match source {
             SnapshotSource::State | SnapshotSource::Log if !self.snapshot.view.leads => {
@@ -348,6 +381,7 @@ impl HopTrace {
             since_ms: None,
             at_least: false,
             writer: None,
+            writer_at_least: false,
             expected: String::new(),
             cause: None,
             why: String::new(),
@@ -363,8 +397,9 @@ impl HopTrace {
         }
     }
 
-    pub(super) fn set_diagnosis(&mut self, diagnosis: Option<Diagnosis>) {
+    pub(super) fn set_diagnosis(&mut self, access: &ClusterAccess, diagnosis: Option<Diagnosis>) {
         let Some(Diagnosis { state, cause, why, remedies }) = diagnosis else { return };
+        let remedies = remedies.iter().map(|remedy| access.spell(remedy)).collect();
         (self.state, self.cause, self.why, self.remedies) = (state, Some(cause), why, remedies);
     }
 }

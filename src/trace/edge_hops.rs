@@ -1,9 +1,10 @@
 //! The hops at the edges: the edge Connector, and the Gateways that announce it.
 
 use super::diagnose::{Case, Diagnosis, liveness_text};
+use super::edge_remedy::Carriage;
 use super::{HopTrace, SnapshotSource, edge_remedy, remedy};
 use crate::core::contract::note::Hop;
-use crate::core::data::ids::{Kind, ObjectKey, Role};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::time::UnixMillis;
 use crate::core::view::{
     AnnouncementState, ClusterView, EdgeView, GatewayView, HubView, LivenessView,
@@ -33,16 +34,32 @@ impl Case<'_> {
         let hub = self.connector.hubs.first();
         hop.expected = hub.map_or(String::new(), |hub| liveness_text(self.hub_says(hub).as_ref()));
         let not_live = self.watch_not_live(&edge.cluster, &[Kind::Connector]);
-        hop.set_diagnosis(not_live.or_else(|| {
-            let hub = hub.filter(|_| edge.as_hub == Some(false))?;
-            let state = self.lateness(Hop::Arrived, &edge.cluster, self.mirrored_since(hub));
-            let (hub_key, says) = (self.hub_key(), &hop.expected);
-            Some(edge_remedy::not_carried(state, &edge.cluster, hub_key, says, hub.nudges))
-        }));
+        hop.set_diagnosis(
+            &self.snapshot.access,
+            not_live.or_else(|| {
+                let hub = hub.filter(|_| edge.as_hub == Some(false))?;
+                let state = self.lateness(Hop::Arrived, &edge.cluster, self.mirrored_since(hub));
+                Some(self.carriage(hub, &edge.cluster).not_carried(state, &hop.expected))
+            }),
+        );
         hop
     }
 
-    fn mirrored_since(&self, hub: &HubView) -> Option<UnixMillis> {
+    fn carriage<'c>(&'c self, hub: &'c HubView, edge: &'c ClusterName) -> Carriage<'c> {
+        let received =
+            self.cluster(edge).and_then(|edge| edge.received_at_ms.get(&Kind::Connector));
+        let is_silent = |at: &&UnixMillis| hub.right_since_ms.is_some_and(|right| **at < right);
+        Carriage {
+            hub: &hub.cluster,
+            edge,
+            key: self.hub_key(),
+            is_karmada: self.snapshot.access.has_karmada(&hub.cluster),
+            nudges: hub.nudges,
+            silent_since: received.filter(is_silent).copied(),
+        }
+    }
+
+    pub(super) fn mirrored_since(&self, hub: &HubView) -> Option<UnixMillis> {
         let writer = self.writer(&hub.cluster, Kind::Connector, self.hub_key());
         let hub_key = self.hub_key()?;
         if writer.is_some() && self.snapshot.managed_fields.is_nudged(&hub.cluster, hub_key) {
@@ -58,10 +75,13 @@ impl Case<'_> {
         let mut hop = HopTrace::new(Hop::Arrived, &cluster.name, self.hub_key());
         hop.expected = liveness_text(self.hub_says(hub).as_ref());
         let at_no_edge = self.connector.edges.is_empty();
-        let diagnosis = self.watch_not_live(&cluster.name, &[Kind::Connector]).or_else(|| {
-            at_no_edge.then(|| edge_remedy::no_edge_connector(&cluster.name, self.hub_key()))
+        // Seen before, it had no such Connector.
+        let was_seen = cluster.unknown_since_ms.contains_key(&Kind::Connector);
+        let not_live = self.watch_not_live(&cluster.name, &[Kind::Connector]);
+        let diagnosis = not_live.filter(|_| at_no_edge || !was_seen).or_else(|| {
+            at_no_edge.then(|| self.carriage(hub, &cluster.name).no_edge_connector())
         })?;
-        hop.set_diagnosis(Some(diagnosis));
+        hop.set_diagnosis(&self.snapshot.access, Some(diagnosis));
         Some(hop)
     }
 
@@ -82,9 +102,13 @@ impl Case<'_> {
     fn unreferenced_hop(&self, edge: &EdgeView) -> HopTrace {
         let mut hop = HopTrace::new(Hop::Touched, &edge.cluster, None);
         let not_live = self.edge_watch_not_live(edge);
-        hop.set_diagnosis(Some(
-            not_live.unwrap_or_else(|| edge_remedy::not_referenced(&edge.cluster, self.hub_key())),
-        ));
+        hop.set_diagnosis(
+            &self.snapshot.access,
+            Some(
+                not_live
+                    .unwrap_or_else(|| edge_remedy::not_referenced(&edge.cluster, self.hub_key())),
+            ),
+        );
         hop
     }
 
@@ -119,7 +143,7 @@ impl Case<'_> {
             }
             AnnouncementState::Pending => Some(self.touch_pending(edge, gateway, &key)),
         };
-        hop.set_diagnosis(diagnosis);
+        hop.set_diagnosis(&self.snapshot.access, diagnosis);
         hop.set_next_attempt(&gateway.writes);
         hop
     }

@@ -1,5 +1,7 @@
 //! Finds the connectors, or the gateway, that a name stands for.
 
+use std::collections::BTreeSet;
+
 use super::diagnose::{Diagnosis, diagnose};
 use super::{HopState, HopTrace, Snapshot, Trace, edge_remedy};
 use crate::config::nearest;
@@ -74,13 +76,62 @@ pub fn trace_connector(
     }
 }
 
-/// Traces each connector behind the gateway of this name at an edge, and each that its HTTPProxy
-/// references without it existing; shows that gateway alone. `cluster` chooses among edges that
-/// have a gateway of the same name.
+/// Traces each connector behind the gateway of this name, at an edge or upstream, and each that its
+/// HTTPProxy references without it existing; shows that gateway alone. `cluster` chooses among edges,
+/// or upstreams, that have a gateway of the same name.
 ///
 /// # Errors
 /// No edge has the gateway, or several do.
 pub fn trace_gateway(
+    snapshot: &Snapshot,
+    name: &ObjectKey,
+    cluster: Option<&ClusterName>,
+) -> Result<Vec<Trace>, NotFound> {
+    let found = trace_edge_gateway(snapshot, name, cluster);
+    if found.is_ok() {
+        return found;
+    }
+    let is_upstream = |c: &ClusterName| {
+        let mut clusters = snapshot.view.clusters.iter();
+        clusters.any(|view| view.name == *c && view.roles.contains(&Role::Upstream))
+    };
+    let edge = cluster.filter(|cluster| !is_upstream(cluster));
+    let upstream = cluster.filter(|cluster| is_upstream(cluster));
+    let places = places_of(snapshot, &name.namespace, upstream);
+    let names = places.into_iter().map(|namespace| ObjectKey::new(namespace, &*name.name));
+    let mut traces: Vec<_> =
+        names.filter_map(|name| trace_edge_gateway(snapshot, &name, edge).ok()).collect();
+    match (traces.pop(), traces.is_empty()) {
+        (Some(one), true) => Ok(one),
+        (Some(_), false) => {
+            let upstreams = snapshot.view.connectors.iter().filter_map(|c| c.upstream.as_ref());
+            let named = upstreams.filter(|up| up.object.namespace == name.namespace);
+            let clusters: BTreeSet<_> = named.map(|up| &up.cluster).collect();
+            let places = clusters.into_iter().map(|cluster| format!("{name} in {cluster}"));
+            Err(NotFound::ambiguous("gateway", name, places))
+        }
+        (None, _) => found,
+    }
+}
+
+/// The namespaces at the hub and the edges that connectors of this upstream namespace are in. The name
+/// of an object is the same in all tiers.
+fn places_of<'a>(
+    snapshot: &'a Snapshot,
+    namespace: &str,
+    upstream: Option<&ClusterName>,
+) -> BTreeSet<&'a str> {
+    let is_named = |connector: &&ConnectorView| {
+        connector.upstream.as_ref().is_some_and(|up| {
+            up.object.namespace == namespace
+                && upstream.is_none_or(|cluster| *cluster == up.cluster)
+        })
+    };
+    let connectors = snapshot.view.connectors.iter().filter(is_named);
+    connectors.filter_map(|connector| Some(&*connector.place.as_ref()?.namespace)).collect()
+}
+
+fn trace_edge_gateway(
     snapshot: &Snapshot,
     name: &ObjectKey,
     cluster: Option<&ClusterName>,
@@ -155,7 +206,7 @@ fn traces_of_unpaired(snapshot: &Snapshot, unpaired: &UnpairedView) -> Vec<Trace
     let UnpairedView { cluster, object, gateway, proxy, missing } = unpaired;
     let trace = |hop: Hop, object: &ObjectKey, diagnosis: Diagnosis| {
         let mut hop = HopTrace::new(hop, cluster, Some(object));
-        hop.set_diagnosis(Some(diagnosis));
+        hop.set_diagnosis(&snapshot.access, Some(diagnosis));
         let mut trace = Trace {
             source: snapshot.source,
             at_ms: snapshot.view.at_ms,

@@ -12,8 +12,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::managed_fields::{LastWriter, ManagedFieldsIndex, field_owner, without_gateway_writers};
-use super::{HopTrace, Snapshot, SnapshotSource, Trace, read_only_settings};
-use crate::client::{CallError, ClusterClient, no_request, path};
+use super::{
+    ClusterAccess, HopCause, HopTrace, Snapshot, SnapshotSource, Trace, read_only_settings,
+};
+use crate::client::{self, CallError, ClusterClient, no_request, path};
 use crate::clock::wall_clock_now;
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::EventKind;
@@ -22,6 +24,7 @@ use crate::core::contract::settings::StallSettings;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::data::time::UnixMillis;
+use crate::core::view::LeaseWaitView;
 use crate::discovery::joiner::{self, Joiner};
 use crate::discovery::look::narrowed;
 use crate::engine::{Engine, PendingLists};
@@ -32,6 +35,9 @@ use crate::report::count;
 use crate::watch::WatchMessage;
 
 const WRITER_REQUESTS_IN_FLIGHT_MAX: usize = 8;
+
+/// Served by Karmada's API server, and by no other. Every authenticated user may read it.
+const KARMADA_API: &str = "/apis/work.karmada.io";
 
 /// How many clusters one line names.
 const NAMES_MAX: usize = 5;
@@ -50,7 +56,8 @@ pub struct ClusterWatcher {
     pending_lists: PendingLists,
     stall_limits: StallSettings,
     trigger_key: String,
-    holder: Option<String>,
+    leadership: Leadership,
+    access: ClusterAccess,
 }
 
 impl std::fmt::Debug for ClusterWatcher {
@@ -87,7 +94,8 @@ impl ClusterWatcher {
             pending_lists,
             stall_limits: config.stall.clone(),
             trigger_key: config.touch.key.clone(),
-            holder: None,
+            leadership: Leadership::default(),
+            access: ClusterAccess::new(config),
             engine,
         })
     }
@@ -107,15 +115,15 @@ impl ClusterWatcher {
             let (namespace, name) = (election.lease_namespace.clone(), election.lease_name.clone());
             Some(LeaseClient::new(cluster, namespace, name, within, None))
         });
-        let mut holder = std::pin::pin!(holder_of(lease));
-        let mut holder_read = false;
+        let mut leadership = std::pin::pin!(leadership_of(lease));
+        let mut is_read = false;
         let mut told = String::new();
-        while !self.pending_lists.is_empty() || !holder_read {
+        while !self.pending_lists.is_empty() || !is_read {
             let waited = timeout_at(until, async {
                 tokio::select! {
-                    found = &mut holder, if !holder_read => {
-                        holder_read = true;
-                        self.holder = found;
+                    found = &mut leadership, if !is_read => {
+                        is_read = true;
+                        self.leadership = found;
                     }
                     () = self.next_event() => {}
                 }
@@ -170,13 +178,40 @@ impl ClusterWatcher {
     pub fn snapshot(&mut self) -> Snapshot {
         self.engine.handle_event(EventKind::TimedOut);
         let mut view = self.engine.machine.view();
-        view.holder.clone_from(&self.holder);
+        view.holder.clone_from(&self.leadership.holder);
+        view.lease_wait = self.leadership.wait.filter(|wait| view.at_ms < wait.until_ms);
         view.tell_errors(self.managed_fields.watch_errors());
+        let now = view.at_ms;
+        view.tell_received(self.engine.metrics.readiness().watches.into_iter().filter_map(|w| {
+            Some((w.cluster, w.kind, UnixMillis(now.0.saturating_sub(w.received_ago_ms?))))
+        }));
         Snapshot {
             source: SnapshotSource::Live,
             view,
             stall_limits: Some(self.stall_limits.clone()),
             managed_fields: self.managed_fields.clone(),
+            access: self.access.clone(),
+        }
+    }
+
+    /// Asks the hubs of connectors that are not carried whether they serve Karmada's API, for at most
+    /// `within`. Where no answer comes, traces say nothing of Karmada.
+    pub async fn find_karmada(&mut self, traces: &[Trace], within: Duration) {
+        let hops = || traces.iter().flat_map(|trace| &trace.hops);
+        let is_carriers = |hop: &&HopTrace| {
+            matches!(hop.cause, Some(HopCause::NotCarried | HopCause::NoEdgeConnector))
+        };
+        if !hops().any(|hop| is_carriers(&hop)) {
+            return;
+        }
+        let hubs: BTreeSet<_> =
+            hops().filter(|hop| hop.hop == Hop::Mirrored).map(|hop| &hop.cluster).collect();
+        for hub in hubs {
+            let Some(cluster) = self.engine.fleet.table().get(hub) else { continue };
+            let Ok(request) = client::get(KARMADA_API, client::JSON) else { continue };
+            if cluster.call(request, within).await.is_ok() {
+                self.access.set_karmada(hub);
+            }
         }
     }
 
@@ -276,11 +311,27 @@ async fn read_object(
     Ok(list["items"][0].take())
 }
 
-/// The holder of a Lease that has not expired by this host's clock.
-async fn holder_of(lease: Option<LeaseClient>) -> Option<String> {
-    let (response, _) = lease?.send(&LeaseRequest::Get).await;
-    let LeaseResponse::Current(record, _) = response else { return None };
-    let renewed = UnixMillis::parse_rfc3339(&record.renew_time)?;
-    let holds = !record.holder.is_empty() && wall_clock_now().since(renewed) < record.lease_ms;
-    holds.then_some(record.holder)
+/// The leader, as the Lease tells by this host's clock.
+#[derive(Default)]
+struct Leadership {
+    /// The holder of a Lease that has not expired.
+    holder: Option<String>,
+    /// The Lease was not there before, and its holder waits before it may lead.
+    wait: Option<LeaseWaitView>,
+}
+
+async fn leadership_of(lease: Option<LeaseClient>) -> Leadership {
+    let Some(mut lease) = lease else { return Leadership::default() };
+    let (response, _) = lease.send(&LeaseRequest::Get).await;
+    let LeaseResponse::Current(record, _) = response else { return Leadership::default() };
+    let now = wall_clock_now();
+    let renewed = UnixMillis::parse_rfc3339(&record.renew_time);
+    let is_held = renewed.is_some_and(|renewed| now.since(renewed) < record.lease_ms);
+    if record.holder.is_empty() || !is_held {
+        return Leadership::default();
+    }
+    let created = lease.created_at().filter(|_| record.transitions == 0);
+    let until = created.map(|at| at.plus(record.lease_ms)).filter(|until| now < *until);
+    let wait = until.map(|until_ms| LeaseWaitView { until_ms, wait_ms: record.lease_ms });
+    Leadership { holder: Some(record.holder), wait }
 }

@@ -5,7 +5,7 @@ use std::io::BufRead;
 use anyhow::bail;
 
 use super::managed_fields::without_gateway_writers;
-use super::{ManagedFieldsIndex, Snapshot, SnapshotSource, read_only_settings};
+use super::{ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource, read_only_settings};
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
@@ -70,7 +70,16 @@ pub fn snapshot<R: BufRead>(
     machine.handle_timeout(if has_more { at } else { last });
     let mut view = machine.view();
     view.tell_errors(managed_fields.watch_errors());
-    Ok((Snapshot { source, view, stall_limits: None, managed_fields }, warnings))
+    Ok((
+        Snapshot {
+            source,
+            view,
+            stall_limits: None,
+            managed_fields,
+            access: ClusterAccess::default(),
+        },
+        warnings,
+    ))
 }
 
 /// An event as a machine takes it that only observes.

@@ -4,6 +4,8 @@
 //! A [`Snapshot`] comes from the clusters ([`live`]), from a running instance ([`state`]) or from an
 //! event log ([`log`]). [`diagnose()`] turns it into a [`Trace`] and is pure; [`text`] prints traces.
 
+mod access;
+mod banner;
 mod diagnose;
 mod edge_hops;
 mod edge_remedy;
@@ -11,9 +13,11 @@ mod find;
 pub mod live;
 pub mod log;
 mod managed_fields;
+mod phase;
 mod remedy;
 pub mod state;
 mod table;
+mod table_text;
 pub mod text;
 
 use serde::Serialize;
@@ -25,10 +29,12 @@ use crate::core::data::time::UnixMillis;
 use crate::core::view::phase::Phase;
 use crate::core::view::{LivenessView, View};
 
+pub use access::ClusterAccess;
+pub use banner::{Banner, banners};
 pub use diagnose::diagnose;
 pub use find::{NotFound, trace_connector, trace_gateway};
 pub use managed_fields::{LastWriter, ManagedFieldsIndex};
-pub use table::{StatusRow, status_rows};
+pub use table::{StatusCounts, StatusRow, status_rows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,6 +58,8 @@ pub struct Snapshot {
     /// stalls decide: a running instance and a log have seen the changes themselves.
     pub stall_limits: Option<StallSettings>,
     pub managed_fields: ManagedFieldsIndex,
+    /// For the commands in remedies.
+    pub access: ClusterAccess,
 }
 
 /// The worst first: the order decides which of several clusters at one hop is shown as the first.
@@ -166,6 +174,9 @@ pub struct HopTrace {
     /// It may have said so for longer.
     pub at_least: bool,
     pub writer: Option<LastWriter>,
+    /// The writer's last write may have been a nudge: it wrote what the hop shows then or earlier.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub writer_at_least: bool,
     /// What the object should say.
     pub expected: String,
     pub cause: Option<HopCause>,

@@ -1,7 +1,7 @@
 //! The texts: why a hop is not ok, and what a person can do about it.
 //!
-//! A remedy is one line of explanation; where commands help, they follow on lines of their own, so
-//! that they can be pasted. They are for kubectl pointed at the cluster that the explanation names.
+//! A remedy is one line of explanation; where a command helps, it follows on a line of its own, so
+//! that it can be pasted, and says which cluster it is for.
 
 use super::diagnose::Diagnosis;
 use super::{HopCause, HopState, LastWriter, SnapshotSource};
@@ -9,16 +9,55 @@ use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::{PAUSED, UPSTREAM_NAMESPACE, UPSTREAM_STATUS};
+use crate::core::data::time::UnixMillis;
 use crate::core::view::{HubView, LeaseWaitView, UpstreamView};
-use crate::report::style::duration;
+use crate::report::style::{duration, moment};
 
-const GET_LEASE: &str = "kubectl get leases -A --field-selector metadata.name=throughline";
+/// What a person can do.
+#[derive(Clone, Debug)]
+pub(super) struct Remedy {
+    /// The explanation, without a full stop.
+    pub(super) what: String,
+    /// A cluster and arguments of kubectl; without a cluster, the whole command.
+    pub(super) command: Option<(Option<ClusterName>, String)>,
+}
+
+impl Remedy {
+    pub(super) fn kubectl(
+        cluster: &ClusterName,
+        what: impl Into<String>,
+        arguments: String,
+    ) -> Self {
+        Self { what: what.into(), command: Some((Some(cluster.clone()), arguments)) }
+    }
+
+    pub(super) fn command(what: &str, command: &str) -> Self {
+        Self { what: what.to_owned(), command: Some((None, command.to_owned())) }
+    }
+}
+
+impl From<String> for Remedy {
+    fn from(what: String) -> Self {
+        Self { what, command: None }
+    }
+}
+
+impl From<&str> for Remedy {
+    fn from(what: &str) -> Self {
+        what.to_owned().into()
+    }
+}
+
+fn get_lease(cluster: &ClusterName, what: String) -> Remedy {
+    let arguments = "get leases -A --field-selector metadata.name=throughline";
+    Remedy::kubectl(cluster, what, arguments.to_owned())
+}
 
 pub(super) fn diagnosis<const N: usize>(
     state: HopState,
     cause: HopCause,
     why: String,
-    remedies: [String; N],
+    remedies: [Remedy; N],
 ) -> Diagnosis {
     Diagnosis { state, cause, why, remedies: remedies.into() }
 }
@@ -35,36 +74,34 @@ pub(super) fn for_command(key: Option<&ObjectKey>) -> (&str, &str) {
 pub(super) fn get_with_managed_fields(kind: Kind, key: Option<&ObjectKey>) -> String {
     let (namespace, name) = for_command(key);
     let resource = kind.plural();
-    format!("kubectl -n {namespace} get {resource} {name} -o yaml --show-managed-fields")
+    format!("-n {namespace} get {resource} {name} -o yaml --show-managed-fields")
 }
 
 pub(super) fn check_may_patch(
     cluster: &ClusterName,
     kind: Kind,
     key: Option<&ObjectKey>,
-) -> String {
+) -> Remedy {
     let (namespace, _) = for_command(key);
-    format!(
-        "at {cluster}, check that its ServiceAccount may patch {}:\n\
-         kubectl auth can-i patch {} -n {namespace} --as=system:serviceaccount:NAMESPACE:NAME",
-        plural(kind),
+    let what = format!("at {cluster}, check that its ServiceAccount may patch {}", plural(kind));
+    let arguments = format!(
+        "auth can-i patch {} -n {namespace} --as=system:serviceaccount:NAMESPACE:NAME",
         kind.resource()
-    )
+    );
+    Remedy::kubectl(cluster, what, arguments)
 }
 
-fn see_holder(holder: &str) -> String {
-    format!("read the log of {holder}, or trace it through its admin port (--state URL)")
+fn see_holder(holder: &str) -> Remedy {
+    format!("read the log of {holder}, or trace it through its admin port (--state URL)").into()
 }
 
-pub(super) fn check_server_health(cluster: &ClusterName, when: &str) -> String {
-    format!(
-        "{when}, check the health and load of the API server of {cluster}:\n\
-         kubectl get --raw '/readyz?verbose'"
-    )
+pub(super) fn check_server_health(cluster: &ClusterName, when: &str) -> Remedy {
+    let what = format!("{when}, check the health and load of the API server of {cluster}");
+    Remedy::kubectl(cluster, what, "get --raw '/readyz?verbose'".to_owned())
 }
 
 /// `HTTPProxies`.
-fn plural(kind: Kind) -> String {
+pub(super) fn plural(kind: Kind) -> String {
     match kind.as_str().strip_suffix('y') {
         Some(stem) if kind == Kind::HttpProxy => format!("{stem}ies"),
         _ => format!("{}s", kind.as_str()),
@@ -76,8 +113,10 @@ pub(super) fn watch_not_live(
     kind: Kind,
     failure: Option<&RequestFailure>,
     was_lost: bool,
+    since: Option<UnixMillis>,
 ) -> Diagnosis {
     let objects = plural(kind);
+    let since = since.map_or(String::new(), |at| format!("; unknown since {} UTC", moment(at)));
     let why = match failure {
         Some(failure) if failure.cause == ErrorCause::Forbidden => {
             format!("not allowed to list {objects} ({failure})")
@@ -86,6 +125,7 @@ pub(super) fn watch_not_live(
         None if was_lost => format!("the watch of {objects} is lost"),
         None => format!("{objects} have not been listed yet"),
     };
+    let why = format!("{why}{since}");
     let remedy = failure.and_then(|failure| failure.cause.remedy("list and watch", kind));
     let remedy = match remedy {
         Some(remedy) => format!("for {cluster}: {remedy}"),
@@ -94,7 +134,7 @@ pub(super) fn watch_not_live(
              runs: the server address in the kubeconfig, DNS, NetworkPolicies, firewalls"
         ),
     };
-    diagnosis(HopState::Unknown, HopCause::WatchNotLive, why, [remedy])
+    diagnosis(HopState::Unknown, HopCause::WatchNotLive, why, [remedy.into()])
 }
 
 pub(super) fn upstream_not_configured(cluster: &ClusterName) -> Diagnosis {
@@ -103,10 +143,10 @@ pub(super) fn upstream_not_configured(cluster: &ClusterName) -> Diagnosis {
         HopCause::UpstreamNotConfigured,
         format!("{cluster} is not a configured upstream cluster, so nothing is mirrored"),
         [
-            format!("add {cluster} to `clusters`, with the role upstream and a kubeconfig"),
+            format!("add {cluster} to `clusters`, with the role upstream and a kubeconfig").into(),
             "if that name is wrong, correct the label meta.datumapis.com/upstream-cluster-name of \
              the hub Connector"
-                .to_owned(),
+                .into(),
         ],
     )
 }
@@ -120,11 +160,12 @@ pub(super) fn no_labels(hub: &ClusterName, key: Option<&ObjectKey>) -> Diagnosis
             connector_name(key)
         ),
         [
-            format!(
-                "at {hub}, check whether the platform's replicator created it:\n{}",
-                get_with_managed_fields(Kind::Connector, key)
+            Remedy::kubectl(
+                hub,
+                format!("at {hub}, check whether the platform's replicator created it"),
+                get_with_managed_fields(Kind::Connector, key),
             ),
-            "if so, let the replicator restore the labels meta.datumapis.com/upstream-*".to_owned(),
+            "if so, let the replicator restore the labels meta.datumapis.com/upstream-*".into(),
         ],
     )
 }
@@ -134,7 +175,7 @@ pub(super) fn held(upstream: &ClusterName, reason: HoldReason) -> Diagnosis {
         HopState::Unknown,
         HopCause::Held,
         format!("the annotation stays as it is: {} ({upstream})", reason.text()),
-        [reason.remedy().to_owned()],
+        [reason.remedy().into()],
     )
 }
 
@@ -150,14 +191,16 @@ pub(super) fn identity(hub: &ClusterName, key: Option<&ObjectKey>, up: &Upstream
             up.object
         ),
         [
-            format!(
-                "at {cluster}, compare the uid:\n\
-                 kubectl get namespace {namespace} -o jsonpath='{{.metadata.uid}}'"
+            Remedy::kubectl(
+                cluster,
+                format!("at {cluster}, compare the uid"),
+                format!("get namespace {namespace} -o jsonpath='{{.metadata.uid}}'"),
             ),
             format!(
                 "if namespace {namespace} was deleted and created again, let the replicator create \
                  the Connector at {hub} again; if not, correct the labels"
-            ),
+            )
+            .into(),
         ],
     )
 }
@@ -175,10 +218,13 @@ pub(super) fn unreplicated(
         [
             "hub Connectors are created by the platform's replicator, not by throughline: check \
              that it runs, and what it logs about this Connector"
-                .to_owned(),
-            format!(
-                "at {hub}, check that the namespace ns-UID exists and is within its quotas:\n\
-                 kubectl get namespaces -l {UPSTREAM_NAMESPACE}={namespace}"
+                .into(),
+            Remedy::kubectl(
+                hub,
+                format!(
+                    "at {hub}, check that the namespace ns-UID exists and is within its quotas"
+                ),
+                format!("get namespaces -l {UPSTREAM_NAMESPACE}={namespace}"),
             ),
         ],
     )
@@ -189,7 +235,8 @@ pub(super) fn rule_disabled(key: &str) -> Diagnosis {
         HopState::Unknown,
         HopCause::RuleDisabled,
         format!("{key} is false here, so this hop is not checked"),
-        [format!("trace the instance that does this work (--state URL), or set {key} to true")],
+        [format!("trace the instance that does this work (--state URL), or set {key} to true")
+            .into()],
     )
 }
 
@@ -201,9 +248,10 @@ pub(super) fn paused(cluster: &ClusterName, kind: Kind, key: Option<&ObjectKey>)
         HopState::Pending,
         HopCause::Paused,
         "paused by annotation: throughline writes nothing to it".to_owned(),
-        [format!(
-            "to have it written again, in {cluster}:\n\
-             kubectl -n {namespace} annotate {resource} {name} {PAUSED}-"
+        [Remedy::kubectl(
+            cluster,
+            format!("at {cluster}, have it written again"),
+            format!("-n {namespace} annotate {resource} {name} {PAUSED}-"),
         )],
     )
 }
@@ -223,20 +271,26 @@ pub(super) fn not_leading(state: HopState, hub: &ClusterName, holder: Option<&st
             HopCause::NotLeading,
             format!("{why}; no leader is known"),
             [
-                format!("at {hub}, find out who holds the Lease:\n{GET_LEASE}"),
-                "check that the instances may get, create and update it:\nthroughline check"
-                    .to_owned(),
+                get_lease(hub, format!("at {hub}, find out who holds the Lease")),
+                Remedy::command(
+                    "check that the instances may get, create and update it",
+                    "throughline check",
+                ),
             ],
         ),
     }
 }
 
-pub(super) fn waiting_for_lease(state: HopState, wait: &LeaseWaitView) -> Diagnosis {
+pub(super) fn waiting_for_lease(
+    state: HopState,
+    hub: &ClusterName,
+    wait: &LeaseWaitView,
+) -> Diagnosis {
     let why = format!(
         "{wait}; if it was deleted instead, its holder may still write until then. After that this \
          instance leads and writes the upstream status"
     );
-    let remedy = format!("wait until then; to see who holds the Lease:\n{GET_LEASE}");
+    let remedy = get_lease(hub, "wait until then; to see who holds the Lease".to_owned());
     diagnosis(state, HopCause::WaitingForLease, why, [remedy])
 }
 
@@ -247,13 +301,15 @@ pub(super) fn write_fails(
     failure: &RequestFailure,
 ) -> Diagnosis {
     let write = if kind == Kind::Gateway { "touch" } else { "mirror write" };
-    let remedy = failure.cause.remedy("patch", kind).map(|r| format!("for {cluster}: {r}"));
+    let remedy = failure.cause.remedy("patch", kind);
+    let remedy = remedy.map(|remedy| Remedy::from(format!("for {cluster}: {remedy}")));
     if failure.cause.is_refusal() {
         let remedy = remedy.unwrap_or_else(|| {
             format!(
                 "find the webhook, policy or quota of {cluster} that refuses the write; throughline \
                  keeps trying"
             )
+            .into()
         });
         let why = format!("{cluster} refuses the {write} ({failure})");
         return diagnosis(HopState::Wrong, HopCause::Refused, why, [remedy]);
@@ -281,14 +337,14 @@ pub(super) fn contention(
         HopCause::Contention,
         format!("{who} overwrote {UPSTREAM_STATUS} after the upstream status changed{often}"),
         [
-            format!(
-                "at {}, find the writer among the managedFields:\n{}",
-                hub.cluster,
-                get_with_managed_fields(Kind::Connector, key)
+            Remedy::kubectl(
+                &hub.cluster,
+                format!("at {}, find the writer among the managedFields", hub.cluster),
+                get_with_managed_fields(Kind::Connector, key),
             ),
             "stop it from writing this annotation, or let it write the upstream status; throughline \
              writes again, at growing intervals"
-                .to_owned(),
+                .into(),
         ],
     )
 }
@@ -313,7 +369,7 @@ pub(super) fn deferred(state: HopState, hub: &ClusterName, waited_ms: u64) -> Di
          affected; raise it if the hub and its carrier have room"
             .to_owned()
     };
-    diagnosis(state, HopCause::Deferred, why, [remedy])
+    diagnosis(state, HopCause::Deferred, why, [remedy.into()])
 }
 
 pub(super) fn not_mirrored(
@@ -334,9 +390,12 @@ pub(super) fn not_mirrored(
         (SnapshotSource::Live, None) => (
             "no leader is known".to_owned(),
             vec![
-                format!(
-                    "check that a throughline with the roles upstream and hub runs: its pods, their \
-                     logs and, at {hub}, its Lease:\n{GET_LEASE}"
+                get_lease(
+                    hub,
+                    format!(
+                        "check that a throughline with the roles upstream and hub runs: its pods, \
+                         their logs and, at {hub}, its Lease"
+                    ),
                 ),
                 check_may_patch(hub, Kind::Connector, key),
             ],
@@ -349,12 +408,12 @@ pub(super) fn not_mirrored(
     Diagnosis { state, cause: HopCause::NotWritten, why, remedies }
 }
 
-pub(super) fn see_replay() -> String {
-    "see what throughline would have done:\nthroughline replay FILE".to_owned()
+pub(super) fn see_replay() -> Remedy {
+    Remedy::command("see what throughline would have done", "throughline replay FILE")
 }
 
-pub(super) fn see_instance_log() -> String {
-    "wait; if nothing changes, read the log of this instance".to_owned()
+pub(super) fn see_instance_log() -> Remedy {
+    "wait; if nothing changes, read the log of this instance".into()
 }
 
 #[cfg(test)]
@@ -371,7 +430,7 @@ mod tests {
         };
         let expired = diagnose("401 Unauthorized: Unauthorized");
         assert_eq!((expired.state, expired.cause), (HopState::Pending, HopCause::Failing));
-        assert!(expired.remedies[0].contains("renew the token"), "{:?}", expired.remedies);
+        assert!(expired.remedies[0].what.contains("renew the token"), "{:?}", expired.remedies);
         let forbidden = diagnose("403 Forbidden: no");
         assert_eq!((forbidden.state, forbidden.cause), (HopState::Wrong, HopCause::Refused));
     }

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{ManagedFieldsIndex, Snapshot, SnapshotSource};
+use super::{ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource};
 use crate::core::view::View;
 
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
@@ -31,7 +31,13 @@ pub async fn snapshot(url: &str, within: Duration) -> anyhow::Result<Snapshot> {
             )
         })?;
     let managed_fields = ManagedFieldsIndex::default();
-    Ok(Snapshot { source: SnapshotSource::State, view, stall_limits: None, managed_fields })
+    Ok(Snapshot {
+        source: SnapshotSource::State,
+        view,
+        stall_limits: None,
+        managed_fields,
+        access: ClusterAccess::default(),
+    })
 }
 
 fn parse(url: &str) -> anyhow::Result<Uri> {

@@ -1,22 +1,19 @@
-//! Prints traces and the status table.
+//! Prints traces.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::diagnose::liveness_text;
-use super::{HopCause, HopState, HopTrace, Snapshot, SnapshotSource, StatusRow, Trace};
+pub use super::table_text::{rows, summary};
+use super::{HopCause, HopState, HopTrace, SnapshotSource, Trace};
 use crate::core::contract::note::Hop;
-use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
-use crate::core::view::GoneView;
-use crate::core::view::phase::Phase;
-use crate::report::style::{Style, TextWriter, count, duration, moment};
-use crate::report::{ReportOptions, put_remedy, style};
+use crate::report::style::{Style, TextWriter, duration, moment};
+use crate::report::{ReportOptions, put_remedy};
 
 const GATEWAY_NAMES_MAX: usize = 3;
 
 impl HopState {
-    fn style(self) -> Style {
+    pub(super) fn style(self) -> Style {
         match self {
             HopState::Wrong => Style::Red,
             HopState::Unknown | HopState::Pending => Style::Yellow,
@@ -26,7 +23,7 @@ impl HopState {
 }
 
 /// A hop's name in prose; in JSON and in event logs the last two are `arrived` and `touched`.
-const fn hop_name(hop: Hop) -> &'static str {
+pub(super) const fn hop_name(hop: Hop) -> &'static str {
     match hop {
         Hop::Upstream => "upstream",
         Hop::Mirrored => "mirrored",
@@ -90,7 +87,7 @@ fn put_trace(trace: &Trace, writer: &mut TextWriter<'_>) -> io::Result<()> {
     put_verdict(trace, &groups, writer)
 }
 
-const fn source_text(source: SnapshotSource) -> &'static str {
+pub(super) const fn source_text(source: SnapshotSource) -> &'static str {
     match source {
         SnapshotSource::Live => "from the clusters",
         SnapshotSource::State => "from a running instance",
@@ -137,7 +134,8 @@ fn line<'t>(trace: &Trace, group: &[&'t HopTrace]) -> Line<'t> {
         format!("{more}{}", duration(trace.at_ms.since(at)))
     });
     let writer = latest.writer.as_ref().map_or(String::new(), |writer| {
-        format!("by {}, {} ago", writer.manager, duration(trace.at_ms.since(writer.at_ms)))
+        let more = if latest.writer_at_least { "> " } else { "" };
+        format!("by {}, {more}{} ago", writer.manager, duration(trace.at_ms.since(writer.at_ms)))
     });
     Line { hop, says, age, writer }
 }
@@ -238,7 +236,7 @@ fn cause_text(hop: &HopTrace, now: UnixMillis) -> String {
     format!("{}{}.", hop.why, next_attempt(hop.next_attempt_ms, now))
 }
 
-fn next_attempt(at: Option<UnixMillis>, now: UnixMillis) -> String {
+pub(super) fn next_attempt(at: Option<UnixMillis>, now: UnixMillis) -> String {
     at.map_or(String::new(), |at| format!("; next attempt in {} s", at.since(now).div_ceil(1000)))
 }
 
@@ -256,142 +254,4 @@ fn put_notes(trace: &Trace, writer: &mut TextWriter<'_>) -> io::Result<()> {
         writer.put(0, 2, &[(Style::Dim, "Note: "), (Style::Plain, &format!("{note}."))])?;
     }
     Ok(())
-}
-
-/// The cells of a row, in the order of [`COLUMNS`].
-fn cells(row: &StatusRow, at: UnixMillis) -> [String; 7] {
-    let upstream = row.upstream.as_ref().map_or("-", |upstream| upstream.cluster.as_str());
-    let name = row.upstream.as_ref().map(|up| &up.object).or(row.hub_key.as_ref());
-    let name_or_count = |clusters: &[ClusterName], one: &str| match clusters {
-        [] => "-".to_owned(),
-        [cluster] => cluster.to_string(),
-        more => count(more.len(), one),
-    };
-    let clusters =
-        format!("{} / {}", name_or_count(&row.hubs, "hub"), name_or_count(&row.edges, "edge"));
-    let online = match row.online {
-        Some(true) => "online",
-        Some(false) => "offline",
-        None => "?",
-    };
-    [
-        upstream.to_owned(),
-        name.map_or("-".to_owned(), ToString::to_string),
-        clusters,
-        online.to_owned(),
-        row.phase.as_str().to_owned(),
-        row.since_ms.map_or("-".to_owned(), |since| duration(at.since(since))),
-        format!("{}/{}", row.announced, row.gateways),
-    ]
-}
-
-const COLUMNS: [&str; 7] =
-    ["UPSTREAM", "CONNECTOR", "HUB / EDGE", "LIVENESS", "PHASE", "FOR", "ANNOUNCED"];
-
-/// Writes rows as a table, with the cause under each row that is stuck. The rows are those of
-/// `snapshot`; `head` adds the names of the columns.
-///
-/// # Errors
-/// Those of `out`.
-pub fn rows(
-    snapshot: &Snapshot,
-    rows: &[StatusRow],
-    head: bool,
-    options: &ReportOptions,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let mut writer = TextWriter::new(out, options);
-    let table: Vec<_> = rows.iter().map(|row| cells(row, snapshot.view.at_ms)).collect();
-    let width = |i: usize| {
-        let cells = table.iter().map(|cells| cells[i].chars().count());
-        cells.chain([COLUMNS[i].len()]).max().unwrap_or(0)
-    };
-    let widths: [usize; 7] = std::array::from_fn(width);
-    let line = |cells: &[&str; 7]| {
-        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    if head {
-        writer.put(0, 4, &[(Style::Bold, &line(&COLUMNS))])?;
-    }
-    for (row, cells) in rows.iter().zip(&table) {
-        let cells: [&str; 7] = std::array::from_fn(|i| cells[i].as_str());
-        let style = if row.state.is_right() { Style::Plain } else { row.state.style() };
-        writer.put(0, 4, &[(style, &line(&cells))])?;
-        if let Some(stuck) = &row.stuck {
-            let head = format!("{} ({}): ", hop_name(stuck.hop), stuck.cluster);
-            let next = next_attempt(stuck.next_attempt_ms, snapshot.view.at_ms);
-            let why = format!("{}{next}", stuck.why);
-            writer.put(4, 6, &[(Style::Bold, &head), (Style::Plain, &why)])?;
-        }
-    }
-    writer.finish()
-}
-
-/// How many hub Connectors name each upstream that is not a cluster of this run, without the deleted
-/// projects.
-fn unconfigured(snapshot: &Snapshot) -> BTreeMap<&ClusterName, usize> {
-    let mut connectors = BTreeMap::new();
-    let found = snapshot.view.connectors.iter().filter(|c| c.phase == Phase::Unconfigured);
-    let upstreams = found.filter_map(|connector| connector.upstream.as_ref());
-    for upstream in upstreams.filter(|upstream| !upstream.gone) {
-        *connectors.entry(&upstream.cluster).or_default() += 1;
-    }
-    connectors
-}
-
-fn gone_text(gone: &GoneView) -> String {
-    let number = |n, noun| count(usize::try_from(n).unwrap_or(usize::MAX), noun);
-    let objects = [(gone.connectors, "hub Connector"), (gone.routes, "HTTPRoute")];
-    let objects = objects.iter().filter(|(n, _)| *n > 0).map(|(n, noun)| number(*n, noun));
-    let verb = if gone.connectors + gone.routes == 1 { "names" } else { "name" };
-    format!(
-        "{} {verb} project {}, which is deleted; a deleted project can still serve traffic. \
-         `throughline orphans` lists the routes",
-        objects.collect::<Vec<_>>().join(" and "),
-        gone.cluster
-    )
-}
-
-/// Writes how many connectors there are, how many are stuck and how many are pending.
-///
-/// # Errors
-/// Those of `out`.
-pub fn summary(
-    snapshot: &Snapshot,
-    rows: &[StatusRow],
-    options: &ReportOptions,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let mut writer = TextWriter::new(out, options);
-    let stuck = rows.iter().filter(|row| row.stuck.is_some()).count();
-    let pending = rows.iter().filter(|row| row.state == HopState::Pending).count();
-    let at = format!("{} UTC, {}", moment(snapshot.view.at_ms), source_text(snapshot.source));
-    let style = if stuck > 0 { Style::Red } else { Style::Green };
-    let deferred = rows.iter().filter(|row| row.state == HopState::Deferred).count();
-    let deferred = if deferred > 0 { format!(", {deferred} deferred") } else { String::new() };
-    let connectors = count(rows.len(), "connector");
-    let text = format!("{connectors}, {stuck} stuck, {pending} pending{deferred}");
-    writer.put(0, 2, &[(style, &text), (Style::Dim, "  "), (Style::Dim, &at)])?;
-    for (upstream, connectors) in unconfigured(snapshot) {
-        let text = format!(
-            "{}; they stay as they are. To have them followed, add {upstream} to `clusters` or to what \
-             discovery finds",
-            style::unconfigured(connectors, upstream.as_str())
-        );
-        writer.put(0, 2, &[(Style::Yellow, &text)])?;
-    }
-    for gone in &snapshot.view.gone {
-        writer.put(0, 2, &[(Style::Yellow, &gone_text(gone))])?;
-    }
-    for cluster in &snapshot.view.clusters {
-        if let Some(waiting) = cluster.touches_waiting {
-            let text = format!("{}: {waiting}", cluster.name);
-            writer.put(0, 2, &[(Style::Yellow, &text)])?;
-        }
-    }
-    if let Some(wait) = &snapshot.view.lease_wait {
-        writer.put(0, 2, &[(Style::Yellow, &wait.to_string())])?;
-    }
-    writer.finish()
 }

@@ -62,6 +62,10 @@ const WATCH_END_EARLY: Duration = Duration::from_secs(10);
 /// once. A watch counts as resumed if none came within this time.
 const EXPIRED_WITHIN: Duration = Duration::from_secs(1);
 
+/// Where a watch was silent, an API server that does not answer sooner than this is silent, too: what
+/// it showed is unknown.
+const SILENT_ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
 /// After a watch has lasted this long, pauses start again from the shortest.
 const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
@@ -90,6 +94,8 @@ pub struct WatchTask {
     last_version: u64,
     /// The watch broke, was silent or ended early: the API server may have another history by now.
     is_history_unsure: bool,
+    /// The watch brought nothing for too long, and is opened again.
+    was_silent: bool,
     /// An object that can't be read was logged since the last list.
     unreadable_logged: bool,
     /// Changes when the kubeconfig names another address.
@@ -123,6 +129,7 @@ impl WatchTask {
             lost: None,
             last_version: 0,
             is_history_unsure: false,
+            was_silent: false,
             unreadable_logged: false,
             moves,
             lists_at_once: false,
@@ -238,7 +245,11 @@ impl WatchTask {
     /// Opens a watch from `version`.
     async fn open(&mut self, version: &str, seconds: u32) -> Result<Frames, WatchEnd> {
         let request = watch_request(self.kind, version, seconds)?;
-        let response = self.cluster.open(request, self.timeout()).await?;
+        let timeout = match std::mem::take(&mut self.was_silent) {
+            true => self.timeout().min(SILENT_ANSWER_WITHIN),
+            false => self.timeout(),
+        };
+        let response = self.cluster.open(request, timeout).await?;
         if self.is_history_unsure {
             self.check_history(version).await?;
             self.is_history_unsure = false;
@@ -279,7 +290,7 @@ impl WatchTask {
                 }
                 // Silent: resuming it will show whether the API server still answers.
                 Err(_) => {
-                    self.is_history_unsure = true;
+                    (self.is_history_unsure, self.was_silent) = (true, true);
                     return Ok(());
                 }
                 Ok(Err(error)) => return Err(error.into()),

@@ -31,6 +31,7 @@ mod refusals;
 mod reload;
 mod rights;
 mod rights_claims;
+mod status;
 mod stopping;
 #[path = "../deploy/tools.rs"]
 #[allow(dead_code, reason = "the tests of deploy/ use the rest")]

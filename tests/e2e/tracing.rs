@@ -20,7 +20,7 @@ use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
 use crate::leading::{ElectionTest, short};
 
 /// The sources that a trace can read.
-struct Sources {
+pub(crate) struct Sources {
     config: PathBuf,
     /// The URL of a running instance.
     state: Option<String>,
@@ -29,7 +29,7 @@ struct Sources {
 }
 
 impl Sources {
-    fn of(testbed: &Testbed, throughline: Option<&Throughline>) -> Self {
+    pub(crate) fn of(testbed: &Testbed, throughline: Option<&Throughline>) -> Self {
         let folder = Folder::new("tracer");
         let clusters: Vec<_> = testbed.clusters.iter().map(|cluster| cluster.config()).collect();
         let config = folder.path().join("config.yaml");
@@ -42,12 +42,12 @@ impl Sources {
         }
     }
 
-    fn live_args(&self) -> Vec<String> {
+    pub(crate) fn live_args(&self) -> Vec<String> {
         vec!["--config".into(), self.config.display().to_string()]
     }
 
     /// Each source's name and flags.
-    fn all(&self) -> Vec<(&'static str, Vec<String>)> {
+    pub(crate) fn all(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut sources = vec![("live", self.live_args())];
         sources.extend(self.state.iter().map(|url| ("state", vec!["--state".into(), url.clone()])));
         let log = self.log.iter().map(|log| log.display().to_string());
@@ -57,7 +57,7 @@ impl Sources {
 }
 
 /// The exit code and standard output; both verdicts are fine, errors are not.
-async fn run(words: &[&str], source: &[String]) -> (i32, String) {
+pub(crate) async fn run(words: &[&str], source: &[String]) -> (i32, String) {
     let mut command = Command::new(binary());
     command.args(words).args(source).env_remove("RUST_LOG").env_remove("KUBECONFIG");
     let output = tokio::task::spawn_blocking(move || command.output().unwrap());
@@ -68,13 +68,13 @@ async fn run(words: &[&str], source: &[String]) -> (i32, String) {
     (code, out)
 }
 
-async fn run_json(words: &[&str], source: &[String]) -> (i32, Value) {
+pub(crate) async fn run_json(words: &[&str], source: &[String]) -> (i32, Value) {
     let (code, out) = run(&[words, &["--output", "json"]].concat(), source).await;
     (code, serde_json::from_str(&out).unwrap())
 }
 
 /// Hop, cluster, state and cause of the first hop that disagrees.
-fn first_hop(trace: &Value) -> [String; 4] {
+pub(crate) fn first_hop(trace: &Value) -> [String; 4] {
     let hop = trace["first"].as_u64().map_or(Value::Null, |i| trace["hops"][i as usize].clone());
     ["hop", "cluster", "state", "cause"].map(|key| hop[key].as_str().unwrap_or("-").to_owned())
 }
@@ -129,8 +129,9 @@ impl Scenario<'_> {
             eventually(&format!("{source}: the status table shows it"), SOON, async || {
                 let (code, rows) = run_json(&["status", "--stuck"], &args).await;
                 let row = rows["connectors"].as_array().unwrap().iter().find(of);
-                let stuck = row.map_or(Value::Null, |row| row["stuck"]["hop"].clone());
-                ensure(code == 1 && stuck == hop, || format!("{rows:#}"))
+                let which = if state == "unknown" { "unknown" } else { "stuck" };
+                let found = row.map_or(Value::Null, |row| row[which]["hop"].clone());
+                ensure(code == 1 && found == hop, || format!("{rows:#}"))
             })
             .await;
         }
@@ -156,7 +157,7 @@ impl Scenario<'_> {
 }
 
 /// Revokes one of throughline's permissions at a cluster; `None` grants all of them again.
-async fn revoke(cluster: &Cluster, permission: Option<(&str, &str, &str)>) {
+pub(crate) async fn revoke(cluster: &Cluster, permission: Option<(&str, &str, &str)>) {
     without(cluster.rest(), &folders(cluster.roles), permission).await;
 }
 

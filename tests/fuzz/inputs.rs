@@ -10,7 +10,7 @@ use throughline::core::view::View;
 use throughline::leader::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use throughline::leader::lease;
 use throughline::report::ReportOptions;
-use throughline::trace::{self, ManagedFieldsIndex, Snapshot, SnapshotSource};
+use throughline::trace::{self, ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource};
 
 use super::{check_length, check_message};
 
@@ -103,6 +103,7 @@ pub(super) fn state(data: &[u8]) {
         view,
         stall_limits: None,
         managed_fields: ManagedFieldsIndex::default(),
+        access: ClusterAccess::default(),
     });
 }
 

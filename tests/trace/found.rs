@@ -21,9 +21,38 @@ fn an_unknown_name_is_answered_with_similar_ones() {
     stage.lost("up", "Connector");
     let unseen = error_of(&stage, "shop", "quite-different");
     assert!(unseen.ends_with("(it may be in a cluster that is not fully listed: up)"), "{unseen}");
-    let app = ObjectKey::new("default", "app");
+    let app = ObjectKey::new("shop", "app");
     let error = trace_gateway(&snapshot_of(&stage), &app, None).unwrap_err().to_string();
     assert!(error.ends_with(&format!("did you mean ns-{UID}/app?")), "{error}");
+}
+
+#[test]
+fn a_gateway_is_found_by_its_upstream_name() {
+    let snapshot = snapshot(&settled(), SnapshotSource::State);
+    let app = ObjectKey::new("default", "app");
+    let at_edge = ObjectKey::new(format!("ns-{UID}"), "app");
+    for cluster in [None, Some("up"), Some("edge")] {
+        let cluster = cluster.map(Into::into);
+        let traces = trace_gateway(&snapshot, &app, cluster.as_ref()).unwrap();
+        let gateway = traces[0].hops.last().unwrap().object.clone();
+        assert_eq!((traces.len(), gateway), (1, Some(at_edge.clone())), "{cluster:?}");
+    }
+    let error = trace_gateway(&snapshot, &app, Some(&"hub".into())).unwrap_err().to_string();
+    assert!(error.starts_with("no gateway is called default/app"), "{error}");
+
+    // The same namespace in two upstreams, with a gateway of that name in each.
+    let mut snapshot = snapshot;
+    let mut other = snapshot.view.connectors[0].clone();
+    other.upstream.as_mut().unwrap().cluster = "up2".into();
+    other.place.as_mut().unwrap().namespace = "ns-2".into();
+    snapshot.view.connectors.push(other);
+    let mut up2 = snapshot.view.clusters.iter().find(|c| c.name.as_str() == "up").unwrap().clone();
+    up2.name = "up2".into();
+    snapshot.view.clusters.push(up2);
+    let error = trace_gateway(&snapshot, &app, None).unwrap_err().to_string();
+    assert!(error.ends_with("default/app in up; default/app in up2; add --in CLUSTER"), "{error}");
+    let traces = trace_gateway(&snapshot, &app, Some(&"up2".into())).unwrap();
+    assert_eq!(traces[0].hops.last().unwrap().object, Some(ObjectKey::new("ns-2", "app")));
 }
 
 #[test]

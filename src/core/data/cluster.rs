@@ -51,6 +51,8 @@ pub(crate) enum NamespaceIdentity {
 struct WatchRecord {
     state: WatchState,
     live_since: UnixMillis,
+    /// While it is not live: since when; `None` if it never was.
+    unknown_since: Option<UnixMillis>,
     /// Counts the lists. Objects remember the last list that contained them.
     lists: u32,
     /// Objects that exist and can't be read. An object without a readable name has an empty key.
@@ -82,7 +84,7 @@ impl HoldsNames for Namespace {
 
 impl HoldsNames for WatchRecord {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { state: _, live_since: _, lists: _, unreadable } = self;
+        let Self { state: _, live_since: _, unknown_since: _, lists: _, unreadable } = self;
         unreadable.mark(used);
     }
 }
@@ -147,6 +149,11 @@ impl ClusterState {
         if self.is_combined() { since.max(self.watches[Kind::Namespace].live_since) } else { since }
     }
 
+    /// Since when a watch that was live is not.
+    pub(crate) fn unknown_since(&self, kind: Kind) -> Option<UnixMillis> {
+        self.watches[kind].unknown_since
+    }
+
     pub(crate) fn last_activity_at(&self) -> UnixMillis {
         self.last_activity_at
     }
@@ -162,7 +169,12 @@ impl ClusterState {
 
     pub(crate) fn set_watch(&mut self, kind: Kind, state: WatchState, now: UnixMillis) {
         let watch = &mut self.watches[kind];
-        watch.state = state;
+        let was_live = std::mem::replace(&mut watch.state, state) == WatchState::Live;
+        match state {
+            WatchState::Live => watch.unknown_since = None,
+            _ if was_live => watch.unknown_since = Some(now),
+            _ => {}
+        }
         match state {
             WatchState::Listing => {
                 watch.lists += 1;

@@ -166,6 +166,11 @@ pub(crate) struct TouchState {
 }
 
 impl TouchState {
+    /// When it was last announced; `None` if that is not kept.
+    pub(crate) fn announced_at(&self) -> Option<UnixMillis> {
+        self.announced_at
+    }
+
     /// What must be kept of it; `None` while anything is open.
     fn settled(&self, now: UnixMillis) -> Option<SettledTouch> {
         // Before the last confirmation the turns are even again, unless few are configured.

@@ -1,12 +1,15 @@
 //! Builds the view from the machine's tables.
 
+use super::phase::Appearance;
 use super::*;
 use crate::core::clusters::Place;
 use crate::core::context::WriteTarget;
+use crate::core::contract::note::{Hop, Stall, StallCause};
 use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::ClusterId;
 use crate::core::data::interner::Key;
 use crate::core::data::packed::Packed;
+use crate::core::edge::touch_state::TouchState;
 use crate::core::edge::{EdgeConnector, EdgeState};
 use crate::core::flight::Flight;
 use crate::core::hub::HubConnector;
@@ -17,19 +20,8 @@ use crate::core::upstream::UpstreamConnector;
 impl Machine {
     /// What the machine knows. Costs O(everything): for people, not for every event.
     pub fn view(&self) -> View {
-        let mut connectors: Vec<_> = self.places().into_iter().map(|k| self.connector(k)).collect();
-        connectors.extend(self.unreplicated_connectors().map(|(id, key, upstream)| {
-            ConnectorView {
-                upstream: self
-                    .cluster(id)
-                    .map(|c| self.upstream(c.name.clone(), key, Some(upstream))),
-                place: None,
-                phase: self.unreplicated_phase(id),
-                stalls: Vec::new(),
-                hubs: Vec::new(),
-                edges: Vec::new(),
-            }
-        }));
+        let mut connectors: Vec<_> =
+            self.appearances().into_iter().map(|at| self.connector(&at)).collect();
         connectors.sort_unstable_by(|a, b| (&a.upstream, &a.place).cmp(&(&b.upstream, &b.place)));
         let phases = phase::count_phases(connectors.iter().map(|connector| connector.phase));
         View {
@@ -63,24 +55,26 @@ impl Machine {
         self.clusters.iter().map(view).collect()
     }
 
-    fn connector(&self, key: Key) -> ConnectorView {
+    fn connector(&self, at: &Appearance) -> ConnectorView {
+        let phase = self.phase_of(at);
+        let by_name = at.upstream.and_then(|(id, key)| {
+            let cluster = self.cluster(id)?;
+            let upstream = self.upstreams.get(&cluster.sym)?.connectors.get(&key);
+            Some(self.upstream(cluster.name.clone(), key, upstream))
+        });
+        let Some(key) = at.place else {
+            let (stalls, hubs, edges) = (Vec::new(), Vec::new(), Vec::new());
+            return ConnectorView { upstream: by_name, place: None, phase, stalls, hubs, edges };
+        };
         let upstream = self.hub_connectors_at(key).find_map(|(_, hub_connector)| {
             let (cluster, key, upstream) = self.upstream_of(hub_connector)?;
             Some(self.upstream(self.ctx.names.text(cluster).into(), key, upstream))
         });
         ConnectorView {
-            upstream,
+            upstream: upstream.or(by_name),
             place: Some(self.ctx.names.object_key(key)),
-            phase: self.phase_at(key),
-            stalls: self
-                .stalls_at(key)
-                .map(|stall| StallView {
-                    hop: stall.hop,
-                    cluster: stall.cluster.clone(),
-                    since_ms: stall.since,
-                    reason: stall.reason.clone(),
-                })
-                .collect(),
+            phase,
+            stalls: self.stalls_at(key).map(|stall| self.stall_view(key, stall)).collect(),
             hubs: self
                 .hub_connectors_at(key)
                 .filter_map(|(id, r)| self.hub_view(id, key, r))
@@ -91,6 +85,28 @@ impl Machine {
                     self.edge_view(id, edge, key, edge_connector)
                 })
                 .collect(),
+        }
+    }
+
+    fn stall_view(&self, key: Key, stall: &Stall) -> StallView {
+        let limits = &self.ctx.settings.stall;
+        let limit_ms = match (stall.hop, &stall.cause) {
+            (_, StallCause::Deferred { .. }) => limits.deferred_ms,
+            (Hop::Upstream | Hop::Mirrored, _) => limits.mirrored_ms,
+            (Hop::Arrived, _) => limits.arrived_ms,
+            (Hop::Touched, _) => limits.touched_ms,
+        };
+        // What was the cause when the stall began may have been an effect of silence.
+        let reason = match self.clusters.id_of(&stall.cluster).and_then(|id| self.cluster(id)) {
+            Some(cluster) if !self.is_seen(key, stall) => not_seen(cluster),
+            _ => stall.reason.clone(),
+        };
+        StallView {
+            hop: stall.hop,
+            cluster: stall.cluster.clone(),
+            since_ms: stall.since,
+            late_since_ms: Some(stall.since.plus(limit_ms)),
+            reason,
         }
     }
 
@@ -125,6 +141,9 @@ impl Machine {
             hold: self.hold(id, key, hub_connector),
             annotated: hub_connector.digest != Digest::ABSENT,
             says: self.hub_says(key, hub_connector, annotation),
+            wrong_since_ms: (annotation == AnnotationState::Wrong)
+                .then(|| self.wrong_since(hub_connector))
+                .flatten(),
             right_since_ms: (annotation == AnnotationState::Right)
                 .then_some(hub_connector.mirrored_at)
                 .flatten(),
@@ -135,6 +154,13 @@ impl Machine {
             overwrites: repair.map_or(0, |r| r.contention.overwrites()),
             nudges: repair.map_or(0, |t| t.nudges),
         })
+    }
+
+    /// Since upstream changed, or since another writer changed the annotation later.
+    fn wrong_since(&self, hub_connector: &HubConnector) -> Option<UnixMillis> {
+        let (.., upstream) = self.upstream_of(hub_connector)?;
+        let overwritten_at = hub_connector.repair.as_ref().and_then(|r| r.contention.last_at());
+        upstream.map(|upstream| upstream.changed_at).max(overwritten_at)
     }
 
     fn hold(&self, id: ClusterId, key: Key, hub_connector: &HubConnector) -> Option<HoldView> {
@@ -211,12 +237,23 @@ impl Machine {
                 .map(|object| self.ctx.names.object_key(object)),
             paused: edge.gateways.get(&gateway).is_some_and(|found| found.observed.is_paused)
                 || target.is_some_and(|target| edge.is_paused(target)),
+            announced_at_ms: touch.and_then(TouchState::announced_at),
             due_at_ms: touch.and_then(|touch| Some(touch.scheduled?.at)),
             writes: touch
                 .zip(target)
                 .map(|(touch, target)| self.writes(WriteTarget::Touch(id, target), &touch.flight))
                 .unwrap_or_default(),
         }
+    }
+}
+
+/// Why a stall is no longer seen: the watch that showed it is lost.
+fn not_seen(cluster: &ClusterState) -> String {
+    let name = &cluster.name;
+    let kinds = Kind::ALL.into_iter();
+    match kinds.filter_map(|kind| cluster.unknown_since(kind)).min() {
+        Some(since) => format!("unknown since {since}: the watch of {name} is lost"),
+        None => format!("unknown: a watch that it needs is not live ({name})"),
     }
 }
 
@@ -228,6 +265,11 @@ fn cluster_view(cluster: &ClusterState) -> ClusterView {
         roles: Role::ALL.into_iter().filter(|role| cluster.has(*role)).collect(),
         watches: Kind::ALL.into_iter().map(|kind| (kind, cluster.watch(kind))).collect(),
         live_since_ms: Kind::ALL.into_iter().filter(is_live).map(since).collect(),
+        unknown_since_ms: Kind::ALL
+            .into_iter()
+            .filter_map(|kind| Some((kind, cluster.unknown_since(kind)?)))
+            .collect(),
+        received_at_ms: BTreeMap::new(),
         unreadable: Kind::ALL
             .into_iter()
             .map(|kind| (kind, cluster.unreadable(kind)))

@@ -93,6 +93,14 @@ pub struct ClusterView {
     /// Since when each live watch has been live.
     #[serde(default, rename = "liveSinceMs")]
     pub live_since_ms: BTreeMap<Kind, UnixMillis>,
+    /// Since when each watch that was live is not. A shell that knows when the watch last brought
+    /// anything says that instead.
+    #[serde(default, rename = "unknownSinceMs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub unknown_since_ms: BTreeMap<Kind, UnixMillis>,
+    /// When each watch last brought anything, bookmarks included. The machine does not know it; the
+    /// shell adds it.
+    #[serde(default, rename = "receivedAtMs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub received_at_ms: BTreeMap<Kind, UnixMillis>,
     /// The error of each lost watch. The machine does not know it; the shell adds it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<Kind, String>,
@@ -152,6 +160,9 @@ pub struct StallView {
     /// The cluster in which the hop should have ended.
     pub cluster: ClusterName,
     pub since_ms: UnixMillis,
+    /// Since when it counts as late.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late_since_ms: Option<UnixMillis>,
     /// The cause, as far as this instance could see it when the stall began.
     pub reason: String,
 }
@@ -171,6 +182,9 @@ pub struct HubView {
     /// What it says. Known only when upstream or an edge says the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub says: Option<LivenessView>,
+    /// Since when it does not say what upstream says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrong_since_ms: Option<UnixMillis>,
     /// Since when it says what upstream says.
     pub right_since_ms: Option<UnixMillis>,
     /// Since when it differs in what routes nothing, which is written later.
@@ -254,6 +268,9 @@ pub struct GatewayView {
     /// A person has paused this Gateway, or the one that carries the trigger for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// When the latest announcement was made; `None` once it is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub announced_at_ms: Option<UnixMillis>,
     /// When the next touch is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at_ms: Option<UnixMillis>,
@@ -270,6 +287,22 @@ impl ClusterView {
 }
 
 impl View {
+    /// Adds when watches last brought anything: what they showed is unknown since then.
+    pub fn tell_received(
+        &mut self,
+        received: impl IntoIterator<Item = (ClusterName, Kind, UnixMillis)>,
+    ) {
+        let clusters = self.clusters.iter_mut();
+        let mut clusters: BTreeMap<_, _> = clusters.map(|c| (c.name.clone(), c)).collect();
+        for (name, kind, at) in received {
+            let Some(cluster) = clusters.get_mut(&name) else { continue };
+            cluster.received_at_ms.insert(kind, at);
+            if let Some(since) = cluster.unknown_since_ms.get_mut(&kind) {
+                *since = at.min(*since);
+            }
+        }
+    }
+
     /// Adds the errors of lost watches.
     pub fn tell_errors(
         &mut self,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::core::clusters::Place;
-use crate::core::contract::note::Stall;
+use crate::core::contract::note::{Hop, Stall};
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ClusterId, ClusterName, Kind};
 use crate::core::data::interner::{Key, Sym};
@@ -105,13 +105,60 @@ pub(super) fn count_phases(found: impl Iterator<Item = Phase>) -> Phases {
     phases
 }
 
+/// A connector as the tables have it.
+pub(super) struct Appearance {
+    /// Its name at the hubs and edges.
+    pub(super) place: Option<Key>,
+    /// Its upstream cluster and name, where no hub Connector tells.
+    pub(super) upstream: Option<(ClusterId, Key)>,
+}
+
 impl Machine {
     /// How many connectors are in each phase. Costs O(connectors); nothing is kept for it.
     pub fn phases(&self) -> Phases {
-        let places = self.places().into_iter().map(|key| self.phase_at(key));
-        let lone =
-            self.unreplicated_connectors().map(|(upstream, ..)| self.unreplicated_phase(upstream));
-        count_phases(places.chain(lone))
+        count_phases(self.appearances().into_iter().map(|at| self.phase_of(&at)))
+    }
+
+    /// Every connector once: by its name at the hubs and edges, or else by its upstream name.
+    pub(super) fn appearances(&self) -> Vec<Appearance> {
+        let lone = self.unreplicated_connectors().map(|(id, key, _)| (id, key));
+        let mut unlisted = BTreeMap::new();
+        let mut only_upstream = Vec::new();
+        for (id, key) in lone {
+            match self.place_by_namespace(id, key) {
+                Some(place) => drop(unlisted.insert(place, (id, key))),
+                None => only_upstream.push(Appearance { place: None, upstream: Some((id, key)) }),
+            }
+        }
+        let placed = self.places().into_iter().map(|place| Appearance {
+            place: Some(place),
+            upstream: unlisted.get(&place).copied(),
+        });
+        let mut all: Vec<_> = placed.collect();
+        all.append(&mut only_upstream);
+        all
+    }
+
+    pub(super) fn phase_of(&self, connector: &Appearance) -> Phase {
+        match *connector {
+            Appearance { upstream: Some((upstream, _)), .. } => self.unreplicated_phase(upstream),
+            Appearance { place: Some(place), .. } => self.phase_at(place),
+            Appearance { place: None, upstream: None } => Phase::Unknown,
+        }
+    }
+
+    /// Where an edge has an upstream Connector whose hub cannot be listed, and so has no labels to
+    /// tell: the namespace there is named after the uid of the upstream namespace.
+    fn place_by_namespace(&self, id: ClusterId, key: Key) -> Option<Key> {
+        let is_listed =
+            |hub: &ClusterId| self.cluster(*hub).is_some_and(|hub| hub.is_live(Kind::Connector));
+        if self.hubs.keys().all(is_listed) {
+            return None;
+        }
+        let uid = self.cluster(id)?.namespaces.get(&key.ns)?.uid.text()?;
+        let place = self.ctx.names.find(&format!("ns-{uid}"), self.ctx.names.text(key.name))?;
+        let is_at_edge = self.edge_connectors_at(place).next().is_some();
+        (is_at_edge && self.hub_connectors_at(place).next().is_none()).then_some(place)
     }
 
     /// How many objects a person has paused, by cluster and kind. Costs O(objects); nothing is kept for it.
@@ -220,7 +267,7 @@ impl Machine {
     }
 
     pub(crate) fn phase_at(&self, key: Key) -> Phase {
-        if self.stalls_at(key).next().is_some() {
+        if self.stalls_at(key).any(|stall| self.is_seen(key, stall)) {
             return Phase::Stalled;
         }
         let (mut unknown, mut unconfigured, mut held) = (false, false, false);
@@ -253,11 +300,11 @@ impl Machine {
         if held {
             return Phase::Unproven;
         }
-        if self
-            .edge_connectors_at(key)
-            .any(|(.., edge_connector)| edge_connector.missing_since.get().is_some())
-        {
+        if self.is_seen_behind(key) {
             return Phase::Carrying;
+        }
+        if self.edges.keys().any(|id| self.is_edge_unknown(*id, key)) {
+            return Phase::Unknown;
         }
         for (id, edge, edge_connector) in self.edge_connectors_at(key) {
             edges = Some(edge_connector.online && edges.unwrap_or(true));
@@ -277,6 +324,39 @@ impl Machine {
             Some(true) => Phase::Settled,
             _ => Phase::Offline,
         }
+    }
+
+    /// Whether the watches still show that the hop of a stall is late.
+    pub(super) fn is_seen(&self, key: Key, stall: &Stall) -> bool {
+        match stall.hop {
+            // Whether the hub's annotation is known says the rule.
+            Hop::Upstream | Hop::Mirrored => self.hub_connectors_at(key).any(|(id, connector)| {
+                self.cluster(id).is_some_and(|hub| hub.name == stall.cluster)
+                    && self.annotation(id, key, connector) != AnnotationState::Unknown
+            }),
+            Hop::Arrived => self.is_seen_behind(key),
+            Hop::Touched => self.edge_connectors_at(key).any(|(id, edge, _)| {
+                edge.ready && self.cluster(id).is_some_and(|c| c.name == stall.cluster)
+            }),
+        }
+    }
+
+    /// Whether an edge whose watch is live does not say what the hub says.
+    fn is_seen_behind(&self, key: Key) -> bool {
+        let mut edges = self.edge_connectors_at(key);
+        edges.any(|(id, _, connector)| {
+            let is_live = self.cluster(id).is_some_and(|edge| edge.is_live(Kind::Connector));
+            is_live && connector.missing_since.get().is_some()
+        })
+    }
+
+    /// Whether an edge has the Connector, or may have it, and cannot be seen.
+    fn is_edge_unknown(&self, id: ClusterId, key: Key) -> bool {
+        let (Some(cluster), Some(edge)) = (self.cluster(id), self.edges.get(&id)) else {
+            return false;
+        };
+        let was_live = cluster.unknown_since(Kind::Connector).is_some();
+        !cluster.is_live(Kind::Connector) && (!was_live || edge.connectors.contains_key(&key))
     }
 
     /// Whether a hub Connector's annotation says what upstream says. Nothing is compared again: the
