@@ -3,17 +3,19 @@
 .DEFAULT_GOAL := help
 
 LOG ?=
+# Set, it keeps a demo and its live page up until Ctrl-C.
+LINGER ?=
 
 help: ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
-run: ## Build, and show throughline at work on a recorded incident (LOG=FILE plays another log)
-	cargo run --locked -- demo $(LOG)
+run: ## Build, and show throughline at work on a recorded incident (LOG=FILE plays another log, LINGER=1 keeps its live page up)
+	cargo run --locked -- demo $(if $(LINGER),--linger) $(LOG)
 
-demo: ## The same on three real API servers, built first if need be
+demo: ## The same on three real API servers, built first if need be (LINGER=1, too)
 	tests/apiserver/build >/dev/null
 	cargo build --locked --bins
-	cargo run --locked --example live-demo
+	cargo run --locked --example live-demo -- $(if $(LINGER),--linger)
 
 TUTORIAL ?= target/tutorial
 
@@ -74,7 +76,7 @@ e2e: ## Live tests on real API servers, built first if need be (E2E=NAME runs so
 
 CHROMEDRIVER ?= chromedriver
 
-browser: ## The HTML page of a replay, clicked through in a headless Chromium
+browser: ## The HTML page of a replay and the live page, clicked through in a headless Chromium
 	@command -v $(CHROMEDRIVER) >/dev/null || { echo "make browser needs Chromium and its driver, and finds no $(CHROMEDRIVER)." >&2; \
 	  echo "Debian, Ubuntu: apt-get install chromium chromium-driver; elsewhere: CHROMEDRIVER=/path/to/chromedriver" >&2; exit 1; }
 	CHROMEDRIVER=$(CHROMEDRIVER) cargo test --locked --test browser -- --include-ignored --test-threads=1

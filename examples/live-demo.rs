@@ -1,6 +1,6 @@
 //! throughline on three real API servers with a small fleet: one connector goes offline and comes
 //! back, another moves to a different node, a third gets stuck. The log shows each hop as it
-//! happens. `make demo` runs it.
+//! happens. `make demo` runs it; with `--linger` it stays up at the end, until Ctrl-C.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a demo may panic, and prints")]
 
@@ -52,6 +52,7 @@ async fn run_demo() {
     let setup = Setup::of(&testbed).set(&late).print_log();
     say("starting throughline: it writes what is missing and leaves the rest alone");
     let throughline = setup.ready().await;
+    say(&format!("the live page: http://{}/", throughline.admin()));
     oracle::converges(&testbed).await;
     tokio::time::sleep(PAUSE).await;
 
@@ -70,6 +71,10 @@ async fn run_demo() {
         .await;
     }
     stuck_connector(&testbed, &fleet, &throughline).await;
+    if std::env::args().any(|argument| argument == "--linger") {
+        say(&format!("all keeps running: http://{}/; Ctrl-C ends it", throughline.admin()));
+        std::future::pending::<()>().await;
+    }
     stop(&testbed, throughline, started).await;
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::admin::RecentHops;
 use crate::apply::Applier;
 use crate::client::ClusterClient;
 use crate::clock::{Clock, sleep_until_opt};
@@ -36,6 +37,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) machine: Machine,
     pub(crate) executor: Executor,
+    pub(crate) hops: RecentHops,
     event_log: EventLogConfig,
     /// `None` until it is opened, and without a file.
     log: Option<LiveLog>,
@@ -134,8 +136,8 @@ impl Engine {
             // Not logged: the header names these clusters.
             machine.handle_event(&Event { at, kind: cluster.added() });
         }
-        let (event_log, log) = (event_log.clone(), None);
-        Self { fleet, metrics, clock, machine, executor, event_log, log, observers }
+        let (event_log, log, hops) = (event_log.clone(), None, RecentHops::default());
+        Self { fleet, metrics, clock, machine, executor, hops, event_log, log, observers }
     }
 
     /// Opens the event log, if one is configured: after all else that can fail at a start, and before
@@ -232,6 +234,7 @@ impl Engine {
         }
         while let Some(note) = self.machine.poll_note() {
             self.metrics.count_note(&note);
+            self.hops.add(&note);
             let subject = self.machine.involved_object(&note.kind);
             for observer in &mut self.observers {
                 observer.on_note(&note);

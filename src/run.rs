@@ -65,6 +65,8 @@ pub struct Run {
     /// `None` where no clusters are discovered.
     discovery: Option<Discovery>,
     recorder: Option<Recorder>,
+    /// The admin port, where its owner has bound it.
+    listener: Option<TcpListener>,
 }
 
 impl std::fmt::Debug for Run {
@@ -100,7 +102,8 @@ impl Run {
         observers.push(Box::new(RunLog::new(&settings)));
         let engine = Engine::new(&config, settings, gate, &config.event_log, observers);
         let ((_, reloads), (_, retries)) = (mpsc::channel(1), mpsc::channel(1));
-        Self { config, engine, keeper, reloads, retries, discovery: None, recorder: None }
+        let (discovery, recorder, listener) = (None, None, None);
+        Self { config, engine, keeper, reloads, retries, discovery, recorder, listener }
     }
 
     /// Follows the file from which the configuration was loaded, SIGHUP and SIGUSR1.
@@ -121,6 +124,12 @@ impl Run {
         Self { reloads, ..self }
     }
 
+    /// Serves the admin port here rather than at `admin.address`.
+    #[must_use]
+    pub fn listening(self, listener: TcpListener) -> Self {
+        Self { listener: Some(listener), ..self }
+    }
+
     /// Runs until `stop` turns true.
     ///
     /// # Errors
@@ -128,7 +137,10 @@ impl Run {
     pub async fn until(mut self, mut stop: watch::Receiver<bool>) -> anyhow::Result<()> {
         let (bus, mut events) = mpsc::channel(self.config.watch.queue);
         let (queries, mut asked) = mpsc::channel(QUERIES_MAX);
-        let listener = listen(self.config.admin.address).await?;
+        let listener = match self.listener.take() {
+            Some(listener) => Some(listener),
+            None => listen(self.config.admin.address).await?,
+        };
         self.engine.open_log()?;
         self.engine.metrics.config_loaded();
         banner::log(&self.config, self.engine.machine.settings().orphans.mode);
@@ -337,5 +349,6 @@ fn answer(engine: &mut Engine, query: Query) {
             drop(reply.send(Box::new(view)));
         }
         Query::Retry(reply) => drop(reply.send(retry(engine))),
+        Query::PassedHops { after, reply } => drop(reply.send(engine.hops.since(after))),
     }
 }

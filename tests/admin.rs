@@ -8,6 +8,10 @@ mod crowd;
 mod fleet;
 #[path = "admin/http.rs"]
 mod http;
+#[path = "support/live_fleet.rs"]
+mod live_fleet;
+#[path = "admin/page.rs"]
+mod page;
 #[path = "admin/scrape.rs"]
 mod scrape;
 #[path = "support/stage.rs"]

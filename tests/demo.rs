@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -185,6 +186,31 @@ fn an_interrupt_ends_the_demo_cleanly() {
         "{rest:#?}"
     );
     assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "left behind in {}", folder.display());
+}
+
+#[test]
+fn a_lingering_demo_keeps_its_page_up_until_an_interrupt() {
+    let (mut command, folder) = program("lingering");
+    command
+        .args(["demo", "--linger", "--longest-pause", "200ms"])
+        .arg(fixture("two-clusters-ready-flips"));
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains("live page: ")).unwrap();
+    let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    lines.find(|line| line.contains(&url) && line.contains("keeps running")).unwrap();
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET / HTTP/1.1\r\nhost: {address}\r\naccept: text/html\r\n\r\n").unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).unwrap();
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("throughline live"), "{page}");
+    assert!(child.try_wait().unwrap().is_none(), "it stays up");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let rest: Vec<_> = lines.collect();
+    assert!(rest.iter().any(|line| line.contains("converged: ")), "{rest:#?}");
+    assert_eq!(child.wait().unwrap().code(), Some(0), "the end is as without it");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "left behind in {}", folder.display());
 }
 

@@ -50,7 +50,7 @@ pub(super) async fn serve(
     router: Router,
     stop: impl Future<Output = ()> + Send,
 ) {
-    let mut connections = Connections::new(router, limit(max_fds()));
+    let mut connections = Connections::new(router, limit());
     let mut stop = pin!(stop);
     loop {
         tokio::select! {
@@ -66,8 +66,13 @@ pub(super) async fn serve(
     connections.finish().await;
 }
 
+/// The most connections.
+pub(super) fn limit() -> usize {
+    limit_of(max_fds())
+}
+
 /// The most connections, given the process's limit of descriptors.
-fn limit(descriptors: Option<u64>) -> usize {
+fn limit_of(descriptors: Option<u64>) -> usize {
     let descriptors = descriptors.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
     (descriptors / DESCRIPTORS_SHARE).clamp(1, CONNECTIONS_MAX)
 }
@@ -153,7 +158,7 @@ mod tests {
         for (descriptors, connections) in
             [(None, 64), (Some(1_048_576), 64), (Some(256), 64), (Some(100), 25), (Some(3), 1)]
         {
-            assert_eq!(limit(descriptors), connections, "{descriptors:?}");
+            assert_eq!(limit_of(descriptors), connections, "{descriptors:?}");
         }
     }
 }

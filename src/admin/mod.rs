@@ -1,16 +1,18 @@
-//! The admin port: probes, metrics, and the machine's state as JSON.
+//! The admin port: probes, metrics, the machine's state as JSON, and the live page.
 //!
 //! Some answers need the loop: a [`Query`] asks it, and waits at most two seconds. If the loop hangs
 //! or has ended, `/livez` fails and everything else still answers.
 
 mod access;
 mod connections;
+mod hops;
+mod page;
 mod retry;
 mod state;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,14 +21,18 @@ use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::config::StateAccess;
 use crate::core::view::{View, WatchState};
 use crate::metrics::{Format, MachineCounts, Metrics, Readiness, WatchStatus};
 use access::{is_own_host, may_see_state};
-use state::{Layout, StateError, Turn};
+use page::Feed;
+use state::{Layout, Turn};
+
+pub use hops::PassedHop;
+pub(crate) use hops::RecentHops;
 
 /// The longest that the loop may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -35,11 +41,14 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const WATCHES_EACH_MAX: usize = 200;
 
 const PATHS: &str = "\
+/                 in a browser: the live page of the fleet; otherwise this list
 /livez            whether the event loop answers
 /readyz           whether the watches have been listed; ?verbose shows each
 /metrics          Prometheus metrics
 /state            the state of every connector, as JSON
 /retry            POST: try every write that waits; needs the header X-Throughline-Retry
+/trace            where one connector is stuck, as JSON; ?connector=NAMESPACE/NAME
+/changes          the state and its changes, as server-sent events for the live page
 ";
 
 /// A question to the loop. It ignores a dropped receiver: whoever asked gave up.
@@ -56,6 +65,8 @@ pub enum Query {
     /// [`EventKind::RetryRequested`](crate::core::contract::event::EventKind::RetryRequested).
     /// Answers how many writes waited.
     Retry(oneshot::Sender<usize>),
+    /// The hops of the last minutes with a number after this one.
+    PassedHops { after: u64, reply: oneshot::Sender<Vec<PassedHop>> },
 }
 
 /// Why a query got no answer.
@@ -79,6 +90,7 @@ struct Admin {
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
     turn: Turn,
+    feed: Feed,
 }
 
 /// Serves until `stop` resolves, and then until the open requests are answered.
@@ -89,26 +101,63 @@ pub async fn serve(
     queries: mpsc::Sender<Query>,
     stop: impl Future<Output = ()> + Send,
 ) {
+    let (stops, stopping) = watch::channel(false);
+    // Open pages would otherwise hold up the stop.
+    let stop = async {
+        stop.await;
+        stops.send_replace(true);
+    };
+    let feed = Feed::new(connections::limit() / page::PAGES_SHARE, stopping);
     let router = Router::new()
-        .route("/", get(|| async { PATHS }))
+        .route("/", get(page::index))
+        .route("/changes", get(page::changes))
+        .route("/trace", get(page::trace))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/state", get(state))
         .route("/retry", post(retry::retry))
         .fallback(not_found)
-        .with_state(Admin { access, metrics, queries, turn: Arc::new(Mutex::new(Instant::now())) });
+        .with_state(Admin {
+            access,
+            metrics,
+            queries,
+            turn: Arc::new(Mutex::new(Instant::now())),
+            feed,
+        });
     connections::serve(listener, router, stop).await;
 }
 
 impl Admin {
-    async fn ask<T>(&self, query: fn(oneshot::Sender<T>) -> Query) -> Result<T, QueryError> {
+    async fn ask<T>(
+        &self,
+        query: impl FnOnce(oneshot::Sender<T>) -> Query,
+    ) -> Result<T, QueryError> {
         let (answer, answered) = oneshot::channel();
         let asked = async {
             self.queries.send(query(answer)).await.map_err(|_| QueryError::LoopEnded)?;
             answered.await.map_err(|_| QueryError::LoopEnded)
         };
         timeout(ANSWER_WITHIN, asked).await.unwrap_or(Err(QueryError::TimedOut))
+    }
+
+    /// Why this peer may not see the state under this name of the host; `None` if it may.
+    fn refusal(&self, peer: IpAddr, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+        if self.access == StateAccess::Off {
+            return Some((StatusCode::NOT_FOUND, "admin.state is off\n"));
+        }
+        if !may_see_state(self.access, peer) {
+            let why = "the state is served to this host only (kubectl port-forward counts as this host); \
+                       admin.state: everyone serves it to every client of this port\n";
+            return Some((StatusCode::FORBIDDEN, why));
+        }
+        if !is_own_host(self.access, headers) {
+            let why = "the state is served under this host's own addresses and names only, to keep out web \
+                       pages that give themselves its address; ask for http://ADDRESS:PORT/state, or \
+                       http://localhost:PORT/state through kubectl port-forward\n";
+            return Some((StatusCode::MISDIRECTED_REQUEST, why));
+        }
+        None
     }
 }
 
@@ -213,31 +262,14 @@ async fn state(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     headers: HeaderMap,
 ) -> Response {
-    if admin.access == StateAccess::Off {
-        return (StatusCode::NOT_FOUND, "admin.state is off\n").into_response();
-    }
-    if !may_see_state(admin.access, peer.ip()) {
-        let why = "the state is served to this host only (kubectl port-forward counts as this host); \
-                   admin.state: everyone serves it to every client of this port\n";
-        return (StatusCode::FORBIDDEN, why).into_response();
-    }
-    if !is_own_host(admin.access, &headers) {
-        let why = "the state is served under this host's own addresses and names only, to keep out web \
-                   pages that give themselves its address; ask for http://ADDRESS:PORT/state, or \
-                   http://localhost:PORT/state through kubectl port-forward\n";
-        return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
+    if let Some(refused) = admin.refusal(peer.ip(), &headers) {
+        return refused.into_response();
     }
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let is_program = accept.is_some_and(|a| a.contains("application/json"));
     let layout = if is_program { Layout::Compact } else { Layout::Pretty };
     match state::json(&admin, layout).await {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
-        Err(StateError::Query(error)) => error.into_response(),
-        Err(error @ StateError::Busy) => {
-            (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")).into_response()
-        }
-        Err(error @ StateError::Encode(_)) => {
-            (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
-        }
+        Err(error) => error.into_response(),
     }
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -47,8 +49,24 @@ pub(super) enum StateError {
     Encode(String),
 }
 
+impl IntoResponse for StateError {
+    fn into_response(self) -> Response {
+        let status = match self {
+            StateError::Query(error) => return error.into_response(),
+            StateError::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            StateError::Encode(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, format!("{self}\n")).into_response()
+    }
+}
+
 /// The state as JSON, once it is this request's turn.
 pub(super) async fn json(admin: &Admin, layout: Layout) -> Result<Bytes, StateError> {
+    render(view(admin).await?, layout).await
+}
+
+/// The state, once it is this request's turn.
+pub(super) async fn view(admin: &Admin) -> Result<Box<View>, StateError> {
     let turn = async {
         let turn = admin.turn.lock().await;
         sleep_until(*turn).await;
@@ -67,7 +85,7 @@ pub(super) async fn json(admin: &Admin, layout: Layout) -> Result<Bytes, StateEr
     };
     view.tell_received(lost.iter().filter_map(received));
     view.tell_errors(lost.into_iter().filter_map(|w| Some((w.cluster, w.kind, w.failure?))));
-    render(view, layout).await
+    Ok(view)
 }
 
 /// Megabytes in a large installation: not on a thread that carries out requests to clusters.

@@ -38,6 +38,9 @@ pub(super) struct DemoArgs {
     /// Write the run's event log to this file, for `throughline replay`
     #[arg(long, value_name = "FILE")]
     event_log: Option<PathBuf>,
+    /// Keep the clusters, throughline and its live page running after the end, until Ctrl-C
+    #[arg(long)]
+    linger: bool,
     /// The output format: a story while the demo runs, or a JSON report at the end
     #[arg(long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -54,6 +57,7 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         longest_pause_ms: args.longest_pause,
         carrier_rate: args.carrier_rate,
         event_log: args.event_log.clone(),
+        linger: args.linger,
         report: (args.output == Output::Text).then(report_options),
     };
     let runtime = threads(THREADS)?;

@@ -13,11 +13,11 @@ mod story;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -54,12 +54,21 @@ pub struct DemoOptions {
     pub event_log: Option<PathBuf>,
     /// How to print the story; `None` prints nothing.
     pub report: Option<report::ReportOptions>,
+    /// Keep clusters, run and live page up after the end, until the demo is stopped.
+    pub linger: bool,
 }
 
 impl Default for DemoOptions {
     fn default() -> Self {
         let report = Some(report::ReportOptions::default());
-        Self { log: None, longest_pause_ms: 2_000, carrier_rate: None, event_log: None, report }
+        Self {
+            log: None,
+            longest_pause_ms: 2_000,
+            carrier_rate: None,
+            event_log: None,
+            report,
+            linger: false,
+        }
     }
 }
 
@@ -88,9 +97,11 @@ pub async fn run(
     for (cluster, kind) in &unrecorded {
         clusters.stop_serving(cluster, *kind);
     }
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("listening on 127.0.0.1")?;
+    let page = format!("http://{}/", listener.local_addr()?);
     if let Some(report) = &options.report {
         report::head(&recording.replay, report, out)?;
-        print_introduction(options, &unrecorded, out)?;
+        print_introduction(options, &unrecorded, &page, out)?;
     }
 
     let folder = TempFolder::new()?;
@@ -105,7 +116,8 @@ pub async fn run(
     let (mut story, observer) =
         RunStory::new(replay, clock.now(), recorded, options.report.clone());
     let (stop_run, stopping) = watch::channel(false);
-    let mut running = tokio::spawn(Run::new(config, vec![observer]).until(stopping));
+    let mut running =
+        tokio::spawn(Run::new(config, vec![observer]).listening(listener).until(stopping));
     let mut demo = DemoLoop {
         player: &mut player,
         clusters: &clusters,
@@ -115,7 +127,13 @@ pub async fn run(
         is_playing: false,
         checked_at_activity: None,
     };
-    let ended = demo.run(&mut running, &mut stop, out).await;
+    let mut ended = demo.run(&mut running, &mut stop, out).await;
+    if options.linger
+        && matches!(ended, Ok(DemoEnd::Converged | DemoEnd::NotConverged(_)))
+        && let Err(error) = demo.linger(&page, options, &mut running, &mut stop, out).await
+    {
+        ended = Err(error);
+    }
     if ended.is_err() {
         running.abort();
     }
@@ -174,7 +192,6 @@ fn run_config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> 
     config.leader_election.enabled = false;
     // Events would be counted as writes, and nobody reads them.
     config.events.enabled = false;
-    config.admin.address = SocketAddr::from(([127, 0, 0, 1], 0));
     config.shutdown.grace_ms = 2_000;
     config
 }
@@ -182,6 +199,7 @@ fn run_config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> 
 fn print_introduction(
     options: &DemoOptions,
     unrecorded: &ClusterKinds,
+    page: &str,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let pause_s = options.longest_pause_ms as f64 / 1e3;
@@ -194,6 +212,10 @@ fn print_introduction(
         let kinds: Vec<_> =
             unrecorded.iter().map(|(cluster, kind)| format!("{kind} in {cluster}")).collect();
         writeln!(out, "  not in the recording, so not served: {}", kinds.join(", "))?;
+    }
+    match options.linger {
+        true => writeln!(out, "  live page: {page}")?,
+        false => writeln!(out, "  live page, until the demo ends: {page} (--linger keeps it up)")?,
     }
     writeln!(out)?;
     out.flush()
@@ -280,6 +302,36 @@ impl DemoLoop<'_> {
                     anyhow::bail!("the run ended before the demo did");
                 }
                 Ok(_) = stop.wait_for(|stop| *stop) => return Ok(DemoEnd::Stopped),
+            }
+        }
+    }
+
+    /// Keeps everything up until `stop` turns true.
+    async fn linger(
+        &mut self,
+        page: &str,
+        options: &DemoOptions,
+        running: &mut JoinHandle<anyhow::Result<()>>,
+        stop: &mut watch::Receiver<bool>,
+        out: &mut (dyn Write + Send),
+    ) -> anyhow::Result<()> {
+        self.story.print(out)?;
+        if options.report.is_some() {
+            writeln!(out, "\n  the recording is over; throughline keeps running: {page}")?;
+            writeln!(out, "  Ctrl-C ends it")?;
+            out.flush()?;
+        }
+        loop {
+            let due = sleep_until_opt(self.player.carrier_due_at());
+            tokio::select! {
+                observation = self.story.next() => self.story.apply(observation),
+                () = self.player.hub_changed() => {}
+                () = due => self.player.advance_carrier(),
+                ended = &mut *running => {
+                    ended.context("the run crashed")??;
+                    anyhow::bail!("the run ended before the demo did");
+                }
+                Ok(_) = stop.wait_for(|stop| *stop) => return Ok(()),
             }
         }
     }

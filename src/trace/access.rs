@@ -81,13 +81,12 @@ mod tests {
             context: context.map(str::to_owned),
             in_cluster: false,
         };
-        let mut config = Config::default();
-        config.clusters = vec![
+        let clusters = vec![
             cluster("plain", None, None),
             cluster("context", None, Some("kind-hub")),
             cluster("both", Some("/tmp/my clusters/it's"), Some("admin@hub")),
         ];
-        let access = ClusterAccess::new(&config);
+        let access = ClusterAccess::new(&Config { clusters, ..Config::default() });
         let spelled = |name: &str| {
             access.spell(&Remedy::kubectl(&name.into(), "look", "get pods".to_owned()))
         };

@@ -73,6 +73,7 @@ pub(crate) async fn answer_queries(mut asked: mpsc::Receiver<Query>, machine: Ma
             }
             Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
             Query::Retry(answer) => drop(answer.send(machine.waiting_writes())),
+            Query::PassedHops { reply, .. } => drop(reply.send(Vec::new())),
         }
     }
 }

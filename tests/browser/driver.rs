@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 const MISSING: &str = "chromedriver can't be started; install Chromium and its driver (Debian: \
@@ -153,8 +155,22 @@ impl Browser {
         );
     }
 
+    /// What the window shows, as PNG.
+    pub(crate) fn screenshot(&self, width: u32, height: u32) -> Vec<u8> {
+        // The frame of the window counts, and a headless one has none.
+        self.post("/window/rect", &json!({"width": width, "height": height}));
+        self.js("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
+        let shot = self.call("GET", &format!("{}/screenshot", self.session), &json!({}));
+        STANDARD.decode(shot.as_str().unwrap()).unwrap()
+    }
+
     /// Asserts that the page used no network and logged nothing.
     pub(crate) fn assert_quiet(&self) {
+        self.assert_quiet_but("file://");
+    }
+
+    /// Asserts that the page asked for nothing but what begins like this, and logged nothing.
+    pub(crate) fn assert_quiet_but(&self, allowed: &str) {
         let console = self.post("/se/log", &json!({"type": "browser"}));
         assert_eq!(console, json!([]), "the console is not empty");
         let events = self.post("/se/log", &json!({"type": "performance"}));
@@ -169,7 +185,8 @@ impl Browser {
         }
         assert!(!requested.is_empty(), "not even the page was requested, so the log is incomplete");
         requested.retain(|url| {
-            !(url.starts_with("file://") && url.contains(".html")) && url != "about:blank"
+            let is_page = allowed != "file://" || url.contains(".html");
+            !(url.starts_with(allowed) && is_page) && url != "about:blank"
         });
         assert!(requested.is_empty(), "requested {requested:?}");
     }

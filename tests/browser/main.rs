@@ -4,6 +4,9 @@
 #![allow(clippy::expect_used, reason = "a test may panic")]
 
 mod driver;
+mod live;
+#[path = "../support/live_fleet.rs"]
+mod live_fleet;
 mod logs;
 
 use std::fs;
@@ -72,10 +75,10 @@ fn an_incident_can_be_read_with_pointer_and_keyboard() {
     browser.js("byId('fit').focus()");
     browser.press(&[TAB]);
     assert_eq!(browser.text("document.activeElement.textContent"), "home-lab");
-    browser.press(&[RIGHT, RIGHT, RIGHT]);
+    browser.press(&[RIGHT, RIGHT]);
     browser.until("document.activeElement.closest('.mark') && !byId('tip').hidden");
     let tip = browser.text("byId('tip').innerText");
-    assert!(tip.contains("hub annotation written"), "{tip}");
+    assert!(tip.contains("hub annotation written") && tip.contains("1 × goes online"), "{tip}");
     let first = browser.text("byId('panel').innerText");
     for part in ["home-lab", "goes online upstream", "Hops at this moment", "+14.226 s"] {
         assert!(first.contains(part), "{part}: {first}");
@@ -83,7 +86,7 @@ fn an_incident_can_be_read_with_pointer_and_keyboard() {
     browser.until("location.hash.includes('connector=default%2Fhome-lab&t=')");
     browser.press(&[RIGHT]);
     let second = browser.text("byId('panel').innerText");
-    assert!(second.contains("gateways touched again") && second != first, "{second}");
+    assert!(second.contains("gateways touched") && second != first, "{second}");
     browser.press(&[LEFT]);
     assert_eq!(browser.text("byId('panel').innerText"), first);
     browser.press(&[DOWN, ENTER]);
@@ -208,6 +211,94 @@ fn stalls_and_failures_are_shown_and_unknown_is_not_none() {
     browser.assert_quiet();
 }
 
+/// A badge counts what is in one place by kind; shapes differ without colours; the end of the recording has
+/// its name; a folded row shows the outage that users had for longest.
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn marks_and_rows_say_what_they_stand_for() {
+    let browser = Browser::start();
+    browser.open(&recording("incident-503"));
+    let label = "document.querySelector('.mark .badge').parentElement.getAttribute('aria-label')";
+    let label = browser.text(label);
+    assert!(label.contains("1 × goes offline, 1 × mirror, "), "{label}");
+    let shown =
+        "document.querySelector('.mark .badge').parentElement.querySelectorAll('.g').length";
+    assert_eq!(browser.text(shown), "3", "a shape for each kind");
+    assert_eq!(
+        browser.text("axis.querySelector('.end-label').textContent"),
+        "end of the recording"
+    );
+    let legend = browser.text("byId('legend').innerText");
+    assert!(
+        legend.contains("end of the recording") && legend.contains("for each kind"),
+        "{legend}"
+    );
+    // Of what differs in meaning the outlines differ, not only the colours.
+    let shapes = browser.js(
+        "const outline = (item) => glyph({ actions: [], outcome: 'applied', ...item })
+             .map((shape) => ['d', 'x', 'r', 'rx', 'width'].map((name) => shape.getAttribute(name)).join()).join(';');
+         const kinds = ['mirror', 'touch', 'confirm', 'nudge', 'delete', 'stalled', 'stall_ended', 'anomaly', 'orphan', 'arrived'];
+         return [...kinds.map((kind) => outline({ kind })), outline({ kind: 'upstream', online: true }), outline({ kind: 'upstream', online: false })]",
+    );
+    let mut shapes: Vec<_> =
+        shapes.as_array().unwrap().iter().map(|shape| shape.as_str().unwrap()).collect();
+    let all = shapes.len();
+    shapes.sort_unstable();
+    shapes.dedup();
+    assert_eq!(shapes.len(), all, "{shapes:#?}");
+
+    // Of either kind: where a dead tunnel lasted longer than the 503, it is the one that shows.
+    browser.open(&recording("careless-platform"));
+    let worst = browser.js(
+        "return rows.filter((row) => row.figures.length).map((row) => {
+             const ms = (symptom) => row.figures.filter((f) => f.symptom === symptom).reduce((sum, f) => sum + (f.recorded?.ms ?? 0), 0);
+             const expected = ms('dead tunnel') > ms('503') ? 'dead tunnel' : '503';
+             return [expected, subtitle(row)];
+         })",
+    );
+    let worst = worst.as_array().unwrap();
+    assert!(worst.len() > 3, "{worst:?}");
+    for row in worst {
+        let (expected, shown) = (row[0].as_str().unwrap(), row[1].as_str().unwrap());
+        assert!(shown.replace("STALLED · ", "").starts_with(expected), "{expected}: {shown}");
+    }
+    let dead = "subtitle({ story: [1], figures: [{ symptom: '503', recorded: { ms: 5 } }, { symptom: 'dead tunnel', recorded: { ms: 9000 }, replayed: { ms: 85 } }] })";
+    assert_eq!(browser.text(dead), "dead tunnel 9.00 s → 85 ms");
+    browser.assert_quiet();
+}
+
+/// A long error is cut between words, and all of it can be read.
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn long_errors_wrap_at_words_and_fold() {
+    let browser = Browser::start();
+    browser.open(&recording("hub-out-of-reach-write-is-retried"));
+    let reason = "the admission webhook refused the annotation because ".repeat(12);
+    browser.js(&format!(
+        "const failed = rows[0].story.findIndex((item) => item.outcome === 'failed');
+         actionsById.get(rows[0].story[failed].actions[0]).error = {reason:?};
+         goTo(rows[0], failed, true)"
+    ));
+    browser.until("document.querySelector('#panel .fold')");
+    let folded = browser.text("document.querySelector('#panel .fold summary').textContent");
+    assert!(folded.ends_with(" …") && folded.chars().count() < 250, "{folded}");
+    let words: Vec<_> = reason.split(' ').collect();
+    let last = folded.trim_end_matches(" …").rsplit(' ').next().unwrap();
+    assert!(words.contains(&last), "cut within a word: {folded}");
+    assert!(!browser.text("byId('panel').innerText").contains(&reason.trim_end()[..500]));
+    browser.point("#panel .fold summary", true);
+    browser.until("document.querySelector('#panel .fold').open");
+    let all =
+        browser.text("document.querySelector('#panel .fold').textContent.replace(/ …… /, ' ')");
+    assert!(all.contains(reason.trim_end()), "{all}");
+    for place in ["#panel", "#tip", "#panel .entries li > *"] {
+        let wrap = browser
+            .text(&format!("getComputedStyle(document.querySelector({place:?})).overflowWrap"));
+        assert_eq!(wrap, "break-word", "{place}");
+    }
+    browser.assert_quiet();
+}
+
 #[test]
 #[ignore = "needs Chromium: make browser"]
 fn readable_in_light_and_in_dark() {
@@ -219,6 +310,7 @@ fn readable_in_light_and_in_dark() {
         for scheme in ["light", "dark"] {
             browser.prefer(scheme);
             browser.open(&url);
+            live::shoot(&browser, &format!("{name}-{scheme}"), (1440, 780));
             browser.js("byId('summary').open = true; document.querySelector('.story').open = true");
             browser.js("if (byId('expand').textContent === 'Collapse all') byId('expand').click();
                  byId('expand').click()");

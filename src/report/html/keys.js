@@ -9,11 +9,12 @@ function hideTip() {
 }
 
 /** Shows entries in the tooltip beside a box. */
-function showTip(items, box) {
+function showTip(items, box, counts = '') {
   if (!items.length) return hideTip();
   const lines = items.slice(0, 5).map((it) => html('p', {}, [
-    html('span', { class: 'when', text: `${clock(it.at)}  ${offset(it.at)}` }), html('br'), html('span', { text: it.text }),
+    html('span', { class: 'when', text: `${clock(it.at)}  ${offset(it.at)}` }), html('br'), html('span', { text: brief(it.text) }),
   ]));
+  if (counts) lines.unshift(html('p', { class: 'when', text: counts }));
   if (items.length > 5) lines.push(html('p', { class: 'when', text: `… ${items.length - 5} more: zoom in or select` }));
   tip.replaceChildren(...lines);
   tip.hidden = false;
@@ -24,6 +25,15 @@ function showTip(items, box) {
 }
 
 const entriesOf = (mark, row) => row.story.slice(Number(mark.dataset.first), Number(mark.dataset.last) + 1);
+
+/** Shows the entries of a mark beside it. */
+function showMark(mark, row) {
+  const group = { kinds: new Map() };
+  const items = entriesOf(mark, row);
+  items.forEach((item) => addKind(group, item));
+  const counts = items.length > 1 ? countsText([...group.kinds.values()].sort((a, b) => rankOf(b.item) - rankOf(a.item))) : '';
+  showTip(items, mark.getBoundingClientRect(), counts);
+}
 
 /** The stalls or outages at a point within the lanes. */
 function atPoint(event, row) {
@@ -43,7 +53,7 @@ function atPoint(event, row) {
 
 function hover(event, row) {
   const mark = event.target.closest?.('.mark');
-  if (mark) return showTip(entriesOf(mark, row), mark.getBoundingClientRect());
+  if (mark) return showMark(mark, row);
   const found = event.buttons ? [] : atPoint(event, row);
   const { clientX: left, clientY: y } = event;
   return showTip(found, { left, top: y - 4, bottom: y + 8 });
@@ -52,7 +62,7 @@ function hover(event, row) {
 function focused(event, row) {
   const mark = event.target.closest('.mark');
   state.at = { row, entry: mark ? Number(mark.dataset.first) : -1 };
-  if (mark && mark.matches(':focus-visible')) showTip(entriesOf(mark, row), mark.getBoundingClientRect());
+  if (mark && mark.matches(':focus-visible')) showMark(mark, row);
   else if (!mark) hideTip();
 }
 

@@ -38,12 +38,17 @@ const BEGIN: &str = concat!(
 
 const END: &str = concat!(
     "</script>\n<script>",
+    include_str!("words.js"),
     include_str!("model.js"),
     include_str!("shapes.js"),
+    include_str!("bands.js"),
+    include_str!("marks.js"),
     include_str!("lanes.js"),
+    include_str!("legend.js"),
     include_str!("timeline.js"),
     include_str!("keys.js"),
     include_str!("panel.js"),
+    include_str!("theme.js"),
     include_str!("page.js"),
     "</script>\n</body>\n</html>\n"
 );

@@ -1,4 +1,3 @@
-'use strict';
 // Turns the report into rows that are ready to draw: sorted and searchable.
 // Its content comes from a log and is untrusted, so it is only ever shown by textContent.
 
@@ -6,52 +5,14 @@ const report = JSON.parse(document.getElementById('data').textContent);
 const isVerify = report.mode === 'verify';
 const whole = { from: report.from_ms, to: Math.max(report.ended_ms, report.to_ms, report.from_ms + 1) };
 const actionsById = new Map(report.actions.map((action) => [action.id, action]));
-const HOPS = ['upstream', 'mirrored', 'arrived', 'touched'];
-const HOP_TITLES = { upstream: 'upstream', mirrored: 'hub annotation', arrived: 'edge copy', touched: 'gateways announce' };
 /** From the least to the most important kind: of several entries at one place, the last shows. */
 const RANKS = ['arrived', 'mirrored', 'touched', 'confirm', 'stall_ended', 'orphan', 'touch', 'nudge', 'mirror', 'delete', 'upstream', 'anomaly', 'stalled'];
-
-const pad = (n, width) => String(n).padStart(width, '0');
-
-/** `09:20:13.042`, UTC. */
-function clock(ms) {
-  return new Date(ms).toISOString().slice(11, 23);
-}
 
 /** `+2.061 s` after the first line of the log. */
 function offset(ms) {
   const since = ms - report.from_ms;
   const whole = Math.abs(since);
   return `${since < 0 ? '−' : '+'}${Math.floor(whole / 1000)}.${pad(whole % 1000, 3)} s`;
-}
-
-/** `85 ms`, `2.06 s`, `52.2 s`, `1 min 15 s`, `2 h 5 min`, as in the text report. */
-function duration(ms) {
-  const two = (n, unit, rest, restUnit) => (rest ? `${n} ${unit} ${rest} ${restUnit}` : `${n} ${unit}`);
-  const seconds = Math.round(ms / 1000);
-  const minutes = Math.round(ms / 60000);
-  const hours = Math.round(ms / 3600000);
-  if (ms < 1000) return `${ms} ms`;
-  if (Math.round(ms / 10) < 1000) return `${(Math.round(ms / 10) / 100).toFixed(2)} s`;
-  if (Math.round(ms / 100) < 600) return `${(Math.round(ms / 100) / 10).toFixed(1)} s`;
-  if (seconds < 3600) return two(Math.floor(seconds / 60), 'min', seconds % 60, 's');
-  if (minutes < 1440) return two(Math.floor(minutes / 60), 'h', minutes % 60, 'min');
-  return two(Math.floor(hours / 24), 'd', hours % 24, 'h');
-}
-
-const count = (n, one, many) => (n === 1 ? `1 ${one}` : `${n === 0 ? 'no' : n.toLocaleString('en')} ${many || one + 's'}`);
-const stateWord = (online) => (online ? 'online' : 'offline');
-
-/** The first index whose item is not before `ms`. */
-function lowerBound(items, ms, at) {
-  let low = 0;
-  let high = items.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (at(items[middle]) < ms) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }
 
 /** The outcome of actions taken together: `applied`, `unchanged`, `unknown` or `failed`. */
@@ -185,4 +146,17 @@ function stateAt(lane, ms) {
 function figureText(row, symptom, side) {
   const parts = row.figures.filter((f) => f.symptom === symptom && f[side]);
   return parts.map((f) => (parts.length > 1 ? `${f.edge}: ${f[side].text}` : f[side].text)).join('; ') || (unknownBecause ? 'unknown' : 'none');
+}
+
+/** The kind of outage that users of a connector saw for longest, with its figures as text; null without one. */
+function worstOf(row) {
+  const sums = ['503', 'dead tunnel'].map((symptom) => {
+    const figures = row.figures.filter((figure) => figure.symptom === symptom);
+    const ms = (side) => figures.reduce((sum, figure) => sum + (figure[side]?.ms ?? 0), 0);
+    const text = (side) => `${figures.some((figure) => figure[side]?.open) ? 'at least ' : ''}${duration(ms(side))}`;
+    return { symptom, known: figures.length, worst: ms('recorded') || ms('replayed'), recorded: text('recorded'), replayed: text('replayed') };
+  });
+  const [first, second] = sums;
+  const worst = second.worst > first.worst || !first.known ? second : first;
+  return worst.known ? worst : null;
 }

@@ -60,11 +60,11 @@ function drawHead() {
   const lines = report.picture.summary.filter((line) => line.trim());
   byId('summary-lines').replaceChildren(...lines.map((line) => {
     const depth = Math.ceil(line.search(/\S/) / 2);
-    return html(depth ? 'p' : 'h3', { class: depth ? `l${depth}` : null, text: line.trim() });
+    return depth ? html('div', { class: `line-of l${depth}` }, [prose(line.trim())]) : html('h3', { text: line.trim() });
   }));
   byId('summary').open = !good;
   if (report.picture.only) byId('facts').append(html('p', { text: `only connector ${report.picture.only}` }));
-  for (const warning of report.warnings) byId('facts').append(html('p', { class: 'bad', text: warning }));
+  for (const warning of report.warnings) byId('facts').append(html('div', { class: 'bad' }, [prose(warning)]));
 }
 
 /** One connector as text: its outages and its story. */
@@ -73,7 +73,7 @@ function storyOf(row) {
   const spans = row.users.flatMap((lane) => lane.spans.map((span) => ({ lane, span }))).sort((a, b) => a.span.from - b.span.from);
   const outages = spans.map(({ lane, span }) => [clock(span.from), lane.edge, `${lane.title}: ${outageText(span)}`]);
   const items = row.story.map((item) => html('li', {}, [
-    html('span', { class: 'when', text: `${clock(item.at)}  ${offset(item.at)}` }), html('span', { text: item.text }),
+    html('span', { class: 'when', text: `${clock(item.at)}  ${offset(item.at)}` }), prose(item.text),
   ]));
   return [
     outages.length ? html('h3', { text: 'What users saw' }) : null, outages.length ? tableOf('Outages', heads, outages) : null,
@@ -100,16 +100,6 @@ function drawText() {
     return details;
   }));
   byId('more').hidden = state.shown.length <= textRows;
-}
-
-function addThemeHandlers() {
-  const dark = matchMedia('(prefers-color-scheme: dark)');
-  const root = document.documentElement;
-  const isDark = () => (root.dataset.theme ? root.dataset.theme === 'dark' : dark.matches);
-  const name = () => { byId('theme').textContent = isDark() ? 'Light colours' : 'Dark colours'; };
-  byId('theme').addEventListener('click', () => { root.dataset.theme = isDark() ? 'light' : 'dark'; name(); });
-  dark.addEventListener('change', name);
-  name();
 }
 
 function addControlHandlers() {

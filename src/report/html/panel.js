@@ -37,7 +37,7 @@ function hopsAt(row, at) {
     const waits = deferral ? `; the rest is deferred since ${clock(deferral.since_ms)}, because it routes nothing` : '';
     const since = change ? `${clock(change.at)}${change.after === undefined ? '' : `, after ${duration(change.after)}`}` : 'not known yet';
     const reported = html('span', { text: change ? stateWord(change.online) : '–' });
-    return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, reported, stall ? `${since}; STALLED: ${stall.reason}` : since + waits];
+    return [`${HOP_TITLES[lane.hop]} · ${lane.cluster}`, reported, stall ? prose(`${since}; STALLED: ${stall.reason}`) : since + waits];
   });
   return tableOf('Hops at this moment', ['hop', 'state', 'since'], lines);
 }
@@ -46,7 +46,7 @@ function usersAt(row, at) {
   return row.users.map((lane) => {
     const spans = lane.spans.filter((s) => s.from <= at && at < Math.max(s.until, s.from + 1));
     const what = spans.length ? spans.map(outageText).join('; and ') : at > lane.end ? 'after the end of the recording' : 'no outage';
-    return html('p', {}, [html('span', { class: 'dim', text: `${lane.title} · ${lane.edge}: ` }), html('span', { class: spans.length ? 'bad' : '', text: what })]);
+    return html('p', {}, [html('span', { class: 'dim', text: `${lane.title} · ${lane.edge}: ` }), prose(what, { class: spans.length ? 'bad' : '' })]);
   });
 }
 
@@ -58,15 +58,15 @@ function actionLine(id) {
   return html('li', {}, [
     html('span', { text: `#${id} ${action.type} ${action.kind} ${action.namespace}/${action.name} at ${action.cluster} → ` }),
     html('strong', { class: action.outcome === 'applied' || action.outcome === 'unchanged' ? 'good' : 'bad', text: action.outcome ?? 'outcome unknown' }),
-    html('span', { text: `${took}${error}` }),
-    html('div', { class: 'dim', text: `reason: ${action.because}` }),
+    prose(`${took}${error}`),
+    html('div', { class: 'dim' }, [prose(`reason: ${action.because}`)]),
   ]);
 }
 
 function storyLine(row, item, current) {
   return html('li', { class: current ? 'cur' : null, 'aria-current': current ? 'true' : null }, [
     html('span', { class: 'when', text: clock(item.at) }),
-    button(item.text, () => goTo(row, row.story.indexOf(item), true), { class: 'link' }),
+    button(brief(item.text), () => goTo(row, row.story.indexOf(item), true), { class: 'link' }),
   ]);
 }
 
@@ -100,7 +100,7 @@ function drawPanel() {
   byId('panel-body').replaceChildren(...[
     html('p', { class: 'dim', text: place }),
     html('p', { class: 'now', text: `${clock(at)} UTC, ${offset(at)}` }),
-    ...now.map((item) => html('p', { class: 'entry', text: item.at === at ? item.text : `${duration(at - item.at)} earlier: ${item.text}` })),
+    ...now.map((item) => html('div', { class: 'entry' }, [prose(item.at === at ? item.text : `${duration(at - item.at)} earlier: ${item.text}`)])),
     row.lanes.length ? html('h3', { text: 'Hops at this moment' }) : null,
     row.lanes.length ? hopsAt(row, at) : null,
     row.users.length ? html('h3', { text: 'Users' }) : null,

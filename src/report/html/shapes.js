@@ -1,4 +1,4 @@
-// Elements and shapes, shared by the timeline and the legend.
+// Elements and shapes, shared by the timeline, the legend and the live page.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -19,6 +19,22 @@ function button(text, onClick, attributes) {
   const made = html('button', { type: 'button', text, ...attributes });
   made.addEventListener('click', onClick);
   return made;
+}
+
+/** A text without its end if it is long, cut between words. */
+function brief(text, most = 240) {
+  if (text.length <= most) return text;
+  const space = text.lastIndexOf(' ', most);
+  return `${text.slice(0, space > most / 2 ? space : most)} …`;
+}
+
+/** A text, folded if it is long: its beginning, and the rest on request. */
+function prose(text, attributes) {
+  const shown = brief(text);
+  if (shown === text) return html('span', { text, ...attributes });
+  return html('details', { class: 'fold', ...attributes }, [
+    html('summary', { text: shown }), html('span', { text: `… ${text.slice(shown.length - 2).trim()}` }),
+  ]);
 }
 
 /** Patterns tell states apart without colours. */
@@ -47,7 +63,7 @@ const GLYPHS = {
   stalled: ['path', { d: 'M-3-7H3L7-3V3L3 7H-3L-7 3V-3Z' }],
   stall_ended: ['path', { d: 'M-2.5-5.5H2.5L5.5-2.5V2.5L2.5 5.5H-2.5L-5.5 2.5V-2.5Z' }],
   anomaly: ['rect', { x: -5.5, y: -5.5, width: 11, height: 11, rx: 2.5 }],
-  orphan: ['rect', { x: -4, y: -4, width: 8, height: 8, rx: 4 }],
+  orphan: ['path', { d: 'M-5-5H5V1L0 6L-5 1Z' }],
 };
 const TONES = {
   upstream: 'ink', stalled: 'bad', stall_ended: 'bad hollow', anomaly: 'warn', confirm: 'hollow', orphan: 'ink hollow',
@@ -61,29 +77,8 @@ function glyph(item) {
   if (item.actions?.length && item.outcome !== 'applied') tone = { unchanged: 'hollow', unknown: 'open', failed: 'bad' }[item.outcome];
   const shapes = [svg(name, { ...attributes, class: `g ${tone}` })];
   if (item.kind === 'stalled' || item.kind === 'anomaly') shapes.push(svg('path', { class: 'bang', d: 'M0-3.5V.8M0 2V3.6' }));
+  if (item.kind === 'upstream' && !item.online) shapes.push(svg('path', { class: 'bar-of', d: 'M-5 0H5' }));
+  if (item.kind === 'stall_ended') shapes.push(svg('path', { class: 'check', d: 'M-2.8.2L-.8 2.4L2.9-2.2' }));
   if (item.outcome === 'failed') shapes.push(svg('path', { class: 'over', d: 'M-7-7L7 7M-7 7L7-7' }));
   return shapes;
-}
-
-function legend() {
-  const small = (children, width = 26) => svg('svg', { width, height: 16, 'aria-hidden': 'true' }, children);
-  const band = (cls, extra = {}) => small([svg('rect', { x: 1, y: 2, width: 24, height: 12, rx: 2, class: cls, ...extra })]);
-  const mark = (item) => small([svg('g', { class: 'mark', transform: 'translate(9 8)' }, glyph({ actions: [], outcome: 'applied', ...item }))], 18);
-  const touch = (outcome) => ({ kind: 'touch', actions: [0], outcome });
-  const items = [
-    [band('s-online'), 'online'], [band('s-offline'), 'offline'], [band('s-unknown'), 'not known yet'],
-    [band('o-wrong'), '503: connector up, route offline'], [band('o-wrong part'), '… some gateways recovered'],
-    [band('o-dead'), 'dead tunnel: connector down, route online'],
-    [mark({ kind: 'upstream', online: true }), 'goes online upstream'], [mark({ kind: 'upstream' }), 'goes offline upstream'],
-    [mark({ kind: 'mirror' }), 'mirror'], [mark({ kind: 'touch' }), 'touch'], [mark({ kind: 'confirm' }), 'touched again to confirm'],
-    [mark({ kind: 'arrived' }), 'hop passed'],
-  ];
-  const kinds = new Set(rows.flatMap((row) => row.story.map((item) => item.kind)));
-  const outcomes = new Set(rows.flatMap((row) => row.story.map((item) => item.outcome)));
-  const rare = [['nudge', 'nudge'], ['delete', 'route deleted'], ['stalled', 'stall'], ['stall_ended', 'stall over'], ['anomaly', 'anomaly'], ['orphan', 'route checked']];
-  for (const [kind, title] of rare) if (kinds.has(kind)) items.push([mark({ kind }), title]);
-  for (const [outcome, title] of [['unchanged', 'nothing to change'], ['unknown', 'outcome unknown'], ['failed', 'failed']]) {
-    if (outcomes.has(outcome)) items.push([mark(touch(outcome)), title]);
-  }
-  byId('legend').replaceChildren(...items.map(([picture, title]) => html('li', {}, [picture, title])));
 }

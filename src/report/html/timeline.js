@@ -1,6 +1,5 @@
 // The timeline: the view, the rows that exist as elements, the axis, the pointer.
 
-const NICE_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5];
 const LEAST_MS = 20;
 /** For A4 landscape, beside the names; scripts can't query the paper width. */
 const PAPER_WIDTH = 740;
@@ -24,7 +23,7 @@ const state = {
 const scroller = byId('scroller');
 const rowsElement = byId('rows');
 const overview = svg('svg', { height: 26, role: 'img', 'aria-label': 'Outages over the whole log; the frame marks the view' });
-const axis = svg('svg', { height: 24, 'aria-hidden': 'true' });
+const axis = svg('svg', { height: 38, 'aria-hidden': 'true' });
 const inView = svg('rect', { rx: 3, class: 'window' });
 byId('overview').append(overview);
 byId('axis').append(axis);
@@ -38,21 +37,24 @@ function redraw() {
 
 const selectedIn = (row) => (state.selected && state.selected.row === row ? state.selected.at : null);
 
-function ticksOf(view) {
-  const idealStep = (view.to - view.from) / Math.max(2, width / 110);
-  const step = NICE_MS.find((ms) => ms >= idealStep) || Math.ceil(idealStep / 864e5) * 864e5;
-  const ticks = [];
-  for (let at = Math.ceil(view.from / step) * step; at <= view.to; at += step) ticks.push(at);
-  return { ticks, step };
+/** The label of the moment at which the recording ends. */
+function endLabel(scale) {
+  const x = scale.x(report.to_ms);
+  if (x < 0 || x > scale.width) return [];
+  const isRight = x > scale.width - 130;
+  return [
+    svg('line', { x1: x, x2: x, y1: 2, y2: 38, class: 'end' }),
+    svg('text', { x: isRight ? x - 5 : x + 5, y: 12, class: 'end-label', 'text-anchor': isRight ? 'end' : 'start', text: 'end of the recording' }),
+  ];
 }
 
 function drawAxis(scale, ticks, step) {
   const label = (ms) => clock(ms).slice(0, step < 1000 ? 12 : step < 6e4 ? 8 : 5);
   axis.setAttribute('width', width);
   axis.replaceChildren(...ticks.flatMap((tick) => [
-    svg('line', { x1: scale.x(tick), x2: scale.x(tick), y1: 17, y2: 24, class: 'grid' }),
-    svg('text', { x: scale.x(tick) + 4, y: 15, text: label(tick) }),
-  ]));
+    svg('line', { x1: scale.x(tick), x2: scale.x(tick), y1: 31, y2: 38, class: 'grid' }),
+    svg('text', { x: scale.x(tick) + 4, y: 29, text: label(tick) }),
+  ]), ...endLabel(scale));
   byId('axis-day').textContent = `${new Date(state.view.from).toISOString().slice(0, 10)}, UTC`;
 }
 
@@ -121,11 +123,10 @@ function drawGutter(made) {
 function subtitle(row) {
   if (row.isRest) return count(row.story.length, 'entry', 'entries');
   if (!row.story.length) return 'nothing to do, no writes';
-  const seen = row.figures.filter((f) => f.symptom === '503');
-  if (!seen.length) return `${row.stuck ? 'STALLED · ' : ''}${row.figures.length ? 'dead tunnel only' : unknownBecause ? count(row.story.length, 'entry', 'entries') : 'no 503'}`;
-  const sum = (side) => seen.reduce((ms, f) => ms + (f[side]?.ms ?? 0), 0);
-  const now = isVerify ? '' : ` → ${duration(sum('replayed'))}`;
-  return `${row.stuck ? 'STALLED · ' : ''}503 ${duration(sum('recorded'))}${now}`;
+  const stalled = row.stuck ? 'STALLED · ' : '';
+  const worst = worstOf(row);
+  if (worst) return `${stalled}${worst.symptom} ${worst.recorded}${isVerify ? '' : ` → ${worst.replayed}`}`;
+  return `${stalled}${unknownBecause ? count(row.story.length, 'entry', 'entries') : 'users saw no outage'}`;
 }
 
 /** Orders, filters and measures the rows. */
@@ -161,7 +162,7 @@ function measure() {
 function draw() {
   frame = 0;
   const scale = scaleOf(state.view, width);
-  const { ticks, step } = ticksOf(state.view);
+  const { ticks, step } = ticksOf(state.view, width);
   drawAxis(scale, ticks, step);
   drawInView();
   const focus = state.focusBefore ?? currentFocus();

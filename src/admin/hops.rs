@@ -1,0 +1,114 @@
+//! The hops of the last minutes, for the lanes of the live page.
+
+use std::collections::VecDeque;
+
+use serde::Serialize;
+use serde::ser::{SerializeTuple, Serializer};
+
+use crate::core::contract::note::{Hop, Note, NoteKind};
+use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::time::UnixMillis;
+
+/// How long a hop is kept.
+pub(crate) const KEPT_MS: u64 = 15 * 60 * 1_000;
+
+/// At most so many are kept, which is well below a megabyte.
+const KEPT_MAX: usize = 4_096;
+
+/// A hop that a connector passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedHop {
+    /// Counts up by one with each hop of this instance, from 1.
+    pub number: u64,
+    pub at: UnixMillis,
+    pub hop: Hop,
+    /// The cluster in which the hop ends.
+    pub cluster: ClusterName,
+    /// The connector's name in that cluster.
+    pub connector: ObjectKey,
+    pub online: bool,
+}
+
+/// A tuple rather than an object: there are thousands of them.
+impl Serialize for PassedHop {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut tuple = serializer.serialize_tuple(6)?;
+        tuple.serialize_element(&self.at)?;
+        tuple.serialize_element(&self.hop)?;
+        tuple.serialize_element(&self.cluster)?;
+        tuple.serialize_element(&self.connector.namespace)?;
+        tuple.serialize_element(&self.connector.name)?;
+        tuple.serialize_element(&self.online)?;
+        tuple.end()
+    }
+}
+
+/// The latest hops, which the loop keeps as they happen: a page that is opened after an alert shows the
+/// minutes before it.
+#[derive(Debug, Default)]
+pub(crate) struct RecentHops {
+    hops: VecDeque<PassedHop>,
+    count: u64,
+}
+
+impl RecentHops {
+    pub(crate) fn add(&mut self, note: &Note) {
+        let NoteKind::HopPassed { cluster, connector, hop, online, after_ms } = &note.kind else {
+            return;
+        };
+        // A value that came with a list says nothing of the moment at which it changed.
+        if after_ms.is_none() && *hop != Hop::Upstream {
+            return;
+        }
+        let oldest = UnixMillis(note.at.0.saturating_sub(KEPT_MS));
+        while self.hops.front().is_some_and(|hop| hop.at < oldest) || self.hops.len() >= KEPT_MAX {
+            self.hops.pop_front();
+        }
+        self.count += 1;
+        self.hops.push_back(PassedHop {
+            number: self.count,
+            at: note.at,
+            hop: *hop,
+            cluster: cluster.clone(),
+            connector: connector.clone(),
+            online: *online,
+        });
+    }
+
+    /// Those with a higher number.
+    pub(crate) fn since(&self, number: u64) -> Vec<PassedHop> {
+        let first = self.hops.partition_point(|hop| hop.number <= number);
+        self.hops.range(first..).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(at: u64, hop: Hop, after_ms: Option<u64>) -> Note {
+        let (cluster, connector) = ("hub".into(), ObjectKey::new("ns", "c"));
+        let kind = NoteKind::HopPassed { cluster, connector, hop, online: true, after_ms };
+        Note { at: UnixMillis(at), kind }
+    }
+
+    #[test]
+    fn the_last_minutes_are_kept_and_no_more_than_a_limit() {
+        let mut recent = RecentHops::default();
+        recent.add(&passed(0, Hop::Mirrored, None));
+        assert_eq!(recent.since(0), [], "it came with a list");
+        recent.add(&passed(1, Hop::Upstream, None));
+        recent.add(&passed(2, Hop::Mirrored, Some(1)));
+        let numbers = |recent: &RecentHops, after| {
+            recent.since(after).iter().map(|hop| hop.number).collect::<Vec<_>>()
+        };
+        assert_eq!((numbers(&recent, 0), numbers(&recent, 1)), (vec![1, 2], vec![2]));
+        recent.add(&passed(2 + KEPT_MS, Hop::Touched, Some(1)));
+        assert_eq!(numbers(&recent, 0), [2, 3], "the first is older than a quarter of an hour");
+        for _ in 0..2 * KEPT_MAX {
+            recent.add(&passed(3 + KEPT_MS, Hop::Touched, Some(1)));
+        }
+        assert_eq!(recent.since(0).len(), KEPT_MAX);
+        assert_eq!(recent.since(recent.count), []);
+    }
+}

@@ -1,0 +1,327 @@
+//! The live page in a real headless Chromium, while the fleet that it shows changes.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::json;
+use throughline::admin;
+use throughline::config::StateAccess;
+use throughline::metrics::Metrics;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::driver::Browser;
+use crate::live_fleet::{LiveFleet, now_ms};
+use crate::logs::EVIL;
+use crate::{DOWN, ENTER, ESCAPE, audit};
+
+/// The admin port with a fleet behind it.
+struct Served {
+    runtime: Runtime,
+    address: SocketAddr,
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Served {
+    fn new(fleet: &LiveFleet) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let mut served = Self { runtime, address: ([127, 0, 0, 1], 0).into(), running: None };
+        served.start(fleet);
+        served
+    }
+
+    /// On the same port as before.
+    fn start(&mut self, fleet: &LiveFleet) {
+        let listener = self.runtime.block_on(TcpListener::bind(self.address)).unwrap();
+        self.address = listener.local_addr().unwrap();
+        let (queries, asked) = mpsc::channel(4);
+        self.runtime.spawn(fleet.clone().answer(asked));
+        let (stop, stopped) = oneshot::channel();
+        let until = async { drop(stopped.await) };
+        let metrics = Arc::new(Metrics::new());
+        let serving = admin::serve(listener, StateAccess::Loopback, metrics, queries, until);
+        self.running = Some((stop, self.runtime.spawn(serving)));
+    }
+
+    fn stop(&mut self) {
+        let (stop, served) = self.running.take().unwrap();
+        stop.send(()).unwrap();
+        self.runtime.block_on(served).unwrap();
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+}
+
+fn shots() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+pub(crate) fn shoot(browser: &Browser, name: &str, (width, height): (u32, u32)) {
+    fs::write(shots().join(format!("{name}.png")), browser.screenshot(width, height)).unwrap();
+}
+
+const FIRST: &str = "document.querySelector('.row[aria-posinset=\"1\"] .name')?.textContent";
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn a_changing_fleet_can_be_followed_with_pointer_and_keyboard() {
+    let fleet = LiveFleet::of(8);
+    fleet.flip(3, false, 3);
+    let served = Served::new(&fleet);
+    let browser = Browser::start();
+    browser.open(&served.url());
+    browser.until("document.querySelectorAll('.row').length === 8");
+    assert_eq!(browser.text("byId('title').textContent"), "8 connectors, none stuck");
+    assert!(browser.text("byId('when').textContent").ends_with("UTC, live"));
+    assert_eq!(browser.text(FIRST), "shop/conn-1");
+
+    // The worst comes first by itself, with its reason, its cause as a banner and its count.
+    fleet.stall(6);
+    browser.until(&format!("{FIRST} === 'shop/conn-6'"));
+    browser.until("document.title === '1 stuck · throughline live'");
+    assert_eq!(browser.text("byId('title').textContent"), "8 connectors: 1 stuck");
+    let banner = browser.text("byId('banners').innerText");
+    assert!(banner.contains("carried (edge-1)") && banner.contains("1 connector"), "{banner}");
+    let phases = browser.text("byId('phases').innerText");
+    assert!(phases.contains("stalled") && phases.contains("settled"), "{phases}");
+    assert_eq!(browser.text("document.querySelectorAll('.row rect.stall').length"), "1");
+
+    // Opened, it says where it is stuck and what to do.
+    browser.js("document.querySelector('.row .name').focus()");
+    browser.press(&[ENTER]);
+    browser.until("byId('panel-body').innerText.includes('What to do')");
+    let panel = browser.text("byId('panel').innerText");
+    for part in ["shop/conn-6", "Stuck at carried (edge-1)", "mirrored (hub), offline", "Copy"] {
+        assert!(panel.contains(part), "{part}: {panel}");
+    }
+    assert_eq!(browser.text("document.activeElement.getAttribute('aria-expanded')"), "true");
+    browser.until("location.hash === '#connector=ns-shop%2Fconn-6'");
+    browser.until("document.querySelectorAll('.row.on .sub').length === 4");
+
+    // It is mended while somebody looks: row, banner and panel follow, and the focus stays.
+    fleet.flip(6, false, 3);
+    browser.until("byId('panel-body').innerText.includes('Every hop agrees')");
+    browser.until("byId('banners').hidden && byId('title').textContent.includes('none stuck')");
+    assert_eq!(browser.text("document.activeElement.textContent"), "shop/conn-6");
+    let stall = "fleet.rows.get('ns-shop/conn-6').lanes.find((l) => l.hop === 'arrived').stalls[0]";
+    assert_ne!(browser.text(&format!("{stall}.ended_at_ms")), "null");
+
+    // Keys move, the filter and the phases narrow.
+    browser.press(&[DOWN]);
+    assert_eq!(browser.text("document.activeElement.textContent"), "shop/conn-7");
+    browser.press(&["\u{e010}", "\u{e011}"]);
+    assert_eq!(browser.text("document.activeElement.textContent"), "shop/conn-1");
+    browser.press(&[ESCAPE]);
+    browser.until("byId('panel-title').textContent === 'Nothing selected' && location.hash === ''");
+    browser.press(&["/", "c", "o", "n", "n", "-", "2"]);
+    browser.until("byId('shown').textContent === '1 of 8 connectors'");
+    browser.js("byId('filter').value = ''; byId('filter').dispatchEvent(new Event('input'))");
+    browser.until("byId('shown').textContent === '8 connectors'");
+    browser.point("#phases [data-phase=offline]", true);
+    browser.until("byId('shown').textContent === '2 of 8 connectors'");
+    browser.point("#phases [data-phase=offline]", true);
+    browser.until("byId('shown').textContent === '8 connectors'");
+    // A connector that goes takes its row with it.
+    fleet.change(|view| drop(view["connectors"].as_array_mut().unwrap().remove(7)));
+    browser.until("document.querySelectorAll('.row').length === 7");
+    // The past of a lane is what happened, not what the page saw.
+    let changes = "fleet.rows.get('ns-shop/conn-3').lanes.map((l) => l.changes.length).join()";
+    assert_eq!(browser.text(changes), "2,2,2,2");
+    browser.assert_quiet_but(&served.url());
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn a_page_without_its_server_says_so_and_since_when_and_comes_back() {
+    let fleet = LiveFleet::of(3);
+    let mut served = Served::new(&fleet);
+    let browser = Browser::start();
+    browser.open(&format!("{}#connector=ns-shop%2Fconn-2", served.url()));
+    // A link opens its connector.
+    browser.until("byId('panel-body').innerText.includes('Every hop agrees')");
+    assert_eq!(browser.text("byId('lost').hidden"), "true");
+    served.stop();
+    browser.until("document.body.classList.contains('stale') && !byId('lost').hidden");
+    let lost = browser.text("byId('lost').textContent");
+    assert!(lost.contains("Nothing since") && lost.contains("as it was then"), "{lost}");
+    let when = browser.text("byId('when').textContent");
+    assert!(when.starts_with("as of") && when.ends_with("ago"), "{when}");
+    assert_eq!(browser.text("document.title"), "no connection · throughline live");
+    // Time goes on, and the lanes do not.
+    browser.until("document.querySelector('.row line.end')");
+    fleet.stall(1);
+    let title = browser.text("byId('title').textContent");
+    assert!(title.starts_with("At ") && title.ends_with("3 connectors, none stuck"), "{title}");
+    served.start(&fleet);
+    browser.until("!document.body.classList.contains('stale') && byId('lost').hidden");
+    browser.until("byId('title').textContent === '3 connectors: 1 stuck'");
+    assert_eq!(browser.text(FIRST), "shop/conn-1");
+    browser.until("!document.querySelector('.row line.end')");
+    assert_eq!(browser.text("fleet.rows.get('ns-shop/conn-2').open"), "true", "it stays open");
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn names_and_reasons_from_clusters_are_shown_as_text() {
+    let fleet = LiveFleet::of(2);
+    fleet.stall(1);
+    fleet.change(|view| {
+        let connector = &mut view["connectors"][0];
+        connector["upstream"]["name"] = json!(EVIL);
+        connector["replica"]["name"] = json!(EVIL);
+        connector["stalls"][0]["reason"] = json!(EVIL);
+        view["holder"] = json!(EVIL);
+        view["clusters"][1]["watches"]["Connector"] = json!("lost");
+        view["clusters"][1]["name"] = json!(EVIL);
+    });
+    let served = Served::new(&fleet);
+    let browser = Browser::start();
+    browser.open(&served.url());
+    browser.until("document.querySelectorAll('.row').length === 2 && !byId('banners').hidden");
+    browser.js("document.querySelector('.row .name').click()");
+    browser.until("!byId('panel-body').innerText.startsWith('Asking')");
+    let page = browser.text("document.body.innerText");
+    assert!(page.contains(EVIL), "{page}");
+    assert_eq!(browser.text("document.querySelectorAll('img, iframe, [onerror]').length"), "0");
+    assert_eq!(browser.text("document.scripts.length + typeof hacked"), "1undefined");
+    browser.assert_quiet_but(&served.url());
+    // The policy refuses markup and other hosts from the page's own scripts too.
+    let tried =
+        "try { document.body.innerHTML = '<b>x</b>'; return 'taken' } catch { return 'refused' }";
+    assert_eq!(browser.js(tried), "refused");
+    browser.js(
+        "window.refused = [];
+         addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective));
+         fetch('http://127.0.0.1:9/').catch(() => {});",
+    );
+    browser.until("refused.includes('connect-src')");
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn the_live_page_is_readable_in_light_and_in_dark() {
+    let fleet = LiveFleet::of(40);
+    for i in [3, 9, 17] {
+        fleet.stall(i);
+    }
+    let now = now_ms();
+    for (seconds, online) in [(48, false), (31, true), (9, false)] {
+        fleet.flip_at(now - seconds * 1_000, 5, online, 3);
+    }
+    fleet.flip(6, false, 1);
+    fleet.flip(7, false, 2);
+    fleet.change(|view| {
+        view["clusters"][0]["watches"]["HTTPRoute"] = json!("lost");
+        view["clusters"][0]["errors"] = json!({"HTTPRoute": "403 Forbidden: httproutes.gateway.networking.k8s.io is forbidden"});
+    });
+    let mut served = Served::new(&fleet);
+    let browser = Browser::start();
+    for scheme in ["light", "dark"] {
+        browser.prefer(scheme);
+        browser.open(&served.url());
+        browser.until("document.querySelectorAll('.row').length > 5");
+        browser.js("document.querySelector('.row .name').click()");
+        browser.until("byId('panel-body').innerText.includes('What to do')");
+        shoot(&browser, &format!("live-{scheme}"), (1280, 800));
+        audit(&browser, &format!("live, {scheme}"));
+    }
+    served.stop();
+    browser.until("document.body.classList.contains('stale')");
+    shoot(&browser, "live-stale-dark", (1280, 800));
+    audit(&browser, "live, dark, without its server");
+    browser.prefer("light");
+    browser.until("document.getAnimations().length === 0");
+    shoot(&browser, "live-stale-light", (1280, 800));
+    audit(&browser, "live, light, without its server");
+}
+
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn five_thousand_connectors_stay_responsive() {
+    let fleet = LiveFleet::of(5_000);
+    let served = Served::new(&fleet);
+    let browser = Browser::start();
+    let began = Instant::now();
+    browser.open(&served.url());
+    browser.until("document.querySelector('.row .name')");
+    println!("opened and drawn after {:?}", began.elapsed());
+    assert_eq!(browser.text("fleet.rows.size"), "5000");
+    assert!(browser.text("document.querySelectorAll('.row').length").parse::<u32>().unwrap() < 40);
+    // Changes all over the fleet arrive, and the worst is first.
+    for i in (1..=5_000).step_by(100) {
+        fleet.flip(i, false, 3);
+    }
+    fleet.stall(4_321);
+    browser.until(&format!("{FIRST} === 'shop/conn-4321'"));
+    browser.until("fleet.head.phases.offline === 50");
+    let cost = "const began = performance.now(); for (let i = 0; i < 10; i++) { drawHead(); arrange(); draw(); }
+                return (performance.now() - began) / 10";
+    println!("an update with changes: {:.1} ms", browser.js(cost).as_f64().unwrap());
+    // The keyboard reaches rows without elements.
+    browser.js("document.querySelector('.row .name').focus()");
+    browser.press(&[DOWN; 30]);
+    browser.until("document.activeElement.closest('.row')?.ariaPosInSet === '31'");
+    browser.press(&["\u{e010}"]);
+    browser.until("document.activeElement.closest('.row')?.ariaPosInSet === '5000'");
+    assert_eq!(browser.text("document.activeElement.textContent"), "shop/conn-999");
+    assert!(browser.text("document.querySelectorAll('.row').length").parse::<u32>().unwrap() < 40);
+    browser.assert_quiet_but(&served.url());
+}
+
+/// A program that ends with its test, however that ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The real program on clusters in memory, from the start of an incident to its end.
+#[test]
+#[ignore = "needs Chromium: make browser"]
+fn a_real_run_is_shown_while_it_goes_on() {
+    let browser = Browser::start();
+    let demo = Command::new(env!("CARGO_BIN_EXE_throughline"))
+        .args(["demo", "--linger", "--longest-pause", "3s"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut demo = Running(demo.unwrap());
+    let mut lines = BufReader::new(demo.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains("live page")).unwrap();
+    let url = line.split_whitespace().find(|word| word.starts_with("http://")).unwrap().to_owned();
+    browser.open(&url);
+    browser.until("document.querySelectorAll('.row').length === 2");
+    // The incident ends, and the page with it at what is true then.
+    lines.find(|line| line.contains("keeps running")).unwrap();
+    browser.until("byId('title').textContent === '2 connectors, none stuck'");
+    let hops = "Math.max(...[...fleet.rows.values()].map((r) => r.lanes.find((l) => l.hop === 'touched').changes.length)) > 1";
+    browser.until(hops);
+    browser.js("document.querySelectorAll('.row .name').forEach((name) => name.click())");
+    browser.until("byId('panel-body').innerText.includes('Every hop agrees')");
+    shoot(&browser, "live-demo", (1440, 700));
+    assert!(demo.0.try_wait().unwrap().is_none(), "it lingers");
+    let pid = rustix::process::Pid::from_child(&demo.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let rest: Vec<_> = lines.collect();
+    assert!(rest.iter().any(|line| line.contains("converged: ")), "{rest:#?}");
+    assert_eq!(demo.0.wait().unwrap().code(), Some(0), "{rest:#?}");
+    let mut errors = String::new();
+    demo.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(errors, "");
+    browser.until("!byId('lost').hidden");
+}
