@@ -32,10 +32,14 @@
 //! - [`event_log`]: the versioned JSON-lines format: reading, writing, redaction
 //! - [`live_log`]: the event log of a live run: written outside the loop, rotated
 //!
+//! - [`build_info`]: version and commit of the program
+//!
 //! Other commands:
 //!
 //! - [`check`]: whether throughline can run here: rights, kinds, Lease, Envoy Gateway, carrier
 //! - [`trace`]: where a connector is stuck and why, from clusters, an instance or an event log
+//! - [`instance`]: asks the admin port of a running instance
+//! - [`bug_report`]: one archive of what is known about a problem, without secrets
 //! - [`record`]: watches only, written to an event log
 //! - [`orphans`]: orphaned routes: list, delete once, restore
 //! - [`sim`]: clusters in memory, the carrier, and `sim::apiserver`, which serves them over HTTP
@@ -46,6 +50,8 @@
 
 pub mod admin;
 pub mod apply;
+pub mod bug_report;
+pub mod build_info;
 pub mod check;
 pub mod client;
 pub mod clock;
@@ -60,6 +66,7 @@ pub mod events;
 pub mod executor;
 pub mod fleet;
 pub mod grouping;
+pub mod instance;
 pub mod leader;
 pub mod live_log;
 pub mod logging;

@@ -10,6 +10,8 @@ mod fleet;
 mod http;
 #[path = "support/live_fleet.rs"]
 mod live_fleet;
+#[path = "admin/log.rs"]
+mod log;
 #[path = "admin/page.rs"]
 mod page;
 #[path = "admin/scrape.rs"]
@@ -187,7 +189,7 @@ async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
                 1.0,
             ),
             (r#"leader_election_master_status{name="throughline"}"#, 1.0),
-            (r#"throughline_build_info{version="0.1.0"}"#, 1.0),
+            (r#"throughline_build_info{version="0.1.0",commit="unknown"}"#, 1.0),
             (r#"throughline_hop_seconds_count{hop="mirrored"}"#, 1.0),
             (r#"throughline_hop_seconds_bucket{le="0.025",hop="mirrored"}"#, 0.0),
             (r#"throughline_hop_seconds_bucket{le="0.05",hop="mirrored"}"#, 1.0),
@@ -348,7 +350,11 @@ async fn the_state_is_indented_json_unless_json_is_asked_for() {
     let program = get(server.address, "/state", "application/json").await;
     assert_eq!(program.body.lines().count(), 1);
     for answer in [people, program] {
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&answer.body).unwrap(), expected);
+        let mut state: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+        let instance = state.as_object_mut().unwrap().remove("instance").unwrap();
+        assert_eq!(state, expected);
+        assert_eq!(instance["version"], env!("CARGO_PKG_VERSION"));
+        assert!(instance["commit"].is_string() && instance["sinceMs"].is_u64(), "{instance}");
     }
     server.stop().await;
 }
@@ -387,7 +393,7 @@ async fn an_unknown_path_answers_404_with_the_paths_that_exist() {
     assert_eq!(index.status, 200);
     let answer = server.get("/healthz").await;
     assert_eq!(answer.status, 404);
-    for path in ["/livez", "/readyz", "/metrics", "/state"] {
+    for path in ["/livez", "/readyz", "/metrics", "/state", "/log"] {
         assert!(index.body.contains(path) && answer.body.contains(path), "{}", answer.body);
     }
     assert!(answer.body.starts_with("no such path: /healthz"), "{}", answer.body);

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "live_log/export.rs"]
+mod export;
 #[path = "live_log/starts.rs"]
 mod starts;
 

@@ -6,6 +6,7 @@
 mod access;
 mod connections;
 mod hops;
+mod log;
 mod page;
 mod retry;
 mod state;
@@ -13,6 +14,7 @@ mod state;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +26,8 @@ use axum::routing::{get, post};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
+use crate::build_info::InstanceInfo;
+use crate::clock::wall_clock_now;
 use crate::config::StateAccess;
 use crate::core::view::{View, WatchState};
 use crate::metrics::{Format, MachineCounts, Metrics, Readiness, WatchStatus};
@@ -49,6 +53,7 @@ const PATHS: &str = "\
 /retry            POST: try every write that waits; needs the header X-Throughline-Retry
 /trace            where one connector is stuck, as JSON; ?connector=NAMESPACE/NAME
 /changes          the state and its changes, as server-sent events for the live page
+/log              the event log of this run, compressed (zstd)
 ";
 
 /// A question to the loop. It ignores a dropped receiver: whoever asked gave up.
@@ -84,19 +89,37 @@ impl IntoResponse for QueryError {
     }
 }
 
+/// What the port serves beside probes and metrics.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// Who may read it.
+    pub access: StateAccess,
+    pub event_log: Option<PathBuf>,
+}
+
+impl From<StateAccess> for Served {
+    /// Without an event log.
+    fn from(access: StateAccess) -> Self {
+        Self { access, event_log: None }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Admin {
     access: StateAccess,
+    event_log: Option<Arc<PathBuf>>,
+    instance: Arc<InstanceInfo>,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
     turn: Turn,
     feed: Feed,
+    exports: log::Exports,
 }
 
 /// Serves until `stop` resolves, and then until the open requests are answered.
 pub async fn serve(
     listener: tokio::net::TcpListener,
-    access: StateAccess,
+    served: impl Into<Served>,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
     stop: impl Future<Output = ()> + Send,
@@ -107,7 +130,17 @@ pub async fn serve(
         stop.await;
         stops.send_replace(true);
     };
-    let feed = Feed::new(connections::limit() / page::PAGES_SHARE, stopping);
+    let Served { access, event_log } = served.into();
+    let admin = Admin {
+        access,
+        event_log: event_log.map(Arc::new),
+        instance: Arc::new(InstanceInfo::since(wall_clock_now())),
+        metrics,
+        queries,
+        turn: Arc::new(Mutex::new(Instant::now())),
+        feed: Feed::new(connections::limit() / page::PAGES_SHARE, stopping),
+        exports: log::Exports::default(),
+    };
     let router = Router::new()
         .route("/", get(page::index))
         .route("/changes", get(page::changes))
@@ -116,15 +149,10 @@ pub async fn serve(
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/state", get(state))
+        .route("/log", get(log::export))
         .route("/retry", post(retry::retry))
         .fallback(not_found)
-        .with_state(Admin {
-            access,
-            metrics,
-            queries,
-            turn: Arc::new(Mutex::new(Instant::now())),
-            feed,
-        });
+        .with_state(admin);
     connections::serve(listener, router, stop).await;
 }
 

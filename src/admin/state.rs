@@ -6,10 +6,12 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Admin, Query, QueryError};
+use crate::build_info::InstanceInfo;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::View;
 use crate::metrics::WatchStatus;
@@ -62,7 +64,8 @@ impl IntoResponse for StateError {
 
 /// The state as JSON, once it is this request's turn.
 pub(super) async fn json(admin: &Admin, layout: Layout) -> Result<Bytes, StateError> {
-    render(view(admin).await?, layout).await
+    let state = State { instance: admin.instance.clone(), view: view(admin).await? };
+    render(state, layout).await
 }
 
 /// The state, once it is this request's turn.
@@ -88,14 +91,22 @@ pub(super) async fn view(admin: &Admin) -> Result<Box<View>, StateError> {
     Ok(view)
 }
 
+/// The answer: the machine's view, and which instance it is.
+#[derive(Serialize)]
+struct State {
+    instance: Arc<InstanceInfo>,
+    #[serde(flatten)]
+    view: Box<View>,
+}
+
 /// Megabytes in a large installation: not on a thread that carries out requests to clusters.
-async fn render(view: Box<View>, layout: Layout) -> Result<Bytes, StateError> {
+async fn render(state: State, layout: Layout) -> Result<Bytes, StateError> {
     let rendered = tokio::task::spawn_blocking(move || {
         let mut json = Vec::new();
         let out = PlainJson::new(&mut json);
         match layout {
-            Layout::Compact => serde_json::to_writer(out, &view)?,
-            Layout::Pretty => serde_json::to_writer_pretty(out, &view)?,
+            Layout::Compact => serde_json::to_writer(out, &state)?,
+            Layout::Pretty => serde_json::to_writer_pretty(out, &state)?,
         }
         json.push(b'\n');
         serde_json::Result::Ok(Bytes::from(json))

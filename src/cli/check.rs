@@ -14,7 +14,7 @@ use throughline::report;
 use tokio::time::{Instant, sleep};
 
 use super::config::ConfigArgs;
-use super::out::{Output, Progress, one_thread, print, print_with, report_options};
+use super::out::{Progress, ValueOutput, one_thread, print_with, report_options};
 use super::settings::duration_ms;
 use super::source::cluster_name;
 
@@ -26,8 +26,8 @@ pub(super) struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// The output format
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = ValueOutput::Text)]
+    output: ValueOutput,
     /// Repeat the checks until none fails, for at most this long
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0s")]
     wait: u64,
@@ -57,13 +57,13 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         }));
     runtime.shutdown_background();
     match args.output {
-        Output::Text => {
+        ValueOutput::Text => {
             print_with(|out| Ok(report::check(&report, &report_options(), out)?))?;
         }
-        Output::Json => {
-            let json = json!({ "well": report.is_passed(), "failed": report.count(Level::Failed),
+        ValueOutput::Json | ValueOutput::Yaml => {
+            let value = json!({ "well": report.is_passed(), "failed": report.count(Level::Failed),
                 "warnings": report.count(Level::Warning), "findings": report.findings });
-            print(&format!("{json:#}\n"))?;
+            args.output.print(&value)?;
         }
     }
     Ok(if report.is_passed() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })

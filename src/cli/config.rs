@@ -37,15 +37,19 @@ pub(super) struct ClusterArgs {
     /// The log format; auto is text on a terminal and JSON otherwise
     #[arg(long, value_name = "FORMAT", value_parser = ["auto", "text", "json"])]
     log_format: Option<String>,
-    #[command(flatten, next_help_heading = "Settings (use --set for any other key of the file)")]
-    settings: SettingArgs,
 }
 
 impl ClusterArgs {
+    /// Whether the flags say which clusters are meant.
+    pub(super) fn names_clusters(&self) -> bool {
+        let Self { config, cluster, kubeconfig, context, .. } = self;
+        config.is_some() || !cluster.is_empty() || kubeconfig.is_some() || context.is_some()
+    }
+
     /// Loads the configuration for a command whose output is not its log: unless a level is set,
-    /// only warnings and errors are logged.
-    pub(super) fn load_quietly(&self) -> anyhow::Result<Config> {
-        Ok(print_warnings(init_quiet_log(self.load(Vec::new())?)?))
+    /// only warnings and errors are logged. `values` are those of other flags.
+    pub(super) fn load_quietly(&self, values: Vec<FlagValue>) -> anyhow::Result<Config> {
+        Ok(print_warnings(init_quiet_log(self.source(values).load()?)?))
     }
 
     /// What is looked at when nothing says which clusters there are: a kubeconfig's context.
@@ -71,21 +75,16 @@ impl ClusterArgs {
         })
     }
 
-    fn load(&self, more: Vec<FlagValue>) -> Result<LoadedConfig, ConfigErrors> {
-        self.source(more).load()
-    }
-
-    fn source(&self, more: Vec<FlagValue>) -> ConfigSource {
+    pub(super) fn source(&self, values: Vec<FlagValue>) -> ConfigSource {
         let log_flags = [
             optional("--log-level", "log.level", self.log_level.as_deref()),
             optional("--log-format", "log.format", self.log_format.as_deref()),
         ];
-        let log_flags = log_flags.into_iter().flatten();
         let overrides = Overrides {
             clusters: self.cluster.clone(),
             kubeconfig: self.kubeconfig.clone(),
             context: self.context.clone(),
-            values: more.into_iter().chain(log_flags).chain(self.settings.values()).collect(),
+            values: log_flags.into_iter().flatten().chain(values).collect(),
         };
         ConfigSource { file: self.config.clone(), overrides }
     }
@@ -105,16 +104,11 @@ pub(super) struct ConfigArgs {
     admin_address: Option<String>,
     #[command(flatten)]
     clusters: ClusterArgs,
+    #[command(flatten, next_help_heading = "Settings (use --set for any other key of the file)")]
+    settings: SettingArgs,
 }
 
 impl ConfigArgs {
-    /// The event log of a command other than `run`: the file from the flag, or a new name. The
-    /// file from the configuration belongs to the live run and is never used.
-    pub(super) fn own_event_log(&self, command: &str) -> PathBuf {
-        let new_name = || format!("throughline-{command}-{}.jsonl", wall_clock_now().0);
-        self.event_log.clone().unwrap_or_else(new_name).into()
-    }
-
     /// Loads the configuration from the file and the flags.
     pub(super) fn load(&self) -> Result<LoadedConfig, ConfigErrors> {
         self.source().load()
@@ -128,21 +122,28 @@ impl ConfigArgs {
             value: true.into(),
         });
         let flags = [
-            optional("--event-log", "eventLog.file", self.event_log.as_deref()),
+            event_log_flag(self.event_log.as_deref()),
             optional("--admin-address", "admin.address", self.admin_address.as_deref()),
         ];
-        self.clusters.source(dry_run.into_iter().chain(flags.into_iter().flatten()).collect())
+        let flags = dry_run.into_iter().chain(flags.into_iter().flatten());
+        self.clusters.source(flags.chain(self.settings.values()).collect())
     }
 
-    /// Like [`ClusterArgs::load_quietly`].
-    pub(super) fn load_quietly(&self) -> anyhow::Result<Config> {
-        Ok(print_warnings(self.load_for_report()?))
-    }
-
-    /// Like [`Self::load_quietly`], for a command that reports the warnings itself.
+    /// Like [`ClusterArgs::load_quietly`], for a command that reports the warnings itself.
     pub(super) fn load_for_report(&self) -> anyhow::Result<LoadedConfig> {
         init_quiet_log(self.load()?)
     }
+}
+
+/// The event log of a command other than `run`: the file from the flag, or a new name. The file
+/// from the configuration belongs to the live run and is never used.
+pub(super) fn own_event_log(flag: Option<&str>, command: &str) -> PathBuf {
+    let new_name = || format!("throughline-{command}-{}.jsonl", wall_clock_now().0);
+    flag.map_or_else(new_name, str::to_owned).into()
+}
+
+pub(super) fn event_log_flag(file: Option<&str>) -> Option<FlagValue> {
+    optional("--event-log", "eventLog.file", file)
 }
 
 fn optional(flag: &str, key: &'static str, value: Option<&str>) -> Option<FlagValue> {
@@ -174,7 +175,7 @@ pub(super) struct PrintArgs {
     #[arg(long, value_name = "FILE")]
     offline: Option<PathBuf>,
     /// The output format
-    #[arg(long, value_enum, default_value_t = ConfigFormat::Yaml)]
+    #[arg(short, long, value_enum, default_value_t = ConfigFormat::Yaml)]
     output: ConfigFormat,
 }
 

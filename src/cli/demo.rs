@@ -42,7 +42,7 @@ pub(super) struct DemoArgs {
     #[arg(long)]
     linger: bool,
     /// The output format: a story while the demo runs, or a JSON report at the end
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
 }
 

@@ -6,9 +6,14 @@ macro_rules! say {
     ($($text:tt)*) => { eprintln!("{}", throughline::outside_text::lines(&format!($($text)*))) };
 }
 
+mod bug_report;
 mod check;
+pub(crate) mod completion;
 mod config;
 mod demo;
+mod events;
+mod examples;
+mod log;
 mod orphans;
 mod out;
 mod record;
@@ -17,7 +22,10 @@ mod run;
 mod settings;
 mod source;
 mod status;
+#[cfg(test)]
+mod tests;
 mod trace;
+mod version;
 
 use std::process::ExitCode;
 
@@ -44,6 +52,7 @@ enum Command {
     /// follows its configuration file; SIGHUP has it read at once.
     ///
     /// Exit codes: 0 stopped by a signal, 1 failed, 2 bad usage or configuration.
+    #[command(after_long_help = examples::RUN)]
     Run(run::RunArgs),
     /// Check whether throughline can run here, and what to fix if not.
     ///
@@ -51,6 +60,7 @@ enum Command {
     ///
     /// Exit codes: 0 no check failed (there may be warnings), 1 a check failed, 2 bad usage or
     /// configuration.
+    #[command(after_long_help = examples::CHECK)]
     Check(Box<check::CheckArgs>),
     /// List all connectors in a table, stuck ones first.
     ///
@@ -58,6 +68,7 @@ enum Command {
     ///
     /// Exit codes: 0 no connector is stuck, 1 a connector is stuck or its state is unknown, 2 bad
     /// usage or input.
+    #[command(after_long_help = examples::STATUS)]
     Status(Box<status::StatusArgs>),
     /// Show where a connector's liveness is stuck: each hop, its last writer, the cause and the remedy.
     ///
@@ -66,17 +77,29 @@ enum Command {
     ///
     /// Exit codes: 0 all hops agree, 1 a hop disagrees or is unknown, 2 no such object, or bad usage
     /// or input.
+    #[command(after_long_help = examples::TRACE)]
     Trace(Box<trace::TraceArgs>),
+    /// Print the Kubernetes Events about a connector's objects in all tiers, in order of time.
+    ///
+    /// Reads the clusters with your own rights: those of `trace`, and list on events. A cluster whose
+    /// Events cannot be read is named.
+    ///
+    /// Exit codes: 0 the Events of all tiers were read, 1 some were not, 2 no such connector, or bad
+    /// usage or configuration.
+    #[command(after_long_help = examples::EVENTS)]
+    Events(Box<events::EventsArgs>),
     /// Record an event log without writing to any cluster.
     ///
     /// Sends only list and watch requests. SIGTERM or SIGINT (Ctrl-C) ends the recording.
     ///
     /// Exit codes: 0 the recording is complete, 1 the recording is incomplete, 2 bad usage or
     /// configuration.
+    #[command(after_long_help = examples::RECORD)]
     Record(Box<record::RecordArgs>),
     /// Replay an event log: show where liveness got lost and what throughline would have done.
     ///
     /// Exit codes: 0 the replay converged (or verified), 1 it did not, 2 bad usage or input.
+    #[command(after_long_help = examples::REPLAY)]
     Replay(replay::ReplayArgs),
     /// List HTTPRoutes whose upstream Gateway is gone, and optionally delete them once.
     ///
@@ -84,12 +107,14 @@ enum Command {
     ///
     /// Exit codes: 0 no orphan is left, 1 an orphan is left or a route could not be judged, 2 bad
     /// usage or configuration.
+    #[command(after_long_help = examples::ORPHANS)]
     Orphans(Box<orphans::OrphansArgs>),
     /// Validate the configuration and print it with all defaults.
     ///
     /// Takes the same flags as `run`.
     ///
     /// Exit codes: 0 the configuration is valid, as far as it was checked, 2 it is not.
+    #[command(after_long_help = examples::CONFIG)]
     Config(config::PrintArgs),
     /// Play an event log into in-memory clusters and run the controller against them.
     ///
@@ -97,7 +122,30 @@ enum Command {
     /// plays a recorded incident.
     ///
     /// Exit codes: 0 converged, 1 not converged or stopped, 2 bad usage or input.
+    #[command(after_long_help = examples::DEMO)]
     Demo(demo::DemoArgs),
+    /// Write one archive of what is known about a problem, without addresses, keys and tokens.
+    ///
+    /// It holds the event log, what `check`, `status`, `trace` and `events` show, the configuration, the
+    /// metrics and the versions. What cannot be read is in it as an error, and is named. Nothing is sent.
+    ///
+    /// Exit codes: 0 the archive is complete, 1 a part is missing, 2 it could not be written, or bad
+    /// usage or configuration.
+    #[command(after_long_help = examples::BUG_REPORT)]
+    BugReport(Box<bug_report::BugReportArgs>),
+    /// Copy the event log of a run.
+    #[command(after_long_help = log::EXAMPLES)]
+    Log(log::LogArgs),
+    /// Print the version and commit of this program, and of a running instance.
+    ///
+    /// Exit codes: 0 printed, 2 bad usage, or the instance does not answer.
+    #[command(after_long_help = version::EXAMPLES)]
+    Version(version::VersionArgs),
+    /// Print a script that completes commands and flags in a shell.
+    ///
+    /// Exit codes: 0 printed, 2 bad usage.
+    #[command(after_long_help = completion::EXAMPLES)]
+    Completion(completion::CompletionArgs),
 }
 
 /// Runs the command that was given.
@@ -112,5 +160,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::BugReport(args) => bug_report::run(&args),
+        Command::Events(args) => events::run(&args),
+        Command::Log(args) => log::run(&args),
+        Command::Version(args) => version::run(&args),
+        Command::Completion(args) => completion::run(&args),
     }
 }

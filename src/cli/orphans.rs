@@ -15,8 +15,10 @@ use throughline::outside_text::lines;
 use throughline::outside_text::plain_json::plain_yaml;
 use throughline::report::{count, duration};
 
-use super::config::ConfigArgs;
-use super::out::{Output, print, threads};
+use super::config::{ClusterArgs, event_log_flag, own_event_log};
+use super::examples;
+use super::out::{ValueOutput, print, threads};
+use super::settings::KeyArgs;
 
 /// What happens to a restored route by itself.
 const AGAIN: &str = "\
@@ -32,11 +34,9 @@ const ATTENTION: u8 = 1;
 pub(super) struct OrphansArgs {
     #[command(subcommand)]
     command: Option<OrphansCommand>,
-    #[command(flatten)]
-    config: ConfigArgs,
     /// The output format
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = ValueOutput::Text)]
+    output: ValueOutput,
     /// Wait for the settling time before listing the routes
     #[arg(long)]
     wait: bool,
@@ -46,6 +46,14 @@ pub(super) struct OrphansArgs {
     /// Do not ask for confirmation
     #[arg(long, requires = "delete")]
     yes: bool,
+    /// Write what is deleted to this event log, for `orphans restore` [default: a name with the
+    /// current time]
+    #[arg(long, value_name = "FILE", requires = "delete")]
+    event_log: Option<String>,
+    #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
+    clusters: ClusterArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -56,6 +64,7 @@ enum OrphansCommand {
     ///
     /// Exit codes: 0 printed, 1 no deletes recorded, or objects skipped that throughline does not
     /// delete, 2 bad usage or input.
+    #[command(after_long_help = examples::RESTORE)]
     Restore {
         /// The event log, or its FILE.deleted.jsonl alone; `-` for an event log on standard input
         file: String,
@@ -69,8 +78,10 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     if args.delete && !args.yes && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
         bail!("--delete asks for confirmation, and there is no terminal: add --yes");
     }
-    let config = args.config.load_quietly()?;
-    let file = args.delete.then(|| args.config.own_event_log("orphans"));
+    let event_log = args.event_log.as_deref();
+    let values = event_log_flag(event_log).into_iter().chain(args.keys.values()).collect();
+    let config = args.clusters.load_quietly(values)?;
+    let file = args.delete.then(|| own_event_log(event_log, "orphans"));
     let log = file.map(|file| EventLogConfig { file: Some(file), ..EventLogConfig::default() });
     if let Some(EventLogConfig { file: Some(file), .. }) = &log {
         say!("backup of deleted routes: {}", file.display());
@@ -83,7 +94,7 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
             cleanup.wait_for_settling().await;
         }
         let found = cleanup.candidates();
-        if args.output == Output::Text {
+        if args.output == ValueOutput::Text {
             print(&lines(&listing(&found, cleanup.settings(), cleanup.now())))?;
         }
         let orphans = found.iter().filter(|c| c.is_orphan()).count();
@@ -93,10 +104,7 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
         }
         let left = if results.is_some() { cleanup.candidates() } else { found.clone() };
         cleanup.finish().await;
-        if args.output == Output::Json {
-            let json = serde_json::json!({ "candidates": found, "deletes": results });
-            print(&format!("{json:#}\n"))?;
-        }
+        args.output.print(&serde_json::json!({ "candidates": found, "deletes": results }))?;
         let results = results.unwrap_or_default();
         let failed = results.iter().any(|r| !matches!(r.outcome, "applied" | "not_found"));
         let was_tried = |c: &OrphanCandidate| {

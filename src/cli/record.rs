@@ -12,10 +12,10 @@ use throughline::record::{RecordingStats, WatchRecorder};
 use throughline::report::{count, duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::config::ConfigArgs;
+use super::config::{ClusterArgs, event_log_flag, own_event_log};
 use super::out::one_thread;
 use super::run::stop_on_signals;
-use super::settings::duration_ms;
+use super::settings::{SettingArgs, duration_ms};
 
 const INCOMPLETE: u8 = 1;
 
@@ -32,14 +32,21 @@ pub(super) struct RecordArgs {
     /// Stop after this time
     #[arg(long = "for", value_name = "DURATION", value_parser = duration_ms)]
     for_ms: Option<u64>,
+    /// The file to write, under the name of the flag of `run`
+    #[arg(long, value_name = "FILE")]
+    event_log: Option<String>,
     #[command(flatten)]
-    config: ConfigArgs,
+    clusters: ClusterArgs,
+    #[command(flatten, next_help_heading = "Settings (use --set for any other key of the file)")]
+    settings: SettingArgs,
 }
 
 /// Records until a signal arrives or the time is up.
 pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
-    let config = args.config.load_quietly()?;
-    let file = args.file.clone().unwrap_or_else(|| args.config.own_event_log("record"));
+    let event_log = args.event_log.as_deref();
+    let values = event_log_flag(event_log).into_iter().chain(args.settings.values()).collect();
+    let config = args.clusters.load_quietly(values)?;
+    let file = args.file.clone().unwrap_or_else(|| own_event_log(event_log, "record"));
     let log = EventLogConfig { file: Some(file.clone()), ..config.event_log.clone() };
     let runtime = one_thread()?;
     let code = runtime.block_on(async {

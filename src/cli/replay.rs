@@ -46,7 +46,7 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = object_key)]
     connector: Option<ObjectKey>,
     /// The output format
-    #[arg(long, value_enum, default_value_t = ReplayFormat::Text)]
+    #[arg(short, long, value_enum, default_value_t = ReplayFormat::Text)]
     output: ReplayFormat,
     /// How far virtual time may run past the last line while timers are due
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "15m")]

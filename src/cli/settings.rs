@@ -3,28 +3,32 @@
 use clap::Args;
 use throughline::config::FlagValue;
 
-/// These override the settings from the log's header or from the file, which override the defaults.
+/// Any key of the configuration.
 #[derive(Debug, Args)]
-pub(super) struct SettingArgs {
+pub(super) struct KeyArgs {
+    /// Set any key by its path, for example touch.minIntervalMs=2000
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    set: Vec<String>,
+}
+
+impl KeyArgs {
+    pub(super) fn values(&self) -> Vec<FlagValue> {
+        self.set.iter().cloned().map(FlagValue::Set).collect()
+    }
+}
+
+/// The settings that also decide how the state of a connector is judged.
+#[derive(Debug, Args)]
+pub(super) struct TouchArgs {
     /// Touch every gateway, or one per GatewayClass (requires mergeGateways: true)
     #[arg(long, value_name = "SCOPE", value_parser = ["gateway", "gateway-class"])]
     scope: Option<String>,
     /// Observe the platform's own Gateway annotation, write it too, or ignore it
     #[arg(long, value_name = "USE", value_parser = ["observe", "write", "off"])]
     platform_key: Option<String>,
-    /// Ignore, report or delete orphaned routes
-    #[arg(long, value_name = "MODE", value_parser = ["off", "report", "delete"])]
-    orphans: Option<String>,
-    /// How long to wait after a change at the edge before touching
-    #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
-    window: Option<u64>,
-    /// Set any key by its path, for example touch.minIntervalMs=2000
-    #[arg(long = "set", value_name = "PATH=VALUE")]
-    set: Vec<String>,
 }
 
-impl SettingArgs {
-    /// The values that were given; `--set` comes last.
+impl TouchArgs {
     pub(super) fn values(&self) -> Vec<FlagValue> {
         let scope = self.scope.as_deref().map(|scope| match scope {
             "gateway-class" => "gatewayClass",
@@ -33,16 +37,39 @@ impl SettingArgs {
         let flags = [
             ("--scope", "touch.scope", scope),
             ("--platform-key", "touch.platformKey", self.platform_key.as_deref()),
-            ("--orphans", "orphans.mode", self.orphans.as_deref()),
         ];
-        let flags =
-            flags.into_iter().filter_map(|(flag, key, value)| Some(flag_value(flag, key, value?)));
+        let flags = flags.into_iter();
+        flags.filter_map(|(flag, key, value)| Some(flag_value(flag, key, value?))).collect()
+    }
+}
+
+/// These override the settings from the log's header or from the file, which override the defaults.
+#[derive(Debug, Args)]
+pub(super) struct SettingArgs {
+    #[command(flatten)]
+    touch: TouchArgs,
+    /// Ignore, report or delete orphaned routes
+    #[arg(long, value_name = "MODE", value_parser = ["off", "report", "delete"])]
+    orphans: Option<String>,
+    /// How long to wait after a change at the edge before touching
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
+    window: Option<u64>,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+impl SettingArgs {
+    /// The values that were given; `--set` comes last.
+    pub(super) fn values(&self) -> Vec<FlagValue> {
+        let orphans = self.orphans.as_deref();
+        let orphans = orphans.map(|mode| flag_value("--orphans", "orphans.mode", mode));
         let window = self.window.map(|ms| FlagValue::Named {
             flag: format!("--window {ms}ms"),
             key: "touch.windowMs",
             value: ms.into(),
         });
-        flags.chain(window).chain(self.set.iter().cloned().map(FlagValue::Set)).collect()
+        let flags = self.touch.values().into_iter().chain(orphans).chain(window);
+        flags.chain(self.keys.values()).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use throughline::config::Config;
+use throughline::config::{Config, FlagValue};
 use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
 use throughline::event_log::{LogReader, holds_outcomes};
@@ -13,29 +13,39 @@ use throughline::trace::log::{self, LogMoment};
 
 use super::config::ClusterArgs;
 use super::out::Progress;
-use super::settings::duration_ms;
+use super::settings::{KeyArgs, TouchArgs, duration_ms};
+
+/// The clusters to look at.
+#[derive(Debug, Args)]
+pub(super) struct LiveArgs {
+    /// How long to wait for lists and answers; what does not arrive in time is unknown
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10s")]
+    timeout: u64,
+    /// Of the upstreams, look only at this one; repeatable
+    #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
+    upstreams: Vec<ClusterName>,
+    #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
+    clusters: ClusterArgs,
+    #[command(flatten)]
+    keys: KeyArgs,
+}
 
 /// Reads the clusters unless another source is named.
 #[derive(Debug, Args)]
 pub(super) struct SourceArgs {
     /// Read from a running instance at its admin address, for example http://127.0.0.1:8080
-    #[arg(long, value_name = "URL", conflicts_with = "log")]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["log", "upstreams"])]
     state: Option<String>,
     /// Read from an event log, including its rotated parts
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "upstreams")]
     log: Option<String>,
     /// A moment in the log: RFC 3339, or +90s from its start [default: its end]
     #[arg(long, value_name = "TIME", requires = "log", value_parser = moment)]
     at: Option<LogMoment>,
-    /// How long to wait for lists and answers; what does not arrive in time is unknown
-    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10s")]
-    timeout: u64,
-    /// Of the upstreams, look only at this one; repeatable
-    #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name,
-          conflicts_with_all = ["state", "log"])]
-    upstreams: Vec<ClusterName>,
-    #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
-    config: ClusterArgs,
+    #[command(flatten)]
+    live: LiveArgs,
+    #[command(flatten, next_help_heading = "Settings that change how connectors are judged")]
+    touch: TouchArgs,
 }
 
 /// An opened source.
@@ -45,22 +55,9 @@ pub(super) enum OpenedSource<'a> {
     EventLog(Box<Snapshot>),
 }
 
-impl SourceArgs {
+impl LiveArgs {
     pub(super) fn within(&self) -> Duration {
         Duration::from_millis(self.timeout)
-    }
-
-    /// Says what a command without a source looks at: most likely somebody forgot `--config`.
-    pub(super) fn say_default(&self) {
-        if self.state.is_none()
-            && self.log.is_none()
-            && let Some(context) = self.config.default_context()
-        {
-            say!(
-                "looking at {context} as the only cluster; --config FILE names others, --state URL a \
-                 running instance, --log FILE an event log"
-            );
-        }
     }
 
     /// The upstreams to look at; all if empty.
@@ -81,13 +78,57 @@ impl SourceArgs {
         Ok(watcher)
     }
 
+    /// Whether the flags say which clusters are meant.
+    pub(super) fn names_clusters(&self) -> bool {
+        self.clusters.names_clusters()
+    }
+
+    /// As [`ClusterArgs::default_context`].
+    fn default_context(&self) -> Option<String> {
+        self.clusters.default_context()
+    }
+
+    /// Reads the configuration, with the values of other flags; warnings go to standard error.
+    pub(super) fn load(&self, values: Vec<FlagValue>) -> anyhow::Result<Config> {
+        self.clusters.load_quietly(values.into_iter().chain(self.keys.values()).collect())
+    }
+}
+
+impl SourceArgs {
+    /// Says what a command without a source looks at: most likely somebody forgot `--config`.
+    pub(super) fn say_default(&self) {
+        if self.state.is_none()
+            && self.log.is_none()
+            && let Some(context) = self.live.default_context()
+        {
+            say!(
+                "looking at {context} as the only cluster; --config FILE names others, --state URL a \
+                 running instance, --log FILE an event log"
+            );
+        }
+    }
+
+    pub(super) fn within(&self) -> Duration {
+        self.live.within()
+    }
+
+    /// The upstreams to look at; all if empty.
+    pub(super) fn upstreams(&self) -> &[ClusterName] {
+        self.live.upstreams()
+    }
+
+    /// As [`LiveArgs::watch`].
+    pub(super) async fn watch(&self, config: &Config) -> anyhow::Result<ClusterWatcher> {
+        self.live.watch(config).await
+    }
+
     /// Reads the log or the configuration; warnings go to standard error.
     pub(super) fn open(&self) -> anyhow::Result<OpenedSource<'_>> {
         if let Some(url) = &self.state {
             return Ok(OpenedSource::Instance(url));
         }
         let Some(file) = &self.log else {
-            return Ok(OpenedSource::Clusters(Box::new(self.config.load_quietly()?)));
+            return Ok(OpenedSource::Clusters(Box::new(self.live.load(self.touch.values())?)));
         };
         let mut reader = LogReader::open(file)?;
         // A run writes its settings into the header. A log without them may still hold outcomes.

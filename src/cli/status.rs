@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
+use serde::Serialize;
 use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
 use throughline::outside_text::one_line;
-use throughline::outside_text::plain_json::PlainJson;
+use throughline::outside_text::plain_json::{PlainJson, plain_json, plain_yaml};
 use throughline::report::{ReportOptions, duration};
 use throughline::trace::{
     Snapshot, StatusCounts, StatusRow, UpstreamRef, banners, state, status_rows, text,
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::out::{Output, one_thread, print_with, report_options};
+use super::out::{WideOutput, one_thread, print_with};
 use super::settings::duration_ms;
 use super::source::{OpenedSource, SourceArgs};
 
@@ -35,6 +36,9 @@ pub(super) struct StatusArgs {
     /// Show only connectors in this namespace, upstream or at the hub and the edges
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+    /// Show the connectors of all namespaces, as without --namespace
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
     /// Keep watching: redraw every second on a terminal, print changed rows in a pipe
     #[arg(short, long, conflicts_with = "log")]
     watch: bool,
@@ -42,8 +46,8 @@ pub(super) struct StatusArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "2s")]
     every: u64,
     /// The output format
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = WideOutput::Text)]
+    output: WideOutput,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -157,8 +161,11 @@ impl StatusPrinter<'_> {
         let gone: Vec<_> = before.into_keys().filter(|key| !now.contains_key(key)).collect();
         print_with(|out| {
             match self.args.output {
-                Output::Text => text::rows(snapshot, &rows, false, &report_options(), out)?,
-                Output::Json => print_json_lines(&rows, out)?,
+                WideOutput::Text | WideOutput::Wide => {
+                    text::rows(snapshot, &rows, false, &self.args.output.report_options(), out)?;
+                }
+                WideOutput::Json => print_json_lines(&rows, out)?,
+                WideOutput::Yaml => print_yaml_documents(&rows, out)?,
             }
             gone.iter().try_for_each(|key| self.print_gone(key, out))
         })
@@ -203,22 +210,25 @@ impl StatusPrinter<'_> {
     }
 
     fn redraws(&self) -> bool {
-        self.args.watch && self.args.output == Output::Text && io::stdout().is_terminal()
+        self.args.watch && self.args.output.is_text() && io::stdout().is_terminal()
     }
 
     fn print(&self, snapshot: &Snapshot, rows: &[StatusRow]) -> anyhow::Result<bool> {
-        let options: ReportOptions = report_options();
+        let options: ReportOptions = self.args.output.report_options();
         print_with(|out| {
             match self.args.output {
-                Output::Json if self.args.watch => print_json_lines(rows, out)?,
-                Output::Json => {
+                WideOutput::Json if self.args.watch => print_json_lines(rows, out)?,
+                WideOutput::Yaml if self.args.watch => print_yaml_documents(rows, out)?,
+                WideOutput::Json | WideOutput::Yaml => {
                     let (source, at) = (snapshot.source, snapshot.view.at_ms);
                     let (counts, causes) = (StatusCounts::of(rows), banners(snapshot, rows));
                     let all = json!({ "source": source, "atMs": at, "counts": counts,
                         "causes": causes, "connectors": rows });
-                    writeln!(out, "{all:#}")?;
+                    let is_yaml = self.args.output == WideOutput::Yaml;
+                    let text = if is_yaml { plain_yaml(&all)? } else { plain_json(&all)? };
+                    out.write_all(text.as_bytes())?;
                 }
-                Output::Text => {
+                WideOutput::Text | WideOutput::Wide => {
                     if self.redraws() {
                         // Cursor to the top left, then clear the screen below.
                         write!(out, "\x1b[H\x1b[J")?;
@@ -237,15 +247,11 @@ impl StatusPrinter<'_> {
     /// Prints that a row is no longer selected or no longer exists.
     fn print_gone(&self, key: &RowKey, out: &mut dyn Write) -> anyhow::Result<()> {
         let (upstream, hub_key) = key;
+        let gone = json!({"upstream": upstream, "replica": hub_key, "gone": true});
         match self.args.output {
-            Output::Json => {
-                writeln!(
-                    out,
-                    "{}",
-                    json!({"upstream": upstream, "replica": hub_key, "gone": true})
-                )?;
-            }
-            Output::Text => {
+            WideOutput::Json => print_json_lines(&[gone], out)?,
+            WideOutput::Yaml => print_yaml_documents(&[gone], out)?,
+            WideOutput::Text | WideOutput::Wide => {
                 let upstream = upstream.as_ref().map(ToString::to_string);
                 let name = upstream.or_else(|| hub_key.as_ref().map(ToString::to_string));
                 let why = if self.args.stuck { "no longer stuck or unknown" } else { "gone" };
@@ -256,10 +262,18 @@ impl StatusPrinter<'_> {
     }
 }
 
-fn print_json_lines(rows: &[StatusRow], out: &mut dyn Write) -> anyhow::Result<()> {
+fn print_json_lines(rows: &[impl Serialize], out: &mut dyn Write) -> anyhow::Result<()> {
     for row in rows {
         serde_json::to_writer(PlainJson::new(&mut *out), row)?;
         out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Each row as a YAML document of its own, so that a reader need not wait for the end.
+fn print_yaml_documents(rows: &[impl Serialize], out: &mut dyn Write) -> anyhow::Result<()> {
+    for row in rows {
+        write!(out, "---\n{}", plain_yaml(row)?)?;
     }
     Ok(())
 }

@@ -7,7 +7,8 @@ use serde_json::json;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::trace::{NotFound, Snapshot, Trace, state, text, trace_connector, trace_gateway};
 
-use super::out::{Output, one_thread, print, print_with, report_options};
+use super::examples;
+use super::out::{WideOutput, one_thread, print_with};
 use super::replay::object_key;
 use super::source::{OpenedSource, SourceArgs};
 
@@ -26,11 +27,13 @@ enum TraceCommand {
     ///
     /// Exit codes: 0 every hop agrees, 1 a hop disagrees or is unknown, 2 no such connector, bad
     /// usage or bad input.
+    #[command(after_long_help = examples::TRACE_CONNECTOR)]
     Connector(TraceTarget),
     /// Trace every connector behind one gateway at an edge.
     ///
     /// Exit codes: 0 every hop agrees, 1 a hop disagrees or is unknown, 2 no such gateway, bad usage
     /// or bad input.
+    #[command(after_long_help = examples::TRACE_GATEWAY)]
     Gateway(TraceTarget),
 }
 
@@ -43,8 +46,8 @@ struct TraceTarget {
     #[arg(long = "in", value_name = "CLUSTER")]
     only_in: Option<String>,
     /// The output format
-    #[arg(long, value_enum, default_value_t = Output::Text)]
-    output: Output,
+    #[arg(short, long, value_enum, default_value_t = WideOutput::Text)]
+    output: WideOutput,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -78,10 +81,11 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
             traces?
         }
     };
-    match target.output {
-        Output::Text => drop(print_with(|out| Ok(text::traces(&traces, &report_options(), out)?))?),
-        Output::Json => print(&format!("{:#}\n", json!({ "traces": traces })))?,
+    if target.output.is_text() {
+        let options = target.output.report_options();
+        print_with(|out| Ok(text::traces(&traces, &options, out)?))?;
     }
+    target.output.print(&json!({ "traces": traces }))?;
     let all_ok = traces.iter().all(|trace| trace.state.is_right());
     Ok(if all_ok { ExitCode::SUCCESS } else { ExitCode::from(STUCK) })
 }

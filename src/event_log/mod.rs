@@ -29,6 +29,7 @@
 //! | a time before 2000 or after 2200, or ten years from the line before | fails |
 
 mod deleted;
+pub mod export;
 mod header;
 mod input;
 mod line;

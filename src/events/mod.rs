@@ -12,6 +12,7 @@ mod lru;
 mod object;
 mod poster;
 mod problem;
+pub mod read;
 mod reporter;
 mod worker;
 

@@ -8,6 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 use super::notes::DEFERRED;
+use crate::build_info;
 use crate::core::contract::action::Verb;
 use crate::core::contract::note::Hop;
 use crate::core::data::ids::{ClusterName, Kind};
@@ -98,8 +99,10 @@ pub(super) fn lane(cluster: &ClusterName, kind: Kind) -> [(&'static str, String)
 
 impl Instruments {
     pub(super) fn new(r: &mut Registry) -> Self {
-        let build: Gauges<1> = Family::default();
-        build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+        let build: Gauges<2> = Family::default();
+        build
+            .get_or_create(&[("version", build_info::VERSION), ("commit", build_info::COMMIT)])
+            .set(1);
         add(r, "throughline_build_info", "The running version", build);
         let instruments = Self {
             reconciles: add(

@@ -13,6 +13,7 @@ mod html;
 mod index;
 mod json;
 mod live;
+mod object_events;
 mod story;
 mod story_entry;
 pub(crate) mod style;
@@ -24,6 +25,7 @@ pub(crate) use check::put_remedy;
 pub use html::html;
 pub use json::json;
 pub use live::{LiveStory, Notice};
+pub use object_events::object_events;
 pub use style::{count, duration};
 
 #[derive(Clone, Debug)]

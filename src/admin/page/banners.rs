@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::core::contract::note::Hop;
-use crate::core::data::ids::Kind;
-use crate::core::view::phase::Phase;
-use crate::core::view::{View, WatchState};
-use crate::trace::{HopState, StatusRow};
+use crate::trace::{self, HopCause, Snapshot, StatusRow};
 
 /// The banners of one sort that are shown; the others are counted.
 const EACH_MAX: usize = 6;
@@ -31,12 +28,12 @@ pub(super) struct Banner {
     connectors: usize,
 }
 
-/// The causes, the worst first.
-pub(super) fn banners(view: &View, rows: &[StatusRow]) -> Vec<Banner> {
-    let mut banners = limited(lost_watches(view), "clusters with lost watches");
-    banners.extend(limited(stuck(rows), "causes"));
-    banners.extend(unconfigured(view));
-    banners.extend(others(view));
+/// The causes, the worst first: what is stuck, and what `throughline status` says above its rows.
+pub(super) fn banners(snapshot: &Snapshot, rows: &[StatusRow]) -> Vec<Banner> {
+    let mut banners = limited(stuck(rows), "causes");
+    let told = trace::banners(snapshot, rows).into_iter().map(told);
+    banners.extend(limited(told.collect(), "remarks"));
+    banners.extend(others(snapshot));
     banners.sort_by_key(|banner| banner.level);
     banners
 }
@@ -51,47 +48,36 @@ fn limited(mut banners: Vec<Banner>, what: &str) -> Vec<Banner> {
     banners
 }
 
-/// The clusters with the same error are one banner.
-fn lost_watches(view: &View) -> Vec<Banner> {
-    let mut lost: BTreeMap<(&str, Vec<Kind>), Vec<&str>> = BTreeMap::new();
-    for cluster in &view.clusters {
-        let kinds = cluster.watches.iter().filter(|(_, state)| **state == WatchState::Lost);
-        let kinds: Vec<_> = kinds.map(|(kind, _)| *kind).collect();
-        if let Some(first) = kinds.first() {
-            let error = cluster.errors.get(first).map_or("see the log", String::as_str);
-            lost.entry((error, kinds)).or_default().push(cluster.name.as_str());
-        }
-    }
-    let banner = |((error, kinds), clusters): ((&str, Vec<Kind>), Vec<&str>)| {
-        let kinds: Vec<_> = kinds.iter().map(ToString::to_string).collect();
-        let place = match clusters[..] {
-            [one] => one.to_owned(),
-            _ => format!("{} clusters, such as {}", clusters.len(), clusters[0]),
-        };
-        let text = format!("watch of {} lost: {error}", kinds.join(", "));
-        Banner { level: Level::Bad, place, text, connectors: 0 }
-    };
-    lost.into_iter().map(banner).collect()
-}
-
-/// What is stuck or unknown, by hop, cluster and reason, the most frequent first.
+/// What is stuck, by hop, cluster and reason, the most frequent first.
 fn stuck(rows: &[StatusRow]) -> Vec<Banner> {
-    let mut causes: BTreeMap<(HopState, String, &str), usize> = BTreeMap::new();
-    for row in rows {
-        let Some(stuck) = &row.stuck else { continue };
+    let mut causes: BTreeMap<(String, &str), usize> = BTreeMap::new();
+    for stuck in rows.iter().filter_map(|row| row.stuck.as_ref()) {
         let place = format!("{} ({})", hop_word(stuck.hop), stuck.cluster);
-        *causes.entry((row.state, place, &stuck.why)).or_default() += 1;
+        *causes.entry((place, &stuck.why)).or_default() += 1;
     }
-    let level = |state| if state == HopState::Wrong { Level::Bad } else { Level::Warn };
-    let banner = |((state, place, why), connectors): ((HopState, String, &str), usize)| Banner {
-        level: level(state),
+    let banner = |((place, why), connectors): ((String, &str), usize)| Banner {
+        level: Level::Bad,
         place,
         text: why.to_owned(),
         connectors,
     };
     let mut banners: Vec<_> = causes.into_iter().map(banner).collect();
-    banners.sort_by_key(|banner| (banner.level, usize::MAX - banner.connectors));
+    banners.sort_by_key(|banner| std::cmp::Reverse(banner.connectors));
     banners
+}
+
+/// Its text has the number of connectors.
+fn told(banner: trace::Banner) -> Banner {
+    let level = match banner.cause {
+        Some(HopCause::WatchNotLive) => Level::Bad,
+        Some(_) => Level::Warn,
+        None => Level::Info,
+    };
+    let text = match banner.remedy {
+        Some(remedy) => format!("{}; {remedy}", banner.what),
+        None => banner.what,
+    };
+    Banner { level, place: String::new(), text, connectors: 0 }
 }
 
 fn hop_word(hop: Hop) -> &'static str {
@@ -103,55 +89,22 @@ fn hop_word(hop: Hop) -> &'static str {
     }
 }
 
-/// Hub Connectors that name an upstream which is not a cluster of this run.
-fn unconfigured(view: &View) -> Vec<Banner> {
-    let mut named: BTreeMap<&str, usize> = BTreeMap::new();
-    let found = view.connectors.iter().filter(|c| c.phase == Phase::Unconfigured);
-    for upstream in found.filter_map(|c| c.upstream.as_ref()).filter(|up| !up.gone) {
-        *named.entry(upstream.cluster.as_str()).or_default() += 1;
-    }
-    let banner = |(upstream, connectors): (&str, usize)| Banner {
-        level: Level::Warn,
-        place: upstream.to_owned(),
-        text: "hub Connectors name this upstream, which is not configured".to_owned(),
-        connectors,
-    };
-    limited(named.into_iter().map(banner).collect(), "upstreams that are not configured")
-}
-
-fn others(view: &View) -> Vec<Banner> {
-    let banner = |level, place: &str, text: String, connectors| Banner {
-        level,
-        place: place.to_owned(),
-        text,
-        connectors,
-    };
+fn others(snapshot: &Snapshot) -> Vec<Banner> {
+    let view = &snapshot.view;
     let mut banners = Vec::new();
-    for gone in &view.gone {
-        let connectors = usize::try_from(gone.connectors).unwrap_or(usize::MAX);
-        let text = "this project is deleted, and hub objects still name it".to_owned();
-        banners.push(banner(Level::Warn, gone.cluster.as_str(), text, connectors));
-    }
     if !view.orphans.is_empty() {
         let text = format!(
             "orphaned HTTPRoutes: {}; `throughline orphans` lists them",
             view.orphans.len()
         );
-        banners.push(banner(Level::Warn, "hub", text, 0));
+        banners.push(Banner { level: Level::Warn, place: "hub".to_owned(), text, connectors: 0 });
     }
-    for cluster in &view.clusters {
-        if let Some(waiting) = cluster.touches_waiting {
-            banners.push(banner(Level::Info, cluster.name.as_str(), waiting.to_string(), 0));
-        }
-    }
-    if let Some(wait) = &view.lease_wait {
-        banners.push(banner(Level::Info, "", wait.to_string(), 0));
-    } else if !view.leads {
+    if view.lease_wait.is_none() && !view.leads {
         let text = match &view.holder {
             Some(holder) => format!("this instance is a standby: {holder} leads"),
             None => "this instance does not lead, and knows no leader".to_owned(),
         };
-        banners.push(banner(Level::Info, "", text, 0));
+        banners.push(Banner { level: Level::Info, place: String::new(), text, connectors: 0 });
     }
-    limited(banners, "remarks")
+    banners
 }

@@ -114,7 +114,7 @@ impl Board {
             holder: view.holder.clone(),
             clusters: view.clusters.len(),
             phases: view.phases.clone(),
-            banners: banners(view, &rows),
+            banners: banners(&snapshot, &rows),
         })?;
         if self.head.1 != head {
             self.head = (version, head);

@@ -19,7 +19,9 @@ use super::{Admin, PATHS, state};
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::view::View;
 use crate::outside_text::plain_json::PlainJson;
-use crate::trace::{ManagedFieldsIndex, Snapshot, SnapshotSource, Trace, trace_connector};
+use crate::trace::{
+    ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource, Trace, trace_connector,
+};
 
 pub(super) use feed::Feed;
 pub(super) use feed::PAGES_SHARE;
@@ -151,7 +153,8 @@ pub(super) async fn trace(
 /// What `status` and `trace` have of a running instance.
 fn snapshot_of(view: View) -> Snapshot {
     let (source, managed_fields) = (SnapshotSource::State, ManagedFieldsIndex::default());
-    Snapshot { source, view, stall_limits: None, managed_fields }
+    let access = ClusterAccess::default();
+    Snapshot { source, view, stall_limits: None, managed_fields, access }
 }
 
 /// Whether the client names this media type. `*/*` does not count: it is what programs send.
