@@ -1,7 +1,7 @@
 //! Records the watches of a live run in an event log, without a machine or an executor: the only
 //! requests are lists and watches. The log replays as a what-if with the configuration's settings.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::{Event, EventKind};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::objects::Object;
 use crate::engine;
 use crate::event_log::Header;
 use crate::fleet::Fleet;
@@ -31,6 +32,7 @@ pub struct WatchRecorder {
     metrics: Arc<Metrics>,
     events: mpsc::Receiver<WatchMessage>,
     fleet: Fleet,
+    upstreams: BTreeSet<ClusterName>,
     stats: RecordingStats,
 }
 
@@ -44,8 +46,7 @@ impl std::fmt::Debug for WatchRecorder {
 #[derive(Clone, Debug, Default)]
 pub struct RecordingStats {
     pub events: u64,
-    /// The connectors that exist now, in all clusters.
-    pub connectors: BTreeSet<(ClusterName, ObjectKey)>,
+    pub connectors: ConnectorCount,
     /// The number of watches, in all clusters.
     pub watches: usize,
     /// How often a watch was lost.
@@ -54,20 +55,75 @@ pub struct RecordingStats {
     pub not_live: BTreeSet<(ClusterName, Kind)>,
 }
 
+/// Counts each connector once, however many tiers have a Connector of it.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectorCount {
+    /// The connector that each Connector object stands for.
+    of_object: BTreeMap<(ClusterName, ObjectKey), ConnectorId>,
+    /// How many objects stand for each.
+    objects: BTreeMap<ConnectorId, usize>,
+}
+
+/// A connector's upstream cluster and its name there. A Connector without upstream labels has no
+/// cluster if it is at the hub or an edge: there it has the same name.
+type ConnectorId = (Option<ClusterName>, ObjectKey);
+
+impl ConnectorCount {
+    /// The connectors that exist now.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    fn insert(&mut self, cluster: &ClusterName, is_upstream: bool, object: &Object) {
+        let key = object.meta.key();
+        let id = match object.meta.upstream() {
+            Some((upstream, namespace, name)) => {
+                (Some(upstream.as_str().into()), ObjectKey::new(namespace, name))
+            }
+            None => (is_upstream.then(|| cluster.clone()), key.clone()),
+        };
+        self.remove(cluster, &key);
+        *self.objects.entry(id.clone()).or_default() += 1;
+        self.of_object.insert((cluster.clone(), key), id);
+    }
+
+    fn remove(&mut self, cluster: &ClusterName, key: &ObjectKey) {
+        if let Some(id) = self.of_object.remove(&(cluster.clone(), key.clone())) {
+            self.forget(&id);
+        }
+    }
+
+    fn remove_all_of(&mut self, cluster: &ClusterName) {
+        let gone: Vec<_> =
+            self.of_object.extract_if(.., |(at, _), _| at == cluster).map(|(_, id)| id).collect();
+        gone.iter().for_each(|id| self.forget(id));
+    }
+
+    fn forget(&mut self, id: &ConnectorId) {
+        if let Some(objects) = self.objects.get_mut(id) {
+            *objects -= 1;
+            if *objects == 0 {
+                self.objects.remove(id);
+            }
+        }
+    }
+}
+
 impl RecordingStats {
-    fn count(&mut self, kind: &EventKind) {
+    fn count(&mut self, kind: &EventKind, upstreams: &BTreeSet<ClusterName>) {
         self.events += 1;
         match kind {
             EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object }
                 if object.kind() == Kind::Connector =>
             {
-                self.connectors.insert((cluster.clone(), object.meta.key()));
+                self.connectors.insert(cluster, upstreams.contains(cluster), object);
             }
             EventKind::Deleted { cluster, object } if object.kind() == Kind::Connector => {
-                self.connectors.remove(&(cluster.clone(), object.meta.key()));
+                self.connectors.remove(cluster, &object.meta.key());
             }
             EventKind::ListStarted { cluster, kind: Kind::Connector } => {
-                self.connectors.retain(|(at, _)| at != cluster);
+                self.connectors.remove_all_of(cluster);
             }
             EventKind::ListFinished { cluster, kind }
             | EventKind::WatchResumed { cluster, kind } => {
@@ -95,6 +151,7 @@ impl WatchRecorder {
         let mut fleet = Fleet::new(config, &metrics);
         let header = Header { recorded: true, ..engine::log_header(fleet.table(), &settings) };
         let started = LiveLog::start(log, &header, metrics.clone())?;
+        let upstreams = header.clusters.into_iter().filter(|c| c.roles.contains(&Role::Upstream));
         let (bus, events) = mpsc::channel(config.watch.queue);
         fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
         let not_live = fleet.watched_kinds();
@@ -105,6 +162,7 @@ impl WatchRecorder {
             metrics,
             events,
             fleet,
+            upstreams: upstreams.map(|cluster| cluster.name).collect(),
             stats: RecordingStats { watches: not_live.len(), not_live, ..Default::default() },
         })
     }
@@ -119,7 +177,7 @@ impl WatchRecorder {
     }
 
     fn record(&mut self, kind: EventKind) {
-        self.stats.count(&kind);
+        self.stats.count(&kind, &self.upstreams);
         self.log.event(&Event { at: self.clock.now(), kind });
     }
 
@@ -132,13 +190,15 @@ impl WatchRecorder {
         bytes(&self.file)
     }
 
-    /// Stops the watches and writes the rest of the log. Returns the numbers, the size of the files,
+    /// Stops the watches and writes the rest of the log, with a line that says when it ended: an outage
+    /// that is not over lasted until then. Returns the numbers, the size of the files,
     /// and how many lines could not be written.
     pub async fn finish(mut self) -> (RecordingStats, u64, u64) {
         self.fleet.stop();
         while let Ok(message) = self.events.try_recv() {
             self.record(message.kind);
         }
+        self.record(EventKind::RecordingEnded);
         self.log.finish_later(GRACE).await;
         (self.stats, bytes(&self.file), self.metrics.log_lines_lost())
     }

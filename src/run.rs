@@ -27,12 +27,13 @@ use crate::config::{Config, ConfigSource, DiscoveryConfig, follow};
 use crate::core::contract::event::EventKind;
 use crate::core::view::View;
 use crate::discovery::Discovery;
-use crate::engine::Engine;
+use crate::engine::{Engine, log_header};
 use crate::environment::{is_simulated, spawn};
 use crate::events::{Recorder, Reporter};
 use crate::leader::gate::{Gate, GateKeeper};
 use crate::leader::{LeaderElection, identity, lease::LeaseClient};
 use crate::metrics::MachineCounts;
+use crate::outage::UserImpactMeter;
 use crate::run_log::{Observer, RunLog};
 use changes::{changed, machine_settings};
 
@@ -100,7 +101,14 @@ impl Run {
             (Gate::always_open(), None)
         };
         observers.push(Box::new(RunLog::new(&settings)));
-        let engine = Engine::new(&config, settings, gate, &config.event_log, observers);
+        let mut engine = Engine::new(&config, settings, gate, &config.event_log, observers);
+        let header = log_header(engine.fleet.table(), engine.machine.settings());
+        let impact = UserImpactMeter::new(
+            &header.clusters,
+            engine.machine.settings(),
+            engine.metrics.clone(),
+        );
+        engine.add_observer(Box::new(impact));
         let ((_, reloads), (_, retries)) = (mpsc::channel(1), mpsc::channel(1));
         let (discovery, recorder, listener) = (None, None, None);
         Self { config, engine, keeper, reloads, retries, discovery, recorder, listener }

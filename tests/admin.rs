@@ -37,6 +37,7 @@ use throughline::core::contract::touches_waiting::TouchesWaiting;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::metrics::{ClusterRequests, Metrics};
+use throughline::outage::Answers;
 
 const OPEN: &str =
     "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
@@ -111,6 +112,7 @@ fn count(metrics: &Metrics) -> Arc<ClusterRequests> {
     let reason = HoldReason::TooMany;
     let held = NoteKind::Held { cluster: up.clone(), reason, held: 7, named: 20 };
     metrics.count_note(&Note { at: UnixMillis(1), kind: held });
+    metrics.set_answers(&up, Some(Answers { down: 2, unknown: 1, ..Answers::default() }));
     metrics.count_note(&passed(Hop::Upstream, None));
     metrics.count_note(&passed(Hop::Mirrored, Some(40)));
     metrics.count_note(&passed(Hop::Mirrored, None));

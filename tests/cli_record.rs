@@ -137,6 +137,92 @@ async fn a_recording_only_lists_and_watches_and_prints_a_summary() {
     assert!(out.contains("from a recording"), "{out}{err}");
 }
 
+/// The Connector of shop/a as an edge has it, offline; its HTTPProxy and its Gateway.
+fn edge_objects() -> [Value; 3] {
+    let labels = json!({ "meta.datumapis.com/upstream-cluster-name": "cluster-one",
+        "meta.datumapis.com/upstream-namespace": "shop", "meta.datumapis.com/upstream-name": "a" });
+    let mut copy = connector("a", "offline");
+    copy["metadata"] = json!({ "namespace": "ns-1", "name": "a", "labels": labels });
+    let proxy = json!({ "apiVersion": "networking.datumapis.com/v1alpha", "kind": "HTTPProxy",
+        "metadata": { "namespace": "ns-1", "name": "app" },
+        "spec": { "rules": [{ "backends": [{ "connector": { "name": "a" } }] }] } });
+    let gateway = json!({ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "metadata": { "namespace": "ns-1", "name": "app" }, "spec": { "gatewayClassName": "eg" } });
+    [copy, proxy, gateway]
+}
+
+/// An outage that is not over lasted until the end of the recording, not until its last change. And a
+/// connector that two tiers have is one connector.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_of_a_broken_state_counts_the_outage_to_its_end() {
+    const BROKEN: Duration = Duration::from_millis(1_500);
+    let place = Place::new().await;
+    for object in edge_objects() {
+        place.served.put(object);
+    }
+    let child = place.start(&["record", "broken.jsonl"]);
+    place.until("broken.jsonl", "list_finished", 4).await;
+    place.served.put(
+        json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+        "metadata": {"namespace": "shop", "name": "a"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}],
+            "connectionDetails": {"type": "PublicKey", "publicKey": {"id": "node-1"}}}}),
+    );
+    place.until("broken.jsonl", "applied", 1).await;
+    tokio::time::sleep(BROKEN).await;
+    let (code, _, err) = stop(child).await;
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains(" events, 1 connector, "), "{err}");
+    let lines = place.lines("broken.jsonl");
+    let ends: Vec<_> = lines.iter().filter(|line| line["event"] == "recording_ended").collect();
+    assert!(ends.len() == 1 && lines.last() == Some(ends[0]), "{lines:#?}");
+
+    let (code, out, err) = place.run(&["replay", "--output", "json", "broken.jsonl"]).await;
+    let replay: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(code, 0, "{err}");
+    let [outage] = &replay["outages"]["recorded"].as_array().unwrap()[..] else {
+        panic!("{:#}", replay["outages"])
+    };
+    assert_eq!((&outage["kind"], &outage["until_ms"]), (&json!("offline"), &Value::Null));
+    let ms = |value: &Value| Duration::from_millis(value.as_u64().unwrap());
+    let lasted = ms(&replay["to_ms"]).saturating_sub(ms(&outage["from_ms"]));
+    assert!(lasted >= BROKEN, "{lasted:?}");
+    assert_eq!(replay["to_ms"], ends[0]["at_ms"]);
+
+    // A name that no connector has, and one that a connector has in another namespace.
+    for (name, expected) in [
+        (
+            "shop/b",
+            "broken.jsonl: no connector is called shop/b, upstream or at the hub; did you mean",
+        ),
+        ("stop/a", "no connector is called stop/a, upstream or at the hub; did you mean ns-1/a?"),
+        (
+            "x/y-and-z",
+            "no connector is called x/y-and-z, upstream or at the hub; it has ns-1/a, shop/a",
+        ),
+    ] {
+        let (code, out, err) = place.run(&["replay", "--connector", name, "broken.jsonl"]).await;
+        assert_eq!((code, &*out), (2, ""), "{err}");
+        assert!(err.contains(expected), "{err}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_without_events_is_no_input() {
+    let place = Place::new().await;
+    let header =
+        r#"{"log":"throughline","version":1,"clusters":[{"name":"up","roles":["upstream"]}]}"#;
+    for (text, expected) in [
+        ("", "the log is empty; its first line must be a header"),
+        (header, "empty.jsonl: the log holds no events, so there is nothing to replay"),
+    ] {
+        std::fs::write(place.folder.join("empty.jsonl"), text).unwrap();
+        let (code, out, err) = place.run(&["replay", "empty.jsonl"]).await;
+        assert_eq!((code, &*out), (2, ""), "{err}");
+        assert!(err.contains(expected), "{err}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_overwrites_nothing_not_even_the_live_log() {
     let place = Place::new().await;

@@ -57,6 +57,8 @@ office: nothing to do, no writes
 
 Summary
   132 actions: 2 mirrors, 130 touches (78 of them to confirm); all applied
+    (each touch is confirmed 2 times, the last after 1 min; `throughline demo` confirms
+    once, so it shows fewer touches)
   home-lab at edge
     503 in the recording: 52.2 s; with throughline: 100 ms (26 gateways)
       in the recording from 09:19:42.926: programmed offline; the first gateway recovered

@@ -90,10 +90,23 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
     }
     let options = report::ReportOptions { connector: args.connector.clone(), ..report_options() };
     let mut good = true;
+    let mut unknown = Vec::new();
     for file in &args.files {
         let replay = replay_file(args, file)?;
         for warning in &replay.warnings {
             say!("{warning}");
+        }
+        if replay.events == 0 {
+            bail!(
+                "{file}: the log holds no events, so there is nothing to replay; a run or a recording \
+                 writes them once it can list its clusters"
+            );
+        }
+        if let Some(name) = &args.connector
+            && let Err(error) = report::require_connector(&replay, name)
+        {
+            unknown.push(error);
+            continue;
         }
         good &= replay.verdict.good;
         let is_read = print_with(|out| {
@@ -108,6 +121,13 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
             break;
         }
     }
+    // Of several logs, one may have the connector and another not.
+    if let [first, ..] = &unknown[..]
+        && unknown.len() == args.files.len()
+    {
+        return Err(first.clone().into());
+    }
+    unknown.iter().for_each(|error| say!("{error}"));
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(NOT_CONVERGED) })
 }
 

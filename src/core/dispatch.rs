@@ -69,7 +69,10 @@ impl Machine {
             | EventKind::ClusterGone { .. }
             | EventKind::RetryRequested
             | EventKind::SettingsChanged { .. }
-            | EventKind::TimedOut => debug_assert!(false, "{kind:?} is not of a known cluster"),
+            | EventKind::TimedOut
+            | EventKind::RecordingEnded => {
+                debug_assert!(false, "{kind:?} is not of a known cluster");
+            }
         }
     }
 

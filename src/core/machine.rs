@@ -115,7 +115,7 @@ impl Machine {
                 }
             }
             EventKind::ActionFinished { id, outcome } => self.action_finished(*id, outcome),
-            EventKind::TimedOut => {}
+            EventKind::TimedOut | EventKind::RecordingEnded => {}
             EventKind::DiscoveryStarted { .. }
             | EventKind::ClusterOffered { .. }
             | EventKind::ClusterWithdrawn { .. }

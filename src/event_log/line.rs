@@ -393,7 +393,8 @@ impl<'a> EventOut<'a> {
             EventKind::LeadershipAcquired
             | EventKind::LeadershipLost
             | EventKind::RetryRequested
-            | EventKind::TimedOut => bare,
+            | EventKind::TimedOut
+            | EventKind::RecordingEnded => bare,
         }
     }
 }

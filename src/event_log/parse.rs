@@ -283,6 +283,7 @@ impl Parser {
             },
             EventName::RetryRequested => EventKind::RetryRequested,
             EventName::TimedOut => EventKind::TimedOut,
+            EventName::RecordingEnded => EventKind::RecordingEnded,
         };
         Ok(Some(LogEntry::Event(Event { at: self.at(at_ms, number), kind })))
     }

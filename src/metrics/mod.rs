@@ -11,6 +11,7 @@ mod notes;
 mod process;
 mod requests;
 mod text;
+mod user_impact;
 mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,7 @@ pub(crate) use process::max_fds;
 pub use requests::ClusterRequests;
 use requests::RequestCounts;
 pub use text::Format;
+use user_impact::UserImpact;
 use watches::{ClusterStates, Detail, WatchTable};
 pub use watches::{Readiness, WatchMetrics, WatchStatus};
 
@@ -89,6 +91,7 @@ pub struct Metrics {
     requests: Arc<RequestCounts>,
     detail: Arc<Detail>,
     lease: Arc<LeaseMetrics>,
+    user_impact: Arc<UserImpact>,
 }
 
 impl Default for Metrics {
@@ -119,7 +122,9 @@ impl Metrics {
         let lease = Arc::new(LeaseMetrics::default());
         registry.register_collector(Box::new(Arc::clone(&lease)));
         registry.register_collector(Box::new(ProcessMetrics::new()));
-        let metrics = Self { registry, instruments, watches, requests, detail, lease };
+        let user_impact = Arc::new(UserImpact::new(detail.clone()));
+        registry.register_collector(Box::new(Arc::clone(&user_impact)));
+        let metrics = Self { registry, instruments, watches, requests, detail, lease, user_impact };
         // Shown from the start, with 0.
         drop(metrics.open_connections());
         metrics
@@ -154,6 +159,7 @@ impl Metrics {
     /// Removes the metrics of a cluster that is gone.
     pub fn remove_cluster(&self, cluster: &ClusterName) {
         self.watches.remove_cluster(cluster);
+        self.set_answers(cluster, None);
         self.instruments.deletes_held.remove(&[("cluster", cluster.to_string())]);
         self.instruments.touches_waiting.remove(&[("cluster", cluster.to_string())]);
         for reason in HoldReason::ALL {

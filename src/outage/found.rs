@@ -1,6 +1,10 @@
 //! An outage as it was found.
 
+use std::collections::BTreeMap;
+
+use super::{GatewayOutage, OutageTracker};
 use crate::core::data::ids::{ClusterName, ObjectKey};
+use crate::core::data::interner::Key;
 use crate::core::data::time::UnixMillis;
 
 /// One outage of one connector at one edge, over all its gateways.
@@ -32,4 +36,48 @@ pub enum OutageKind {
     OtherNode,
     /// Down upstream, programmed online: users got a dead tunnel.
     StaleOnline,
+}
+
+impl OutageTracker {
+    /// The outages by their beginning; one that is still open has no end.
+    pub fn finish(mut self) -> Vec<Outage> {
+        for (cluster, edge) in &self.edges {
+            for (key, gateway) in &edge.gateways {
+                for &(name, kind, from) in &gateway.open {
+                    let (edge, connector) = (cluster.clone(), Key { ns: key.ns, name });
+                    self.ended.push(GatewayOutage {
+                        edge,
+                        connector,
+                        kind,
+                        from,
+                        until: None,
+                        by_platform_key: false,
+                    });
+                }
+            }
+        }
+        let mut grouped: BTreeMap<_, Vec<GatewayOutage>> = BTreeMap::new();
+        for outage in self.ended {
+            let connector = self.names.object_key(outage.connector);
+            let key = (outage.from, outage.edge.clone(), connector, outage.kind);
+            grouped.entry(key).or_default().push(outage);
+        }
+        let outage = |((from, edge, connector, kind), gateways): (_, Vec<GatewayOutage>)| Outage {
+            edge,
+            connector,
+            kind,
+            from,
+            first_recovered: gateways.iter().filter_map(|g| g.until).min(),
+            // `None` is less than any time: one gateway that never recovers keeps the outage open.
+            until: gateways
+                .iter()
+                .map(|g| g.until)
+                .min()
+                .flatten()
+                .and(gateways.iter().filter_map(|g| g.until).max()),
+            gateways: gateways.len(),
+            by_platform_key: gateways.iter().any(|g| g.by_platform_key),
+        };
+        grouped.into_iter().map(outage).collect()
+    }
 }

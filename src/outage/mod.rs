@@ -1,7 +1,7 @@
 //! What users saw: the times during which a gateway's Envoy was programmed with a state other than
 //! the one upstream reported for a connector.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::settings::{Settings, TouchScope, TouchSettings};
@@ -15,11 +15,16 @@ use crate::core::data::time::UnixMillis;
 use crate::event_log::ClusterSpec;
 use crate::replay::ConnectorNames;
 
+mod answers;
 mod edge;
 mod found;
+mod lists;
+mod meter;
 
-use edge::{ReportedState, RouteState, TrackedEdge, hash};
+pub use answers::Answers;
+use edge::{ReportedState, RouteState, TrackedEdge, announced, hash};
 pub use found::{Outage, OutageKind};
+pub use meter::UserImpactMeter;
 
 /// Follows one timeline and finds its outages.
 ///
@@ -38,6 +43,12 @@ pub struct OutageTracker {
     downstream_of: BTreeMap<ClusterName, Map<Key, Key>>,
     touch: TouchSettings,
     platform_key_heals: bool,
+    /// The lists in progress, and what they have shown so far.
+    listing: BTreeMap<(ClusterName, Kind), HashSet<Key>>,
+    /// Upstreams whose Connector watch is lost. It makes answers unknown, and ends no outage.
+    lost_upstreams: BTreeSet<ClusterName>,
+    /// Edges whose answers have changed since they were last taken.
+    changed: BTreeSet<ClusterName>,
     ended: Vec<GatewayOutage>,
 }
 
@@ -70,6 +81,9 @@ impl OutageTracker {
             downstream_of: BTreeMap::new(),
             touch: settings.touch.clone(),
             platform_key_heals,
+            listing: BTreeMap::new(),
+            lost_upstreams: BTreeSet::new(),
+            changed: BTreeSet::new(),
             ended: Vec::new(),
         }
     }
@@ -78,10 +92,28 @@ impl OutageTracker {
     pub fn observe(&mut self, event: &Event) {
         let at = event.at;
         match &event.kind {
-            EventKind::Listed { cluster, object } | EventKind::Applied { cluster, object } => {
+            EventKind::ListStarted { cluster, kind } => {
+                self.listing.insert((cluster.clone(), *kind), HashSet::new());
+            }
+            EventKind::Listed { cluster, object } => {
+                if let Some(list) = self.listing.get_mut(&(cluster.clone(), object.kind())) {
+                    list.insert(self.names.key(&object.meta.namespace, &object.meta.name));
+                }
                 self.object_changed(at, cluster, object);
             }
-            EventKind::Deleted { cluster, object } => self.object_deleted(at, cluster, object),
+            EventKind::Applied { cluster, object } => self.object_changed(at, cluster, object),
+            EventKind::Deleted { cluster, object } => {
+                let key = self.names.key(&object.meta.namespace, &object.meta.name);
+                self.object_gone(at, cluster, object.kind(), key);
+            }
+            EventKind::WatchLost { cluster, kind, .. } => self.watch_lost(at, cluster, *kind),
+            EventKind::WatchResumed { cluster, kind } => self.watch_is_back(at, cluster, *kind),
+            EventKind::SettingsChanged { settings } => {
+                self.touch = settings.touch.clone();
+                for (name, edge) in &mut self.edges {
+                    edge.merged = self.touch.scope_of(name) == TouchScope::GatewayClass;
+                }
+            }
             EventKind::ClusterAdded { cluster, roles } => {
                 self.cluster_left(at, cluster);
                 if roles.contains(&Role::Upstream) {
@@ -93,6 +125,12 @@ impl OutageTracker {
             }
             EventKind::ClusterRemoved { cluster } => self.cluster_left(at, cluster),
             EventKind::ListFinished { cluster, kind } => {
+                self.remove_unlisted(at, cluster, *kind);
+                let was_lost = self.edges.get(cluster).is_some_and(|e| e.lost.contains(kind));
+                self.watch_is_back(at, cluster, *kind);
+                if was_lost {
+                    self.merged_edge_is_back(at, cluster);
+                }
                 if *kind == Kind::Connector
                     && self.upstreams.contains_key(cluster)
                     && self.listed_upstreams.insert(cluster.clone())
@@ -105,7 +143,7 @@ impl OutageTracker {
                     && edge.is_ready()
                 {
                     let keys: Vec<_> = edge.gateways.keys().copied().collect();
-                    keys.into_iter().for_each(|key| edge.translate(key));
+                    keys.into_iter().for_each(|key| edge.translate_found(&self.names, key));
                     self.compare_all(at);
                 }
             }
@@ -113,9 +151,18 @@ impl OutageTracker {
         }
     }
 
+    /// How the Gateways of an edge answer now; `None` for an edge that is gone.
+    fn answers(&self, edge: &ClusterName) -> Option<Answers> {
+        let edge = self.edges.get(edge)?;
+        Some(if edge.lost.is_empty() { edge.answers } else { edge.answers.all_unknown() })
+    }
+
     /// Nothing is known of the cluster any longer. What its edge's users saw ends here.
     fn cluster_left(&mut self, at: UnixMillis, cluster: &ClusterName) {
         let was_listed = self.listed_upstreams.remove(cluster);
+        self.lost_upstreams.remove(cluster);
+        self.listing.retain(|(listed, _), _| listed != cluster);
+        self.changed.insert(cluster.clone());
         if self.upstreams.remove(cluster).is_some() && was_listed {
             self.compare_all(at);
         }
@@ -141,7 +188,8 @@ impl OutageTracker {
                 let has_upstream = self.link_to_upstream(key, object);
                 if !has_upstream && let Some(upstream) = self.upstreams.get_mut(cluster) {
                     let before = upstream.get(&key).copied();
-                    let state = ReportedState::read(before, None, object.status());
+                    let name = &object.meta.name;
+                    let state = ReportedState::read(before, name, None, object.status());
                     upstream.insert(key, state);
                     if before.is_none_or(|b| b.route != state.route) {
                         self.compare_downstream(at, cluster, key);
@@ -150,9 +198,13 @@ impl OutageTracker {
                 if let Some(edge) = self.edges.get_mut(cluster) {
                     let annotation = object.meta.annotations.get(UPSTREAM_STATUS);
                     let before = edge.connectors.get(&key).copied();
-                    let state = ReportedState::read(before, annotation, object.status());
+                    let name = &object.meta.name;
+                    let state = ReportedState::read(before, name, annotation, object.status());
                     edge.connectors.insert(key, state);
                     if before.is_none_or(|b| b.route != state.route) {
+                        for &name in edge.referrers.get(&key).cloned().iter().flatten() {
+                            edge.translate_announced(&self.names, Key { ns: key.ns, name });
+                        }
                         self.compare_connector(at, cluster, key);
                     }
                 }
@@ -186,7 +238,9 @@ impl OutageTracker {
         if *gateway.class != *class {
             gateway.class = class.into();
         }
-        let trigger_hash = hash(object.meta.annotations.get(&self.touch.key));
+        let trigger = object.meta.annotations.get(&self.touch.key);
+        let trigger_hash = hash(trigger);
+        gateway.announced = announced(trigger);
         let platform_key_hash = hash(object.meta.annotations.get(PLATFORM_KEY));
         let triggered = trigger_hash != gateway.trigger_hash;
         let stamped = platform_key_hash != gateway.platform_key_hash && self.platform_key_heals;
@@ -202,8 +256,10 @@ impl OutageTracker {
             vec![key]
         };
         for key in healed {
-            if let Some(edge) = self.edges.get_mut(cluster) {
-                edge.translate(key);
+            match self.edges.get_mut(cluster) {
+                Some(edge) if is_new => edge.translate_found(&self.names, key),
+                Some(edge) => edge.translate(key),
+                None => {}
             }
             self.compare(at, cluster, key, stamped && !triggered);
         }
@@ -244,15 +300,11 @@ impl OutageTracker {
         }
     }
 
-    fn object_deleted(&mut self, at: UnixMillis, cluster: &ClusterName, object: &Object) {
-        let key = self.names.key(&object.meta.namespace, &object.meta.name);
-        match object.kind() {
+    fn object_gone(&mut self, at: UnixMillis, cluster: &ClusterName, kind: Kind, key: Key) {
+        match kind {
             Kind::Connector => {
                 let upstream = self.upstreams.get_mut(cluster);
-                if upstream
-                    .and_then(|u| u.insert(key, ReportedState::default()))
-                    .is_some_and(|before| before.route.online)
-                {
+                if upstream.and_then(|u| u.remove(&key)).is_some_and(|before| before.route.online) {
                     self.compare_downstream(at, cluster, key);
                 }
                 if let Some(edge) = self.edges.get_mut(cluster) {
@@ -263,6 +315,7 @@ impl OutageTracker {
             Kind::HttpProxy => {
                 let Some(edge) = self.edges.get_mut(cluster) else { return };
                 edge.set_proxy(key, Vec::new());
+                edge.proxies.remove(&key);
                 edge.translate(key);
                 self.compare(at, cluster, key, false);
             }
@@ -301,26 +354,43 @@ impl OutageTracker {
         let Some(edge) = self.edges.get_mut(cluster).filter(|e| e.is_ready()) else { return };
         let Some(gateway) = edge.gateways.get_mut(&key) else { return };
         let mut open = Vec::new();
+        let mut answers = Answers::default();
         for &(name, programmed) in &gateway.programmed {
             let connector = Key { ns: key.ns, name };
+            let mut is_seen = true;
             let reported = match self.upstream_of.get(&connector) {
                 Some((upstream, key)) if self.upstreams.contains_key(upstream) => {
                     if !self.listed_upstreams.contains(upstream) {
+                        answers.unknown += 1;
                         continue;
                     }
+                    is_seen = !self.lost_upstreams.contains(upstream);
                     self.upstreams.get(upstream).and_then(|u| u.get(key))
                 }
                 _ => edge.connectors.get(&connector),
             };
             let reported = reported.map_or(RouteState::default(), |state| state.route);
-            let kind = match (reported.online, programmed.online) {
-                (true, false) => OutageKind::Offline,
-                (true, true) if reported.node_hash != programmed.node_hash => OutageKind::OtherNode,
-                (false, true) => OutageKind::StaleOnline,
-                _ => continue,
+            let Some(programmed) = programmed else {
+                answers.unknown += 1;
+                continue;
             };
-            let since = gateway.open.iter().find(|(n, k, _)| *n == name && *k == kind);
-            open.push((name, kind, since.map_or(at, |(.., from)| *from)));
+            let kind = match (reported.online, programmed.online) {
+                (true, false) => Some(OutageKind::Offline),
+                (true, true) if reported.node_hash != programmed.node_hash => {
+                    Some(OutageKind::OtherNode)
+                }
+                (false, true) => Some(OutageKind::StaleOnline),
+                _ => None,
+            };
+            match kind {
+                _ if !is_seen => answers.unknown += 1,
+                Some(kind) => answers.add_outage(kind),
+                None => answers.add_right(reported.online),
+            }
+            if let Some(kind) = kind {
+                let since = gateway.open.iter().find(|(n, k, _)| *n == name && *k == kind);
+                open.push((name, kind, since.map_or(at, |(.., from)| *from)));
+            }
         }
         for (name, kind, from) in std::mem::replace(&mut gateway.open, open) {
             if !gateway.open.iter().any(|(n, k, _)| *n == name && *k == kind) {
@@ -336,47 +406,8 @@ impl OutageTracker {
                 });
             }
         }
-    }
-
-    /// The outages by their beginning; one that is still open has no end.
-    pub fn finish(mut self) -> Vec<Outage> {
-        for (cluster, edge) in &self.edges {
-            for (key, gateway) in &edge.gateways {
-                for &(name, kind, from) in &gateway.open {
-                    let (edge, connector) = (cluster.clone(), Key { ns: key.ns, name });
-                    self.ended.push(GatewayOutage {
-                        edge,
-                        connector,
-                        kind,
-                        from,
-                        until: None,
-                        by_platform_key: false,
-                    });
-                }
-            }
+        if edge.set_answers(key, answers) {
+            self.changed.insert(cluster.clone());
         }
-        let mut grouped: BTreeMap<_, Vec<GatewayOutage>> = BTreeMap::new();
-        for outage in self.ended {
-            let connector = self.names.object_key(outage.connector);
-            let key = (outage.from, outage.edge.clone(), connector, outage.kind);
-            grouped.entry(key).or_default().push(outage);
-        }
-        let outage = |((from, edge, connector, kind), gateways): (_, Vec<GatewayOutage>)| Outage {
-            edge,
-            connector,
-            kind,
-            from,
-            first_recovered: gateways.iter().filter_map(|g| g.until).min(),
-            // `None` is less than any time: one gateway that never recovers keeps the outage open.
-            until: gateways
-                .iter()
-                .map(|g| g.until)
-                .min()
-                .flatten()
-                .and(gateways.iter().filter_map(|g| g.until).max()),
-            gateways: gateways.len(),
-            by_platform_key: gateways.iter().any(|g| g.by_platform_key),
-        };
-        grouped.into_iter().map(outage).collect()
     }
 }

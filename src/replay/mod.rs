@@ -162,12 +162,14 @@ const DETECT_LINES_MAX: usize = 200_000;
 fn concerns_outages(event: &Event) -> bool {
     matches!(
         event.kind,
-        EventKind::Listed { .. }
+        EventKind::ListStarted { .. }
+            | EventKind::Listed { .. }
             | EventKind::Applied { .. }
             | EventKind::Deleted { .. }
             | EventKind::ListFinished { .. }
             | EventKind::ClusterAdded { .. }
             | EventKind::ClusterRemoved { .. }
+            | EventKind::SettingsChanged { .. }
     )
 }
 

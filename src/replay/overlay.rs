@@ -120,7 +120,9 @@ impl Overlay {
                 clusters.remove_cluster(cluster);
                 Some(event)
             }
-            EventKind::ActionFinished { .. } | EventKind::TimedOut => None,
+            EventKind::ActionFinished { .. } | EventKind::TimedOut | EventKind::RecordingEnded => {
+                None
+            }
             _ => Some(event),
         }
     }

@@ -8,6 +8,7 @@ use serde::ser::{SerializeMap, Serializer};
 
 use super::ReportOptions;
 use super::index::{ConnectorHistory, ConnectorIndex, DeferralSpan, StallSpan};
+use super::still_wrong::{StillWrong, still_wrong};
 use crate::core::contract::action::{Precondition, Verb};
 use crate::core::contract::event::Outcome;
 use crate::core::contract::note::{AnomalyKind, Hop, Note, NoteKind};
@@ -28,7 +29,8 @@ use crate::replay::{ActionRecord, Replay, ReplayMode};
 /// - `clusters`: `[{name, roles}]`
 /// - only where the simulated carrier had a rate, `carrier_rate`: changes a second
 /// - `verdict`: a boolean, named `converged` in a what-if or a live run and `verified` in a verify;
-///   and `problems`: one sentence each
+///   and `problems`: one sentence each; and `still_wrong`: what is wrong at the end although the
+///   verdict may be good, `[{what, connectors, text}]`, where `what` is `down`, `dead_tunnel` or `stuck`
 /// - `actions`, in the order decided: `id`, `at_ms`, `type` (`mirror`, `nudge`, `touch`, `delete`),
 ///   `cluster`, `kind`, `namespace`, `name`; `annotations`: the exact values written, `null` for a
 ///   removed key, the field absent for a delete; `precondition`; `connectors`: the connectors it is
@@ -89,7 +91,7 @@ pub(super) fn report_fields<M: SerializeMap>(
     if let Some(rate) = replay.carrier_rate {
         map.serialize_entry("carrier_rate", &rate.per_second())?;
     }
-    map.serialize_entry("verdict", &verdict(replay))?;
+    map.serialize_entry("verdict", &verdict(replay, index))?;
     let actions = || replay.actions.iter().filter(|record| index.includes_action(record));
     let rows = || actions().map(|record| ActionRow::new(record, with_annotations));
     map.serialize_entry("actions", &Rows(rows))?;
@@ -148,12 +150,18 @@ struct VerdictRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     verified: Option<bool>,
     problems: &'a [String],
+    still_wrong: Vec<StillWrong>,
 }
 
-fn verdict(replay: &Replay) -> VerdictRow<'_> {
+fn verdict<'a>(replay: &'a Replay, index: &ConnectorIndex<'_>) -> VerdictRow<'a> {
     let good =
         |verify| ((replay.mode == ReplayMode::Verify) == verify).then_some(replay.verdict.good);
-    VerdictRow { converged: good(false), verified: good(true), problems: &replay.verdict.problems }
+    VerdictRow {
+        converged: good(false),
+        verified: good(true),
+        problems: &replay.verdict.problems,
+        still_wrong: still_wrong(replay, index),
+    }
 }
 
 #[derive(Serialize)]

@@ -13,7 +13,9 @@ mod html;
 mod index;
 mod json;
 mod live;
+mod names;
 mod object_events;
+mod still_wrong;
 mod story;
 mod story_entry;
 pub(crate) mod style;
@@ -25,6 +27,7 @@ pub(crate) use check::put_remedy;
 pub use html::html;
 pub use json::json;
 pub use live::{LiveStory, Notice};
+pub use names::{UnknownConnector, require_connector};
 pub use object_events::object_events;
 pub use style::{count, duration};
 

@@ -5,9 +5,10 @@ use std::io;
 
 use super::ReportOptions;
 use super::index::ConnectorIndex;
+use super::still_wrong;
 use super::story_entry::is_confirmation;
 use super::style::Style::{Bold, Dim, Green, Plain, Red, Yellow};
-use super::style::{TextWriter, count, grouped};
+use super::style::{TextWriter, count, duration, grouped};
 use super::user_impact::{LISTED_CONNECTORS_MAX, user_impact};
 use crate::core::contract::action::Verb;
 use crate::core::contract::note::NoteKind;
@@ -29,7 +30,7 @@ pub(super) fn summary(
     touches_waiting(replay, writer)?;
     user_impact(replay, index, writer)?;
     requests(replay, index, writer)?;
-    verdict(replay, writer)
+    verdict(replay, index, writer)
 }
 
 fn writes(
@@ -73,7 +74,18 @@ fn writes(
         }
     };
     let text = format!("{}{scope}: {}; ", count(all, "action"), verbs.join(", "));
-    writer.put(2, 4, &[(Plain, &text), (style, &outcomes)])
+    writer.put(2, 4, &[(Plain, &text), (style, &outcomes)])?;
+    let pauses = &replay.settings.touch.confirm_after_ms;
+    if let (ReplayMode::WhatIf, 1.., [_, .., last]) = (replay.mode, confirmations, &pauses[..]) {
+        let text = format!(
+            "(each touch is confirmed {} times, the last after {}; `throughline demo` confirms once, \
+             so it shows fewer touches)",
+            pauses.len(),
+            duration(*last),
+        );
+        writer.put(4, 4, &[(Dim, &text)])?;
+    }
+    Ok(())
 }
 
 /// The edges at which touches waited for their turn, and how many at the most.
@@ -134,7 +146,11 @@ fn requests(
     }
 }
 
-fn verdict(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
+fn verdict(
+    replay: &Replay,
+    index: &ConnectorIndex<'_>,
+    writer: &mut TextWriter<'_>,
+) -> io::Result<()> {
     let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
     let (word, why) = match replay.mode {
         ReplayMode::Verify => {
@@ -157,7 +173,12 @@ fn verdict(replay: &Replay, writer: &mut TextWriter<'_>) -> io::Result<()> {
         }
     };
     if replay.verdict.good {
-        return writer.put(2, 4, &[(Green, word), (Plain, &format!(": {why}"))]);
+        let wrong = still_wrong::text(&still_wrong::still_wrong(replay, index));
+        let why = format!(": {why}");
+        if wrong.is_empty() {
+            return writer.put(2, 4, &[(Green, word), (Plain, &why)]);
+        }
+        return writer.put(2, 4, &[(Green, word), (Plain, "; "), (Red, &wrong), (Plain, &why)]);
     }
     let problems = &replay.verdict.problems;
     writer.put(

@@ -33,7 +33,7 @@ pub(super) enum Symptom {
 }
 
 impl Symptom {
-    fn of(kind: OutageKind) -> Self {
+    pub(super) fn of(kind: OutageKind) -> Self {
         match kind {
             OutageKind::Offline | OutageKind::OtherNode => Symptom::Error503,
             OutageKind::StaleOnline => Symptom::DeadTunnel,

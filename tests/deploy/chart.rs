@@ -3,11 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cluster::throughline::binary;
 use crate::render::{Choice, FORMS, config_map, helm, kustomize, values};
-use crate::tools::{repo, run_tool, temp_folder};
+use crate::tools::{documents, repo, run_tool, temp_folder};
 
 /// Has the contexts that the overlay standalone-hub names.
 const KUBECONFIG: &str = r#"{"apiVersion": "v1", "kind": "Config", "users": [],
@@ -47,6 +47,35 @@ fn wrong_values_are_reported() {
         (&["config.shutdown.graceMs=\"10s\""], &["/config/shutdown/graceMs", "integer"]),
         (&["config.admin.address=\"0.0.0.0:9090\""], &["/config/admin/address", ":8080"]),
         (&["networkPolicy.apiServerBlocks=[\"10.0.0.1\"]"], &["/networkPolicy/apiServerBlocks/0"]),
+        (&["image.digest=\"0123\""], &["/image/digest", "sha256"]),
+        (
+            &["podLabels={\"app.kubernetes.io/name\":\"x\"}"],
+            &["podLabels: app.kubernetes.io/name selects the pods"],
+        ),
+        (&["podAnnotations={\"a\":1}"], &["/podAnnotations/a", "string"]),
+        (
+            &["podAnnotations={\"checksum/config\":\"x\"}"],
+            &["podAnnotations: the chart sets checksum"],
+        ),
+        (&["extraEnv=[{\"value\":\"x\"}]"], &["/extraEnv/0", "name"]),
+        (&["extraEnv={\"A\":\"x\"}"], &["/extraEnv", "array"]),
+        (
+            &["extraVolumes=[{\"name\":\"throughline-log\"}]"],
+            &["extraVolumes: the chart has a volume throughline-log"],
+        ),
+        (
+            &["extraVolumeMounts=[{\"name\":\"a\",\"mountPath\":\"ca\"}]"],
+            &["/extraVolumeMounts/0/mountPath"],
+        ),
+        (&["topologySpreadConstraints=[{\"maxSkew\":1}]"], &["/topologySpreadConstraints/0"]),
+        (&["serviceAccount.name=\"No Name\""], &["/serviceAccount/name"]),
+        (&["serviceAccount.create=false"], &["serviceAccount.name must name the ServiceAccount"]),
+        (&["monitoring.labels={\"release\":7}"], &["/monitoring/labels/release", "string"]),
+        (&["monitoring.runbookBase=\"docs/\""], &["/monitoring/runbookBase", "https"]),
+        (&["monitoring.runbookBase=\"https://git.example.com/x\""], &["/monitoring/runbookBase"]),
+        (&["monitoring.severities={\"critical\":\"x\"}"], &["/monitoring/severities", "critical"]),
+        (&["monitoring.sloPercent=100"], &["/monitoring/sloPercent", "100"]),
+        (&["monitoring.sloPercent=\"99.9\""], &["/monitoring/sloPercent", "number"]),
         (&["form=\"standalone-hub\""], &["standalone-hub needs an upstream", "roles: [upstream]"]),
         (
             &["form=\"sidecar\"", "clusters=[{\"name\":\"a\",\"roles\":[\"edge\"]}]"],
@@ -57,6 +86,85 @@ fn wrong_values_are_reported() {
         let said = template(sets).expect_err(&format!("{sets:?} is accepted"));
         for word in *words {
             assert!(said.contains(word), "{sets:?}: no {word:?} in: {said}");
+        }
+    }
+}
+
+/// What operators add to pods reaches them, and their own labels reach what their Prometheus selects by.
+#[test]
+#[ignore = "needs helm: make deploy-test"]
+fn values_for_pods_and_monitoring_are_rendered() {
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let sets = [
+        format!("image={{\"repository\":\"r.example/throughline\",\"digest\":\"{digest}\"}}"),
+        "podAnnotations={\"team\":\"edge\"}".into(),
+        "podLabels={\"cost\":\"7\"}".into(),
+        "extraEnv=[{\"name\":\"HTTPS_PROXY\",\"value\":\"http://proxy:3128\"}]".into(),
+        "extraVolumes=[{\"name\":\"ca\",\"configMap\":{\"name\":\"ca\"}}]".into(),
+        "extraVolumeMounts=[{\"name\":\"ca\",\"mountPath\":\"/etc/ca\"}]".into(),
+        "serviceAccount={\"create\":true,\"name\":\"liveness\",\"annotations\":{\"role\":\"a/b\"}}".into(),
+        "priorityClassName=\"system-cluster-critical\"".into(),
+        "nodeSelector={\"pool\":\"infra\"}".into(),
+        "topologySpreadConstraints=[{\"topologyKey\":\"rack\",\"maxSkew\":1,\"whenUnsatisfiable\":\"DoNotSchedule\"}]"
+            .into(),
+        "monitoring={\"enabled\":true,\"labels\":{\"release\":\"prom\"},\"sloPercent\":99.95,\
+         \"runbookBase\":\"https://git.example.com/t/\",\
+         \"severities\":{\"page\":\"critical\",\"ticket\":\"warning\"}}"
+            .into(),
+    ];
+    let sets: Vec<&str> = sets.iter().map(|set: &String| set.as_str()).collect();
+    let objects = documents(&template(&sets).unwrap());
+    let one = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
+    let template = &one("Deployment")["spec"]["template"];
+    let pod = &template["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"], format!("r.example/throughline@{digest}"));
+    assert_eq!(container["env"], json!([{ "name": "HTTPS_PROXY", "value": "http://proxy:3128" }]));
+    let has = |list: &Value, item: Value| list.as_array().unwrap().contains(&item);
+    assert!(has(&container["volumeMounts"], json!({ "name": "ca", "mountPath": "/etc/ca" })));
+    assert!(has(&pod["volumes"], json!({ "name": "ca", "configMap": { "name": "ca" } })));
+    assert_eq!(template["metadata"]["annotations"]["team"], "edge");
+    let labels = &template["metadata"]["labels"];
+    assert_eq!(
+        (&labels["cost"], &labels["app.kubernetes.io/name"]),
+        (&json!("7"), &json!("throughline"))
+    );
+    assert_eq!(pod["priorityClassName"], "system-cluster-critical");
+    assert_eq!(pod["nodeSelector"], json!({ "pool": "infra" }));
+    let spread = pod["topologySpreadConstraints"].as_array().unwrap();
+    assert!(spread.len() == 1 && spread[0]["topologyKey"] == "rack", "{spread:?}");
+
+    // The pods, the account and every binding name the same account.
+    assert_eq!(pod["serviceAccountName"], "liveness");
+    let account = &one("ServiceAccount")["metadata"];
+    assert_eq!(
+        (&account["name"], &account["annotations"]["role"]),
+        (&json!("liveness"), &json!("a/b"))
+    );
+    let bindings: Vec<_> = objects.iter().filter(|o| o["subjects"].is_array()).collect();
+    assert!(bindings.len() > 2);
+    assert!(bindings.iter().all(|binding| binding["subjects"][0]["name"] == "liveness"));
+    let existing = ["serviceAccount={\"create\":false,\"name\":\"liveness\"}"];
+    let objects_of_existing = documents(&self::template(&existing).unwrap());
+    assert!(objects_of_existing.iter().all(|object| object["kind"] != "ServiceAccount"));
+
+    let rules = one("PrometheusRule");
+    for monitored in [rules, one("ServiceMonitor")] {
+        let labels = &monitored["metadata"]["labels"];
+        assert_eq!(labels["release"], "prom");
+        assert_eq!(labels["app.kubernetes.io/name"], "throughline");
+    }
+    let rules = rules["spec"]["groups"][0]["rules"].as_array().unwrap();
+    assert!(rules.len() > 15);
+    for rule in rules {
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(["critical", "warning"].contains(&severity), "{rule}");
+        let link = rule["annotations"]["runbook_url"].as_str().unwrap();
+        assert!(link.starts_with("https://git.example.com/t/docs/how-to/runbook.md#"), "{rule}");
+        if rule["alert"].as_str().unwrap().starts_with("ThroughlineBudgetBurns") {
+            let expr = rule["expr"].as_str().unwrap();
+            assert!(expr.matches("* 0.0005").count() == 4 && !expr.contains("0.001"), "{expr}");
+            assert!(rule["annotations"]["description"].as_str().unwrap().contains("with 99.95 %"));
         }
     }
 }

@@ -68,12 +68,17 @@ async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
         ensure(has(&flip), || "not yet".to_owned())
     })
     .await;
+    // Nobody repairs it: the recording ends in the middle of the outage.
+    let broken_for = std::time::Duration::from_millis(1_500);
+    tokio::time::sleep(broken_for).await;
     process.signal(Signal::INT);
     let status = process.wait(SOON).await.expect("it stops at SIGINT");
     let said = process.log_tail();
     println!("{said}");
     assert!(status.success(), "{said}");
     assert!(said.contains("recorded ") && said.contains("replay it: throughline replay"), "{said}");
+
+    assert!(said.contains(" events, 3 connectors, "), "each connector counts once: {said}");
 
     // It only listed and watched, and only the kinds that it records.
     assert_eq!(testbed.writes().len(), 0);
@@ -113,6 +118,15 @@ async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
         (&json!("what-if"), &json!(true))
     );
     let (namespace, name) = fleet.hub_key(0);
+    let outages = replay["outages"]["recorded"].as_array().unwrap();
+    let open: Vec<_> = outages.iter().filter(|outage| outage["until_ms"].is_null()).collect();
+    let [open] = open[..] else { panic!("{outages:#?}") };
+    assert_eq!((&open["namespace"], &open["name"]), (&json!(namespace), &json!(name)));
+    let lasted = replay["to_ms"].as_u64().unwrap() - open["from_ms"].as_u64().unwrap();
+    assert!(u128::from(lasted) >= broken_for.as_millis(), "{lasted} ms");
+    let lines = lines(&folder);
+    let last = lines.last().unwrap();
+    assert_eq!((&last["event"], &last["at_ms"]), (&json!("recording_ended"), &replay["to_ms"]));
     let mirrored = replay["actions"]
         .as_array()
         .unwrap()

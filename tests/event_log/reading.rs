@@ -61,6 +61,7 @@ pub(crate) const LINES: &[&str] = &[
     r#"{"at_ms":1763715601013,"event":"discovery_resumed","source":"milo"}"#,
     r#"{"at_ms":1763715601013,"event":"cluster_gone","source":"milo","cluster":"org-3"}"#,
     r#"{"at_ms":1763715601014,"event":"timed_out"}"#,
+    r#"{"at_ms":1763715601014,"event":"recording_ended"}"#,
 ];
 
 pub(crate) fn sample() -> String {

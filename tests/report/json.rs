@@ -6,7 +6,10 @@ use super::*;
 fn json_has_every_action_and_hop() {
     let json = json(&incident(), None);
     assert_eq!(json["mode"], "what-if");
-    assert_eq!(json["verdict"], serde_json::json!({"converged": true, "problems": []}));
+    assert_eq!(
+        json["verdict"],
+        serde_json::json!({"converged": true, "problems": [], "still_wrong": []})
+    );
     assert_eq!(json["clusters"][1]["roles"], serde_json::json!(["downstream", "edge"]));
     assert_eq!((&json["from_ms"], &json["ended_ms"]), (&START.into(), &(START + 70_161).into()));
     assert_eq!(

@@ -65,6 +65,32 @@ fn a_verify_compares_actions_with_the_log() {
     has_not(&bad, "all equal to");
 }
 
+/// A log verifies whether or not all was well at its end: the verdict says both.
+#[test]
+fn a_good_verdict_stands_beside_what_is_still_wrong() {
+    let mut replay = incident();
+    replay.mode = ReplayMode::Verify;
+    replay.replayed.clear();
+    assert_eq!(json(&replay, None)["verdict"]["still_wrong"], serde_json::json!([]));
+    replay.recorded[0].until = None;
+    let text = text(&replay);
+    has(
+        &text,
+        "  verified; 1 connector was still down at the end: 132 actions, all equal to those in the log\n",
+    );
+    let wrong = |what: &str, text: &str| serde_json::json!([{ "what": what, "connectors": 1, "text": text }]);
+    let expected = wrong("down", "1 connector was still down at the end");
+    assert_eq!(json(&replay, None)["verdict"]["still_wrong"], expected);
+    replay.recorded[0].kind = OutageKind::StaleOnline;
+    let expected =
+        wrong("dead_tunnel", "users of 1 connector were still sent to a dead tunnel at the end");
+    assert_eq!(json(&replay, None)["verdict"]["still_wrong"], expected);
+
+    // In a what-if it is the replayed timeline that counts.
+    replay.mode = ReplayMode::WhatIf;
+    assert_eq!(json(&replay, None)["verdict"]["still_wrong"], serde_json::json!([]));
+}
+
 #[test]
 fn an_edge_alone() {
     let mut script = Script(empty());

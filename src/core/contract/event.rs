@@ -156,6 +156,8 @@ pub enum EventKind {
     /// The time that [`poll_deadline`](crate::core::machine::Machine::poll_deadline) returned has
     /// come.
     TimedOut,
+    /// A recording without a machine was stopped: until now, what the watches showed last held.
+    RecordingEnded,
 }
 
 /// How an action ended. [`OutcomeName`] holds the names that the event log uses.

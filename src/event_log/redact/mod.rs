@@ -148,7 +148,8 @@ impl Redactor {
             | EventKind::LeadershipPending { .. }
             | EventKind::LeadershipAcquired
             | EventKind::LeadershipLost
-            | EventKind::TimedOut => None,
+            | EventKind::TimedOut
+            | EventKind::RecordingEnded => None,
         };
         kind.map_or(Cow::Borrowed(event), |kind| Cow::Owned(Event { at: event.at, kind }))
     }

@@ -54,6 +54,7 @@ function drawHead() {
     html('div', { class: 'card' }, [
       html('h2', { text: 'Verdict' }),
       html('p', { class: `big ${good ? 'good' : 'bad'}`, text: good ? `✓ ${word}` : `✗ not ${word}` }),
+      ...report.verdict.still_wrong.map((wrong) => html('p', { class: 'bad', text: wrong.text })),
       html('p', { class: 'dim', text: good ? count(report.actions.length, 'action') : `${count(problems, 'problem')}, ${count(report.actions.length, 'action')}` }),
     ]),
   );

@@ -17,6 +17,24 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- ternary .Release.Name (printf "%s-throughline" .Release.Name) (contains "throughline" .Release.Name) -}}
 {{- end }}
 
+{{/* The ServiceAccount of the pods. */}}
+{{- define "throughline.account" -}}
+{{- if eq .Values.form "sidecar" }}{{ .Values.sidecar.serviceAccountName }}
+{{- else }}{{ default (include "throughline.name" .) .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{/* The image, by its digest where one is given. */}}
+{{- define "throughline.image" -}}
+{{- $image := .Values.image }}
+{{- if $image.digest }}
+{{- with $image.tag }}{{ printf "%s:%s@%s" $image.repository . $image.digest }}
+{{- else }}{{ printf "%s@%s" $image.repository $image.digest }}
+{{- end }}
+{{- else }}{{ printf "%s:%s" $image.repository (default .Chart.AppVersion $image.tag) }}
+{{- end }}
+{{- end }}
+
 {{/* Not empty if the configuration names a kubeconfig of the Secret kubeconfigSecret. */}}
 {{- define "throughline.needsKubeconfig" -}}
 {{- $milo := dig "discovery" "milo" dict .Values.config | default dict }}
@@ -53,7 +71,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $orphans := ne "off" (dig "orphans" "mode" "report" $.Values.config) }}
 {{- $events := dig "events" "enabled" true $.Values.config }}
 {{- $own := include "throughline.name" $ }}
-{{- $account := ternary $.Values.sidecar.serviceAccountName $own (eq $.Values.form "sidecar") }}
+{{- $account := include "throughline.account" $ }}
 {{- range splitList "\n---\n" ($.Files.Get (printf "files/rbac/%s/rules.yaml" $folder)) }}
 {{- $object := fromYaml . }}
 {{- $name := replace "throughline" $own $object.metadata.name }}
@@ -91,11 +109,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $isSidecar := eq .Values.form "sidecar" }}
 {{- $port := ternary "throughline" "metrics" $isSidecar -}}
 - name: throughline
-  image: {{ printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) }}
+  image: {{ include "throughline.image" . }}
   {{- with .Values.image.pullPolicy }}
   imagePullPolicy: {{ . }}
   {{- end }}
   args: [run, --config, /etc/throughline/config/config.yaml]
+  {{- with .Values.extraEnv }}
+  env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   ports:
     - {name: {{ $port }}, containerPort: 8080}
   livenessProbe:
@@ -128,6 +150,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
     {{- if .Values.clustersSecret }}
     - {name: throughline-clusters, mountPath: /etc/throughline/clusters, readOnly: true}
     {{- end }}
+    {{- with .Values.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{/* The volumes of that container. */}}
@@ -143,6 +168,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- with .Values.clustersSecret }}
 - name: throughline-clusters
   secret: {secretName: {{ . }}, defaultMode: 288} # 0440
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 

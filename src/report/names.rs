@@ -1,0 +1,52 @@
+//! Finds the connector that `--connector` names, or says which one was probably meant.
+
+use std::collections::BTreeSet;
+
+use super::index::ConnectorIndex;
+use crate::config::nearest;
+use crate::core::data::ids::ObjectKey;
+use crate::replay::Replay;
+
+/// This many names are listed where none is similar.
+const LISTED_MAX: usize = 5;
+
+/// No connector of the log has the name that was asked for. Says what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnknownConnector(String);
+
+/// Checks that the log has a connector of this name, upstream or at the hub and the edges.
+///
+/// # Errors
+/// It has none.
+pub fn require_connector(replay: &Replay, name: &ObjectKey) -> Result<(), UnknownConnector> {
+    let index = ConnectorIndex::new(replay, Some(name));
+    if !index.histories.is_empty() {
+        return Ok(());
+    }
+    let index = ConnectorIndex::new(replay, None);
+    let of = |connector: &super::index::ConnectorHistory<'_>| {
+        [connector.upstream.map(|(_, key)| key.to_string()), connector.hub.map(ToString::to_string)]
+    };
+    let names: BTreeSet<_> = index.histories.iter().flat_map(of).flatten().collect();
+    let word = name.to_string();
+    let elsewhere = |known: &&String| known.ends_with(&format!("/{}", name.name));
+    let near = names.iter().find(elsewhere).or_else(|| {
+        let near = nearest(&word, &names)?;
+        names.get(near)
+    });
+    let mut text =
+        format!("{}: no connector is called {name}, upstream or at the hub", replay.file);
+    match near {
+        Some(near) => text += &format!("; did you mean {near}?"),
+        None if names.is_empty() => text += "; the log has no connectors at all",
+        None => {
+            let listed: Vec<_> = names.iter().take(LISTED_MAX).map(String::as_str).collect();
+            text += &format!("; it has {}", listed.join(", "));
+            if names.len() > LISTED_MAX {
+                text += &format!(" and {} more names", names.len() - LISTED_MAX);
+            }
+        }
+    }
+    Err(UnknownConnector(text))
+}

@@ -1,0 +1,77 @@
+//! What is still wrong at the end, beside a good verdict: a log can verify although it ends in the
+//! middle of an outage.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::index::ConnectorIndex;
+use super::style::count;
+use super::user_impact::Symptom;
+use crate::replay::{Replay, ReplayMode};
+
+/// What is still wrong with some connectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Wrong {
+    /// Up upstream, and users get 503.
+    Down,
+    /// Down upstream, and users reach a dead tunnel.
+    DeadTunnel,
+    /// A hop is late, without an outage that the log shows.
+    Stuck,
+}
+
+/// How many connectors are still wrong in one way.
+#[derive(Serialize)]
+pub(super) struct StillWrong {
+    what: Wrong,
+    connectors: usize,
+    text: String,
+}
+
+impl StillWrong {
+    fn new(what: Wrong, connectors: usize) -> Option<Self> {
+        let verb = if connectors == 1 { "was" } else { "were" };
+        let (before, how) = match what {
+            Wrong::Down => ("", "down at the end"),
+            Wrong::DeadTunnel => ("users of ", "sent to a dead tunnel at the end"),
+            Wrong::Stuck => ("", "stuck before a hop at the end"),
+        };
+        let verb = if what == Wrong::DeadTunnel { "were" } else { verb };
+        let text = format!("{before}{} {verb} still {how}", count(connectors, "connector"));
+        let text = text.replace('\u{a0}', " ");
+        (connectors > 0).then_some(Self { what, connectors, text })
+    }
+}
+
+/// What is still wrong at the end of the timeline that the verdict is about: in a verify the recorded
+/// one, otherwise that with throughline.
+pub(super) fn still_wrong(replay: &Replay, index: &ConnectorIndex<'_>) -> Vec<StillWrong> {
+    let is_verify = replay.mode == ReplayMode::Verify;
+    let outages = if is_verify { &replay.recorded } else { &replay.replayed };
+    let mut wrong = [BTreeSet::new(), BTreeSet::new()];
+    for outage in outages.iter().filter(|o| o.until.is_none() && index.includes(&o.connector)) {
+        let [down, dead_tunnel] = &mut wrong;
+        match Symptom::of(outage.kind) {
+            Symptom::Error503 => down.insert(&outage.connector),
+            Symptom::DeadTunnel => dead_tunnel.insert(&outage.connector),
+        };
+    }
+    let [down, dead_tunnel] = wrong;
+    // A what-if and a demo count a stall that did not end among their problems.
+    let open = index.stalls.iter().filter(|span| is_verify && span.ended_at.is_none());
+    let stuck: BTreeSet<_> = open.map(|span| &span.stall.connector).collect();
+    let stuck = stuck.iter().filter(|c| !down.contains(*c) && !dead_tunnel.contains(*c)).count();
+    let found = [
+        StillWrong::new(Wrong::Down, down.len()),
+        StillWrong::new(Wrong::DeadTunnel, dead_tunnel.len()),
+        StillWrong::new(Wrong::Stuck, stuck),
+    ];
+    found.into_iter().flatten().collect()
+}
+
+/// As half a sentence; empty when nothing is wrong.
+pub(super) fn text(found: &[StillWrong]) -> String {
+    found.iter().map(|found| found.text.as_str()).collect::<Vec<_>>().join("; ")
+}
