@@ -36,6 +36,10 @@ pub trait Environment: Send + Sync {
     fn poll_disk(&self, cx: &mut Context<'_>) -> Poll<()>;
     /// Pending while the instance stands still, as after SIGSTOP, and for ever once it was killed.
     fn poll_runs(&self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Drops what one of the instance's tasks holds. A simulation measures it.
+    fn release(&self, drop_it: &mut dyn FnMut()) {
+        drop_it();
+    }
 }
 
 /// A connection in a simulation.
@@ -127,19 +131,20 @@ where
 
 /// A future that runs in the current environment, wherever it is polled.
 pub fn here<F: Future>(future: F) -> Here<F> {
-    Here { environment: current(), future: Box::pin(future) }
+    Here { environment: current(), future: Some(Box::pin(future)) }
 }
 
 /// A future that runs in this environment.
 pub fn within<F: Future>(environment: Arc<dyn Environment>, future: F) -> Here<F> {
-    Here { environment: Some(environment), future: Box::pin(future) }
+    Here { environment: Some(environment), future: Some(Box::pin(future)) }
 }
 
 /// See [`here`].
 pub struct Here<F> {
     environment: Option<Arc<dyn Environment>>,
     /// Every future is spawned once, so the box costs nothing: tasks are allocated anyway.
-    future: Pin<Box<F>>,
+    /// `None` once it is dropped.
+    future: Option<Pin<Box<F>>>,
 }
 
 impl<F: Future> Future for Here<F> {
@@ -147,12 +152,21 @@ impl<F: Future> Future for Here<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.get_mut();
-        let Some(environment) = &this.environment else { return this.future.as_mut().poll(cx) };
+        let Some(future) = &mut this.future else { return Poll::Pending };
+        let Some(environment) = &this.environment else { return future.as_mut().poll(cx) };
         if environment.poll_runs(cx).is_pending() {
             return Poll::Pending;
         }
         let _entered = Enter::new(environment.clone());
-        this.future.as_mut().poll(cx)
+        future.as_mut().poll(cx)
+    }
+}
+
+impl<F> Drop for Here<F> {
+    fn drop(&mut self) {
+        if let Some(environment) = self.environment.take() {
+            environment.release(&mut || drop(self.future.take()));
+        }
     }
 }
 

@@ -5,6 +5,8 @@
 
 #[path = "touch_pace/edge.rs"]
 mod edge;
+#[path = "touch_pace/returns.rs"]
+mod returns;
 #[path = "support/stage.rs"]
 mod stage;
 #[path = "touch_pace/stamps.rs"]

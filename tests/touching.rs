@@ -37,10 +37,15 @@ fn carrying(trigger: Trigger) -> String {
 /// An edge whose Gateway announces that the connector is online on n1. Its trigger has number 4
 /// and is confirmed twice; more than a minute has passed since.
 fn settled(settings: Settings) -> Stage {
-    let mut stage = Stage::new(settings);
+    let mut stage = Stage::before_the_edge(settings);
+    stage.list("edge", "Connector", &[]);
+    stage.list("edge", "HTTPProxy", &[]);
     stage.edge(Some(&status(Some("n1"))));
     stage.proxy(&["lab"]);
-    stage.gateway(&carrying(Trigger { digest: announces(true, "n1"), n: 4, c: 2 }));
+    let trigger = Trigger { digest: announces(true, "n1"), n: 4, c: 2 };
+    let gateway = stage.gateway(&carrying(trigger));
+    // What the edge's first list shows is trusted.
+    stage.list("edge", "Gateway", &[&gateway]);
     stage.pass_to(100_000);
     stage.assert_no_action();
     stage.notes();
@@ -265,11 +270,8 @@ fn a_confirmation_by_another_instance_does_not_delay_the_next_one() {
 
 #[test]
 fn an_outage_does_not_touch_a_gateway_that_was_found_settled() {
-    let mut stage = Stage::new(Settings::default());
-    stage.edge(Some(&status(Some("n1"))));
-    stage.proxy(&["lab"]);
+    let mut stage = settled(Settings::default());
     let gateway = stage.gateway(&carrying(Trigger { digest: announces(true, "n1"), n: 4, c: 2 }));
-    stage.pass_to(1_000);
     stage.lost("edge", "Gateway");
     stage.list("edge", "Gateway", &[&gateway]);
     stage.pass_to(1_000_000);

@@ -8,6 +8,8 @@
 pub(crate) mod audit;
 pub(crate) mod overlay;
 mod result;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod verify;
 mod what_if;
@@ -97,13 +99,14 @@ pub fn replay<R: BufRead + Send, W: Write>(
         };
         let search = OutageThread::new(scope, &builder, use_up.clone())?;
         builder.outage_search = Some(search.events);
+        let searching = Searching(&mut builder);
         let result = match mode {
             ReplayMode::WhatIf | ReplayMode::Live => {
-                what_if::run(&mut builder, options, is_foreign, next, log)
+                what_if::run(searching.0, options, is_foreign, next, log)
             }
-            ReplayMode::Verify => verify::run(&mut builder, next, log, &use_up),
+            ReplayMode::Verify => verify::run(searching.0, next, log, &use_up),
         };
-        drop(builder.outage_search.take());
+        drop(searching);
         let outages = search.thread.join();
         // After an error the reader would wait for room in this channel.
         drop(lines);
@@ -171,6 +174,15 @@ fn concerns_outages(event: &Event) -> bool {
             | EventKind::ClusterRemoved { .. }
             | EventKind::SettingsChanged { .. }
     )
+}
+
+/// Ends the search for outages when it is dropped, also by a panic: the thread would wait for more for ever.
+struct Searching<'b>(&'b mut ReplayBuilder);
+
+impl Drop for Searching<'_> {
+    fn drop(&mut self) {
+        self.0.outage_search = None;
+    }
 }
 
 struct ReplayBuilder {

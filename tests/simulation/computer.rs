@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -34,6 +35,10 @@ pub(crate) struct Computer {
     network: Option<Network>,
     pub(crate) probe: Arc<CrashProbe>,
     state: Mutex<State>,
+    /// See [`Computer::released`].
+    released: AtomicI64,
+    /// How many of its tasks are being dropped, one within the other.
+    depth: AtomicU32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +73,13 @@ impl Computer {
             wakers: Vec::new(),
         };
         let (started, probe) = (Instant::now(), Arc::default());
-        Self { client, rate, started, network, probe, state: Mutex::new(state) }
+        let (released, depth) = (AtomicI64::new(0), AtomicU32::new(0));
+        Self { client, rate, started, network, probe, state: Mutex::new(state), released, depth }
+    }
+
+    /// The bytes that were freed so far when the instance's tasks were dropped.
+    pub(crate) fn released(&self) -> i64 {
+        self.released.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_wall_offset(&self, ms: i64) {
@@ -167,5 +178,16 @@ impl Environment for Computer {
             Process::Killed => {}
         }
         Poll::Pending
+    }
+
+    fn release(&self, drop_it: &mut dyn FnMut()) {
+        // A task may hold another one; the outer one counts for both.
+        if self.depth.fetch_add(1, Ordering::Relaxed) == 0 {
+            let freed = allocation_counter::measure(drop_it);
+            self.released.fetch_sub(freed.bytes_current, Ordering::Relaxed);
+        } else {
+            drop_it();
+        }
+        self.depth.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -62,7 +62,7 @@ pub(crate) enum FaultKind {
     UpstreamRestored,
     HubRestored,
     EdgeRestored,
-    /// An upstream's or the hub's etcd is empty for a while, and then as before.
+    /// A cluster's etcd is empty for a while, and then as before.
     EtcdLost,
 }
 

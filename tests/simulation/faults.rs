@@ -224,6 +224,7 @@ impl Stage {
                 let upstream = random.below(self.world.names.upstreams.len());
                 return self.restore(upstream).map(|end| (end, lasts));
             }
+            FaultKind::HubRestored if self.hub_was_restored_lately() => return None,
             FaultKind::HubRestored => {
                 self.restore(self.world.names.upstreams.len());
                 return None;
@@ -232,9 +233,12 @@ impl Stage {
                 self.restore(self.world.names.upstreams.len() + 1 + edge);
                 return None;
             }
+            FaultKind::EtcdLost
+                if server == self.world.names.upstreams.len() && self.hub_was_restored_lately() =>
+            {
+                return None;
+            }
             FaultKind::EtcdLost => {
-                // Not an edge's: docs/explanation/limits.md says what goes wrong there.
-                let server = server.min(self.world.names.upstreams.len());
                 return Some((self.lose_etcd(server), lasts));
             }
         }

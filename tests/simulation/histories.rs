@@ -6,11 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use throughline::core::data::ids::ClusterName;
 use throughline::sim::SimClusters;
 use throughline::sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
+
+const TWO_LEASES: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub(crate) struct Histories {
@@ -24,6 +27,12 @@ pub(crate) struct Histories {
 impl Histories {
     pub(crate) fn restored(&mut self, cluster: &ClusterName) {
         self.restored_at.insert(cluster.clone(), Instant::now());
+    }
+
+    /// A hub that goes back to the same state again and again hides its leader's renewals: somebody
+    /// "restores, to the byte, a record that its holder wrote earlier" (docs/explanation/leadership.md).
+    pub(crate) fn was_restored_lately(&self, cluster: &ClusterName) -> bool {
+        self.restored_at.get(cluster).is_some_and(|at| at.elapsed() < TWO_LEASES)
     }
 
     pub(crate) fn see(&mut self, audited: &AuditedRequest, clusters: &Mutex<SimClusters>) {

@@ -1,6 +1,6 @@
 //! An instance: the real run, on a computer of its own, with its event log kept in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use throughline::core::contract::action::Decision;
 use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::OrphanMode;
-use throughline::core::data::ids::ActionId;
+use throughline::core::data::ids::{ActionId, ClusterName, Kind};
 use throughline::environment::within;
 use throughline::event_log::{ClusterSpec, Header, LogReader, LogWriter};
 use throughline::replay::{ReplayMode, ReplayOptions, replay};
@@ -30,6 +30,10 @@ pub(crate) struct Tape {
     pub(crate) log: Vec<u8>,
     pub(crate) stalls: Vec<String>,
     pub(crate) anomalies: Vec<String>,
+    /// The Gateways of the latest list of each cluster.
+    gateways_listed: BTreeMap<ClusterName, usize>,
+    /// The clusters that had no Gateways once, when they were listed.
+    pub(crate) saw_empty: BTreeSet<ClusterName>,
     /// The actions that have no outcome yet, and since when.
     pub(crate) open: BTreeMap<ActionId, (Instant, String)>,
 }
@@ -55,9 +59,23 @@ impl Write for Sink {
 
 impl Observer for Recorder {
     fn on_event(&mut self, event: &Event) {
-        if let EventKind::ActionFinished { id, .. } = &event.kind {
-            self.tape.lock().unwrap().open.remove(id);
+        let mut tape = self.tape.lock().unwrap();
+        match &event.kind {
+            EventKind::ActionFinished { id, .. } => drop(tape.open.remove(id)),
+            EventKind::ListStarted { cluster, kind: Kind::Gateway } => {
+                tape.gateways_listed.insert(cluster.clone(), 0);
+            }
+            EventKind::Listed { cluster, object } if object.kind() == Kind::Gateway => {
+                *tape.gateways_listed.entry(cluster.clone()).or_default() += 1;
+            }
+            EventKind::ListFinished { cluster, kind: Kind::Gateway }
+                if tape.gateways_listed.get(cluster) == Some(&0) =>
+            {
+                tape.saw_empty.insert(cluster.clone());
+            }
+            _ => {}
         }
+        drop(tape);
         if self.probe.pass(CrashPoint::LogLine) {
             self.writer.event(event).unwrap();
         }

@@ -1,19 +1,22 @@
 //! The oracle's own test: for each thing that must hold, a run that breaks it, which is rejected, and
 //! right ones, which are accepted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::core::data::time::UnixMillis;
+use throughline::environment::within;
 use tokio::time::{Instant, advance};
 
+use crate::computer::Computer;
 use crate::instance::verify_log;
 use crate::oracle::{Oracle, Write};
 use crate::plan::Plan;
 use crate::random::Random;
-use crate::rest::{AtRest, QUIET_FOR};
+use crate::rest::{AtRest, QUIET_FOR, grown};
 use crate::stage::simulate;
 use crate::world::{Names, TRIGGER, World};
 
@@ -274,6 +277,26 @@ fn at_the_end_nothing_is_late_open_or_wrong() {
     }
     assert!(AtRest { open: open(14), ..right.clone() }.late_outcomes().is_empty());
     assert_eq!(AtRest { open: open(16), ..right }.late_outcomes().len(), 1);
+}
+
+#[tokio::test]
+async fn memory_that_is_not_given_back_is_rejected() {
+    const KEPT: usize = 1 << 20;
+    let computer = Arc::new(Computer::new(1, 0, Random::new(1), None));
+    let kept = vec![0_u8; KEPT];
+    let holds = async move {
+        std::future::pending::<()>().await;
+        drop(kept);
+    };
+    let task = tokio::spawn(within(computer.clone(), holds));
+    tokio::task::yield_now().await;
+    assert_eq!(computer.released(), 0);
+    task.abort();
+    assert!(task.await.is_err());
+    let (held, kept) = (computer.released(), i64::try_from(KEPT).unwrap());
+    assert!((kept..kept + 4_096).contains(&held), "{held}");
+    assert!(grown("it", held, kept / 5).is_some());
+    assert_eq!(grown("it", held, kept * 3 / 5), None);
 }
 
 /// A world in which somebody did all that instances should do.

@@ -9,7 +9,7 @@ use crate::fault_kind::FaultKind;
 use crate::random::Random;
 
 /// Kinds that often matter only together.
-const TOGETHER: [&[FaultKind]; 6] = [
+const TOGETHER: [&[FaultKind]; 10] = [
     // Answers and watches overtake each other, while others write the same keys.
     &[
         FaultKind::LinkSlow,
@@ -78,6 +78,29 @@ const TOGETHER: [&[FaultKind]; 6] = [
         FaultKind::DiskFull,
         FaultKind::DiskHangs,
     ],
+    // Writes that nobody answers, and nothing else.
+    &[
+        FaultKind::RequestsHang,
+        FaultKind::ServerHangs,
+        FaultKind::RequestsLost,
+        FaultKind::AnswersLost,
+    ],
+    // A proxy repeats writes of one who led before.
+    &[
+        FaultKind::WritesRepeated,
+        FaultKind::WritesRepeated,
+        FaultKind::InstanceStopped,
+        FaultKind::LinkSlow,
+    ],
+    // A restore, and nothing else.
+    &[
+        FaultKind::UpstreamRestored,
+        FaultKind::HubRestored,
+        FaultKind::EdgeRestored,
+        FaultKind::EtcdLost,
+    ],
+    // A change is announced too early, by one that is not there any more.
+    &[FaultKind::InstanceKilled, FaultKind::ExtensionServerLags],
 ];
 
 /// A run that a seed decides. Its text, as [`fmt::Display`] writes it, repeats it also where a seed means
@@ -106,15 +129,16 @@ impl Plan {
     pub(crate) fn from_seed(seed: u64) -> Self {
         let mut random = Random::new(seed);
         // A few kinds at a time find more than all at once: each fault has room to show.
-        let faults = if random.one_in(2) {
+        let faults = if random.one_in(4) {
+            (0..random.between(1, 8)).map(|_| *random.pick(FaultKind::ALL)).collect()
+        } else {
             let among = *random.pick(&TOGETHER);
             (0..random.between(2, 5)).map(|_| *random.pick(among)).collect()
-        } else {
-            (0..random.between(1, 8)).map(|_| *random.pick(FaultKind::ALL)).collect()
         };
         // In a small world several faults meet at one object.
-        let (upstreams, edges, connectors) = *random.pick(&[(1, 1, 2), (3, 2, 8)]);
-        let slowest_ms = *random.pick(&[800, 6_000]);
+        let (upstreams, edges, connectors) = *random.pick(&[(1, 1, 2), (1, 1, 2), (3, 2, 8)]);
+        let slowest_ms = *random.pick(&[800, 2_000, 6_000]);
+        let slowest_change_ms = *random.pick(&[800, 5_000]);
         Self {
             seed,
             instances: 1 + random.below(3),
@@ -125,7 +149,7 @@ impl Plan {
             lasts: Duration::from_secs(random.between(20, 90)),
             faults,
             fault_every_ms: random.between(200, slowest_ms),
-            change_every_ms: random.between(100, 5_000),
+            change_every_ms: random.between(100, slowest_change_ms),
             without: BTreeSet::new(),
         }
     }

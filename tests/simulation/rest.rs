@@ -7,6 +7,10 @@ pub(crate) const QUIET_FOR: Duration = Duration::from_secs(30);
 /// An action has its outcome so long after it was decided and the last fault is over: requests that hang
 /// time out, and the attempts that follow succeed.
 const OUTCOME_WITHIN: Duration = Duration::from_secs(15);
+/// An instance may hold so many times what one holds that has just started, and so much more: maps do not
+/// give back their room, and a leader knows more than one that waits.
+const HELD_TIMES: f64 = 2.0;
+const HELD_MORE: i64 = 64 * 1024;
 /// One cause often has many effects.
 const SHOWN: usize = 8;
 
@@ -52,4 +56,11 @@ impl AtRest {
         }
         broken
     }
+}
+
+/// What an instance holds in memory at rest, beside what one holds that has just started in the same world.
+pub(crate) fn grown(name: &str, held: i64, fresh: i64) -> Option<String> {
+    let most = HELD_TIMES * fresh as f64 + HELD_MORE as f64;
+    (held as f64 > most)
+        .then(|| format!("{name} holds {held} bytes at rest; one that has just started {fresh}"))
 }

@@ -1,5 +1,6 @@
 //! Faults of what API servers hold and show, and of those who write there.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use throughline::core::data::ids::{Kind, ObjectKey};
@@ -8,6 +9,7 @@ use throughline::sim::apiserver::{ApiVerb, Fault};
 
 use crate::fault_kind::FaultKind;
 use crate::faults::End;
+use crate::instance::Instance;
 use crate::random::Random;
 use crate::stage::Stage;
 use crate::world::TRIGGER;
@@ -61,19 +63,71 @@ impl Stage {
         self.restored(server)
     }
 
+    pub(crate) fn hub_was_restored_lately(&self) -> bool {
+        self.ledger.lock().unwrap().histories.was_restored_lately(&self.world.names.hub)
+    }
+
     pub(crate) fn lose_etcd(&mut self, server: usize) -> End {
         let before = self.servers[server].backup();
         self.lost.entry(server).or_insert(before.unwrap());
         self.servers[server].lose_everything();
         self.restored(server);
+        let cluster = &self.specs[server].name;
+        for instance in &self.instances {
+            instance.tape.lock().unwrap().saw_empty.remove(cluster);
+        }
         End::Etcd(server)
     }
 
     pub(crate) fn bring_etcd_back(&mut self, server: usize) {
         let Some(before) = self.lost.remove(&server) else { return };
         self.servers[server].restore(&before);
+        self.note_who_saw_it_empty(server);
         if let Some(End::Report(upstream)) = self.restored(server) {
             self.report_upstream(upstream);
+        }
+    }
+
+    /// See [`Stage::announce_unseen`].
+    fn note_who_saw_it_empty(&mut self, server: usize) {
+        let Some(edge) = server.checked_sub(self.world.names.upstreams.len() + 1) else { return };
+        let cluster = &self.specs[server].name;
+        let saw = |(instance, _): &(&Instance, &u32)| {
+            instance.tape.lock().unwrap().saw_empty.contains(cluster)
+        };
+        let seen_by = self.instances.iter().zip(&self.clients).filter(saw);
+        let seen_by = seen_by.map(|(_, client)| *client).collect();
+        self.emptied.push((edge, seen_by));
+    }
+
+    /// Where no instance that still runs saw that an edge's Gateways were gone, none can know that Envoy
+    /// Gateway has translated them as new ones meanwhile. A person then removes the triggers
+    /// (docs/explanation/limits.md), and so does the simulation.
+    pub(crate) fn announce_unseen(&mut self) {
+        let is_unseen = |(_, seen_by): &(usize, Vec<u32>)| {
+            !seen_by.iter().any(|client| self.clients.contains(client))
+        };
+        let unseen: BTreeSet<_> = self
+            .emptied
+            .iter()
+            .filter(|emptied| is_unseen(emptied))
+            .map(|(edge, _)| *edge)
+            .collect();
+        for edge in unseen {
+            let cluster = self.world.names.edges[edge].clone();
+            self.ledger
+                .lock()
+                .unwrap()
+                .line(&format!("a person removes the triggers of {cluster}"));
+            let keys: Vec<_> = {
+                let clusters = self.world.lock();
+                let gateways = clusters.objects(&cluster, Kind::Gateway);
+                gateways.map(|gateway| (gateway.meta.key(), gateway.meta.uid.clone())).collect()
+            };
+            for (key, uid) in keys {
+                self.world.annotate(&cluster, Kind::Gateway, &key, (TRIGGER, None));
+                self.ledger.lock().unwrap().forget_trigger(&cluster, &key, &uid);
+            }
         }
     }
 

@@ -7,12 +7,15 @@ use tokio::time::Instant;
 
 use crate::instance::Instance;
 use crate::plan::Report;
-use crate::rest::AtRest;
+use crate::rest::{AtRest, grown};
 use crate::stage::Stage;
 
 /// Everything is right so long after the last fault: a lease, a retry, a list, and the first
 /// confirmation.
 const RIGHT_WITHIN: Duration = Duration::from_secs(60);
+
+/// An instance that starts has listed everything after this.
+const LISTS_WITHIN: Duration = Duration::from_secs(20);
 
 impl Stage {
     pub(crate) fn broke(&self, what: impl IntoIterator<Item = String>) {
@@ -99,12 +102,36 @@ impl Stage {
         }
     }
 
-    pub(crate) async fn ends(&mut self, within: Duration) {
-        self.instances.iter().for_each(Instance::stop);
+    /// Weighs each instance beside one that has just started: what it frees when it is killed.
+    pub(crate) async fn weigh(&mut self) {
+        if self.is_broken() {
+            return;
+        }
+        let (_, fresh) = self.new_instance();
+        self.pass(LISTS_WITHIN).await;
+        let before: Vec<_> = self.instances.iter().map(|i| i.computer.released()).collect();
+        let before_fresh = fresh.computer.released();
+        self.instances.iter().for_each(Instance::kill);
+        fresh.kill();
+        self.pass(Duration::from_secs(1)).await;
+        let fresh_held = fresh.computer.released() - before_fresh;
+        for (n, (instance, before)) in self.instances.iter().zip(before).enumerate() {
+            let held = instance.computer.released() - before;
+            self.broke(grown(&format!("instance {n}"), held, fresh_held));
+        }
+        self.ended.push(fresh);
+    }
+
+    async fn pass(&mut self, time: Duration) {
         let began = Instant::now();
-        while began.elapsed() < within {
+        while began.elapsed() < time {
             self.step().await;
         }
+    }
+
+    pub(crate) async fn ends(&mut self, within: Duration) {
+        self.instances.iter().for_each(Instance::stop);
+        self.pass(within).await;
         // What made an instance panic would make the replay of its log panic, too.
         if self.is_broken() {
             return;

@@ -154,6 +154,11 @@ impl ClusterState {
         self.watches[kind].unknown_since
     }
 
+    /// Whether a list of `kind` was ever complete.
+    pub(crate) fn was_listed(&self, kind: Kind) -> bool {
+        self.watches[kind].live_since > UnixMillis(0)
+    }
+
     pub(crate) fn last_activity_at(&self) -> UnixMillis {
         self.last_activity_at
     }

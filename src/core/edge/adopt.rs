@@ -1,5 +1,11 @@
 //! The first look at a target: throughline has just started, or the Gateway is new. It decides whether
 //! what the Gateway carries can be trusted, or has to be announced again.
+//!
+//! A Gateway that the edge's first complete list shows is trusted: a restart writes nothing. One that
+//! appears later is not, whatever it carries: after an edge's etcd was emptied and restored, Envoy Gateway
+//! translates it as a new one, and the extension server may not have its connectors again yet. An edge
+//! that shows no Gateways once and then all of them costs a touch and its confirmations for each, at the
+//! edge's pace and behind every change.
 
 use crate::core::contract::settings::PlatformKeyMode;
 use crate::core::data::ids::{Kind, Role};
@@ -18,7 +24,11 @@ impl Touching<'_> {
         (self.state.is_adopted, self.state.is_unverified) = (true, true);
         self.state.unproven = Some(Subject::Target);
         self.state.take_over_n(self.observed.trigger);
+        let appeared_later = self.state.appeared_later;
         let cause = match self.observed.trigger {
+            Some(trigger) if trigger.digest == desired && appeared_later => {
+                Some(TouchCause::CameWithTrigger)
+            }
             Some(trigger) if trigger.digest == desired => {
                 self.state.announced_at = Some(self.found_announced_at(trigger));
                 // A status does not show whether liveness changed and changed back; the times of
@@ -29,7 +39,7 @@ impl Touching<'_> {
                 is_outdated.then_some(TouchCause::WrittenSinceTouch)
             }
             Some(_) => Some(TouchCause::LivenessChanged),
-            None if self.is_announced_by_platform(others_wrote_at) => {
+            None if !appeared_later && self.is_announced_by_platform(others_wrote_at) => {
                 self.state.platform_digest = Some(desired);
                 None
             }

@@ -125,12 +125,14 @@ impl Edge<'_> {
         let is_stamped = observes_stamp
             && platform_stamp != 0
             && before.as_ref().is_some_and(|before| before.platform_stamp != platform_stamp);
+        let was_listed = self.cluster.was_listed(Kind::Gateway);
         let target = self.state.target_in(key, class);
         self.update_pause(target);
         let mut announced = Vec::new();
         if let Some(mut touching) = self.touching(target) {
             match before {
                 None => {
+                    touching.state.appeared_later |= was_listed;
                     touching.changed(key, TouchCause::NotAnnounced, Subject::Target, false);
                 }
                 Some(before) => {

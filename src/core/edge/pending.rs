@@ -19,6 +19,8 @@ pub(crate) enum TouchCause {
     Overwritten,
     /// Found at the first look: others wrote a connector after the Gateway was last touched.
     WrittenSinceTouch,
+    /// Found at the first look: the Gateway came with its trigger after the edge was listed.
+    CameWithTrigger,
 }
 
 impl TouchCause {
@@ -35,6 +37,10 @@ impl TouchCause {
             }
             Self::Overwritten => "another writer changed the trigger",
             Self::WrittenSinceTouch => "a connector was written after the Gateway's last touch",
+            Self::CameWithTrigger => {
+                "the Gateway appeared with this trigger after the edge was listed, and a cache may \
+                 have been late"
+            }
         }
     }
 
@@ -45,15 +51,16 @@ impl TouchCause {
             | Self::ReferencesChanged
             | Self::PlatformStamp
             | Self::Overwritten => TouchRank::Change,
-            Self::WrittenWhileWatchLost | Self::NotAnnounced | Self::WrittenSinceTouch => {
-                TouchRank::Unverified
-            }
+            Self::WrittenWhileWatchLost
+            | Self::NotAnnounced
+            | Self::WrittenSinceTouch
+            | Self::CameWithTrigger => TouchRank::Unverified,
         }
     }
 
     /// Nothing is known to have changed, and the state may be as old as the Gateway.
     pub(super) fn is_first_look(self) -> bool {
-        matches!(self, Self::NotAnnounced | Self::WrittenSinceTouch)
+        matches!(self, Self::NotAnnounced | Self::WrittenSinceTouch | Self::CameWithTrigger)
     }
 }
 

@@ -286,13 +286,13 @@ impl Touching<'_> {
     }
 
     /// Whether the last confirmation alone is enough for the pending announcement: it was found at the
-    /// start, and no connector changed since the edge was listed. The extension server's cache has had
-    /// the state for at least as long as ours.
+    /// start, and neither the Gateway nor a change of a connector came after the edge was listed. The
+    /// extension server's cache has had the state for at least as long as ours.
     fn is_confirmed_once(&self) -> bool {
         let is_found = self.state.pending.is_some_and(|pending| {
             pending.cause.is_first_look() && pending.first_at <= self.listed_at()
         });
-        is_found && !self.has_changed_since_listed()
+        is_found && !self.state.appeared_later && !self.has_changed_since_listed()
     }
 
     fn because(&self, is_confirmation: bool) -> String {

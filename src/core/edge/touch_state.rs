@@ -135,6 +135,9 @@ pub(crate) struct TouchState {
     pub(super) pending: Option<PendingChange>,
     /// The first look is done: it was decided whether the Gateway's trigger can be trusted.
     pub(super) is_adopted: bool,
+    /// Its Gateway, or one of its class, appeared after the edge was listed: nobody knows for how long the
+    /// extension server's cache has had the connectors.
+    pub(super) appeared_later: bool,
     /// The digest that the platform's stamp stood for at the first look. It counts as announced
     /// while the Gateway carries no trigger.
     pub(super) platform_digest: Option<u64>,
@@ -195,6 +198,7 @@ impl TouchState {
         let old = std::mem::take(self);
         *self = Self {
             flight: old.flight,
+            appeared_later: old.appeared_later,
             latest_n: old.latest_n,
             last_touch_at: old.last_touch_at,
             turns: old.turns,
@@ -265,6 +269,7 @@ impl HoldsNames for TouchState {
             flight,
             pending,
             is_adopted: _,
+            appeared_later: _,
             platform_digest: _,
             latest_n: _,
             last_touch_at: _,
