@@ -156,8 +156,12 @@ impl Stage {
                 return None;
             }
             FaultKind::LeaseEdited => {
-                let body = r#"{"spec":{"renewTime":"1999-01-01T00:00:00.000000Z"}}"#;
-                self.edit_lease("PATCH", body).await;
+                // Never the same text twice: that would bring back a record which an instance that saw
+                // nothing in between takes for one that was never renewed.
+                self.lease_edits += 1;
+                let time = format!("1999-01-01T00:00:00.{:06}Z", self.lease_edits);
+                let body = format!(r#"{{"spec":{{"renewTime":"{time}"}}}}"#);
+                self.edit_lease("PATCH", &body).await;
                 return None;
             }
             FaultKind::ReplicatorWrites => {

@@ -48,6 +48,7 @@ pub(crate) struct Stage {
     /// The client numbers of the instances' present lives.
     pub(crate) clients: Vec<u32>,
     next_client: u32,
+    pub(crate) lease_edits: u32,
     pub(crate) ended: Vec<Instance>,
     /// Of each cluster, from early in the run.
     pub(crate) backups: Vec<ServerBackup>,
@@ -173,6 +174,7 @@ impl Stage {
             instances: Vec::new(),
             clients: Vec::new(),
             next_client: 1,
+            lease_edits: 0,
             ended: Vec::new(),
             backups: Vec::new(),
             lost: BTreeMap::new(),

@@ -65,7 +65,7 @@ const ageText = (ms) => (ms < 60e3 ? `${Math.max(0, Math.floor(ms / 1000))} s` :
 function subtitle(row, now) {
   const age = row.sinceMs ? ` for ${ageText(now - row.sinceMs)}` : '';
   const liveness = row.online === null || row.phase === 'settled' || row.phase === 'offline' ? '' : ` · ${stateWord(row.online)}`;
-  return `${row.phase}${age}${liveness}${row.gateways ? ` · ${row.announced}/${row.gateways} announced` : ''}`;
+  return `${row.phase}${age}${liveness}${row.gateways ? ` · ${row.announced}/${row.gateways} announced${row.stale ? ', stale' : ''}` : ''}`;
 }
 
 function drawGutter(made, row, now) {

@@ -125,7 +125,7 @@ mod tests {
              leadership_acquired leadership_lost \
              action_finished discovery_started cluster_offered cluster_withdrawn \
              discovery_finished discovery_lost discovery_resumed cluster_gone retry_requested \
-             settings_changed timed_out"
+             settings_changed timed_out recording_ended"
         );
         assert_names!(SourceName, "milo kubeconfigSecrets kubeconfigDir");
         assert_names!(JoinRule, "needed all");

@@ -2,7 +2,7 @@
 // Words and numbers, as the picture and the live page write them.
 
 const HOPS = ['upstream', 'mirrored', 'arrived', 'touched'];
-const HOP_TITLES = { upstream: 'upstream', mirrored: 'hub annotation', arrived: 'edge copy', touched: 'gateways announce' };
+const HOP_TITLES = { upstream: 'upstream', mirrored: 'hub annotation', arrived: 'edge annotation', touched: 'gateways announce' };
 
 const pad = (n, width) => String(n).padStart(width, '0');
 
