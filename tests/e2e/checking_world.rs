@@ -153,9 +153,12 @@ impl World {
         said
     }
 
-    /// The failures and warnings of `throughline check`. Its text for a terminal of 80 columns has
-    /// every command on a line of its own.
-    pub(crate) async fn check(&self) -> Vec<Value> {
+    /// The failures and warnings of `throughline check`. Its text for a terminal of 80 columns, which is of
+    /// another run a moment later, has every command on a line of its own.
+    ///
+    /// # Errors
+    /// A command is not in the text.
+    pub(crate) async fn check(&self) -> Result<Vec<Value>, String> {
         let line = format!("throughline check --config {}", self.file("three.yaml").display());
         let (code, out) = self.paste(&format!("{line} --output json")).await;
         let problems = problems(code, &out);
@@ -168,11 +171,11 @@ impl World {
             for command in commands.lines() {
                 let command = command.replace(" --output json", "");
                 let whole = format!("        {command}");
-                assert!(text.lines().any(|line| line == whole), "{command} in\n{text}");
+                ensure(text.lines().any(|line| line == whole), || format!("{command} in\n{text}"))?;
                 assert!(!command.ends_with(['.', ',', ';']), "{command}");
             }
         }
-        problems
+        Ok(problems)
     }
 
     /// Waits until `check` finds this and nothing else; returns the commands of its remedy. `level` is
@@ -180,7 +183,7 @@ impl World {
     pub(crate) async fn finds_only(&self, level: &str, group: &str, what: &str) -> Vec<String> {
         let commands = Mutex::new(Vec::new());
         eventually(&format!("only {group}: {what}"), SOON, async || {
-            let problems = self.check().await;
+            let problems = self.check().await?;
             let [problem] = &problems[..] else { return Err(format!("{problems:#?}")) };
             let word = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
             let fits = word("level") == level
@@ -196,7 +199,7 @@ impl World {
     /// Waits until `check` finds no problem.
     pub(crate) async fn is_well(&self) {
         eventually("nothing is wrong", SOON, async || {
-            let problems = self.check().await;
+            let problems = self.check().await?;
             ensure(problems.is_empty(), || format!("{problems:#?}"))
         })
         .await;
