@@ -10,6 +10,9 @@ use crate::core::view::{
     AnnouncementState, ClusterView, EdgeView, GatewayView, HubView, LivenessView,
 };
 
+/// A cluster from which something was received more recently than that answers.
+const SILENT_FOR_MS: u64 = 5_000;
+
 impl Case<'_> {
     pub(super) fn carried_hops(&self) -> Vec<HopTrace> {
         let mut hops: Vec<_> =
@@ -48,7 +51,11 @@ impl Case<'_> {
     fn carriage<'c>(&'c self, hub: &'c HubView, edge: &'c ClusterName) -> Carriage<'c> {
         let received =
             self.cluster(edge).and_then(|edge| edge.received_at_ms.get(&Kind::Connector));
-        let is_silent = |at: &&UnixMillis| hub.right_since_ms.is_some_and(|right| **at < right);
+        let now = self.snapshot.view.at_ms;
+        let is_silent = |at: &&UnixMillis| {
+            let is_older = hub.right_since_ms.is_some_and(|right| **at < right);
+            is_older && now.since(**at) >= SILENT_FOR_MS
+        };
         Carriage {
             hub: &hub.cluster,
             edge,

@@ -107,6 +107,9 @@ async fn start_with_all_metrics(testbed: &Testbed) -> Throughline {
     oracle::converges(testbed).await;
     fleet.flip(0).await.unwrap();
     oracle::converges(testbed).await;
+    let (ns, name) = fleet.hub_key(1);
+    let paused = "throughline.datumapis.com/paused";
+    testbed.hub().rest().annotate(CONNECTORS, (ns, &name), paused, Some("true")).await.unwrap();
     throughline
 }
 
