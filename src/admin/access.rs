@@ -1,13 +1,56 @@
 //! Who may read `/state`: which peers, and under which names of this host.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use axum::http::{HeaderMap, header};
+use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 
+use super::Admin;
 use crate::config::StateAccess;
 
 /// Names that no stranger can register, below which clusters and hosts name their own.
 const PRIVATE_SUFFIXES: [&str; 3] = [".svc", ".local", ".internal"];
+
+/// A client that may see the state. A handler that takes one refuses every other client.
+pub(super) struct StateReader;
+
+impl FromRequestParts<Admin> for StateReader {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Admin) -> Result<Self, Response> {
+        let peer = ConnectInfo::<SocketAddr>::from_request_parts(parts, admin).await;
+        let ConnectInfo(peer) = peer.map_err(IntoResponse::into_response)?;
+        match refusal(admin.access, peer.ip(), &parts.headers) {
+            None => Ok(Self),
+            Some(refused) => Err(refused.into_response()),
+        }
+    }
+}
+
+/// Why this peer may not see the state under this name of the host; `None` if it may.
+pub(super) fn refusal(
+    access: StateAccess,
+    peer: IpAddr,
+    headers: &HeaderMap,
+) -> Option<(StatusCode, &'static str)> {
+    if access == StateAccess::Off {
+        return Some((StatusCode::NOT_FOUND, "admin.state is off\n"));
+    }
+    if !may_see_state(access, peer) {
+        let why = "the state is served to this host only (kubectl port-forward counts as this host); \
+                   admin.state: everyone serves it to every client of this port\n";
+        return Some((StatusCode::FORBIDDEN, why));
+    }
+    if !is_own_host(access, headers) {
+        let why = "the state is served under this host's own addresses and names only, to keep out web \
+                   pages that give themselves its address; ask for http://ADDRESS:PORT/state, or \
+                   http://localhost:PORT/state through kubectl port-forward\n";
+        return Some((StatusCode::MISDIRECTED_REQUEST, why));
+    }
+    None
+}
 
 /// Whether this peer may see the state.
 pub(super) fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::Admin;
-use super::access::may_see_state;
+use super::access::{StateReader, may_see_state};
 use crate::config::StateAccess;
 use crate::event_log::export::LogExport;
 
@@ -32,12 +32,9 @@ impl Default for Exports {
 /// Served to this host only, whatever `admin.state` says: a log holds more than the state.
 pub(super) async fn export(
     State(admin): State<Admin>,
+    _: StateReader,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    headers: HeaderMap,
 ) -> Response {
-    if let Some(refusal) = admin.refusal(peer.ip(), &headers) {
-        return refusal.into_response();
-    }
     if !may_see_state(StateAccess::Loopback, peer.ip()) {
         let why = "the event log is served to this host only; use kubectl port-forward, which counts \
                    as this host\n";
@@ -52,11 +49,9 @@ pub(super) async fn export(
         return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
     };
     let opened = tokio::task::spawn_blocking(move || LogExport::open(&file)).await;
+    let opened = opened.map_err(anyhow::Error::from).and_then(|opened| Ok(opened?));
     let export = match opened {
-        Ok(Ok(export)) => export,
-        Ok(Err(error)) => {
-            return (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response();
-        }
+        Ok(export) => export,
         Err(error) => {
             return (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response();
         }

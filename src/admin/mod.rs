@@ -13,7 +13,7 @@ mod state;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::clock::wall_clock_now;
 use crate::config::StateAccess;
 use crate::core::view::{View, WatchState};
 use crate::metrics::{Format, MachineCounts, Metrics, Readiness, WatchStatus};
-use access::{is_own_host, may_see_state};
+use access::{StateReader, refusal};
 use page::Feed;
 use state::{Layout, Turn};
 
@@ -168,25 +168,6 @@ impl Admin {
         };
         timeout(ANSWER_WITHIN, asked).await.unwrap_or(Err(QueryError::TimedOut))
     }
-
-    /// Why this peer may not see the state under this name of the host; `None` if it may.
-    fn refusal(&self, peer: IpAddr, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
-        if self.access == StateAccess::Off {
-            return Some((StatusCode::NOT_FOUND, "admin.state is off\n"));
-        }
-        if !may_see_state(self.access, peer) {
-            let why = "the state is served to this host only (kubectl port-forward counts as this host); \
-                       admin.state: everyone serves it to every client of this port\n";
-            return Some((StatusCode::FORBIDDEN, why));
-        }
-        if !is_own_host(self.access, headers) {
-            let why = "the state is served under this host's own addresses and names only, to keep out web \
-                       pages that give themselves its address; ask for http://ADDRESS:PORT/state, or \
-                       http://localhost:PORT/state through kubectl port-forward\n";
-            return Some((StatusCode::MISDIRECTED_REQUEST, why));
-        }
-        None
-    }
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -211,7 +192,7 @@ async fn readyz(
     let verbose =
         query.is_some_and(|q| q.split('&').any(|q| q == "verbose" || q == "verbose=true"));
     // Errors may hold addresses, which only those who may see the state may see.
-    let with_errors = may_see_state(admin.access, peer.ip()) && is_own_host(admin.access, &headers);
+    let with_errors = refusal(admin.access, peer.ip(), &headers).is_none();
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, readiness_text(&readiness, verbose, with_errors)).into_response()
 }
@@ -285,14 +266,7 @@ async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
-async fn state(
-    State(admin): State<Admin>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    headers: HeaderMap,
-) -> Response {
-    if let Some(refused) = admin.refusal(peer.ip(), &headers) {
-        return refused.into_response();
-    }
+async fn state(State(admin): State<Admin>, _: StateReader, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let is_program = accept.is_some_and(|a| a.contains("application/json"));
     let layout = if is_program { Layout::Compact } else { Layout::Pretty };

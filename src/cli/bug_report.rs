@@ -19,7 +19,7 @@ use throughline::events::read::read;
 use throughline::instance;
 use throughline::report::{self, ReportOptions, count};
 use throughline::trace::live::ClusterWatcher;
-use throughline::trace::{Snapshot, Trace, state, status_rows, text, trace_connector};
+use throughline::trace::{Snapshot, StatusRow, Trace, state, status_rows, text, trace_connector};
 
 use super::out::{Progress, one_thread};
 use super::settings::TouchArgs;
@@ -68,9 +68,10 @@ pub(super) fn run(args: &BugReportArgs) -> anyhow::Result<ExitCode> {
     let bytes = archive.metadata().map(|metadata| metadata.len()).unwrap_or_default();
     say!("{}, {bytes} bytes, is sent nowhere. It holds:", file.display());
     say!("{}", report.contents().trim_end());
-    let failed: Vec<_> = report.parts().iter().filter_map(|part| part.error.as_ref()).collect();
+    let mut is_whole = true;
     for part in report.parts() {
         if let Some(error) = &part.error {
+            is_whole = false;
             say!("missing: {}: {error}", part.name.trim_end_matches(".error.txt"));
         }
     }
@@ -78,7 +79,7 @@ pub(super) fn run(args: &BugReportArgs) -> anyhow::Result<ExitCode> {
         "Addresses, keys and tokens are replaced; names are not. Read it before you send it: tar -xzf {}",
         file.display()
     );
-    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { INCOMPLETE.into() })
+    Ok(if is_whole { ExitCode::SUCCESS } else { INCOMPLETE.into() })
 }
 
 impl BugReportArgs {
@@ -100,8 +101,12 @@ impl BugReportArgs {
         report.value("version.yaml", "the versions", Ok(versions));
         if let Some(url) = &self.state {
             progress.show("asking the instance");
-            let found = state::snapshot(url, within).await;
-            add_state(report, "instance", found.as_ref().map_err(|error| format!("{error:#}")));
+            match state::snapshot(url, within).await {
+                Ok(snapshot) => drop(add_state(report, "instance", &snapshot)),
+                Err(error) => {
+                    report.text("instance/status.txt", "the connectors", Err(error));
+                }
+            }
             let metrics = instance::get(url, "/metrics", within).await;
             let metrics = metrics.map(|text| String::from_utf8_lossy(&text).into_owned());
             report.text("instance/metrics.txt", "its metrics", metrics);
@@ -145,11 +150,11 @@ impl BugReportArgs {
                 return;
             }
         };
-        let mut traces = stuck(&watcher.snapshot());
+        let snapshot = watcher.snapshot();
+        let traces = stuck(&snapshot, &status_rows(&snapshot));
         watcher.fetch_field_owners(&traces, within).await;
         let snapshot = watcher.snapshot();
-        add_state(report, "clusters", Ok::<_, String>(&snapshot));
-        traces = stuck(&snapshot);
+        let traces = add_state(report, "clusters", &snapshot);
         add_events(report, &watcher, &snapshot, &traces, within).await;
     }
 
@@ -177,20 +182,9 @@ fn copy_log(file: &Path, log: &mut Vec<u8>) -> anyhow::Result<()> {
     Ok(LogExport::open(file)?.write_compressed(log)?)
 }
 
-/// Adds what a snapshot shows, or why there is none.
-fn add_state(
-    report: &mut BugReport,
-    from: &str,
-    snapshot: Result<&Snapshot, impl std::fmt::Display>,
-) {
+/// Adds what a snapshot shows. Returns the traces of what is stuck.
+fn add_state(report: &mut BugReport, from: &str, snapshot: &Snapshot) -> Vec<Trace> {
     let name = |file: &str| format!("{from}/{file}");
-    let snapshot = match snapshot {
-        Ok(snapshot) => snapshot,
-        Err(error) => {
-            report.leave_out(&name("status.txt"), "the connectors", &error.to_string());
-            return;
-        }
-    };
     let rows = status_rows(snapshot);
     let table = in_text(|out| {
         text::rows(snapshot, &rows, true, &ReportOptions::default(), out)?;
@@ -198,19 +192,19 @@ fn add_state(
     });
     report.text(&name("status.txt"), "every connector", table);
     report.value(&name("state.yaml"), "all that is known of each", Ok(&snapshot.view));
-    let traces = stuck(snapshot);
+    let traces = stuck(snapshot, &rows);
     let all = rows.iter().filter(|row| row.stuck.is_some()).count();
     let traced = in_text(|out| {
         writeln!(out, "{} of {} stuck", count(traces.len(), "connector"), all)?;
         text::traces(&traces, &ReportOptions::default(), out)
     });
     report.text(&name("traces.txt"), "the hops of what is stuck", traced);
+    traces
 }
 
 /// Traces of the connectors that are stuck, the first ones of the table.
-fn stuck(snapshot: &Snapshot) -> Vec<Trace> {
-    let rows = status_rows(snapshot).into_iter().filter(|row| row.stuck.is_some());
-    let traces = rows.take(TRACES_MAX).filter_map(|row| {
+fn stuck(snapshot: &Snapshot, rows: &[StatusRow]) -> Vec<Trace> {
+    let traces = rows.iter().filter(|row| row.stuck.is_some()).take(TRACES_MAX).filter_map(|row| {
         let upstream = row.upstream.as_ref();
         let cluster = upstream.map(|upstream| &upstream.cluster);
         let name = upstream.map(|upstream| &upstream.object).or(row.hub_key.as_ref())?;

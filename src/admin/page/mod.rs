@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
+use super::access::{StateReader, refusal};
 use super::{Admin, PATHS, state};
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::view::View;
@@ -61,7 +62,7 @@ pub(super) async fn index(
     if !accepts(&headers, "text/html") {
         return (vary, PATHS).into_response();
     }
-    if let Some((status, why)) = admin.refusal(peer.ip(), &headers) {
+    if let Some((status, why)) = refusal(admin.access, peer.ip(), &headers) {
         return (status, vary, format!("{why}\nOther paths:\n{PATHS}")).into_response();
     }
     let headers = [
@@ -84,13 +85,10 @@ pub(super) struct ChangesQuery {
 /// for `text/event-stream`, the first event alone.
 pub(super) async fn changes(
     State(admin): State<Admin>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
     UrlQuery(query): UrlQuery<ChangesQuery>,
+    _: StateReader,
     headers: HeaderMap,
 ) -> Response {
-    if let Some(refused) = admin.refusal(peer.ip(), &headers) {
-        return refused.into_response();
-    }
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let since = last.map(str::to_owned).or(query.since);
     let follows = accepts(&headers, "text/event-stream");
@@ -120,13 +118,9 @@ struct Traces {
 /// One connector's hops with their causes and remedies, as `throughline trace` prints them in JSON.
 pub(super) async fn trace(
     State(admin): State<Admin>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
     UrlQuery(query): UrlQuery<TraceQuery>,
-    headers: HeaderMap,
+    _: StateReader,
 ) -> Response {
-    if let Some(refused) = admin.refusal(peer.ip(), &headers) {
-        return refused.into_response();
-    }
     let key = query.connector.as_deref().and_then(|name| name.split_once('/'));
     let Some((namespace, name)) = key else {
         let usage =
