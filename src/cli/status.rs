@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
 use throughline::outside_text::one_line;
-use throughline::outside_text::plain_json::{PlainJson, plain_json, plain_yaml};
+use throughline::outside_text::plain_json::{PlainJson, plain_yaml};
 use throughline::report::{ReportOptions, duration};
 use throughline::trace::{
     Snapshot, StatusCounts, StatusRow, UpstreamRef, banners, state, status_rows, text,
@@ -145,15 +145,13 @@ impl StatusPrinter<'_> {
         let rows: Vec<_> = rows.collect();
         self.any_stuck = rows.iter().any(StatusRow::needs_a_look);
         let key = |row: &StatusRow| (row.upstream.clone(), row.hub_key.clone());
-        let now: BTreeMap<_, _> = rows.iter().map(|row| (key(row), row.clone())).collect();
-        let Some(before) = self.printed.replace(now.clone()) else {
-            return self.print(snapshot, &rows);
-        };
-        if self.redraws() {
-            // Time passes, even where nothing else changes.
-            return self.print(snapshot, &rows);
-        }
-        if before == now {
+        let now = rows.iter().map(|row| (key(row), row.clone())).collect();
+        // On a terminal time passes, even where nothing else changes.
+        let is_redrawn = self.redraws();
+        let before = self.printed.take().filter(|_| !is_redrawn);
+        let now: &BTreeMap<_, _> = self.printed.insert(now);
+        let Some(before) = before else { return self.print(snapshot, &rows) };
+        if before == *now {
             return Ok(true);
         }
         let mut rows = rows;
@@ -178,9 +176,6 @@ impl StatusPrinter<'_> {
         age: Duration,
         error: Option<&str>,
     ) -> anyhow::Result<bool> {
-        if !self.redraws() {
-            return Ok(true);
-        }
         let mut snapshot = snapshot.clone();
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         if error.is_none() {
@@ -214,20 +209,19 @@ impl StatusPrinter<'_> {
     }
 
     fn print(&self, snapshot: &Snapshot, rows: &[StatusRow]) -> anyhow::Result<bool> {
-        let options: ReportOptions = self.args.output.report_options();
+        let output = self.args.output;
+        if !output.is_text() && !self.args.watch {
+            let (source, at) = (snapshot.source, snapshot.view.at_ms);
+            let (counts, causes) = (StatusCounts::of(rows), banners(snapshot, rows));
+            let all = json!({ "source": source, "atMs": at, "counts": counts,
+                "causes": causes, "connectors": rows });
+            return output.print(&all).map(|()| true);
+        }
+        let options: ReportOptions = output.report_options();
         print_with(|out| {
-            match self.args.output {
-                WideOutput::Json if self.args.watch => print_json_lines(rows, out)?,
-                WideOutput::Yaml if self.args.watch => print_yaml_documents(rows, out)?,
-                WideOutput::Json | WideOutput::Yaml => {
-                    let (source, at) = (snapshot.source, snapshot.view.at_ms);
-                    let (counts, causes) = (StatusCounts::of(rows), banners(snapshot, rows));
-                    let all = json!({ "source": source, "atMs": at, "counts": counts,
-                        "causes": causes, "connectors": rows });
-                    let is_yaml = self.args.output == WideOutput::Yaml;
-                    let text = if is_yaml { plain_yaml(&all)? } else { plain_json(&all)? };
-                    out.write_all(text.as_bytes())?;
-                }
+            match output {
+                WideOutput::Json => print_json_lines(rows, out)?,
+                WideOutput::Yaml => print_yaml_documents(rows, out)?,
                 WideOutput::Text | WideOutput::Wide => {
                     if self.redraws() {
                         // Cursor to the top left, then clear the screen below.

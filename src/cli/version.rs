@@ -9,6 +9,7 @@ use serde_json::json;
 use throughline::build_info;
 use throughline::instance;
 use throughline::outside_text::lines;
+use throughline::report::moment;
 
 use super::out::{ValueOutput, one_thread, print};
 use super::settings::duration_ms;
@@ -49,7 +50,7 @@ pub(super) fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
                 "running     {} (commit {}), since {} UTC",
                 running.version,
                 running.commit,
-                running.since_ms.to_string().replace('T', " ").trim_end_matches('Z')
+                moment(running.since_ms)
             );
         }
         print(&lines(&text))?;

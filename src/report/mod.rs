@@ -29,7 +29,7 @@ pub use json::json;
 pub use live::{LiveStory, Notice};
 pub use names::{UnknownConnector, require_connector};
 pub use object_events::object_events;
-pub use style::{count, duration};
+pub use style::{count, duration, moment};
 
 #[derive(Clone, Debug)]
 pub struct ReportOptions {

@@ -32,13 +32,14 @@ pub(super) struct StillWrong {
 
 impl StillWrong {
     fn new(what: Wrong, connectors: usize) -> Option<Self> {
-        let verb = if connectors == 1 { "was" } else { "were" };
         let (before, how) = match what {
             Wrong::Down => ("", "down at the end"),
             Wrong::DeadTunnel => ("users of ", "sent to a dead tunnel at the end"),
             Wrong::Stuck => ("", "stuck before a hop at the end"),
         };
-        let verb = if what == Wrong::DeadTunnel { "were" } else { verb };
+        // "users of 1 connector were", but "1 connector was".
+        let is_one = connectors == 1 && what != Wrong::DeadTunnel;
+        let verb = if is_one { "was" } else { "were" };
         let text = format!("{before}{} {verb} still {how}", count(connectors, "connector"));
         let text = text.replace('\u{a0}', " ");
         (connectors > 0).then_some(Self { what, connectors, text })

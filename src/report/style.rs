@@ -139,7 +139,7 @@ pub(crate) fn clock(at: UnixMillis) -> String {
 }
 
 /// `2026-11-21 09:20:13.042`, UTC.
-pub(crate) fn moment(at: UnixMillis) -> String {
+pub fn moment(at: UnixMillis) -> String {
     at.to_string().replace('T', " ").trim_end_matches('Z').to_owned()
 }
 

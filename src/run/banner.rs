@@ -2,16 +2,11 @@
 
 use tracing::info;
 
+use crate::build_info;
 use crate::config::{Config, DiscoveryConfig, role_name};
 use crate::core::contract::settings::OrphanMode;
 use crate::core::data::ids::Role;
 use crate::report::count;
-
-/// The commit that the program was built from, if the build knew it.
-const COMMIT: &str = match option_env!("THROUGHLINE_COMMIT") {
-    Some(commit) => commit,
-    None => "unknown",
-};
 
 /// So many clusters are named; of more than that, their number says enough.
 const CLUSTERS_NAMED_MAX: usize = 10;
@@ -20,8 +15,8 @@ const CLUSTERS_NAMED_MAX: usize = 10;
 pub(super) fn log(config: &Config, orphans: OrphanMode) {
     let event_log = config.event_log.file.as_ref().map(|file| file.display().to_string());
     info!(
-        version = env!("CARGO_PKG_VERSION"),
-        commit = COMMIT,
+        version = build_info::VERSION,
+        commit = build_info::COMMIT,
         clusters = clusters(config),
         leads = leads(config),
         orphans = match orphans {
