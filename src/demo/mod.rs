@@ -7,6 +7,7 @@
 //! Changes that others made in the recording are played as well.
 
 mod clusters;
+mod demo_loop;
 mod play;
 mod recording;
 mod story;
@@ -14,33 +15,25 @@ mod story;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use self::clusters::{DemoClusters, TempFolder};
+use self::demo_loop::{DemoEnd, DemoLoop};
 use self::play::Player;
 use self::recording::DemoLog;
 use self::story::RunStory;
-use crate::clock::{Clock, sleep_until_opt};
+use crate::clock::Clock;
 use crate::config::{ClusterConfig, Config, EventLogConfig};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::event_log::LogReader;
 use crate::replay::{self, Replay, ReplayMode, stall_problems};
-use crate::report::{self, Notice};
+use crate::report;
 use crate::run::Run;
 use crate::sim::CarrierRate;
-
-/// After the recording, the demo checks for convergence once the run has been quiet for this long.
-/// It is longer than any delay of the machine that the state of the clusters does not show.
-const QUIET_TIME: Duration = Duration::from_millis(1_500);
-/// The demo ends without convergence once the run has been quiet for this long.
-const GIVE_UP_TIME: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
@@ -256,149 +249,4 @@ async fn verify_run(log: &Path, recording: Replay) -> anyhow::Result<Replay> {
     replay.notes = replayed.notes;
     replay.connectors = replayed.connectors;
     Ok(replay)
-}
-
-/// How the demo ended.
-enum DemoEnd {
-    Converged,
-    Stopped,
-    NotConverged(Vec<String>),
-}
-
-/// Plays the recording while the run reacts, and prints the story.
-struct DemoLoop<'a> {
-    player: &'a mut Player,
-    clusters: &'a DemoClusters,
-    story: &'a mut RunStory,
-    settings: &'a Settings,
-    clock: Clock,
-    is_playing: bool,
-    /// The run's last activity when convergence was last checked.
-    checked_at_activity: Option<Instant>,
-}
-
-impl DemoLoop<'_> {
-    async fn run(
-        &mut self,
-        running: &mut JoinHandle<anyhow::Result<()>>,
-        stop: &mut watch::Receiver<bool>,
-        out: &mut (dyn Write + Send),
-    ) -> anyhow::Result<DemoEnd> {
-        loop {
-            if !self.is_playing && self.story.has_listed_all() {
-                self.is_playing = true;
-                self.player.start();
-                self.announce_next();
-            }
-            let due = sleep_until_opt(self.due_at());
-            tokio::select! {
-                observation = self.story.next() => self.story.apply(observation),
-                () = self.player.hub_changed() => {}
-                () = due => if let Some(ended) = self.do_what_is_due(out)? {
-                    return Ok(ended);
-                },
-                ended = &mut *running => {
-                    ended.context("the run crashed")??;
-                    anyhow::bail!("the run ended before the demo did");
-                }
-                Ok(_) = stop.wait_for(|stop| *stop) => return Ok(DemoEnd::Stopped),
-            }
-        }
-    }
-
-    /// Keeps everything up until `stop` turns true.
-    async fn linger(
-        &mut self,
-        page: &str,
-        options: &DemoOptions,
-        running: &mut JoinHandle<anyhow::Result<()>>,
-        stop: &mut watch::Receiver<bool>,
-        out: &mut (dyn Write + Send),
-    ) -> anyhow::Result<()> {
-        self.story.print(out)?;
-        if options.report.is_some() {
-            writeln!(out, "\n  the recording is over; throughline keeps running: {page}")?;
-            writeln!(out, "  Ctrl-C ends it")?;
-            out.flush()?;
-        }
-        loop {
-            let due = sleep_until_opt(self.player.carrier_due_at());
-            tokio::select! {
-                observation = self.story.next() => self.story.apply(observation),
-                () = self.player.hub_changed() => {}
-                () = due => self.player.advance_carrier(),
-                ended = &mut *running => {
-                    ended.context("the run crashed")??;
-                    anyhow::bail!("the run ended before the demo did");
-                }
-                Ok(_) = stop.wait_for(|stop| *stop) => return Ok(()),
-            }
-        }
-    }
-
-    fn play_at(&self) -> Option<Instant> {
-        self.player.next_at().filter(|_| self.is_playing).map(|(at, _)| at)
-    }
-
-    /// When to check for convergence.
-    fn check_at(&self) -> Option<Instant> {
-        let last = self.story.last_activity;
-        let wait = if self.checked_at_activity == Some(last) { GIVE_UP_TIME } else { QUIET_TIME };
-        (self.is_playing && self.player.is_finished()).then(|| last + wait)
-    }
-
-    fn due_at(&self) -> Option<Instant> {
-        let carrier_at = self.player.carrier_due_at();
-        let all = [self.play_at(), carrier_at, self.story.print_at(), self.check_at()];
-        all.into_iter().flatten().min()
-    }
-
-    fn do_what_is_due(&mut self, out: &mut (dyn Write + Send)) -> io::Result<Option<DemoEnd>> {
-        let now = Instant::now();
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_due(self.player.carrier_due_at()) {
-            self.player.advance_carrier();
-        }
-        if is_due(self.story.print_at()) {
-            self.story.print(out)?;
-        }
-        if is_due(self.play_at()) {
-            if let Some(line) = self.player.play_next(self.clusters) {
-                self.story.add_line(self.clock.now(), line);
-            }
-            self.story.last_activity = now;
-            self.announce_next();
-        } else if is_due(self.check_at()) {
-            return Ok(self.check());
-        }
-        Ok(None)
-    }
-
-    /// Adds a line about a shortened pause, or about the end of the recording.
-    fn announce_next(&mut self) {
-        let line = match self.player.next_at() {
-            Some((_, pause)) => pause,
-            None => {
-                let text = "… the recording ends; waiting until everything has converged";
-                Some(Notice::Text(text.to_owned()))
-            }
-        };
-        if let Some(line) = line {
-            self.story.add_line(self.clock.now(), line);
-        }
-    }
-
-    /// Whether everything has converged; if not, gives up at the second check without new activity.
-    fn check(&mut self) -> Option<DemoEnd> {
-        let is_second_check = self.checked_at_activity == Some(self.story.last_activity);
-        self.checked_at_activity = Some(self.story.last_activity);
-        let mut problems = self.player.problems(self.settings, &self.story.touched);
-        if self.story.has_writes_in_flight() {
-            problems.push("writes are still in flight".to_owned());
-        }
-        match problems.is_empty() {
-            true => Some(DemoEnd::Converged),
-            false => is_second_check.then_some(DemoEnd::NotConverged(problems)),
-        }
-    }
 }

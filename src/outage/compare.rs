@@ -1,0 +1,111 @@
+//! Where what a gateway's Envoy was programmed with differs from what upstream reports: outages begin and
+//! end here.
+
+use super::answers::Answers;
+use super::edge::{RouteState, TrackedEdge};
+use super::found::OutageKind;
+use super::{GatewayOutage, OutageTracker};
+use crate::core::data::ids::ClusterName;
+use crate::core::data::interner::Key;
+use crate::core::data::time::UnixMillis;
+
+impl OutageTracker {
+    pub(super) fn compare_downstream(&mut self, at: UnixMillis, cluster: &ClusterName, key: Key) {
+        let downstream = self.downstream_of.get(cluster).and_then(|d| d.get(&key)).copied();
+        let Some(downstream) = downstream else { return };
+        let edges: Vec<_> = self.edges.keys().cloned().collect();
+        for edge in edges {
+            self.compare_connector(at, &edge, downstream);
+        }
+    }
+
+    pub(super) fn compare_connector(
+        &mut self,
+        at: UnixMillis,
+        cluster: &ClusterName,
+        connector: Key,
+    ) {
+        let gateways = self.edges.get(cluster).and_then(|e| e.referrers.get(&connector));
+        for name in gateways.cloned().unwrap_or_default() {
+            self.compare(at, cluster, Key { ns: connector.ns, name }, false);
+        }
+    }
+
+    pub(super) fn compare_all(&mut self, at: UnixMillis) {
+        let keys = |(name, edge): (&ClusterName, &TrackedEdge)| {
+            edge.gateways.keys().map(|key| (name.clone(), *key)).collect::<Vec<_>>()
+        };
+        let gateways: Vec<_> = self.edges.iter().flat_map(keys).collect();
+        for (edge, key) in gateways {
+            self.compare(at, &edge, key, false);
+        }
+    }
+
+    /// Opens and closes the outages of one gateway.
+    pub(super) fn compare(
+        &mut self,
+        at: UnixMillis,
+        cluster: &ClusterName,
+        key: Key,
+        by_platform_key: bool,
+    ) {
+        let Some(edge) = self.edges.get_mut(cluster).filter(|e| e.is_ready()) else { return };
+        let Some(gateway) = edge.gateways.get_mut(&key) else { return };
+        let mut open = Vec::new();
+        let mut answers = Answers::default();
+        for &(name, programmed) in &gateway.programmed {
+            let connector = Key { ns: key.ns, name };
+            let mut is_seen = true;
+            let reported = match self.upstream_of.get(&connector) {
+                Some((upstream, key)) if self.upstreams.contains_key(upstream) => {
+                    if !self.listed_upstreams.contains(upstream) {
+                        answers.unknown += 1;
+                        continue;
+                    }
+                    is_seen = !self.lost_upstreams.contains(upstream);
+                    self.upstreams.get(upstream).and_then(|u| u.get(key))
+                }
+                _ => edge.connectors.get(&connector),
+            };
+            let reported = reported.map_or(RouteState::default(), |state| state.route);
+            let Some(programmed) = programmed else {
+                answers.unknown += 1;
+                continue;
+            };
+            let kind = match (reported.online, programmed.online) {
+                (true, false) => Some(OutageKind::Offline),
+                (true, true) if reported.node_hash != programmed.node_hash => {
+                    Some(OutageKind::OtherNode)
+                }
+                (false, true) => Some(OutageKind::StaleOnline),
+                _ => None,
+            };
+            match kind {
+                _ if !is_seen => answers.unknown += 1,
+                Some(kind) => answers.add_outage(kind),
+                None => answers.add_right(reported.online),
+            }
+            if let Some(kind) = kind {
+                let since = gateway.open.iter().find(|(n, k, _)| *n == name && *k == kind);
+                open.push((name, kind, since.map_or(at, |(.., from)| *from)));
+            }
+        }
+        for (name, kind, from) in std::mem::replace(&mut gateway.open, open) {
+            if !gateway.open.iter().any(|(n, k, _)| *n == name && *k == kind) {
+                let connector = Key { ns: key.ns, name };
+                let (edge, until) = (cluster.clone(), Some(at));
+                self.ended.push(GatewayOutage {
+                    edge,
+                    connector,
+                    kind,
+                    from,
+                    until,
+                    by_platform_key,
+                });
+            }
+        }
+        if edge.set_answers(key, answers) {
+            self.changed.insert(cluster.clone());
+        }
+    }
+}
