@@ -12,6 +12,9 @@ use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
 
+/// Room for more than this is given back after a line: one large object must not hold it for ever.
+const KEPT_BYTES: usize = 64 * 1024;
+
 /// Writes an event log. Each line, with its `\n`, reaches the sink in a single `write_all`, so a
 /// crash cuts off at most the last line. Only [`LogWriter::flush`] flushes.
 #[derive(Debug)]
@@ -96,6 +99,9 @@ impl<W: Write> LogWriter<W> {
             }
         }
         self.line.push(b'\n');
-        self.sink.write_all(&self.line)
+        let written = self.sink.write_all(&self.line);
+        self.line.clear();
+        self.line.shrink_to(KEPT_BYTES);
+        written
     }
 }

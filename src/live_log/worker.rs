@@ -246,6 +246,8 @@ impl Worker {
         self.files.prune_if_due();
         let written = self.files.append(&self.header, lines);
         lines.clear();
+        // The room of one large line is given back.
+        lines.shrink_to(2 * FLUSH_BYTES);
         let buffered = std::mem::take(&mut self.buffered);
         match written {
             Ok(()) => {

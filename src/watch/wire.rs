@@ -103,6 +103,10 @@ pub fn status(object: &str) -> CallError {
     }
 }
 
+/// Room for more than this is given back once its lines were taken: a watch may bring nothing for an hour
+/// after one large object.
+const KEPT_BYTES: usize = 64 * 1024;
+
 /// Splits a stream of byte chunks into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
@@ -118,10 +122,6 @@ impl Lines {
         self.buffer.drain(..self.taken);
         self.searched -= self.taken;
         self.taken = 0;
-        if self.buffer.is_empty() && self.buffer.capacity() > 64 * 1024 {
-            // One large object must not hold its memory for ever.
-            self.buffer = Vec::new();
-        }
         self.buffer.extend_from_slice(chunk);
     }
 
@@ -138,6 +138,10 @@ impl Lines {
             None if self.buffer.len() - self.taken > OBJECT_BYTES_MAX => {
                 let error = format!("a watch event of more than {OBJECT_BYTES_MAX} bytes");
                 Err(CallError::Unreadable(error))
+            }
+            None if self.taken == self.buffer.len() && self.buffer.capacity() > KEPT_BYTES => {
+                *self = Self::default();
+                Ok(None)
             }
             None => {
                 self.searched = self.buffer.len();
@@ -165,5 +169,16 @@ mod tests {
             }
             assert_eq!(seen, ["{\"a\":1}", "", "{\"b\":22}"], "chunks of {size} bytes");
         }
+    }
+
+    #[test]
+    fn a_large_line_holds_no_room_once_it_was_taken() {
+        let mut lines = Lines::default();
+        lines.push(&[vec![b'x'; 200_000], b"\n".to_vec()].concat());
+        assert_eq!(lines.next_line().unwrap().map(<[u8]>::len), Some(200_000));
+        assert_eq!(lines.next_line().unwrap(), None);
+        assert!(lines.buffer.capacity() <= KEPT_BYTES, "{}", lines.buffer.capacity());
+        lines.push(b"next\n");
+        assert_eq!(lines.next_line().unwrap(), Some(&b"next"[..]));
     }
 }
