@@ -13,18 +13,25 @@ pub(super) enum WatchEnd {
     BusClosed,
     /// The kubeconfig names another address.
     Moved,
-    /// 410: the resourceVersion is too old to resume from.
-    Expired,
+    /// 410: the resourceVersion is too old to resume from; or the API server was restored.
+    Expired(CallError),
     Failed(CallError),
+}
+
+impl WatchEnd {
+    /// The resourceVersions of the API server are lower than before.
+    pub(super) fn went_back() -> Self {
+        Self::Expired(CallError::Unreadable("its resourceVersions went back".to_owned()))
+    }
 }
 
 impl From<CallError> for WatchEnd {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Status { code: 410, .. } => WatchEnd::Expired,
+            CallError::Status { code: 410, .. } => WatchEnd::Expired(error),
             // Restored from an older state, it will not reach this version for a long time.
-            CallError::Status { code: 504, message, .. } if message.contains(TOO_LARGE) => {
-                WatchEnd::Expired
+            CallError::Status { code: 504, ref message, .. } if message.contains(TOO_LARGE) => {
+                WatchEnd::Expired(error)
             }
             error => WatchEnd::Failed(error),
         }

@@ -100,7 +100,7 @@ impl WatchTask {
         warn!(cluster = %self.cluster.name(), kind = %self.kind, %error,
             "a later page of the list has expired; listing everything at once");
         self.lists_at_once = true;
-        WatchEnd::Expired
+        WatchEnd::Expired(error)
     }
 
     /// An API server that was restored from an older state accepts a watch from a resourceVersion
@@ -114,7 +114,7 @@ impl WatchTask {
         }
         self.last_version = self.last_version.max(numeric(version));
         self.check_regression(&page.resource_version).await?;
-        Err(WatchEnd::Expired)
+        Err(WatchEnd::went_back())
     }
 
     /// Where a list's version is lower than the last one seen, the API server was restored from an

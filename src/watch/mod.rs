@@ -173,11 +173,15 @@ impl WatchTask {
                     (from, self.host, self.turn) = (None, None, None);
                     continue;
                 }
-                WatchEnd::Expired => {
+                WatchEnd::Expired(error) => {
                     (from, self.turn) = (None, None);
                     if pauses_since.elapsed() > HEALTHY_AFTER {
                         pauses_since = Instant::now();
                         continue; // relist without a pause after a healthy watch
+                    }
+                    // Nothing follows the changes during the pause.
+                    if self.report_lost(&error).await.is_err() {
+                        return;
                     }
                     self.next_pause()
                 }
@@ -326,7 +330,7 @@ impl WatchTask {
                 let bookmark = wire::version(object.get())?;
                 if numeric(&bookmark) < numeric(version) {
                     // The API server was restored from an older state: only a list shows it.
-                    return Err(WatchEnd::Expired);
+                    return Err(WatchEnd::went_back());
                 }
                 *version = bookmark;
                 if self.proves_absence() {
