@@ -30,6 +30,28 @@ fn five_thousand_gateways_cost_two_touches_each_at_a_first_install_and_none_afte
     }
 }
 
+/// Times of writes are whole seconds. A confirmation may have come before another write of its second: the
+/// instance that wrote it had not seen that the connector went online and offline again, and ended.
+#[test]
+fn a_confirmation_in_the_second_of_another_write_is_not_trusted_after_a_restart() {
+    let edge = Edge::settled(Settings::default(), 1, 1);
+    let (trigger, confirmed_at) = edge.gateways["g0000"].trigger.unwrap();
+    assert!(trigger.c > 0);
+    let second = confirmed_at / 1_000 * 1_000;
+    for (written_at, touches) in [(second - 1_000, 0), (second, 2), (second + 1_000, 2)] {
+        let managed_fields = wrote("carrier", written_at, OWNS_ANNOTATION);
+        let restart = |gateways, at| {
+            let mut edge = Edge::listed(Settings::default(), gateways, &managed_fields, at);
+            edge.pass_to(at + 500_000);
+            edge
+        };
+        let restarted = restart(edge.gateways.clone(), 2_000_000);
+        assert_eq!(restarted.touches.len(), touches, "written at {written_at}");
+        let again = restart(restarted.gateways.clone(), 3_000_000);
+        assert_eq!(again.touches.len(), 0, "once is enough");
+    }
+}
+
 /// The API server's clock is thirty days ahead, and with it the time of our own write.
 #[test]
 fn a_clock_that_is_ahead_does_not_delay_a_confirmation() {

@@ -32,10 +32,13 @@ impl Touching<'_> {
             Some(trigger) if trigger.digest == desired => {
                 self.state.announced_at = Some(self.found_announced_at(trigger));
                 // A status does not show whether liveness changed and changed back; the times of
-                // the writes do.
+                // the writes do. They are whole seconds: of two in one second either may be the
+                // later one, and after a confirmation none follows that would make up for it.
+                let is_confirmed = trigger.c > 0;
                 let we_wrote_at = self.observed.we_wrote_at.get();
-                let is_outdated =
-                    we_wrote_at.zip(others_wrote_at).is_some_and(|(we, they)| they > we);
+                let is_outdated = we_wrote_at
+                    .zip(others_wrote_at)
+                    .is_some_and(|(we, they)| they > we || (they == we && is_confirmed));
                 is_outdated.then_some(TouchCause::WrittenSinceTouch)
             }
             Some(_) => Some(TouchCause::LivenessChanged),
