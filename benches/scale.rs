@@ -1,5 +1,5 @@
-//! The time for an event and the memory for a connector, from 1,000 to 100,000 connectors; and the memory
-//! after 100,000 clusters that joined and left.
+//! The time for an event and the memory for a connector, from 1,000 to 100,000 connectors, of the machine
+//! and of the meter of what users see; and the memory after 100,000 clusters that joined and left.
 //!
 //! `cargo bench --bench scale`; `-- sizes` and `-- churn` run one part. Each size runs in a process of its
 //! own, so that its memory can be measured.
@@ -10,7 +10,9 @@
 mod churn;
 mod support;
 
+use std::cell::{Cell, RefCell};
 use std::io::Cursor;
+use std::sync::Arc;
 use std::time::Instant;
 
 use churn::CONNECTORS;
@@ -18,7 +20,10 @@ use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
-use throughline::event_log::{LogEntry, LogReader};
+use throughline::event_log::{ClusterSpec, LogEntry, LogReader};
+use throughline::metrics::Metrics;
+use throughline::outage::UserImpactMeter;
+use throughline::run_log::Observer;
 
 const START_MS: u64 = 1_795_252_772_000;
 const EVENTS: usize = 30_000;
@@ -43,59 +48,78 @@ fn drive(machine: &mut Machine, event: &Event) -> usize {
     actions
 }
 
-fn measure(connectors: usize) {
-    let mut machine = Machine::new(Settings::default());
-    let at = UnixMillis(START_MS);
+/// The events of a fleet: its lists, and then changes as they appear upstream, at the hub and at the
+/// edge, in ten rounds. They contain no writes of the machine: the platform mirrors every change, and
+/// the machine announces it.
+fn lists(connectors: usize) -> impl Iterator<Item = Event> {
+    support::settled(connectors, START_MS).flat_map(|line| parse(&line))
+}
+
+fn rounds(connectors: usize) -> impl Iterator<Item = Vec<Event>> {
+    let a_round = EVENTS / 10 / 3;
+    (0..10).map(move |round| {
+        let changes = round * a_round..(round + 1) * a_round;
+        let at = |i: usize| START_MS + 60_000 + i as u64 * 20;
+        let lines = changes.flat_map(|i| support::change(connectors, i, at(i)));
+        let mut events: Vec<Event> = lines.flat_map(|line| parse(&line)).collect();
+        events.sort_by_key(|e| e.at);
+        events
+    })
+}
+
+fn clusters() -> Vec<ClusterSpec> {
+    let header = format!("{}\n", support::HEADER);
+    let reader = LogReader::new("fleet", Cursor::new(header)).expect("a header");
+    reader.header().clusters.clone()
+}
+
+/// Feeds a fleet's lists and changes. Prints the median and the best round and the mean of the lists,
+/// in nanoseconds for each event, and the memory after the lists, in megabytes.
+fn measure(connectors: usize, mut take: impl FnMut(&Event), mut listed: impl FnMut()) {
     let before = resident_bytes();
-    let mut listed_ns = 0;
-    let mut listed = 0;
-    let reader =
-        LogReader::new("fleet", Cursor::new(format!("{}\n", support::HEADER))).expect("a header");
-    for cluster in reader.header().clusters.clone() {
-        let kind = EventKind::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
-        machine.handle_event(&Event { at, kind });
-    }
-    machine.handle_event(&Event { at, kind: EventKind::LeadershipAcquired });
-    for line in support::settled(connectors, START_MS) {
-        for event in parse(&line) {
-            let started = Instant::now();
-            machine.handle_event(&event);
-            listed_ns += started.elapsed().as_nanos();
-            listed += 1;
-        }
+    let (mut listed_ns, mut count) = (0, 0);
+    for event in lists(connectors) {
+        let started = Instant::now();
+        take(&event);
+        listed_ns += started.elapsed().as_nanos();
+        count += 1;
     }
     let state = resident_bytes().saturating_sub(before);
-    assert!(machine.poll_action().is_none(), "a settled fleet needs no action");
-    while machine.poll_note().is_some() {}
-    // The events contain no writes of the machine: the platform mirrors every change, and the machine
-    // announces it.
-    let mut rounds: Vec<f64> = Vec::new();
-    let mut actions = 0;
-    let chunk = EVENTS / 10;
-    let mut i = 0;
-    for _ in 0..10 {
-        let mut events = Vec::new();
-        for _ in 0..chunk / 3 {
-            for line in support::change(connectors, i, START_MS + 60_000 + i as u64 * 20) {
-                events.extend(parse(&line));
-            }
-            i += 1;
-        }
-        events.sort_by_key(|e| e.at);
+    listed();
+    let mut took: Vec<f64> = Vec::new();
+    for events in rounds(connectors) {
         let started = Instant::now();
-        for event in &events {
-            actions += drive(&mut machine, event);
-        }
-        rounds.push(started.elapsed().as_nanos() as f64 / events.len() as f64);
+        events.iter().for_each(&mut take);
+        took.push(started.elapsed().as_nanos() as f64 / events.len() as f64);
     }
-    rounds.sort_by(f64::total_cmp);
-    println!(
-        "{connectors} {:.0} {:.0} {:.0} {:.1} {actions}",
-        rounds[rounds.len() / 2],
-        rounds[0],
-        listed_ns as f64 / f64::from(listed),
-        state as f64 / 1e6
+    took.sort_by(f64::total_cmp);
+    let (median, best) = (took[took.len() / 2], took[0]);
+    let listed = listed_ns as f64 / f64::from(count);
+    println!("{median:.0} {best:.0} {listed:.0} {:.1}", state as f64 / 1e6);
+}
+
+fn measure_machine(connectors: usize) {
+    let machine = RefCell::new(Machine::new(Settings::default()));
+    let at = UnixMillis(START_MS);
+    for cluster in clusters() {
+        let kind = EventKind::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
+        machine.borrow_mut().handle_event(&Event { at, kind });
+    }
+    machine.borrow_mut().handle_event(&Event { at, kind: EventKind::LeadershipAcquired });
+    let actions = Cell::new(0);
+    measure(
+        connectors,
+        |event| actions.set(actions.get() + drive(&mut machine.borrow_mut(), event)),
+        || assert_eq!(actions.get(), 0, "a settled fleet needs no action"),
     );
+    assert!(actions.get() > 0, "changes need actions");
+}
+
+/// The meter of what users see, which gets every event of a run, too.
+fn measure_meter(connectors: usize) {
+    let metrics = Arc::new(Metrics::new());
+    let mut meter = UserImpactMeter::new(&clusters(), &Settings::default(), metrics);
+    measure(connectors, |event| meter.on_event(event), || {});
 }
 
 fn parse(line: &str) -> Vec<Event> {
@@ -136,7 +160,11 @@ fn measure_churn() {
 
 fn main() {
     if let Ok(connectors) = std::env::var("THROUGHLINE_BENCH_CONNECTORS") {
-        measure(connectors.parse().expect("a number"));
+        let connectors = connectors.parse().expect("a number");
+        match std::env::var_os("THROUGHLINE_BENCH_METER") {
+            Some(_) => measure_meter(connectors),
+            None => measure_machine(connectors),
+        }
         return;
     }
     let part = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
@@ -150,27 +178,33 @@ fn main() {
     }
 }
 
+/// What another process of this program measures: median, best, lists, memory.
+fn measured(connectors: usize, is_meter: bool) -> [f64; 4] {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    command.env("THROUGHLINE_BENCH_CONNECTORS", connectors.to_string());
+    if is_meter {
+        command.env("THROUGHLINE_BENCH_METER", "1");
+    }
+    let out = command.output().expect("a run");
+    let text = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let numbers: Vec<f64> = text.split(' ').filter_map(|n| n.parse().ok()).collect();
+    numbers.try_into().expect("four numbers")
+}
+
 fn measure_sizes() {
     println!(
-        "connectors  ns/event (median, best of 10 rounds)  ns/listed object  state MB  against 1,000"
+        "connectors  ns/event (median, best of 10 rounds)  ns/listed object  state MB  against 1,000  meter: ns/event  state MB  against the machine"
     );
     let mut first = None;
     for connectors in [1_000_usize, 10_000, 100_000] {
-        let out = std::process::Command::new(std::env::current_exe().expect("this program"))
-            .env("THROUGHLINE_BENCH_CONNECTORS", connectors.to_string())
-            .output()
-            .expect("a run");
-        let text = String::from_utf8_lossy(&out.stdout).trim().to_owned();
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        let numbers: Vec<f64> = text.split(' ').filter_map(|n| n.parse().ok()).collect();
-        let base = *first.get_or_insert(numbers[1]);
+        let [median, best, listed, state] = measured(connectors, false);
+        let [meter, _, _, meter_state] = measured(connectors, true);
+        let base = *first.get_or_insert(median);
         println!(
-            "{connectors:>10}  {:>12.0} {:>8.0} {:>34.0} {:>9.1}  {:>12.2}x",
-            numbers[1],
-            numbers[2],
-            numbers[3],
-            numbers[4],
-            numbers[1] / base
+            "{connectors:>10}  {median:>12.0} {best:>8.0} {listed:>34.0} {state:>9.1}  {:>12.2}x  {meter:>15.0}  {meter_state:>8.1}  {:>18.2}x",
+            median / base,
+            meter / median
         );
     }
 }
