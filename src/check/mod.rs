@@ -23,6 +23,7 @@ mod election;
 mod envoy_gateway;
 mod finding;
 mod identity;
+mod karmada;
 mod kinds;
 mod leases;
 pub mod permissions;

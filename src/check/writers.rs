@@ -9,7 +9,7 @@ use super::commands::Commands;
 use super::election::{LeaseLocation, ObservedLease, not_reached, server_time};
 use super::finding::{FindingGroup, join_with_and};
 use super::probe_client::{AnnotationOwner, ListItem};
-use super::{carrier, leases};
+use super::{karmada, leases};
 use crate::client::path;
 use crate::config::Config;
 use crate::core::data::ids::{Kind, Role};
@@ -56,7 +56,7 @@ pub(super) async fn check(
     let mut group = FindingGroup::new("other writers");
     let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub) && cluster.reached);
     let karmada = match hub {
-        Some(hub) if carrier::has_karmada(&hub.client).await.unwrap_or(false) => Some(hub.name()),
+        Some(hub) if karmada::has_karmada(&hub.client).await.unwrap_or(false) => Some(hub.name()),
         _ => None,
     };
     let retain = karmada.map(|hub| commands.kubectl(hub));
