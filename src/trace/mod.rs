@@ -13,6 +13,8 @@ mod find;
 pub mod live;
 pub mod log;
 mod managed_fields;
+mod mirror_hop;
+mod mirror_remedy;
 mod phase;
 mod remedy;
 pub mod state;
