@@ -38,6 +38,7 @@
 //!
 //! - [`check`]: whether throughline can run here: rights, kinds, Lease, Envoy Gateway, carrier
 //! - [`trace`]: where a connector is stuck and why, from clusters, an instance or an event log
+//! - [`kubectl`]: commands for people: how they reach a cluster, words of a shell
 //! - [`instance`]: asks the admin port of a running instance
 //! - [`bug_report`]: one archive of what is known about a problem, without secrets
 //! - [`record`]: watches only, written to an event log
@@ -67,6 +68,7 @@ pub mod executor;
 pub mod fleet;
 pub mod grouping;
 pub mod instance;
+pub mod kubectl;
 pub mod leader;
 pub mod live_log;
 pub mod logging;

@@ -1,8 +1,9 @@
 //! Which Envoy Gateway runs at an edge, and whether touches reach its extension servers.
 
-use super::commands::{Commands, shell_word};
+use super::commands::Commands;
 use super::finding::FindingGroup;
 use super::probe_client::{ListItem, ProbeClient};
+use crate::kubectl::shell_word;
 
 /// Gateway annotations enter Envoy Gateway's configuration since this version: they became metadata of
 /// the virtual hosts then (envoyproxy/gateway#3602).

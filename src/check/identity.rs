@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::future::join_all;
 
 use super::cluster::CheckedCluster;
-use super::commands::{Commands, shell_word};
+use super::commands::Commands;
 use super::election::not_reached;
 use super::finding::{FindingGroup, join_first};
 use super::probe_client::ListItem;
@@ -17,6 +17,7 @@ use crate::core::data::ids::{Kind, Role};
 use crate::core::data::objects::{
     UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, upstream_cluster_name,
 };
+use crate::kubectl::shell_word;
 use crate::report::{count, style};
 
 /// A hub Connector, and the upstream namespace that it was copied from.

@@ -137,7 +137,7 @@ fn install(kind: Kind, at: &str, from: Option<&str>, commands: &Commands) -> Str
     let resource = kind.resource();
     let (plural, group) = split_resource(resource);
     let explanation = format!("install the CustomResourceDefinition {resource} at {at}");
-    if let Some(from) = from.filter(|from| commands.has_context(from) && commands.has_context(at)) {
+    if let Some(from) = from.filter(|from| commands.can_name(from) && commands.can_name(at)) {
         return format!(
             "{explanation}, as {from} has it:\n\
              {} get crd {resource} -o yaml | sed -E '/^  (resourceVersion|uid):/d' | {} create -f -",

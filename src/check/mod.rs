@@ -16,7 +16,7 @@
 mod carrier;
 mod clock;
 mod cluster;
-pub mod commands;
+mod commands;
 mod discovery;
 mod edge;
 mod election;

@@ -6,12 +6,12 @@ use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::commands::shell_word;
 use super::finding::{FindingGroup, join_first, join_with_and};
 use super::permissions::{PermissionScope, READ_BY_CHECK_ONLY, RequiredPermission, split_resource};
 use super::probe_client::ProbeClient;
 use crate::client::CallError;
 use crate::config::Config;
+use crate::kubectl::shell_word;
 
 const REVIEWS_IN_FLIGHT_MAX: usize = 8;
 

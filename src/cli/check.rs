@@ -6,10 +6,10 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use clap::Args;
 use serde_json::json;
-use throughline::check::commands::shell_word;
 use throughline::check::{CheckOptions, CheckReport, Level, check};
 use throughline::config::LoadedConfig;
 use throughline::core::data::ids::ClusterName;
+use throughline::kubectl::shell_word;
 use throughline::report;
 use tokio::time::{Instant, sleep};
 

@@ -1,0 +1,135 @@
+//! Commands for people: how their kubectl and helm reach a cluster, and words of a shell.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use kube::config::Kubeconfig;
+
+use crate::config::{ClusterConfig, Config};
+use crate::core::data::ids::ClusterName;
+
+/// How a person reaches one cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterFlags {
+    kubeconfig: Option<String>,
+    context: Option<String>,
+}
+
+impl ClusterFlags {
+    /// kubectl, with the flags that lead to the cluster; without flags where it finds the cluster as
+    /// throughline does.
+    pub fn kubectl(&self) -> String {
+        self.program("kubectl", "--context")
+    }
+
+    pub fn helm(&self) -> String {
+        self.program("helm", "--kube-context")
+    }
+
+    fn program(&self, program: &str, context_flag: &str) -> String {
+        let flags = [("--kubeconfig", &self.kubeconfig), (context_flag, &self.context)];
+        let flags = flags.into_iter().filter_map(|(flag, value)| Some((flag, value.as_ref()?)));
+        flags.fold(program.to_owned(), |command, (flag, value)| {
+            format!("{command} {flag} {}", shell_word(value))
+        })
+    }
+
+    /// Whether the flags name a cluster, so that a command cannot act on another one.
+    pub fn name_a_cluster(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// For each configured cluster, how the person at this shell reaches it.
+pub fn cluster_flags(config: &Config) -> BTreeMap<ClusterName, ClusterFlags> {
+    let own = Kubeconfig::read().unwrap_or_default();
+    let mut files: BTreeMap<PathBuf, Kubeconfig> = BTreeMap::new();
+    let mut read = |file: &Path| {
+        let read = || Kubeconfig::read_from(file).unwrap_or_default();
+        files.entry(file.to_owned()).or_insert_with(read).clone()
+    };
+    let clusters = config.clusters.iter();
+    clusters.map(|cluster| (cluster.name.clone(), flags(cluster, &own, &mut read))).collect()
+}
+
+/// Where the person's own kubeconfig has the same context, for the same server, that is preferred:
+/// throughline's credentials may do too little. They may list an edge's Connectors, for example, and
+/// not get one of them.
+fn flags(
+    cluster: &ClusterConfig,
+    own: &Kubeconfig,
+    read: &mut impl FnMut(&Path) -> Kubeconfig,
+) -> ClusterFlags {
+    let context = cluster.context.clone();
+    let Some(file) = &cluster.kubeconfig else { return ClusterFlags { kubeconfig: None, context } };
+    let is_own = context.as_deref().is_some_and(|context| {
+        let server = server(own, context);
+        server.is_some() && server == self::server(&read(file), context)
+    });
+    let kubeconfig = (!is_own).then(|| file.display().to_string());
+    ClusterFlags { kubeconfig, context }
+}
+
+/// The server of a context.
+fn server(kubeconfig: &Kubeconfig, context: &str) -> Option<String> {
+    let context = kubeconfig.contexts.iter().find(|c| c.name == context)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|c| c.name == context.cluster)?;
+    cluster.cluster.as_ref()?.server.clone()
+}
+
+/// A text as one word of a POSIX shell.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kubeconfig(contexts: &[(&str, &str)]) -> Kubeconfig {
+        let contexts = contexts.iter().map(|(name, server)| {
+            let cluster = serde_json::json!({ "name": name, "cluster": { "server": server } });
+            let context = serde_json::json!({ "name": name, "context": { "cluster": name } });
+            (cluster, context)
+        });
+        let (clusters, contexts): (Vec<_>, Vec<_>) = contexts.unzip();
+        let config = serde_json::json!({ "clusters": clusters, "contexts": contexts });
+        serde_json::from_value(config).unwrap()
+    }
+
+    #[test]
+    fn a_command_leads_to_the_configured_cluster_and_no_other() {
+        let theirs = kubeconfig(&[("hub", "https://hub:6443"), ("it's", "https://k3s:6443")]);
+        let spelled = |own: &[(&str, &str)], file: Option<&str>, context: Option<&str>| {
+            let cluster = serde_json::json!({ "name": "c", "roles": ["hub"], "kubeconfig": file,
+                "context": context });
+            let cluster: ClusterConfig = serde_json::from_value(cluster).unwrap();
+            let found = flags(&cluster, &kubeconfig(own), &mut |_| theirs.clone());
+            (found.kubectl(), found.helm(), found.name_a_cluster())
+        };
+        let kubectl = |own, file, context| spelled(own, file, context).0;
+        let file = Some("/etc/my clusters/k");
+        let in_file = "kubectl --kubeconfig '/etc/my clusters/k'";
+        assert_eq!(kubectl(&[], None, None), "kubectl");
+        assert_eq!(kubectl(&[], None, Some("hub")), "kubectl --context hub");
+        assert_eq!(kubectl(&[], file, None), in_file);
+        assert_eq!(kubectl(&[], file, Some("hub")), format!("{in_file} --context hub"));
+        // The person's own context of that name: for the same server, and for another one.
+        assert_eq!(
+            kubectl(&[("hub", "https://hub:6443")], file, Some("hub")),
+            "kubectl --context hub"
+        );
+        assert_eq!(
+            kubectl(&[("it's", "https://elsewhere:6443")], file, Some("it's")),
+            format!(r"{in_file} --context 'it'\''s'")
+        );
+        let (_, helm, names) = spelled(&[], None, Some("arn:aws:eks:eu:1:cluster/edge"));
+        assert_eq!(helm, "helm --kube-context arn:aws:eks:eu:1:cluster/edge");
+        assert!(names && !spelled(&[], None, None).2);
+        assert_eq!(shell_word(""), "''");
+    }
+}
