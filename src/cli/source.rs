@@ -30,14 +30,19 @@ pub(super) struct LiveArgs {
     keys: KeyArgs,
 }
 
+/// Flags that change nothing where the clusters are not read. `--config` is not among them: it may come
+/// from the environment.
+const OF_CLUSTERS: [&str; 7] =
+    ["upstreams", "cluster", "kubeconfig", "context", "set", "scope", "platform_key"];
+
 /// Reads the clusters unless another source is named.
 #[derive(Debug, Args)]
 pub(super) struct SourceArgs {
     /// Read from a running instance at its admin address, for example http://127.0.0.1:8080
-    #[arg(long, value_name = "URL", conflicts_with_all = ["log", "upstreams"])]
+    #[arg(long, value_name = "URL", conflicts_with = "log", conflicts_with_all = OF_CLUSTERS)]
     state: Option<String>,
     /// Read from an event log, including its rotated parts
-    #[arg(long, value_name = "FILE", conflicts_with = "upstreams")]
+    #[arg(long, value_name = "FILE", conflicts_with = "timeout", conflicts_with_all = OF_CLUSTERS)]
     log: Option<String>,
     /// A moment in the log: RFC 3339, or +90s from its start [default: its end]
     #[arg(long, value_name = "TIME", requires = "log", value_parser = moment)]

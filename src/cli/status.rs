@@ -43,7 +43,8 @@ pub(super) struct StatusArgs {
     #[arg(short, long, conflicts_with = "log")]
     watch: bool,
     /// With --watch and --state: how often to fetch the state
-    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "2s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "2s",
+          requires_all = ["watch", "state"])]
     every: u64,
     /// The output format
     #[arg(short, long, value_enum, default_value_t = WideOutput::Text)]
