@@ -153,6 +153,7 @@ impl BugReportArgs {
         let snapshot = watcher.snapshot();
         let traces = stuck(&snapshot, &status_rows(&snapshot));
         watcher.fetch_field_owners(&traces, within).await;
+        watcher.find_karmada(&traces, within).await;
         let snapshot = watcher.snapshot();
         let traces = add_state(report, "clusters", &snapshot);
         add_events(report, &watcher, &snapshot, &traces, within).await;
