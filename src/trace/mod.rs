@@ -64,6 +64,19 @@ pub struct Snapshot {
     pub access: ClusterAccess,
 }
 
+impl Snapshot {
+    /// What a running instance says of itself. How its clusters are reached from here is not known.
+    pub fn of_instance(view: View) -> Self {
+        Self {
+            source: SnapshotSource::State,
+            view,
+            stall_limits: None,
+            managed_fields: ManagedFieldsIndex::default(),
+            access: ClusterAccess::default(),
+        }
+    }
+}
+
 /// The worst first: the order decides which of several clusters at one hop is shown as the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

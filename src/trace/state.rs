@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::{ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource};
+use super::Snapshot;
 use crate::instance;
 
 /// Fetches the state of the instance at `url` (`http://HOST:PORT`), for at most `within`.
@@ -16,12 +16,5 @@ pub async fn snapshot(url: &str, within: Duration) -> anyhow::Result<Snapshot> {
     let view = serde_json::from_slice(&body).with_context(|| {
         format!("{url}: the answer is not the state of a throughline of this version")
     })?;
-    let managed_fields = ManagedFieldsIndex::default();
-    Ok(Snapshot {
-        source: SnapshotSource::State,
-        view,
-        stall_limits: None,
-        managed_fields,
-        access: ClusterAccess::default(),
-    })
+    Ok(Snapshot::of_instance(view))
 }

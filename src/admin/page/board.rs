@@ -8,7 +8,6 @@ use axum::body::Bytes;
 use serde::Serialize;
 
 use super::banners::{Banner, banners};
-use super::snapshot_of;
 use crate::admin::hops::{KEPT_MS, PassedHop};
 use crate::core::contract::note::Hop;
 use crate::core::data::ids::{ClusterName, ObjectKey};
@@ -16,7 +15,7 @@ use crate::core::data::time::UnixMillis;
 use crate::core::view::phase::{AnnouncementState, Phases};
 use crate::core::view::{ConnectorView, EdgeView, View};
 use crate::outside_text::plain_json::PlainJson;
-use crate::trace::{StatusRow, UpstreamRef, status_rows};
+use crate::trace::{Snapshot, StatusRow, UpstreamRef, status_rows};
 
 /// How many versions back the removed rows are known. A page that is further behind gets everything.
 const REMOVED_KEPT: u64 = 300;
@@ -106,7 +105,7 @@ impl Board {
     pub(super) fn frame(&mut self, view: View, passed: &[PassedHop]) -> serde_json::Result<Frame> {
         self.version += 1;
         let version = self.version;
-        let snapshot = snapshot_of(view);
+        let snapshot = Snapshot::of_instance(view);
         let rows = status_rows(&snapshot);
         let view = &snapshot.view;
         let head = encode(&Head {

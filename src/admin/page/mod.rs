@@ -18,11 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::access::{StateReader, refusal};
 use super::{Admin, PATHS, state};
 use crate::core::data::ids::{ClusterName, ObjectKey};
-use crate::core::view::View;
 use crate::outside_text::plain_json::PlainJson;
-use crate::trace::{
-    ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource, Trace, trace_connector,
-};
+use crate::trace::{Snapshot, Trace, trace_connector};
 
 pub(super) use feed::Feed;
 pub(super) use feed::PAGES_SHARE;
@@ -133,7 +130,7 @@ pub(super) async fn trace(
         Ok(view) => *view,
         Err(error) => return error.into_response(),
     };
-    match trace_connector(&snapshot_of(view), &key, only_in.as_ref()) {
+    match trace_connector(&Snapshot::of_instance(view), &key, only_in.as_ref()) {
         Ok(traces) => {
             let mut json = Vec::new();
             // A trace has no value that can't be encoded.
@@ -142,13 +139,6 @@ pub(super) async fn trace(
         }
         Err(error) => (StatusCode::NOT_FOUND, format!("{error}\n")).into_response(),
     }
-}
-
-/// What `status` and `trace` have of a running instance.
-fn snapshot_of(view: View) -> Snapshot {
-    let (source, managed_fields) = (SnapshotSource::State, ManagedFieldsIndex::default());
-    let access = ClusterAccess::default();
-    Snapshot { source, view, stall_limits: None, managed_fields, access }
 }
 
 /// Whether the client names this media type. `*/*` does not count: it is what programs send.
