@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use clap::error::ErrorKind;
 use clap::{Command, CommandFactory};
 
 use super::Cli;
@@ -73,5 +74,53 @@ fn the_examples_of_each_command_parse() {
             shown += 1;
         }
         assert!(shown > 0, "{name} has no example");
+    }
+}
+
+/// A flag that changes nothing beside these others, or without one of them, misleads who wrote it.
+#[test]
+fn a_flag_without_effect_is_refused() {
+    let refusal = |line: &str| {
+        let words = std::iter::once("throughline").chain(line.split(' '));
+        Cli::command().try_get_matches_from(words).err().map(|error| error.kind())
+    };
+    for line in [
+        "status --every 1s",
+        "status --watch --every 1s",
+        "status --state URL --every 1s",
+        "status --at +1s",
+        "trace connector a/b --at +1s",
+        "orphans --yes",
+        "orphans --event-log FILE",
+        "version --timeout 1s",
+        "log export --timeout 1s",
+    ] {
+        assert_eq!(refusal(line), Some(ErrorKind::MissingRequiredArgument), "{line}");
+    }
+    for source in ["--state URL", "--log FILE"] {
+        for flag in [
+            "--cluster a=hub",
+            "--kubeconfig FILE",
+            "--context a",
+            "--upstream a",
+            "--set a=1",
+            "--scope gateway",
+            "--platform-key off",
+        ] {
+            for command in ["status", "trace connector a/b", "trace gateway a/b"] {
+                let line = format!("{command} {source} {flag}");
+                assert_eq!(refusal(&line), Some(ErrorKind::ArgumentConflict), "{line}");
+            }
+        }
+    }
+    assert_eq!(refusal("status --log FILE --timeout 1s"), Some(ErrorKind::ArgumentConflict));
+    for line in [
+        "status --watch --state URL --every 1s",
+        "status --watch --config FILE",
+        "status --state URL --timeout 1s",
+        "status --log FILE --at +1s",
+        "status --config FILE --set a=1 --scope gateway --timeout 1s",
+    ] {
+        assert_eq!(refusal(line), None, "{line}");
     }
 }
