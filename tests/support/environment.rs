@@ -2,9 +2,10 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
-use std::io::{BufRead, BufReader};
+#[path = "program.rs"]
+pub(crate) mod program;
+
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,23 +17,9 @@ use throughline::event_log::ClusterSpec;
 use throughline::sim::SimClusters;
 
 use crate::sim_apiserver::{TestServer, serve_cluster};
+pub(crate) use program::{Running, program, run, start_instance};
 
 pub(crate) const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
-
-pub(crate) fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
-    for name in ["RUST_LOG", "KUBECONFIG", "THROUGHLINE_CONFIG", "NO_COLOR", "COLUMNS"] {
-        command.env_remove(name);
-    }
-    command.stdin(Stdio::null());
-    command
-}
-
-pub(crate) fn run(args: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = program().args(args).output().unwrap();
-    let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    (status.code().unwrap(), out, err)
-}
 
 /// An upstream cluster, a hub that is the edge as well, and a folder with a configuration.
 pub(crate) struct Environment {
@@ -116,7 +103,7 @@ impl Environment {
     pub(crate) async fn run(&self, args: &[&str], source: &[&str]) -> (i32, String, String) {
         let args: Vec<String> = args.iter().chain(source).map(|arg| (*arg).to_owned()).collect();
         let asked = tokio::task::spawn_blocking(move || {
-            self::run(&args.iter().map(String::as_str).collect::<Vec<_>>())
+            run(&args.iter().map(String::as_str).collect::<Vec<_>>())
         });
         asked.await.unwrap()
     }
@@ -125,36 +112,16 @@ impl Environment {
         self.run(args, &["--config", &self.file("config.yaml")]).await
     }
 
-    /// Starts an instance; returns it with the URL of its admin port.
+    /// Starts an instance that writes an event log; returns it with the URL of its admin port.
     pub(crate) async fn start_instance(&self) -> (Running, String) {
-        let mut command = program();
-        command.args(["run", "--config", &self.file("config.yaml")]);
-        command.args(["--event-log", &self.file("events.jsonl")]).stderr(Stdio::piped());
-        let mut running = Running(command.spawn().unwrap());
-        let lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
-        let found = tokio::task::spawn_blocking(move || {
-            let mut lines =
-                lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-            let found = lines.find(|line| line["message"] == "admin port listening").unwrap();
-            std::thread::spawn(move || lines.for_each(drop));
-            found["address"].as_str().unwrap().to_owned()
-        });
-        (running, format!("http://{}", found.await.unwrap()))
+        let config = self.file("config.yaml");
+        start_instance(&["--config", &config, "--event-log", &self.file("events.jsonl")]).await
     }
 }
 
 impl Drop for Environment {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-pub(crate) struct Running(pub(crate) Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
