@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use environment::{Environment, Running, program, run};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use throughline::core::data::ids::Kind;
 use throughline::sim::apiserver::{Fault, Resource};
 
@@ -91,6 +91,33 @@ async fn a_connector_has_one_phase_whichever_way_it_is_asked_for() {
     environment.down.handle.inject(&Fault::on_watches(Kind::Connector, 403), 1_000_000);
     environment.down.handle.cut_watches(connectors);
     all_say(&environment, &url, &mut watching, "unknown").await;
+}
+
+/// A first start: it waits for a Lease that was never there, and the connector that is not mirrored yet
+/// waits with it, for longer than a stall takes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connector_waits_while_its_instance_waits_for_the_lease() {
+    let environment = Environment::new().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tl"}});
+    environment.down.put(namespace);
+    let config = environment.file("config.yaml");
+    let mut with_election: Value =
+        serde_json::from_str(&std::fs::read_to_string(&config).unwrap()).unwrap();
+    with_election["leaderElection"] = json!({"enabled": true, "leaseNamespace": "tl"});
+    std::fs::write(&config, with_election.to_string()).unwrap();
+    let (_instance, url) = environment.start_instance().await;
+    let waiting = "waiting up to 15 s for a Lease that was not there";
+    let end = Instant::now() + SOON;
+    // The Lease is there once the instance waits; a look reads it once.
+    while !environment.run(&["status"], &["--state", &url]).await.1.contains(waiting) {
+        assert!(Instant::now() < end, "it does not wait");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut watching = Watching::start(&environment);
+    all_say(&environment, &url, &mut watching, "waiting").await;
+    let (_, text, _) = environment.live(&["status"]).await;
+    assert!(text.contains(waiting) && !text.contains("stalled"), "{text}");
+    all_say(&environment, &url, &mut watching, "settled").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
