@@ -47,12 +47,7 @@ async fn a_lease_that_cannot_be_used_or_is_held_is_reported() {
     );
     let nowhere = ["--set", "leaderElection.leaseNamespace=nowhere"];
     let found = config.check(&nowhere).await;
-    found.assert_finds(
-        "failed",
-        "leader election",
-        "cannot be used",
-        "kubectl create namespace nowhere",
-    );
+    found.assert_finds("failed", "leader election", "cannot be used", "create namespace nowhere");
 
     let now = || throughline::clock::wall_clock_now().to_string().replace('Z', "000Z");
     let lease = |holder: &str, renewed: String| {

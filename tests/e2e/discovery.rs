@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throughline::check::permissions::required_permissions;
 
 use crate::cluster::apiserver::{NOBODY, THROUGHLINE};
 use crate::cluster::fleet::{Fleet, Spec};
@@ -133,6 +134,51 @@ async fn a_cluster_joins_moves_and_leaves_with_its_kubeconfig_file() {
     put(&file, &upstream.proxy, THROUGHLINE);
     oracle::converges(&testbed).await;
     assert_eq!(logged(&run, "cluster joins"), 3);
+    run.stop().await;
+}
+
+/// What `check` says of a right to the Secrets is what happens without it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn without_a_right_to_secrets_no_cluster_joins_or_none_leaves() {
+    let (testbed, fleet) = testbed_and_fleet().await;
+    let (upstream, hub) = (testbed.upstream(), testbed.hub().rest());
+    let discovery = json!({ "kubeconfigSecrets": { "cluster": testbed.hub().name,
+                                                   "namespace": "default" } });
+    let config = json!({ "clusters": [{ "name": testbed.hub().name, "roles": ["hub"] }],
+        "discovery": discovery });
+    let needed = required_permissions(&serde_json::from_value(config).unwrap());
+    let claims = needed.iter().filter(|need| need.resource == "secrets");
+    let claims: Vec<_> = claims.map(|need| (need.verb, need.without)).collect();
+    let expected = [
+        ("list", "no cluster joins by a kubeconfig Secret"),
+        ("watch", "changes of kubeconfig Secrets are not followed"),
+    ];
+    assert_eq!(claims, expected);
+
+    rights::grant(hub, &["discovery-secrets"]).await.unwrap();
+    let without = async |verb| {
+        let right = Some(("", "secrets", verb));
+        rights::without(hub, &["discovery-secrets"], right).await;
+    };
+    without("list").await;
+    hub.create(SECRETS, secret(&kubeconfig(&upstream.proxy, THROUGHLINE))).await.unwrap();
+    let run = setup(&testbed, &discovery).ready().await;
+    is_logged(&run, "discovery lost", 1).await;
+    flip_is_not_followed(&fleet).await;
+    assert_eq!(logged(&run, "cluster joins"), 0);
+    run.stop().await;
+
+    // It is listed, and joins; that its Secret is gone is not seen.
+    without("watch").await;
+    let run = setup(&testbed, &discovery).ready().await;
+    oracle::converges(&testbed).await;
+    hub.delete(SECRETS, "default", "up").await.unwrap();
+    tokio::time::sleep(LONG).await;
+    fleet.flip(1).await.unwrap();
+    oracle::converges(&testbed).await;
+    rights::without(hub, &["discovery-secrets"], None).await;
+    is_left(&upstream.proxy).await;
     run.stop().await;
 }
 

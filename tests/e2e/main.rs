@@ -6,6 +6,7 @@ mod absence;
 mod changes;
 mod checking;
 mod checking_around;
+mod checking_claims;
 mod checking_ten;
 mod checking_world;
 #[path = "../support/cluster/mod.rs"]
@@ -18,6 +19,7 @@ mod events_fleet;
 mod harness;
 mod hung;
 mod incident_page;
+mod karmada;
 mod leading;
 mod leading_interop;
 mod leading_lease;

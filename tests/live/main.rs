@@ -23,6 +23,7 @@ mod pausing;
 mod reload;
 #[path = "../support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
+mod starting;
 mod watch;
 
 use std::net::SocketAddr;

@@ -115,6 +115,36 @@ async fn few_objects_have_an_event_each() {
     assert_eq!(posted(&bench).await, [stalled("a"), stalled("b"), stalled("c"), recovered]);
 }
 
+/// Over before there was an Event of it: one of a few, and one of many.
+#[tokio::test]
+async fn nothing_recovers_without_a_warning_before_it() {
+    let bench = bench().await;
+    let mut reporter = leading(&bench);
+    for n in 0..1_000 {
+        let name = format!("c-{n}");
+        pass_note(&mut reporter, &stall(&name, false), Kind::Connector, &name);
+    }
+    for n in 0..1_000 {
+        let name = format!("c-{n}");
+        pass_note(&mut reporter, &stall(&name, true), Kind::Connector, &name);
+    }
+    pass_to(&mut reporter, 120);
+    pass_note(&mut reporter, &at_second(121, stall("a", false)), Kind::Connector, "a");
+    pass_note(&mut reporter, &at_second(121, stall("a", true)), Kind::Connector, "a");
+    // An end without a beginning, which a new leader's machine may see.
+    pass_note(&mut reporter, &at_second(122, stall("b", true)), Kind::Connector, "b");
+    pass_to(&mut reporter, 999);
+    assert_eq!((bench.counted("posted"), bench.requests(ApiVerb::Create)), (0, 0));
+
+    // The test would see one: this stall lasts.
+    pass_note(&mut reporter, &at_second(1_000, stall("c", false)), Kind::Connector, "c");
+    pass_to(&mut reporter, 1_100);
+    pass_note(&mut reporter, &at_second(1_100, stall("c", true)), Kind::Connector, "c");
+    pass_to(&mut reporter, 1_300);
+    bench.counts("posted", 2).await;
+    assert_eq!(posted(&bench).await, ["StalledMirror Connector c", "Recovered Connector c"]);
+}
+
 /// On the namespace that they share, or on the Lease, with their number; and once when it is over.
 #[tokio::test]
 async fn many_objects_have_one_event_together() {
