@@ -128,8 +128,9 @@ fn report_retention(group: &mut FindingGroup, rules: usize, kubectl: &str) {
         "no retention rule protects the triggers that throughline writes to Gateways",
         "a policy selects Gateways, and no ResourceInterpreterCustomization has a retention for them",
         format!(
-            "Karmada sometimes restores an older trigger; install the retention rule at the hub, from \
-             the folder of throughline's source:\n\
+            "where it and throughline write a Gateway at the same time, Karmada was seen to put back an \
+             older trigger; install the retention rule at the hub, from the folder of throughline's \
+             source:\n\
              {kubectl} apply -f deploy/karmada/retain-trigger.yaml"
         ),
     );
