@@ -1,7 +1,7 @@
 //! Commands for people: how their kubectl and helm reach a cluster, and words of a shell.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use kube::config::Kubeconfig;
 
@@ -43,13 +43,16 @@ impl ClusterFlags {
 /// For each configured cluster, how the person at this shell reaches it.
 pub fn cluster_flags(config: &Config) -> BTreeMap<ClusterName, ClusterFlags> {
     let own = Kubeconfig::read().unwrap_or_default();
-    let mut files: BTreeMap<PathBuf, Kubeconfig> = BTreeMap::new();
-    let mut read = |file: &Path| {
-        let read = || Kubeconfig::read_from(file).unwrap_or_default();
-        files.entry(file.to_owned()).or_insert_with(read).clone()
+    // Each file is read once: hundreds of clusters may be contexts of one.
+    let with_context = config.clusters.iter().filter(|cluster| cluster.context.is_some());
+    let files: BTreeSet<_> = with_context.filter_map(|c| c.kubeconfig.as_deref()).collect();
+    let read = |file: &Path| Kubeconfig::read_from(file).unwrap_or_default();
+    let files: BTreeMap<_, _> = files.into_iter().map(|file| (file, read(file))).collect();
+    let of = |cluster: &ClusterConfig| {
+        let configured = cluster.kubeconfig.as_deref().and_then(|file| files.get(file));
+        (cluster.name.clone(), flags(cluster, &own, configured))
     };
-    let clusters = config.clusters.iter();
-    clusters.map(|cluster| (cluster.name.clone(), flags(cluster, &own, &mut read))).collect()
+    config.clusters.iter().map(of).collect()
 }
 
 /// Where the person's own kubeconfig has the same context, for the same server, that is preferred:
@@ -58,16 +61,15 @@ pub fn cluster_flags(config: &Config) -> BTreeMap<ClusterName, ClusterFlags> {
 fn flags(
     cluster: &ClusterConfig,
     own: &Kubeconfig,
-    read: &mut impl FnMut(&Path) -> Kubeconfig,
+    configured: Option<&Kubeconfig>,
 ) -> ClusterFlags {
     let context = cluster.context.clone();
-    let Some(file) = &cluster.kubeconfig else { return ClusterFlags { kubeconfig: None, context } };
-    let is_own = context.as_deref().is_some_and(|context| {
-        let server = server(own, context);
-        server.is_some() && server == self::server(&read(file), context)
+    let servers = context.as_deref().zip(configured).map(|(context, configured)| {
+        [own, configured].map(|kubeconfig| server(kubeconfig, context))
     });
-    let kubeconfig = (!is_own).then(|| file.display().to_string());
-    ClusterFlags { kubeconfig, context }
+    let is_own = servers.is_some_and(|[own, configured]| own.is_some() && own == configured);
+    let file = cluster.kubeconfig.as_ref().filter(|_| !is_own);
+    ClusterFlags { kubeconfig: file.map(|file| file.display().to_string()), context }
 }
 
 /// The server of a context.
@@ -108,7 +110,7 @@ mod tests {
             let cluster = serde_json::json!({ "name": "c", "roles": ["hub"], "kubeconfig": file,
                 "context": context });
             let cluster: ClusterConfig = serde_json::from_value(cluster).unwrap();
-            let found = flags(&cluster, &kubeconfig(own), &mut |_| theirs.clone());
+            let found = flags(&cluster, &kubeconfig(own), Some(&theirs));
             (found.kubectl(), found.helm(), found.name_a_cluster())
         };
         let kubectl = |own, file, context| spelled(own, file, context).0;
