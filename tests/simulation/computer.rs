@@ -28,7 +28,7 @@ enum Process {
 }
 
 pub(crate) struct Computer {
-    client: u32,
+    pub(crate) client: u32,
     /// How much faster its clock runs, in thousandths; may be negative.
     rate: i64,
     started: Instant,

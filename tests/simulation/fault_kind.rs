@@ -33,6 +33,8 @@ pub(crate) enum FaultKind {
     /// All pages of a list but the first get a 410.
     PagesExpire,
     InstanceKilled,
+    /// All instances are killed as soon as one of them has touched a Gateway.
+    KilledAfterTouch,
     InstanceStopped,
     InstanceFrozen,
     InstanceStartedTwice,

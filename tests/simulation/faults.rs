@@ -21,6 +21,8 @@ pub(crate) enum End {
     Faults(usize),
     Served(usize, Resource),
     Restart(usize),
+    /// No touch kills any more.
+    Touches,
     Thaw(usize),
     Lag(usize),
     Rejoin,
@@ -136,6 +138,12 @@ impl Stage {
             FaultKind::InstanceKilled => {
                 self.kill(instance);
                 return Some((End::Restart(instance), lasts));
+            }
+            FaultKind::KilledAfterTouch => {
+                let touches = self.ledger.lock().unwrap().touches;
+                let away = Duration::from_millis(random.between(300, 4_000));
+                self.killed_after = Some((touches, away));
+                return Some((End::Touches, lasts));
             }
             FaultKind::InstanceStopped => {
                 self.instances[instance].stop();
@@ -267,6 +275,7 @@ impl Stage {
             End::Faults(server) => self.servers[server].clear_faults(),
             End::Served(server, resource) => self.servers[server].set_served(resource, true),
             End::Restart(instance) => self.restart(instance),
+            End::Touches => self.killed_after = None,
             End::Thaw(instance) => {
                 self.instances[instance].computer.thaw();
                 self.ledger.lock().unwrap().oracle.thawed(self.client(instance));

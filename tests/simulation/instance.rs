@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use throughline::config::{ClusterConfig, Config};
-use throughline::core::contract::action::Decision;
-use throughline::core::contract::event::{Event, EventKind};
+use throughline::core::contract::action::{Action, Decision};
+use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::OrphanMode;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind};
@@ -35,7 +35,15 @@ pub(crate) struct Tape {
     /// The clusters that had no Gateways once, when they were listed.
     pub(crate) saw_empty: BTreeSet<ClusterName>,
     /// The actions that have no outcome yet, and since when.
-    pub(crate) open: BTreeMap<ActionId, (Instant, String)>,
+    pub(crate) open: BTreeMap<ActionId, (Instant, Action)>,
+    pub(crate) done: Vec<Done>,
+}
+
+/// An action that succeeded, as its instance sees it.
+pub(crate) struct Done {
+    pub(crate) decided: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) action: Action,
 }
 
 struct Recorder {
@@ -61,7 +69,13 @@ impl Observer for Recorder {
     fn on_event(&mut self, event: &Event) {
         let mut tape = self.tape.lock().unwrap();
         match &event.kind {
-            EventKind::ActionFinished { id, .. } => drop(tape.open.remove(id)),
+            EventKind::ActionFinished { id, outcome } => {
+                let open = tape.open.remove(id);
+                if let Outcome::Applied { .. } | Outcome::Unchanged = outcome {
+                    let ended = Instant::now();
+                    tape.done.extend(open.map(|(decided, action)| Done { decided, ended, action }));
+                }
+            }
             EventKind::ListStarted { cluster, kind: Kind::Gateway } => {
                 tape.gateways_listed.insert(cluster.clone(), 0);
             }
@@ -82,9 +96,8 @@ impl Observer for Recorder {
     }
 
     fn on_decision(&mut self, decision: &Decision) {
-        let action = &decision.action;
-        let what = format!("{} {} in {}", action.verb.as_str(), action.object, action.cluster);
-        self.tape.lock().unwrap().open.insert(action.id, (Instant::now(), what));
+        let action = decision.action.clone();
+        self.tape.lock().unwrap().open.insert(action.id, (Instant::now(), action));
         if self.probe.pass(CrashPoint::LogLine) {
             self.writer.action(decision).unwrap();
         }

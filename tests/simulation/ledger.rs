@@ -18,6 +18,8 @@ pub(crate) struct Ledger {
     pub(crate) oracle: Oracle,
     pub(crate) trace: String,
     pub(crate) started: Instant,
+    /// The triggers that were stored.
+    pub(crate) touches: u64,
     /// The trigger of each Gateway, as last seen after a request.
     pub(crate) triggers: BTreeMap<(ClusterName, ObjectKey), String>,
     /// The trigger of each Gateway before that one.
@@ -69,6 +71,7 @@ impl Ledger {
             let at = (cluster.clone(), key);
             let before = self.triggers.insert(at.clone(), value.to_owned());
             if before.as_deref() != Some(value) {
+                self.touches += 1;
                 self.earlier_triggers.extend(before.map(|before| (at, before)));
                 self.oracle.trigger_stored(cluster, &stored.meta.uid, value);
             }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::faults::End;
 use crate::stage::Stage;
 
 /// A crashed instance starts again after this long.
@@ -35,6 +36,19 @@ impl Stage {
                 self.restart(instance);
             }
             _ => {}
+        }
+    }
+
+    /// Kills all instances once one has touched a Gateway, as where they share a node.
+    pub(crate) fn kill_after_touch(&mut self) {
+        let touches = self.ledger.lock().unwrap().touches;
+        let Some((_, away)) = self.killed_after.take_if(|(before, _)| touches > *before) else {
+            return;
+        };
+        self.ledger.lock().unwrap().line("all instances are killed");
+        for instance in 0..self.instances.len() {
+            self.kill(instance);
+            self.active.push((Instant::now() + away, End::Restart(instance)));
         }
     }
 

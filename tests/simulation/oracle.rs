@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
+use throughline::core::contract::action::Action;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline::sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
+use crate::instance::Done;
 use crate::world::TRIGGER;
 
 const NUDGE: &str = "networking.datumapis.com/upstream-status-nudge";
@@ -55,6 +57,8 @@ pub(crate) struct Oracle {
     said: BTreeMap<ObjectKey, Vec<Value>>,
     /// The latest requests of each instance to write each object.
     requests: BTreeMap<(u32, ClusterName, String), VecDeque<Instant>>,
+    /// When an API server carried out the writes of each instance to each object.
+    carried_out: BTreeMap<(u32, ClusterName, String), Vec<Instant>>,
     removals: VecDeque<Instant>,
     deletes: VecDeque<Instant>,
     /// Each trigger value that was written, for each Gateway, and who wrote it first.
@@ -93,6 +97,10 @@ impl Oracle {
     }
 
     pub(crate) fn judge(&mut self, write: &Write<'_>) {
+        if let Some((_, object)) = write.path.split_once("/namespaces/") {
+            let key = (write.client, write.cluster.clone(), object.to_owned());
+            self.carried_out.entry(key).or_default().push(write.at);
+        }
         let parts: Vec<_> = write.path.split('/').collect();
         let resource = resource(&parts);
         match (resource, write.method) {
@@ -123,6 +131,20 @@ impl Oracle {
             let seconds = REQUESTS_WITHIN.as_secs();
             self.broken.push(format!(
                 "instance {client}: more than {REQUESTS_MAX} requests for {path} in {cluster} in {seconds} s"
+            ));
+        }
+    }
+
+    /// An instance takes an action for carried out.
+    pub(crate) fn done(&mut self, client: u32, done: &Done) {
+        let Done { decided, ended, action: Action { verb, cluster, kind, object, .. } } = done;
+        let path = format!("{}/{}/{}", object.namespace, kind.plural(), object.name);
+        let key = (client, cluster.clone(), path);
+        let times = self.carried_out.get(&key).map(Vec::as_slice).unwrap_or_default();
+        if !times.iter().any(|at| (decided..=ended).contains(&at)) {
+            let verb = verb.as_str();
+            self.broken.push(format!(
+                "instance {client}: takes its {verb} of {object} in {cluster} for carried out, which it was not"
             ));
         }
     }

@@ -12,7 +12,7 @@ use throughline::environment::within;
 use tokio::time::{Instant, advance};
 
 use crate::computer::Computer;
-use crate::instance::verify_log;
+use crate::instance::{Done, verify_log};
 use crate::oracle::{Oracle, Write};
 use crate::plan::Plan;
 use crate::random::Random;
@@ -231,6 +231,26 @@ async fn an_instance_that_asks_without_a_pause_is_rejected() {
     let mut oracle = Trace(oracle).assert_right().0;
     (0..40).for_each(|_| oracle.asked(1, &edge, GATEWAY));
     Trace(oracle).assert_broken("more than 150 requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_that_is_taken_for_carried_out_and_was_not_is_rejected() {
+    let done = async |client, kind: &str, name: &str, decided: Instant| {
+        let mut trace = Trace::led().mirrors(1, json!("1"));
+        advance(Duration::from_secs(1)).await;
+        let action = json!({ "id": 1, "type": "mirror", "cluster": "hub", "kind": kind,
+            "namespace": "n", "name": name });
+        let action = serde_json::from_value(action).unwrap();
+        trace.0.done(client, &Done { decided, ended: Instant::now(), action });
+        trace
+    };
+    let now = Instant::now();
+    done(1, "Connector", "c", now).await.assert_right();
+    done(2, "Connector", "c", now).await.assert_broken("for carried out");
+    done(1, "Connector", "d", now).await.assert_broken("for carried out");
+    done(1, "HTTPRoute", "c", now).await.assert_broken("for carried out");
+    let later = now + Duration::from_secs(60);
+    done(1, "Connector", "c", later).await.assert_broken("for carried out");
 }
 
 #[test]

@@ -99,8 +99,8 @@ const TOGETHER: [&[FaultKind]; 10] = [
         FaultKind::EdgeRestored,
         FaultKind::EtcdLost,
     ],
-    // A change is announced too early, by one that is not there any more.
-    &[FaultKind::InstanceKilled, FaultKind::ExtensionServerLags],
+    // A change is announced too early, by one that is not there any more, and nobody else saw it.
+    &[FaultKind::KilledAfterTouch, FaultKind::ExtensionServerLags],
 ];
 
 /// A run that a seed decides. Its text, as [`fmt::Display`] writes it, repeats it also where a seed means

@@ -63,6 +63,8 @@ pub(crate) struct Stage {
     /// Instances that run beside the others for a while.
     pub(crate) twins: Vec<Instance>,
     pub(crate) crash: Option<Crash>,
+    /// All instances are killed after the next touch: how many there were, and for how long.
+    pub(crate) killed_after: Option<(u64, Duration)>,
     pub(crate) network: Network,
     pub(crate) ledger: Arc<Mutex<Ledger>>,
     pub(crate) clock: Clock,
@@ -73,7 +75,7 @@ pub(crate) struct Stage {
     starts: Random,
     /// Faults drawn so far.
     pub(crate) drawn: u64,
-    active: Vec<(Instant, End)>,
+    pub(crate) active: Vec<(Instant, End)>,
     pub(crate) injected: BTreeMap<FaultKind, u64>,
 }
 
@@ -138,6 +140,7 @@ impl Stage {
             oracle: Oracle::new(&world.names.hub),
             trace: String::new(),
             started: Instant::now(),
+            touches: 0,
             triggers: BTreeMap::new(),
             earlier_triggers: BTreeMap::new(),
             routes: RouteGuard::new(&world.sites, config.orphans.mode),
@@ -183,6 +186,7 @@ impl Stage {
             held_upstreams: BTreeSet::new(),
             twins: Vec::new(),
             crash: None,
+            killed_after: None,
             network,
             ledger,
             clock,
@@ -317,6 +321,7 @@ impl Stage {
     pub(crate) async fn step(&mut self) {
         sleep(STEP).await;
         self.restart_crashed();
+        self.kill_after_touch();
         self.world.advance(self.clock.now());
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throughline::core::contract::action::Action;
 use throughline::core::contract::settings::OrphanMode;
 use tokio::time::Instant;
 
@@ -16,6 +17,10 @@ const RIGHT_WITHIN: Duration = Duration::from_secs(60);
 
 /// An instance that starts has listed everything after this.
 const LISTS_WITHIN: Duration = Duration::from_secs(20);
+
+fn brief(action: &Action) -> String {
+    format!("{} {} in {}", action.verb.as_str(), action.object, action.cluster)
+}
 
 impl Stage {
     pub(crate) fn broke(&self, what: impl IntoIterator<Item = String>) {
@@ -42,7 +47,7 @@ impl Stage {
             let tape = instance.tape.lock().unwrap();
             stalls.extend(tape.stalls.iter().cloned());
             let open_for = |at: &Instant| at.max(&since).elapsed();
-            open.extend(tape.open.values().map(|(at, what)| (open_for(at), what.clone())));
+            open.extend(tape.open.values().map(|(at, action)| (open_for(at), brief(action))));
         }
         AtRest {
             deviations: self.deviations(),
@@ -143,6 +148,10 @@ impl Stage {
         }
         for (n, instance) in self.lives().enumerate() {
             self.broke(instance.verify(&format!("instance {n}")));
+            let mut ledger = self.ledger.lock().unwrap();
+            for done in &instance.tape.lock().unwrap().done {
+                ledger.oracle.done(instance.computer.client, done);
+            }
         }
     }
 
