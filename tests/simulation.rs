@@ -55,6 +55,8 @@ mod state_faults;
 mod verdict;
 #[path = "simulation/world.rs"]
 mod world;
+#[path = "simulation/world_tests.rs"]
+mod world_tests;
 
 use many::Seeds;
 use plan::{Plan, Report};

@@ -110,6 +110,7 @@ impl Oracle {
             ("gateways", "PATCH") if !write.is_hub => self.gateway(write),
             ("httproutes", "DELETE") if write.is_hub => {
                 self.leader_only(write);
+                self.guarded(write);
                 self.count(write, true);
             }
             _ => self.broke(write, "is outside the contract"),
@@ -202,11 +203,35 @@ impl Oracle {
         self.written_in = self.written_in.max(tenure);
     }
 
+    /// Each write names the object and what it replaces, so that it is refused once that has changed
+    /// (docs/explanation/security.md).
+    fn guarded(&mut self, write: &Write<'_>) {
+        let body = write.body;
+        let is_guarded = match body.as_array() {
+            Some(operations) => {
+                let tests = |path: &str| {
+                    let at = |op: &Value| op["path"].as_str().unwrap_or_default().starts_with(path);
+                    operations.iter().any(|op| op["op"] == "test" && at(op))
+                };
+                tests("/metadata/uid") && tests("/metadata/annotations")
+            }
+            None => {
+                let is_delete = write.method == "DELETE";
+                let names = &body[if is_delete { "preconditions" } else { "metadata" }];
+                names["uid"].is_string() && names["resourceVersion"].is_string()
+            }
+        };
+        if !is_guarded {
+            self.broke(write, "does not name what it replaces");
+        }
+    }
+
     fn hub_connector(&mut self, write: &Write<'_>) {
         self.leader_only(write);
         let Some(annotations) = annotations(write.body) else {
             return self.broke(write, "is outside the contract");
         };
+        self.guarded(write);
         if annotations.keys().any(|key| key != UPSTREAM_STATUS && key != NUDGE) {
             self.broke(write, "writes another annotation");
         }
@@ -243,6 +268,7 @@ impl Oracle {
         let Some(annotations) = annotations(write.body) else {
             return self.broke(write, "is outside the contract");
         };
+        self.guarded(write);
         if annotations.keys().any(|key| key != TRIGGER) {
             self.broke(write, "writes another annotation");
         }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
+use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
-use throughline::core::data::time::UnixMillis;
 use throughline::environment::within;
 use tokio::time::{Instant, advance};
 
@@ -18,7 +17,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use crate::rest::{AtRest, QUIET_FOR, grown};
 use crate::stage::simulate;
-use crate::world::{Names, TRIGGER, World};
+use crate::world::TRIGGER;
 
 const HUB_CONNECTOR: &str = "/apis/networking.datumapis.com/v1alpha1/namespaces/n/connectors/c";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/n/gateways/g";
@@ -63,18 +62,17 @@ impl Trace {
     }
 
     fn mirrors(self, client: u32, value: Value) -> Self {
-        let body = json!({ "metadata": { "annotations": { UPSTREAM_STATUS: value } } });
-        self.write(client, "PATCH", HUB_CONNECTOR, &body)
+        self.write(client, "PATCH", HUB_CONNECTOR, &annotated(UPSTREAM_STATUS, value))
     }
 
     fn deletes_route(self) -> Self {
-        self.write(1, "DELETE", ROUTE, &Value::Null)
+        let preconditions = json!({ "uid": "u", "resourceVersion": "1" });
+        self.write(1, "DELETE", ROUTE, &json!({ "preconditions": preconditions }))
     }
 
     fn removes(self) -> Self {
-        let body = json!({ "metadata": { "annotations": { UPSTREAM_STATUS: null } } });
         let orphan = HUB_CONNECTOR.replace("/connectors/c", "/connectors/orphan");
-        self.write(1, "PATCH", &orphan, &body)
+        self.write(1, "PATCH", &orphan, &annotated(UPSTREAM_STATUS, Value::Null))
     }
 
     #[track_caller]
@@ -90,8 +88,36 @@ impl Trace {
     }
 }
 
-fn annotated(key: &str, value: &str) -> Value {
-    json!({ "metadata": { "annotations": { key: value } } })
+fn annotated(key: &str, value: impl Into<Value>) -> Value {
+    let annotations = json!({ key: value.into() });
+    json!({ "metadata": { "uid": "u", "resourceVersion": "1", "annotations": annotations } })
+}
+
+/// A JSON Patch that sets an annotation.
+fn patch(tests: &[&str], key: &str) -> Value {
+    let test = |path: &&str| json!({ "op": "test", "path": path, "value": "x" });
+    let mut operations: Vec<_> = tests.iter().map(test).collect();
+    let at = format!("/metadata/annotations/{}", key.replace('/', "~1"));
+    operations.push(json!({ "op": "add", "path": at, "value": "0-1-0" }));
+    operations.into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_does_not_name_what_it_replaces_is_rejected() {
+    let (uid, trigger) = ("/metadata/uid", "/metadata/annotations/x");
+    let touches = |tests: &[&str]| Trace::new().write(1, "PATCH", GATEWAY, &patch(tests, TRIGGER));
+    touches(&[uid, trigger]).assert_right();
+    touches(&[trigger]).assert_broken("does not name what it replaces");
+    touches(&[uid]).assert_broken("does not name what it replaces");
+    for part in ["uid", "resourceVersion"] {
+        let mut mirror = annotated(UPSTREAM_STATUS, "1");
+        mirror["metadata"].as_object_mut().unwrap().remove(part);
+        let trace = Trace::led().write(1, "PATCH", HUB_CONNECTOR, &mirror);
+        trace.assert_broken("does not name what it replaces");
+        let delete = json!({ "preconditions": { part: "1" } });
+        let trace = Trace::led().write(1, "DELETE", ROUTE, &delete);
+        trace.assert_broken("does not name what it replaces");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,8 +195,8 @@ async fn writes_outside_the_contract_are_rejected() {
 async fn other_annotations_are_rejected() {
     let other = annotated("karmada.io/x", "x");
     Trace::led().write(1, "PATCH", HUB_CONNECTOR, &other).assert_broken("another annotation");
-    let escaped = "/metadata/annotations/networking.datumapis.com~1other";
-    let operations = json!([{ "op": "add", "path": escaped, "value": "x" }]);
+    let tests = ["/metadata/uid", "/metadata/annotations/x"];
+    let operations = patch(&tests, "networking.datumapis.com/other");
     Trace::led().write(1, "PATCH", HUB_CONNECTOR, &operations).assert_broken("another annotation");
     let no_trigger = annotated(TRIGGER, "x");
     Trace::led().write(1, "PATCH", GATEWAY, &no_trigger).assert_broken("writes no trigger");
@@ -317,82 +343,4 @@ async fn memory_that_is_not_given_back_is_rejected() {
     assert!((kept..kept + 4_096).contains(&held), "{held}");
     assert!(grown("it", held, kept / 5).is_some());
     assert_eq!(grown("it", held, kept * 3 / 5), None);
-}
-
-/// A world in which somebody did all that instances should do.
-fn right_world() -> World {
-    let world = World::new(Names::new(2, 2), 3, UnixMillis(1_000), &mut Random::new(1));
-    announced(announced(world, 0), 10_000)
-}
-
-/// Mirrors everything by hand, and touches every Gateway.
-fn announced(mut world: World, from_ms: u64) -> World {
-    let clusters: Vec<_> = std::iter::once(&world.names.hub).chain(&world.names.edges).collect();
-    for (n, connector) in world.connectors.iter().enumerate() {
-        let (key, status) = (world.hub_key(n), connector.status().to_string());
-        for cluster in &clusters {
-            world.annotate(cluster, Kind::Connector, &key, (UPSTREAM_STATUS, Some(&status)));
-        }
-    }
-    world.advance(UnixMillis(from_ms + 2_000));
-    world.advance(UnixMillis(from_ms + 3_000));
-    let trigger = format!("0-{from_ms}-0");
-    for (n, connector) in world.connectors.iter().enumerate() {
-        for (edge, gateway) in world
-            .names
-            .edges
-            .iter()
-            .flat_map(|edge| connector.gateways.iter().map(move |gateway| (edge, gateway)))
-        {
-            let gateway = ObjectKey::new(world.hub_key(n).namespace, gateway);
-            world.annotate(edge, Kind::Gateway, &gateway, (TRIGGER, Some(&trigger)));
-        }
-    }
-    world.advance(UnixMillis(from_ms + 4_000));
-    world.advance(UnixMillis(from_ms + 5_000));
-    world
-}
-
-#[test]
-fn a_world_that_says_what_upstream_says_is_right() {
-    let world = World::new(Names::new(2, 2), 3, UnixMillis(1_000), &mut Random::new(1));
-    assert!(!world.deviations().is_empty(), "nobody has mirrored anything");
-    assert_eq!(right_world().deviations(), Vec::<String>::new());
-}
-
-#[test]
-fn a_world_that_says_something_else_is_rejected() {
-    let breaks_at = |cluster: &dyn Fn(&World) -> ClusterName, value| {
-        let world = right_world();
-        let (cluster, key) = (cluster(&world), world.hub_key(1));
-        world.annotate(&cluster, Kind::Connector, &key, (UPSTREAM_STATUS, value));
-        assert_eq!(world.deviations().len(), 1, "{:?}", world.deviations());
-    };
-    for value in [None, Some("{}"), Some("no JSON")] {
-        breaks_at(&|world| world.names.hub.clone(), value);
-        breaks_at(&|world| world.names.edges[1].clone(), value);
-    }
-    let mut world = right_world();
-    world.flip(0);
-    assert!(
-        world.deviations().len() >= 3,
-        "upstream says something else: {:?}",
-        world.deviations()
-    );
-}
-
-#[test]
-fn an_envoy_that_answers_something_else_is_rejected() {
-    let mut world = right_world();
-    world.flip(0);
-    let clusters: Vec<_> = std::iter::once(&world.names.hub).chain(&world.names.edges).collect();
-    let (key, status) = (world.hub_key(0), world.connectors[0].status().to_string());
-    for cluster in clusters {
-        world.annotate(cluster, Kind::Connector, &key, (UPSTREAM_STATUS, Some(&status)));
-    }
-    world.advance(UnixMillis(20_000));
-    world.advance(UnixMillis(21_000));
-    let deviations = world.deviations();
-    assert!(!deviations.is_empty(), "no Gateway was touched");
-    assert!(deviations.iter().all(|what| what.contains("Envoy answers")), "{deviations:?}");
 }
