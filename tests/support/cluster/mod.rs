@@ -6,6 +6,8 @@
 
 pub(crate) mod apiserver;
 pub(crate) mod carrier;
+#[path = "../certificate.rs"]
+mod certificate;
 pub(crate) mod faults;
 pub(crate) mod fleet;
 pub(crate) mod follow;

@@ -147,14 +147,21 @@ pub(crate) async fn install(rest: &Rest, roles: &[&str]) {
     install_crds(rest).await;
 }
 
+/// The kinds that throughline works with, each by a CRD.
+pub(crate) const BY_CRD: [Resource; 4] = [CONNECTORS, PROXIES, GATEWAYS, ROUTES];
+
 /// Installs all four CRDs and waits until they are served.
 pub(crate) async fn install_crds(rest: &Rest) {
-    let all = [CONNECTORS, PROXIES, GATEWAYS, ROUTES];
-    for resource in all {
+    for resource in BY_CRD {
         let made = rest.create(CRDS, crd(resource)).await;
         made.unwrap_or_else(|refused| panic!("the CRD of {}: {refused}", resource.kind));
     }
-    for resource in all {
+    wait_crds(rest).await;
+}
+
+/// Waits until all four are served.
+pub(crate) async fn wait_crds(rest: &Rest) {
+    for resource in BY_CRD {
         wait_served(rest, resource).await;
     }
     // After new CRDs the API server is busy for a moment: it merges their OpenAPI documents.

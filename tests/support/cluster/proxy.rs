@@ -5,8 +5,6 @@
 //! and of their answers.
 
 mod answers;
-#[path = "../certificate.rs"]
-mod certificate;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,12 +26,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use answers::answer_with_fault;
-use certificate::{Certificate, X509};
-
 use super::apiserver::{ApiServer, token, write_kubeconfig};
+use super::certificate::{Certificate, X509};
 use super::faults::{Rule, Rules, Target};
 use super::follow::Task;
+use answers::answer_with_fault;
 
 /// A write that passed the proxy. Writes of Kubernetes Events are kept separately.
 #[derive(Clone, Debug)]

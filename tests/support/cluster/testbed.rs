@@ -3,9 +3,9 @@
 
 use super::apiserver::{ApiServer, THROUGHLINE};
 use super::carrier::Carrier;
-use super::objects;
 use super::proxy::{FaultProxy, Write};
 use super::rest::Rest;
+use super::rights;
 
 /// How the roles are spread over the clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +29,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     async fn start(name: &'static str, roles: &'static [&'static str], with_crds: bool) -> Self {
-        let server = ApiServer::start(name).await;
-        if with_crds {
-            objects::install(server.rest(), roles).await;
-        }
+        let server = if with_crds {
+            let server = ApiServer::start_with_crds(name).await;
+            rights::grant(server.rest(), &rights::folders(roles)).await.unwrap();
+            server
+        } else {
+            ApiServer::start(name).await
+        };
         let proxy = FaultProxy::start(&server).await;
         Self { name, roles, server, proxy, is_direct: false }
     }
