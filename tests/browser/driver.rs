@@ -164,6 +164,20 @@ impl Browser {
         STANDARD.decode(shot.as_str().unwrap()).unwrap()
     }
 
+    /// The page's policy refuses markup, requests to other hosts and their images, also from the page's
+    /// own scripts.
+    pub(crate) fn assert_policy(&self) {
+        let tried = "try { document.body.innerHTML = '<b>x</b>'; return 'taken' } catch { return 'refused' }";
+        assert_eq!(self.js(tried), "refused");
+        self.js(
+            "window.refused = [];
+             addEventListener('securitypolicyviolation', (event) => refused.push(event.effectiveDirective));
+             fetch('http://127.0.0.1:9/').catch(() => {});
+             document.body.append(Object.assign(document.createElement('img'), { src: 'http://127.0.0.1:9/' }))",
+        );
+        self.until("refused.includes('connect-src') && refused.includes('img-src')");
+    }
+
     /// Asserts that the page used no network and logged nothing.
     pub(crate) fn assert_quiet(&self) {
         self.assert_quiet_but("file://");

@@ -63,7 +63,7 @@ pub(crate) fn lines_of(text: &str) -> Vec<String> {
 }
 
 /// Whether a line fits one in which `…` stands for any text.
-fn line_fits(expected: &str, line: &str) -> bool {
+pub(crate) fn line_fits(expected: &str, line: &str) -> bool {
     let mut parts = expected.split('…').map(str::trim);
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = line.strip_prefix(first) else { return false };

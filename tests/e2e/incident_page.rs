@@ -14,7 +14,7 @@ use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline, binary};
 use crate::cluster::{SOON, oracle};
 use crate::tools::repo;
-use crate::transcript::normalized;
+use crate::transcript::{line_fits, normalized};
 
 const PAGE: &str = "docs/how-to/incident.md";
 /// The address of `--state` on the page.
@@ -43,16 +43,7 @@ fn transcripts(page: &str) -> Vec<Transcript> {
 /// Whether the words are the same, with `…` for any.
 fn fits(expected: &str, found: &str) -> bool {
     let words = |text: &str| normalized(&text.split_whitespace().collect::<Vec<_>>().join(" "));
-    let (expected, found) = (words(expected), words(found));
-    let mut parts = expected.split('…').map(str::trim);
-    let Some(mut rest) = found.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    let mut parts: Vec<_> = parts.collect();
-    let Some(last) = parts.pop() else { return rest.is_empty() };
-    for part in parts {
-        let Some((_, after)) = rest.split_once(part) else { return false };
-        rest = after;
-    }
-    rest.ends_with(last)
+    line_fits(&words(expected), &words(found))
 }
 
 /// The page, and what has to change in it.
