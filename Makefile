@@ -66,8 +66,9 @@ fuzz: ## Every reader of bytes from outside under libFuzzer, FUZZ_SECONDS=60 eac
 	@command -v go >/dev/null || { echo "NOT RUN: the comparison with Go's answers; it needs Go" >&2; exit 0; }; \
 	  cargo test --locked --test fuzz -- --include-ignored --nocapture go_gives_the_same_answers
 
-# Each test has up to three API servers of its own: more at a time than cores only makes them slow.
-E2E_THREADS ?= 2
+# Half of a test is waiting, so on two cores four at a time keep both busy. Each has up to three API servers
+# of its own, of 0.4 GB each.
+E2E_THREADS ?= 4
 E2E ?=
 
 e2e: ## Live tests on real API servers, built first if need be (E2E=NAME runs some)
