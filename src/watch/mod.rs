@@ -174,13 +174,14 @@ impl WatchTask {
                     continue;
                 }
                 WatchEnd::Expired(error) => {
-                    (from, self.turn) = (None, None);
+                    let was_watched = from.take().is_some();
+                    self.turn = None;
                     if pauses_since.elapsed() > HEALTHY_AFTER {
                         pauses_since = Instant::now();
                         continue; // relist without a pause after a healthy watch
                     }
                     // Nothing follows the changes during the pause.
-                    if self.report_lost(&error).await.is_err() {
+                    if was_watched && self.report_lost(&error).await.is_err() {
                         return;
                     }
                     self.next_pause()
