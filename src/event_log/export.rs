@@ -48,8 +48,13 @@ impl LogExport {
         let (newest, file) = loop {
             match open_part(path) {
                 Ok(Some(found)) => break found,
-                // Rotated a moment ago: the new file has no header yet, or is not there yet.
-                Ok(None) | Err(_) if passes < PASSES_MAX && earlier(path).next().is_some() => {
+                // Begun a moment ago: it has no header yet.
+                Ok(None) if passes < PASSES_MAX => {
+                    passes += 1;
+                    std::thread::sleep(PAUSE);
+                }
+                // Rotated a moment ago: the new file is not there yet.
+                Err(_) if passes < PASSES_MAX && earlier(path).next().is_some() => {
                     passes += 1;
                     std::thread::sleep(PAUSE);
                 }
@@ -69,22 +74,28 @@ impl LogExport {
         };
         let mut parts = BTreeMap::from([(newest.number, file)]);
         for _ in 0..PASSES_MAX {
-            let known = parts.len();
+            let before = names_of_parts(path);
+            let mut oldest = newest.number;
             for path in earlier(path) {
                 if let Ok(Some((Some(part), file))) = open_part(&path)
                     && part.started == newest.started
                     && part.number < newest.number
                 {
+                    oldest = oldest.min(part.number);
                     parts.entry(part.number).or_insert(file);
                 }
             }
-            let is_whole = missing(&parts) == 0;
-            if is_whole && parts.len() == known {
+            // A rotation renames every part, one after the other: a pass beside it may miss some.
+            let is_undisturbed = before.is_some() && before == names_of_parts(path);
+            if is_undisturbed && missing(&parts) > 0 {
+                // Retention deletes the oldest first: what an earlier pass opened and this one does not
+                // find is gone, and the log begins after it.
+                parts.retain(|number, _| *number >= oldest);
+            }
+            if is_undisturbed || (parts.contains_key(&1) && missing(&parts) == 0) {
                 break;
             }
-            if !is_whole {
-                std::thread::sleep(PAUSE);
-            }
+            std::thread::sleep(PAUSE);
         }
         let first = parts.keys().next().copied().unwrap_or(1);
         let missing = missing(&parts);
@@ -169,6 +180,13 @@ fn open_part(path: &Path) -> Result<Option<(Option<LogPart>, File)>, PartError> 
     let (_, part) = read_header(line).map_err(|error| PartError::Header(Box::new(error)))?;
     file.rewind().map_err(PartError::Io)?;
     Ok(Some((part, file)))
+}
+
+/// Which part is written now, and under which names there may be earlier ones; `None` where the log has no
+/// header just now. Each step of a rotation changes one or the other.
+fn names_of_parts(log: &Path) -> Option<(LogPart, Vec<PathBuf>)> {
+    let (part, _) = open_part(log).ok().flatten()?;
+    Some((part?, earlier(log).collect()))
 }
 
 /// The files beside `log` that may hold earlier parts: for `FILE` `FILE.1` and so on, for `FILE.2`
