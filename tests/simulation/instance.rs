@@ -136,7 +136,8 @@ impl Instance {
         let header = Header { clusters: specs.to_vec(), settings, recorded: false };
         let writer = LogWriter::new(Sink(tape.clone()), &header).unwrap();
         let recorder = Recorder { probe: computer.probe.clone(), tape: tape.clone(), writer };
-        let (reloads, reloaded) = mpsc::channel(4);
+        // Room for all: a process that stood still reads the file as it is in the end.
+        let (reloads, reloaded) = mpsc::channel(1_024);
         let (stop, stopping) = watch::channel(false);
         let run = async move {
             let observers: Vec<Box<dyn Observer>> = vec![Box::new(recorder)];

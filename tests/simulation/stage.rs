@@ -250,7 +250,7 @@ impl Stage {
         let mut config = self.config.clone();
         config.clusters.retain(|cluster| Some(&cluster.name) != left.as_ref());
         for instance in &self.instances {
-            // A full queue means that the instance stands still.
+            // An instance that has ended reads nothing.
             let _ = instance.reloads.try_send(config.clone());
         }
     }
