@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use crate::sim::signal::Sender;
 use axum::body::{Body, Bytes, to_bytes};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::handle::{Fault, ServerMode};
@@ -174,6 +175,7 @@ async fn respond(
     let front = site.front().clone();
     let _counted = front.requests.count();
     let (head, body) = request.into_parts();
+    let (arrived, within) = (Instant::now(), timeout_of(&head.uri));
     let body = to_bytes(Body::new(body), BODY_BYTES_MAX).await;
     let mut mode = front.mode.subscribe();
     // Fails only if the server is gone, and then the connection is gone too.
@@ -183,6 +185,10 @@ async fn respond(
         tokio::time::sleep(latency).await;
     }
     let response = match body {
+        // As its context ends in an API server that stood still, whatever the request asks for.
+        Ok(_) if within.is_some_and(|within| arrived.elapsed() > within) => {
+            Err(Failure::timed_out())
+        }
         Ok(body) => answer(&site, client, Request::from_parts(head, body)),
         Err(_) => Err(Failure::too_large(BODY_BYTES_MAX)),
     };
@@ -190,6 +196,12 @@ async fn respond(
         Err(failure) if failure.code() == Fault::NO_RESPONSE => std::future::pending().await,
         response => Ok(response.unwrap_or_else(|failure| failure.response())),
     }
+}
+
+/// How long the request may take: `timeout=5000ms`.
+fn timeout_of(uri: &Uri) -> Option<Duration> {
+    let timeout = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
+    timeout.strip_suffix("ms")?.parse().ok().map(Duration::from_millis)
 }
 
 /// Handles a request, and once more later if it is to be repeated.

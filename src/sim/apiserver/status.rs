@@ -131,6 +131,12 @@ impl Failure {
         Self::new(422, "Invalid", message, json!({}))
     }
 
+    /// The request asked for an answer within a time that is over.
+    pub(super) fn timed_out() -> Self {
+        let message = "Timeout: request did not complete within the allotted timeout";
+        Self::new(504, "Timeout", message, json!({}))
+    }
+
     pub(super) fn too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
         Self::new(413, "RequestEntityTooLarge", message, json!({}))
