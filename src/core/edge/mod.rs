@@ -16,6 +16,7 @@ mod tables;
 mod touch;
 mod touch_queue;
 pub(crate) mod touch_state;
+mod touch_write;
 
 pub(crate) use references::{hash_stamp, stamp_of};
 pub(crate) use rows::EdgeConnector;
