@@ -1,6 +1,6 @@
 //! Builds the view from the machine's tables.
 
-use super::phase::Appearance;
+use super::places::Appearance;
 use super::*;
 use crate::core::clusters::Place;
 use crate::core::context::WriteTarget;

@@ -4,6 +4,7 @@ pub mod involved_object;
 pub mod phase;
 
 mod build;
+mod places;
 mod unpaired;
 
 use std::collections::BTreeMap;
