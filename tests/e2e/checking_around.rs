@@ -9,20 +9,10 @@ use crate::checking::{
 };
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS};
-use crate::cluster::rest::{CONNECTORS, GATEWAYS, LEASES, Resource, Rest};
+use crate::cluster::rest::{CONNECTORS, GATEWAYS, LEASES, Rest};
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::{SOON, eventually};
-
-const POLICIES: Resource = Resource {
-    group_version: "policy.karmada.io/v1alpha1",
-    plural: "propagationpolicies",
-    kind: "PropagationPolicy",
-};
-const RESOURCE_BINDINGS: Resource = Resource {
-    group_version: "work.karmada.io/v1alpha2",
-    plural: "resourcebindings",
-    kind: "ResourceBinding",
-};
+use crate::karmada::{POLICIES, RESOURCE_BINDINGS};
 
 /// The Lease is forbidden, has no namespace, is held by another program, or has expired. The checks
 /// never change it.

@@ -17,18 +17,9 @@ use crate::cluster::rights::{ELECTION, grant, without};
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{SOON, ensure, eventually, oracle};
+use crate::karmada::{CLUSTER_POLICIES, POLICIES};
 use crate::leading::short;
 
-const POLICIES: Resource = Resource {
-    group_version: "policy.karmada.io/v1alpha1",
-    plural: "propagationpolicies",
-    kind: "PropagationPolicy",
-};
-const CLUSTER_POLICIES: Resource = Resource {
-    group_version: "policy.karmada.io/v1alpha1",
-    plural: "clusterpropagationpolicies",
-    kind: "ClusterPropagationPolicy",
-};
 const CUSTOMIZATIONS: Resource = Resource {
     group_version: "config.karmada.io/v1alpha1",
     plural: "resourceinterpretercustomizations",

@@ -12,6 +12,7 @@ use crate::cluster::objects::{connector, install, with_upstream_labels};
 use crate::cluster::rest::{CONNECTORS, CRDS, NAMESPACES, Resource};
 use crate::cluster::testbed::{Cluster, Testbed};
 use crate::cluster::throughline::Setup;
+use crate::karmada::{CLUSTER_POLICIES, POLICIES};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
@@ -275,18 +276,6 @@ async fn a_clock_that_is_off() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn no_carrier() {
-    const POLICIES: [Resource; 2] = [
-        Resource {
-            group_version: "policy.karmada.io/v1alpha1",
-            plural: "propagationpolicies",
-            kind: "PropagationPolicy",
-        },
-        Resource {
-            group_version: "policy.karmada.io/v1alpha1",
-            plural: "clusterpropagationpolicies",
-            kind: "ClusterPropagationPolicy",
-        },
-    ];
     let mut world = World::start(&json!({})).await;
     let stop = async |testbed: &mut Testbed, world_keys: &[(String, String)]| {
         testbed.carrier = None;
@@ -305,8 +294,8 @@ async fn no_carrier() {
     world.testbed.carrier = Some(Carrier::start(hub.clone(), edge.clone()));
     world.is_well().await;
 
-    install_loose(&hub, POLICIES[0], "Namespaced").await;
-    install_loose(&hub, POLICIES[1], "Cluster").await;
+    install_loose(&hub, POLICIES, "Namespaced").await;
+    install_loose(&hub, CLUSTER_POLICIES, "Cluster").await;
     stop(&mut world.testbed, &keys).await;
     let what = "nothing is carried from hub to edge: no PropagationPolicy selects Connectors";
     let [create] = &world.finds_only("failed", "carrier", what).await[..] else {
@@ -314,7 +303,7 @@ async fn no_carrier() {
     };
     world.does(create).await;
     // Karmada carries what a policy selects.
-    let policy = &hub.items(POLICIES[1]).await.unwrap()[0];
+    let policy = &hub.items(CLUSTER_POLICIES).await.unwrap()[0];
     let selector = &policy["spec"]["resourceSelectors"][0];
     assert_eq!(*selector, json!({ "apiVersion": CONNECTORS.group_version, "kind": "Connector" }));
     world.testbed.carrier = Some(Carrier::start(hub, edge));

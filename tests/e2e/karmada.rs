@@ -12,7 +12,17 @@ use crate::cluster::throughline::{Setup, binary};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::tracing::{Sources, first_hop, run, run_json};
 
-const RESOURCE_BINDINGS: Resource = Resource {
+pub(crate) const POLICIES: Resource = Resource {
+    group_version: "policy.karmada.io/v1alpha1",
+    plural: "propagationpolicies",
+    kind: "PropagationPolicy",
+};
+pub(crate) const CLUSTER_POLICIES: Resource = Resource {
+    group_version: "policy.karmada.io/v1alpha1",
+    plural: "clusterpropagationpolicies",
+    kind: "ClusterPropagationPolicy",
+};
+pub(crate) const RESOURCE_BINDINGS: Resource = Resource {
     group_version: "work.karmada.io/v1alpha2",
     plural: "resourcebindings",
     kind: "ResourceBinding",

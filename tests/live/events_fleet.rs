@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throughline::config::{ClusterConfig, Config};
+use throughline::config::Config;
 use throughline::core::data::ids::Role;
 use throughline::run::Run;
 use throughline::sim::apiserver::{ApiVerb, Fault, Resource, SimApiServerSettings};
 use tokio::sync::watch;
 
-use crate::Kubeconfig;
 use crate::events::{events, until};
 use crate::sim_apiserver::{TestServer, serve};
+use crate::{Kubeconfig, configured};
 
 const PER_NAMESPACE: usize = 10;
 const EVENTS_MAX: u64 = 10;
@@ -55,13 +55,11 @@ async fn fleet(connectors: usize, annotation: Option<&str>) -> TestServer {
 
 fn config(served: &TestServer, kubeconfig: &Kubeconfig) -> Config {
     let mut config = Config::default();
-    config.clusters.push(ClusterConfig {
-        name: served.cluster.clone(),
-        roles: vec![Role::Upstream, Role::Hub, Role::Edge],
-        kubeconfig: Some(kubeconfig.0.clone()),
-        context: None,
-        in_cluster: false,
-    });
+    config.clusters.push(configured(
+        served,
+        vec![Role::Upstream, Role::Hub, Role::Edge],
+        kubeconfig,
+    ));
     config.leader_election.lease_namespace = Some("tl".to_owned());
     config.admin.address = "127.0.0.1:0".parse().unwrap();
     config.stall.mirrored_ms = 1_000;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use throughline::config::{ClusterConfig, Config, KubeconfigDirConfig};
+use throughline::config::{Config, KubeconfigDirConfig};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::event_log::ClusterSpec;
 use throughline::run::Run;
@@ -13,9 +13,9 @@ use throughline::sim::apiserver::{ApiVerb, Fault, Resource};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::Kubeconfig;
 use crate::events::{UID, until};
 use crate::sim_apiserver::{START, TestServer, serve_cluster};
+use crate::{Kubeconfig, configured};
 
 const STATUS: &str = "networking.datumapis.com/upstream-status";
 
@@ -86,13 +86,7 @@ impl Bench {
         let all = std::iter::zip([&self.hub, &self.project], &self.kubeconfigs);
         let roles = [vec![Role::Hub, Role::Edge], vec![Role::Upstream]];
         for ((served, kubeconfig), roles) in all.zip(roles).take(1 + usize::from(with_project)) {
-            config.clusters.push(ClusterConfig {
-                name: served.cluster.clone(),
-                roles,
-                kubeconfig: Some(kubeconfig.0.clone()),
-                context: None,
-                in_cluster: false,
-            });
+            config.clusters.push(configured(served, roles, kubeconfig));
         }
         config.leader_election.enabled = false;
         config.events.enabled = false;

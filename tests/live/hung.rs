@@ -1,15 +1,15 @@
 //! Writes of one kind hang: the loop goes on with everything else.
 
 use serde_json::json;
-use throughline::config::{ClusterConfig, Config};
+use throughline::config::Config;
 use throughline::core::data::ids::{Kind, ObjectKey, Role};
 use throughline::run::Run;
 use throughline::sim::apiserver::{ApiVerb, Fault, Resource};
 use tokio::sync::watch;
 
-use crate::Kubeconfig;
 use crate::events::{UID, serve_all, until};
 use crate::sim_apiserver::TestServer;
+use crate::{Kubeconfig, configured};
 
 const GATEWAYS: u64 = 40;
 
@@ -49,13 +49,11 @@ async fn the_loop_takes_events_while_writes_hang() {
     put_gateways(&served);
     let kubeconfig = Kubeconfig::of(&served);
     let mut config = Config::default();
-    config.clusters.push(ClusterConfig {
-        name: served.cluster.clone(),
-        roles: vec![Role::Upstream, Role::Hub, Role::Edge],
-        kubeconfig: Some(kubeconfig.0.clone()),
-        context: None,
-        in_cluster: false,
-    });
+    config.clusters.push(configured(
+        &served,
+        vec![Role::Upstream, Role::Hub, Role::Edge],
+        &kubeconfig,
+    ));
     config.leader_election.enabled = false;
     config.events.enabled = false;
     config.admin.address = "127.0.0.1:0".parse().unwrap();

@@ -92,6 +92,21 @@ impl Drop for Kubeconfig {
     }
 }
 
+/// A served cluster in a configuration.
+fn configured(
+    served: &sim_apiserver::TestServer,
+    roles: Vec<Role>,
+    kubeconfig: &Kubeconfig,
+) -> ClusterConfig {
+    ClusterConfig {
+        name: served.cluster.clone(),
+        roles,
+        kubeconfig: Some(kubeconfig.0.clone()),
+        context: None,
+        in_cluster: false,
+    }
+}
+
 /// A watch that sends to `bus`.
 fn watch_task(
     cluster: Arc<ClusterClient>,

@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throughline::config::{ClusterConfig, Config};
+use throughline::config::Config;
 use throughline::core::data::ids::Role;
 use throughline::run::Run;
 use tokio::sync::watch;
 
-use crate::Kubeconfig;
 use crate::events::{UID, events, serve_all, until};
 use crate::log::Log;
 use crate::sim_apiserver::TestServer;
+use crate::{Kubeconfig, configured};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/tl/leases";
 
@@ -21,13 +21,11 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/tl/leases";
 fn config(served: &TestServer, kubeconfig: &Kubeconfig) -> Config {
     served.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tl"}}));
     let mut config = Config::default();
-    config.clusters.push(ClusterConfig {
-        name: served.cluster.clone(),
-        roles: vec![Role::Upstream, Role::Hub, Role::Edge],
-        kubeconfig: Some(kubeconfig.0.clone()),
-        context: None,
-        in_cluster: false,
-    });
+    config.clusters.push(configured(
+        served,
+        vec![Role::Upstream, Role::Hub, Role::Edge],
+        kubeconfig,
+    ));
     config.leader_election.lease_namespace = Some("tl".to_owned());
     config.leader_election.lease_duration_ms = 8_000;
     config.leader_election.renew_deadline_ms = 5_000;
