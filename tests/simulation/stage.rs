@@ -56,6 +56,8 @@ pub(crate) struct Stage {
     pub(crate) lost: BTreeMap<usize, ServerBackup>,
     /// The edges whose etcd was empty, each time, and the instances that saw it then.
     pub(crate) emptied: Vec<(usize, Vec<u32>)>,
+    /// The edges that were restored, each time, and the instances that ran then.
+    pub(crate) restored_edges: Vec<(usize, Vec<u32>)>,
     /// Of each cluster, its resourceVersion every second.
     pub(crate) versions: Vec<Vec<u64>>,
     /// Upstreams that an instance may hold for restored, so that it deletes nothing of theirs.
@@ -182,6 +184,7 @@ impl Stage {
             backups: Vec::new(),
             lost: BTreeMap::new(),
             emptied: Vec::new(),
+            restored_edges: Vec::new(),
             versions: Vec::new(),
             held_upstreams: BTreeSet::new(),
             twins: Vec::new(),

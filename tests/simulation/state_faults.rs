@@ -101,18 +101,16 @@ impl Stage {
     }
 
     /// Where no instance that still runs saw that an edge's Gateways were gone, none can know that Envoy
-    /// Gateway has translated them as new ones meanwhile. A person then removes the triggers
-    /// (docs/explanation/limits.md), and so does the simulation.
+    /// Gateway has translated them as new ones meanwhile; nor that it has translated older ones, where
+    /// none that ran could tell that the edge was restored ([`Histories`](crate::histories::Histories)). A
+    /// person then removes the triggers (docs/explanation/limits.md), and so does the simulation.
     pub(crate) fn announce_unseen(&mut self) {
-        let is_unseen = |(_, seen_by): &(usize, Vec<u32>)| {
-            !seen_by.iter().any(|client| self.clients.contains(client))
-        };
-        let unseen: BTreeSet<_> = self
-            .emptied
-            .iter()
-            .filter(|emptied| is_unseen(emptied))
-            .map(|(edge, _)| *edge)
-            .collect();
+        let deceived = self.ledger.lock().unwrap().histories.deceived.clone();
+        let emptied = self.emptied.iter();
+        let emptied = emptied.filter(|(_, saw)| !saw.iter().any(|c| self.clients.contains(c)));
+        let restored = self.restored_edges.iter();
+        let restored = restored.filter(|(_, ran)| ran.iter().all(|c| deceived.contains(c)));
+        let unseen: BTreeSet<_> = emptied.chain(restored).map(|(edge, _)| *edge).collect();
         for edge in unseen {
             let cluster = self.world.names.edges[edge].clone();
             self.ledger
@@ -145,7 +143,9 @@ impl Stage {
             ledger.oracle.lease_edited();
             return None;
         }
-        ledger.forget_edge(&self.world.names.edges[server - upstreams - 1]);
+        let edge = server - upstreams - 1;
+        ledger.forget_edge(&self.world.names.edges[edge]);
+        self.restored_edges.push((edge, self.clients.clone()));
         None
     }
 
