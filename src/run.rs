@@ -25,6 +25,7 @@ use crate::admin::{self, Query};
 use crate::client::ClusterClient;
 use crate::config::{Config, ConfigSource, DiscoveryConfig, follow};
 use crate::core::contract::event::EventKind;
+use crate::core::data::shard::Shard;
 use crate::core::view::View;
 use crate::discovery::Discovery;
 use crate::engine::{Engine, log_header};
@@ -161,7 +162,7 @@ impl Run {
         let mut discovered = self.start_discovery();
         if election.is_none() {
             self.engine.metrics.set_leader(true);
-            self.engine.handle_event(EventKind::LeadershipAcquired);
+            self.engine.handle_event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
         }
 
         let mut unknown_due = interval(ASK_FOR_UNKNOWN_EVERY);

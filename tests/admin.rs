@@ -61,6 +61,7 @@ fn action(verb: Verb) -> Action {
         annotations: Vec::new(),
         precondition: throughline::core::contract::action::Precondition::default(),
         connectors: Vec::new(),
+        shard: throughline::core::data::shard::Shard::FIRST,
     }
 }
 

@@ -193,7 +193,7 @@ fn refuses_bad_lines_with_place_and_reason() {
         ("12", "the line is JSON, but not an object: `12`"),
         (
             r#"{"at_ms":1763715600001,"event":"renamed"}"#,
-            r#"x.jsonl:3: unknown event "renamed"; the events of version 1 are cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, unreadable, watch_lost, watch_resumed, watch_heard, went_back, leadership_pending, leadership_acquired, leadership_lost, action_finished, discovery_started, cluster_offered, cluster_withdrawn, discovery_finished, discovery_lost, discovery_resumed, cluster_gone, retry_requested, settings_changed, timed_out, recording_ended"#,
+            r#"x.jsonl:3: unknown event "renamed"; the events of version 1 are cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, unreadable, watch_lost, watch_resumed, watch_heard, went_back, leadership_pending, leadership_acquired, leadership_lost, shard_followed, shard_left, lease_api_lost, lease_api_reachable, action_finished, discovery_started, cluster_offered, cluster_withdrawn, discovery_finished, discovery_lost, discovery_resumed, cluster_gone, retry_requested, settings_changed, timed_out, recording_ended"#,
         ),
         (r#"{"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),
         (r#"{"at_ms":null,"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),

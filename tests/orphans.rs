@@ -10,6 +10,7 @@ use throughline::core::contract::action::Verb;
 use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::{OrphanMode, Settings};
+use throughline::core::data::shard::Shard;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -94,7 +95,7 @@ fn an_orphan_is_kept_while_its_evidence_is_out_of_sight() {
         ("another namespace of that name", |s| {
             s.applied("up", &namespace("6bcb0b35-0000-4000-8000-00000000000f"));
         }),
-        ("no leadership", |s| s.event(EventKind::LeadershipLost)),
+        ("no leadership", |s| s.event(EventKind::LeadershipLost { shard: Shard::FIRST })),
     ];
     for (what, break_it) in breaks {
         let (mut stage, site) = orphan_to_be();
@@ -109,11 +110,11 @@ fn an_orphan_is_kept_while_its_evidence_is_out_of_sight() {
 #[test]
 fn an_orphan_is_deleted_once_leadership_is_back() {
     let (mut stage, site) = orphan_to_be();
-    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
     stage.deleted("up", &site);
     stage.pass_to(200_000);
     stage.assert_no_action();
-    stage.event(EventKind::LeadershipAcquired);
+    stage.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
     assert_eq!(stage.only_action().at.0, stage::START + 200_000);
 }
 

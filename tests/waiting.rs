@@ -15,6 +15,7 @@ use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::{Anomaly, AnomalyKind, NoteKind};
 use throughline::core::contract::settings::Settings;
+use throughline::core::data::shard::Shard;
 
 const MINUTE: u64 = 60_000;
 
@@ -213,10 +214,10 @@ fn a_flapping_watch_does_not_hammer() {
 #[test]
 fn an_instance_that_does_not_lead_probes_no_hub() {
     let mut stage = waiting(3, &forbidden());
-    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
     stage.pass_to(2 * MINUTE);
     stage.assert_no_action();
-    stage.event(EventKind::LeadershipAcquired);
+    stage.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
     let probe = stage.only_action();
     stage.succeed(&probe);
     assert_eq!(stage.actions().len(), 2);
@@ -329,7 +330,7 @@ fn many_requests_for_a_retry_cost_ten_writes_a_second() {
 #[test]
 fn a_request_for_a_retry_is_nothing_to_an_instance_that_does_not_lead_or_has_nothing_to_try() {
     let mut stage = waiting(3, &forbidden());
-    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
     stage.event(EventKind::RetryRequested);
     stage.pass_to(MINUTE);
     stage.assert_no_action();

@@ -201,6 +201,7 @@ mod tests {
                 ..Precondition::default()
             },
             connectors: Vec::new(),
+            shard: crate::core::data::shard::Shard::FIRST,
         }
     }
 

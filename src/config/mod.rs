@@ -100,6 +100,7 @@ impl Config {
             orphans: self.orphans.clone(),
             stall: self.stall.clone(),
             retry: self.retry,
+            ..Settings::default()
         }
     }
 }

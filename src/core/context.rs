@@ -13,10 +13,12 @@ use super::data::ids::{ActionId, ClusterId, ClusterName, Kind, ObjectKey};
 use super::data::interner::{Key, Names, Sym};
 use super::data::map::{Map, keys_where};
 use super::data::objects::FIELD_MANAGER;
+use super::data::shard::Shard;
 use super::data::time::UnixMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
 use super::edge::touch_state::TouchTarget;
 use super::naming::Naming;
+use super::shards::ShardRoles;
 use super::timers::{Due, Timers};
 use super::waiting::WaitingWrites;
 
@@ -33,12 +35,7 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) now: UnixMillis,
     pub(crate) names: Names,
-    pub(crate) leader: bool,
-    /// Until when this instance waits, or has waited, before it may lead by a Lease that it created:
-    /// meanwhile nobody may write, so nothing is late.
-    pub(crate) lease_wait_until: UnixMillis,
-    /// How long that wait is.
-    pub(crate) lease_wait_ms: u64,
+    pub(crate) shard_roles: ShardRoles,
     pub(crate) timers: Timers,
     pub(crate) waiting: WaitingWrites,
     pub(crate) naming: Naming,
@@ -65,6 +62,8 @@ pub(crate) struct WriteRequest {
     pub(crate) connectors: Vec<ObjectKey>,
     pub(crate) urgency: Urgency,
     pub(crate) because: String,
+    /// The shard of the upstream; the first for a touch.
+    pub(crate) shard: Shard,
 }
 
 impl HoldsNames for WriteTarget {
@@ -83,9 +82,7 @@ impl HoldsNames for Context {
             settings: _,
             now: _,
             names: _,
-            leader: _,
-            lease_wait_until: _,
-            lease_wait_ms: _,
+            shard_roles: _,
             timers,
             waiting,
             naming,
@@ -109,9 +106,7 @@ impl Context {
             settings,
             now: UnixMillis(0),
             names: Names::default(),
-            leader: false,
-            lease_wait_until: UnixMillis(0),
-            lease_wait_ms: 0,
+            shard_roles: ShardRoles::default(),
             timers: Timers::default(),
             waiting: WaitingWrites::default(),
             naming: Naming::default(),
@@ -124,27 +119,12 @@ impl Context {
         }
     }
 
-    /// This instance created the Lease, because there was none, and may lead after this time: it
-    /// can't know whether the Lease was deleted under a holder that still writes.
-    pub(crate) fn start_lease_wait(&mut self, wait_ms: u64) {
-        (self.lease_wait_until, self.lease_wait_ms) = (self.now.plus(wait_ms), wait_ms);
-    }
-
-    /// The instance leads, or holds the Lease no longer.
-    pub(crate) fn end_lease_wait(&mut self) {
-        self.lease_wait_until = self.lease_wait_until.min(self.now);
-    }
-
-    /// Whether the only reason not to write is the wait for a Lease that was not there.
-    pub(crate) fn waits_for_lease(&self) -> bool {
-        !self.leader && self.now < self.lease_wait_until
-    }
-
     /// Emits an action. It is in flight until [`Context::take_in_flight`].
     pub(crate) fn submit(&mut self, request: WriteRequest) -> ActionId {
         let WriteRequest { target, verb, cluster, kind, object, annotations, .. } = request;
-        let WriteRequest { precondition, connectors, urgency, because, .. } = request;
-        debug_assert!(self.leader || verb == Verb::Touch, "{verb:?} is decided only while leader");
+        let WriteRequest { precondition, connectors, urgency, because, shard, .. } = request;
+        let may_write = self.leads_shard(shard) || verb == Verb::Touch;
+        debug_assert!(may_write, "{verb:?} is decided only while leader");
         debug_assert_eq!(annotations.is_empty(), verb == Verb::Delete, "{verb:?} {annotations:?}");
         debug_assert!(
             verb != Verb::Delete
@@ -155,8 +135,17 @@ impl Context {
         self.in_flight.insert(id, target);
         let timeout_ms = self.settings.retry.outcome_timeout_ms;
         self.timers.no_later(Due::Outcome(id), self.now.plus(timeout_ms));
-        let action =
-            Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
+        let action = Action {
+            id,
+            verb,
+            cluster,
+            kind,
+            object,
+            annotations,
+            precondition,
+            connectors,
+            shard,
+        };
         self.actions.push_back(Decision { at: self.now, action, urgency, because });
         id
     }

@@ -57,8 +57,12 @@ impl Machine {
             EventKind::ClusterAdded { .. }
             | EventKind::ClusterRemoved { .. }
             | EventKind::LeadershipPending { .. }
-            | EventKind::LeadershipAcquired
-            | EventKind::LeadershipLost
+            | EventKind::LeadershipAcquired { .. }
+            | EventKind::LeadershipLost { .. }
+            | EventKind::ShardFollowed { .. }
+            | EventKind::ShardLeft { .. }
+            | EventKind::LeaseApiLost
+            | EventKind::LeaseApiReachable
             | EventKind::ActionFinished { .. }
             | EventKind::DiscoveryStarted { .. }
             | EventKind::ClusterOffered { .. }
@@ -96,8 +100,10 @@ impl Machine {
                 if upstream {
                     self.upstream_connector_seen(at, object, is_listed);
                 }
-                if hub {
+                if hub && self.keeps_hub_object(id, object) {
                     self.hub_connector_seen(at, object, is_listed);
+                } else if hub {
+                    self.forget_hub_connector(at);
                 }
                 if edge {
                     self.edge_connector_seen(id, key, object, is_listed);
@@ -110,6 +116,9 @@ impl Machine {
                 if edge {
                     self.gateway_seen(id, key, object, is_listed);
                 }
+            }
+            Kind::HttpRoute if orphans && hub && !self.keeps_hub_object(id, object) => {
+                self.route_gone(id, key);
             }
             Kind::HttpRoute if orphans && hub => self.route_seen(id, key, object, is_listed),
             Kind::HttpProxy if edge => self.proxy_seen(id, key, object, is_listed),

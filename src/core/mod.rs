@@ -21,6 +21,7 @@ pub mod leaving;
 pub mod machine;
 mod naming;
 pub mod orphans;
+mod shards;
 pub mod status;
 mod timers;
 mod upstream;

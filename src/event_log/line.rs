@@ -15,6 +15,7 @@ use crate::core::contract::membership::{JoinRule, OfferState, OfferStateName, So
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Object, WireObject};
+use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 
 /// Text that borrows from the line unless it contains escapes. An `Option<Cow<str>>` would always
@@ -115,6 +116,8 @@ pub(super) struct RawLine<'a> {
     pub(super) resource_version: Option<BorrowedStr<'a>>,
     pub(super) retry_after_ms: Option<u64>,
     pub(super) wait_ms: Option<u64>,
+    #[serde(default)]
+    pub(super) shard: Shard,
     /// After a delete: the whole object as it was read just before.
     #[serde(borrow)]
     pub(super) deleted: Option<&'a RawValue>,
@@ -272,6 +275,9 @@ pub(super) struct EventOut<'a> {
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_ms: Option<u64>,
+    /// Left out for the first: logs of a run with one shard have none.
+    #[serde(skip_serializing_if = "Shard::is_first")]
+    shard: Shard,
     #[serde(skip_serializing_if = "Option::is_none")]
     deleted: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -304,6 +310,7 @@ impl<'a> EventOut<'a> {
             cause: None,
             retry_after_ms: None,
             wait_ms: None,
+            shard: Shard::FIRST,
             deleted: None,
             settings: None,
         };
@@ -355,9 +362,13 @@ impl<'a> EventOut<'a> {
                     | Outcome::DryRun => line,
                 }
             }
-            EventKind::LeadershipPending { wait_ms } => {
-                EventOut { wait_ms: Some(*wait_ms), ..bare }
+            EventKind::LeadershipPending { wait_ms, shard } => {
+                EventOut { wait_ms: Some(*wait_ms), shard: *shard, ..bare }
             }
+            EventKind::LeadershipAcquired { shard }
+            | EventKind::LeadershipLost { shard }
+            | EventKind::ShardFollowed { shard }
+            | EventKind::ShardLeft { shard } => EventOut { shard: *shard, ..bare },
             EventKind::DiscoveryStarted { source, join } => {
                 EventOut { source: Some(*source), join: Some(*join), ..bare }
             }
@@ -390,8 +401,8 @@ impl<'a> EventOut<'a> {
             EventKind::SettingsChanged { settings } => {
                 EventOut { settings: Some(settings), ..bare }
             }
-            EventKind::LeadershipAcquired
-            | EventKind::LeadershipLost
+            EventKind::LeaseApiLost
+            | EventKind::LeaseApiReachable
             | EventKind::RetryRequested
             | EventKind::TimedOut
             | EventKind::RecordingEnded => bare,

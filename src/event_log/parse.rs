@@ -230,9 +230,14 @@ impl Parser {
             }
             EventName::LeadershipPending => EventKind::LeadershipPending {
                 wait_ms: raw.wait_ms.ok_or_else(|| lacks("wait_ms"))?,
+                shard: raw.shard,
             },
-            EventName::LeadershipAcquired => EventKind::LeadershipAcquired,
-            EventName::LeadershipLost => EventKind::LeadershipLost,
+            EventName::LeadershipAcquired => EventKind::LeadershipAcquired { shard: raw.shard },
+            EventName::LeadershipLost => EventKind::LeadershipLost { shard: raw.shard },
+            EventName::ShardFollowed => EventKind::ShardFollowed { shard: raw.shard },
+            EventName::ShardLeft => EventKind::ShardLeft { shard: raw.shard },
+            EventName::LeaseApiLost => EventKind::LeaseApiLost,
+            EventName::LeaseApiReachable => EventKind::LeaseApiReachable,
             EventName::DiscoveryStarted
             | EventName::DiscoveryFinished
             | EventName::DiscoveryLost

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use crate::clock::sleep_until_opt;
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
+use crate::core::data::shard::Shard;
 use crate::environment::{here, random};
 use crate::leader::gate::GateKeeper;
 use crate::metrics::Metrics;
@@ -302,7 +303,7 @@ impl Candidate {
             }
             self.unposted_events.push("stopped leading");
             self.metrics.set_leader(false);
-            drop(self.events.send(EventKind::LeadershipLost));
+            drop(self.events.send(EventKind::LeadershipLost { shard: Shard::FIRST }));
         }
         if gate.is_some() && !stayed_open {
             let orphans = match self.orphans {
@@ -313,7 +314,7 @@ impl Candidate {
             info!("became leader: mirroring started; orphans: {orphans}");
             self.unposted_events.push("became leader");
             self.metrics.set_leader(true);
-            drop(self.events.send(EventKind::LeadershipAcquired));
+            drop(self.events.send(EventKind::LeadershipAcquired { shard: Shard::FIRST }));
         }
         self.open_until = gate;
         self.publish_wait(now);
@@ -339,9 +340,9 @@ impl Candidate {
                  still write until then",
                 wait_ms.div_ceil(1_000)
             );
-            drop(self.events.send(EventKind::LeadershipPending { wait_ms }));
+            drop(self.events.send(EventKind::LeadershipPending { wait_ms, shard: Shard::FIRST }));
         } else if was_pending && self.open_until.is_none() {
-            drop(self.events.send(EventKind::LeadershipLost));
+            drop(self.events.send(EventKind::LeadershipLost { shard: Shard::FIRST }));
         }
     }
 

@@ -13,6 +13,7 @@ use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::{OrphanMode, OrphanSettings};
 use crate::core::data::ids::{ClusterName, ObjectKey, Role};
+use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
 use crate::discovery::joiner::{self, Joiner};
@@ -134,7 +135,7 @@ impl OrphanCleanup {
     /// `on_result` for each. Ends when each route was tried or is no longer an orphan.
     pub async fn delete(&mut self, mut on_result: impl FnMut(&DeleteResult)) -> Vec<DeleteResult> {
         let mut remaining = self.orphans();
-        self.engine.handle_event(EventKind::LeadershipAcquired);
+        self.engine.handle_event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
         let mut reported = 0;
         loop {
             for result in &self.results[reported..] {
@@ -152,7 +153,7 @@ impl OrphanCleanup {
             }
             self.next_event().await;
         }
-        self.engine.handle_event(EventKind::LeadershipLost);
+        self.engine.handle_event(EventKind::LeadershipLost { shard: Shard::FIRST });
         std::mem::take(&mut self.results)
     }
 

@@ -58,6 +58,7 @@ fn touch(id: u64, name: &str, value: &str) -> Decision {
         annotations: vec![("k".into(), Some(value.into()))],
         precondition: Precondition::default(),
         connectors: Vec::new(),
+        shard: throughline::core::data::shard::Shard::FIRST,
     };
     Decision {
         at: UnixMillis(1),

@@ -210,6 +210,7 @@ impl Bench {
             annotations: vec![("k".into(), Some("v".into()))],
             precondition,
             connectors: Vec::new(),
+            shard: throughline::core::data::shard::Shard::FIRST,
         }
     }
 

@@ -111,6 +111,7 @@ impl Script {
             annotations,
             precondition: Precondition::default(),
             connectors,
+            shard: throughline::core::data::shard::Shard::FIRST,
         };
         let decision = Decision {
             at: at(ms),

@@ -160,8 +160,7 @@ mod tests {
         }
         // The digest of nothing, from the definition of XXH3.
         assert_eq!(eight.of(""), Shard((0x2d06_8005_38d3_94c2_u64 % 8) as u16));
-        let mut met = ShardSet::default();
-        (0..200).for_each(|i| drop(met.insert(eight.of(&format!("project-{i}")))));
+        let met: ShardSet = (0..200).map(|i| eight.of(&format!("project-{i}"))).collect();
         assert_eq!(met, eight.all().collect());
     }
 

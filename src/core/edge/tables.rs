@@ -10,6 +10,7 @@ use crate::core::data::ids::Kind;
 use crate::core::data::interner::{Key, Names, Sym};
 use crate::core::data::map::{Map, keys_where};
 use crate::core::data::one_or_many::OneOrMany;
+use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::edge::gateway_class::{ClassMember, GatewayClassState};
@@ -21,6 +22,8 @@ use crate::core::status::trigger::gateway_part;
 
 /// Everything known of an edge cluster.
 pub(crate) struct EdgeState {
+    /// Who leads it touches first.
+    pub(crate) shard: Shard,
     pub(crate) scope: TouchScope,
     /// The scope that the settings ask for, until no touch in the old one is in flight. Meanwhile
     /// nothing is touched.
@@ -46,6 +49,7 @@ pub(crate) struct EdgeState {
 impl HoldsNames for EdgeState {
     fn mark(&self, used: &mut UsedNames) {
         let Self {
+            shard: _,
             scope: _,
             next_scope: _,
             ready: _,
@@ -69,8 +73,9 @@ impl HoldsNames for EdgeState {
 }
 
 impl EdgeState {
-    pub(crate) fn new(scope: TouchScope) -> Self {
+    pub(crate) fn new(scope: TouchScope, shard: Shard) -> Self {
         Self {
+            shard,
             scope,
             next_scope: None,
             ready: false,

@@ -5,6 +5,7 @@ use crate::core::contract::action::{Action, AnnotationBefore, Precondition, Urge
 use crate::core::contract::settings::PlatformKeyMode;
 use crate::core::data::ids::{ActionId, Kind};
 use crate::core::data::objects::PLATFORM_KEY;
+use crate::core::data::shard::Shard;
 use crate::core::edge::pending::TouchCause;
 use crate::core::edge::touch::Touching;
 use crate::core::edge::touch_queue::TouchRank;
@@ -115,6 +116,7 @@ impl Touching<'_> {
                 }
             },
             because,
+            shard: Shard::FIRST,
         };
         self.ctx.submit(request)
     }

@@ -78,7 +78,7 @@ impl<'m> Mirror<'m> {
         // outage longer (DOMAIN.md, section 5): nudge only for an edge that is seen to be behind.
         if let Some(since) = behind.observed_since
             && self.ctx.settings.mirror.nudge
-            && self.ctx.leader
+            && self.leads()
         {
             self.nudge_when_due(since.max(mirrored_at));
         }
@@ -229,14 +229,14 @@ impl<'m> Mirror<'m> {
             _ => limits.arrived_ms,
         };
         // While this instance waits for its first Lease, nobody may write: the hop starts after that.
-        let since = since.max(self.ctx.lease_wait_until);
+        let since = since.max(self.ctx.lease_wait(self.shard()).until);
         let late_at = since.plus(limit_ms);
         if self.ctx.now < late_at {
             self.look_again(late_at);
             self.end_stall_of(|stall| stall.hop != hop);
             return;
         }
-        let (is_leader, hub) = (self.ctx.leader, self.hub);
+        let (is_leader, hub) = (self.leads(), self.hub);
         let connector = self.ctx.names.object_key(self.at.key);
         let repair = self.repair();
         if repair.stall.as_ref().is_some_and(|stall| stall.hop == hop) {

@@ -174,7 +174,7 @@ impl Mirror<'_> {
         }
         self.mark_deferred(desired, since);
         let has_turn = self.pace.deferrals.turn.take_if(|key| *key == self.at.key).is_some();
-        if !self.ctx.leader {
+        if !self.leads() {
             return;
         }
         // These mirrors take no turn from those that route, so they keep the same pace by themselves.
@@ -248,7 +248,7 @@ impl Machine {
             let Self { ctx, hubs, .. } = self;
             let Some(hub) = hubs.get_mut(&cluster) else { return };
             // Whoever comes to lead looks at each that waits.
-            if !ctx.leader {
+            if !ctx.leads_any() {
                 return;
             }
             let turn = hub.pace.deferrals.give_turn(ctx.now, &ctx.settings.mirror);

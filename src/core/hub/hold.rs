@@ -98,7 +98,8 @@ impl Mirror<'_> {
         }
         let is_allowed = self.is_removal_allowed();
         let mirror = &self.ctx.settings.mirror;
-        let (grace_ms, limit) = (mirror.absent_grace_ms, mirror.max_removals_per_minute);
+        let (grace_ms, limit) =
+            (mirror.absent_grace_ms, self.ctx.led_part_of(mirror.max_removals_per_minute));
         let released_at = self.removals.released_at(upstream.cluster.sym);
         let due_at = released_at.plus(grace_ms);
         if released_at > UnixMillis(0) && self.ctx.now < due_at && !is_allowed {
@@ -107,7 +108,7 @@ impl Mirror<'_> {
         }
         desired.since = desired.since.max(due_at);
         let now = self.ctx.now;
-        if self.ctx.leader && self.may_write_now() {
+        if self.leads() && self.may_write_now() {
             let turn = if is_allowed { Ok(()) } else { self.removals.take_turn(now, limit) };
             if let Err(next_at) = turn {
                 return self.hold(HoldReason::Budget, Some(next_at));

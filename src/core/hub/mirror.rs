@@ -20,6 +20,7 @@ use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::{ClusterId, Kind};
 use crate::core::data::interner::Key;
 use crate::core::data::objects::UPSTREAM_STATUS;
+use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::EdgeState;
 use crate::core::status::digest::Digest;
@@ -90,7 +91,7 @@ impl Mirror<'_> {
             self.defer(desired, fitted);
         } else {
             self.mark_behind(desired);
-            if self.ctx.leader && self.may_write_now() && self.may_mirror_again() {
+            if self.leads() && self.may_write_now() && self.may_mirror_again() {
                 self.write_status(desired, fitted);
             }
         }
@@ -108,6 +109,15 @@ impl Mirror<'_> {
                 connector.missing_since.take();
             }
         }
+    }
+
+    /// The shard of the upstream that it names.
+    pub(super) fn shard(&self) -> Shard {
+        self.upstream.map_or(Shard::FIRST, |upstream| upstream.shard)
+    }
+
+    pub(super) fn leads(&self) -> bool {
+        self.ctx.leads_shard(self.shard())
     }
 
     fn desired(&self) -> Desired {
@@ -237,6 +247,7 @@ impl Mirror<'_> {
             precondition,
             urgency,
             because,
+            shard: self.shard(),
         });
         let repair = self.repair();
         repair.changed_since_write = false;

@@ -28,6 +28,7 @@ use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where, sorted_keys};
 use super::data::objects::{Object, UPSTREAM_STATUS};
 use super::data::optional_millis::OptionalMillis;
+use super::data::shard::Shard;
 use super::data::used_names::{HoldsNames, UsedNames};
 use super::machine::Machine;
 use super::orphans::route::Route;
@@ -266,13 +267,9 @@ impl Machine {
         }
     }
 
-    /// This instance became leader, or waits no longer to become it: everything that waited is due.
-    pub(crate) fn evaluate_unsettled(&mut self) {
-        let unsettled = |(&id, hub): (&ClusterId, &HubState)| {
-            (id, hub.unsettled.iter().copied().collect(), hub.orphans.iter().copied().collect())
-        };
-        let hubs: Vec<(_, Vec<_>, Vec<_>)> = self.hubs.iter().map(unsettled).collect();
-        for (cluster, connectors, routes) in hubs {
+    /// This instance leads a shard, or waits no longer to lead it: everything of it that waited is due.
+    pub(crate) fn evaluate_unsettled(&mut self, shard: Shard) {
+        for (cluster, connectors, routes) in self.unsettled_of(shard) {
             for key in connectors {
                 self.evaluate_hub_connector(Place { cluster, key });
             }
@@ -321,7 +318,7 @@ fn relink(
         }
     }
     if let Some(named) = new {
-        let upstream = upstreams.entry(named.cluster).or_default();
+        let upstream = ctx.upstream_of(upstreams, named.cluster);
         if !upstream.is_referenced() {
             ctx.reference_changed(named.cluster);
         }

@@ -92,6 +92,11 @@ impl DeleteBudget {
         self.waiting.contains(&(since, id, key))
     }
 
+    /// Every route in the queue.
+    pub(crate) fn queued(&self) -> Vec<QueuedRoute> {
+        self.waiting.iter().chain(&self.ready).copied().collect()
+    }
+
     pub(super) fn record_delete(&mut self, now: UnixMillis) {
         self.decided.push_back(now);
     }
@@ -207,7 +212,8 @@ impl Machine {
     /// Deletes queued routes until the minute's deletes are used up.
     pub(crate) fn spend_budget(&mut self) {
         let now = self.ctx.now;
-        let limit = usize::try_from(self.ctx.settings.orphans.max_per_minute).unwrap_or(usize::MAX);
+        let limit = self.ctx.led_part_of(self.ctx.settings.orphans.max_per_minute);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         while self.budget.decided.front().is_some_and(|at| at.plus(MINUTE_MS) <= now) {
             self.budget.decided.pop_front();
         }

@@ -251,7 +251,7 @@ impl Machine {
             self.unlink_route(id, key, &old);
         }
         if let Some(parents) = route.parents.gateways() {
-            let upstream = self.upstreams.entry(parents.cluster).or_default();
+            let upstream = self.ctx.upstream_of(&mut self.upstreams, parents.cluster);
             if !upstream.is_referenced() {
                 self.ctx.reference_changed(parents.cluster);
             }
@@ -357,8 +357,7 @@ impl Machine {
     /// Evaluates every route that names the upstream cluster, whether it is configured or not.
     pub(crate) fn evaluate_routes_naming(&mut self, upstream: Sym) {
         let Some(upstream) = self.upstreams.get(&upstream) else { return };
-        let routes: BTreeSet<_> = upstream.routes_by_ns.values().flatten().copied().collect();
-        for (hub, key) in routes {
+        for (hub, key) in upstream.hub_routes() {
             self.evaluate_route(hub, key);
         }
     }

@@ -14,6 +14,7 @@ use crate::core::edge::{EdgeConnector, EdgeState};
 use crate::core::flight::Flight;
 use crate::core::hub::HubConnector;
 use crate::core::machine::Machine;
+use crate::core::shards::LeaseWait;
 use crate::core::status::digest::Digest;
 use crate::core::upstream::UpstreamConnector;
 
@@ -26,12 +27,10 @@ impl Machine {
         let phases = phase::count_phases(connectors.iter().map(|connector| connector.phase));
         View {
             at_ms: self.ctx.now,
-            leads: self.ctx.leader,
+            leads: self.ctx.leads_any(),
             holder: None,
-            lease_wait: self.ctx.waits_for_lease().then_some(LeaseWaitView {
-                until_ms: self.ctx.lease_wait_until,
-                wait_ms: self.ctx.lease_wait_ms,
-            }),
+            lease_wait: self.lease_wait_view(),
+            shards: self.shard_views(),
             in_flight: self.in_flight(),
             clusters: self.cluster_views(),
             phases,
@@ -40,6 +39,25 @@ impl Machine {
             orphans: self.orphans(),
             gone: self.gone_projects(),
         }
+    }
+
+    fn lease_wait_view(&self) -> Option<LeaseWaitView> {
+        let mut shards = self.ctx.settings.shards.all();
+        let shard = shards.find(|shard| self.ctx.waits_for_lease(*shard))?;
+        let LeaseWait { until, ms } = self.ctx.lease_wait(shard);
+        Some(LeaseWaitView { until_ms: until, wait_ms: ms })
+    }
+
+    fn shard_views(&self) -> Vec<ShardView> {
+        if self.ctx.settings.shards.is_one() {
+            return Vec::new();
+        }
+        let view = |(shard, followed_since_ms, led_since_ms)| ShardView {
+            shard,
+            followed_since_ms,
+            led_since_ms,
+        };
+        self.ctx.shards_followed().map(view).collect()
     }
 
     fn cluster_views(&self) -> Vec<ClusterView> {

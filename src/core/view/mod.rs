@@ -17,6 +17,7 @@ use crate::core::contract::note::Hop;
 use crate::core::contract::touches_waiting::TouchesWaiting;
 pub use crate::core::data::cluster::WatchState;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::{hash_stamp, stamp_of};
 use crate::core::status::liveness;
@@ -40,6 +41,9 @@ pub struct View {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_wait: Option<LeaseWaitView>,
     /// How many actions have no outcome yet.
+    /// The shards that this instance follows; empty with one shard.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shards: Vec<ShardView>,
     pub in_flight: usize,
     pub clusters: Vec<ClusterView>,
     /// How many connectors are in each phase.
@@ -53,6 +57,17 @@ pub struct View {
     /// Deleted projects that hub objects name, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<GoneView>,
+}
+
+/// A shard that this instance follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShardView {
+    pub shard: Shard,
+    pub followed_since_ms: UnixMillis,
+    /// Since when it is led, too; absent while its gate is closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub led_since_ms: Option<UnixMillis>,
 }
 
 /// A project that does not exist any longer, and that hub objects still name.

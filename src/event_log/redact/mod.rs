@@ -146,8 +146,12 @@ impl Redactor {
             | EventKind::Bookmark { .. }
             | EventKind::ResourceVersionRegressed { .. }
             | EventKind::LeadershipPending { .. }
-            | EventKind::LeadershipAcquired
-            | EventKind::LeadershipLost
+            | EventKind::LeadershipAcquired { .. }
+            | EventKind::LeadershipLost { .. }
+            | EventKind::ShardFollowed { .. }
+            | EventKind::ShardLeft { .. }
+            | EventKind::LeaseApiLost
+            | EventKind::LeaseApiReachable
             | EventKind::TimedOut
             | EventKind::RecordingEnded => None,
         };
