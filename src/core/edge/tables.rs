@@ -22,7 +22,7 @@ use crate::core::status::trigger::gateway_part;
 
 /// Everything known of an edge cluster.
 pub(crate) struct EdgeState {
-    /// Who leads it touches first.
+    /// The instance that leads it touches first.
     pub(crate) shard: Shard,
     pub(crate) scope: TouchScope,
     /// The scope that the settings ask for, until no touch in the old one is in flight. Meanwhile

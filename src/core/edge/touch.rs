@@ -25,7 +25,7 @@ use crate::core::status::trigger::{Trigger, is_later_n, later_n};
 pub(super) struct Touching<'m> {
     pub(super) edge: ClusterId,
     pub(super) cluster: &'m ClusterState,
-    /// The edge's: who leads it goes first.
+    /// The edge's: the instance that leads it goes first.
     shard: Shard,
     is_ready: bool,
     pub(super) target: TouchTarget,
