@@ -455,7 +455,7 @@ fn the_leader_of_an_edges_shard_touches_first_and_others_stand_in() {
     with_a_change_at_the_edge(&mut fleet);
     assert_eq!(fleet.pass(2_900), []);
     assert_eq!(verbs(&fleet.pass(1_000)), [(Verb::Touch, Shard::FIRST)]);
-    // At once when nobody can know who leads.
+    // At once when nobody can know the leader.
     let mut fleet = Fleet::new(Settings::default());
     fleet.hold(B);
     with_a_change_at_the_edge(&mut fleet);

@@ -46,7 +46,7 @@ pub(crate) struct ShardRoles {
     waits: BTreeMap<Shard, LeaseWait>,
     /// The number of each hub's last list when the shard was followed: it lacks the shard's objects.
     listed_before: BTreeMap<(Shard, ClusterId, Kind), u32>,
-    /// Nobody knows who leads what.
+    /// Nobody knows the leaders.
     is_lease_api_lost: bool,
 }
 
