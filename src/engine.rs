@@ -24,7 +24,7 @@ use crate::event_log::{ClusterSpec, Header};
 use crate::executor::{Executor, FinishedAction};
 use crate::fleet::{ClusterTable, Fleet, Member};
 use crate::grouping::GATHER_MS;
-use crate::leader::gate::Gate;
+use crate::leader::gate::Gates;
 use crate::live_log::{DeletedRoutes, LiveLog};
 use crate::metrics::Metrics;
 use crate::run_log::Observer;
@@ -112,11 +112,11 @@ impl PendingLists {
 
 impl Engine {
     /// An engine for the clusters of `config`. Actions that only the leader may take are sent while
-    /// `gate` is open. Nothing is connected yet, and the event log is not open.
+    /// `gates` are open. Nothing is connected yet, and the event log is not open.
     pub(crate) fn new(
         config: &Config,
         settings: Settings,
-        gate: Gate,
+        gates: Gates,
         event_log: &EventLogConfig,
         observers: Vec<Box<dyn Observer>>,
     ) -> Self {
@@ -128,7 +128,7 @@ impl Engine {
             applier = applier.with_backup(DeletedRoutes::beside(file));
         }
         let executor =
-            Executor::new(applier, gate, config.executor.clone(), config.dry_run, metrics.clone());
+            Executor::new(applier, gates, config.executor.clone(), config.dry_run, metrics.clone());
         let header = log_header(fleet.table(), &settings);
         let (mut machine, clock) = (Machine::new(settings), Clock::start());
         let at = clock.now();

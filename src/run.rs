@@ -31,7 +31,7 @@ use crate::discovery::Discovery;
 use crate::engine::{Engine, log_header};
 use crate::environment::{is_simulated, spawn};
 use crate::events::{Recorder, Reporter};
-use crate::leader::gate::{Gate, GateKeeper};
+use crate::leader::gate::{Gate, GateKeeper, Gates};
 use crate::leader::{LeaderElection, identity, lease::LeaseClient};
 use crate::metrics::MachineCounts;
 use crate::outage::UserImpactMeter;
@@ -102,7 +102,8 @@ impl Run {
             (Gate::always_open(), None)
         };
         observers.push(Box::new(RunLog::new(&settings)));
-        let mut engine = Engine::new(&config, settings, gate, &config.event_log, observers);
+        let mut engine =
+            Engine::new(&config, settings, Gates::one(gate), &config.event_log, observers);
         let header = log_header(engine.fleet.table(), engine.machine.settings());
         let impact = UserImpactMeter::new(
             &header.clusters,

@@ -27,8 +27,9 @@ use crate::config::ExecutorConfig;
 use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::core::data::shard::Shard;
 use crate::environment::here;
-use crate::leader::gate::Gate;
+use crate::leader::gate::Gates;
 use crate::metrics::Metrics;
 use attempt::{Answer, AttemptError, EndedAttempt, PendingAction};
 use lane::{HealthChange, Lane};
@@ -56,11 +57,16 @@ pub struct FinishedAction {
     pub attempts: u32,
 }
 
+/// The shard whose gate a leader-only write asks. Actions name none yet: all ask the first one's.
+fn shard_of(_action: &Action) -> Shard {
+    Shard::FIRST
+}
+
 /// The only writer.
 #[derive(Debug)]
 pub struct Executor {
     applier: Applier,
-    gate: Gate,
+    gates: Gates,
     config: ExecutorConfig,
     dry_run: bool,
     metrics: Arc<Metrics>,
@@ -81,14 +87,14 @@ impl Executor {
     /// With `dry_run` it sends nothing.
     pub fn new(
         applier: Applier,
-        gate: Gate,
+        gates: Gates,
         config: ExecutorConfig,
         dry_run: bool,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             applier,
-            gate,
+            gates,
             config,
             dry_run,
             metrics,
@@ -125,7 +131,7 @@ impl Executor {
         let concerned = self.applier.concerned(&decision.action);
         let action = PendingAction::new(decision, concerned);
         let written = &action.decision.action;
-        if written.is_leader_only() && !self.gate.is_open() {
+        if written.is_leader_only() && !self.gates.is_open(shard_of(written)) {
             return self.ended.push_back(action.finished(Outcome::Dropped));
         }
         if self.dry_run {
@@ -158,9 +164,9 @@ impl Executor {
                 let waited = action.start(&self.config);
                 self.metrics.action_started(action.decision.action.verb, waited);
             }
-            let (applier, gate) = (self.applier.clone(), self.gate.clone());
+            let (applier, gates) = (self.applier.clone(), self.gates.clone());
             let metrics = self.metrics.clone();
-            let attempt = async move { action.attempt(applier, gate, &metrics).await };
+            let attempt = async move { action.attempt(applier, gates, &metrics).await };
             let task = self.attempts.spawn(here(attempt)).id();
             self.tasks.insert(task, (key.clone(), object));
         }

@@ -18,7 +18,7 @@ use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
 use crate::discovery::joiner::{self, Joiner};
 use crate::engine::{Engine, PendingLists};
-use crate::leader::gate::Gate;
+use crate::leader::gate::{Gate, Gates};
 use crate::watch::WatchMessage;
 
 pub use restore::{DeletedRoute, DeletedRoutesFound, deleted_routes};
@@ -64,8 +64,8 @@ impl OrphanCleanup {
         let mut settings = config.settings();
         (settings.mirror.enabled, settings.touch.enabled) = (false, false);
         settings.orphans.mode = OrphanMode::Delete;
-        let (gate, log) = (Gate::always_open(), log.unwrap_or_default());
-        let mut engine = Engine::new(config, settings, gate, &log, Vec::new());
+        let (gates, log) = (Gates::one(Gate::always_open()), log.unwrap_or_default());
+        let mut engine = Engine::new(config, settings, gates, &log, Vec::new());
         engine.open_log()?;
         let (bus, events) = mpsc::channel(config.watch.queue);
         let kinds =

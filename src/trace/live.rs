@@ -29,7 +29,7 @@ use crate::discovery::joiner::{self, Joiner};
 use crate::discovery::look::narrowed;
 use crate::engine::{Engine, PendingLists};
 use crate::leader::election::{LeaseRequest, LeaseResponse};
-use crate::leader::gate::Gate;
+use crate::leader::gate::{Gate, Gates};
 use crate::leader::lease::{LeaseApi, LeaseClient};
 use crate::report::count;
 use crate::watch::WatchMessage;
@@ -79,7 +79,8 @@ impl ClusterWatcher {
         // sure that a mistake in that would not be written either.
         let dry = Config { dry_run: true, ..config.clone() };
         let (gate, _) = Gate::closed();
-        let mut engine = Engine::new(&dry, settings, gate, &EventLogConfig::default(), Vec::new());
+        let mut engine =
+            Engine::new(&dry, settings, Gates::one(gate), &EventLogConfig::default(), Vec::new());
         let (bus, events) = mpsc::channel(config.watch.queue);
         let settings = engine.machine.settings().clone();
         engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);

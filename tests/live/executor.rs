@@ -12,7 +12,7 @@ use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::executor::{Executor, FinishedAction};
 use throughline::fleet::ClusterTable;
-use throughline::leader::gate::Gate;
+use throughline::leader::gate::{Gate, Gates};
 use throughline::metrics::Metrics;
 use throughline::sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
 
@@ -44,7 +44,7 @@ async fn bench(config: ExecutorConfig) -> Bench {
     let clusters = [(served.cluster.clone(), cluster(&served, &kubeconfig))].into();
     let applier = Applier::new(clusters, Duration::from_millis(config.timeout_ms));
     let metrics = Arc::new(Metrics::new());
-    let executor = Executor::new(applier, Gate::always_open(), config, false, metrics);
+    let executor = Executor::new(applier, Gates::one(Gate::always_open()), config, false, metrics);
     Bench { served, executor, _kubeconfig: kubeconfig }
 }
 
@@ -236,7 +236,8 @@ async fn a_dry_run_sends_nothing() {
     let metrics = Arc::new(Metrics::new());
     let clusters = [(bench.served.cluster.clone(), cluster(&bench.served, &bench._kubeconfig))];
     let applier = Applier::new(clusters.into(), Duration::from_secs(1));
-    let mut executor = Executor::new(applier, Gate::always_open(), quick(), true, metrics);
+    let mut executor =
+        Executor::new(applier, Gates::one(Gate::always_open()), quick(), true, metrics);
     executor.submit(touch(1, "a", "1"));
     let finished = executor.next_finished().await;
     assert_eq!((finished.outcome, finished.attempts), (Outcome::DryRun, 0));
@@ -248,7 +249,8 @@ async fn a_dry_run_sends_nothing() {
 async fn dropped_actions_do_not_starve_the_loop() {
     let (gate, _keeper) = Gate::closed();
     let applier = Applier::new(ClusterTable::default(), Duration::from_secs(1));
-    let mut executor = Executor::new(applier, gate, quick(), false, Arc::new(Metrics::new()));
+    let mut executor =
+        Executor::new(applier, Gates::one(gate), quick(), false, Arc::new(Metrics::new()));
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move { send.send(()) });
     let mut mirror = touch(1, "a", "v");

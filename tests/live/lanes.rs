@@ -21,7 +21,7 @@ use throughline::core::contract::action::{
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::executor::{Executor, FinishedAction};
-use throughline::leader::gate::{Gate, GateKeeper};
+use throughline::leader::gate::{Gate, GateKeeper, Gates};
 use throughline::metrics::{Format, Metrics};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -143,7 +143,7 @@ fn bench(config: ExecutorConfig, hangs: bool) -> Bench {
     let applier = Applier::new(servers.iter().map(client).collect(), TIMEOUT);
     let (gate, keeper) = Gate::closed();
     keeper.set(Some(u64::MAX));
-    let executor = Executor::new(applier, gate, config, false, metrics.clone());
+    let executor = Executor::new(applier, Gates::one(gate), config, false, metrics.clone());
     Bench { executor, servers, metrics, keeper, finished: Vec::new(), next_id: 0 }
 }
 
