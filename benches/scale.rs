@@ -106,7 +106,9 @@ fn measure_machine(connectors: usize) {
         let kind = EventKind::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
         machine.borrow_mut().handle_event(&Event { at, kind });
     }
-    machine.borrow_mut().handle_event(&Event { at, kind: EventKind::LeadershipAcquired { shard: Shard::FIRST } });
+    machine
+        .borrow_mut()
+        .handle_event(&Event { at, kind: EventKind::LeadershipAcquired { shard: Shard::FIRST } });
     let actions = Cell::new(0);
     measure(
         connectors,

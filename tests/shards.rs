@@ -612,8 +612,9 @@ proptest! {
         let mirrored = fleet.pass(600_000);
         for (up, says) in ups.iter().zip(&says) {
             let ns = format!("ns-{}", uid(up));
-            let of_up = mirrored.iter().filter(|decision| decision.action.object.namespace == ns);
-            let last = of_up.last().map(|decision| decision.action.annotations[0].1.clone());
+            let mut of_up =
+                mirrored.iter().rev().filter(|decision| decision.action.object.namespace == ns);
+            let last = of_up.next().map(|decision| decision.action.annotations[0].1.clone());
             let is_caught_up = last.flatten().is_some_and(|text| text.contains(&format!("\"{says}\"")));
             prop_assert!(is_caught_up, "{} says {}: {:?}", up, says, mirrored);
         }

@@ -6,6 +6,7 @@ pub mod election;
 pub mod gate;
 pub mod handover;
 pub mod lease;
+pub mod share;
 
 use std::sync::Arc;
 use std::time::Duration;

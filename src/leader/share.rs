@@ -164,15 +164,29 @@ impl Share {
         self.held.len() < self.quota(now, 0) || now > since + self.lease_ms
     }
 
+    /// The shard's Lease is being written: it counts as held until it is known what became of that.
+    pub fn taking(&mut self, shard: Shard) {
+        self.held.insert(shard);
+    }
+
+    /// What became of it.
+    pub fn taken(&mut self, shard: Shard, is_held: bool) {
+        if is_held {
+            self.free_since.remove(&shard);
+        } else {
+            self.held.remove(shard);
+        }
+    }
+
     /// A shard to take part in no longer and to release; it is given up from this call on. The next
-    /// one follows after a pause.
-    pub fn give_up(&mut self, now: u64) -> Option<Shard> {
+    /// one follows after a pause. One that this instance does not lead yet could not be released.
+    pub fn give_up(&mut self, now: u64, leads: impl Fn(Shard) -> bool) -> Option<Shard> {
         let is_pause = self.last_given_up_at.is_some_and(|at| now < at + self.pause_ms);
         let is_surplus = self.held.len() > self.quota(now, self.lease_ms);
         if is_pause || !is_surplus || self.given_up.is_some() || !self.free_since.is_empty() {
             return None;
         }
-        let shard = self.held.iter().last()?;
+        let shard = self.held.iter().filter(|shard| leads(*shard)).last()?;
         self.given_up = Some(GivenUp { shard, at: now, is_released: false });
         self.last_given_up_at = Some(now);
         Some(shard)

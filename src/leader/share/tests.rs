@@ -37,7 +37,7 @@ fn a_member_counts_while_its_lease_changes_and_for_give_ups_only_after_a_lease_d
     share.see_members(0, [member("b", 1)]);
     assert_eq!((share.quota(0, 0), share.quota(0, LEASE)), (4, 8));
     share.see_members(10_000, [member("b", 2)]);
-    assert_eq!(share.give_up(14_999), None);
+    assert_eq!(share.give_up(14_999, |_| true), None);
     assert_eq!(share.quota(15_000, LEASE), 4);
     // It is not renewed any more: dead a duration later, and new when it comes back.
     share.see_members(25_001, [member("b", 2)]);
@@ -58,7 +58,7 @@ fn what_nobody_else_takes_makes_the_pauses_longer_up_to_five_minutes() {
         share.see_holders(now, |shard| {
             if out == Some(shard) { ShardHolder::Nobody } else { ShardHolder::ThisInstance }
         });
-        out = share.give_up(now);
+        out = share.give_up(now, |_| true);
         if out.is_some() {
             pauses.extend(last.map(|last| now - last));
             last = Some(now);
@@ -201,7 +201,7 @@ impl Fleet {
                 });
             }
         }
-        if let Some(shard) = share.give_up(now) {
+        if let Some(shard) = share.give_up(now, |_| true) {
             assert!(instance.gave_up_at.is_none_or(|at| now >= at + 1_000), "two in a second");
             instance.gave_up_at = Some(now);
             self.releasing.push((i, shard));
