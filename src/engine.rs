@@ -177,9 +177,10 @@ impl Engine {
         self.metrics.remove_cluster(cluster);
     }
 
-    /// Feeds an event of a watch to the machine, unless its cluster has left.
+    /// Feeds an event of a watch to the machine, unless its cluster has left. What another instance cares
+    /// for is not logged, either.
     pub(crate) fn handle_watch_message(&mut self, message: WatchMessage) {
-        if self.fleet.is_current(&message) {
+        if self.fleet.is_current(&message) && !self.machine.ignores(&message.kind) {
             self.handle_event(message.kind);
         }
     }

@@ -8,9 +8,9 @@
 
 mod banner;
 mod changes;
+mod elections;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -22,7 +22,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tracing::{info, warn};
 
 use crate::admin::{self, Query};
-use crate::client::ClusterClient;
 use crate::config::{Config, ConfigSource, DiscoveryConfig, follow};
 use crate::core::contract::event::EventKind;
 use crate::core::data::shard::Shard;
@@ -31,12 +30,13 @@ use crate::discovery::Discovery;
 use crate::engine::{Engine, log_header};
 use crate::environment::{is_simulated, spawn};
 use crate::events::{Recorder, Reporter};
-use crate::leader::gate::{Gate, GateKeeper, Gates};
-use crate::leader::{LeaderElection, identity, lease::LeaseClient};
+use crate::leader::HandIn;
+use crate::leader::gate::{GateKeeper, Gates};
 use crate::metrics::MachineCounts;
 use crate::outage::UserImpactMeter;
 use crate::run_log::{Observer, RunLog};
 use changes::{changed, machine_settings};
+use elections::{Elections, has_shard};
 
 /// The queue of queries from the admin port.
 const QUERIES_MAX: usize = 16;
@@ -58,8 +58,10 @@ const ASK_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(10);
 pub struct Run {
     config: Config,
     engine: Engine,
-    /// Opens the gate; `None` without an election.
-    keeper: Option<GateKeeper>,
+    /// The gates of all shards and who opens them; `None` without an election.
+    keepers: Option<(Gates, Vec<GateKeeper>)>,
+    /// Shards that are being given up.
+    hand_ins: Vec<HandIn>,
     /// The configuration, read again.
     reloads: mpsc::Receiver<Config>,
     /// A person asks that what waits is tried now.
@@ -95,15 +97,17 @@ impl Run {
     /// Prepares a run. `observers` see everything that the log for people is written from.
     pub fn new(config: Config, mut observers: Vec<Box<dyn Observer>>) -> Self {
         let settings = machine_settings(&config);
-        let (gate, keeper) = if config.election_cluster().is_some() {
-            let (gate, keeper) = Gate::closed();
-            (gate, Some(keeper))
+        let (gates, keepers) = if config.election_cluster().is_some() {
+            let (gates, keepers) = Gates::closed(settings.shards);
+            (gates.clone(), Some((gates, keepers)))
         } else {
-            (Gate::always_open(), None)
+            (Gates::always_open(settings.shards), None)
         };
         observers.push(Box::new(RunLog::new(&settings)));
-        let mut engine =
-            Engine::new(&config, settings, Gates::one(gate), &config.event_log, observers);
+        let mut first = config.clone();
+        // Upstreams come with their shard.
+        first.clusters.retain(|cluster| settings.shards.is_one() || !has_shard(cluster));
+        let mut engine = Engine::new(&first, settings, gates, &config.event_log, observers);
         let header = log_header(engine.fleet.table(), engine.machine.settings());
         let impact = UserImpactMeter::new(
             &header.clusters,
@@ -113,7 +117,8 @@ impl Run {
         engine.add_observer(Box::new(impact));
         let ((_, reloads), (_, retries)) = (mpsc::channel(1), mpsc::channel(1));
         let (discovery, recorder, listener) = (None, None, None);
-        Self { config, engine, keeper, reloads, retries, discovery, recorder, listener }
+        let hand_ins = Vec::new();
+        Self { config, engine, keepers, hand_ins, reloads, retries, discovery, recorder, listener }
     }
 
     /// Follows the file from which the configuration was loaded, SIGHUP and SIGUSR1.
@@ -159,9 +164,9 @@ impl Run {
         self.engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
         let (leadership_changes, mut leadership) = mpsc::unbounded_channel();
         let workers = self.start_events();
-        let election = self.start_election(&leadership_changes);
+        let mut elections = self.start_elections(&leadership_changes);
         let mut discovered = self.start_discovery();
-        if election.is_none() {
+        if elections.is_none() {
             self.engine.metrics.set_leader(true);
             self.engine.handle_event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
         }
@@ -171,13 +176,15 @@ impl Run {
         let discovers = self.discovery.is_some();
         while !*stop.borrow() {
             self.carry_out_memberships();
+            self.finish_hand_ins();
             let (engine, discovery) = (&mut self.engine, &mut self.discovery);
             let (deadline, reports) = (engine.deadline(), engine.observers_due());
             tokio::select! {
                 // The rarest first: none of them keeps the watches waiting for long.
                 biased;
                 _ = stop.changed() => {}
-                Some(kind) = leadership.recv() => engine.handle_event(kind),
+                Some(kind) = leadership.recv() => self.handle_leadership(kind),
+                hand_in = elections.next_hand_in() => self.hand_ins.push(hand_in),
                 Some(config) = self.reloads.recv() => self.reload(config),
                 (name, connection) = changed(discovery) => self.replace_discovered(&name, connection),
                 _ = unknown_due.tick(), if discovers => self.ask_for_unknown(),
@@ -192,7 +199,7 @@ impl Run {
         }
 
         self.engine.fleet.stop();
-        self.finish(election, leadership).await;
+        self.finish(elections, leadership).await;
         if let Some(workers) = workers {
             // They end once their queues are empty.
             let _ = tokio::time::timeout(LAST_EVENTS_MAX, workers.join_all()).await;
@@ -257,29 +264,10 @@ impl Run {
         events
     }
 
-    /// Joins the election, if one is configured.
-    fn start_election(
-        &mut self,
-        changes: &mpsc::UnboundedSender<EventKind>,
-    ) -> Option<LeaderElection> {
-        let (keeper, cluster) = (self.keeper.take()?, self.config.election_cluster()?.clone());
-        let (timings, election) = (self.config.election_timings(), &self.config.leader_election);
-        let lease = LeaseClient::new(
-            Arc::new(ClusterClient::new(cluster, self.engine.metrics.clone())),
-            election.lease_namespace.clone(),
-            election.lease_name.clone(),
-            Duration::from_millis(timings.request_ms()),
-            self.recorder.clone(),
-        );
-        let (changes, metrics) = (changes.clone(), self.engine.metrics.clone());
-        let orphans = self.engine.machine.settings().orphans.mode;
-        Some(LeaderElection::start(lease, identity(), timings, keeper, orphans, changes, metrics))
-    }
-
     /// Finishes the writes in flight within the grace period, then releases the Lease.
     async fn finish(
         mut self,
-        election: Option<LeaderElection>,
+        elections: Elections,
         mut leadership: mpsc::UnboundedReceiver<EventKind>,
     ) {
         let until = Instant::now() + Duration::from_millis(self.config.shutdown.grace_ms);
@@ -296,10 +284,13 @@ impl Run {
             engine.handle_finished(finished);
             engine.executor.drop_queued();
         }
-        // While this instance still has writes in flight, its Lease must expire instead: nobody
+        // While this instance still has writes in flight, its Leases must expire instead: nobody
         // else may lead before they have ended.
-        if let Some(election) = election.filter(|_| engine.executor.in_flight() == 0) {
-            election
+        if engine.executor.in_flight() == 0 && !elections.is_none() {
+            for hand_in in self.hand_ins.drain(..) {
+                let _ = hand_in.ended.send(());
+            }
+            elections
                 .release(until.saturating_duration_since(Instant::now()).max(RELEASE_MIN))
                 .await;
             while let Ok(kind) = leadership.try_recv() {

@@ -94,13 +94,14 @@ impl Config {
 
     /// The settings that the machine decides by.
     pub fn settings(&self) -> Settings {
+        let shards = self.election_cluster().map(|_| self.leader_election.shards);
         Settings {
+            shards: shards.and_then(|shards| shards.try_into().ok()).unwrap_or_default(),
             mirror: self.mirror.clone(),
             touch: self.touch.clone(),
             orphans: self.orphans.clone(),
             stall: self.stall.clone(),
             retry: self.retry,
-            ..Settings::default()
         }
     }
 }
@@ -141,6 +142,8 @@ pub struct LeaderElectionConfig {
     pub lease_namespace: Option<String>,
     /// Instances that share a Lease take turns.
     pub lease_name: String,
+    /// The parts into which the upstreams are shared out among the instances; each has a Lease.
+    pub shards: u16,
     /// Another instance may take a Lease that has not been renewed for this long; whole seconds.
     pub lease_duration_ms: u64,
     /// A leader that cannot renew the Lease for this long stops leading.
@@ -156,6 +159,7 @@ impl Default for LeaderElectionConfig {
             cluster: None,
             lease_namespace: None,
             lease_name: "throughline".into(),
+            shards: 1,
             lease_duration_ms: 15_000,
             renew_deadline_ms: 10_000,
             retry_period_ms: 2_000,

@@ -17,10 +17,11 @@ use std::collections::BTreeMap;
 
 use super::clusters::Place;
 use super::context::Context;
-use super::data::ids::{ClusterId, Kind};
+use super::contract::event::EventKind;
+use super::data::ids::{ClusterId, ClusterName, Kind, Role};
 use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where};
-use super::data::objects::Object;
+use super::data::objects::{Meta, Object};
 use super::data::shard::{Shard, ShardSet};
 use super::data::time::UnixMillis;
 use super::edge::EdgeState;
@@ -150,6 +151,38 @@ impl Machine {
         let listed_before = roles.listed_before.get(&(shard, hub, kind)).copied();
         let list = self.cluster(hub).map(|hub| hub.list(kind));
         roles.followed.contains(shard) && (listed_before.is_none() || listed_before != list)
+    }
+
+    /// Whether an event changes nothing here: it shows a hub object of a shard that is not followed, of
+    /// which nothing is known.
+    pub(crate) fn ignores(&self, kind: &EventKind) -> bool {
+        let (EventKind::Listed { cluster, object }
+        | EventKind::Applied { cluster, object }
+        | EventKind::Deleted { cluster, object }) = kind
+        else {
+            return false;
+        };
+        let is_shared = matches!(object.kind(), Kind::Connector | Kind::HttpRoute);
+        if self.ctx.settings.shards.is_one() || !is_shared {
+            return false;
+        }
+        let Some(id) = self.clusters.id_of(cluster) else { return false };
+        let Some((cluster, hub)) = self.cluster(id).zip(self.hubs.get(&id)) else { return false };
+        let Meta { namespace, name, .. } = &object.meta;
+        let is_known = self.ctx.names.find(namespace, name).is_some_and(|key| {
+            hub.connectors.contains_key(&key)
+                || hub.routes.contains_key(&key)
+                || cluster.is_unreadable(object.kind(), key)
+        });
+        let is_hub_alone = !cluster.has(Role::Upstream) && !cluster.has(Role::Edge);
+        is_hub_alone && !is_known && !self.keeps_hub_object(id, object)
+    }
+
+    /// Whether a cluster of these roles is followed: one that is an upstream alone with its shard, any
+    /// other one always.
+    pub(crate) fn follows_cluster(&self, cluster: &ClusterName, roles: &[Role]) -> bool {
+        let shards = &self.ctx.settings.shards;
+        roles != [Role::Upstream] || self.ctx.follows_shard(shards.of(cluster.as_str()))
     }
 
     /// The cluster left: the next one that gets its id was never listed.

@@ -100,7 +100,7 @@ impl PendingAction {
         metrics: &Metrics,
     ) -> EndedAttempt {
         let (action, concerned) = (&self.decision.action, &self.concerned);
-        let is_lead = || !action.is_leader_only() || gates.is_open(super::shard_of(action));
+        let is_lead = || !action.is_leader_only() || gates.is_open(action.shard);
         let may_write = || is_lead() && applier.are_joined(concerned);
         if !may_write() {
             return EndedAttempt { action: self, result: Err(AttemptError::GateClosed) };

@@ -57,9 +57,13 @@ pub struct FinishedAction {
     pub attempts: u32,
 }
 
-/// The shard whose gate a leader-only write asks. Actions name none yet: all ask the first one's.
-fn shard_of(_action: &Action) -> Shard {
-    Shard::FIRST
+/// An attempt in flight.
+#[derive(Debug)]
+struct Task {
+    key: LaneKey,
+    object: ObjectKey,
+    /// Whose gate it passed, where it had to.
+    shard: Option<Shard>,
 }
 
 /// The only writer.
@@ -72,8 +76,8 @@ pub struct Executor {
     metrics: Arc<Metrics>,
     lanes: BTreeMap<LaneKey, Lane>,
     attempts: JoinSet<EndedAttempt>,
-    /// The objects of the attempts in flight.
-    tasks: HashMap<TaskId, (LaneKey, ObjectKey)>,
+    /// The attempts in flight.
+    tasks: HashMap<TaskId, Task>,
     /// Actions that pause after a failed attempt, and until when. One that was replaced meanwhile
     /// stays here until its pause is over.
     pauses: BTreeSet<(Instant, LaneKey, ObjectKey)>,
@@ -124,6 +128,11 @@ impl Executor {
         self.in_flight
     }
 
+    /// Whether a leader-only write for the shard's upstreams is under way.
+    pub(crate) fn is_writing(&self, shard: Shard) -> bool {
+        self.tasks.values().any(|task| task.shard == Some(shard))
+    }
+
     /// Queues an action. It supersedes an older one for the same object of which no request is under
     /// way.
     pub fn submit(&mut self, decision: Decision) {
@@ -131,7 +140,7 @@ impl Executor {
         let concerned = self.applier.concerned(&decision.action);
         let action = PendingAction::new(decision, concerned);
         let written = &action.decision.action;
-        if written.is_leader_only() && !self.gates.is_open(shard_of(written)) {
+        if written.is_leader_only() && !self.gates.is_open(written.shard) {
             return self.ended.push_back(action.finished(Outcome::Dropped));
         }
         if self.dry_run {
@@ -164,11 +173,13 @@ impl Executor {
                 let waited = action.start(&self.config);
                 self.metrics.action_started(action.decision.action.verb, waited);
             }
+            let written = &action.decision.action;
+            let shard = written.is_leader_only().then_some(written.shard);
             let (applier, gates) = (self.applier.clone(), self.gates.clone());
             let metrics = self.metrics.clone();
             let attempt = async move { action.attempt(applier, gates, &metrics).await };
             let task = self.attempts.spawn(here(attempt)).id();
-            self.tasks.insert(task, (key.clone(), object));
+            self.tasks.insert(task, Task { key: key.clone(), object, shard });
         }
         let (cluster, kind) = key;
         // A lane without writes says nothing: an instance that no longer leads may never learn that
@@ -225,7 +236,7 @@ impl Executor {
             // flight covers that.
             Err(error) => (error.id(), None),
         };
-        let Some((key, object)) = self.tasks.remove(&task) else { return };
+        let Some(Task { key, object, .. }) = self.tasks.remove(&task) else { return };
         match ended {
             Some(ended) => self.attempt_ended(&key, object, ended),
             None => {

@@ -196,6 +196,13 @@ impl Fleet {
         }
     }
 
+    /// Lists again what the hubs hold for upstreams: more of it is kept from now on.
+    pub(crate) fn list_hubs_again(&self) {
+        if let Some(watching) = &self.watching {
+            watching.shared.list_hubs_again();
+        }
+    }
+
     /// Who says that a cluster is part of the fleet; `None` for one that isn't.
     pub(crate) fn origin(&self, name: &ClusterName) -> Option<Origin> {
         self.stays.get(name).map(|stay| stay.origin)

@@ -47,6 +47,11 @@ pub const LEASE_MAX_MS: u64 = 600_000;
 const UNANSWERED_MAX: usize = 2;
 
 impl LeaseRecord {
+    /// The record of a Lease that its holder releases.
+    pub(super) fn released(transitions: u32, renew_time: String) -> Self {
+        Self { holder: String::new(), lease_ms: RELEASED_MS, transitions, renew_time }
+    }
+
     /// Whether its holder released it, after its last write had ended.
     pub fn is_released(&self) -> bool {
         self.holder.is_empty() && self.lease_ms == RELEASED_MS
@@ -250,12 +255,7 @@ impl Election {
         let (old, version) = (&observed.record, observed.version.clone());
         if self.is_resigning {
             let tenure = observed.tenure.filter(|tenure| tenure.leads_from <= now);
-            let released = LeaseRecord {
-                holder: String::new(),
-                lease_ms: RELEASED_MS,
-                transitions: old.transitions,
-                renew_time: renew_time.to_owned(),
-            };
+            let released = LeaseRecord::released(old.transitions, renew_time.to_owned());
             return tenure.map(|_| LeaseRequest::Update(released, version));
         }
         if self.is_standing_down {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use super::election::{LeaseRecord, LeaseRequest, LeaseResponse};
+use super::group::GROUP_LABEL;
 use super::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
@@ -19,7 +20,7 @@ use crate::core::data::time::UnixMillis;
 use crate::environment;
 use crate::events::{EventReport, ObjectReference, Recorder, Scope, Severity};
 
-const LEASES: &str = "leases.coordination.k8s.io";
+pub(super) const LEASES: &str = "leases.coordination.k8s.io";
 
 /// Sends the election's requests.
 pub trait LeaseApi: Send {
@@ -47,6 +48,16 @@ pub trait LeaseApi: Send {
 
     /// The instance that asked for leadership since the last call.
     fn take_question(&mut self) -> Option<String>;
+
+    /// Whether to take a Lease that is free. Where there is only one, always.
+    fn may_take(&mut self) -> bool {
+        true
+    }
+
+    /// Tells whether this instance wrote the Lease as it was last seen.
+    fn owns(&mut self, is_owned: bool) {
+        let _ = is_owned;
+    }
 }
 
 /// The Lease of a cluster.
@@ -64,6 +75,8 @@ pub struct LeaseClient {
     remarks: (Unseen, Follows),
     /// Who asked for leadership.
     question: Option<String>,
+    /// The group of instances whose Lease it is, as its label says.
+    group: Option<String>,
 }
 
 impl LeaseClient {
@@ -85,7 +98,20 @@ impl LeaseClient {
             object: Value::Null,
             remarks: Default::default(),
             question: None,
+            group: None,
         }
+    }
+
+    /// A Lease of a group of instances, which carries its label.
+    pub(super) fn in_group(self, group: &str) -> Self {
+        Self { group: Some(group.to_owned()), ..self }
+    }
+
+    /// The Lease as somebody else has read it.
+    pub(super) fn show(&mut self, object: Value) {
+        let question = object["metadata"]["annotations"][HAND_OVER_TO].as_str();
+        self.question = question.map(str::to_owned).or(self.question.take());
+        self.object = object;
     }
 
     /// When the Lease that was last read was created, by the API server's clock.
@@ -112,18 +138,25 @@ impl LeaseClient {
                     "kind": "Lease",
                     "metadata": {"name": self.name, "namespace": namespace},
                 });
-                fill(&mut object, record, &self.remarks);
+                self.fill(&mut object, record);
                 with_body(HttpRequest::post(format!("{all}?{manager}")), &object)?
             }
             LeaseRequest::Update(record, version) => {
                 // Keep the uid: without it, a PUT would create a Lease that was deleted.
                 let mut object = self.object.clone();
                 object["metadata"]["resourceVersion"] = json!(version);
-                fill(&mut object, record, &self.remarks);
+                self.fill(&mut object, record);
                 with_body(HttpRequest::put(format!("{one}?{manager}")), &object)?
             }
         };
         self.exchange(request).await
+    }
+
+    fn fill(&self, object: &mut Value, record: &LeaseRecord) {
+        fill(object, record, &self.remarks);
+        if let Some(group) = &self.group {
+            object["metadata"]["labels"][GROUP_LABEL] = json!(group);
+        }
     }
 
     /// Sends a request that a Lease answers, and remembers that.
@@ -134,9 +167,7 @@ impl LeaseClient {
         let response = self.cluster.call(request, self.timeout).await?;
         let (object, record, version) = read(&response)?;
         let is_same = self.object["metadata"]["uid"] == object["metadata"]["uid"];
-        self.object = object;
-        let question = self.object["metadata"]["annotations"][HAND_OVER_TO].as_str();
-        self.question = question.map(str::to_owned).or(self.question.take());
+        self.show(object);
         if !is_same && let (Some(events), Some(lease)) = (&self.events, self.reference()) {
             events.set_lease(self.cluster.name(), lease);
         }
@@ -254,7 +285,7 @@ pub fn read(answer: &[u8]) -> Result<(Value, LeaseRecord, String), CallError> {
     Ok((object, record, version))
 }
 
-fn record(object: &Value) -> LeaseRecord {
+pub(super) fn record(object: &Value) -> LeaseRecord {
     let spec = &object["spec"];
     let text = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
     let number = |name: &str| spec[name].as_u64().unwrap_or_default();

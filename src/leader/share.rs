@@ -158,6 +158,18 @@ impl Share {
         self.shards.count() / all + usize::from(before < self.shards.count() % all)
     }
 
+    /// Whether this instance comes first of those that live, and whether it is the only one.
+    pub fn is_first_and_alone(&self, now: u64) -> (bool, bool) {
+        let mut others = self.members.iter().filter(|(_, member)| member.is_live(now)).peekable();
+        let is_alone = others.peek().is_none();
+        (others.all(|(identity, _)| *identity > self.identity), is_alone)
+    }
+
+    /// The shards that nobody holds, and since when.
+    pub fn unheld(&self) -> impl Iterator<Item = (Shard, u64)> {
+        self.free_since.iter().map(|(shard, since)| (*shard, *since))
+    }
+
     /// Whether to take this shard, if nobody holds it.
     pub fn should_take(&self, now: u64, shard: Shard) -> bool {
         let Some(since) = self.free_since.get(&shard) else { return false };

@@ -231,6 +231,19 @@ impl Metrics {
         self.lease.set(renewed, until);
     }
 
+    // STUBS
+    pub fn set_shard_leader(&self, _shard: crate::core::data::shard::Shard, _leads: bool) {}
+    pub fn set_shard_lease(
+        &self,
+        _s: crate::core::data::shard::Shard,
+        _r: Option<Instant>,
+        _u: Option<Instant>,
+    ) {
+    }
+    pub fn set_shard_holder(&self, _s: crate::core::data::shard::Shard, _h: &str) {}
+    pub fn set_shard_unheld(&self, _s: crate::core::data::shard::Shard, _u: Option<Instant>) {}
+    // END STUBS
+
     /// Empty when nobody holds the Lease.
     pub fn set_lease_holder(&self, holder: &str) {
         self.lease.set_holder(holder);

@@ -103,9 +103,10 @@ impl Run {
 
     fn is_configured(&self, cluster: &ClusterName) -> bool {
         self.engine.fleet.origin(cluster) == Some(Origin::Configured)
+            || self.config.clusters.iter().any(|configured| configured.name == *cluster)
     }
 
-    fn join(&mut self, member: Member) {
+    pub(super) fn join(&mut self, member: Member) {
         self.leave(&member.name);
         let cluster = self.engine.join(member);
         if let Some(recorder) = self.recorder.clone().filter(|_| self.gets_events(&cluster)) {
@@ -113,7 +114,7 @@ impl Run {
         }
     }
 
-    fn leave(&mut self, cluster: &ClusterName) {
+    pub(super) fn leave(&mut self, cluster: &ClusterName) {
         if let Some(recorder) = &self.recorder {
             recorder.leave(cluster);
         }
@@ -145,9 +146,9 @@ impl Run {
             self.engine.handle_event(EventKind::SettingsChanged { settings });
         }
         for cluster in &config.clusters {
-            if self.is_configured(&cluster.name) {
+            if self.engine.fleet.origin(&cluster.name) == Some(Origin::Configured) {
                 self.engine.fleet.replace(&cluster.name, cluster.into());
-            } else {
+            } else if self.engine.machine.follows_cluster(&cluster.name, &cluster.roles) {
                 self.join(cluster.into());
             }
         }

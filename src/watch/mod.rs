@@ -39,7 +39,7 @@ use tracing::{info, warn};
 
 use crate::client::{CallError, ClusterClient, Frames};
 use crate::core::contract::event::EventKind;
-use crate::core::data::ids::{ClusterName, Kind};
+use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::metrics::{Metrics, WatchMetrics};
 use end::WatchEnd;
 use log::WatchName;
@@ -100,6 +100,8 @@ pub struct WatchTask {
     unreadable_logged: bool,
     /// Changes when the kubeconfig names another address.
     moves: watch::Receiver<()>,
+    /// Changes when a hub is to be listed again; `None` where it is no hub.
+    hub_lists: Option<watch::Receiver<()>>,
     /// A later page of the last list had expired: the next list asks for everything at once.
     lists_at_once: bool,
 }
@@ -114,6 +116,9 @@ impl WatchTask {
     ) -> Self {
         let metrics = metrics.watch(cluster.name(), kind);
         let moves = cluster.moves();
+        let is_of_upstreams = matches!(kind, Kind::Connector | Kind::HttpRoute);
+        let is_shared = is_of_upstreams && cluster.roles().contains(&Role::Hub);
+        let hub_lists = is_shared.then(|| shared.hub_lists());
         Self {
             cluster,
             kind,
@@ -132,6 +137,7 @@ impl WatchTask {
             was_silent: false,
             unreadable_logged: false,
             moves,
+            hub_lists,
             lists_at_once: false,
         }
     }
@@ -145,6 +151,12 @@ impl WatchTask {
                 // Another address may be another API server: only a list shows what it holds.
                 self.moves.mark_unchanged();
                 (from, self.host, self.turn) = (None, None, None);
+            }
+            if let Some(lists) = &mut self.hub_lists
+                && lists.has_changed().unwrap_or(false)
+            {
+                lists.mark_unchanged();
+                from = None;
             }
             let end = match &mut from {
                 None => match self.list_in_turn().await {
@@ -171,6 +183,10 @@ impl WatchTask {
                 WatchEnd::BusClosed => return,
                 WatchEnd::Moved => {
                     (from, self.host, self.turn) = (None, None, None);
+                    continue;
+                }
+                WatchEnd::ListsAgain => {
+                    (from, self.turn) = (None, None);
                     continue;
                 }
                 WatchEnd::Expired(error) => {
@@ -277,6 +293,7 @@ impl WatchTask {
             let frame = tokio::select! {
                 biased;
                 _ = self.moves.changed() => return Err(WatchEnd::Moved),
+                () = changed(&mut self.hub_lists) => return Err(WatchEnd::ListsAgain),
                 frame = timeout(wait, frames.next()) => frame,
             };
             let frame = match frame {
@@ -378,6 +395,14 @@ impl WatchTask {
         }
         let (cluster, kind) = (self.cluster_name(), self.kind);
         EventKind::Unreadable { cluster, kind, object, error: error.failure() }
+    }
+}
+
+async fn changed(lists: &mut Option<watch::Receiver<()>>) {
+    match lists {
+        // Without a sender the run has ended.
+        Some(lists) => drop(lists.changed().await),
+        None => std::future::pending().await,
     }
 }
 

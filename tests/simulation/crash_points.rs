@@ -52,6 +52,7 @@ impl Scenario {
             // Three Gateways for each connector, and a route with two parents that may be deleted.
             seed: if self == Self::ConfigReload { 182 } else { 17 },
             instances: 2,
+            shards: 1,
             upstreams,
             edges: 1,
             connectors: if self == Self::ConfigReload { 2 } else { 1 },

@@ -160,7 +160,8 @@ impl Stage {
                 return None;
             }
             FaultKind::LeaseDeleted => {
-                self.edit_lease("DELETE", "").await;
+                let lease = self.any_lease(random);
+                self.edit_lease(&lease, "DELETE", "").await;
                 return None;
             }
             FaultKind::LeaseEdited => {
@@ -169,7 +170,8 @@ impl Stage {
                 self.lease_edits += 1;
                 let time = format!("1999-01-01T00:00:00.{:06}Z", self.lease_edits);
                 let body = format!(r#"{{"spec":{{"renewTime":"{time}"}}}}"#);
-                self.edit_lease("PATCH", &body).await;
+                let lease = self.any_lease(random);
+                self.edit_lease(&lease, "PATCH", &body).await;
                 return None;
             }
             FaultKind::ReplicatorWrites => {

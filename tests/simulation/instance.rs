@@ -11,7 +11,7 @@ use throughline::core::contract::action::{Action, Decision};
 use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::OrphanMode;
-use throughline::core::data::ids::{ActionId, ClusterName, Kind};
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, Role};
 use throughline::environment::within;
 use throughline::event_log::{ClusterSpec, Header, LogReader, LogWriter};
 use throughline::replay::{ReplayMode, ReplayOptions, replay};
@@ -132,8 +132,11 @@ pub(crate) struct Instance {
 impl Instance {
     pub(crate) fn start(config: Config, specs: &[ClusterSpec], computer: Arc<Computer>) -> Self {
         let tape = Arc::<Mutex<Tape>>::default();
-        let settings = Some(config.settings());
-        let header = Header { clusters: specs.to_vec(), settings, recorded: false };
+        let settings = config.settings();
+        let mut clusters = specs.to_vec();
+        // Upstreams come with their shard.
+        clusters.retain(|spec| settings.shards.is_one() || spec.roles != [Role::Upstream]);
+        let header = Header { clusters, settings: Some(settings), recorded: false };
         let writer = LogWriter::new(Sink(tape.clone()), &header).unwrap();
         let recorder = Recorder { probe: computer.probe.clone(), tape: tape.clone(), writer };
         // Room for all: a process that stood still reads the file as it is in the end.

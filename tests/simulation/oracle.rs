@@ -8,11 +8,12 @@ use serde_json::Value;
 use throughline::core::contract::action::Action;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
+use throughline::core::data::shard::Shards;
 use throughline::sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
 use crate::instance::Done;
-use crate::world::TRIGGER;
+use crate::world::{TRIGGER, upstream_of};
 
 const NUDGE: &str = "networking.datumapis.com/upstream-status-nudge";
 /// The bounds of "no single mistake harms many".
@@ -40,9 +41,9 @@ pub(crate) struct Write<'a> {
     pub(crate) body: &'a Value,
 }
 
+/// One of the Leases.
 #[derive(Default)]
-pub(crate) struct Oracle {
-    hub: Option<ClusterName>,
+struct LeaseHistory {
     /// Who holds the Lease, and the number of this tenure.
     holder: Option<(String, u64)>,
     /// The tenure in which each instance last acquired the Lease.
@@ -51,6 +52,14 @@ pub(crate) struct Oracle {
     written_in: u64,
     /// When each instance's latest renewal was stored.
     renewed: BTreeMap<u32, Instant>,
+}
+
+#[derive(Default)]
+pub(crate) struct Oracle {
+    hub: Option<ClusterName>,
+    shards: Shards,
+    /// By name.
+    leases: BTreeMap<String, LeaseHistory>,
     /// When each instance last went on after it stood still.
     thawed: BTreeMap<u32, Instant>,
     /// What each upstream Connector has said so far, by its key at the hub.
@@ -69,8 +78,8 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn new(hub: &ClusterName) -> Self {
-        Self { hub: Some(hub.clone()), ..Self::default() }
+    pub(crate) fn new(hub: &ClusterName, shards: Shards) -> Self {
+        Self { hub: Some(hub.clone()), shards, ..Self::default() }
     }
 
     /// Looks at a request that an API server answered.
@@ -159,24 +168,37 @@ impl Oracle {
     }
 
     fn lease(&mut self, write: &Write<'_>) {
+        let created = write.body["metadata"]["name"].as_str().filter(|_| write.method == "POST");
+        let name = created.or(write.path.rsplit('/').next()).unwrap_or_default();
+        let lease = self.leases.entry(name.to_owned()).or_default();
         let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
         if holder.is_empty() {
-            self.holder = None;
-        } else if self.holder.as_ref().is_none_or(|(is, _)| is != holder) {
-            let tenure = self.tenures.values().max().copied().unwrap_or_default() + 1;
-            self.holder = Some((holder.to_owned(), tenure));
-            self.tenures.insert(write.client, tenure);
+            lease.holder = None;
+        } else if lease.holder.as_ref().is_none_or(|(is, _)| is != holder) {
+            let tenure = lease.tenures.values().max().copied().unwrap_or_default() + 1;
+            lease.holder = Some((holder.to_owned(), tenure));
+            lease.tenures.insert(write.client, tenure);
         }
         // One who releases the Lease has no write under way any more.
         match holder.is_empty() {
-            true => drop(self.renewed.remove(&write.client)),
-            false => drop(self.renewed.insert(write.client, write.at)),
+            true => drop(lease.renewed.remove(&write.client)),
+            false => drop(lease.renewed.insert(write.client, write.at)),
         }
     }
 
-    /// Somebody else wrote the Lease.
-    pub(crate) fn lease_edited(&mut self) {
-        self.holder = None;
+    /// Somebody else wrote the Leases.
+    pub(crate) fn leases_edited(&mut self) {
+        self.leases.values_mut().for_each(|lease| lease.holder = None);
+    }
+
+    /// The Lease that allows a write to an object of the hub: the one of its upstream's shard.
+    fn lease_of(&self, path: &str) -> String {
+        if self.shards.is_one() {
+            return "throughline".to_owned();
+        }
+        let namespace = path.split('/').skip_while(|part| *part != "namespaces").nth(1);
+        let upstream = namespace.and_then(upstream_of).unwrap_or_default();
+        format!("throughline-{}", self.shards.of(&upstream))
     }
 
     /// An instance goes on that stood still.
@@ -191,16 +213,19 @@ impl Oracle {
         if self.thawed.get(&write.client).is_some_and(|at| at.elapsed() < THAWING) {
             return;
         }
-        let Some(&tenure) = self.tenures.get(&write.client) else {
+        let lease = self.leases.entry(self.lease_of(write.path)).or_default();
+        let Some(&tenure) = lease.tenures.get(&write.client) else {
             return self.broke(write, "without ever having held the Lease");
         };
-        if tenure < self.written_in {
+        let is_late = tenure < lease.written_in;
+        let has_lapsed = lease.renewed.get(&write.client).is_none_or(|at| write.at - *at > LEASE);
+        lease.written_in = lease.written_in.max(tenure);
+        if is_late {
             self.broke(write, "after another instance led and wrote");
         }
-        if self.renewed.get(&write.client).is_none_or(|at| write.at - *at > LEASE) {
+        if has_lapsed {
             self.broke(write, "after its Lease expired or was released");
         }
-        self.written_in = self.written_in.max(tenure);
     }
 
     /// Each write names the object and what it replaces, so that it is refused once that has changed

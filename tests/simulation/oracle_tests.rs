@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
+use throughline::core::data::shard::Shards;
 use throughline::environment::within;
 use tokio::time::{Instant, advance};
 
@@ -30,7 +31,7 @@ struct Trace(Oracle);
 impl Trace {
     /// The upstream Connector says 1, 2 and 3, in this order.
     fn new() -> Self {
-        let mut oracle = Oracle::new(&ClusterName::from("hub"));
+        let mut oracle = Oracle::new(&ClusterName::from("hub"), Shards::ONE);
         (1..=3).for_each(|n| oracle.upstream_says(&ObjectKey::new("n", "c"), &json!(n)));
         Self(oracle)
     }
@@ -234,7 +235,7 @@ async fn more_than_ten_deletes_a_minute_are_rejected() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trigger_value_that_a_gateway_had_before_is_rejected() {
-    let mut oracle = Oracle::new(&ClusterName::from("hub"));
+    let mut oracle = Oracle::new(&ClusterName::from("hub"), Shards::ONE);
     let edge = ClusterName::from("edge");
     for (gateway, value) in [("g", "1-1-0"), ("g", "1-2-1"), ("h", "1-1-0")] {
         oracle.trigger_stored(&edge, gateway, value);
@@ -246,7 +247,8 @@ async fn a_trigger_value_that_a_gateway_had_before_is_rejected() {
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_asks_without_a_pause_is_rejected() {
-    let (mut oracle, edge) = (Oracle::new(&ClusterName::from("hub")), ClusterName::from("edge"));
+    let (mut oracle, edge) =
+        (Oracle::new(&ClusterName::from("hub"), Shards::ONE), ClusterName::from("edge"));
     for _ in 0..30 {
         for _ in 0..13 {
             oracle.asked(1, &edge, GATEWAY);

@@ -109,6 +109,8 @@ const TOGETHER: [&[FaultKind]; 10] = [
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) instances: usize,
+    /// Of the upstreams, which the instances share.
+    pub(crate) shards: u16,
     pub(crate) upstreams: usize,
     pub(crate) edges: usize,
     pub(crate) connectors: usize,
@@ -139,9 +141,10 @@ impl Plan {
         let (upstreams, edges, connectors) = *random.pick(&[(1, 1, 2), (1, 1, 2), (3, 2, 8)]);
         let slowest_ms = *random.pick(&[800, 2_000, 6_000]);
         let slowest_change_ms = *random.pick(&[800, 5_000]);
-        Self {
+        let plan = Self {
             seed,
             instances: 1 + random.below(3),
+            shards: 1,
             upstreams: 1 + random.below(upstreams),
             edges: 1 + random.below(edges),
             connectors: 1 + random.below(connectors),
@@ -151,14 +154,20 @@ impl Plan {
             fault_every_ms: random.between(200, slowest_ms),
             change_every_ms: random.between(100, slowest_change_ms),
             without: BTreeSet::new(),
+        };
+        match random.one_in(3) {
+            true => Self { instances: 3, shards: 8, ..plan },
+            false => plan,
         }
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, instances, upstreams, edges, connectors, page_size, lasts, .. } = self;
-        write!(f, "seed={seed} instances={instances} upstreams={upstreams} edges={edges} ")?;
+        let Self { seed, instances, shards, upstreams, edges, connectors, .. } = self;
+        let Self { page_size, lasts, .. } = self;
+        write!(f, "seed={seed} instances={instances} shards={shards} ")?;
+        write!(f, "upstreams={upstreams} edges={edges} ")?;
         write!(f, "connectors={connectors} page={page_size} lasts={}s ", lasts.as_secs())?;
         write!(f, "fault-every={}ms change-every={}ms", self.fault_every_ms, self.change_every_ms)?;
         let faults: Vec<_> = self.faults.iter().map(|kind| format!("{kind:?}")).collect();
@@ -195,6 +204,7 @@ impl FromStr for Plan {
             let plan = plan.as_mut().ok_or("a plan begins with its seed")?;
             match name {
                 "instances" => plan.instances = count()?,
+                "shards" => plan.shards = u16::try_from(number()?).unwrap(),
                 "upstreams" => plan.upstreams = count()?,
                 "edges" => plan.edges = count()?,
                 "connectors" => plan.connectors = count()?,

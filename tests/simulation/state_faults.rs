@@ -139,8 +139,8 @@ impl Stage {
             return Some(End::Report(server));
         }
         if server == upstreams {
-            // The Lease is another one, too.
-            ledger.oracle.lease_edited();
+            // The Leases are others, too.
+            ledger.oracle.leases_edited();
             return None;
         }
         let edge = server - upstreams - 1;

@@ -1,0 +1,231 @@
+//! What an election says: events, log lines and metrics, once per change.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use super::candidate::Candidate;
+use crate::core::contract::event::EventKind;
+use crate::core::contract::settings::OrphanMode;
+use crate::core::data::shard::Shard;
+use crate::metrics::Metrics;
+
+/// A Lease of more than so many of this instance's durations is suspicious.
+const LONG_LEASES: u64 = 4;
+
+/// Who is told what becomes of one Lease.
+pub(super) struct Told {
+    /// `None` where there is only one.
+    shard: Option<Shard>,
+    events: mpsc::UnboundedSender<EventKind>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+impl Told {
+    pub(super) fn new(
+        shard: Option<Shard>,
+        events: mpsc::UnboundedSender<EventKind>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { shard, events, metrics }
+    }
+
+    /// Which shard's it is.
+    pub(super) fn shard(&self) -> Shard {
+        self.shard.unwrap_or_default()
+    }
+
+    /// The shard's number as a log line has it: absent where there is only one.
+    pub(super) fn number(&self) -> Option<u16> {
+        self.shard.map(|shard| shard.0)
+    }
+
+    pub(super) fn event(&self, kind: EventKind) {
+        // Without a receiver the run has ended.
+        drop(self.events.send(kind));
+    }
+
+    fn leads(&self, leads: bool) {
+        match self.shard {
+            None => self.metrics.set_leader(leads),
+            Some(shard) => self.metrics.set_shard_leader(shard, leads),
+        }
+    }
+
+    fn holder(&self, holder: &str) {
+        match self.shard {
+            None => self.metrics.set_lease_holder(holder),
+            Some(shard) => self.metrics.set_shard_holder(shard, holder),
+        }
+    }
+
+    fn lease(&self, renewed: Option<Instant>, until: Option<Instant>) {
+        match self.shard {
+            None => self.metrics.set_lease(renewed, until),
+            Some(shard) => self.metrics.set_shard_lease(shard, renewed, until),
+        }
+    }
+}
+
+impl Candidate {
+    /// Logs what an attempt changed: once per change, not once per attempt.
+    pub(super) fn log_attempt(&mut self, failure: Option<String>) {
+        let shard = self.told.number();
+        match (&failure, &self.failure) {
+            // That the Leases of shards cannot be read is said once for all.
+            (Some(error), None) if self.seat.is_some() && !self.election.owns_lease() => {
+                debug!(shard, error, "cannot read the Lease; retrying");
+            }
+            (Some(error), None) => {
+                warn!(shard, error, "cannot read or renew the Lease; retrying");
+            }
+            (None, Some(_)) => info!(shard, "the Lease can be read and renewed again"),
+            _ => {}
+        }
+        self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
+        self.failure = failure;
+        let holder = self.election.record().map_or("", |record| &record.holder);
+        let has_twin = holder == self.identity && !self.election.owns_lease();
+        if has_twin && !self.has_twin {
+            warn!(
+                shard,
+                holder,
+                "the Lease names this instance, which did not write it: another process has the same \
+                 identity (a copy of its machine?), or somebody edited the Lease; waiting for its \
+                 duration. If a copy runs, restart it"
+            );
+        }
+        self.has_twin = has_twin;
+        if holder != self.holder {
+            if !holder.is_empty() && holder != self.identity {
+                info!(shard, holder, "another instance holds the Lease");
+            }
+            self.told.holder(holder);
+            self.holder = holder.to_owned();
+        }
+    }
+
+    /// Warns of a Lease that another instance holds for much longer than this one would, once it has
+    /// not been renewed for as long as this one's would last: its holder may be gone.
+    pub(super) fn warn_of_long_lease(&mut self) {
+        let Some(record) = self.election.record().filter(|_| !self.election.owns_lease()) else {
+            return;
+        };
+        let own_ms = self.timings.lease_ms;
+        let is_long = record.lease_ms > LONG_LEASES * own_ms && !record.is_released();
+        let unchanged_ms = self.election.free_from().map_or(0, |free| {
+            let now = self.keeper.now_ms();
+            now.saturating_add(record.lease_ms.max(own_ms)).saturating_sub(free)
+        });
+        if !is_long || unchanged_ms < own_ms || self.warned_of.as_ref() == Some(record) {
+            return;
+        }
+        warn!(
+            shard = self.told.number(),
+            holder = record.holder,
+            lease_s = record.lease_ms / 1_000,
+            "the Lease has not been renewed, and lasts much longer than configured here; if its holder \
+             is gone, delete the Lease: nobody leads until it expires"
+        );
+        self.warned_of = Some(record.clone());
+    }
+
+    /// Opens or closes the gate, and reports the change.
+    pub(super) fn publish(&mut self) {
+        let shard = self.told.number();
+        let now = self.keeper.now_ms();
+        let gate = self.election.gate(now);
+        self.keeper.set(gate);
+        let was_open_until = self.open_until.take();
+        // A gate that was closed even for a moment counts as closed: the machine must repeat the
+        // writes that were dropped then.
+        let stayed_open = was_open_until.is_some_and(|until| now < until) && gate.is_some();
+        if was_open_until.is_some() && !stayed_open {
+            let because = self.why_lost();
+            if self.election.is_resigning() {
+                info!(shard, because, "no longer leader: mirroring and deleting stopped");
+            } else {
+                warn!(shard, because, "no longer leader: mirroring and deleting stopped");
+            }
+            self.unposted_events.push("stopped leading");
+            self.told.leads(false);
+            self.told.event(EventKind::LeadershipLost { shard: self.told.shard() });
+        }
+        if gate.is_some() && !stayed_open {
+            let orphans = match self.orphans {
+                OrphanMode::Off => "off",
+                OrphanMode::Report => "report only",
+                OrphanMode::Delete => "delete",
+            };
+            info!(shard, "became leader: mirroring started; orphans: {orphans}");
+            self.unposted_events.push("became leader");
+            self.told.leads(true);
+            self.told.event(EventKind::LeadershipAcquired { shard: self.told.shard() });
+        }
+        self.open_until = gate;
+        self.publish_wait(now);
+        let renewed = self.election.renewed_at().map(|ms| self.keeper.instant(ms));
+        self.told.lease(renewed, gate.map(|ms| self.keeper.instant(ms)));
+    }
+
+    /// Reports that this instance waits before it leads, because it created the Lease; and that it
+    /// no longer does, because it lost the Lease meanwhile.
+    fn publish_wait(&mut self, now: u64) {
+        // Whatever happens to the Lease from here on has another reason.
+        self.is_lease_missing &= self.open_until.is_none();
+        let leads_from = self.election.leads_from().filter(|from| *from > now);
+        let pending_from = leads_from.filter(|_| self.is_lease_missing);
+        if pending_from == self.pending_from {
+            return;
+        }
+        let was_pending = std::mem::replace(&mut self.pending_from, pending_from).is_some();
+        if let Some(from) = pending_from {
+            let wait_ms = from - now;
+            info!(
+                shard = self.told.number(),
+                "waiting up to {} s for a Lease that was not there: if it was deleted, its holder may \
+                 still write until then",
+                wait_ms.div_ceil(1_000)
+            );
+            self.told.event(EventKind::LeadershipPending { wait_ms, shard: self.told.shard() });
+        } else if was_pending && self.open_until.is_none() {
+            self.told.event(EventKind::LeadershipLost { shard: self.told.shard() });
+        }
+    }
+
+    /// Whether this instance follows the shard: from when it holds the Lease until it released it, or
+    /// another instance holds it.
+    pub(super) fn publish_following(&mut self) {
+        let Some(seat) = &mut self.seat else { return };
+        let (owns, shard) = (self.election.owns_lease(), self.told.shard());
+        let is_others = self.election.record().is_some_and(|lease| lease.holder != self.identity);
+        if owns && !seat.follows {
+            seat.follows = true;
+            self.told.event(EventKind::ShardFollowed { shard });
+        } else if !owns && is_others && seat.follows {
+            seat.follows = false;
+            self.told.event(EventKind::ShardLeft { shard });
+        }
+    }
+
+    fn why_lost(&self) -> String {
+        match self.election.record() {
+            _ if self.seat.as_ref().is_some_and(|seat| seat.gives_up) => {
+                "giving the shard to an instance that has fewer".to_owned()
+            }
+            _ if self.election.is_resigning() => "stopping".to_owned(),
+            _ if self.election.is_standing_down() => "another instance sees more".to_owned(),
+            None => "the Lease was deleted".to_owned(),
+            Some(record) if record.holder.is_empty() => "somebody edited the Lease".to_owned(),
+            Some(record) if record.holder != self.identity => {
+                format!("{} holds the Lease", record.holder)
+            }
+            Some(_) => match &self.failure {
+                Some(error) => format!("could not renew the Lease: {error}"),
+                None => "the Lease's renewal was not answered in time".to_owned(),
+            },
+        }
+    }
+}
