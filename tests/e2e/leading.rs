@@ -10,15 +10,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use throughline::core::data::shard::Shards;
 
-use crate::cluster::fleet::{Fleet, Spec, app};
+use crate::cluster::fleet::{Fleet, Spec, app, upstream_name};
 use crate::cluster::follow::{Task, WatchUpdate, follow};
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation, key};
 use crate::cluster::process::Signal;
 use crate::cluster::proxy::{FaultProxy, Write};
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, LEASES};
 use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline, get};
+use crate::cluster::throughline::{Setup, Throughline, get, merge_json};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 
 pub(crate) const LEASE: (&str, &str) = ("default", "throughline");
@@ -140,11 +141,13 @@ pub(crate) struct ElectionTest {
     pub(crate) testbed: Testbed,
     pub(crate) fleet: Fleet,
     pub(crate) instances: Vec<Instance>,
-    /// resourceVersion of the Lease to its holder, as the test's own watch saw it.
-    holders: Arc<Mutex<BTreeMap<u64, String>>>,
+    holders: Arc<Mutex<Histories>>,
     _watching: Task,
     more: Value,
 }
+
+/// Of each Lease, by its name: its resourceVersion to its holder, as the test's own watch saw it.
+type Histories = BTreeMap<String, BTreeMap<u64, String>>;
 
 fn version(text: &str) -> u64 {
     text.parse().unwrap()
@@ -153,9 +156,14 @@ fn version(text: &str) -> u64 {
 impl ElectionTest {
     /// The clusters, a fleet, and a released Lease; no instance yet.
     pub(crate) async fn new(topology: Topology, connectors: usize, more: Value) -> Self {
+        Self::with_fleet(topology, Spec::of(connectors), more).await
+    }
+
+    /// The same with another fleet.
+    pub(crate) async fn with_fleet(topology: Topology, spec: Spec, more: Value) -> Self {
         let testbed = Testbed::start(topology).await;
-        let fleet = Fleet::seed(&testbed, Spec::of(connectors)).await;
-        let holders = Arc::<Mutex<BTreeMap<u64, String>>>::default();
+        let fleet = Fleet::seed(&testbed, spec).await;
+        let holders = Arc::<Mutex<Histories>>::default();
         let to = holders.clone();
         let watching = follow(testbed.hub().rest().clone(), LEASES, move |seen| {
             let (objects, deleted) = match seen {
@@ -163,10 +171,11 @@ impl ElectionTest {
                 WatchUpdate::Applied(object) => (vec![object], false),
                 WatchUpdate::Deleted(object) => (vec![object], true),
             };
-            for lease in objects.iter().filter(|lease| key(lease).1 == LEASE.1) {
+            for lease in &objects {
                 let holder = lease["spec"]["holderIdentity"].as_str().filter(|_| !deleted);
                 let version = version(lease["metadata"]["resourceVersion"].as_str().unwrap());
-                to.lock().unwrap().insert(version, holder.unwrap_or_default().to_owned());
+                let holder = holder.unwrap_or_default().to_owned();
+                to.lock().unwrap().entry(key(lease).1).or_default().insert(version, holder);
             }
         });
         let released = json!({
@@ -188,6 +197,11 @@ impl ElectionTest {
         election
     }
 
+    /// Instances that start from now on have these settings, too.
+    pub(crate) fn set(&mut self, more: Value) {
+        merge_json(&mut self.more, &more);
+    }
+
     /// Starts another instance and waits until it is ready; returns its number.
     pub(crate) async fn join(&mut self) -> usize {
         let number = self.instances.len();
@@ -196,16 +210,20 @@ impl ElectionTest {
             let proxy = FaultProxy::start(&cluster.server).await;
             let kubeconfig = cluster.server.folder().join(format!("instance-{number}.kubeconfig"));
             proxy.write_kubeconfig(&kubeconfig, crate::cluster::apiserver::THROUGHLINE);
-            clusters.push(
-                json!({ "name": cluster.name, "roles": cluster.roles, "kubeconfig": kubeconfig }),
-            );
+            let upstreams =
+                if cluster.roles == ["upstream"] { self.fleet.spec.upstreams } else { 1 };
+            clusters.extend((0..upstreams).map(|i| {
+                let name = upstream_name(cluster.name, upstreams, i);
+                json!({ "name": name, "roles": cluster.roles, "kubeconfig": kubeconfig })
+            }));
             proxies.push(proxy);
         }
         let setup = Setup::of(&self.testbed).set(&json!({ "clusters": clusters })).set(&self.more);
         let throughline = setup.ready().await;
         let named = |line: &String| {
             let line: Value = serde_json::from_str(line).ok()?;
-            (line["message"] == "joined the leader election").then_some(())?;
+            let joined = ["joined the leader election", "joined the elections of the shards"];
+            joined.contains(&line["message"].as_str()?).then_some(())?;
             Some(line["identity"].as_str()?.to_owned())
         };
         let identity =
@@ -314,16 +332,38 @@ impl ElectionTest {
         lease["spec"].clone()
     }
 
-    /// The history of the Lease: version to holder, empty for none.
-    fn history(&self) -> BTreeMap<u64, String> {
-        let mut history = self.holders.lock().unwrap().clone();
+    /// The history of each Lease: version to holder, empty for none.
+    fn histories(&self) -> Histories {
+        let mut histories = self.holders.lock().unwrap().clone();
         for write in self.instances.iter().flat_map(|instance| instance.hub().writes()) {
             if write.target.resource == "leases" && !write.resource_version.is_empty() {
                 let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
+                let created = write.body["metadata"]["name"].as_str().unwrap_or_default();
+                let name = if write.target.name.is_empty() { created } else { &write.target.name };
+                let history = histories.entry(name.to_owned()).or_default();
                 history.insert(version(&write.resource_version), holder.to_owned());
             }
         }
-        history
+        histories
+    }
+
+    /// Who held a Lease, one after the other.
+    pub(crate) fn tenures(&self, lease: &str) -> Vec<String> {
+        let mut holders: Vec<_> = self.histories()[lease].values().cloned().collect();
+        holders.retain(|holder| !holder.is_empty());
+        holders.dedup();
+        holders
+    }
+
+    /// The Lease whose holder may make a write to an object of the hub.
+    fn lease_of(&self, write: &Write) -> String {
+        let count = self.more["leaderElection"]["shards"].as_u64().unwrap_or(1);
+        let shards = Shards::try_from(u16::try_from(count).unwrap()).unwrap();
+        let upstream = self.fleet.upstream_behind(&write.target.namespace).unwrap();
+        match shards.is_one() {
+            true => LEASE.1.to_owned(),
+            false => format!("{}-{}", LEASE.1, shards.of(&upstream)),
+        }
     }
 
     /// Leader-only writes that changed something: resulting version to writer and write. Of several
@@ -358,21 +398,25 @@ impl ElectionTest {
     }
 
     fn check_writers(&self, is_strict: bool) {
-        let (history, changes) = (self.history(), self.changes());
+        let (histories, changes) = (self.histories(), self.changes());
         assert!(!changes.is_empty(), "there are no leader-only writes");
         for (at, (who, write)) in &changes {
+            let lease = self.lease_of(write);
+            let history = &histories[&lease];
             let held = history.range(..at).next_back();
             let Some((since, holder)) = held else { panic!("{write:?}: no Lease before it") };
             if holder == who {
                 continue;
             }
             let what = format!(
-                "{who} wrote at {at}, and {holder:?} has held the Lease since {since}: {write:?}\n{history:?}"
+                "{who} wrote at {at}, and {holder:?} has held {lease} since {since}: {write:?}\n{history:?}"
             );
             assert!(!is_strict, "{what}");
             let tenure = history.range(..at).rev().find(|(_, holder)| holder == who);
             let (last, _) = tenure.unwrap_or_else(|| panic!("{what}"));
-            let other = changes.range(last..at).find(|(_, (other, _))| other != who);
+            let same = |write: &Write| self.lease_of(write) == lease;
+            let mut between = changes.range(last..at).filter(|(_, (_, write))| same(write));
+            let other = between.find(|(_, (other, _))| other != who);
             assert!(other.is_none(), "{what}: and so did {other:?}");
         }
         let mut writers: Vec<_> = changes.values().map(|(who, _)| *who).collect();

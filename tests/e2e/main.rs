@@ -34,6 +34,7 @@ mod refusals;
 mod reload;
 mod rights;
 mod rights_claims;
+mod sharing;
 mod status;
 mod stopping;
 #[path = "../deploy/tools.rs"]

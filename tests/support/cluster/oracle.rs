@@ -67,7 +67,8 @@ async fn mirrored(testbed: &Testbed) -> Result<(), String> {
             continue;
         }
         let cluster = upstream_cluster_name(label("upstream-cluster-name")).unwrap_or_default();
-        if cluster != testbed.upstream().name {
+        let server = testbed.upstream().name;
+        if cluster != server && !cluster.starts_with(&format!("{server}-")) {
             continue;
         }
         let source = (label("upstream-namespace").to_owned(), label("upstream-name").to_owned());
