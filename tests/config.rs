@@ -155,7 +155,7 @@ fn errors_in_flags_quote_the_flag() {
     .values;
     let usage = "accepted: NAME=ROLE[+ROLE…][,kubeconfig=FILE][,context=CTX][,in-cluster]";
     let keys = "burst, confirmAfterMs, confirmAfterOutageMs, edgeScopes, enabled, key, maxPerSecond, \
-                minIntervalMs, platformKey, scope, windowMs";
+                minIntervalMs, platformKey, scope, standInMs, windowMs";
     let sections = "admin, clusters, discovery, dryRun, eventLog, events, executor, fleet, leaderElection, log, \
                     metrics, mirror, orphans, retry, shutdown, stall, touch, watch";
     let expected = [

@@ -6,7 +6,7 @@
 //! `FLEET_PROJECTS=N` sets the number of projects, `QUICK=1` measures briefly. With `FLEET_COLD_MS=N`, each
 //! resource of a control plane answers 429 for that long after it was first asked for, as on a real Milo.
 //! `-- configured` measures the same projects as configured clusters over HTTP/1.1 instead, for
-//! comparison.
+//! comparison; `-- shared` measures four instances that share them by 16 shards.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, reason = "a bench may panic")]
 #![allow(clippy::duplicate_mod, reason = "the tests' proxy has a copy of its own")]
@@ -21,6 +21,7 @@ mod objects;
 mod proc;
 mod run;
 mod server;
+mod shared;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "only the statuses are used")]
 mod support;
@@ -65,12 +66,16 @@ fn main() {
         down: Duration::from_secs(if quick { 3 } else { 10 }),
         cold_ms: number_of("FLEET_COLD_MS").unwrap_or(0) as u64,
     };
-    let is_configured = args.iter().any(|arg| arg == "configured");
+    let is_asked = |what: &str| args.iter().any(|arg| arg == what);
+    let (is_configured, is_shared) = (is_asked("configured"), is_asked("shared"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let n = plan.projects;
         println!("{n} projects, {CONNECTORS_EACH} connectors each; one hub, one edge\n");
         println!("| | aim | measured |\n|---|---|---|");
+        if is_shared {
+            return shared::measure(&plan, size_of(&plan, false)).await;
+        }
         let many = fleet(&plan, is_configured).await;
         if !is_configured {
             few(&plan, &many).await;
@@ -86,15 +91,19 @@ fn row(what: &str, aim: &str, measured: &str) {
     println!("| {what} | {aim} | {measured} |");
 }
 
-/// All projects with their connectors.
-async fn fleet(plan: &Plan, is_configured: bool) -> Flips {
-    let size = FleetSize {
+fn size_of(plan: &Plan, is_configured: bool) -> FleetSize {
+    FleetSize {
         projects: plan.projects,
         connectors_each: CONNECTORS_EACH,
         idle: 0,
         http2: !is_configured,
         cold_ms: plan.cold_ms,
-    };
+    }
+}
+
+/// All projects with their connectors.
+async fn fleet(plan: &Plan, is_configured: bool) -> Flips {
+    let size = size_of(plan, is_configured);
     let join = if is_configured { Join::Configured } else { Join::Needed };
     let mut run = Run::start(size, join).await;
     let started = run.until_followed(plan.projects).await;

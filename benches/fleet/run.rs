@@ -26,7 +26,7 @@ pub(crate) enum Join {
 
 pub(crate) struct Run {
     pub(crate) serving: Serving,
-    throughline: Throughline,
+    pub(crate) throughline: Throughline,
     started: Instant,
     _folder: Folder,
 }
@@ -56,25 +56,9 @@ impl Run {
     pub(crate) async fn start(size: FleetSize, join: Join) -> Self {
         let serving = Serving::start(&size);
         let folder = Folder::new("bench-fleet");
-        let kubeconfig = folder.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, kubeconfig_of(&serving, &size).to_string()).unwrap();
-        let cluster = |name: &str, role: &str| json!({ "name": name, "roles": [role], "kubeconfig": kubeconfig, "context": name });
-        let mut clusters = vec![cluster("hub", "downstream"), cluster("edge-1", "edge")];
-        let mut config = json!({
-            "leaderElection": { "enabled": false },
-            "log": { "level": "warn,throughline::run=info,throughline::admin=info" },
-        });
-        if join == Join::Configured {
-            clusters.extend((0..size.projects).map(|n| cluster(&project(n), "upstream")));
-        } else {
-            let rule = if join == Join::All { "all" } else { "needed" };
-            let milo = json!({ "kubeconfig": kubeconfig, "context": "milo", "join": rule });
-            config["discovery"] = json!({ "milo": milo });
-        }
-        config["clusters"] = clusters.into();
+        let config = config(&serving, &size, join, &folder);
         let started = Instant::now();
-        let throughline =
-            Setup::new(&config).allow_error("failed with error client error").start().await;
+        let throughline = start(&config).await;
         Self { serving, throughline, started, _folder: folder }
     }
 
@@ -149,6 +133,32 @@ impl Run {
     pub(crate) async fn stop(self) {
         self.throughline.stop().await;
     }
+}
+
+/// Starts throughline.
+pub(crate) async fn start(config: &Value) -> Throughline {
+    Setup::new(config).allow_error("failed with error client error").start().await
+}
+
+/// A configuration without an election. Its kubeconfig is in the folder.
+pub(crate) fn config(serving: &Serving, size: &FleetSize, join: Join, folder: &Folder) -> Value {
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, kubeconfig_of(serving, size).to_string()).unwrap();
+    let cluster = |name: &str, role: &str| json!({ "name": name, "roles": [role], "kubeconfig": kubeconfig, "context": name });
+    let mut clusters = vec![cluster("hub", "downstream"), cluster("edge-1", "edge")];
+    let mut config = json!({
+        "leaderElection": { "enabled": false },
+        "log": { "level": "warn,throughline::run=info,throughline::admin=info" },
+    });
+    if join == Join::Configured {
+        clusters.extend((0..size.projects).map(|n| cluster(&project(n), "upstream")));
+    } else {
+        let rule = if join == Join::All { "all" } else { "needed" };
+        let milo = json!({ "kubeconfig": kubeconfig, "context": "milo", "join": rule });
+        config["discovery"] = json!({ "milo": milo });
+    }
+    config["clusters"] = clusters.into();
+    config
 }
 
 /// A kubeconfig with a context for each cluster, and one for each project.

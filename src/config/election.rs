@@ -3,16 +3,23 @@
 use super::ClusterConfig;
 use super::validate::Validator;
 use crate::core::data::ids::Role;
+use crate::core::data::shard::Shards;
 use crate::leader::election::LEASE_MAX_MS;
 
 /// Shorter pauses would only load the API server.
 const RETRY_MIN_MS: u64 = 100;
+/// Half a lease duration after an instance last saw that the number of shards is its own, it renews no
+/// Lease: one look may fail.
+const RETRIES_PER_SHARED_LEASE: u64 = 4;
+/// The longest value of a label.
+const LABEL_LENGTH_MAX: usize = 63;
 
 impl Validator<'_> {
     pub(super) fn leader_election(&mut self) {
         let config = self.config;
         let election = &config.leader_election;
         let hub = |cluster: &ClusterConfig| cluster.roles.contains(&Role::Hub);
+        self.shards();
         if !election.enabled || !config.clusters.iter().any(hub) {
             return;
         }
@@ -55,6 +62,40 @@ impl Validator<'_> {
                 retry * 2
             );
             self.error(lease_key, message);
+        }
+    }
+
+    fn shards(&mut self) {
+        let election = &self.config.leader_election;
+        let (shards, enabled) = (election.shards, election.enabled);
+        let key = "leaderElection.shards";
+        if Shards::try_from(shards).is_err() {
+            let message = format!("found {shards}; accepted: 1 to {}", Shards::MAX);
+            return self.error(key, message);
+        }
+        if shards > 1 && !enabled {
+            let message = format!(
+                "found {shards} without an election, in which every instance leads everything; accepted: \
+                 1, or leaderElection.enabled: true"
+            );
+            return self.error(key, message);
+        }
+        let (lease, retry) = (election.lease_duration_ms, election.retry_period_ms);
+        if shards > 1 && lease < RETRIES_PER_SHARED_LEASE * retry {
+            let message = format!(
+                "found {lease}; accepted with several shards: {RETRIES_PER_SHARED_LEASE} times \
+                 leaderElection.retryPeriodMs ({retry}) or more, so that an instance sees in time that \
+                 others have another number of shards"
+            );
+            self.error("leaderElection.leaseDurationMs", message);
+        }
+        let name = &election.lease_name;
+        if shards > 1 && name.len() > LABEL_LENGTH_MAX {
+            let message = format!(
+                "found {name:?}; accepted with several shards: at most {LABEL_LENGTH_MAX} characters, \
+                 because it is a label of their Leases, too"
+            );
+            self.error("leaderElection.leaseName", message);
         }
     }
 

@@ -151,7 +151,7 @@ pub fn override_settings(
     settings: &mut Settings,
     values: &[FlagValue],
 ) -> Result<(), ConfigErrors> {
-    let example = Settings { touch: any_edge_scope(), ..Settings::default() };
+    let example = Settings { touch: every_touch_key(), ..Settings::default() };
     let mut merged = MergedValues::new(settings, serde_json::to_value(example).unwrap_or_default());
     values.iter().for_each(|value| merge_flag(&mut merged, value));
     if merged.problems.is_empty() {
@@ -164,7 +164,7 @@ pub fn override_settings(
 
 /// A configuration in which every key is present.
 fn example() -> Value {
-    let mut config = Config { touch: any_edge_scope(), ..Config::default() };
+    let mut config = Config { touch: every_touch_key(), ..Config::default() };
     config.event_log.file = Some(PathBuf::new());
     config.executor.queue = Some(1);
     config.event_log.keep = Some(0);
@@ -195,9 +195,10 @@ fn example() -> Value {
     serde_json::to_value(config).unwrap_or_default()
 }
 
-fn any_edge_scope() -> TouchSettings {
+/// Touch settings in which every key is present: other than at its default, where that leaves one out.
+fn every_touch_key() -> TouchSettings {
     let edge_scopes = BTreeMap::from([(ClusterName::from(ANY), TouchScope::Gateway)]);
-    TouchSettings { edge_scopes, ..TouchSettings::default() }
+    TouchSettings { edge_scopes, stand_in_ms: 0, ..TouchSettings::default() }
 }
 
 /// The content of a configuration file, or why there is none.

@@ -116,6 +116,22 @@ fn rules_that_the_long_list_does_not_cover() {
             "leaderElection.leaseDurationMs: found 15000; minus a tenth for clock drift and 9637 for a write in flight (executor.timeoutMs), 3999 remain between renewals; accepted: a duration that leaves 4000 or more, twice leaderElection.retryPeriodMs".to_owned(),
         ),
         (
+            "leaderElection: {shards: 0}",
+            "leaderElection.shards: found 0; accepted: 1 to 256".to_owned(),
+        ),
+        (
+            "leaderElection: {shards: 8, enabled: false}",
+            "leaderElection.shards: found 8 without an election, in which every instance leads everything; accepted: 1, or leaderElection.enabled: true".to_owned(),
+        ),
+        (
+            "leaderElection: {shards: 8, retryPeriodMs: 4000}",
+            "leaderElection.leaseDurationMs: found 15000; accepted with several shards: 4 times leaderElection.retryPeriodMs (4000) or more, so that an instance sees in time that others have another number of shards".to_owned(),
+        ),
+        (
+            "leaderElection: {shards: 8, leaseName: a-name-of-more-characters-than-the-value-of-a-label-may-have.com}",
+            "leaderElection.leaseName: found \"a-name-of-more-characters-than-the-value-of-a-label-may-have.com\"; accepted with several shards: at most 63 characters, because it is a label of their Leases, too".to_owned(),
+        ),
+        (
             "leaderElection: {leaseName: Mine}",
             "leaderElection.leaseName: found \"Mine\"; accepted: a DNS name, such as throughline".to_owned(),
         ),

@@ -57,16 +57,19 @@ fn settings_take_effect_and_other_keys_wait_for_a_restart() {
     after.orphans.mode = OrphanMode::Off;
     after.discovery.milo = Some(super::super::MiloConfig::default());
     after.leader_election.lease_name = "other".to_owned();
+    after.leader_election.shards = 4;
+    after.touch.stand_in_ms = 8;
     let plan = plan(&before, after.clone());
     assert_eq!(
         plan.describe(),
-        "settings changed: log.level, shutdown.graceMs, touch.edgeScopes.a, touch.windowMs"
+        "settings changed: log.level, shutdown.graceMs, touch.edgeScopes.a, touch.standInMs, touch.windowMs"
     );
     assert_eq!(
         plan.waiting,
         [
             "discovery.milo",
             "leaderElection.leaseName",
+            "leaderElection.shards",
             "log.format",
             "orphans.mode",
             "watch.pageSize"

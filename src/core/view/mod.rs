@@ -40,10 +40,10 @@ pub struct View {
     /// While this instance waits before it may lead by a Lease that it created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_wait: Option<LeaseWaitView>,
-    /// How many actions have no outcome yet.
     /// The shards that this instance follows; empty with one shard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<ShardView>,
+    /// How many actions have no outcome yet.
     pub in_flight: usize,
     pub clusters: Vec<ClusterView>,
     /// How many connectors are in each phase.
