@@ -502,6 +502,21 @@ fn the_state_says_which_shards_are_followed_and_led_and_since_when() {
 }
 
 #[test]
+fn the_state_has_the_connectors_of_the_shards_that_are_followed() {
+    let (mut fleet, ups) = both_held();
+    let all = fleet.machine.view();
+    assert_eq!(all.connectors.len(), 2);
+    // The edge still has those of both.
+    fleet.event(EventKind::ShardLeft { shard: B });
+    fleet.event(EventKind::ClusterRemoved { cluster: ups[1].as_str().into() });
+    let view = fleet.machine.view();
+    let clusters: Vec<_> = view.connectors.iter().map(|c| c.upstream.as_ref().unwrap()).collect();
+    assert_eq!(clusters.iter().map(|u| u.cluster.as_str()).collect::<Vec<_>>(), [&*ups[0]]);
+    assert_eq!(view.phases, fleet.machine.phases());
+    assert_eq!(view.phases.values().sum::<u64>(), 1);
+}
+
+#[test]
 fn one_upstream_of_a_followed_shard_that_is_not_configured_is_reported() {
     let mut fleet = Fleet::new(Settings::default());
     fleet.hold(A);

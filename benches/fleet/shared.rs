@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cluster::process::Folder;
+use crate::cluster::process::{Folder, Signal};
 use crate::cluster::throughline::Throughline;
 use crate::control::{FleetSize, Latencies, Order, Serving};
 use crate::run::{Join, Run, config, start};
@@ -77,7 +77,7 @@ pub(crate) async fn measure(plan: &Plan, size: FleetSize) {
     }
     let killed = shared.instances.remove(0);
     let began = Instant::now();
-    killed.kill();
+    killed.signal(Signal::KILL);
     let seconds_flipped = plan.projects.div_ceil(FLIPS_PER_SECOND as usize) as u64;
     let order = Order::Flips { per_second: FLIPS_PER_SECOND, seconds: seconds_flipped };
     let flips: Latencies = shared.serving.order(&order);
@@ -93,6 +93,7 @@ pub(crate) async fn measure(plan: &Plan, size: FleetSize) {
     );
     shared.until_even(plan.projects).await;
     row("until the others follow its share and hold as many", "", &seconds(began.elapsed()));
+    killed.kill();
     for throughline in shared.instances {
         throughline.stop().await;
     }
