@@ -232,9 +232,14 @@ impl Board {
         self.state().claimed = claimed;
     }
 
-    /// Whether this instance comes first of those that live, and whether it is the only one.
-    pub(super) fn is_first_and_alone(&self) -> (bool, bool) {
-        self.state().share.is_first_and_alone(self.now())
+    /// Whether this instance comes first of those that live.
+    pub(super) fn is_first(&self) -> bool {
+        self.state().share.is_first(self.now())
+    }
+
+    /// Whether no other instance lives.
+    pub(super) fn is_alone(&self) -> bool {
+        self.state().share.is_alone(self.now())
     }
 
     /// The shards that nobody holds, and since when.

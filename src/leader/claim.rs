@@ -75,7 +75,7 @@ impl Claim {
         board.set_claim(Some(self.claim(&lease.record, asked_at)));
         self.others = None;
         let age = board.now().saturating_sub(lease.since);
-        let (is_first, _) = board.is_first_and_alone();
+        let is_first = board.is_first();
         let lease_ms = board.timings.lease_ms;
         let is_due = age >= lease_ms / 3 && lease.record.holder == self.claimant;
         if age > lease_ms || is_first && is_due {

@@ -189,11 +189,14 @@ impl Looker {
                 () = self.look_and_pause() => {}
             }
         }
-        let (_, is_alone) = self.board.is_first_and_alone();
-        if is_alone {
-            self.claim.release(&self.board).await;
-        }
+        // In this order, so that of several that stop at once the last one finds itself alone.
         self.leave().await;
+        if let Ok(shown) = self.board.group.list(self.board.now()).await {
+            self.board.see(shown);
+            if self.board.is_alone() {
+                self.claim.release(&self.board).await;
+            }
+        }
     }
 
     async fn look_and_pause(&mut self) {
@@ -322,8 +325,7 @@ impl Looker {
     /// Deletes the Lease of an instance that went away without a word, if this one comes first.
     async fn forget_member(&mut self) {
         let now = self.board.now();
-        let (is_first, _) = self.board.is_first_and_alone();
-        if !is_first || now < self.forgot_at + FORGET_EVERY_MS {
+        if !self.board.is_first() || now < self.forgot_at + FORGET_EVERY_MS {
             return;
         }
         if let Some(ShownLease { object, version, .. }) =

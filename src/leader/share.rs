@@ -158,11 +158,18 @@ impl Share {
         self.shards.count() / all + usize::from(before < self.shards.count() % all)
     }
 
-    /// Whether this instance comes first of those that live, and whether it is the only one.
-    pub fn is_first_and_alone(&self, now: u64) -> (bool, bool) {
-        let mut others = self.members.iter().filter(|(_, member)| member.is_live(now)).peekable();
-        let is_alone = others.peek().is_none();
-        (others.all(|(identity, _)| *identity > self.identity), is_alone)
+    fn live(&self, now: u64) -> impl Iterator<Item = &String> {
+        self.members.iter().filter(move |(_, member)| member.is_live(now)).map(|(name, _)| name)
+    }
+
+    /// Whether this instance comes first of those that live.
+    pub fn is_first(&self, now: u64) -> bool {
+        self.live(now).all(|other| *other > self.identity)
+    }
+
+    /// Whether no other instance lives.
+    pub fn is_alone(&self, now: u64) -> bool {
+        self.live(now).next().is_none()
     }
 
     /// The shards that nobody holds, and since when.
