@@ -7,6 +7,7 @@ use super::cluster::CheckedCluster;
 use super::commands::Commands;
 use super::finding::{FindingGroup, join_with_and};
 use super::permissions::LEASES;
+use super::shards;
 use crate::client::CallError;
 use crate::clock::wall_clock_now;
 use crate::config::Config;
@@ -59,7 +60,7 @@ impl LeaseLocation {
         Ok(Self { namespace, name: election.lease_name.clone() })
     }
 
-    fn collection_path(&self) -> String {
+    pub(super) fn collection_path(&self) -> String {
         format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
     }
 
@@ -119,19 +120,27 @@ pub(super) async fn check(
             return group;
         }
     };
+    let shards = config.settings().shards;
     match location.read(cluster).await {
         Err(error) => report_unusable(&mut group, &location, "get", &error, kubectl),
         Ok(None) => {
             let created = create_dry(cluster, &location).await;
             report_dry_run(&mut group, &location, "create", created.err(), kubectl);
-            group.passed("holder", "nobody holds it: it does not exist yet");
+            if shards.is_one() {
+                group.passed("holder", "nobody holds it: it does not exist yet");
+            }
         }
         Ok(Some(object)) => {
             let updated = cluster.client.put(&dry_run(&location.path()), &object).await;
             report_dry_run(&mut group, &location, "update", updated.err(), kubectl);
-            let lease = ObservedLease::of(&object);
-            report_holder(&mut group, &location, &lease, server_time(cluster));
+            let (lease, now) = (ObservedLease::of(&object), server_time(cluster));
+            if shards.is_one() {
+                report_holder(&mut group, &location, &lease, now);
+            }
         }
+    }
+    if !shards.is_one() {
+        shards::report(&mut group, cluster, &location, shards, server_time(cluster)).await;
     }
     group
 }

@@ -31,6 +31,7 @@ mod probe_client;
 mod project;
 mod rights;
 mod roles;
+mod shards;
 mod writers;
 
 use std::sync::Arc;

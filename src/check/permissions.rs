@@ -166,11 +166,13 @@ impl PermissionsBuilder<'_> {
         let Some(cluster) = self.config.election_cluster() else { return };
         let scope =
             PermissionScope::LeaseNamespace(self.config.leader_election.lease_namespace.clone());
-        let mut rows: Vec<(&'static str, &[&'static str], &'static str)> = vec![(
-            LEASES,
-            &["get", "create", "update"],
-            "no leader is elected, and nothing is mirrored",
-        )];
+        let verbs: &[&str] = match self.config.settings().shards.is_one() {
+            true => &["get", "create", "update"],
+            false => &["get", "create", "update", "list", "delete"],
+        };
+        let without = "no leader is elected, and nothing is mirrored";
+        let mut rows: Vec<(&'static str, &[&'static str], &'static str)> =
+            vec![(LEASES, verbs, without)];
         // At a hub or an edge they are required in all namespaces already.
         let with_events = [Role::Hub, Role::Edge];
         if self.config.events.enabled && !with_events.iter().any(|r| cluster.roles.contains(r)) {
