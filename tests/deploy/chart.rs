@@ -30,6 +30,7 @@ fn wrong_values_are_reported() {
         (&["form=\"standalone\""], &["/form", "standalone-hub", "sidecar"]),
         (&["replica=3"], &["replica", "not allowed"]),
         (&["replicas=0"], &["/replicas", "minimum"]),
+        (&["config.leaderElection.shards=257"], &["/config/leaderElection/shards", "maximum"]),
         (&["clusters=[{\"name\":\"a\",\"roles\":[\"hubs\"]}]"], &["/clusters/0/roles/0", "'hub'"]),
         (&["clusters=[{\"name\":\"a\"}]"], &["/clusters/0", "roles"]),
         (&["config.discovery={\"kubeconfigSecrets\":{\"cluster\":\"local\"}}"], &["namespace"]),

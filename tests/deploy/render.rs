@@ -248,6 +248,12 @@ fn choices(form: &str) -> Vec<Choice> {
         ..Choice::default()
     });
     if ["all-in-one", "standalone-hub"].contains(&form) {
+        choices.push(Choice {
+            name: "shards",
+            components: vec!["kustomize/components/shards"],
+            config: json!({ "leaderElection": { "shards": 8 } }),
+            ..Choice::default()
+        });
         choices.extend(discovering(form));
     }
     let namespace = Some("edge-system");

@@ -52,6 +52,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- join "," $folders }}
 {{- end }}
 
+{{/* Not empty if the instances share the upstreams out among them. */}}
+{{- define "throughline.isShared" -}}
+{{- if gt (dig "leaderElection" "shards" 1 .Values.config | int) 1 }}yes{{ end }}
+{{- end }}
+
 {{/* The configuration file. */}}
 {{- define "throughline.config" -}}
 {{- $own := dict "name" .Values.clusterName "inCluster" true
