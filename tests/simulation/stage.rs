@@ -320,6 +320,8 @@ impl Stage {
         let latest = self.active.iter().map(|(at, _)| *at).max().unwrap_or(ends_at);
         self.end_faults(latest).await;
         self.reload_without(None).await;
+        // More answers may have been spoilt than there were requests so far.
+        self.servers.iter().for_each(|server| server.clear_faults());
         self.ledger.lock().unwrap().line("the last fault is over");
         if !self.is_broken() {
             self.restart_deceived();
