@@ -1,0 +1,153 @@
+//! A Lease as the API server has it: what the election reads and writes of it, and what instances tell each
+//! other in its annotations.
+
+use serde_json::{Value, json};
+
+use crate::client::CallError;
+use crate::core::data::time::UnixMillis;
+use crate::environment;
+use crate::leader::election::LeaseRecord;
+use crate::leader::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
+
+/// Reads an API server's answer: the Lease, what the election needs of it, and its resourceVersion.
+///
+/// # Errors
+/// It is no object with a resourceVersion.
+pub fn read(answer: &[u8]) -> Result<(Value, LeaseRecord, String), CallError> {
+    let object: Value = serde_json::from_slice(answer)
+        .map_err(|e| CallError::Unreadable(format!("not a Lease: {e}")))?;
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+    if version.is_empty() {
+        return Err(CallError::Unreadable("a Lease without a resourceVersion".to_owned()));
+    }
+    let record = record(&object);
+    Ok((object, record, version))
+}
+
+pub(in crate::leader) fn record(object: &Value) -> LeaseRecord {
+    let spec = &object["spec"];
+    let text = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
+    let number = |name: &str| spec[name].as_u64().unwrap_or_default();
+    LeaseRecord {
+        holder: text("holderIdentity"),
+        lease_ms: number("leaseDurationSeconds").saturating_mul(1000),
+        transitions: u32::try_from(number("leaseTransitions")).unwrap_or(u32::MAX),
+        renew_time: text("renewTime"),
+    }
+}
+
+/// Writes the record into a Lease, with what its holder does not see and what it follows, and keeps its
+/// other fields. A request for leadership was read with the Lease and is answered by this.
+pub fn fill(object: &mut Value, record: &LeaseRecord, remarks: &(Unseen, Follows)) {
+    remark(object, remarks);
+    let old_holder = object["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    let is_renewal = !record.holder.is_empty() && old_holder == record.holder;
+    if !object["spec"].is_object() {
+        object["spec"] = json!({});
+    }
+    let spec = &mut object["spec"];
+    if !is_renewal || !spec["acquireTime"].is_string() {
+        spec["acquireTime"] = json!(record.renew_time);
+    }
+    spec["holderIdentity"] = json!(record.holder);
+    // Whole seconds, rounded up: waiting too long is safe, too short is not.
+    spec["leaseDurationSeconds"] = json!(record.lease_ms.div_ceil(1000));
+    spec["leaseTransitions"] = json!(record.transitions.min(i32::MAX.unsigned_abs()));
+    spec["renewTime"] = json!(record.renew_time);
+}
+
+fn remark(object: &mut Value, (unseen, follows): &(Unseen, Follows)) {
+    let annotations = &mut object["metadata"]["annotations"];
+    if !annotations.is_object() {
+        *annotations = json!({});
+    }
+    let text = |value: serde_json::Result<String>| value.unwrap_or_default();
+    if let Some(annotations) = annotations.as_object_mut() {
+        for key in [HAND_OVER_TO, UNSEEN, FOLLOWS] {
+            annotations.remove(key);
+        }
+        if unseen.count > 0 {
+            annotations.insert(UNSEEN.to_owned(), json!(text(serde_json::to_string(unseen))));
+        }
+        if follows.count > 0 {
+            annotations.insert(FOLLOWS.to_owned(), json!(text(serde_json::to_string(follows))));
+        }
+        if !annotations.is_empty() {
+            return;
+        }
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("annotations");
+    }
+}
+
+fn now_micros() -> u64 {
+    u64::try_from(environment::wall_clock().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Makes values for `renewTime`, each different from all before.
+#[derive(Debug, Default)]
+pub struct RenewTimes {
+    last_micros: u64,
+}
+
+impl RenewTimes {
+    /// The wall clock's time, but at least a microsecond after the last one: RFC 3339, UTC.
+    pub fn next_time(&mut self) -> String {
+        self.last_micros = now_micros().max(self.last_micros + 1);
+        micro_time(self.last_micros)
+    }
+}
+
+/// Kubernetes' `MicroTime` format.
+fn micro_time(micros: u64) -> String {
+    let millis = UnixMillis(micros / 1000).to_string();
+    format!("{}{:03}Z", millis.trim_end_matches('Z'), micros % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renew_times_have_the_api_servers_format_and_never_repeat() {
+        assert_eq!(micro_time(1_795_252_772_865_007), "2026-11-21T09:19:32.865007Z");
+        let mut times = RenewTimes { last_micros: u64::MAX / 2 };
+        let ahead = micro_time(u64::MAX / 2 + 1);
+        assert_eq!((times.next_time(), times.next_time() != ahead), (ahead, true));
+    }
+
+    #[test]
+    fn a_renewal_keeps_the_fields_that_others_set() {
+        let mut lease = json!({
+            "metadata": {"uid": "u", "labels": {"team": "a"}},
+            "spec": {"holderIdentity": "me", "acquireTime": "then", "renewTime": "then",
+                "leaseDurationSeconds": 15, "leaseTransitions": 2, "strategy": "OldestEmulationVersion"},
+        });
+        let old = record(&lease);
+        assert_eq!((old.holder.as_str(), old.lease_ms, old.transitions), ("me", 15_000, 2));
+        fill(
+            &mut lease,
+            &LeaseRecord { renew_time: "now".into(), lease_ms: 14_500, ..old.clone() },
+            &Default::default(),
+        );
+        let spec = json!({"holderIdentity": "me", "acquireTime": "then", "renewTime": "now",
+            "leaseDurationSeconds": 15, "leaseTransitions": 2, "strategy": "OldestEmulationVersion"});
+        assert_eq!((&lease["spec"], &lease["metadata"]["labels"]["team"]), (&spec, &json!("a")));
+        fill(
+            &mut lease,
+            &LeaseRecord { holder: "you".into(), renew_time: "later".into(), ..old },
+            &Default::default(),
+        );
+        assert_eq!(lease["spec"]["acquireTime"], "later");
+    }
+
+    #[test]
+    fn a_lease_without_a_spec_has_no_holder_and_is_not_released() {
+        let mut lease = json!({"metadata": {}});
+        let empty = record(&lease);
+        assert!(empty.holder.is_empty() && !empty.is_released());
+        fill(&mut lease, &LeaseRecord { holder: "me".into(), ..empty }, &Default::default());
+        assert_eq!(lease["spec"]["holderIdentity"], "me");
+    }
+}
