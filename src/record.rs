@@ -12,8 +12,10 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::Object;
+use crate::core::data::shard::Shards;
 use crate::engine;
 use crate::event_log::Header;
 use crate::fleet::Fleet;
@@ -147,7 +149,9 @@ impl WatchRecorder {
     pub fn start(config: &Config, log: &EventLogConfig) -> anyhow::Result<Self> {
         let file = log.file.clone().context("a recording needs a file to write to")?;
         refuse_existing(&file)?;
-        let (settings, metrics) = (config.settings(), Arc::new(Metrics::new()));
+        // A recording follows all shards: it takes part in no election.
+        let settings = Settings { shards: Shards::ONE, ..config.settings() };
+        let metrics = Arc::new(Metrics::new());
         let mut fleet = Fleet::new(config, &metrics);
         let header = Header { recorded: true, ..engine::log_header(fleet.table(), &settings) };
         let started = LiveLog::start(log, &header, metrics.clone())?;

@@ -29,7 +29,7 @@ use http::{Server, get};
 use stage::{Stage, status};
 use throughline::config::StateAccess;
 use throughline::core::contract::action::{Action, Verb};
-use throughline::core::contract::event::Outcome;
+use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::hold_reason::HoldReason;
 use throughline::core::contract::note::{
     Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
@@ -37,7 +37,9 @@ use throughline::core::contract::note::{
 use throughline::core::contract::settings::Settings;
 use throughline::core::contract::touches_waiting::TouchesWaiting;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
+use throughline::core::data::shard::{Shard, Shards};
 use throughline::core::data::time::UnixMillis;
+use throughline::core::machine::Machine;
 use throughline::metrics::{ClusterRequests, Metrics};
 use throughline::outage::Answers;
 
@@ -136,6 +138,10 @@ fn count(metrics: &Metrics) -> Arc<ClusterRequests> {
     metrics.add_log_lines_lost(5);
     let now = tokio::time::Instant::now();
     metrics.set_lease(Some(now), Some(now));
+    metrics.set_shards(Shards::try_from(2).unwrap());
+    metrics.set_shard_leader(Shard(1), true);
+    metrics.set_shard_lease(Shard(1), Some(now), Some(now));
+    metrics.set_shard_unheld(Shard(0), Some(now));
     requests
 }
 
@@ -194,6 +200,10 @@ async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
                 1.0,
             ),
             (r#"leader_election_master_status{name="throughline"}"#, 1.0),
+            (r#"throughline_shard_leader{shard="0"}"#, 0.0),
+            (r#"throughline_shard_leader{shard="1"}"#, 1.0),
+            (r#"throughline_shard_lease_left_seconds{shard="1"}"#, 0.0),
+            (r#"throughline_shard_moves_total{shard="0"}"#, 0.0),
             (r#"throughline_build_info{version="0.1.0",commit="unknown"}"#, 1.0),
             (r#"throughline_hop_seconds_count{hop="mirrored"}"#, 1.0),
             (r#"throughline_hop_seconds_bucket{le="0.025",hop="mirrored"}"#, 0.0),
@@ -303,6 +313,31 @@ async fn the_state_is_indented_json_unless_json_is_asked_for() {
         assert_eq!(instance["version"], env!("CARGO_PKG_VERSION"));
         assert!(instance["commit"].is_string() && instance["sinceMs"].is_u64(), "{instance}");
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_state_says_who_holds_each_shard() {
+    let shards = Shards::try_from(3).unwrap();
+    let mut machine = Machine::new(Settings { shards, ..Settings::default() });
+    let at = UnixMillis(1_000_000);
+    for kind in [
+        EventKind::ShardFollowed { shard: Shard(1) },
+        EventKind::LeadershipAcquired { shard: Shard(1) },
+    ] {
+        machine.handle_event(&Event { at, kind });
+    }
+    let server = Server::with_loop(machine).await;
+    server.metrics.set_shards(shards);
+    server.metrics.set_shard_holder(Shard(1), "pod-a");
+    server.metrics.set_shard_unheld(Shard(1), None);
+    server.metrics.set_shard_unheld(Shard(2), Some(tokio::time::Instant::now()));
+    let state: serde_json::Value = serde_json::from_str(&server.get("/state").await.body).unwrap();
+    let shards = &state["shards"];
+    assert_eq!(shards[0], serde_json::json!({"shard": 0}));
+    assert_eq!((&shards[1]["holder"], &shards[1]["ledSinceMs"]), (&"pod-a".into(), &at.0.into()));
+    assert!(shards[1]["heldSinceMs"].is_u64() && shards[1]["unheldSinceMs"].is_null(), "{shards}");
+    assert!(shards[2]["unheldSinceMs"].is_u64() && shards[2]["holder"].is_null(), "{shards}");
     server.stop().await;
 }
 

@@ -47,6 +47,7 @@ pub fn split_resource(resource: &str) -> (&str, &str) {
 /// | edge | gateways | patch | touching is enabled, and it is no dry run |
 /// | hub, edge | events | create, patch | Events are enabled, and it is no dry run |
 /// | of the Lease | leases, in its namespace | get, create, update | there is an election |
+/// | of the Lease | leases, in its namespace | list, delete | as above, with several shards |
 /// | of the kubeconfig Secrets | secrets, in their namespace | list, watch | `discovery.kubeconfigSecrets` is set |
 /// | of the Lease | events, in its namespace | create, patch | as above, with Events, unless it is a hub or an edge |
 pub fn required_permissions(config: &Config) -> Vec<RequiredPermission> {
@@ -166,13 +167,17 @@ impl PermissionsBuilder<'_> {
         let Some(cluster) = self.config.election_cluster() else { return };
         let scope =
             PermissionScope::LeaseNamespace(self.config.leader_election.lease_namespace.clone());
-        let verbs: &[&str] = match self.config.settings().shards.is_one() {
-            true => &["get", "create", "update"],
-            false => &["get", "create", "update", "list", "delete"],
-        };
-        let without = "no leader is elected, and nothing is mirrored";
-        let mut rows: Vec<(&'static str, &[&'static str], &'static str)> =
-            vec![(LEASES, verbs, without)];
+        let mut rows: Vec<(&'static str, &[&'static str], &'static str)> = vec![(
+            LEASES,
+            &["get", "create", "update"],
+            "no leader is elected, and nothing is mirrored",
+        )];
+        if !self.config.settings().shards.is_one() {
+            let without = "no shard is taken, and nothing is mirrored";
+            rows.push((LEASES, &["list"], without));
+            let without = "an instance that stops is missed a lease duration later";
+            rows.push((LEASES, &["delete"], without));
+        }
         // At a hub or an edge they are required in all namespaces already.
         let with_events = [Role::Hub, Role::Edge];
         if self.config.events.enabled && !with_events.iter().any(|r| cluster.roles.contains(r)) {

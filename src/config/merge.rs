@@ -371,6 +371,7 @@ fn accepted_type(path: &KeyPath, error: &str) -> String {
     };
     match error.split_once(", expected ").map(|(_, expected)| expected) {
         Some("u64" | "usize") => number.to_owned(),
+        Some("u16") => format!("{number} up to {}", u16::MAX),
         Some("u32") => format!("{number} up to {}", u32::MAX),
         Some("a boolean") => "true or false".to_owned(),
         Some("a string") => {

@@ -19,7 +19,7 @@ mod validate;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::core::contract::settings::{
     MirrorSettings, OrphanSettings, RetrySettings, Settings, StallSettings, TouchSettings,
@@ -65,10 +65,25 @@ pub struct Config {
     pub shutdown: ShutdownConfig,
     /// This and the four below are the machine's [`Settings`].
     pub mirror: MirrorSettings,
+    #[serde(serialize_with = "with_stand_in")]
     pub touch: TouchSettings,
     pub orphans: OrphanSettings,
     pub stall: StallSettings,
     pub retry: RetrySettings,
+}
+
+/// An event log's header leaves `standInMs` out where it is not set; a configuration has every key.
+fn with_stand_in<S: Serializer>(touch: &TouchSettings, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct EveryKey<'a> {
+        #[serde(flatten)]
+        touch: &'a TouchSettings,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stand_in_ms: Option<u64>,
+    }
+    let stand_in_ms = touch.has_default_stand_in().then_some(touch.stand_in_ms);
+    EveryKey { touch, stand_in_ms }.serialize(serializer)
 }
 
 impl Config {
@@ -140,7 +155,7 @@ pub struct LeaderElectionConfig {
     /// If absent, the pod's namespace, the namespace of the kubeconfig context, or `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_namespace: Option<String>,
-    /// Instances that share a Lease take turns.
+    /// Instances that share a Lease take turns, or share its shards.
     pub lease_name: String,
     /// The parts into which the upstreams are shared out among the instances; each has a Lease.
     pub shards: u16,

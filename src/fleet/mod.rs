@@ -163,6 +163,9 @@ impl Fleet {
         if origin == Origin::Discovered {
             self.metrics.set_discovered(cluster.name());
         }
+        if cluster.roles().contains(&Role::Upstream) {
+            self.metrics.set_upstream(cluster.name());
+        }
         self.table.insert(cluster.clone());
         self.watch(&cluster);
         cluster

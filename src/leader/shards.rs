@@ -79,6 +79,7 @@ impl ShardElections {
     pub fn start(group: LeaseGroup, identity: String, parts: ElectionParts) -> Self {
         let ElectionParts { timings, gates, keepers, orphans, is_common, events, metrics } = parts;
         info!(identity, shards = group.shards.count(), "joined the elections of the shards");
+        metrics.set_shards(group.shards);
         let board = Arc::new(Board::new(group, identity.clone(), timings, gates));
         let (hand_ins, handed_in) = mpsc::unbounded_channel();
         let (mut resigns, mut orders, mut candidates) = (Vec::new(), Vec::new(), JoinSet::new());

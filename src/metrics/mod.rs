@@ -10,6 +10,7 @@ mod lease;
 mod notes;
 mod process;
 mod requests;
+mod shards;
 mod text;
 mod user_impact;
 mod watches;
@@ -35,6 +36,8 @@ use process::ProcessMetrics;
 pub(crate) use process::max_fds;
 pub use requests::ClusterRequests;
 use requests::RequestCounts;
+pub use shards::ShardHolder;
+use shards::ShardMetrics;
 pub use text::Format;
 use user_impact::UserImpact;
 use watches::{ClusterStates, Detail, WatchTable};
@@ -91,6 +94,7 @@ pub struct Metrics {
     requests: Arc<RequestCounts>,
     detail: Arc<Detail>,
     lease: Arc<LeaseMetrics>,
+    shards: Arc<ShardMetrics>,
     user_impact: Arc<UserImpact>,
 }
 
@@ -121,10 +125,13 @@ impl Metrics {
         registry.register_collector(Box::new(Arc::clone(&requests)));
         let lease = Arc::new(LeaseMetrics::default());
         registry.register_collector(Box::new(Arc::clone(&lease)));
+        let shards = Arc::new(ShardMetrics::new(watches.clone()));
+        registry.register_collector(Box::new(Arc::clone(&shards)));
         registry.register_collector(Box::new(ProcessMetrics::new()));
         let user_impact = Arc::new(UserImpact::new(detail.clone()));
         registry.register_collector(Box::new(Arc::clone(&user_impact)));
-        let metrics = Self { registry, instruments, watches, requests, detail, lease, user_impact };
+        let metrics =
+            Self { registry, instruments, watches, requests, detail, lease, shards, user_impact };
         // Shown from the start, with 0.
         drop(metrics.open_connections());
         metrics
@@ -230,19 +237,6 @@ impl Metrics {
     pub fn set_lease(&self, renewed: Option<Instant>, until: Option<Instant>) {
         self.lease.set(renewed, until);
     }
-
-    // STUBS
-    pub fn set_shard_leader(&self, _shard: crate::core::data::shard::Shard, _leads: bool) {}
-    pub fn set_shard_lease(
-        &self,
-        _s: crate::core::data::shard::Shard,
-        _r: Option<Instant>,
-        _u: Option<Instant>,
-    ) {
-    }
-    pub fn set_shard_holder(&self, _s: crate::core::data::shard::Shard, _h: &str) {}
-    pub fn set_shard_unheld(&self, _s: crate::core::data::shard::Shard, _u: Option<Instant>) {}
-    // END STUBS
 
     /// Empty when nobody holds the Lease.
     pub fn set_lease_holder(&self, holder: &str) {

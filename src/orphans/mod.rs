@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::EventKind;
-use crate::core::contract::settings::{OrphanMode, OrphanSettings};
+use crate::core::contract::settings::{OrphanMode, OrphanSettings, Settings};
 use crate::core::data::ids::{ClusterName, ObjectKey, Role};
-use crate::core::data::shard::Shard;
+use crate::core::data::shard::{Shard, Shards};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
 use crate::discovery::joiner::{self, Joiner};
@@ -61,7 +61,8 @@ impl OrphanCleanup {
     /// # Errors
     /// The event log can't be opened.
     pub fn start(config: &Config, log: Option<EventLogConfig>) -> anyhow::Result<Self> {
-        let mut settings = config.settings();
+        // All shards are looked at: no election is taken part in.
+        let mut settings = Settings { shards: Shards::ONE, ..config.settings() };
         (settings.mirror.enabled, settings.touch.enabled) = (false, false);
         settings.orphans.mode = OrphanMode::Delete;
         let (gates, log) = (Gates::one(Gate::always_open()), log.unwrap_or_default());

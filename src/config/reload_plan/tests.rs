@@ -42,6 +42,31 @@ fn clusters_join_leave_change_roles_and_are_reached_in_another_way() {
 }
 
 #[test]
+fn the_number_of_shards_waits_for_a_restart_and_stand_ins_do_not() {
+    let before = clusters(&["hub=hub", "a=upstream"]);
+    let mut after = before.clone();
+    after.leader_election.shards = 8;
+    after.touch.stand_in_ms = 5_000;
+    let plan = plan(&before, after);
+    assert_eq!(plan.describe(), "settings changed: touch.standInMs");
+    assert_eq!(plan.waiting, ["leaderElection.shards"]);
+    assert_eq!(plan.config.leader_election.shards, 1);
+    assert_eq!(plan.config.touch.stand_in_ms, 5_000);
+}
+
+/// Without an election nobody else would do what this instance leaves.
+#[test]
+fn only_an_election_shares_upstreams_out() {
+    let mut eight = clusters(&["hub=hub", "a=upstream"]);
+    eight.leader_election.shards = 8;
+    assert_eq!(eight.settings().shards.count(), 8);
+    let dry = Config { dry_run: true, ..eight.clone() };
+    assert!(dry.settings().shards.is_one());
+    let without_hub = Config { clusters: clusters(&["a=upstream", "e=edge"]).clusters, ..eight };
+    assert!(without_hub.settings().shards.is_one());
+}
+
+#[test]
 fn settings_take_effect_and_other_keys_wait_for_a_restart() {
     let before = clusters(&["hub=hub", "a=upstream"]);
     let mut after = before.clone();

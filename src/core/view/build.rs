@@ -49,15 +49,18 @@ impl Machine {
     }
 
     fn shard_views(&self) -> Vec<ShardView> {
-        if self.ctx.settings.shards.is_one() {
+        let shards = self.ctx.settings.shards;
+        if shards.is_one() {
             return Vec::new();
         }
-        let view = |(shard, followed_since_ms, led_since_ms)| ShardView {
-            shard,
-            followed_since_ms,
-            led_since_ms,
-        };
-        self.ctx.shards_followed().map(view).collect()
+        let view = |shard| ShardView { shard, ..ShardView::default() };
+        let mut views: Vec<_> = shards.all().map(view).collect();
+        for (shard, followed_since, led_since) in self.ctx.shards_followed() {
+            if let Some(view) = views.get_mut(usize::from(shard.0)) {
+                (view.followed_since_ms, view.led_since_ms) = (Some(followed_since), led_since);
+            }
+        }
+        views
     }
 
     fn cluster_views(&self) -> Vec<ClusterView> {

@@ -52,11 +52,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- join "," $folders }}
 {{- end }}
 
-{{/* Not empty if the instances share the upstreams out among them. */}}
-{{- define "throughline.isShared" -}}
-{{- if gt (dig "leaderElection" "shards" 1 .Values.config | int) 1 }}yes{{ end }}
-{{- end }}
-
 {{/* The configuration file. */}}
 {{- define "throughline.config" -}}
 {{- $own := dict "name" .Values.clusterName "inCluster" true
@@ -66,7 +61,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $clusters = append $clusters (dict "name" .name "roles" .roles
     "kubeconfig" "/etc/throughline/kubeconfig/config" "context" (default .name .context)) }}
 {{- end }}
-{{- toYaml (merge (dict "clusters" $clusters) .Values.config) }}
+{{- $config := merge (dict "clusters" $clusters) .Values.config }}
+{{- if gt (int .Values.shards) 1 }}
+{{- if not (has "hub" (splitList "," (include "throughline.roles" .))) }}
+{{- fail (printf "shards: the form %s has no hub, so nothing is shared out; use all-in-one or standalone-hub" .Values.form) }}
+{{- end }}
+{{- $election := merge (dict "shards" (int .Values.shards)) (get $config "leaderElection" | default dict) }}
+{{- $config = merge (dict "leaderElection" $election) $config }}
+{{- end }}
+{{- toYaml $config }}
 {{- end }}
 
 {{/* The permissions in files/rbac/FOLDER (kustomize uses the same files): named after the release, bound to
