@@ -128,7 +128,10 @@ impl Shared {
         loop {
             let mut held = Vec::new();
             for throughline in &self.instances {
-                held.push(throughline.state().await["shards"].as_array().map_or(0, Vec::len));
+                let state = throughline.state().await;
+                let followed = |shard: &&Value| shard["followedSinceMs"].is_u64();
+                let shards = state["shards"].as_array().into_iter().flatten();
+                held.push(shards.filter(followed).count());
             }
             let (most, least) = (held.iter().max().unwrap(), held.iter().min().unwrap());
             let is_even = held.iter().sum::<usize>() == SHARDS && most - least <= 1;
