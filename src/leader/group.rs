@@ -76,7 +76,7 @@ impl LeaseGroup {
     /// All Leases of the group, as they are shown at `now`.
     ///
     /// # Errors
-    /// What was tried, what came back, and what to do.
+    /// The Leases cannot be read: why, and what a person can do.
     pub(super) async fn list(&self, now: u64) -> Result<Vec<ShownLease>, String> {
         let listed = tokio::time::timeout(self.timeout, self.call_list(now)).await;
         listed.unwrap_or(Err(CallError::TimedOut(self.timeout))).map_err(|error| {

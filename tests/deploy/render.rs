@@ -107,7 +107,7 @@ pub(crate) fn values(form: &str, choice: &Choice) -> Value {
     };
     values["form"] = json!(form);
     merge_json(&mut values, &json!({ "config": choice.config }));
-    let election = values["config"]["leaderElection"].as_object_mut();
+    let election = values.pointer_mut("/config/leaderElection").and_then(Value::as_object_mut);
     if let Some(shards) = election.and_then(|election| election.remove("shards")) {
         // Permissions and rollouts follow it, so the chart has a value of its own for it.
         values["shards"] = shards;

@@ -146,6 +146,27 @@ async fn an_instance_that_leads_again_may_write_again() {
     trace.holds_lease(1).mirrors(1, json!("3")).assert_right();
 }
 
+/// `project-0` is of shard 3 of 8.
+#[tokio::test(start_paused = true)]
+async fn with_shards_a_mirror_needs_the_lease_of_its_upstreams() {
+    let namespace = "ns-00000000-0000-4000-9000-000000000000";
+    let path = HUB_CONNECTOR.replace("/n/", &format!("/{namespace}/"));
+    let mirrored_by_the_holder_of = |shard: u16| {
+        let shards = Shards::try_from(8).unwrap();
+        let mut oracle = Oracle::new(&ClusterName::from("hub"), shards);
+        oracle.upstream_says(&ObjectKey::new(namespace, "c"), &json!(1));
+        let holds = json!({ "spec": { "holderIdentity": "instance-1" } });
+        Trace(oracle)
+            .write(1, "PUT", &format!("{LEASE}-{shard}"), &holds)
+            .write(1, "PATCH", &path, &annotated(UPSTREAM_STATUS, json!("1")))
+    };
+    mirrored_by_the_holder_of(3).assert_right();
+    for other in [0, 4] {
+        let trace = mirrored_by_the_holder_of(other);
+        trace.assert_broken("without ever having held the Lease");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_write_after_the_lease_expired_is_rejected() {
     let trace = Trace::led();
