@@ -2,7 +2,7 @@
 //!
 //! An upstream is of shard 3 of 8 and of shard 7 of 16, so instances that have different numbers would
 //! have two writers for it. So the instances of a group hold one Lease together, in the name of their
-//! number of shards, and an instance writes the Lease of a shard only while it was told so within half a
+//! number of shards, and an instance writes the Lease of a shard only while it saw that within half a
 //! lease duration. It is the Lease of instances without shards, too, which thereby wait until the group is gone.
 //!
 //! | the Lease | what a member does | when it may take shards |

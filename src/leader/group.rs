@@ -2,7 +2,7 @@
 //!
 //! | Lease | holder | what for |
 //! |---|---|---|
-//! | `NAME-0`, `NAME-1`, … | who leads the shard | each is an election of its own |
+//! | `NAME-0`, `NAME-1`, … | the shard's leader | each is an election of its own |
 //! | `NAME-member-HASH` | the instance, as long as it lives | how many instances share the fleet |
 //! | `NAME` | `8 shards` | keeps out instances that have another number of shards, and those that have one: this is their Lease |
 

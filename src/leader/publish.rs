@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 /// A Lease of more than so many of this instance's durations is suspicious.
 const LONG_LEASES: u64 = 4;
 
-/// Who is told what becomes of one Lease.
+/// Where it is reported what becomes of one Lease.
 pub(super) struct Told {
     /// `None` where there is only one.
     shard: Option<Shard>,
