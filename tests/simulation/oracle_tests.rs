@@ -156,9 +156,12 @@ async fn with_shards_a_mirror_needs_the_lease_of_its_upstreams() {
         let mut oracle = Oracle::new(&ClusterName::from("hub"), shards);
         oracle.upstream_says(&ObjectKey::new(namespace, "c"), &json!(1));
         let holds = json!({ "spec": { "holderIdentity": "instance-1" } });
-        Trace(oracle)
-            .write(1, "PUT", &format!("{LEASE}-{shard}"), &holds)
-            .write(1, "PATCH", &path, &annotated(UPSTREAM_STATUS, json!("1")))
+        Trace(oracle).write(1, "PUT", &format!("{LEASE}-{shard}"), &holds).write(
+            1,
+            "PATCH",
+            &path,
+            &annotated(UPSTREAM_STATUS, json!("1")),
+        )
     };
     mirrored_by_the_holder_of(3).assert_right();
     for other in [0, 4] {
