@@ -1,6 +1,8 @@
 //! Instances that share the shards, the faults that they meet, and what must hold all the time. Times are
 //! milliseconds of the real clock: the slowest that an instance may have.
 
+use std::collections::BTreeSet;
+
 use throughline::core::data::shard::Shards;
 use throughline::leader::election::LeaseRecord;
 
@@ -74,6 +76,8 @@ pub struct Fleet {
     runs: u64,
     next_fault_at: u64,
     writes: Vec<Writes>,
+    /// The `renewTime`s of Leases that somebody edited.
+    edited: BTreeSet<String>,
     unled_since: Vec<u64>,
     led_by: Vec<Option<usize>>,
     moved_at: u64,
@@ -104,6 +108,7 @@ impl Fleet {
             runs: 0,
             next_fault_at: 0,
             writes: Vec::new(),
+            edited: BTreeSet::new(),
             unled_since: vec![0; shards],
             led_by: vec![None; shards],
             moved_at: 0,
@@ -302,7 +307,11 @@ impl Fleet {
             None => self.api.leases.shards[shard] = None,
             Some(holder) => {
                 // A Lease without a holder and of one second is a released one, which no edit makes.
-                let edited = LeaseRecord { holder, lease_ms: TIMINGS.lease_ms, ..record };
+                let mut edited = LeaseRecord { holder, lease_ms: TIMINGS.lease_ms, ..record };
+                // Nor does anybody restore what a holder wrote: nobody could tell.
+                if !self.edited.insert(edited.renew_time.clone()) {
+                    edited.renew_time = format!("edited at {}", self.now);
+                }
                 self.api.write(shard, edited);
             }
         }

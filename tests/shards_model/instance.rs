@@ -338,7 +338,7 @@ impl Instance {
         }
         self.gave_up_at = Some(now);
         // A request under way counts as unanswered.
-        let ended = hands.draw.between(0, TIMINGS.write_ms);
+        let ended = hands.draw.between(1, TIMINGS.write_ms);
         let is_broken = self.breaks(BrokenRule::ReleasedWhileWriting);
         let seat = &mut self.seats[usize::from(shard.0)];
         seat.kept = Some(seat.election.clone());
