@@ -122,7 +122,8 @@ impl Board {
         let State { leases, share, .. } = &mut *state;
         let live = leases
             .iter()
-            .filter(|(name, lease)| name.starts_with(&members) && !lease.record.holder.is_empty());
+            .filter(|(name, lease)| name.starts_with(&members) && !lease.record.holder.is_empty())
+            .filter(|(_, lease)| self.group.is_of_same_number(&lease.object));
         let live = live.map(|(_, lease)| {
             let LeaseRecord { holder, lease_ms, renew_time, .. } = lease.record.clone();
             (holder, lease_ms, renew_time)
@@ -218,13 +219,16 @@ impl Board {
         state.share.give_up(self.now(), |shard| self.gates.is_open(shard))
     }
 
-    /// Whether the fleet is this group's, as a question said that was asked a short while ago.
-    pub(super) fn has_claim(&self) -> bool {
-        self.claimed(&self.state(), self.now()).is_some()
+    /// For how long the fleet is this group's at least, as a question said that was asked a short while
+    /// ago.
+    pub(super) fn claimed_for_ms(&self) -> Option<u64> {
+        let now = self.now();
+        let claim = self.claimed(&self.state(), now)?;
+        Some(claim.asked_at + self.timings.gate_ms() - now)
     }
 
     fn claimed(&self, state: &State, now: u64) -> Option<Claimed> {
-        state.claimed.filter(|claim| now <= claim.asked_at + self.timings.lease_ms / 2)
+        state.claimed.filter(|claim| now < claim.asked_at + self.timings.gate_ms())
     }
 
     /// What the last answer said of the claim; `None`: it is not this group's.
@@ -237,9 +241,11 @@ impl Board {
         self.state().share.is_first(self.now())
     }
 
-    /// Whether no other instance lives.
+    /// Whether no other instance lives, or holds a shard.
     pub(super) fn is_alone(&self) -> bool {
-        self.state().share.is_alone(self.now())
+        let state = self.state();
+        let is_held = state.share.unheld().count() < self.group.shards.count();
+        state.share.is_alone(self.now()) && !is_held
     }
 
     /// The shards that nobody holds, and since when.

@@ -25,6 +25,9 @@ use crate::events::Recorder;
 /// The label of a group's Leases. Its value is the group's name.
 pub(super) const GROUP_LABEL: &str = "throughline.datumapis.com/lease-group";
 
+/// The label of a group's Leases that says how many shards their writer has.
+pub(super) const SHARDS_LABEL: &str = "throughline.datumapis.com/shards";
+
 /// The instances that share one fleet by Leases of one name.
 #[derive(Clone, Debug)]
 pub struct LeaseGroup {
@@ -59,10 +62,17 @@ impl LeaseGroup {
         format!("{} shards", self.shards.count())
     }
 
+    /// Whether an instance with as many shards wrote it. Another one waits, and shares nothing out.
+    pub(super) fn is_of_same_number(&self, lease: &Value) -> bool {
+        let count = self.shards.count().to_string();
+        lease["metadata"]["labels"][SHARDS_LABEL] == count.as_str()
+    }
+
     /// A client for one of the group's Leases.
     pub(super) fn lease(&self, name: String, events: Option<Recorder>) -> LeaseClient {
         let (cluster, namespace) = (self.cluster.clone(), self.namespace.clone());
-        LeaseClient::new(cluster, namespace, name, self.timeout, events).in_group(&self.name)
+        LeaseClient::new(cluster, namespace, name, self.timeout, events)
+            .in_group(&self.name, self.shards)
     }
 
     async fn path(&self) -> Result<String, CallError> {

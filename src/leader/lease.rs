@@ -12,12 +12,13 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use super::election::{LeaseRecord, LeaseRequest, LeaseResponse};
-use super::group::GROUP_LABEL;
+use super::group::{GROUP_LABEL, SHARDS_LABEL};
 use super::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::data::objects::FIELD_MANAGER;
+use crate::core::data::shard::Shards;
 use crate::core::data::time::UnixMillis;
 use crate::events::{EventReport, ObjectReference, Recorder, Scope, Severity};
 
@@ -79,8 +80,8 @@ pub struct LeaseClient {
     remarks: (Unseen, Follows),
     /// Who asked for leadership.
     question: Option<String>,
-    /// The group of instances whose Lease it is, as its label says.
-    group: Option<String>,
+    /// The group of instances whose Lease it is, and its number of shards, as its labels say.
+    group: Option<(String, Shards)>,
 }
 
 impl LeaseClient {
@@ -106,9 +107,9 @@ impl LeaseClient {
         }
     }
 
-    /// A Lease of a group of instances, which carries its label.
-    pub(super) fn in_group(self, group: &str) -> Self {
-        Self { group: Some(group.to_owned()), ..self }
+    /// A Lease of a group of instances, which carries its labels.
+    pub(super) fn in_group(self, group: &str, shards: Shards) -> Self {
+        Self { group: Some((group.to_owned(), shards)), ..self }
     }
 
     /// The Lease as somebody else has read it.
@@ -158,8 +159,9 @@ impl LeaseClient {
 
     fn fill(&self, object: &mut Value, record: &LeaseRecord) {
         fill(object, record, &self.remarks);
-        if let Some(group) = &self.group {
+        if let Some((group, shards)) = &self.group {
             object["metadata"]["labels"][GROUP_LABEL] = json!(group);
+            object["metadata"]["labels"][SHARDS_LABEL] = json!(shards.count().to_string());
         }
     }
 

@@ -136,7 +136,7 @@ impl Candidate {
     pub(super) fn publish(&mut self) {
         let shard = self.told.number();
         let now = self.keeper.now_ms();
-        let gate = self.election.gate(now);
+        let gate = self.election.gate(now).and_then(|until| self.while_claimed(now, until));
         self.keeper.set(gate);
         let was_open_until = self.open_until.take();
         // A gate that was closed even for a moment counts as closed: the machine must repeat the
@@ -218,6 +218,10 @@ impl Candidate {
             _ if self.election.is_resigning() => "stopping".to_owned(),
             _ if self.election.is_standing_down() => "another instance sees more".to_owned(),
             None => "the Lease was deleted".to_owned(),
+            _ if self.election.gate(self.keeper.now_ms()).is_some() => {
+                "the Lease without a number could not be read, or does not name this number of shards"
+                    .to_owned()
+            }
             Some(record) if record.holder.is_empty() => "somebody edited the Lease".to_owned(),
             Some(record) if record.holder != self.identity => {
                 format!("{} holds the Lease", record.holder)

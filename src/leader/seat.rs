@@ -29,6 +29,7 @@ pub struct HandIn {
 
 /// What a candidate has where its Lease is a shard's.
 pub(super) struct Seat {
+    pub(super) board: Arc<Board>,
     pub(super) hand_ins: mpsc::UnboundedSender<HandIn>,
     pub(super) is_common: IsCommon,
     /// As last published.
@@ -38,6 +39,13 @@ pub(super) struct Seat {
 }
 
 impl Candidate {
+    /// Until when the gate may be open that the shard's Lease leaves open `until` then: a shard is led only
+    /// while the fleet is the group's, too.
+    pub(super) fn while_claimed(&self, now: u64, until: u64) -> Option<u64> {
+        let Some(seat) = &self.seat else { return Some(until) };
+        Some(until.min(now + seat.board.claimed_for_ms()?))
+    }
+
     /// Gives the shard up: no write begins any more, those under way end, and the Lease is released. Then
     /// it takes part again.
     pub(super) async fn give_up(&mut self, api: &mut impl LeaseApi) {
@@ -114,7 +122,7 @@ impl LeaseApi for ShardLease {
                 !record.holder.is_empty()
             }
         };
-        if holds_on && !self.board.has_claim() {
+        if holds_on && self.board.claimed_for_ms().is_none() {
             let why = "the Lease without a number does not name this number of shards";
             return (LeaseResponse::Failed, Some(why.to_owned()));
         }

@@ -88,8 +88,13 @@ impl ShardElections {
             let (order, ordered) = mpsc::channel(1);
             let told = Told::new(Some(shard), events.clone(), metrics.clone());
             let is_common: IsCommon = is_common.clone();
-            let seat =
-                Seat { hand_ins: hand_ins.clone(), is_common, follows: false, gives_up: false };
+            let seat = Seat {
+                board: board.clone(),
+                hand_ins: hand_ins.clone(),
+                is_common,
+                follows: false,
+                gives_up: false,
+            };
             let candidate = Candidate::new(identity.clone(), timings, keeper, orphans, told);
             let candidate = Candidate { seat: Some(seat), ..candidate };
             let group = &board.group;
@@ -202,7 +207,10 @@ impl Looker {
 
     async fn look_and_pause(&mut self) {
         let began = self.board.now();
-        self.announce().await;
+        // An instance leads by what a look shows, so nothing delays the next one after a failure.
+        if self.failure.is_none() {
+            self.announce().await;
+        }
         self.look().await;
         self.forget_member().await;
         let now = self.board.now();
@@ -218,7 +226,10 @@ impl Looker {
         let failure = match listed {
             Ok(shown) => {
                 self.board.see(shown);
-                self.claim.look_after(&self.board, asked_at).await;
+                // The others must know of an instance that holds the group's Lease with them.
+                if self.announced_at.is_some() {
+                    self.claim.look_after(&self.board, asked_at).await;
+                }
                 None
             }
             Err(why) => Some(Arc::from(why)),
