@@ -13,6 +13,8 @@ const RETRY_MIN_MS: u64 = 100;
 const RETRIES_PER_SHARED_LEASE: u64 = 4;
 /// The longest value of a label.
 const LABEL_LENGTH_MAX: usize = 63;
+/// Each renewal is a write to etcd. 40 shards at the default retry period make so many.
+const RENEWALS_PER_SECOND_MAX: u64 = 20;
 
 impl Validator<'_> {
     pub(super) fn leader_election(&mut self) {
@@ -80,8 +82,22 @@ impl Validator<'_> {
             );
             return self.error(key, message);
         }
+        if shards > 1 {
+            self.several_shards();
+        }
+    }
+
+    fn several_shards(&mut self) {
+        let config = self.config;
+        let election = &config.leader_election;
+        let (shards_key, shards) = ("leaderElection.shards", u64::from(election.shards));
+        let hub = |cluster: &ClusterConfig| cluster.roles.contains(&Role::Hub);
+        if !config.clusters.iter().any(hub) && self.is_usable("clusters") {
+            let message = format!("{shards} has no effect: no cluster has the role hub");
+            return self.warning(shards_key, message);
+        }
         let (lease, retry) = (election.lease_duration_ms, election.retry_period_ms);
-        if shards > 1 && lease < RETRIES_PER_SHARED_LEASE * retry {
+        if lease < RETRIES_PER_SHARED_LEASE.saturating_mul(retry) {
             let message = format!(
                 "found {lease}; accepted with several shards: {RETRIES_PER_SHARED_LEASE} times \
                  leaderElection.retryPeriodMs ({retry}) or more, so that an instance sees in time that \
@@ -89,13 +105,29 @@ impl Validator<'_> {
             );
             self.error("leaderElection.leaseDurationMs", message);
         }
+        let renewals = shards * 1_000 / retry.max(1);
+        if renewals > RENEWALS_PER_SECOND_MAX && self.is_usable("leaderElection.retryPeriodMs") {
+            let message = format!(
+                "found {shards}, which makes {renewals} writes to Leases a second \
+                 (leaderElection.retryPeriodMs: {retry}); about four shards for each instance suffice"
+            );
+            self.warning(shards_key, message);
+        }
         let name = &election.lease_name;
-        if shards > 1 && name.len() > LABEL_LENGTH_MAX {
+        if name.len() > LABEL_LENGTH_MAX {
             let message = format!(
                 "found {name:?}; accepted with several shards: at most {LABEL_LENGTH_MAX} characters, \
                  because it is a label of their Leases, too"
             );
             self.error("leaderElection.leaseName", message);
+        }
+        let (stand_in, late) = (config.touch.stand_in_ms, config.stall.touched_ms);
+        if stand_in >= late && self.is_usable("stall.touchedMs") {
+            let message = format!(
+                "found {stand_in}; accepted with several shards: less than stall.touchedMs ({late}), so \
+                 that a touch by another instance is not late"
+            );
+            self.error("touch.standInMs", message);
         }
     }
 

@@ -132,6 +132,10 @@ fn rules_that_the_long_list_does_not_cover() {
             "leaderElection.leaseName: found \"a-name-of-more-characters-than-the-value-of-a-label-may-have.com\"; accepted with several shards: at most 63 characters, because it is a label of their Leases, too".to_owned(),
         ),
         (
+            "leaderElection: {shards: 8}\ntouch: {standInMs: 5000}",
+            "touch.standInMs: found 5000; accepted with several shards: less than stall.touchedMs (5000), so that a touch by another instance is not late".to_owned(),
+        ),
+        (
             "leaderElection: {leaseName: Mine}",
             "leaderElection.leaseName: found \"Mine\"; accepted: a DNS name, such as throughline".to_owned(),
         ),
@@ -167,6 +171,26 @@ fn rules_that_the_long_list_does_not_cover() {
             "FILE: touch.scope: gatewayClass has no effect: no cluster has the role edge",
         ],
     );
+}
+
+#[test]
+fn shards_that_have_no_effect_or_many_requests_are_warnings() {
+    assert_warnings("shards", &format!("{ONE}\nleaderElection: {{shards: 41}}"), &[]);
+    assert_warnings(
+        "many shards",
+        &format!("{ONE}\nleaderElection: {{shards: 42}}"),
+        &[
+            "FILE: leaderElection.shards: found 42, which makes 21 writes to Leases a second (leaderElection.retryPeriodMs: 2000); about four shards for each instance suffice",
+        ],
+    );
+    let edge = "clusters: [{name: edge, roles: [edge], kubeconfig: KUBE}]";
+    assert_warnings(
+        "no hub",
+        &format!("{edge}\nleaderElection: {{shards: 8}}"),
+        &["FILE: leaderElection.shards: 8 has no effect: no cluster has the role hub"],
+    );
+    // What decides nothing with one shard is not looked at.
+    assert_warnings("one shard", &format!("{ONE}\ntouch: {{standInMs: 5000}}"), &[]);
 }
 
 #[test]
