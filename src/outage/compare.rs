@@ -2,7 +2,7 @@
 //! end here.
 
 use super::answers::Answers;
-use super::edge::{RouteState, TrackedEdge};
+use super::edge::RouteState;
 use super::found::OutageKind;
 use super::{GatewayOutage, OutageTracker};
 use crate::core::data::ids::ClusterName;
@@ -31,16 +31,6 @@ impl OutageTracker {
         }
     }
 
-    pub(super) fn compare_all(&mut self, at: UnixMillis) {
-        let keys = |(name, edge): (&ClusterName, &TrackedEdge)| {
-            edge.gateways.keys().map(|key| (name.clone(), *key)).collect::<Vec<_>>()
-        };
-        let gateways: Vec<_> = self.edges.iter().flat_map(keys).collect();
-        for (edge, key) in gateways {
-            self.compare(at, &edge, key, false);
-        }
-    }
-
     /// Opens and closes the outages of one gateway.
     pub(super) fn compare(
         &mut self,
@@ -56,7 +46,11 @@ impl OutageTracker {
         for &(name, programmed) in &gateway.programmed {
             let connector = Key { ns: key.ns, name };
             let mut is_seen = true;
-            let reported = match self.upstream_of.get(&connector) {
+            let upstream_of = self.upstream_of.get(&connector);
+            if upstream_of.is_some_and(|(upstream, _)| !self.followed.have(upstream)) {
+                continue;
+            }
+            let reported = match upstream_of {
                 Some((upstream, key)) if self.upstreams.contains_key(upstream) => {
                     if !self.listed_upstreams.contains(upstream) {
                         answers.unknown += 1;

@@ -77,7 +77,7 @@ impl OutageTracker {
     }
 
     /// Compares what depends on the connectors of an upstream.
-    fn compare_all_of(&mut self, at: UnixMillis, upstream: &ClusterName) {
+    pub(super) fn compare_all_of(&mut self, at: UnixMillis, upstream: &ClusterName) {
         let downstream = self.downstream_of.get(upstream);
         let keys: Vec<_> = downstream.into_iter().flat_map(|d| d.keys()).copied().collect();
         for key in keys {

@@ -21,11 +21,13 @@ mod edge;
 mod found;
 mod lists;
 mod meter;
+mod shards;
 
 pub use answers::Answers;
 use edge::{ReportedState, TrackedEdge, announced, hash};
 pub use found::{Outage, OutageKind};
 pub use meter::UserImpactMeter;
+use shards::FollowedShards;
 
 /// Follows one timeline and finds its outages.
 ///
@@ -42,6 +44,7 @@ pub struct OutageTracker {
     /// The upstream Connector of each hub or edge Connector, and the other way round.
     upstream_of: Map<Key, (ClusterName, Key)>,
     downstream_of: BTreeMap<ClusterName, Map<Key, Key>>,
+    followed: FollowedShards,
     touch: TouchSettings,
     platform_key_heals: bool,
     /// The lists in progress, and what they have shown so far.
@@ -80,6 +83,7 @@ impl OutageTracker {
             listed_upstreams: BTreeSet::new(),
             upstream_of: Map::default(),
             downstream_of: BTreeMap::new(),
+            followed: FollowedShards::new(settings.shards),
             touch: settings.touch.clone(),
             platform_key_heals,
             listing: BTreeMap::new(),
@@ -125,6 +129,11 @@ impl OutageTracker {
                 }
             }
             EventKind::ClusterRemoved { cluster } => self.cluster_left(at, cluster),
+            // The leader of a shard follows it.
+            EventKind::ShardFollowed { shard } | EventKind::LeadershipAcquired { shard } => {
+                self.set_followed(at, *shard, true);
+            }
+            EventKind::ShardLeft { shard } => self.set_followed(at, *shard, false),
             EventKind::ListFinished { cluster, kind } => {
                 self.remove_unlisted(at, cluster, *kind);
                 let was_lost = self.edges.get(cluster).is_some_and(|e| e.lost.contains(kind));
@@ -136,7 +145,7 @@ impl OutageTracker {
                     && self.upstreams.contains_key(cluster)
                     && self.listed_upstreams.insert(cluster.clone())
                 {
-                    self.compare_all(at);
+                    self.compare_all_of(at, cluster);
                 }
                 let Some(edge) = self.edges.get_mut(cluster) else { return };
                 if matches!(kind, Kind::Connector | Kind::HttpProxy | Kind::Gateway)
@@ -144,8 +153,12 @@ impl OutageTracker {
                     && edge.is_ready()
                 {
                     let keys: Vec<_> = edge.gateways.keys().copied().collect();
-                    keys.into_iter().for_each(|key| edge.translate_found(&self.names, key));
-                    self.compare_all(at);
+                    for &key in &keys {
+                        edge.translate_found(&self.names, key);
+                    }
+                    for key in keys {
+                        self.compare(at, cluster, key, false);
+                    }
                 }
             }
             _ => {}
@@ -165,7 +178,7 @@ impl OutageTracker {
         self.listing.retain(|(listed, _), _| listed != cluster);
         self.changed.insert(cluster.clone());
         if self.upstreams.remove(cluster).is_some() && was_listed {
-            self.compare_all(at);
+            self.compare_all_of(at, cluster);
         }
         let Some(edge) = self.edges.remove(cluster) else { return };
         for (key, gateway) in edge.gateways {

@@ -37,6 +37,10 @@ fn wrong_values_are_reported() {
             &["form=\"standalone-edge\"", "clusterName=\"e\"", "shards=8"],
             &["the form standalone-edge has no hub"],
         ),
+        (
+            &["shards=8", "config.leaderElection={\"enabled\":false}"],
+            &["shards: without an election", "leaderElection.enabled"],
+        ),
         (&["clusters=[{\"name\":\"a\",\"roles\":[\"hubs\"]}]"], &["/clusters/0/roles/0", "'hub'"]),
         (&["clusters=[{\"name\":\"a\"}]"], &["/clusters/0", "roles"]),
         (&["config.discovery={\"kubeconfigSecrets\":{\"cluster\":\"local\"}}"], &["namespace"]),

@@ -49,59 +49,110 @@ fn names_until(
     ((0..end).filter_map(name).collect(), end + 1)
 }
 
-/// The metrics and labels of an expression. Labels of `by (…)` and the like count for all metrics of
-/// its side of an `or`.
+/// The metrics and labels of an expression. Labels of `by (…)` and the like count for all metrics of what
+/// they stand beside, except on the right of `and` and `unless`, which keep the labels of the left.
 pub(crate) fn used(expression: &str) -> Used {
     let mut used = Used::new();
-    let mut depth = 0;
-    let sides = tokens(expression);
-    for side in sides.split(|token| {
-        depth += i32::from(*token == Token::Sign('(')) - i32::from(*token == Token::Sign(')'));
-        depth == 0 && *token == Token::Name("or".into())
-    }) {
-        for (metric, labels) in used_on_side(side) {
-            used.entry(metric).or_default().extend(labels);
-        }
-    }
+    add_used(&tokens(expression), &BTreeSet::new(), &mut used);
     used
 }
 
-fn used_on_side(tokens: &[Token]) -> Used {
+fn add_used(tokens: &[Token], outer: &BTreeSet<String>, used: &mut Used) {
+    let parts = split(tokens, &["or"]);
+    if parts.len() > 1 {
+        parts.iter().for_each(|part| add_used(part, outer, used));
+        return;
+    }
+    let mut parts = split(tokens, &["and", "unless"]);
+    let first = parts.remove(0);
+    let mut labels = outer.clone();
+    for part in parts {
+        let mut on = BTreeSet::new();
+        let mut rest = part;
+        if let [Token::Name(word), Token::Sign('('), inside @ ..] = part
+            && ["on", "ignoring"].contains(&word.as_str())
+        {
+            let (names, taken) = names_until(inside, ')', |_, _| true);
+            on.extend(names);
+            rest = &inside[taken..];
+        }
+        add_used_beside(rest, &on, used);
+        labels.extend(on);
+    }
+    add_used_beside(first, &labels, used);
+}
+
+/// The parts between these words outside of parentheses.
+fn split<'a>(tokens: &'a [Token], words: &[&str]) -> Vec<&'a [Token]> {
+    let (mut parts, mut depth, mut begin) = (Vec::new(), 0, 0);
+    for (i, token) in tokens.iter().enumerate() {
+        match token {
+            Token::Sign('(') => depth += 1,
+            Token::Sign(')') => depth -= 1,
+            Token::Name(name) if depth == 0 && words.contains(&name.as_str()) => {
+                parts.push(&tokens[begin..i]);
+                begin = i + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&tokens[begin..]);
+    parts
+}
+
+/// An expression without `or`, `and` and `unless` outside of parentheses.
+fn add_used_beside(tokens: &[Token], outer: &BTreeSet<String>, used: &mut Used) {
     const GROUPING: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
-    const WORDS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];
-    let (mut used, mut grouped) = (Used::new(), BTreeSet::new());
+    let (mut metrics, mut inner, mut labels) = (Used::new(), Vec::new(), outer.clone());
     let mut at = 0;
     while at < tokens.len() {
-        let Token::Name(name) = &tokens[at] else {
-            at += 1;
-            continue;
-        };
+        let (token, next) = (&tokens[at], tokens.get(at + 1));
         at += 1;
-        let next = tokens.get(at);
-        if GROUPING.contains(&name.as_str()) {
-            let (labels, taken) = names_until(&tokens[at + 1..], ')', |_, _| true);
-            grouped.extend(labels);
-            at += 1 + taken;
-        } else if next == Some(&Token::Sign('{')) {
-            let is_matcher = |tokens: &[Token], i: usize| {
-                matches!(tokens.get(i + 1), Some(Token::Sign('=' | '!')))
-            };
-            let (labels, taken) = names_until(&tokens[at + 1..], '}', is_matcher);
-            used.entry(name.clone()).or_default().extend(labels);
-            at += 1 + taken;
-        } else if next != Some(&Token::Sign('(')) && !WORDS.contains(&name.as_str()) {
-            // The grouping of an aggregation may precede its argument.
-            let is_aggregation =
-                matches!(next, Some(Token::Name(word)) if GROUPING.contains(&word.as_str()));
-            if !is_aggregation {
-                used.entry(name.clone()).or_default();
+        match token {
+            Token::Sign('(') => {
+                let end = at + end_of_parentheses(&tokens[at..]);
+                inner.push(&tokens[at..end]);
+                at = end + 1;
+            }
+            Token::Sign(_) => {}
+            Token::Name(name) if GROUPING.contains(&name.as_str()) => {
+                let (names, taken) = names_until(&tokens[at + 1..], ')', |_, _| true);
+                labels.extend(names);
+                at += 1 + taken;
+            }
+            Token::Name(name) if next == Some(&Token::Sign('{')) => {
+                let is_matcher = |tokens: &[Token], i: usize| {
+                    matches!(tokens.get(i + 1), Some(Token::Sign('=' | '!')))
+                };
+                let (names, taken) = names_until(&tokens[at + 1..], '}', is_matcher);
+                metrics.entry(name.clone()).or_default().extend(names);
+                at += 1 + taken;
+            }
+            Token::Name(name) => {
+                // The grouping of an aggregation may precede its argument.
+                let is_call = next == Some(&Token::Sign('('))
+                    || matches!(next, Some(Token::Name(word)) if GROUPING.contains(&word.as_str()));
+                if !is_call && !["bool", "offset"].contains(&name.as_str()) {
+                    metrics.entry(name.clone()).or_default();
+                }
             }
         }
     }
-    for labels in used.values_mut() {
-        labels.extend(grouped.iter().cloned());
+    for (metric, own) in metrics {
+        used.entry(metric).or_default().extend(own.into_iter().chain(labels.iter().cloned()));
     }
-    used
+    for tokens in inner {
+        add_used(tokens, &labels, used);
+    }
+}
+
+fn end_of_parentheses(tokens: &[Token]) -> usize {
+    let mut depth = 1;
+    let is_end = |token: &Token| {
+        depth += i32::from(*token == Token::Sign('(')) - i32::from(*token == Token::Sign(')'));
+        depth == 0
+    };
+    tokens.iter().position(is_end).unwrap()
 }
 
 #[test]
@@ -120,7 +171,11 @@ fn metrics_and_labels_are_found() {
         ),
         (
             "a and on (pod) b{c!=\"1\"} unless d",
-            &[("a", &["pod"]), ("b", &["c", "pod"]), ("d", &["pod"])],
+            &[("a", &["pod"]), ("b", &["c", "pod"]), ("d", &[])],
+        ),
+        (
+            "sum by (x) (sum by (x, y) (a and on (pod) b) or max(c))",
+            &[("a", &["pod", "x", "y"]), ("b", &["pod"]), ("c", &["x"])],
         ),
     ];
     for (expression, wanted) in cases {

@@ -66,6 +66,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if not (has "hub" (splitList "," (include "throughline.roles" .))) }}
 {{- fail (printf "shards: the form %s has no hub, so nothing is shared out; use all-in-one or standalone-hub" .Values.form) }}
 {{- end }}
+{{- if not (dig "leaderElection" "enabled" true $config) }}
+{{- fail "shards: without an election every instance leads everything; leave config.leaderElection.enabled at true" }}
+{{- end }}
 {{- $election := merge (dict "shards" (int .Values.shards)) (get $config "leaderElection" | default dict) }}
 {{- $config = merge (dict "leaderElection" $election) $config }}
 {{- end }}
