@@ -8,12 +8,14 @@ use super::permissions::{LEASES, split_resource};
 use super::probe_client::ListItem;
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
+use crate::leader::GROUP_LABEL;
 use crate::report::duration;
 
 /// A Lease that a throughline other than ours holds.
 #[derive(Debug, PartialEq, Eq)]
 struct OtherLease {
     namespace: String,
+    /// As `leaderElection.leaseName` has it: the Leases of shards and members add to that.
     name: String,
     holder: String,
     renewed: UnixMillis,
@@ -31,8 +33,8 @@ pub(super) async fn report_other(
     let now = server_time(hub);
     let other = |item: ListItem| live(item, now);
     let found = hub.client.list(format!("/apis/{api_group}/v1/{plural}"), other).await;
-    let is_own = |lease: &OtherLease| lease.namespace == own.namespace && lease.name == own.name;
-    let Some(other) = found.unwrap_or_default().into_iter().find(|lease| !is_own(lease)) else {
+    let is_other = |lease: &OtherLease| lease.namespace != own.namespace || lease.name != own.name;
+    let Some(other) = found.unwrap_or_default().into_iter().find(is_other) else {
         return false;
     };
     let OtherLease { namespace, name, holder, renewed } = &other;
@@ -63,13 +65,9 @@ fn live(item: ListItem, now: UnixMillis) -> Option<OtherLease> {
     let lease = ObservedLease::of(&serde_json::json!({ "spec": item.spec }));
     let renewed = lease.renewed.filter(|at| now.since(*at) <= lease.duration_ms)?;
     let is_held = is_ours && !lease.holder.is_empty();
-    let meta = item.metadata;
-    is_held.then_some(OtherLease {
-        namespace: meta.namespace,
-        name: meta.name,
-        holder: lease.holder,
-        renewed,
-    })
+    let mut meta = item.metadata;
+    let name = meta.labels.remove(GROUP_LABEL).unwrap_or(meta.name);
+    is_held.then_some(OtherLease { namespace: meta.namespace, name, holder: lease.holder, renewed })
 }
 
 #[cfg(test)]
@@ -94,5 +92,22 @@ mod tests {
         assert_eq!(lease("throughline", "pod-1", 16_000), None);
         assert_eq!(lease("throughline", "", 2_000), None);
         assert_eq!(lease("kube-scheduler", "pod-1", 2_000), None);
+    }
+
+    #[test]
+    fn the_leases_of_shards_and_members_have_the_name_of_their_group() {
+        let now = UnixMillis(1_795_252_772_000);
+        let named = |name: &str| {
+            let item = json!({
+                "metadata": { "namespace": "a", "name": name, "labels": { GROUP_LABEL: "fleet" },
+                    "managedFields": [{ "manager": "throughline" }] },
+                "spec": { "holderIdentity": "pod-1", "leaseDurationSeconds": 15,
+                    "renewTime": now.to_string() },
+            });
+            live(serde_json::from_value(item).unwrap(), now).map(|lease| lease.name)
+        };
+        for name in ["fleet", "fleet-7", "fleet-member-0123456789abcdef"] {
+            assert_eq!(named(name).as_deref(), Some("fleet"), "{name}");
+        }
     }
 }

@@ -7,14 +7,13 @@ use serde_json::{Value, json};
 
 use crate::checking::{ConfigFile, default_namespace, install_loose};
 use crate::checking_world::World;
-use crate::cluster::apiserver::ADMIN;
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::{Fleet, Spec};
 use crate::cluster::follow::Task;
 use crate::cluster::objects::{UPSTREAM_STATUS, annotation};
 use crate::cluster::rest::{CONNECTORS, LEASES, Resource};
 use crate::cluster::rights::{ELECTION, grant, without};
-use crate::cluster::testbed::{Testbed, Topology};
+use crate::cluster::testbed::{Cluster, Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 use crate::karmada::{CLUSTER_POLICIES, POLICIES};
@@ -138,10 +137,7 @@ async fn two_leaders_by_two_leases_both_write() {
     let testbed = Testbed::start(Topology::Two).await;
     default_namespace(testbed.hub().rest()).await;
     let fleet = Fleet::seed(&testbed, Spec::of(4)).await;
-    let clusters = testbed.clusters.iter().map(|cluster| {
-        json!({ "name": cluster.name, "roles": cluster.roles,
-                "kubeconfig": cluster.server.kubeconfig(ADMIN) })
-    });
+    let clusters = testbed.clusters.iter().map(Cluster::config_of_admin);
     let admin = json!({ "clusters": clusters.collect::<Vec<_>>() });
     let first = with_lease(&testbed, "default", "first").ready().await;
     let second = with_lease(&testbed, "default", "second").set(&admin).ready().await;

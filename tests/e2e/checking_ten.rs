@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::checking::{ENVOY_PROXIES, check_only_rules, install_loose};
 use crate::checking_world::{EDGE, HUB, UPSTREAM, World};
-use crate::cluster::apiserver::{ADMIN, ApiServer, THROUGHLINE};
+use crate::cluster::apiserver::{ApiServer, THROUGHLINE};
 use crate::cluster::carrier::Carrier;
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::objects::{connector, install, with_upstream_labels};
@@ -196,10 +196,7 @@ async fn unmerged_gateways_with_class_scope() {
 #[ignore = "needs API servers: make e2e"]
 async fn a_second_controller() {
     let world = World::start(&json!({})).await;
-    let clusters = world.testbed.clusters.iter().map(|cluster| {
-        json!({ "name": cluster.name, "roles": cluster.roles,
-                "kubeconfig": cluster.server.kubeconfig(ADMIN) })
-    });
+    let clusters = world.testbed.clusters.iter().map(Cluster::config_of_admin);
     let second = json!({ "clusters": clusters.collect::<Vec<_>>(),
         "leaderElection": { "leaseNamespace": "kube-system", "leaseName": "second" } });
     let second = Setup::new(&second).ready().await;
