@@ -17,7 +17,7 @@ use throughline::report::{count, duration};
 
 use super::config::{ClusterArgs, event_log_flag, own_event_log};
 use super::examples;
-use super::out::{ValueOutput, print, threads};
+use super::out::{ValueOutput, one_thread, print};
 use super::settings::KeyArgs;
 
 /// What happens to a restored route by itself.
@@ -86,7 +86,7 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     if let Some(EventLogConfig { file: Some(file), .. }) = &log {
         say!("backup of deleted routes: {}", file.display());
     }
-    let runtime = threads(2)?;
+    let runtime = one_thread()?;
     let code = runtime.block_on(async {
         let mut cleanup = OrphanCleanup::start(&config, log)?;
         cleanup.wait_for_lists().await;

@@ -114,12 +114,14 @@ pub(super) fn report_options() -> report::ReportOptions {
     }
 }
 
-/// The usual runtime: the machine needs one thread, and everything else waits for the network.
+/// The usual runtime: the machine needs one thread, and everything else waits for the network. Once its
+/// main future has ended, nothing runs any more: a watch can't take the end of the command for one of
+/// its connection, and log that.
 pub(super) fn one_thread() -> anyhow::Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("starting the runtime")
 }
 
-/// For commands that serve clusters themselves or wait for input from the terminal.
+/// For a command that serves clusters itself.
 pub(super) fn threads(threads: usize) -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(threads).enable_all().build().context("starting the runtime")
