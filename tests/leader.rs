@@ -14,6 +14,7 @@ mod several;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::contract::event::EventKind;
 use throughline::core::contract::settings::OrphanMode;
 use throughline::leader::LeaderElection;
@@ -119,17 +120,19 @@ impl FakeApi {
 }
 
 impl LeaseApi for FakeApi {
-    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<String>) {
+    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
         let behaviour = { self.0.lock().unwrap().behaviour };
         let request_time = Duration::from_millis(TIMINGS.request_ms());
-        let timed_out = (LeaseResponse::Failed, Some("no response in time".to_owned()));
+        let failed =
+            |cause, text: &str| (LeaseResponse::Failed, Some(RequestFailure::new(cause, text)));
+        let timed_out = failed(ErrorCause::TimedOut, "no response in time");
         match behaviour {
             Behaviour::Hangs => {
                 sleep(request_time).await;
                 return timed_out;
             }
             Behaviour::Fails => {
-                return (LeaseResponse::Failed, Some("500 InternalError".to_owned()));
+                return failed(ErrorCause::Other, "500 InternalError");
             }
             Behaviour::LosesResponses => {
                 self.0.lock().unwrap().answer(request);

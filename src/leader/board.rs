@@ -142,7 +142,7 @@ impl Board {
                 Some(lease) if lease.record.holder.is_empty() => ShardHolder::Nobody,
                 Some(lease) if lease.is_expired(now, self.timings.lease_ms) => ShardHolder::Nobody,
                 Some(lease) if lease.record.holder == self.identity => ShardHolder::ThisInstance,
-                Some(_) => ShardHolder::AnotherInstance,
+                Some(lease) => ShardHolder::AnotherInstance(&lease.record.holder),
                 None => ShardHolder::Nobody,
             }
         });

@@ -12,6 +12,7 @@ use super::lease::{LeaseApi, RenewTimes};
 use super::publish::Told;
 use super::seat::Seat;
 use crate::clock::sleep_until_opt;
+use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::settings::OrphanMode;
 use crate::environment::random;
 
@@ -39,7 +40,7 @@ pub(super) struct Candidate {
     /// The Lease's holder, as last logged.
     pub(super) holder: String,
     /// Why the last attempt failed, as last logged.
-    pub(super) failure: Option<String>,
+    pub(super) failure: Option<RequestFailure>,
     /// Attempts that failed in a row.
     pub(super) failures: u64,
     /// Messages of Kubernetes Events that are still to be posted.

@@ -16,7 +16,7 @@ use super::group::{GROUP_LABEL, SHARDS_LABEL};
 use super::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
-use crate::core::contract::error_cause::ErrorCause;
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::shard::Shards;
 use crate::core::data::time::UnixMillis;
@@ -34,7 +34,7 @@ pub trait LeaseApi: Send {
     fn send(
         &mut self,
         request: &LeaseRequest,
-    ) -> impl Future<Output = (LeaseResponse, Option<String>)> + Send;
+    ) -> impl Future<Output = (LeaseResponse, Option<RequestFailure>)> + Send;
 
     /// Posts a Kubernetes Event on the Lease, without waiting.
     fn post_event(&self, message: String);
@@ -203,7 +203,7 @@ impl LeaseClient {
 }
 
 impl LeaseApi for LeaseClient {
-    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<String>) {
+    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
         let response = tokio::time::timeout(self.timeout, self.call(request)).await;
         let error = match response.unwrap_or(Err(CallError::TimedOut(self.timeout))) {
             Ok(response) => return (response, None),
@@ -218,7 +218,8 @@ impl LeaseApi for LeaseClient {
             ErrorCause::Forbidden => format!("; grant {verb} on {LEASES} to the ServiceAccount"),
             _ => String::new(),
         };
-        let why = format!("{verb} of Lease {}: {error}{remedy}", self.name);
+        let text = format!("{verb} of Lease {}: {error}{remedy}", self.name);
+        let why = RequestFailure::new(error.cause(), text);
         let response = match (&error, request) {
             (CallError::Status { code: 409, .. }, _) => LeaseResponse::Conflict,
             // A 404 about the namespace or the API says nothing about the Lease.

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::candidate::Candidate;
+use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
 use crate::core::data::shard::Shard;
@@ -70,16 +71,18 @@ impl Told {
 }
 
 impl Candidate {
-    /// Logs what an attempt changed: once per change, not once per attempt.
-    pub(super) fn log_attempt(&mut self, failure: Option<String>) {
+    /// Logs what an attempt changed: once per change, not once per attempt. Another cause is a change.
+    pub(super) fn log_attempt(&mut self, failure: Option<RequestFailure>) {
         let shard = self.told.number();
+        let cause = |failure: &Option<RequestFailure>| failure.as_ref().map(|f| f.cause);
+        let is_new = cause(&failure) != cause(&self.failure);
         match (&failure, &self.failure) {
             // That the Leases of shards cannot be read is said once for all.
-            (Some(error), None) if self.seat.is_some() && !self.election.owns_lease() => {
-                debug!(shard, error, "cannot read the Lease; retrying");
+            (Some(error), _) if is_new && self.seat.is_some() && !self.election.owns_lease() => {
+                debug!(shard, %error, "cannot read the Lease; retrying");
             }
-            (Some(error), None) => {
-                warn!(shard, error, "cannot read or renew the Lease; retrying");
+            (Some(error), _) if is_new => {
+                warn!(shard, %error, "cannot read or renew the Lease; retrying");
             }
             (None, Some(_)) => info!(shard, "the Lease can be read and renewed again"),
             _ => {}

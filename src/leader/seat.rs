@@ -13,6 +13,7 @@ use super::candidate::Candidate;
 use super::election::{LeaseRequest, LeaseResponse};
 use super::handover::{Follows, Unseen};
 use super::lease::{LeaseApi, LeaseClient};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::data::ids::ClusterName;
 use crate::core::data::shard::Shard;
 
@@ -95,13 +96,15 @@ impl ShardLease {
         Self { client, shard, board, is_owned: false }
     }
 
-    async fn read(&mut self) -> (LeaseResponse, Option<String>) {
+    async fn read(&mut self) -> (LeaseResponse, Option<RequestFailure>) {
         // An owner that is not sure must know soon; so must whoever may take it now.
         if self.is_owned || self.board.is_overdue(self.shard) {
             return self.client.send(&LeaseRequest::Get).await;
         }
         match self.board.next_look().await {
-            Err(why) => (LeaseResponse::Failed, Some(why.to_string())),
+            Err(why) => {
+                (LeaseResponse::Failed, Some(RequestFailure::new(ErrorCause::Other, &*why)))
+            }
             Ok(()) => match self.board.shown(self.shard) {
                 None => (LeaseResponse::NotFound, None),
                 Some(shown) => {
@@ -115,7 +118,7 @@ impl ShardLease {
 }
 
 impl LeaseApi for ShardLease {
-    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<String>) {
+    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
         let holds_on = match request {
             LeaseRequest::Get => return self.read().await,
             LeaseRequest::Create(record) | LeaseRequest::Update(record, _) => {
@@ -124,7 +127,7 @@ impl LeaseApi for ShardLease {
         };
         if holds_on && self.board.claimed_for_ms().is_none() {
             let why = "the Lease without a number does not name this number of shards";
-            return (LeaseResponse::Failed, Some(why.to_owned()));
+            return (LeaseResponse::Failed, Some(RequestFailure::new(ErrorCause::Other, why)));
         }
         self.client.send(request).await
     }

@@ -321,7 +321,8 @@ impl Looker {
                 }
             }
             (LeaseResponse::Failed, why) => {
-                debug!(error = why, "cannot announce this instance; retrying");
+                let error = why.map(tracing::field::display);
+                debug!(error, "cannot announce this instance; retrying");
             }
         }
     }

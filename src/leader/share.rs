@@ -6,6 +6,7 @@
 //!
 //! | rule | what would go wrong without it |
 //! |---|---|
+//! | nothing is given up while nobody has two shards fewer | the larger quotas, which change with every member, move shards between instances that are even |
 //! | the quota for taking counts every live member, that for giving up only those that have been live for a lease duration | an instance that starts and crashes in turns moves shards to and fro |
 //! | a shard that was free for longer than a lease duration is taken whatever the quota | a member that announces itself and takes nothing leaves shards to nobody |
 //! | nothing is given up while a shard is free | several instances free shards faster than others take them |
@@ -23,11 +24,12 @@ const PAUSE_MAX_MS: u64 = 300_000;
 
 /// Who holds a shard's Lease, as this instance sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShardHolder {
+pub enum ShardHolder<'a> {
     /// Nobody: it was released, has expired, or does not exist.
     Nobody,
     ThisInstance,
-    AnotherInstance,
+    /// By its identity.
+    AnotherInstance(&'a str),
 }
 
 /// Another instance's member Lease.
@@ -39,6 +41,8 @@ struct Member {
     duration_ms: u64,
     /// Since when it has been live without a break.
     live_since: u64,
+    /// How many shards it was last seen to hold.
+    held: usize,
 }
 
 impl Member {
@@ -96,9 +100,10 @@ impl Share {
             let member = match former.remove(&identity) {
                 Some(known) if known.version == version => Member { duration_ms, ..known },
                 known => {
+                    let held = known.as_ref().map_or(0, |known| known.held);
                     let live = known.filter(|known| known.is_live(now));
                     let live_since = live.map_or(now, |known| known.live_since);
-                    Member { version, changed_at: now, duration_ms, live_since }
+                    Member { version, changed_at: now, duration_ms, live_since, held }
                 }
             };
             self.members.insert(identity, member);
@@ -106,9 +111,15 @@ impl Share {
     }
 
     /// Takes the holder of each shard, as known at `now`.
-    pub fn see_holders(&mut self, now: u64, holder: impl Fn(Shard) -> ShardHolder) {
+    pub fn see_holders<'a>(&mut self, now: u64, holder: impl Fn(Shard) -> ShardHolder<'a>) {
+        self.members.values_mut().for_each(|member| member.held = 0);
         for shard in self.shards.all() {
             let holder = holder(shard);
+            if let ShardHolder::AnotherInstance(identity) = holder
+                && let Some(member) = self.members.get_mut(identity)
+            {
+                member.held += 1;
+            }
             if holder == ShardHolder::Nobody {
                 self.free_since.entry(shard).or_insert(now);
             } else {
@@ -146,30 +157,36 @@ impl Share {
         self.given_up = None;
     }
 
+    /// The other members that have been live for `settled_ms`.
+    fn settled(&self, now: u64, settled_ms: u64) -> impl Iterator<Item = (&String, &Member)> {
+        self.members.iter().filter(move |(_, member)| {
+            member.is_live(now) && now.saturating_sub(member.live_since) >= settled_ms
+        })
+    }
+
     /// How many shards this instance may hold among the members that have been live for `settled_ms`.
     fn quota(&self, now: u64, settled_ms: u64) -> usize {
-        let counts = |member: &Member| {
-            member.is_live(now) && now.saturating_sub(member.live_since) >= settled_ms
-        };
-        let others = self.members.iter().filter(|(_, member)| counts(member));
+        let others = self.settled(now, settled_ms);
         let (before, all) = others.fold((0, 1), |(before, all), (identity, _)| {
             (before + usize::from(*identity < self.identity), all + 1)
         });
         self.shards.count() / all + usize::from(before < self.shards.count() % all)
     }
 
-    fn live(&self, now: u64) -> impl Iterator<Item = &String> {
-        self.members.iter().filter(move |(_, member)| member.is_live(now)).map(|(name, _)| name)
+    /// Whether an instance that has lived for a lease duration has two shards fewer than this one.
+    fn is_uneven(&self, now: u64) -> bool {
+        let mut others = self.settled(now, self.lease_ms);
+        others.any(|(_, member)| member.held + 2 <= self.held.len())
     }
 
     /// Whether this instance comes first of those that live.
     pub fn is_first(&self, now: u64) -> bool {
-        self.live(now).all(|other| *other > self.identity)
+        self.settled(now, 0).all(|(other, _)| *other > self.identity)
     }
 
     /// Whether no other instance lives.
     pub fn is_alone(&self, now: u64) -> bool {
-        self.live(now).next().is_none()
+        self.settled(now, 0).next().is_none()
     }
 
     /// The shards that nobody holds, and since when.
@@ -201,7 +218,7 @@ impl Share {
     /// one follows after a pause. One that this instance does not lead yet could not be released.
     pub fn give_up(&mut self, now: u64, leads: impl Fn(Shard) -> bool) -> Option<Shard> {
         let is_pause = self.last_given_up_at.is_some_and(|at| now < at + self.pause_ms);
-        let is_surplus = self.held.len() > self.quota(now, self.lease_ms);
+        let is_surplus = self.held.len() > self.quota(now, self.lease_ms) && self.is_uneven(now);
         if is_pause || !is_surplus || self.given_up.is_some() || !self.free_since.is_empty() {
             return None;
         }

@@ -35,8 +35,15 @@ async fn leadership_is_lost_and_regained(
     assert_eq!(writes(), before, "{kind}: an instance wrote nevertheless");
     assert_eq!(election.instances[leader].count_log_lines(LOST), 1, "{kind}");
     for instance in &election.instances {
-        let times = instance.count_log_lines(CANT);
-        assert!(times <= 1, "{kind}: one line for each change, not for each attempt: {times}");
+        // Another cause is a change: on a busy machine some requests time out.
+        let log = instance.throughline().log();
+        let said = log.iter().filter(|line| line.contains(CANT)).map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["error"].to_string()
+        });
+        let said: Vec<_> = said.collect();
+        let is_change = |two: &[String]| two[0] != two[1];
+        let is_once = said.len() <= 3 && said.windows(2).all(is_change);
+        assert!(is_once, "{kind}: one line for each change, not for each attempt: {said:?}");
     }
     let lost = election.instances[leader].throughline().log();
     let lost = lost.iter().find(|line| line.contains(LOST)).unwrap();

@@ -46,6 +46,23 @@ fn a_member_counts_while_its_lease_changes_and_for_give_ups_only_after_a_lease_d
     assert_eq!((share.quota(26_000, 0), share.quota(26_000, LEASE)), (4, 8));
 }
 
+/// Whose the larger shares are changes with every member, but that alone moves nothing.
+#[test]
+fn even_instances_move_nothing_whoever_has_the_larger_shares() {
+    for (of_a, is_given_up) in [(3, false), (4, true)] {
+        let mut share = Share::new("c".to_owned(), shards(8), LEASE);
+        share.see_members(0, [member("a", 1), member("b", 1)]);
+        share.see_members(10_000, [member("a", 2), member("b", 2)]);
+        share.see_holders(10_000, |shard| match usize::from(shard.0) {
+            n if n < 3 => ShardHolder::ThisInstance,
+            n if n < 3 + of_a => ShardHolder::AnotherInstance("a"),
+            _ => ShardHolder::AnotherInstance("b"),
+        });
+        assert_eq!(share.quota(LEASE, LEASE), 2);
+        assert_eq!(share.give_up(LEASE, |_| true).is_some(), is_given_up, "a has {of_a}");
+    }
+}
+
 #[test]
 fn what_nobody_else_takes_makes_the_pauses_longer_up_to_five_minutes() {
     let mut share = Share::new("a".to_owned(), shards(8), LEASE);
@@ -170,6 +187,8 @@ impl Fleet {
     }
 
     fn attempt(&mut self, i: usize, now: u64) {
+        let runs = self.instances.iter().map(|instance| instance.runs).enumerate();
+        let names: Vec<_> = runs.map(|(i, run)| Self::name(i, run)).collect();
         let instance = &mut self.instances[i];
         let Some(share) = &mut instance.share else { return };
         self.announced[i] = Some((instance.runs, now));
@@ -182,23 +201,22 @@ impl Fleet {
                 *renewed_at = now;
             }
         }
-        let holders = self.holders.clone();
-        share.see_holders(now, |shard| match holders[usize::from(shard.0)] {
-            None => ShardHolder::Nobody,
-            Some((holder, _)) if holder == i => ShardHolder::ThisInstance,
-            Some(_) => ShardHolder::AnotherInstance,
-        });
+        let see_holders = |share: &mut Share, holders: &[Option<(usize, u64)>]| {
+            share.see_holders(now, |shard| match holders[usize::from(shard.0)] {
+                None => ShardHolder::Nobody,
+                Some((holder, _)) if holder == i => ShardHolder::ThisInstance,
+                Some((holder, _)) => {
+                    ShardHolder::AnotherInstance(names.get(holder).map_or("gone", String::as_str))
+                }
+            });
+        };
+        see_holders(share, &self.holders);
         for shard in self.shards.all() {
             if share.should_take(now, shard) {
                 assert_eq!(self.holders[usize::from(shard.0)], None);
                 self.holders[usize::from(shard.0)] = Some((i, now));
                 self.moves += 1;
-                let holders = self.holders.clone();
-                share.see_holders(now, |shard| match holders[usize::from(shard.0)] {
-                    None => ShardHolder::Nobody,
-                    Some((holder, _)) if holder == i => ShardHolder::ThisInstance,
-                    Some(_) => ShardHolder::AnotherInstance,
-                });
+                see_holders(share, &self.holders);
             }
         }
         if let Some(shard) = share.give_up(now, |_| true) {
