@@ -12,6 +12,7 @@ use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::OrphanMode;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, Role};
+use throughline::core::data::shard::Shard;
 use throughline::environment::within;
 use throughline::event_log::{ClusterSpec, Header, LogReader, LogWriter};
 use throughline::replay::{ReplayMode, ReplayOptions, replay};
@@ -37,6 +38,9 @@ pub(crate) struct Tape {
     /// The actions that have no outcome yet, and since when.
     pub(crate) open: BTreeMap<ActionId, (Instant, Action)>,
     pub(crate) done: Vec<Done>,
+    pub(crate) lists: Vec<CompleteList>,
+    /// When it came to lead a shard, and when it led it no longer.
+    pub(crate) leadership: Vec<(Instant, Shard, bool)>,
 }
 
 /// An action that succeeded, as its instance sees it.
@@ -44,6 +48,13 @@ pub(crate) struct Done {
     pub(crate) decided: Instant,
     pub(crate) ended: Instant,
     pub(crate) action: Action,
+}
+
+/// A list that is complete, as its instance sees it.
+pub(crate) struct CompleteList {
+    pub(crate) at: Instant,
+    pub(crate) cluster: ClusterName,
+    pub(crate) kind: Kind,
 }
 
 struct Recorder {
@@ -82,10 +93,19 @@ impl Observer for Recorder {
             EventKind::Listed { cluster, object } if object.kind() == Kind::Gateway => {
                 *tape.gateways_listed.entry(cluster.clone()).or_default() += 1;
             }
-            EventKind::ListFinished { cluster, kind: Kind::Gateway }
-                if tape.gateways_listed.get(cluster) == Some(&0) =>
-            {
-                tape.saw_empty.insert(cluster.clone());
+            EventKind::ListFinished { cluster, kind } => {
+                let has_none = tape.gateways_listed.get(cluster) == Some(&0);
+                if *kind == Kind::Gateway && has_none {
+                    tape.saw_empty.insert(cluster.clone());
+                }
+                let (at, cluster, kind) = (Instant::now(), cluster.clone(), *kind);
+                tape.lists.push(CompleteList { at, cluster, kind });
+            }
+            EventKind::LeadershipAcquired { shard } => {
+                tape.leadership.push((Instant::now(), *shard, true));
+            }
+            EventKind::LeadershipLost { shard } => {
+                tape.leadership.push((Instant::now(), *shard, false));
             }
             _ => {}
         }

@@ -48,7 +48,7 @@ impl Ledger {
     }
 
     pub(crate) fn see(&mut self, audited: &AuditedRequest, clusters: &Mutex<SimClusters>) {
-        let AuditedRequest { cluster, client, request, code, executed } = audited;
+        let AuditedRequest { cluster, client, request, code, executed, .. } = audited;
         let body = String::from_utf8_lossy(request.body());
         let executed_text = if *executed { "" } else { " (not executed)" };
         self.line(&format!(

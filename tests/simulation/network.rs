@@ -43,15 +43,40 @@ struct Link {
 /// A client, by number, and a server, by address.
 pub(crate) type LinkKey = (u32, String);
 
+/// A connection that was quiet for so long was idle: a request that leaves on it now did not wait for it.
+const IDLE: Duration = Duration::from_millis(50);
+
+/// A write that left its instance on an idle connection: it was begun at that very moment.
+#[derive(Clone, Debug)]
+pub(crate) struct SentWrite {
+    pub(crate) at: Instant,
+    pub(crate) client: u32,
+    pub(crate) host: String,
+    pub(crate) path: String,
+}
+
+impl SentWrite {
+    fn read((client, host): &LinkKey, bytes: &[u8]) -> Option<Self> {
+        let head = std::str::from_utf8(bytes.get(..bytes.len().min(1_000))?).ok()?;
+        let mut words = head.split(' ');
+        words.next().filter(|method| matches!(*method, "PATCH" | "DELETE"))?;
+        let path = words.next()?.split('?').next()?.to_owned();
+        Some(Self { at: Instant::now(), client: *client, host: host.clone(), path })
+    }
+}
+
 #[derive(Default)]
 struct Links {
     links: BTreeMap<LinkKey, Arc<Mutex<Link>>>,
     servers: BTreeMap<String, Arc<SimApiServerHandle>>,
 }
 
+type SentWrites = Arc<Mutex<Vec<SentWrite>>>;
+
 #[derive(Clone)]
 pub(crate) struct Network {
     links: Arc<Mutex<Links>>,
+    sent: SentWrites,
     /// Where servers run.
     servers_at: Arc<dyn Environment>,
     seed: u64,
@@ -59,7 +84,7 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) fn new(servers_at: Arc<dyn Environment>, seed: u64) -> Self {
-        Self { links: Arc::default(), servers_at, seed }
+        Self { links: Arc::default(), sent: Arc::default(), servers_at, seed }
     }
 
     pub(crate) fn add_server(&self, address: &str, server: Arc<SimApiServerHandle>) {
@@ -108,6 +133,11 @@ impl Network {
         }
     }
 
+    /// The writes that left on idle connections.
+    pub(crate) fn sent(&self) -> Vec<SentWrite> {
+        std::mem::take(&mut self.sent.lock().unwrap())
+    }
+
     /// How many connections are open, by the host that they lead to.
     pub(crate) fn open_connections(&self) -> BTreeMap<String, usize> {
         let mut open = BTreeMap::new();
@@ -147,7 +177,7 @@ impl Network {
             .await;
             let server = network.links.lock().unwrap().servers.get(&key.1).cloned();
             let Some(server) = server else { return Err(io::ErrorKind::ConnectionRefused.into()) };
-            let connection = Arc::<Mutex<Connection>>::default();
+            let connection = Arc::new(Mutex::new(Connection::new()));
             {
                 let mut link = link.lock().unwrap();
                 link.connections.retain(|other| !other.lock().unwrap().is_over());
@@ -159,6 +189,8 @@ impl Network {
                 reads,
                 sleep: None,
                 probe: probe.clone(),
+                key: key.clone(),
+                sent: network.sent.clone(),
             };
             tokio::spawn(within(network.servers_at.clone(), server.serve(end(0), client)));
             Ok(Box::new(end(1)) as Box<dyn Connected>)
@@ -177,13 +209,18 @@ struct Pipe {
 }
 
 /// The pipe to the server and the one to the client.
-#[derive(Default)]
 struct Connection {
     pipes: [Pipe; 2],
     is_reset: bool,
+    /// When the client last sent or received something, or opened it.
+    used_at: Instant,
 }
 
 impl Connection {
+    fn new() -> Self {
+        Self { pipes: <[Pipe; 2]>::default(), is_reset: false, used_at: Instant::now() }
+    }
+
     fn reset(&mut self) {
         self.is_reset = true;
         for pipe in &mut self.pipes {
@@ -210,6 +247,8 @@ struct End {
     sleep: Option<Pin<Box<Sleep>>>,
     /// Of the client.
     probe: Arc<CrashProbe>,
+    key: LinkKey,
+    sent: SentWrites,
 }
 
 impl End {
@@ -272,7 +311,11 @@ impl AsyncRead for End {
             if piece.is_empty() {
                 pipe.pieces.pop_front();
             }
-            if pipe.cut_after == Some(0) {
+            let is_cut = pipe.cut_after == Some(0);
+            if reads == 1 {
+                connection.used_at = Instant::now();
+            }
+            if is_cut {
                 connection.reset();
                 if taken == 0 {
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
@@ -308,11 +351,18 @@ impl AsyncWrite for End {
         if pipe.is_closed {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let at = Instant::now() + Duration::from_millis(delay);
+        let now = Instant::now();
+        let at = now + Duration::from_millis(delay);
         let at = pipe.last_at.map_or(at, |last| last.max(at));
         pipe.last_at = Some(at);
         pipe.pieces.push_back((at, bytes.to_vec()));
         pipe.reader.take().into_iter().for_each(Waker::wake);
+        if is_client {
+            if now - connection.used_at > IDLE {
+                self.sent.lock().unwrap().extend(SentWrite::read(&self.key, bytes));
+            }
+            connection.used_at = now;
+        }
         Poll::Ready(Ok(bytes.len()))
     }
 

@@ -1,18 +1,18 @@
 //! What must hold at every moment, whatever fails. It reads the API servers' requests and knows nothing
 //! of the machine.
 
+mod own_account;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
-use throughline::core::contract::action::Action;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
-use throughline::core::data::shard::Shards;
+use throughline::core::data::shard::{Shard, Shards};
 use throughline::sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
-use crate::instance::Done;
 use crate::world::{TRIGGER, upstream_of};
 
 const NUDGE: &str = "networking.datumapis.com/upstream-status-nudge";
@@ -60,14 +60,17 @@ pub(crate) struct Oracle {
     shards: Shards,
     /// By name.
     leases: BTreeMap<String, LeaseHistory>,
-    /// When each instance last went on after it stood still.
-    thawed: BTreeMap<u32, Instant>,
+    /// When each instance went on after it stood still.
+    thawed: BTreeMap<u32, Vec<Instant>>,
     /// What each upstream Connector has said so far, by its key at the hub.
     said: BTreeMap<ObjectKey, Vec<Value>>,
     /// The latest requests of each instance to write each object.
     requests: BTreeMap<(u32, ClusterName, String), VecDeque<Instant>>,
     /// When an API server carried out the writes of each instance to each object.
     carried_out: BTreeMap<(u32, ClusterName, String), Vec<Instant>>,
+    /// When an API server answered each instance's requests for (a page of) a list of a kind, and whether
+    /// it gave it.
+    listed: BTreeMap<(u32, ClusterName, String), Vec<(Instant, bool)>>,
     removals: VecDeque<Instant>,
     deletes: VecDeque<Instant>,
     /// Each trigger value that was written, for each Gateway, and who wrote it first.
@@ -86,12 +89,9 @@ impl Oracle {
     pub(crate) fn see(&mut self, audited: &AuditedRequest) {
         let method = audited.request.method().as_str();
         if method == "GET" {
-            return;
+            return self.read(audited);
         }
         self.asked(audited.client, &audited.cluster, audited.request.uri().path());
-        if !audited.executed {
-            return;
-        }
         let body = serde_json::from_slice(audited.request.body()).unwrap_or(Value::Null);
         let write = Write {
             at: Instant::now(),
@@ -102,7 +102,18 @@ impl Oracle {
             path: audited.request.uri().path(),
             body: &body,
         };
-        self.judge(&write);
+        match audited.executed {
+            true => self.judge(&write),
+            false if audited.is_repeat => {}
+            false => self.tried(&write),
+        }
+    }
+
+    /// A write that changed nothing was sent all the same: only by one who may write.
+    pub(crate) fn tried(&mut self, write: &Write<'_>) {
+        if write.is_hub && is_leader_only(write.path) {
+            self.leader_only(write, false);
+        }
     }
 
     pub(crate) fn judge(&mut self, write: &Write<'_>) {
@@ -118,7 +129,7 @@ impl Oracle {
             ("connectors", "PATCH") if write.is_hub => self.hub_connector(write),
             ("gateways", "PATCH") if !write.is_hub => self.gateway(write),
             ("httproutes", "DELETE") if write.is_hub => {
-                self.leader_only(write);
+                self.leader_only(write, true);
                 self.guarded(write);
                 self.count(write, true);
             }
@@ -141,20 +152,6 @@ impl Oracle {
             let seconds = REQUESTS_WITHIN.as_secs();
             self.broken.push(format!(
                 "instance {client}: more than {REQUESTS_MAX} requests for {path} in {cluster} in {seconds} s"
-            ));
-        }
-    }
-
-    /// An instance takes an action for carried out.
-    pub(crate) fn done(&mut self, client: u32, done: &Done) {
-        let Done { decided, ended, action: Action { verb, cluster, kind, object, .. } } = done;
-        let path = format!("{}/{}/{}", object.namespace, kind.plural(), object.name);
-        let key = (client, cluster.clone(), path);
-        let times = self.carried_out.get(&key).map(Vec::as_slice).unwrap_or_default();
-        if !times.iter().any(|at| (decided..=ended).contains(&at)) {
-            let verb = verb.as_str();
-            self.broken.push(format!(
-                "instance {client}: takes its {verb} of {object} in {cluster} for carried out, which it was not"
             ));
         }
     }
@@ -196,21 +193,29 @@ impl Oracle {
         if self.shards.is_one() {
             return "throughline".to_owned();
         }
+        format!("throughline-{}", self.shard_of(path))
+    }
+
+    fn shard_of(&self, path: &str) -> Shard {
         let namespace = path.split('/').skip_while(|part| *part != "namespaces").nth(1);
         let upstream = namespace.and_then(upstream_of).unwrap_or_default();
-        format!("throughline-{}", self.shards.of(&upstream))
+        self.shards.of(&upstream)
+    }
+
+    fn stood_still(&self, client: u32, at: Instant) -> bool {
+        self.thawed.get(&client).into_iter().flatten().any(|thawed| within(*thawed, at))
     }
 
     /// An instance goes on that stood still.
     pub(crate) fn thawed(&mut self, client: u32) {
-        self.thawed.insert(client, Instant::now());
+        self.thawed.entry(client).or_default().push(Instant::now());
     }
 
     /// Once an instance has written in its tenure, none writes in an earlier one.
-    fn leader_only(&mut self, write: &Write<'_>) {
+    fn leader_only(&mut self, write: &Write<'_>, has_changed: bool) {
         // Where it was stopped between its look at the gate and its write, it can't know. The version that
         // the write names is what protects the object then.
-        if self.thawed.get(&write.client).is_some_and(|at| at.elapsed() < THAWING) {
+        if self.stood_still(write.client, write.at) {
             return;
         }
         let lease = self.leases.entry(self.lease_of(write.path)).or_default();
@@ -219,7 +224,9 @@ impl Oracle {
         };
         let is_late = tenure < lease.written_in;
         let has_lapsed = lease.renewed.get(&write.client).is_none_or(|at| write.at - *at > LEASE);
-        lease.written_in = lease.written_in.max(tenure);
+        if has_changed {
+            lease.written_in = lease.written_in.max(tenure);
+        }
         if is_late {
             self.broke(write, "after another instance led and wrote");
         }
@@ -252,7 +259,7 @@ impl Oracle {
     }
 
     fn hub_connector(&mut self, write: &Write<'_>) {
-        self.leader_only(write);
+        self.leader_only(write, true);
         let Some(annotations) = annotations(write.body) else {
             return self.broke(write, "is outside the contract");
         };
@@ -334,6 +341,11 @@ impl Oracle {
     }
 }
 
+/// Whether this is the same moment: events of one moment are handled one after the other.
+fn within(earlier: Instant, later: Instant) -> bool {
+    later.checked_duration_since(earlier).is_some_and(|time| time < THAWING)
+}
+
 /// Adds one that happens now. Returns how many there were within this time.
 fn count_within(times: &mut VecDeque<Instant>, within: Duration) -> usize {
     times.push_back(Instant::now());
@@ -341,6 +353,12 @@ fn count_within(times: &mut VecDeque<Instant>, within: Duration) -> usize {
         times.pop_front();
     }
     times.len()
+}
+
+/// Whether only the leader may write this object of the hub.
+fn is_leader_only(path: &str) -> bool {
+    let parts: Vec<_> = path.split('/').collect();
+    matches!(resource(&parts), "connectors" | "httproutes")
 }
 
 fn resource<'a>(parts: &[&'a str]) -> &'a str {

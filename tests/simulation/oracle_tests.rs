@@ -1,6 +1,8 @@
 //! The oracle's own test: for each thing that must hold, a run that breaks it, which is rejected, and
 //! right ones, which are accepted.
 
+mod own_account_tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use throughline::environment::within;
 use tokio::time::{Instant, advance};
 
 use crate::computer::Computer;
-use crate::instance::{Done, verify_log};
+use crate::instance::verify_log;
 use crate::oracle::{Oracle, Write};
 use crate::plan::Plan;
 use crate::random::Random;
@@ -49,6 +51,13 @@ impl Trace {
     ) -> Self {
         let (at, is_hub, cluster) = (Instant::now(), cluster == "hub", &ClusterName::from(cluster));
         self.0.judge(&Write { at, client, cluster, is_hub, method, path, body });
+        self
+    }
+
+    /// A write that an API server refuses.
+    fn refused_write(mut self, client: u32, method: &str, path: &str) -> Self {
+        let (at, cluster, body) = (Instant::now(), &ClusterName::from("hub"), &Value::Null);
+        self.0.tried(&Write { at, client, cluster, is_hub: true, method, path, body });
         self
     }
 
@@ -182,6 +191,20 @@ async fn a_write_after_the_lease_expired_is_rejected() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_write_that_is_refused_needs_the_lease_just_so() {
+    for (method, path) in [("PATCH", HUB_CONNECTOR), ("DELETE", ROUTE)] {
+        let trace = Trace::led().refused_write(1, method, path).assert_right();
+        trace.refused_write(2, method, path).assert_broken("without ever having held the Lease");
+        let trace = Trace::led();
+        advance(Duration::from_secs(16)).await;
+        trace.refused_write(1, method, path).assert_broken("after its Lease expired");
+        let trace = Trace::led().holds_lease(2).refused_write(1, method, path).assert_right();
+        let trace = trace.mirrors(2, json!("1"));
+        trace.refused_write(1, method, path).assert_broken("after another instance led and wrote");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_under_way_while_the_process_stood_still_is_accepted_and_no_more() {
     let mut trace = Trace::led().holds_lease(2).mirrors(2, json!("1"));
     trace.0.thawed(1);
@@ -283,26 +306,6 @@ async fn an_instance_that_asks_without_a_pause_is_rejected() {
     let mut oracle = Trace(oracle).assert_right().0;
     (0..40).for_each(|_| oracle.asked(1, &edge, GATEWAY));
     Trace(oracle).assert_broken("more than 150 requests");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_action_that_is_taken_for_carried_out_and_was_not_is_rejected() {
-    let done = async |client, kind: &str, name: &str, decided: Instant| {
-        let mut trace = Trace::led().mirrors(1, json!("1"));
-        advance(Duration::from_secs(1)).await;
-        let action = json!({ "id": 1, "type": "mirror", "cluster": "hub", "kind": kind,
-            "namespace": "n", "name": name });
-        let action = serde_json::from_value(action).unwrap();
-        trace.0.done(client, &Done { decided, ended: Instant::now(), action });
-        trace
-    };
-    let now = Instant::now();
-    done(1, "Connector", "c", now).await.assert_right();
-    done(2, "Connector", "c", now).await.assert_broken("for carried out");
-    done(1, "Connector", "d", now).await.assert_broken("for carried out");
-    done(1, "HTTPRoute", "c", now).await.assert_broken("for carried out");
-    let later = now + Duration::from_secs(60);
-    done(1, "Connector", "c", later).await.assert_broken("for carried out");
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl RouteGuard {
         audited: &AuditedRequest,
         clusters: &Mutex<SimClusters>,
     ) -> Option<String> {
-        let AuditedRequest { cluster, client, request, code, executed } = audited;
+        let AuditedRequest { cluster, client, request, code, executed, .. } = audited;
         let parts: Vec<_> = request.uri().path().split('/').skip(1).collect();
         match (request.method().as_str(), &parts[..]) {
             ("GET", ["api", "v1", "namespaces", name]) => {
@@ -217,8 +217,8 @@ mod tests {
             let request = Request::builder().method(method).uri(path).body(Bytes::new()).unwrap();
             let name = if method == "DELETE" { "hub" } else { "project-0" };
             let executed = code == 200;
-            let cluster = ClusterName::from(name);
-            let audited = AuditedRequest { cluster, client, request, code, executed };
+            let (cluster, is_repeat) = (ClusterName::from(name), false);
+            let audited = AuditedRequest { cluster, client, request, code, executed, is_repeat };
             self.guard.see(&audited, &self.clusters)
         }
 

@@ -223,7 +223,7 @@ impl Stage {
         self.clients[instance]
     }
 
-    fn address_of(&self, server: usize) -> String {
+    pub(crate) fn address_of(&self, server: usize) -> String {
         let address = self.servers[server].address();
         address.ip().to_string()
     }

@@ -149,11 +149,20 @@ impl Stage {
                 "all instances have ended, and {count} connections to {host} have not"
             )]);
         }
+        let (sent, hub) = (self.network.sent(), self.address_of(self.world.names.upstreams.len()));
         for (n, instance) in self.lives().enumerate() {
             self.broke(instance.verify(&format!("instance {n}")));
             let mut ledger = self.ledger.lock().unwrap();
-            for done in &instance.tape.lock().unwrap().done {
-                ledger.oracle.done(instance.computer.client, done);
+            let tape = instance.tape.lock().unwrap();
+            let client = instance.computer.client;
+            for write in sent.iter().filter(|write| write.client == client && write.host == hub) {
+                ledger.oracle.sent(write, &tape.leadership);
+            }
+            for done in &tape.done {
+                ledger.oracle.done(client, done);
+            }
+            for list in &tape.lists {
+                ledger.oracle.complete(client, list);
             }
         }
     }

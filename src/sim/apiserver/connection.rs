@@ -213,7 +213,7 @@ fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<
             return handle_request(&server, path, &request);
         }
     };
-    let response = answer_once(server, client, &request);
+    let response = answer_once(server, client, &request, false);
     let is_write = request.method() != Method::GET;
     let after = if is_write { server.lock().state.repeats.pop_front() } else { None };
     if let Some(after) = after {
@@ -221,7 +221,7 @@ fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<
         environment::spawn(async move {
             tokio::time::sleep(after).await;
             // Nobody waits for this answer.
-            drop(answer_once(&server, client, &request));
+            drop(answer_once(&server, client, &request, true));
         });
     }
     response
@@ -231,6 +231,7 @@ fn answer_once(
     server: &Arc<Server>,
     client: u32,
     request: &Request<Bytes>,
+    is_repeat: bool,
 ) -> Result<Response<Body>, Failure> {
     let response = handle_request(server, request.uri().path(), request);
     if let Some(Audit(audit)) = &server.front.settings.audit {
@@ -239,7 +240,7 @@ fn answer_once(
             Err(failure) => (failure.code(), failure.is_executed()),
         };
         let (cluster, request) = (server.cluster.clone(), request.clone());
-        audit(&AuditedRequest { cluster, client, request, code, executed });
+        audit(&AuditedRequest { cluster, client, request, code, executed, is_repeat });
     }
     response
 }

@@ -95,6 +95,8 @@ pub struct AuditedRequest {
     pub code: u16,
     /// Whether it was carried out: with success, or behind a fault that hides that.
     pub executed: bool,
+    /// A proxy's repetition of a write, which nobody waits for.
+    pub is_repeat: bool,
 }
 
 impl Default for SimApiServerSettings {
