@@ -33,6 +33,7 @@ pub mod export;
 mod header;
 mod input;
 mod line;
+mod line_out;
 mod line_text;
 mod line_time;
 mod parse;

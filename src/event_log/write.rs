@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::line::{DecisionOut, EventOut, GapOut, HeaderOut};
+use super::line_out::{DecisionOut, EventOut, GapOut, HeaderOut};
 use super::{Header, LogPart};
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{Event, EventKind};

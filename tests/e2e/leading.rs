@@ -1,8 +1,7 @@
 //! Several instances that elect a leader, and what must always hold: the setup of the `leading_*` tests.
 //!
 //! Each instance reaches each cluster through its own proxy, so each write can be assigned to an
-//! instance. resourceVersions say who held the Lease at a write: those of the Lease and of Connectors
-//! are revisions of the same etcd, in commit order.
+//! instance, and `leading_holders` asks who held the Lease then.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +9,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use throughline::core::data::shard::Shards;
 
 use crate::cluster::fleet::{Fleet, Spec, app, upstream_name};
 use crate::cluster::follow::{Task, WatchUpdate, follow};
@@ -141,15 +139,15 @@ pub(crate) struct ElectionTest {
     pub(crate) testbed: Testbed,
     pub(crate) fleet: Fleet,
     pub(crate) instances: Vec<Instance>,
-    holders: Arc<Mutex<Histories>>,
+    pub(crate) holders: Arc<Mutex<Histories>>,
     _watching: Task,
-    more: Value,
+    pub(crate) more: Value,
 }
 
 /// Of each Lease, by its name: its resourceVersion to its holder, as the test's own watch saw it.
-type Histories = BTreeMap<String, BTreeMap<u64, String>>;
+pub(crate) type Histories = BTreeMap<String, BTreeMap<u64, String>>;
 
-fn version(text: &str) -> u64 {
+pub(crate) fn version(text: &str) -> u64 {
     text.parse().unwrap()
 }
 
@@ -330,98 +328,6 @@ impl ElectionTest {
     pub(crate) async fn lease(&self) -> Value {
         let lease = self.testbed.hub().rest().read(LEASES, LEASE.0, LEASE.1).await.unwrap();
         lease["spec"].clone()
-    }
-
-    /// The history of each Lease: version to holder, empty for none.
-    fn histories(&self) -> Histories {
-        let mut histories = self.holders.lock().unwrap().clone();
-        for write in self.instances.iter().flat_map(|instance| instance.hub().writes()) {
-            if write.target.resource == "leases" && !write.resource_version.is_empty() {
-                let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
-                let created = write.body["metadata"]["name"].as_str().unwrap_or_default();
-                let name = if write.target.name.is_empty() { created } else { &write.target.name };
-                let history = histories.entry(name.to_owned()).or_default();
-                history.insert(version(&write.resource_version), holder.to_owned());
-            }
-        }
-        histories
-    }
-
-    /// Who held a Lease, one after the other.
-    pub(crate) fn tenures(&self, lease: &str) -> Vec<String> {
-        let mut holders: Vec<_> = self.histories()[lease].values().cloned().collect();
-        holders.retain(|holder| !holder.is_empty());
-        holders.dedup();
-        holders
-    }
-
-    /// The Lease whose holder may make a write to an object of the hub.
-    fn lease_of(&self, write: &Write) -> String {
-        let count = self.more["leaderElection"]["shards"].as_u64().unwrap_or(1);
-        let shards = Shards::try_from(u16::try_from(count).unwrap()).unwrap();
-        let upstream = self.fleet.upstream_behind(&write.target.namespace).unwrap();
-        match shards.is_one() {
-            true => LEASE.1.to_owned(),
-            false => format!("{}-{}", LEASE.1, shards.of(&upstream)),
-        }
-    }
-
-    /// Leader-only writes that changed something: resulting version to writer and write. Of several
-    /// writes that were answered with one version, the earliest.
-    fn changes(&self) -> BTreeMap<u64, (&str, Write)> {
-        let mut changes = BTreeMap::new();
-        for instance in &self.instances {
-            for write in instance.leader_writes() {
-                if write.resource_version.is_empty() {
-                    continue;
-                }
-                let at = version(&write.resource_version);
-                let found =
-                    changes.entry(at).or_insert((instance.identity.as_str(), write.clone()));
-                if write.at < found.1.at {
-                    *found = (&instance.identity, write);
-                }
-            }
-        }
-        changes
-    }
-
-    /// Checks that every leader-only write came from the holder of the Lease at that moment.
-    pub(crate) fn only_holders_wrote(&self) {
-        self.check_writers(true);
-    }
-
-    /// Checks that every writer held the Lease, or had held it and no other instance wrote since. More
-    /// cannot be asked for when somebody deletes or takes the Lease under its holder.
-    pub(crate) fn no_writers_overlap(&self) {
-        self.check_writers(false);
-    }
-
-    fn check_writers(&self, is_strict: bool) {
-        let (histories, changes) = (self.histories(), self.changes());
-        assert!(!changes.is_empty(), "there are no leader-only writes");
-        for (at, (who, write)) in &changes {
-            let lease = self.lease_of(write);
-            let history = &histories[&lease];
-            let held = history.range(..at).next_back();
-            let Some((since, holder)) = held else { panic!("{write:?}: no Lease before it") };
-            if holder == who {
-                continue;
-            }
-            let what = format!(
-                "{who} wrote at {at}, and {holder:?} has held {lease} since {since}: {write:?}\n{history:?}"
-            );
-            assert!(!is_strict, "{what}");
-            let tenure = history.range(..at).rev().find(|(_, holder)| holder == who);
-            let (last, _) = tenure.unwrap_or_else(|| panic!("{what}"));
-            let same = |write: &Write| self.lease_of(write) == lease;
-            let mut between = changes.range(last..at).filter(|(_, (_, write))| same(write));
-            let other = between.find(|(_, (other, _))| other != who);
-            assert!(other.is_none(), "{what}: and so did {other:?}");
-        }
-        let mut writers: Vec<_> = changes.values().map(|(who, _)| *who).collect();
-        writers.dedup();
-        eprintln!("  {} leader-only writes, writers in turn: {}", changes.len(), writers.len());
     }
 
     /// Checks that everything has converged, and that all instances are the original processes, were ready

@@ -21,6 +21,7 @@ mod hung;
 mod incident_page;
 mod karmada;
 mod leading;
+mod leading_holders;
 mod leading_interop;
 mod leading_lease;
 mod leading_losses;

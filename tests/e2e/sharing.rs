@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::absence::ask;
 use crate::cluster::faults::{Fault, Rule};
 use crate::cluster::fleet::Spec;
 use crate::cluster::rest::LEASES;
-use crate::cluster::testbed::Topology;
+use crate::cluster::testbed::{Cluster, Topology};
 use crate::cluster::{SOON, ensure, eventually, oracle, rights};
 use crate::leading::{ElectionTest, LEASE, print_elapsed, short};
 
@@ -112,8 +113,36 @@ async fn the_shards_of_an_instance_that_is_killed_are_taken_by_the_others() {
     print_elapsed("a new instance has its share", began);
     election.fleet.flip_all(0..CONNECTORS).await.unwrap();
     oracle::converges(&election.testbed).await;
+    commands_tell_who_holds_the_shards(&election).await;
     election.only_holders_wrote();
     election.end().await;
+}
+
+/// Without an instance, `status` reads the Leases; and `check` takes none of them for another throughline's.
+async fn commands_tell_who_holds_the_shards(election: &ElectionTest) {
+    // With an administrator's rights, so that the Leases of all namespaces can be listed.
+    let clusters = election.testbed.clusters.iter().map(Cluster::config_of_admin);
+    let mut config = sharing();
+    config["clusters"] = clusters.collect();
+    let file = election.testbed.hub().server.folder().join("shards.yaml");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let told = |words: &[&str]| -> Value {
+        let (_, said) = ask(&[words, &["--config", file, "--output", "json"]].concat());
+        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+    };
+    // A shard may change hands between the two reads.
+    eventually("status shows who holds each shard", SOON, async || {
+        let status = told(&["status"]);
+        let shards = status["shards"].as_array().unwrap().iter().enumerate();
+        let shown = shards.filter_map(|(n, shard)| Some((n, shard["holder"].as_str()?.to_owned())));
+        let (shown, held) = (shown.collect::<BTreeMap<_, _>>(), holders(election).await);
+        ensure(shown == held, || format!("{shown:?}, but {held:?}"))
+    })
+    .await;
+    let check = told(&["check"]).to_string();
+    assert!(check.contains("second-writer"), "{check}");
+    assert!(!check.contains("another throughline"), "{check}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,13 @@
 //! One instance: the real elections and the real share, and around them what `board.rs`, `seat.rs`,
 //! `candidate.rs` and `shards.rs` of `src/leader` do. Times are milliseconds of its own clock.
 
+mod sharing;
+
 use throughline::core::data::shard::{Shard, ShardSet, Shards};
 use throughline::leader::election::{Election, LeaseRecord, LeaseRequest, LeaseResponse, Timings};
-use throughline::leader::share::{ShardHolder, Share};
+use throughline::leader::share::Share;
 
-use super::api::{Answer, Api, Ask, Draw, Leases};
+use super::api::{Answer, Api, Ask, Draw};
 use super::breaks::BrokenRule;
 
 pub const TIMINGS: Timings =
@@ -85,7 +87,6 @@ pub struct Instance {
     pub me: String,
     pub clock: Clock,
     pub slot: usize,
-    shards: Shards,
     share: Share,
     owned: ShardSet,
     shown: Vec<Option<Shown>>,
@@ -122,7 +123,6 @@ impl Instance {
         Self {
             slot,
             clock,
-            shards,
             share: Share::new(me.clone(), shards, TIMINGS.lease_ms),
             owned: ShardSet::default(),
             shown: vec![None; shards.count()],
@@ -231,120 +231,6 @@ impl Instance {
             }
             _ => {}
         }
-    }
-
-    fn begin_look(&mut self, hands: &mut Hands<'_>) {
-        self.looks += 1;
-        self.listing = Some(self.send(hands, Ask::List));
-    }
-
-    fn end_look(&mut self, hands: &mut Hands<'_>, leases: Option<Leases>) {
-        let now = hands.now;
-        self.listing = None;
-        self.next_look_at = TIMINGS.next_attempt(self.look_began, now);
-        let has_answer = leases.is_some();
-        if let Some(leases) = leases {
-            self.see(now, leases);
-        }
-        for shard in 0..self.seats.len() {
-            let Doing::WaitsForLook { after } = self.seats[shard].doing else { continue };
-            if self.looks <= after {
-                continue;
-            }
-            let response = match &self.shown[shard] {
-                _ if !has_answer => LeaseResponse::Failed,
-                None => LeaseResponse::NotFound,
-                Some(shown) => LeaseResponse::Current(shown.record.clone(), shown.version.clone()),
-            };
-            self.answered(hands, shard, &LeaseRequest::Get, response);
-        }
-        self.give_up(hands);
-    }
-
-    fn see(&mut self, now: u64, leases: Leases) {
-        for (shown, lease) in self.shown.iter_mut().zip(leases.shards) {
-            *shown = lease.map(|(record, version)| {
-                let known = shown.as_ref().filter(|known| known.record == record);
-                Shown { since: known.map_or(now, |known| known.since), record, version }
-            });
-        }
-        let renewal = now.to_string();
-        let lives = self.breaks(BrokenRule::MembersNeverDie);
-        let members = leases.members.into_iter().map(|(holder, renew_time)| {
-            (holder, TIMINGS.lease_ms, if lives { renewal.clone() } else { renew_time })
-        });
-        self.share.see_members(now, members);
-        self.look_at_holders(now);
-    }
-
-    fn is_expired(&self, now: u64, shard: usize) -> bool {
-        self.shown[shard].as_ref().is_some_and(|shown| now > shown.since + TIMINGS.lease_ms)
-    }
-
-    fn look_at_holders(&mut self, now: u64) {
-        let holder_of = |shard: Shard| {
-            let shard_index = usize::from(shard.0);
-            match &self.shown[shard_index] {
-                _ if self.owned.contains(shard) => ShardHolder::ThisInstance,
-                None => ShardHolder::Nobody,
-                Some(shown) if shown.record.holder.is_empty() => ShardHolder::Nobody,
-                Some(_) if self.is_expired(now, shard_index) => ShardHolder::Nobody,
-                Some(shown) if shown.record.holder == self.me => ShardHolder::ThisInstance,
-                Some(_) => ShardHolder::AnotherInstance,
-            }
-        };
-        let holders: Vec<_> = self.shards.all().map(holder_of).collect();
-        self.share.see_holders(now, |shard| holders[usize::from(shard.0)]);
-    }
-
-    fn should_take(&mut self, now: u64, shard: usize) -> bool {
-        self.look_at_holders(now);
-        let shard = Shard(shard as u16);
-        let is_free = self.share.unheld().any(|(free, _)| free == shard);
-        self.share.should_take(now, shard)
-            || is_free
-                && (self.breaks(BrokenRule::QuotaIgnored) || self.breaks(BrokenRule::TakesBack))
-    }
-
-    fn may_take(&mut self, now: u64, shard: usize) -> bool {
-        let may = self.should_take(now, shard);
-        if may {
-            self.owned.insert(Shard(shard as u16));
-            self.share.taking(Shard(shard as u16));
-        }
-        may
-    }
-
-    fn owns(&mut self, shard: usize, is_owned: bool) {
-        let shard = Shard(shard as u16);
-        if is_owned {
-            self.owned.insert(shard);
-        } else if !self.owned.remove(shard) {
-            return;
-        }
-        self.share.taken(shard, is_owned);
-    }
-
-    fn give_up(&mut self, hands: &mut Hands<'_>) {
-        if self.breaks(BrokenRule::QuotaIgnored) {
-            return;
-        }
-        let now = hands.now;
-        let seats = &self.seats;
-        let leads = |shard: Shard| seats[usize::from(shard.0)].election.gate(now).is_some();
-        let Some(shard) = self.share.give_up(now, leads) else { return };
-        if self.gave_up_at.is_some_and(|at| now < at + 1_000) {
-            self.wrong = Some(format!("{} gave two shards up within a second", self.me));
-        }
-        self.gave_up_at = Some(now);
-        // A request under way counts as unanswered.
-        let ended = hands.draw.between(1, TIMINGS.write_ms);
-        let is_broken = self.breaks(BrokenRule::ReleasedWhileWriting);
-        let seat = &mut self.seats[usize::from(shard.0)];
-        seat.kept = Some(seat.election.clone());
-        seat.election.resign();
-        seat.release_attempts = Some(RELEASE_ATTEMPTS);
-        seat.doing = Doing::EndsWrites { until: if is_broken { now } else { now + ended } };
     }
 
     /// Until when the writes of a shard that is being given up may be under way; `None` where it isn't.
