@@ -61,7 +61,7 @@ async fn all_annotations_stay(fleet: &Fleet) {
 }
 
 /// The exit code of a command, and what it prints.
-fn ask(words: &[&str]) -> (i32, String) {
+pub(crate) fn ask(words: &[&str]) -> (i32, String) {
     let mut command = Command::new(binary());
     command.args(words).env_remove("RUST_LOG").env_remove("KUBECONFIG");
     let output = command.output().unwrap();
@@ -228,9 +228,10 @@ async fn an_upstream_that_lost_its_objects_writes_nothing() {
     .await;
 
     // Lost, and set up again: nothing but the CRDs and the permissions.
+    wait_until_idle(&testbed).await;
+    testbed.reset_counts();
     up.server.lose_everything().await;
     objects::install(up.rest(), up.roles).await;
-    testbed.reset_counts();
     all_are_held(&testbed, &throughline, "namespace_missing").await;
     let (code, said) = ask(&["check", "--output", "json", "--config", &config]);
     assert!(code == 1 && said.contains("does not exist in the upstream cluster"), "{said}");

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -90,19 +91,27 @@ fn upstream(n: usize) -> String {
     format!("up-{n}")
 }
 
-fn cluster_client() -> Arc<ClusterClient> {
-    let file = std::env::temp_dir().join(format!("leader-shards-{}.json", std::process::id()));
-    let config = json!({
-        "clusters": [{"name": "c", "cluster": {"server": format!("http://{ADDRESS}")}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
-        "current-context": "x",
+/// Written once: a test must not read it while another one writes it.
+fn kubeconfig() -> PathBuf {
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let file = std::env::temp_dir().join(format!("leader-shards-{}.json", std::process::id()));
+        let config = json!({
+            "clusters": [{"name": "c", "cluster": {"server": format!("http://{ADDRESS}")}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
+            "current-context": "x",
+        });
+        std::fs::write(&file, config.to_string()).unwrap();
+        file
     });
-    std::fs::write(&file, config.to_string()).unwrap();
+    FILE.clone()
+}
+
+fn cluster_client() -> Arc<ClusterClient> {
     let config = ClusterConfig {
         name: "hub".into(),
         roles: vec![Role::Hub],
-        kubeconfig: Some(file),
+        kubeconfig: Some(kubeconfig()),
         context: None,
         in_cluster: false,
     };
