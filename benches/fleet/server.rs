@@ -11,6 +11,7 @@ use serde_json::Value;
 use throughline::clock::Clock;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::core::data::objects::{Object, UPSTREAM_STATUS, WireObject};
+use throughline::core::data::time::UnixMillis;
 use throughline::event_log::ClusterSpec;
 use throughline::sim::apiserver::{
     Resource, SimApiServer, SimApiServerHandle, SimApiServerSettings, SimMilo, SimMiloHandle,
@@ -125,7 +126,8 @@ impl Clusters {
         let spec = |name: &str, role| ClusterSpec { name: name.into(), roles: vec![role] };
         let specs = [spec("hub", Role::Hub), spec("edge-1", Role::Edge)];
         let mut sim = SimClusters::new(&specs, CARRIER_DELAY_MS);
-        sim.advance(Clock::start().now());
+        let now = Clock::start().now();
+        sim.advance(UnixMillis(now.0 - 2_000));
         let sim = Arc::new(Mutex::new(sim));
         let protocols: &[&str] = if size.http2 { &["h2", "http/1.1"] } else { &["http/1.1"] };
         let acceptor = certificate.acceptor(protocols);
@@ -145,6 +147,12 @@ impl Clusters {
         let mut clusters = Self { sim: sim.clone(), milo, hub, edge, size, projects: 0, arrivals };
         for n in 0..size.projects {
             clusters.seed_project(n, Some(SETTLED));
+        }
+        // The times of writes are whole seconds. In the same one as its connector's, a Gateway's last touch
+        // may have come too early, and throughline would touch it again.
+        clusters.sim().advance(now);
+        for n in 0..size.projects {
+            clusters.put_gateways(n);
         }
         clusters.projects = size.projects;
         for n in size.projects..size.projects + size.idle {
@@ -192,6 +200,11 @@ impl Clusters {
         }
         for connector in self.connectors(n) {
             self.put("edge-1", &connector.proxy());
+        }
+    }
+
+    fn put_gateways(&self, n: usize) {
+        for connector in self.connectors(n) {
             self.put_as("throughline", "edge-1", &connector.gateway());
         }
     }
@@ -256,6 +269,7 @@ impl Clusters {
                 self.wait_for(connector, SETTLED);
             }
             self.seed_project(n, None);
+            self.put_gateways(n);
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
         self.arrived().await

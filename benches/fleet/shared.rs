@@ -14,6 +14,8 @@ use crate::{FLIPS_PER_SECOND, Plan, proc, row};
 const INSTANCES: usize = 4;
 const SHARDS: usize = 16;
 
+const SHARD_LEADER: &str = "throughline_shard_leader{";
+
 /// The longest that anything may take here.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -21,11 +23,17 @@ const PATIENCE: Duration = Duration::from_secs(300);
 #[derive(Clone, Copy)]
 struct Held {
     resident_mb: f64,
+    /// Without the pages of the program's file, which all processes of one image share.
+    own_mb: f64,
     watches: usize,
 }
 
 impl Held {
     async fn by(throughline: &Throughline) -> Self {
+        let pid = throughline.pid();
+        let resident_mb = proc::resident_mb(pid);
+        let own_mb = resident_mb - proc::status_mb(pid, "RssFile:");
+        // Afterwards: the answer holds every connector, and takes memory.
         let state = throughline.state().await;
         let clusters = state["clusters"].as_array().unwrap();
         let live = |watches: &Value| {
@@ -33,7 +41,7 @@ impl Held {
             states.filter(|state| *state == "live").count()
         };
         let watches = clusters.iter().map(|cluster| live(&cluster["watches"])).sum();
-        Self { resident_mb: proc::resident_mb(throughline.pid()), watches }
+        Self { resident_mb, own_mb, watches }
     }
 }
 
@@ -44,11 +52,11 @@ pub(crate) async fn measure(plan: &Plan, size: FleetSize) {
     one.rest(plan.rest).await;
     let alone = Held::by(&one.throughline).await;
     one.stop().await;
-    let Held { resident_mb, watches } = alone;
+    let Held { resident_mb, own_mb, watches } = alone;
     row(
-        "one instance: resident memory at rest; watches",
+        "one instance: resident memory at rest; without the program's pages; watches",
         "",
-        &format!("{resident_mb:.1} MB; {watches}"),
+        &format!("{resident_mb:.1} MB; {own_mb:.1} MB; {watches}"),
     );
 
     let mut shared = Shared::start(size).await;
@@ -67,16 +75,20 @@ pub(crate) async fn measure(plan: &Plan, size: FleetSize) {
     );
     for (n, throughline) in shared.instances.iter().enumerate() {
         let held = Held::by(throughline).await;
-        let (memory, watches) = (held.resident_mb, held.watches);
-        let ratios = [memory / resident_mb, watches as f64 / alone.watches as f64];
+        let (memory, own) = (held.resident_mb, held.own_mb);
         row(
-            &format!("instance {n}: resident memory at rest; watches; of one alone"),
+            &format!("instance {n}: the same, each with its share of one alone"),
             "≤ 0.33×",
-            &format!("{memory:.1} MB; {watches}; {:.2}×, {:.2}×", ratios[0], ratios[1]),
+            &format!(
+                "{memory:.1} MB, {:.2}×; {own:.1} MB, {:.2}×; {}, {:.2}×",
+                memory / resident_mb,
+                own / own_mb,
+                held.watches,
+                held.watches as f64 / watches as f64
+            ),
         );
     }
     let killed = shared.instances.remove(0);
-    let began = Instant::now();
     killed.signal(Signal::KILL);
     let seconds_flipped = plan.projects.div_ceil(FLIPS_PER_SECOND as usize) as u64;
     let order = Order::Flips { per_second: FLIPS_PER_SECOND, seconds: seconds_flipped };
@@ -92,7 +104,6 @@ pub(crate) async fn measure(plan: &Plan, size: FleetSize) {
         ),
     );
     shared.until_even(plan.projects).await;
-    row("until the others follow its share and hold as many", "", &seconds(began.elapsed()));
     killed.kill();
     for throughline in shared.instances {
         throughline.stop().await;
@@ -122,16 +133,15 @@ impl Shared {
         Self { serving, instances, _folder: folder }
     }
 
-    /// Waits until every instance holds its share, and all projects are followed; the time that took.
+    /// Waits until every instance leads its share, and all projects are followed; the time that took.
     async fn until_even(&mut self, projects: usize) -> Duration {
         let began = Instant::now();
         loop {
             let mut held = Vec::new();
             for throughline in &self.instances {
-                let state = throughline.state().await;
-                let followed = |shard: &&Value| shard["followedSinceMs"].is_u64();
-                let shards = state["shards"].as_array().into_iter().flatten();
-                held.push(shards.filter(followed).count());
+                let metrics = throughline.metrics().await;
+                let leads = metrics.iter().filter(|(name, _)| name.starts_with(SHARD_LEADER));
+                held.push(leads.filter(|(_, value)| **value == 1.0).count());
             }
             let (most, least) = (held.iter().max().unwrap(), held.iter().min().unwrap());
             let is_even = held.iter().sum::<usize>() == SHARDS && most - least <= 1;

@@ -4,8 +4,13 @@ use std::fs;
 
 /// Resident memory, in MB of 1,000,000 bytes.
 pub(crate) fn resident_mb(pid: u32) -> f64 {
+    status_mb(pid, "VmRSS:")
+}
+
+/// A size in `/proc/PID/status`, in MB.
+pub(crate) fn status_mb(pid: u32, field: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+    let line = status.lines().find(|l| l.starts_with(field)).unwrap();
     let kib: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     kib * 1024.0 / 1e6
 }
