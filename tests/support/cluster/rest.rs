@@ -1,9 +1,14 @@
-//! Plain JSON requests to an API server, without retries.
+//! Plain JSON requests to an API server. What it refuses is not asked again, unless it has only just started.
+
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use http::Request;
 use kube::Client;
 use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::SOON;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Resource {
@@ -57,6 +62,13 @@ pub(crate) struct RequestError {
     pub(crate) message: String,
 }
 
+impl RequestError {
+    /// Whether the API server is ready and yet has not filled its cache of this kind.
+    fn has_no_watch_cache(&self) -> bool {
+        self.code == 429 && self.message.contains("storage is (re)initializing")
+    }
+}
+
 impl std::fmt::Display for RequestError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.code, self.message)
@@ -84,13 +96,22 @@ impl Rest {
         content_type: &str,
         body: Vec<u8>,
     ) -> Result<Value, RequestError> {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", content_type)
-            .body(body)
-            .unwrap();
-        Ok(self.0.request::<Value>(request).await?)
+        let began = Instant::now();
+        loop {
+            let request = Request::builder()
+                .method(method)
+                .uri(path)
+                .header("content-type", content_type)
+                .body(body.clone())
+                .unwrap();
+            let answer = self.0.request::<Value>(request).await.map_err(RequestError::from);
+            match answer {
+                Err(refused) if refused.has_no_watch_cache() && began.elapsed() < SOON => {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, RequestError> {
