@@ -38,6 +38,8 @@ pub(crate) struct Tape {
     /// The actions that have no outcome yet, and since when.
     pub(crate) open: BTreeMap<ActionId, (Instant, Action)>,
     pub(crate) done: Vec<Done>,
+    /// Actions without an outcome that came before one that was carried out: nothing ends them any more.
+    pub(crate) forgotten: Vec<Action>,
     pub(crate) lists: Vec<CompleteList>,
     /// When it came to lead a shard, and when it led it no longer.
     pub(crate) leadership: Vec<(Instant, Shard, bool)>,
@@ -55,6 +57,31 @@ pub(crate) struct CompleteList {
     pub(crate) at: Instant,
     pub(crate) cluster: ClusterName,
     pub(crate) kind: Kind,
+}
+
+impl Tape {
+    pub(crate) fn decided(&mut self, action: Action) {
+        self.open.insert(action.id, (Instant::now(), action));
+    }
+
+    pub(crate) fn finished(&mut self, id: ActionId, outcome: &Outcome) {
+        let Some((decided, action)) = self.open.remove(&id) else { return };
+        if let Outcome::Applied { .. } | Outcome::Unchanged = outcome {
+            let older = self.open.range(..id).map(|(_, (_, older))| older);
+            self.forgotten.extend(older.filter(|older| is_replaced_by(older, &action)).cloned());
+            let ended = Instant::now();
+            self.done.push(Done { decided, ended, action });
+        }
+    }
+}
+
+/// Whether nothing is sent for the older action any more once the newer one is.
+fn is_replaced_by(older: &Action, newer: &Action) -> bool {
+    let target = |action: &Action| {
+        let asked = action.precondition.absent.clone().map(|absent| absent.cluster);
+        (action.cluster.clone(), asked, action.kind, action.object.clone())
+    };
+    target(older) == target(newer)
 }
 
 struct Recorder {
@@ -80,13 +107,7 @@ impl Observer for Recorder {
     fn on_event(&mut self, event: &Event) {
         let mut tape = self.tape.lock().unwrap();
         match &event.kind {
-            EventKind::ActionFinished { id, outcome } => {
-                let open = tape.open.remove(id);
-                if let Outcome::Applied { .. } | Outcome::Unchanged = outcome {
-                    let ended = Instant::now();
-                    tape.done.extend(open.map(|(decided, action)| Done { decided, ended, action }));
-                }
-            }
+            EventKind::ActionFinished { id, outcome } => tape.finished(*id, outcome),
             EventKind::ListStarted { cluster, kind: Kind::Gateway } => {
                 tape.gateways_listed.insert(cluster.clone(), 0);
             }
@@ -116,8 +137,7 @@ impl Observer for Recorder {
     }
 
     fn on_decision(&mut self, decision: &Decision) {
-        let action = decision.action.clone();
-        self.tape.lock().unwrap().open.insert(action.id, (Instant::now(), action));
+        self.tape.lock().unwrap().decided(decision.action.clone());
         if self.probe.pass(CrashPoint::LogLine) {
             self.writer.action(decision).unwrap();
         }

@@ -25,6 +25,15 @@ impl Oracle {
         }
     }
 
+    /// An instance carried out a newer action for the same object, and never says what came of this one.
+    pub(crate) fn forgotten(&mut self, client: u32, action: &Action) {
+        let Action { verb, cluster, object, .. } = action;
+        let verb = verb.as_str();
+        self.broken.push(format!(
+            "instance {client}: its {verb} of {object} in {cluster} has no outcome, and a newer one has"
+        ));
+    }
+
     /// What an API server gave of a list.
     pub(super) fn read(&mut self, audited: &AuditedRequest) {
         let uri = audited.request.uri();

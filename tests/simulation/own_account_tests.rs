@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use serde_json::json;
-use throughline::core::data::ids::{ClusterName, Kind};
+use throughline::core::contract::event::Outcome;
+use throughline::core::data::ids::{ActionId, ClusterName, Kind};
 use throughline::core::data::shard::Shard;
 use tokio::time::{Instant, advance};
 
 use super::{HUB_CONNECTOR, LEASE, ROUTE, Trace};
-use crate::instance::{CompleteList, Done};
+use crate::instance::{CompleteList, Done, Tape};
 use crate::network::SentWrite;
 
 #[tokio::test(start_paused = true)]
@@ -29,6 +30,31 @@ async fn an_action_that_is_taken_for_carried_out_and_was_not_is_rejected() {
     done(1, "HTTPRoute", "c", now).await.assert_broken("for carried out");
     let later = now + Duration::from_secs(60);
     done(1, "Connector", "c", later).await.assert_broken("for carried out");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_that_a_newer_one_replaced_and_that_has_no_outcome_is_rejected() {
+    let trace = |older: &str, ends: &[(u64, Outcome)]| {
+        let mut tape = Tape::default();
+        for (id, name) in [(1, older), (2, "c")] {
+            let action = json!({ "id": id, "type": "mirror", "cluster": "hub", "kind": "Connector",
+                "namespace": "n", "name": name });
+            tape.decided(serde_json::from_value(action).unwrap());
+        }
+        for (id, outcome) in ends {
+            tape.finished(ActionId(*id), outcome);
+        }
+        let mut trace = Trace::new();
+        tape.forgotten.iter().for_each(|action| trace.0.forgotten(1, action));
+        trace
+    };
+    let (replaced, applied) = (Outcome::Superseded, Outcome::Unchanged);
+    trace("c", &[(1, replaced.clone()), (2, applied.clone())]).assert_right();
+    trace("d", &[(2, applied.clone())]).assert_right();
+    // The first one may be under way when the leadership is lost, which drops the second one at once.
+    trace("c", &[(2, Outcome::Dropped), (1, replaced.clone())]).assert_right();
+    trace("c", &[(2, applied.clone())]).assert_broken("has no outcome, and a newer one has");
+    trace("c", &[(2, applied), (1, replaced)]).assert_broken("has no outcome, and a newer one has");
 }
 
 #[tokio::test(start_paused = true)]

@@ -161,6 +161,9 @@ impl Stage {
             for done in &tape.done {
                 ledger.oracle.done(client, done);
             }
+            for action in &tape.forgotten {
+                ledger.oracle.forgotten(client, action);
+            }
             for list in &tape.lists {
                 ledger.oracle.complete(client, list);
             }
