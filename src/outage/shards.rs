@@ -23,15 +23,11 @@ impl FollowedShards {
 
     /// Returns whether that changes anything.
     fn set(&mut self, shard: Shard, is_followed: bool) -> bool {
-        if self.followed.contains(shard) == is_followed {
-            return false;
-        }
-        if is_followed {
-            self.followed.insert(shard);
-        } else {
-            self.followed.remove(shard);
-        }
-        !self.shards.is_one()
+        let is_change = match is_followed {
+            true => self.followed.insert(shard),
+            false => self.followed.remove(shard),
+        };
+        is_change && !self.shards.is_one()
     }
 }
 

@@ -11,7 +11,7 @@ use throughline::core::contract::action::{Action, Decision};
 use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::OrphanMode;
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, Role};
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::shard::Shard;
 use throughline::environment::within;
 use throughline::event_log::{ClusterSpec, Header, LogReader, LogWriter};
@@ -75,12 +75,14 @@ impl Tape {
     }
 }
 
+/// What an action writes, and the cluster that it asks first.
+fn target(action: &Action) -> (&ClusterName, Option<&ClusterName>, Kind, &ObjectKey) {
+    let asked = action.precondition.absent.as_ref().map(|absent| &absent.cluster);
+    (&action.cluster, asked, action.kind, &action.object)
+}
+
 /// Whether nothing is sent for the older action any more once the newer one is.
 fn is_replaced_by(older: &Action, newer: &Action) -> bool {
-    let target = |action: &Action| {
-        let asked = action.precondition.absent.clone().map(|absent| absent.cluster);
-        (action.cluster.clone(), asked, action.kind, action.object.clone())
-    };
     target(older) == target(newer)
 }
 
