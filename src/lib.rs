@@ -40,7 +40,6 @@
 //! - [`trace`]: where a connector is stuck and why, from clusters, an instance or an event log
 //! - [`kubectl`]: commands for people: how they reach a cluster, words of a shell
 //! - [`instance`]: asks the admin port of a running instance
-//! - [`bug_report`]: one archive of what is known about a problem, without secrets
 //! - [`record`]: watches only, written to an event log
 //! - [`orphans`]: orphaned routes: list, delete once, restore
 //! - [`sim`]: clusters in memory, the carrier, and `sim::apiserver`, which serves them over HTTP
@@ -51,7 +50,6 @@
 
 pub mod admin;
 pub mod apply;
-pub mod bug_report;
 pub mod build_info;
 pub mod check;
 pub mod client;

@@ -44,7 +44,7 @@ fn the_version_names_the_commit_of_the_build() {
 fn each_shell_gets_a_script_with_the_commands() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let (code, out, _) = run(&["completion", shell]);
-        assert!(code == 0 && out.contains("bug-report") && out.contains("namespace"), "{shell}");
+        assert!(code == 0 && out.contains("completion") && out.contains("namespace"), "{shell}");
     }
     let (code, _, err) = run(&["completion", "tcsh"]);
     assert!(code == 2 && err.contains("bash"), "{err}");

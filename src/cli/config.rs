@@ -40,12 +40,6 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Whether the flags say which clusters are meant.
-    pub(super) fn names_clusters(&self) -> bool {
-        let Self { config, cluster, kubeconfig, context, .. } = self;
-        config.is_some() || !cluster.is_empty() || kubeconfig.is_some() || context.is_some()
-    }
-
     /// Loads the configuration for a command whose output is not its log: unless a level is set,
     /// only warnings and errors are logged. `values` are those of other flags.
     pub(super) fn load_quietly(&self, values: Vec<FlagValue>) -> anyhow::Result<Config> {

@@ -64,8 +64,3 @@ pub(super) const EVENTS: &str = "\
 Examples:
   throughline events default/home-lab --config live.yaml
   throughline events default/home-lab --config live.yaml -o yaml";
-
-pub(super) const BUG_REPORT: &str = "\
-Examples:
-  throughline bug-report --config live.yaml --state http://127.0.0.1:8080
-  throughline bug-report --config live.yaml --log run.jsonl -o report.tar.gz";

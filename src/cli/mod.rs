@@ -6,7 +6,6 @@ macro_rules! say {
     ($($text:tt)*) => { eprintln!("{}", throughline::outside_text::lines(&format!($($text)*))) };
 }
 
-mod bug_report;
 mod check;
 pub(crate) mod completion;
 mod config;
@@ -124,15 +123,6 @@ enum Command {
     /// Exit codes: 0 converged, 1 not converged or stopped, 2 bad usage or input.
     #[command(after_long_help = examples::DEMO)]
     Demo(demo::DemoArgs),
-    /// Write one archive of what is known about a problem, without addresses, keys and tokens.
-    ///
-    /// It holds the event log, what `check`, `status`, `trace` and `events` show, the configuration, the
-    /// metrics and the versions. What cannot be read is in it as an error, and is named. Nothing is sent.
-    ///
-    /// Exit codes: 0 the archive is complete, 1 a part is missing, 2 it could not be written, or bad
-    /// usage or configuration.
-    #[command(after_long_help = examples::BUG_REPORT)]
-    BugReport(Box<bug_report::BugReportArgs>),
     /// Copy the event log of a run.
     #[command(after_long_help = log::EXAMPLES)]
     Log(log::LogArgs),
@@ -160,7 +150,6 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
-        Command::BugReport(args) => bug_report::run(&args),
         Command::Events(args) => events::run(&args),
         Command::Log(args) => log::run(&args),
         Command::Version(args) => version::run(&args),

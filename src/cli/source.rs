@@ -83,11 +83,6 @@ impl LiveArgs {
         Ok(watcher)
     }
 
-    /// Whether the flags say which clusters are meant.
-    pub(super) fn names_clusters(&self) -> bool {
-        self.clusters.names_clusters()
-    }
-
     /// As [`ClusterArgs::default_context`].
     fn default_context(&self) -> Option<String> {
         self.clusters.default_context()

@@ -14,8 +14,6 @@
 //! 41, gets a longer one. Ports stay, and so does everything not in the table: names, namespaces,
 //! clusters, uids, condition messages.
 //!
-//! [`Redactor::of_messages`] treats every other string of a status as it does `error` texts.
-//!
 //! Someone who knows a node id can find it in a redacted log. Nobody can recover one from its hash,
 //! because it is a public key: 256 bits that can't be guessed.
 
@@ -51,8 +49,6 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 #[derive(Debug, Default)]
 pub struct Redactor {
     key: RandomState,
-    /// What looks like an address, a key or a token in any other string of a status, too.
-    of_messages: bool,
 }
 
 /// How to treat a string in a status, judged by its place.
@@ -81,12 +77,6 @@ impl Redactor {
     /// Draws a random key.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Also replaces addresses, keys and tokens in condition messages, which the platform writes for
-    /// people.
-    pub fn of_messages() -> Self {
-        Self { of_messages: true, ..Self::default() }
     }
 
     pub fn event<'a>(&self, event: &'a Event) -> Cow<'a, Event> {
@@ -280,14 +270,6 @@ impl Redactor {
         }
     }
 
-    /// A public string of a status as JSON, if it must be replaced.
-    fn message(&self, text: &str) -> Option<String> {
-        let redacted = self.of_messages.then(|| self.error(text)).filter(|new| new != text)?;
-        let json = serde_json::to_string(&redacted).ok()?;
-        // As the mirror spells it.
-        Some(go_json::canonical(&json).unwrap_or(json))
-    }
-
     /// The replacement for `text`, `bytes` long if that is long enough.
     fn stand_in(&self, text: &str, bytes: usize) -> String {
         let hash = self.key.hash_one(text);
@@ -341,8 +323,7 @@ impl<'a> Rewriter<'a> {
                 let start = reader.at();
                 let text = reader.string()?.get();
                 if sensitivity == Sensitivity::Public {
-                    let Some(message) = self.redactor.message(&text) else { return Some(()) };
-                    return self.replace(start, reader.at(), &message);
+                    return Some(());
                 }
                 let stand_in = format!("\"{}\"", self.redactor.string(sensitivity, &text));
                 self.replace(start, reader.at(), &stand_in)
