@@ -41,7 +41,7 @@ fn drive(machine: &mut Machine, event: &Event) -> usize {
     while let Some(decision) = machine.poll_action() {
         actions += 1;
         let id = decision.action.id;
-        let outcome = Outcome::Applied { resource_version: None, deleted: None };
+        let outcome = Outcome::Applied { resource_version: None };
         let kind = EventKind::ActionFinished { id, outcome };
         machine.handle_event(&Event { at: event.at, kind });
     }

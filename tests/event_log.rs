@@ -8,6 +8,8 @@ mod changed_settings;
 mod layout;
 #[path = "event_log/reading.rs"]
 mod reading;
+#[path = "event_log/withheld.rs"]
+mod withheld;
 
 use std::io::{self, BufReader, Cursor, Read};
 

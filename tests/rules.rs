@@ -139,7 +139,7 @@ fn a_write_carries_the_latest_observed_version() {
     assert_eq!(mirror.action.precondition.uid.as_deref(), Some("u-hub"));
     assert_eq!(mirror.action.precondition.resource_version.as_deref(), Some("2"));
     // The outcome brings the version that the next write is about, before any watch tells.
-    stage.finish(&mirror, Outcome::Applied { resource_version: Some("9".into()), deleted: None });
+    stage.finish(&mirror, Outcome::Applied { resource_version: Some("9".into()) });
     stage.upstream(Some(&status(Some("n2"))));
     assert_eq!(stage.only_action().action.precondition.resource_version.as_deref(), Some("9"));
 }

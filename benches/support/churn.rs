@@ -71,7 +71,7 @@ impl Churn {
         let at = self.now();
         self.machine.handle_event(&Event { at, kind });
         while let Some(decision) = self.machine.poll_action() {
-            let outcome = Outcome::Applied { resource_version: None, deleted: None };
+            let outcome = Outcome::Applied { resource_version: None };
             let kind = EventKind::ActionFinished { id: decision.action.id, outcome };
             self.machine.handle_event(&Event { at, kind });
         }

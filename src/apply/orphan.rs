@@ -69,7 +69,7 @@ impl Applier {
             Ok(Err(error)) => return Ok(not_backed_up(&error)),
             Err(_) => return Ok(not_backed_up("the disk is too slow")),
         }
-        let ended = self.send_delete(action, route, may_write).await;
+        let ended = self.send_delete(action, may_write).await;
         let outcome =
             ended.as_ref().map_or_else(|error| super::outcome(error).name(), Outcome::name);
         let uid = action.precondition.uid.as_deref().unwrap_or_default();
@@ -80,7 +80,6 @@ impl Applier {
     async fn send_delete(
         &self,
         action: &Action,
-        route: Box<str>,
         may_write: impl Fn() -> bool,
     ) -> Result<Outcome, CallError> {
         let cluster = self.cluster(&action.cluster)?;
@@ -88,17 +87,12 @@ impl Applier {
             return Ok(Outcome::Dropped);
         }
         match cluster.call(delete(action, self.timeout)?, self.timeout).await {
-            Ok(answer) if is_answer(&answer) => {
-                Ok(Outcome::Applied { resource_version: None, deleted: Some(route) })
-            }
-            Ok(answer) => {
-                let error = no_object(&answer).failure();
-                Ok(Outcome::Unanswered { error, deleted: Some(route) })
-            }
+            Ok(answer) if is_answer(&answer) => Ok(Outcome::Applied { resource_version: None }),
+            Ok(answer) => Ok(Outcome::Unanswered { error: no_object(&answer).failure() }),
             // The request was not sent, or the API server says that it did not delete the route.
             Err(error @ CallError::NoClient(_)) => Err(error),
             Err(error) if error.code().is_some_and(|code| (400..500).contains(&code)) => Err(error),
-            Err(error) => Ok(Outcome::Unanswered { error: error.failure(), deleted: Some(route) }),
+            Err(error) => Ok(Outcome::Unanswered { error: error.failure() }),
         }
     }
 

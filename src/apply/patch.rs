@@ -119,7 +119,7 @@ pub(super) fn outcome_of_answer(action: &Action, body: &[u8]) -> Result<Outcome,
     if resource_version.is_some() && resource_version == action.precondition.resource_version {
         return Ok(Outcome::Unchanged);
     }
-    Ok(Outcome::Applied { resource_version, deleted: None })
+    Ok(Outcome::Applied { resource_version })
 }
 
 /// How an annotation differs from what was sent. JSON that is spelled in another way means the same.
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn an_answer_proves_a_write_only_with_the_annotations_that_were_sent() {
         let set = [("a/b", Some(r#"{"x":1,"y":2}"#))];
-        let applied = Outcome::Applied { resource_version: Some("8".to_owned()), deleted: None };
+        let applied = Outcome::Applied { resource_version: Some("8".to_owned()) };
         let same =
             r#"{"metadata":{"resourceVersion":"8","annotations":{"a/b":"{\"x\":1,\"y\":2}"}}}"#;
         assert_eq!(answered(&set, same), Ok(applied.clone()));

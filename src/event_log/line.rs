@@ -118,9 +118,6 @@ pub(super) struct RawLine<'a> {
     pub(super) wait_ms: Option<u64>,
     #[serde(default)]
     pub(super) shard: Shard,
-    /// After a delete: the whole object as it was read just before.
-    #[serde(borrow)]
-    pub(super) deleted: Option<&'a RawValue>,
     pub(super) roles: Option<Vec<Role>>,
     pub(super) source: Option<SourceName>,
     pub(super) join: Option<JoinRule>,

@@ -1,7 +1,6 @@
 //! The members of a line that is written, in their fixed order.
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::line::LOG_GAP;
 use super::{ClusterSpec, Header, LogPart, VERSION};
@@ -84,7 +83,7 @@ pub(super) struct EventOut<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<Kind>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    object: Option<&'a Object>,
+    pub(super) object: Option<&'a Object>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     key: Option<&'a ObjectKey>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,8 +103,6 @@ pub(super) struct EventOut<'a> {
     /// Left out for the first: logs of a run with one shard have none.
     #[serde(skip_serializing_if = "Shard::is_first")]
     shard: Shard,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    deleted: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     settings: Option<&'a Settings>,
 }
@@ -137,7 +134,6 @@ impl<'a> EventOut<'a> {
             retry_after_ms: None,
             wait_ms: None,
             shard: Shard::FIRST,
-            deleted: None,
             settings: None,
         };
         match kind {
@@ -168,16 +164,12 @@ impl<'a> EventOut<'a> {
                 let line =
                     EventOut { id: Some(*id), outcome: Some(OutcomeName::from(outcome)), ..bare };
                 match outcome {
-                    Outcome::Applied { resource_version, deleted } => EventOut {
-                        resource_version: resource_version.as_deref(),
-                        deleted: deleted.as_deref().and_then(|o| serde_json::from_str(o).ok()),
-                        ..line
-                    },
-                    Outcome::Refused { error } | Outcome::Conflict { error } => failed(line, error),
-                    Outcome::Unanswered { error, deleted } => EventOut {
-                        deleted: deleted.as_deref().and_then(|o| serde_json::from_str(o).ok()),
-                        ..failed(line, error)
-                    },
+                    Outcome::Applied { resource_version } => {
+                        EventOut { resource_version: resource_version.as_deref(), ..line }
+                    }
+                    Outcome::Refused { error }
+                    | Outcome::Unanswered { error }
+                    | Outcome::Conflict { error } => failed(line, error),
                     Outcome::Failed { error, retry_after_ms } => {
                         EventOut { retry_after_ms: *retry_after_ms, ..failed(line, error) }
                     }

@@ -41,6 +41,7 @@ mod parts;
 mod read;
 pub mod redact;
 mod warnings;
+mod withheld;
 mod write;
 
 use std::fmt;
@@ -60,7 +61,6 @@ use crate::outside_text::brief;
 pub use deleted::{DeletedRouteEnd, DeletedRouteEntry, DeletedRouteLine};
 pub use input::holds_outcomes;
 pub use line::{EVENT_NAMES, OUTCOME_NAMES};
-pub(crate) use parts::previous_file as file_before;
 pub use read::LogReader;
 pub use write::LogWriter;
 

@@ -7,6 +7,7 @@ use serde_json::error::Category;
 
 use super::line::{BorrowedStr, EventMember, LOG_GAP, PartialLine, RawLine};
 use super::line_text::{excerpt, not_an_object, text};
+use super::withheld::ReadAnnotations;
 use super::{LineError, LogEntry};
 use crate::core::contract::action::{Decision, Urgency};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
@@ -30,6 +31,7 @@ pub(super) struct Parser {
     /// Every cluster that the log has named, so that its name is allocated once. Removed clusters
     /// stay, because events may trail the removal.
     clusters: Map<Box<str>, ClusterName>,
+    pub(super) annotations: ReadAnnotations,
     pub(super) latest: UnixMillis,
     pub(super) backward_count: u64,
     pub(super) backward_max_ms: u64,
@@ -211,16 +213,15 @@ impl Parser {
                     return Err(LineError::UnknownOutcome { name: name.into_owned() });
                 };
                 let resource_version = raw.resource_version.map(|text| text.0.into_owned());
-                let deleted = raw.deleted.map(|object| object.get().into());
                 let outcome = match name {
-                    OutcomeName::Applied => Outcome::Applied { resource_version, deleted },
+                    OutcomeName::Applied => Outcome::Applied { resource_version },
                     OutcomeName::Unchanged => Outcome::Unchanged,
                     OutcomeName::Superseded => Outcome::Superseded,
                     OutcomeName::Refused => Outcome::Refused { error: error() },
                     OutcomeName::Failed => {
                         Outcome::Failed { error: error(), retry_after_ms: raw.retry_after_ms }
                     }
-                    OutcomeName::Unanswered => Outcome::Unanswered { error: error(), deleted },
+                    OutcomeName::Unanswered => Outcome::Unanswered { error: error() },
                     OutcomeName::Conflict => Outcome::Conflict { error: error() },
                     OutcomeName::NotFound => Outcome::NotFound,
                     OutcomeName::Dropped => Outcome::Dropped,
@@ -337,7 +338,10 @@ impl Parser {
     ) -> Result<Option<std::sync::Arc<Object>>, LineError> {
         let object = object.ok_or_else(|| LineError::missing(event.as_str(), "object"))?;
         match Object::try_from(object) {
-            Ok(object) => Ok(Some(std::sync::Arc::new(object))),
+            Ok(mut object) => {
+                self.annotations.fill(&mut object);
+                Ok(Some(std::sync::Arc::new(object)))
+            }
             Err(ObjectError::UnknownKind(kind)) => {
                 // `apiVersion kind`, or the kind alone where there is no apiVersion.
                 let name = kind.rsplit(' ').next().unwrap_or_default().to_owned();

@@ -9,7 +9,7 @@ impl LogPart {
 }
 
 /// The name of the file that holds the part before `file`.
-pub(crate) fn previous_file(file: &str) -> String {
+pub(super) fn previous_file(file: &str) -> String {
     let numbered = file.rsplit_once('.').and_then(|(name, n)| Some((name, n.parse::<u32>().ok()?)));
     match numbered {
         Some((name, n)) if n > 0 && n < u32::MAX => format!("{name}.{}", n + 1),

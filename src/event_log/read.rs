@@ -9,6 +9,7 @@ use super::input::{self, Progress};
 use super::line_text::content;
 use super::parse::Parser;
 use super::parts;
+use super::withheld::ReadAnnotations;
 use super::{Header, LINE_BYTES_MAX, LineError, LogEntry, LogError, LogPart, Warning};
 
 /// Reads an event log line by line, in memory bounded by its longest line.
@@ -139,12 +140,6 @@ impl<R: BufRead> LogReader<R> {
         std::iter::once(&*self.name).chain(self.later.iter().map(|reader| &*reader.name))
     }
 
-    /// The name of the file that rotation wrote before the oldest one of this log: in a log of a live
-    /// run, the last part of the run before it.
-    pub fn file_before(&self) -> String {
-        parts::previous_file(&self.name)
-    }
-
     /// The warnings since the last call. There are few: one per kind or cause, not one per line.
     /// Those about the whole log come at its end.
     pub fn warnings(&mut self) -> Vec<Warning> {
@@ -221,6 +216,7 @@ impl<R: BufRead> LogReader<R> {
                         (Err(_), LineEnd::Truncated(source)) => return Err(self.unreadable(source)),
                         (Err(error), _) => return Err(self.bad_line(error)),
                     };
+                    self.parser.annotations = ReadAnnotations::of(&self.header);
                     for cluster in &self.header.clusters {
                         self.parser.add_cluster(&cluster.name);
                     }

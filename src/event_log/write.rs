@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::line_out::{DecisionOut, EventOut, GapOut, HeaderOut};
+use super::withheld::ReadAnnotations;
 use super::{Header, LogPart};
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{Event, EventKind};
@@ -21,6 +22,7 @@ const KEPT_BYTES: usize = 64 * 1024;
 pub struct LogWriter<W: Write> {
     sink: W,
     line: Vec<u8>,
+    annotations: ReadAnnotations,
     /// In the log of a replay without a gap so far: the clusters that it has named.
     named: Option<BTreeSet<ClusterName>>,
 }
@@ -44,7 +46,8 @@ impl<W: Write> LogWriter<W> {
     }
 
     fn start(sink: W, header: &Header, part: Option<LogPart>) -> io::Result<Self> {
-        let mut writer = Self { sink, line: Vec::new(), named: None };
+        let mut writer =
+            Self { sink, line: Vec::new(), annotations: ReadAnnotations::of(header), named: None };
         writer.write(&HeaderOut::new(header, part))?;
         Ok(writer)
     }
@@ -55,7 +58,9 @@ impl<W: Write> LogWriter<W> {
     }
 
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
-        let line = EventOut::new(event.at, &event.kind);
+        let mut line = EventOut::new(event.at, &event.kind);
+        let object = line.object.and_then(|object| self.annotations.withhold(object));
+        line.object = object.as_deref().or(line.object);
         // An offer of a source says what a cluster is called; the others need one that was named.
         let cluster = line.cluster.filter(|_| line.source.is_none());
         if let (Some(named), Some(cluster)) = (&mut self.named, cluster) {

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use crate::clock::wall_clock_now;
 use crate::config::EventLogConfig;
 use crate::core::contract::action::Decision;
-use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::core::contract::event::{Event, EventKind};
 use crate::environment::{is_simulated, spawn};
 use crate::event_log::redact::Redactor;
 use crate::event_log::{Header, LogPart};
@@ -150,13 +150,7 @@ impl LiveLog {
             }
             EventKind::WatchLost { error, .. } => error.len(),
             EventKind::ActionFinished { outcome, .. } => {
-                let deleted = match outcome {
-                    Outcome::Applied { deleted, .. } | Outcome::Unanswered { deleted, .. } => {
-                        deleted.as_ref().map_or(0, |text| text.len())
-                    }
-                    _ => 0,
-                };
-                outcome.error().map_or(0, |error| error.len()) + deleted
+                outcome.error().map_or(0, |error| error.len())
             }
             _ => 0,
         };

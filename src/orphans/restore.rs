@@ -1,17 +1,15 @@
-//! Reads the deleted routes from the backup and the event logs, as manifests that create them again.
+//! Reads the deleted routes from the backup, as manifests that create them again.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, ErrorKind};
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::core::contract::event::{Event, EventKind, Outcome};
 use crate::core::data::ids::Kind;
 use crate::core::data::objects::{Object, WireObject};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::route::origin_of;
-use crate::event_log::{DeletedRouteEntry, LogEntry, LogError, LogReader, file_before};
+use crate::event_log::DeletedRouteEntry;
 use crate::live_log::deleted_routes_file;
 
 /// What a manifest has; a status, for example, is the API server's.
@@ -48,26 +46,16 @@ pub struct DeletedRoutesFound {
     pub warnings: Vec<String>,
 }
 
-/// Every route whose delete is recorded in the backup beside the event log `file`, in that log, or in
-/// those of earlier runs that were rotated away. `file` may also be a backup itself, or `-` for an
-/// event log on standard input.
+/// Every route whose delete is recorded in a backup: `file` is one, or the event log beside it.
 ///
 /// # Errors
-/// Neither the event log nor the backup can be read.
+/// The backup can't be read.
 pub fn deleted_routes(file: &str) -> anyhow::Result<DeletedRoutesFound> {
     let mut collected = Collected::default();
     if file.ends_with(".deleted.jsonl") {
         collected.read_backup(Path::new(file))?;
-        return Ok(collected.finish());
-    }
-    let backup = deleted_routes_file(Path::new(file));
-    let has_backup = file != "-" && backup.is_file();
-    if has_backup {
-        collected.read_backup(&backup)?;
-    }
-    match collected.read_logs(file) {
-        Err(error) if has_backup => collected.warnings.push(error.to_string()),
-        read => read?,
+    } else {
+        collected.read_backup(&deleted_routes_file(Path::new(file)))?;
     }
     Ok(collected.finish())
 }
@@ -112,60 +100,6 @@ impl Collected {
             }
         }
         Ok(())
-    }
-
-    /// Reads the event log, and then those of earlier runs.
-    fn read_logs(&mut self, file: &str) -> Result<(), LogError> {
-        let mut reader = LogReader::open(file)?;
-        let before = reader.file_before();
-        let read = self.read_log(&mut reader);
-        if file != "-" {
-            self.read_earlier_logs(before);
-        }
-        read
-    }
-
-    /// Reads the event log `next` and those before it, until there are no more files.
-    fn read_earlier_logs(&mut self, mut next: String) {
-        loop {
-            match LogReader::open(&next) {
-                Ok(mut reader) => {
-                    next = reader.file_before();
-                    if let Err(error) = self.read_log(&mut reader) {
-                        self.warnings.push(error.to_string());
-                    }
-                }
-                Err(LogError::Open { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                    return;
-                }
-                Err(error) => {
-                    self.warnings.push(error.to_string());
-                    next = file_before(&next);
-                }
-            }
-        }
-    }
-
-    fn read_log<R: BufRead>(&mut self, reader: &mut LogReader<R>) -> Result<(), LogError> {
-        let read = loop {
-            let line = match reader.next_line() {
-                Ok(Some(line)) => line,
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            };
-            let LogEntry::Event(Event { at, kind: EventKind::ActionFinished { outcome, .. } }) =
-                line
-            else {
-                continue;
-            };
-            if let Outcome::Applied { deleted: Some(text), .. }
-            | Outcome::Unanswered { deleted: Some(text), .. } = &outcome
-            {
-                self.add(at, text.to_string(), Some(outcome.name().to_owned()));
-            }
-        };
-        self.warnings.extend(reader.warnings().iter().map(ToString::to_string));
-        read
     }
 
     fn add(&mut self, at: UnixMillis, text: String, outcome: Option<String>) {

@@ -193,7 +193,7 @@ fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
     };
     match result {
         Ok(None) if action.verb != Verb::Delete => Outcome::Unchanged,
-        Ok(resource_version) => Outcome::Applied { resource_version, deleted: None },
+        Ok(resource_version) => Outcome::Applied { resource_version },
         Err(ApiError::NotFound) => Outcome::NotFound,
         Err(ApiError::Conflict(error)) => Outcome::Conflict { error: error.into() },
         Err(ApiError::Invalid(error)) => Outcome::Refused { error: error.into() },

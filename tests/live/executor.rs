@@ -103,10 +103,7 @@ async fn a_write_returns_the_new_resource_version() {
     let mut bench = bench(quick()).await;
     let finished = bench.run(bench.with_preconditions(touch(1, "a", "1"))).await;
     let version = bench.object("a").unwrap().meta.resource_version.to_string();
-    assert_eq!(
-        finished.outcome,
-        Outcome::Applied { resource_version: Some(version), deleted: None }
-    );
+    assert_eq!(finished.outcome, Outcome::Applied { resource_version: Some(version) });
     assert_eq!((finished.attempts, bench.value("a").as_deref()), (1, Some("1")));
     let again = bench.run(bench.with_preconditions(touch(2, "a", "1"))).await;
     assert_eq!(again.outcome, Outcome::Unchanged);

@@ -98,11 +98,11 @@ pub fn carry_out(clusters: &mut SimClusters, action: &Action) -> Outcome {
     let result = if action.verb == Verb::Delete {
         clusters
             .delete(cluster, *kind, object, &must)
-            .map(|()| Outcome::Applied { resource_version: None, deleted: None })
+            .map(|()| Outcome::Applied { resource_version: None })
     } else {
         let patched = clusters.patch(cluster, *kind, object, annotations, &must, FIELD_MANAGER);
         patched.map(|(version, changed)| match changed {
-            true => Outcome::Applied { resource_version: Some(version), deleted: None },
+            true => Outcome::Applied { resource_version: Some(version) },
             false => Outcome::Unchanged,
         })
     };

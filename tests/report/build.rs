@@ -76,7 +76,7 @@ pub(crate) fn hop(ms: u64, hop: Hop, name: &str, online: bool) -> Note {
 }
 
 pub(crate) fn applied() -> Outcome {
-    Outcome::Applied { resource_version: None, deleted: None }
+    Outcome::Applied { resource_version: None }
 }
 
 impl Script {

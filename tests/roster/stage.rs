@@ -240,7 +240,7 @@ impl Fleet {
     }
 
     pub(crate) fn succeed(&mut self, decision: &Decision) {
-        let outcome = Outcome::Applied { resource_version: None, deleted: None };
+        let outcome = Outcome::Applied { resource_version: None };
         self.event(EventKind::ActionFinished { id: decision.action.id, outcome });
     }
 

@@ -13,7 +13,7 @@ fn mirror_in_flight() -> (Stage, Decision) {
 }
 
 fn applied(version: Option<&str>) -> Outcome {
-    Outcome::Applied { resource_version: version.map(str::to_owned), deleted: None }
+    Outcome::Applied { resource_version: version.map(str::to_owned) }
 }
 
 #[test]

@@ -218,7 +218,7 @@ impl Stage {
     }
 
     pub(crate) fn succeed(&mut self, decision: &Decision) {
-        self.finish(decision, Outcome::Applied { resource_version: None, deleted: None });
+        self.finish(decision, Outcome::Applied { resource_version: None });
     }
 
     pub(crate) fn fail(&mut self, id: ActionId) {

@@ -45,8 +45,7 @@ fn what_came_after_a_touch_counts_even_if_its_answer_comes_last() {
                 stage.gateway(&carrying(value(&touch)));
             }
             stage.gateway(&after);
-            let outcome =
-                Outcome::Applied { resource_version: Some(stored.to_string()), deleted: None };
+            let outcome = Outcome::Applied { resource_version: Some(stored.to_string()) };
             stage.finish(&touch, outcome);
             stage.pass_to(105_000);
             let again = stage.only_action();

@@ -194,8 +194,6 @@ pub enum Outcome {
     Applied {
         /// The resourceVersion after the write, where known.
         resource_version: Option<String>,
-        /// After a delete: the whole object as it was read just before, as JSON text.
-        deleted: Option<Box<str>>,
     },
     /// The object already was as desired.
     Unchanged,
@@ -211,11 +209,7 @@ pub enum Outcome {
     },
     /// A delete was sent, but no answer came: the object may or may not be gone. The watch will
     /// show which.
-    Unanswered {
-        error: RequestFailure,
-        /// The whole object as it was read just before, as JSON text.
-        deleted: Option<Box<str>>,
-    },
+    Unanswered { error: RequestFailure },
     /// A precondition no longer holds (409): the decision was made on an old view.
     Conflict { error: RequestFailure },
     /// The object does not exist (404).
@@ -234,7 +228,7 @@ impl Outcome {
         match self {
             Outcome::Refused { error }
             | Outcome::Failed { error, .. }
-            | Outcome::Unanswered { error, .. }
+            | Outcome::Unanswered { error }
             | Outcome::Conflict { error } => Some(error),
             Outcome::Applied { .. }
             | Outcome::Unchanged

@@ -22,6 +22,15 @@ impl StringMap {
         }
     }
 
+    /// Replaces the values for which `by` has another one.
+    pub fn replace_values(&mut self, mut by: impl FnMut(&str, &str) -> Option<Box<str>>) {
+        for (key, value) in &mut self.0 {
+            if let Some(new) = by(key, value) {
+                *value = new;
+            }
+        }
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(k, v)| (&**k, &**v))
     }

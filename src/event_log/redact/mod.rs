@@ -202,9 +202,8 @@ impl Redactor {
         match outcome {
             Outcome::Refused { error } => Some(Outcome::Refused { error: self.failure(error) }),
             Outcome::Conflict { error } => Some(Outcome::Conflict { error: self.failure(error) }),
-            // The object is kept whole: it is there to be brought back.
-            Outcome::Unanswered { error, deleted } => {
-                Some(Outcome::Unanswered { error: self.failure(error), deleted: deleted.clone() })
+            Outcome::Unanswered { error } => {
+                Some(Outcome::Unanswered { error: self.failure(error) })
             }
             Outcome::Failed { error, retry_after_ms } => Some(Outcome::Failed {
                 error: self.failure(error),
