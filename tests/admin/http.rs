@@ -1,5 +1,7 @@
 //! An HTTP client for one request, and the server under test with a loop that the test provides.
 
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;

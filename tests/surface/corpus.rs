@@ -1,0 +1,83 @@
+//! Event logs of version 1, in which every event and every outcome of that version occurs. They are
+//! never rewritten: a later release reads what an earlier one wrote.
+
+use super::*;
+use throughline::event_log::{LogEntry, LogReader};
+use throughline::replay::{ReplayMode, ReplayOptions, replay};
+
+/// The names that version 1 has had, whatever today's machine makes of them.
+const EVENTS: &str = "cluster_added cluster_removed list_started listed list_finished applied deleted \
+    unreadable watch_lost watch_resumed watch_heard went_back leadership_pending \
+    leadership_acquired leadership_lost shard_followed shard_left lease_api_lost \
+    lease_api_reachable action_finished discovery_started cluster_offered cluster_withdrawn \
+    discovery_finished discovery_lost discovery_resumed cluster_gone retry_requested \
+    settings_changed timed_out recording_ended log_gap";
+
+const OUTCOMES: &str = "applied unchanged superseded refused failed unanswered conflict not_found dropped \
+    dry_run";
+
+/// Events that no machine acts on any longer: a log with one is read, and compared no further.
+const RETIRED: [&str; 0] = [];
+
+/// Each log, with the lines of its text.
+fn logs() -> Vec<(String, Vec<Value>)> {
+    let files = fs::read_dir(surface("corpus")).unwrap().map(|file| file.unwrap().path());
+    let mut logs: Vec<_> = files.map(|path| path.display().to_string()).collect();
+    logs.sort();
+    let lines = |path: &String| {
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    };
+    logs.into_iter().map(|path| (path.clone(), lines(&path))).collect()
+}
+
+fn names<'a>(lines: &'a [Value], member: &'a str) -> impl Iterator<Item = &'a str> {
+    lines.iter().filter_map(move |line| line[member].as_str())
+}
+
+#[test]
+fn every_event_and_every_outcome_of_version_1_occurs() {
+    let lines: Vec<_> = logs().into_iter().flat_map(|(_, lines)| lines).collect();
+    let set = |names: &'static str| names.split_whitespace().collect::<BTreeSet<_>>();
+    assert_eq!(names(&lines, "event").collect::<BTreeSet<_>>(), set(EVENTS));
+    assert_eq!(names(&lines, "outcome").collect::<BTreeSet<_>>(), set(OUTCOMES));
+}
+
+/// A cut last line is the only warning that there may be.
+#[test]
+fn every_log_of_version_1_is_read() {
+    for (path, lines) in logs() {
+        let mut reader = LogReader::open(&path).unwrap();
+        let (mut events, mut actions) = (0, 0);
+        while let Some(entry) = reader.next_line().unwrap() {
+            match entry {
+                LogEntry::Event(_) => events += 1,
+                LogEntry::Action(_) => actions += 1,
+            }
+        }
+        let gaps = names(&lines, "event").filter(|name| *name == "log_gap").count();
+        assert_eq!(events + gaps, names(&lines, "event").count(), "{path}");
+        assert_eq!(
+            actions,
+            lines.iter().filter(|line| line["action"].is_object()).count(),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn every_log_of_version_1_replays_to_its_actions() {
+    for (path, lines) in logs() {
+        if !lines.iter().any(|line| line["action"].is_object())
+            || names(&lines, "event").any(|name| RETIRED.contains(&name))
+        {
+            continue;
+        }
+        let mut reader = LogReader::open(&path).unwrap();
+        let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
+        let none = None::<Vec<u8>>;
+        let replay = replay(&mut reader, &path, |_| Ok(()), &options, none, |_| {}).unwrap();
+        assert_eq!(replay.verdict.problems, Vec::<String>::new(), "{path}");
+        assert!(!replay.actions.is_empty(), "{path}");
+    }
+}
