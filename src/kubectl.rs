@@ -6,6 +6,7 @@ use std::path::Path;
 use kube::config::Kubeconfig;
 
 use crate::config::{ClusterConfig, Config};
+use crate::core::cause::shell_word;
 use crate::core::data::ids::ClusterName;
 
 /// How a person reaches one cluster.
@@ -77,15 +78,6 @@ fn server(kubeconfig: &Kubeconfig, context: &str) -> Option<String> {
     let context = kubeconfig.contexts.iter().find(|c| c.name == context)?.context.as_ref()?;
     let cluster = kubeconfig.clusters.iter().find(|c| c.name == context.cluster)?;
     cluster.cluster.as_ref()?.server.clone()
-}
-
-/// A text as one word of a POSIX shell.
-pub fn shell_word(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

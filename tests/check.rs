@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
 use throughline::check::{CheckReport, Finding, Level};
 use throughline::config::Config;
+use throughline::core::cause::{AlertRule, Cause, CauseInfo, Hop, State};
 use throughline::report::{self, ReportOptions};
 
 fn config(clusters: &[(&str, &[&str])], more: &Value) -> Config {
@@ -244,4 +245,37 @@ fn check_md_lists_every_finding() {
     let listed: BTreeSet<_> = rows.iter().cloned().collect();
     assert_eq!(listed.len(), rows.len(), "a row twice: {rows:?}");
     assert_eq!(listed, findings_in_code());
+}
+
+/// `docs/reference/causes.md`, as the table of causes has it.
+#[test]
+fn causes_md_is_the_table() {
+    let mut page = String::from(
+        "# Causes\n\n\
+         Everything that can be wrong, by name; `check` prints these sentences and remedies. A cause may have two\n\
+         of each: the first whose facts are all known is used. `@{cluster}` stands for\n\
+         `kubectl --context NAME` where a context of your kubeconfig leads to that server, else for `at CLUSTER: kubectl`.\n\n\
+         This page is generated from `src/core/cause.rs`.\n\n\
+         | cause | severity | hop | state | alerts | sentence | remedy |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    for cause in Cause::ALL {
+        let CauseInfo { severity, hop, state, alert, sentence, remedy } = cause.info();
+        let alerts: Vec<_> = alert.iter().map(|rule: &AlertRule| rule.as_str()).collect();
+        let cells = [
+            format!("`{}`", cause.as_str()),
+            severity.as_str().to_owned(),
+            hop.map_or("", Hop::as_str).to_owned(),
+            state.map_or("", State::as_str).to_owned(),
+            alerts.join(", "),
+            sentence.join(" *or* "),
+            remedy.join(" *or* "),
+        ];
+        page += &format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/causes.md");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), page, "UPDATE_EXPECT=1 rewrites it");
 }

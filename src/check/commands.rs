@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::config::Config;
+use crate::core::cause::shell_word;
 use crate::core::data::ids::ClusterName;
-use crate::kubectl::{ClusterFlags, cluster_flags, shell_word};
+use crate::kubectl::{ClusterFlags, cluster_flags};
 
 /// What commands are made of: how this check was called, and the clusters by their place in the file.
 #[derive(Debug)]

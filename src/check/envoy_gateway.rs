@@ -3,7 +3,7 @@
 use super::commands::Commands;
 use super::finding::FindingGroup;
 use super::probe_client::{ListItem, ProbeClient};
-use crate::kubectl::shell_word;
+use crate::core::cause::shell_word;
 
 /// Gateway annotations enter Envoy Gateway's configuration since this version: they became metadata of
 /// the virtual hosts then (envoyproxy/gateway#3602).

@@ -12,12 +12,12 @@ use super::election::not_reached;
 use super::finding::{FindingGroup, join_first};
 use super::probe_client::ListItem;
 use crate::client::path;
+use crate::core::cause::shell_word;
 use crate::core::contract::hold_reason::HoldReason;
 use crate::core::data::ids::{Kind, Role};
 use crate::core::data::objects::{
     UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, upstream_cluster_name,
 };
-use crate::kubectl::shell_word;
 use crate::report::{count, style};
 
 /// A hub Connector, and the upstream namespace that it was copied from.

@@ -11,7 +11,7 @@ use super::permissions::{PermissionScope, READ_BY_CHECK_ONLY, RequiredPermission
 use super::probe_client::ProbeClient;
 use crate::client::CallError;
 use crate::config::Config;
-use crate::kubectl::shell_word;
+use crate::core::cause::shell_word;
 
 const REVIEWS_IN_FLIGHT_MAX: usize = 8;
 

@@ -8,8 +8,8 @@ use clap::Args;
 use serde_json::json;
 use throughline::check::{CheckOptions, CheckReport, Level, check};
 use throughline::config::LoadedConfig;
+use throughline::core::cause::shell_word;
 use throughline::core::data::ids::ClusterName;
-use throughline::kubectl::shell_word;
 use throughline::report;
 use tokio::time::{Instant, sleep};
 

@@ -6,6 +6,7 @@
 //! join and leave; a rule stands beside the data it reads: `hub` has
 //! mirror and nudge, `edge` has touch, [`orphans`] has delete.
 
+pub mod cause;
 mod changed_settings;
 mod clusters;
 mod contention;
