@@ -49,7 +49,7 @@ pub(crate) fn log_header(clusters: &ClusterTable, settings: &Settings) -> Header
     let spec =
         |c: &Arc<ClusterClient>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
     let clusters = clusters.all().iter().map(spec).collect();
-    Header { clusters, settings: Some(settings.clone()), recorded: false }
+    Header { clusters, settings: Some(settings.clone()), ..Header::default() }
 }
 
 /// Watches that have neither finished their first list nor failed, and sources of clusters likewise: a

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
@@ -64,8 +63,6 @@ pub struct Run {
     hand_ins: Vec<HandIn>,
     /// The configuration, read again.
     reloads: mpsc::Receiver<Config>,
-    /// A person asks that what waits is tried now.
-    retries: mpsc::Receiver<()>,
     /// `None` where no clusters are discovered.
     discovery: Option<Discovery>,
     recorder: Option<Recorder>,
@@ -115,21 +112,20 @@ impl Run {
             engine.metrics.clone(),
         );
         engine.add_observer(Box::new(impact));
-        let ((_, reloads), (_, retries)) = (mpsc::channel(1), mpsc::channel(1));
+        let (_, reloads) = mpsc::channel(1);
         let (discovery, recorder, listener) = (None, None, None);
         let hand_ins = Vec::new();
-        Self { config, engine, keepers, hand_ins, reloads, retries, discovery, recorder, listener }
+        Self { config, engine, keepers, hand_ins, reloads, discovery, recorder, listener }
     }
 
-    /// Follows the file from which the configuration was loaded, SIGHUP and SIGUSR1.
+    /// Follows the file from which the configuration was loaded, and SIGHUP.
     ///
     /// # Errors
     /// The signal can't be listened for.
     pub fn following(self, source: ConfigSource) -> anyhow::Result<Self> {
         let metrics = self.engine.metrics.clone();
         let reloads = follow(source, &self.config, metrics).context("listening for SIGHUP")?;
-        let retries = retries_asked().context("listening for SIGUSR1")?;
-        Ok(Self { retries, ..self.with_reloads(reloads) })
+        Ok(self.with_reloads(reloads))
     }
 
     /// Takes over what `reloads` brings while it runs: which clusters there are, how they are reached,
@@ -192,7 +188,6 @@ impl Run {
                 () = reports => engine.report_due(),
                 () = deadline => engine.handle_event(EventKind::TimedOut),
                 finished = engine.executor.next_finished() => engine.handle_finished(finished),
-                Some(()) = self.retries.recv() => drop(retry(engine)),
                 Some(query) = asked.recv() => answer(engine, query),
                 Some(message) = events.recv() => engine.handle_watch_message(message),
             }
@@ -319,23 +314,7 @@ async fn listen(address: SocketAddr) -> anyhow::Result<Option<TcpListener>> {
     Ok(Some(listener))
 }
 
-/// What comes as SIGUSR1: a person asks that what waits is tried now.
-fn retries_asked() -> std::io::Result<mpsc::Receiver<()>> {
-    let (asks, asked) = mpsc::channel(1);
-    let mut signals = signal(SignalKind::user_defined1())?;
-    spawn(async move { while signals.recv().await.is_some() && asks.send(()).await.is_ok() {} });
-    Ok(asked)
-}
-
-/// Has every write that waits tried. Returns how many waited.
-fn retry(engine: &mut Engine) -> usize {
-    let writes = engine.machine.waiting_writes();
-    info!(writes, "retry requested: trying every write that waits");
-    engine.handle_event(EventKind::RetryRequested);
-    writes
-}
-
-fn answer(engine: &mut Engine, query: Query) {
+fn answer(engine: &Engine, query: Query) {
     let machine = &engine.machine;
     // A dropped receiver is not an error: the HTTP request was cancelled.
     match query {
@@ -350,7 +329,6 @@ fn answer(engine: &mut Engine, query: Query) {
             let view = View { at_ms: engine.clock.now(), ..machine.view() };
             drop(reply.send(Box::new(view)));
         }
-        Query::Retry(reply) => drop(reply.send(retry(engine))),
         Query::PassedHops { after, reply } => drop(reply.send(engine.hops.since(after))),
     }
 }

@@ -160,30 +160,6 @@ async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
     server.stop().await;
 }
 
-/// A page in somebody's browser can send a simple POST anywhere; it can't add a header to it.
-#[tokio::test]
-async fn a_retry_needs_a_post_of_this_host_with_the_header() {
-    let server = Server::with_loop(stage().machine).await;
-    let ask = async |method: &str, host: &str, header: &str| {
-        let head = format!("{method} /retry HTTP/1.1\r\nhost: {host}\r\n{header}");
-        http::send(server.address, &head).await
-    };
-    let (own, header) = ("localhost", "X-Throughline-Retry: now\r\n");
-    let answer = ask("POST", own, header).await;
-    assert_eq!((answer.status, &*answer.body), (200, "no write waits\n"));
-    assert_eq!(ask("GET", own, header).await.status, 405);
-    assert_eq!(ask("POST", "evil.example", header).await.status, 421);
-    let form = "content-type: application/x-www-form-urlencoded\r\norigin: http://evil.example\r\n";
-    let refused = ask("POST", own, form).await;
-    assert_eq!(refused.status, 403);
-    assert!(
-        refused.body.contains("curl -X POST -H 'X-Throughline-Retry: now'"),
-        "{}",
-        refused.body
-    );
-    server.stop().await;
-}
-
 /// Dashboards are made from the documentation.
 #[tokio::test]
 async fn the_documentation_lists_exactly_the_metrics_that_exist() {

@@ -8,6 +8,8 @@ mod changed_settings;
 mod layout;
 #[path = "event_log/reading.rs"]
 mod reading;
+#[path = "event_log/retired.rs"]
+mod retired;
 #[path = "event_log/withheld.rs"]
 mod withheld;
 
@@ -30,9 +32,9 @@ fn a_log_that_is_read_and_written_again_is_the_same() {
 
 #[test]
 fn the_sample_has_every_event_and_every_outcome() {
-    // The reader returns no entry for a gap, only a warning, so the sample can't contain one. Changed
-    // settings have a test of their own.
-    let others = ["log_gap", "settings_changed"];
+    // The reader returns no entry to write for a gap or a retired event, so the sample can't contain
+    // one. Changed settings have a test of their own.
+    let others = ["log_gap", "settings_changed", "retry_requested"];
     for name in EVENT_NAMES.into_iter().filter(|name| !others.contains(name)) {
         assert!(sample().contains(&format!(r#""event":"{name}""#)), "{name}");
     }
@@ -88,7 +90,7 @@ fn header_and_settings_read_back() {
     };
     let clusters = vec![cluster("a", r#"["upstream"]"#), cluster("b", r#"["downstream","edge"]"#)];
     for settings in [None, Some(settings)] {
-        let header = Header { clusters: clusters.clone(), settings, recorded: false };
+        let header = Header { clusters: clusters.clone(), settings, ..Header::default() };
         let log = LogWriter::new(Vec::new(), &header).unwrap().into_inner();
         assert_eq!(log.last(), Some(&b'\n'));
         let text = String::from_utf8(log.clone()).unwrap();
@@ -195,7 +197,7 @@ fn refuses_bad_lines_with_place_and_reason() {
         ("12", "the line is JSON, but not an object: `12`"),
         (
             r#"{"at_ms":1763715600001,"event":"renamed"}"#,
-            r#"x.jsonl:3: unknown event "renamed"; the events of version 1 are cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, unreadable, watch_lost, watch_resumed, watch_heard, went_back, leadership_pending, leadership_acquired, leadership_lost, shard_followed, shard_left, lease_api_lost, lease_api_reachable, action_finished, discovery_started, cluster_offered, cluster_withdrawn, discovery_finished, discovery_lost, discovery_resumed, cluster_gone, retry_requested, settings_changed, timed_out, recording_ended"#,
+            r#"x.jsonl:3: unknown event "renamed"; the events of version 1 are cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, unreadable, watch_lost, watch_resumed, watch_heard, went_back, leadership_pending, leadership_acquired, leadership_lost, shard_followed, shard_left, lease_api_lost, lease_api_reachable, action_finished, discovery_started, cluster_offered, cluster_withdrawn, discovery_finished, discovery_lost, discovery_resumed, cluster_gone, settings_changed, timed_out, recording_ended, retry_requested, log_gap"#,
         ),
         (r#"{"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),
         (r#"{"at_ms":null,"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),

@@ -192,7 +192,7 @@ fn the_careless_platform_converges_and_no_route_with_a_parent_is_deleted() {
                     assert!(!objects.contains_key(&place), "{decision:?}");
                 }
             }
-            LogEntry::Action(_) => {}
+            LogEntry::Action(_) | LogEntry::Retired => {}
         }
     }
     assert!(deleted > 0, "the recording has orphans");

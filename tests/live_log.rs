@@ -69,6 +69,7 @@ fn times(file: &Path) -> Vec<u64> {
     let at = |line| match line {
         LogEntry::Event(event) => event.at.since(at(0)),
         LogEntry::Action(decision) => decision.at.since(at(0)),
+        LogEntry::Retired => panic!("no event of this log is retired"),
     };
     open(file).map(|line| at(line.unwrap())).collect()
 }
@@ -98,6 +99,7 @@ fn log_all(log: &mut LiveLog, lines: &[LogEntry]) {
         match line {
             LogEntry::Event(event) => log.event(event),
             LogEntry::Action(decision) => log.action(decision),
+            LogEntry::Retired => panic!("no event of this log is retired"),
         }
     }
 }
@@ -376,6 +378,7 @@ fn a_gap_is_reported_before_the_differences_that_it_causes() {
             }
             LogEntry::Event(event) => writer.event(event).unwrap(),
             LogEntry::Action(decision) => writer.action(decision).unwrap(),
+            LogEntry::Retired => panic!("no event of this log is retired"),
         }
     }
     let log = String::from_utf8(writer.into_inner()).unwrap();
@@ -396,6 +399,7 @@ fn a_gap_is_reported_before_the_differences_that_it_causes() {
         match line {
             LogEntry::Event(event) => whole.event(event).unwrap(),
             LogEntry::Action(decision) => whole.action(decision).unwrap(),
+            LogEntry::Retired => panic!("no event of this log is retired"),
         }
     }
     whole.sink_mut().extend_from_slice(text.as_bytes());

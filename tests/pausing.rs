@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use stage::{START, Stage, status};
 use throughline::core::contract::action::Verb;
 use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
-use throughline::core::contract::event::{EventKind, Outcome};
+use throughline::core::contract::event::Outcome;
 use throughline::core::contract::note::{Hop, NoteKind};
 use throughline::core::contract::settings::{OrphanMode, Settings};
 use throughline::core::data::ids::Kind;
@@ -212,18 +212,6 @@ fn a_paused_route_is_never_deleted() {
     route(&mut stage, false);
     let deletes = stage.settle_to(HOUR + 60_000);
     assert_eq!(deletes[0].action.verb, Verb::Delete, "after the settling time");
-}
-
-#[test]
-fn a_request_for_a_retry_writes_nothing_to_what_is_paused() {
-    let (mut stage, online) = (settled(), status(Some("n1")));
-    stage.upstream(Some(&status(None)));
-    let mirror = stage.only_action();
-    stage.finish(&mirror, forbidden());
-    hub(&mut stage, &online, Some("true"));
-    stage.event(EventKind::RetryRequested);
-    stage.pass_to(600_000 + HOUR);
-    stage.assert_no_action();
 }
 
 /// What `status` and `trace` say of a recording.

@@ -42,6 +42,7 @@ fn redacted(redactor: &Redactor, log: &[u8]) -> Vec<u8> {
         match line {
             LogEntry::Event(event) => writer.event(&redactor.event(&event)).unwrap(),
             LogEntry::Action(decision) => writer.action(&redactor.decision(&decision)).unwrap(),
+            LogEntry::Retired => panic!("no event of this log is retired"),
         }
     }
     writer.into_inner()

@@ -8,7 +8,6 @@ mod connections;
 mod hops;
 mod log;
 mod page;
-mod retry;
 mod state;
 
 use std::collections::BTreeMap;
@@ -22,7 +21,7 @@ use axum::Router;
 use axum::extract::{ConnectInfo, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
@@ -50,7 +49,6 @@ const PATHS: &str = "\
 /readyz           whether the watches have been listed; ?verbose shows each
 /metrics          Prometheus metrics
 /state            the state of every connector, as JSON
-/retry            POST: try every write that waits; needs the header X-Throughline-Retry
 /trace            where one connector is stuck, as JSON; ?connector=NAMESPACE/NAME
 /changes          the state and its changes, as server-sent events for the live page
 /log              the event log of this run, compressed (zstd)
@@ -67,9 +65,6 @@ pub enum Query {
     /// [`Machine::view`](crate::core::machine::Machine::view). The HTTP handler turns it into JSON,
     /// so that the loop can go on.
     State(oneshot::Sender<Box<View>>),
-    /// [`EventKind::RetryRequested`](crate::core::contract::event::EventKind::RetryRequested).
-    /// Answers how many writes waited.
-    Retry(oneshot::Sender<usize>),
     /// The hops of the last minutes with a number after this one.
     PassedHops { after: u64, reply: oneshot::Sender<Vec<PassedHop>> },
 }
@@ -150,7 +145,6 @@ pub async fn serve(
         .route("/metrics", get(scrape))
         .route("/state", get(state))
         .route("/log", get(log::export))
-        .route("/retry", post(retry::retry))
         .fallback(not_found)
         .with_state(admin);
     connections::serve(listener, router, stop).await;

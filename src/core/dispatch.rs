@@ -71,7 +71,6 @@ impl Machine {
             | EventKind::DiscoveryLost { .. }
             | EventKind::DiscoveryResumed { .. }
             | EventKind::ClusterGone { .. }
-            | EventKind::RetryRequested
             | EventKind::SettingsChanged { .. }
             | EventKind::TimedOut
             | EventKind::RecordingEnded => {

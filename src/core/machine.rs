@@ -115,7 +115,6 @@ impl Machine {
             | EventKind::DiscoveryLost { .. }
             | EventKind::DiscoveryResumed { .. }
             | EventKind::ClusterGone { .. } => self.discovery_event(&event.kind),
-            EventKind::RetryRequested => self.retry_waiting(),
             EventKind::SettingsChanged { settings } => self.settings_changed(settings),
             EventKind::ListStarted { cluster, .. }
             | EventKind::Listed { cluster, .. }

@@ -21,13 +21,6 @@ use super::timers::Due;
 /// While writes of a group wait, one of them is tried this often.
 pub const PROBE_MS: u64 = 15_000;
 
-/// When a person asks for all that waits, so many writes of each group are tried at once, and as many
-/// again after [`RETRY_EVERY_MS`]: what the API server still refuses costs it no flood.
-const RETRIES_AT_ONCE: u32 = 10;
-
-/// The time between two such tries, however often a person asks.
-const RETRY_EVERY_MS: u64 = 1_000;
-
 /// The shortest time between two releases of a group: less than [`PROBE_MS`], so that each probe
 /// that succeeds can release.
 const RELEASE_MS: u64 = PROBE_MS / 2;
@@ -77,16 +70,12 @@ struct GroupState {
     probed: Option<(Blocked, WriteTarget)>,
     /// `None` while nothing waits, or nothing could be written.
     next_probe_at: Option<UnixMillis>,
-    probed_at: Option<UnixMillis>,
-    /// How many are to be tried because a person asked.
-    asked: usize,
     released_at: Option<UnixMillis>,
 }
 
 impl HoldsNames for GroupState {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { waiting, probed, next_probe_at: _, probed_at: _, asked: _, released_at: _ } =
-            self;
+        let Self { waiting, probed, next_probe_at: _, released_at: _ } = self;
         waiting.mark(used);
         probed.mark(used);
     }
@@ -130,7 +119,6 @@ impl WaitingWrites {
         let later = group.waiting.range((after, Bound::Unbounded)).next();
         let next = *later.or_else(|| group.waiting.first())?;
         group.waiting.remove(&next);
-        group.asked = group.asked.saturating_sub(1);
         group.probed = Some(next);
         Some(next.1)
     }
@@ -157,34 +145,10 @@ impl WaitingWrites {
         taken.into_iter().map(|(_, target)| target).collect()
     }
 
-    /// How many writes wait.
-    fn len(&self) -> usize {
-        self.groups.values().map(|group| group.waiting.len()).sum()
-    }
-
-    /// A person asks for all that waits. Returns when the group's next probe is due.
-    fn ask(&mut self, group: WriteGroup, now: UnixMillis) -> Option<UnixMillis> {
-        let group = self.groups.get_mut(&group).filter(|group| !group.waiting.is_empty())?;
-        group.asked = group.waiting.len();
-        let at = group.probed_at.map_or(now, |at| at.plus(RETRY_EVERY_MS).max(now));
-        group.next_probe_at = group.next_probe_at.map_or(at, |next_at| next_at.min(at)).into();
-        group.next_probe_at
-    }
-
-    /// How many writes of the group may be tried now.
-    fn begin_probe(&mut self, group: WriteGroup, now: UnixMillis) -> u32 {
-        let Some(group) = self.groups.get_mut(&group) else { return 0 };
-        group.probed_at = Some(now);
-        let asked = u32::try_from(group.asked).unwrap_or(u32::MAX);
-        asked.clamp(1, RETRIES_AT_ONCE)
-    }
-
     /// Sets the time of the group's next probe. `None` when nothing waits.
     fn schedule(&mut self, group: WriteGroup, now: UnixMillis) -> Option<UnixMillis> {
         let group = self.groups.get_mut(&group)?;
-        group.asked = group.asked.min(group.waiting.len());
-        let pause_ms = if group.asked > 0 { RETRY_EVERY_MS } else { PROBE_MS };
-        group.next_probe_at = (!group.waiting.is_empty()).then(|| now.plus(pause_ms));
+        group.next_probe_at = (!group.waiting.is_empty()).then(|| now.plus(PROBE_MS));
         group.next_probe_at
     }
 
@@ -193,10 +157,6 @@ impl WaitingWrites {
         if let Some(group) = self.groups.get_mut(&group) {
             group.next_probe_at = None;
         }
-    }
-
-    fn groups(&self) -> Vec<WriteGroup> {
-        self.groups.keys().copied().collect()
     }
 
     /// The groups of a cluster, or of all, in which writes wait without a probe.
@@ -255,40 +215,23 @@ impl Machine {
         }
     }
 
-    /// Tries one of the group's waiting writes, or some of those that a person asked for.
+    /// Tries one of the group's waiting writes.
     pub(crate) fn probe(&mut self, group: WriteGroup) {
         if !self.may_write_group(group) {
             // Until leadership or the watches are back; then `resume_probes` is called.
             return self.ctx.waiting.suspend(group);
         }
-        let (mut tries, mut not_due) = (self.ctx.waiting.begin_probe(group, self.ctx.now), 0);
-        while tries > 0
-            && not_due < NOT_DUE_MAX
+        let mut not_due = 0;
+        while not_due < NOT_DUE_MAX
             && let Some(target) = self.ctx.waiting.take_next(group)
         {
             match self.try_again(target) {
-                Some(true) => tries -= 1,
+                Some(true) => break,
                 Some(false) => not_due += 1,
                 None => {}
             }
         }
         self.schedule_probe(group);
-    }
-
-    /// A person asks for all that waits: whatever was wrong may be mended.
-    pub(crate) fn retry_waiting(&mut self) {
-        for group in self.ctx.waiting.groups() {
-            if self.may_write_group(group)
-                && let Some(at) = self.ctx.waiting.ask(group, self.ctx.now)
-            {
-                self.ctx.timers.no_later(Due::Probe(group), at);
-            }
-        }
-    }
-
-    /// How many writes wait because an API server did not carry out the last attempt.
-    pub fn waiting_writes(&self) -> usize {
-        self.ctx.waiting.len()
     }
 
     /// The watches of a cluster, or leadership (`None`), are back: groups that were not probed without

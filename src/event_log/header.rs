@@ -57,5 +57,6 @@ pub(super) fn read_header(line: &[u8]) -> Result<(Header, Option<LogPart>), Line
     }
     let part = raw.part.zip(raw.started_ms);
     let part = part.map(|(number, started)| LogPart { number, started });
-    Ok((Header { clusters, settings: raw.settings, recorded: raw.recorded }, part))
+    let RawHeader { settings, recorded, release, .. } = raw;
+    Ok((Header { clusters, settings, recorded, release }, part))
 }

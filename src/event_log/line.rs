@@ -27,13 +27,22 @@ pub(super) struct BorrowedStr<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 /// The name of the `event` line that says how many lines the log lacks. No machine ever sees it.
 pub(super) const LOG_GAP: &str = "log_gap";
 
+/// Events of version 1 that entered the machine of an earlier release and that no machine has any
+/// longer. Their lines are skipped, and a verify stops comparing at the first.
+pub(super) const RETIRED_EVENTS: [&str; 1] = ["retry_requested"];
+
 /// Every name that the `event` member may have in version 1.
-pub const EVENT_NAMES: [&str; EventName::ALL.len() + 1] = {
-    let mut names = [LOG_GAP; EventName::ALL.len() + 1];
+pub const EVENT_NAMES: [&str; EventName::ALL.len() + RETIRED_EVENTS.len() + 1] = {
+    let mut names = [LOG_GAP; EventName::ALL.len() + RETIRED_EVENTS.len() + 1];
     let mut i = 0;
     while i < EventName::ALL.len() {
         names[i] = EventName::ALL[i].as_str();
         i += 1;
+    }
+    let mut retired = 0;
+    while retired < RETIRED_EVENTS.len() {
+        names[i + retired] = RETIRED_EVENTS[retired];
+        retired += 1;
     }
     names
 };
@@ -54,6 +63,8 @@ pub const OUTCOME_NAMES: [&str; OutcomeName::ALL.len()] = {
 pub(super) enum EventMember {
     Event(EventName),
     LogGap,
+    /// One of [`RETIRED_EVENTS`].
+    Retired(&'static str),
     Unknown(String),
 }
 
@@ -62,6 +73,7 @@ impl EventMember {
         match self {
             Self::Event(name) => name.as_str(),
             Self::LogGap => LOG_GAP,
+            Self::Retired(name) => name,
             Self::Unknown(name) => name,
         }
     }
@@ -76,11 +88,15 @@ impl<'de> Deserialize<'de> for EventMember {
                 f.write_str("the name of an event")
             }
             fn visit_str<E: Error>(self, name: &str) -> Result<EventMember, E> {
-                Ok(match EventName::parse(name) {
-                    Some(name) => EventMember::Event(name),
-                    None if name == LOG_GAP => EventMember::LogGap,
-                    None => EventMember::Unknown(name.to_owned()),
-                })
+                if let Some(name) = EventName::parse(name) {
+                    return Ok(EventMember::Event(name));
+                }
+                if name == LOG_GAP {
+                    return Ok(EventMember::LogGap);
+                }
+                let retired = RETIRED_EVENTS.into_iter().find(|retired| *retired == name);
+                let unknown = || EventMember::Unknown(name.to_owned());
+                Ok(retired.map_or_else(unknown, EventMember::Retired))
             }
         }
         deserializer.deserialize_str(Name)
@@ -184,4 +200,5 @@ pub(super) struct RawHeader {
     pub(super) recorded: bool,
     pub(super) part: Option<u64>,
     pub(super) started_ms: Option<UnixMillis>,
+    pub(super) release: Option<Box<str>>,
 }

@@ -221,7 +221,6 @@ impl<'a> EventOut<'a> {
             }
             EventKind::LeaseApiLost
             | EventKind::LeaseApiReachable
-            | EventKind::RetryRequested
             | EventKind::TimedOut
             | EventKind::RecordingEnded => bare,
         }

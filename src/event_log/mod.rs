@@ -24,6 +24,7 @@
 //! | an unknown event, a wrong version, a missing field | fails, see [`LineError`] |
 //! | a cut-off last line, a truncated compressed stream | warns and ends there |
 //! | an object of a kind that throughline does not use | warns once per kind and skips it |
+//! | an event that the machine no longer has | warns once, reports it in [`LogReader::gaps`], and skips the line |
 //! | a `log_gap` line, a rotated log whose oldest part is missing | warns and reports it in [`LogReader::gaps`] |
 //! | a time earlier than that of a previous line | warns and uses the previous line's time |
 //! | a time before 2000 or after 2200, or ten years from the line before | fails |
@@ -67,6 +68,9 @@ pub use write::LogWriter;
 /// The version this throughline writes, and the only one it reads.
 pub const VERSION: u64 = 1;
 
+/// The release whose logs do not say which release wrote them.
+pub const FIRST_RELEASE: &str = "0.1.0";
+
 /// Longer lines are refused. No Kubernetes object is that large (etcd accepts 1.5 MiB), and the
 /// limit bounds the reader's memory whatever the input.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -94,6 +98,8 @@ pub struct Header {
     pub settings: Option<Settings>,
     /// The log comes from `throughline record`: nothing acted on it, whatever the settings say.
     pub recorded: bool,
+    /// The release that wrote the log; `None`: [`FIRST_RELEASE`].
+    pub release: Option<Box<str>>,
 }
 
 /// The position of a file in a rotated log. It is part of the file's header.
@@ -116,6 +122,9 @@ pub enum LogEntry {
     Event(Event),
     /// Left the machine. A verify compares it, a what-if ignores it.
     Action(Decision),
+    /// An event that the machine no longer has. What follows it in the log may differ from what the
+    /// machine decides.
+    Retired,
 }
 
 /// An oddity that did not stop the reader. Printed as `FILE:LINE: warning: TEXT`.

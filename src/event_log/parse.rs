@@ -8,7 +8,7 @@ use serde_json::error::Category;
 use super::line::{BorrowedStr, EventMember, LOG_GAP, PartialLine, RawLine};
 use super::line_text::{excerpt, not_an_object, text};
 use super::withheld::ReadAnnotations;
-use super::{LineError, LogEntry};
+use super::{FIRST_RELEASE, LineError, LogEntry};
 use crate::core::contract::action::{Decision, Urgency};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::{Event, EventKind, EventName, Outcome, OutcomeName};
@@ -43,6 +43,10 @@ pub(super) struct Parser {
     /// The warnings about missing lines.
     pub(super) gaps: Vec<(u64, String)>,
     pub(super) has_gaps: bool,
+    /// Of the header.
+    pub(super) release: Option<Box<str>>,
+    /// An event that the machine no longer has was skipped.
+    has_retired: bool,
 }
 
 impl LineError {
@@ -139,6 +143,11 @@ impl Parser {
                 self.at(at_ms, number);
                 self.log_gap(missing, number);
                 return Ok(None);
+            }
+            EventMember::Retired(name) => {
+                self.at(at_ms, number);
+                self.retired(name, number);
+                return Ok(Some(LogEntry::Retired));
             }
             EventMember::Unknown(name) => return Err(LineError::UnknownEvent { name }),
         };
@@ -287,7 +296,6 @@ impl Parser {
             EventName::SettingsChanged => EventKind::SettingsChanged {
                 settings: raw.settings.ok_or_else(|| lacks("settings"))?,
             },
-            EventName::RetryRequested => EventKind::RetryRequested,
             EventName::TimedOut => EventKind::TimedOut,
             EventName::RecordingEnded => EventKind::RecordingEnded,
         };
@@ -304,6 +312,19 @@ impl Parser {
                  on missing events"
             ),
         );
+    }
+
+    /// Warns at the first line whose event the machine no longer has.
+    fn retired(&mut self, event: &str, line_number: u64) {
+        if std::mem::replace(&mut self.has_retired, true) {
+            return;
+        }
+        let release = self.release.as_deref().unwrap_or(FIRST_RELEASE);
+        let text = format!(
+            "throughline {release} wrote {event:?}, an event that this release does not have: such lines \
+             are skipped, and from here on no action is compared"
+        );
+        self.missing(line_number, &text);
     }
 
     fn cluster(

@@ -147,8 +147,8 @@ impl<R: BufRead> LogReader<R> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// The gaps since the last call: lines that could not be written, and missing parts of a rotated
-    /// log. Each is in [`warnings`](Self::warnings) as well.
+    /// The gaps since the last call: lines that could not be written, missing parts of a rotated log, and
+    /// the first event that the machine no longer has. Each is in [`warnings`](Self::warnings) as well.
     pub fn gaps(&mut self) -> Vec<Warning> {
         self.take_from_parser();
         std::mem::take(&mut self.gaps)
@@ -220,6 +220,7 @@ impl<R: BufRead> LogReader<R> {
                     for cluster in &self.header.clusters {
                         self.parser.add_cluster(&cluster.name);
                     }
+                    self.parser.release = self.header.release.clone();
                     return Ok(self);
                 }
                 (true, Some(LineEnd::Truncated(source))) => return Err(self.unreadable(source)),

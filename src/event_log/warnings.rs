@@ -31,6 +31,11 @@ impl Parser {
     /// Warns about missing lines.
     pub(super) fn gap(&mut self, line_number: u64, text: &str) {
         self.has_gaps = true;
+        self.missing(line_number, text);
+    }
+
+    /// Warns that something which entered the machine is missing.
+    pub(super) fn missing(&mut self, line_number: u64, text: &str) {
         if self.warning_count < WARNINGS_MAX {
             self.gaps.push((line_number, brief(text).into_owned()));
         }

@@ -1,5 +1,5 @@
 //! Verify: only the recorded events drive the machine, and its actions must equal the recorded
-//! ones.
+//! ones, up to the first event that the machine no longer has.
 
 use std::io::Write;
 use std::sync::mpsc::Sender;
@@ -24,6 +24,7 @@ pub(super) fn run<W: Write>(
     // How many decisions come from the latest event.
     let mut by_latest_event = 0_usize;
     let mut compared = 0_usize;
+    let mut is_comparing = true;
     let mut differences = Vec::new();
     let mut read = Vec::new();
     while let Some(line) = next()? {
@@ -58,7 +59,8 @@ pub(super) fn run<W: Write>(
                     builder.replay.memberships.push((at, change));
                 }
             }
-            LogEntry::Action(recorded) => {
+            LogEntry::Retired => is_comparing = false,
+            LogEntry::Action(recorded) if is_comparing => {
                 let ours = builder.replay.actions.get(compared).map(|record| &record.decision);
                 compared += 1;
                 if !ours.is_some_and(|ours| ours.is_logged_as(&recorded)) {
@@ -69,11 +71,12 @@ pub(super) fn run<W: Write>(
                     let _ = used.send(Used::Actions(std::mem::take(&mut read)));
                 }
             }
+            LogEntry::Action(_) => {}
         }
     }
     // A process that was killed may not have logged the decisions of its last event.
     let missing = builder.replay.actions.get(compared..).unwrap_or_default();
-    let is_cut_off = missing.len() <= by_latest_event;
+    let is_cut_off = missing.len() <= by_latest_event || !is_comparing;
     for (at, record) in missing.iter().enumerate().filter(|_| !is_cut_off) {
         differences.push(format!(
             "action {}: missing in the log; the machine decides {}",

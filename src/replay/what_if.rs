@@ -119,7 +119,7 @@ fn next_event(
     loop {
         match next()? {
             Some(LogEntry::Event(event)) => return Ok(Some(event)),
-            Some(LogEntry::Action(_)) => {}
+            Some(LogEntry::Action(_) | LogEntry::Retired) => {}
             None => return Ok(None),
         }
     }

@@ -74,7 +74,6 @@ pub(crate) async fn answer_queries(mut asked: mpsc::Receiver<Query>, machine: Ma
                 drop(answer.send(MachineCounts { phases, orphans, paused, ..Default::default() }));
             }
             Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
-            Query::Retry(answer) => drop(answer.send(machine.waiting_writes())),
             Query::PassedHops { reply, .. } => drop(reply.send(Vec::new())),
         }
     }

@@ -5,11 +5,10 @@ use serde_json::Value;
 
 use crate::cluster::fleet::{Fleet, Spec, app};
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation};
-use crate::cluster::process::Signal;
 use crate::cluster::rest::{CONNECTORS, GATEWAYS};
 use crate::cluster::rights::{folders, without};
 use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline, post};
+use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
 
 const PAUSED: &str = "throughline.datumapis.com/paused";
@@ -99,44 +98,5 @@ async fn a_permission_to_write_that_comes_back_is_used_soon_by_all_that_wait_for
     // `SOON` is a fifth of the pause of each write.
     oracle::converges(&testbed).await;
     assert!(refused() <= 10 + 5, "{} requests were refused", refused());
-    throughline.stop().await;
-}
-
-/// Nobody waits even for that: a person asks, by a request or by a signal.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs API servers: make e2e"]
-async fn a_person_can_have_all_that_waits_tried_at_once() {
-    let (testbed, fleet, throughline) = started().await;
-    let hub = testbed.hub();
-    let answer = post(throughline.admin(), "/retry", "").await.unwrap();
-    assert_eq!(answer.0, 403, "{answer:?}");
-    let now = "X-Throughline-Retry: now\r\n";
-    let answer = post(throughline.admin(), "/retry", now).await.unwrap();
-    assert_eq!(answer, (200, "no write waits\n".to_owned()));
-    let right = Some(("networking.datumapis.com", "connectors", "patch"));
-    for by_signal in [false, true] {
-        without(hub.rest(), &folders(hub.roles), right).await;
-        testbed.reset_counts();
-        fleet.flip_all(0..10).await.unwrap();
-        let refused = || hub.proxy.writes().iter().filter(|write| write.code == 403).count();
-        eventually("all are refused", SOON, async || {
-            ensure(refused() >= 10, || refused().to_string())
-        })
-        .await;
-        without(hub.rest(), &folders(hub.roles), None).await;
-        // A real API server needs a moment for a changed role.
-        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-        if by_signal {
-            throughline.signal(Signal::USR1);
-        } else {
-            let (code, said) = post(throughline.admin(), "/retry", now).await.unwrap();
-            assert!(code == 200 && said.ends_with(" tried now\n"), "{code} {said}");
-        }
-        oracle::converges(&testbed).await;
-    }
-    let asked = std::fs::read_to_string(throughline.event_log()).unwrap();
-    assert_eq!(asked.matches(r#""event":"retry_requested""#).count(), 3);
-    assert!(throughline.logged("retry requested"));
-    // The log with these requests verifies.
     throughline.stop().await;
 }

@@ -28,7 +28,6 @@ pub(crate) const LINES: &[&str] = &[
     r#"{"at_ms":1763715601007,"event":"went_back","cluster":"org/team-1","kind":"Gateway"}"#,
     r#"{"at_ms":1763715601008,"event":"leadership_pending","wait_ms":15000}"#,
     r#"{"at_ms":1763715601008,"event":"leadership_acquired"}"#,
-    r#"{"at_ms":1763715601008,"event":"retry_requested"}"#,
     r#"{"at_ms":1763715601008,"action":{"id":7,"type":"mirror","cluster":"hub","kind":"Connector","namespace":"ns-1","name":"home-lab","annotations":{"a":"{\"x\":1}","b":null},"precondition":{"uid":"u1","resourceVersion":"12","absent":{"cluster":"org/team-1","namespace":"shop","namespaceUid":"u9","names":["g"]}},"connectors":[{"namespace":"shop","name":"home-lab"}]},"because":"the status changed"}"#,
     r#"{"at_ms":1763715601008,"action":{"id":8,"type":"mirror","cluster":"hub","kind":"Connector","namespace":"ns-1","name":"home-lab","annotations":{"a":"{\"x\":2}"},"precondition":{"uid":"u1","annotation":{"key":"a","value":"{\"x\":1}"}}},"because":"the status changed"}"#,
     r#"{"at_ms":1763715601008,"action":{"id":9,"type":"mirror","cluster":"hub","kind":"Connector","namespace":"ns-1","name":"home-lab","annotations":{"a":"{\"x\":2}"},"precondition":{"uid":"u1","annotation":{"key":"a","value":null}}},"because":"the status changed"}"#,
@@ -94,6 +93,7 @@ pub(crate) fn drain<R: io::BufRead>(reader: Result<LogReader<R>, LogError>) -> R
         match reader.next_line() {
             Ok(Some(LogEntry::Event(event))) => writer.event(&event).unwrap(),
             Ok(Some(LogEntry::Action(decision))) => writer.action(&decision).unwrap(),
+            Ok(Some(LogEntry::Retired)) => continue,
             Ok(None) => break,
             Err(error) => {
                 result.error = Some(error.to_string());

@@ -48,7 +48,6 @@ async fn answer(mut asked: mpsc::Receiver<Query>) {
             Query::Ping(answer) => drop(answer.send(())),
             Query::Counts(answer) => drop(answer.send(MachineCounts::default())),
             Query::State(answer) => drop(answer.send(Box::new(machine.view()))),
-            Query::Retry(answer) => drop(answer.send(machine.waiting_writes())),
             Query::PassedHops { reply, .. } => drop(reply.send(Vec::new())),
         }
     }

@@ -34,6 +34,7 @@ fn read<R: BufRead>(reader: Result<LogReader<R>, LogError>) -> ReadLog {
         match reader.next_line() {
             Ok(Some(LogEntry::Event(event))) => writer.event(&event).unwrap(),
             Ok(Some(LogEntry::Action(decision))) => writer.action(&decision).unwrap(),
+            Ok(Some(LogEntry::Retired)) => continue,
             Ok(None) => break,
             Err(error) => {
                 log.error = Some(error.to_string());

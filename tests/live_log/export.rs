@@ -32,7 +32,7 @@ fn numbers(copy: &[u8]) -> Vec<u64> {
     let reader = LogReader::decompressing("copy", Cursor::new(copy.to_vec())).unwrap();
     let number = |line: Result<LogEntry, _>| match line.unwrap() {
         LogEntry::Event(event) => event.at.since(at(0)),
-        LogEntry::Action(_) => panic!("there are no actions"),
+        LogEntry::Action(_) | LogEntry::Retired => panic!("there are only events"),
     };
     reader.map(number).collect()
 }

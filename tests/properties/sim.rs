@@ -112,7 +112,7 @@ impl Sim {
         let header = Header {
             clusters: self.cluster_specs.clone(),
             settings: Some(self.settings.clone()),
-            recorded: false,
+            ..Header::default()
         };
         self.log = Some(LogWriter::new(Vec::new(), &header).unwrap());
     }

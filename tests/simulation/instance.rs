@@ -178,7 +178,7 @@ impl Instance {
         let mut clusters = specs.to_vec();
         // Upstreams come with their shard.
         clusters.retain(|spec| settings.shards.is_one() || spec.roles != [Role::Upstream]);
-        let header = Header { clusters, settings: Some(settings), recorded: false };
+        let header = Header { clusters, settings: Some(settings), ..Header::default() };
         let writer = LogWriter::new(Sink(tape.clone()), &header).unwrap();
         let recorder = Recorder { probe: computer.probe.clone(), tape: tape.clone(), writer };
         // Room for all: a process that stood still reads the file as it is in the end.

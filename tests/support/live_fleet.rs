@@ -170,7 +170,6 @@ impl LiveFleet {
                     self.asked.fetch_add(1, Relaxed);
                     drop(answer.send(Box::new(self.now())));
                 }
-                Query::Retry(answer) => drop(answer.send(0)),
                 Query::PassedHops { after, reply } => {
                     let hops = self.hops.lock().unwrap();
                     let hops = hops.iter().filter(|hop| hop.number > after).cloned().collect();

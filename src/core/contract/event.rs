@@ -166,8 +166,6 @@ pub enum EventKind {
         source: SourceName,
         cluster: ClusterName,
     },
-    /// A person asks that every write that waits for an API server is tried now.
-    RetryRequested,
     /// The configuration was read again, and decides differently from now on.
     SettingsChanged {
         settings: Box<Settings>,

@@ -126,7 +126,6 @@ impl Redactor {
             | EventKind::DiscoveryFinished { .. }
             | EventKind::DiscoveryResumed { .. }
             | EventKind::ClusterGone { .. }
-            | EventKind::RetryRequested
             | EventKind::SettingsChanged { .. }
             | EventKind::ClusterAdded { .. }
             | EventKind::ClusterRemoved { .. }

@@ -305,26 +305,11 @@ pub(crate) async fn get(admin: SocketAddr, path: &str) -> Result<(u16, String), 
     asked.await.unwrap().map_err(|error| error.to_string())
 }
 
-/// Sends a `POST` without a body, with these header lines; returns status code and body.
-pub(crate) async fn post(
-    admin: SocketAddr,
-    path: &str,
-    headers: &str,
-) -> Result<(u16, String), String> {
-    let head = format!("POST {path} HTTP/1.0\r\nHost: {admin}\r\n{headers}");
-    let asked = tokio::task::spawn_blocking(move || http_send(admin, &head));
-    asked.await.unwrap().map_err(|error| error.to_string())
-}
-
-fn http_get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
-    http_send(address, &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n"))
-}
-
 /// Uses HTTP/1.0, so that the answer ends with the connection.
-fn http_send(address: SocketAddr, head: &str) -> std::io::Result<(u16, String)> {
+fn http_get(address: SocketAddr, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(stream, "{head}\r\n")?;
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
