@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use environment::{Environment, Running, UID, program, run, run_until};
 use serde_json::{Value, json};
-use throughline::core::data::ids::Kind;
+use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::sim::apiserver::Fault;
 
 const LAB: [&str; 3] = ["trace", "connector", "default/lab"];
@@ -65,6 +65,18 @@ async fn clusters_instance_and_log_give_the_same_trace() {
     assert_eq!((code, by_gateway.contains("mirrored (down): ")), (1, true), "{by_gateway}");
     let after = environment.down.sim.lock().unwrap().version(&environment.down.cluster);
     assert_eq!(after, before, "a trace writes nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upstream_connector_that_is_gone_is_traced() {
+    let environment = Environment::new().await;
+    let lab = ObjectKey::new("default", "lab");
+    let up = &environment.up;
+    up.sim.lock().unwrap().remove(&up.cluster, Kind::Connector, &lab);
+    let (code, out, err) = environment.live(&LAB).await;
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(out.contains("down"), "{out}");
+    assert!(!err.contains("panicked"), "{err}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

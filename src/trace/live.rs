@@ -274,7 +274,7 @@ impl ClusterWatcher {
             Hop::Touched => annotation(&self.trigger_key),
         };
         async move {
-            let found = read_object(&cluster, kind, &object, within).await.ok()?;
+            let found = read_object(&cluster, kind, &object, within).await.ok()??;
             let field: Vec<_> = field.iter().map(String::as_str).collect();
             let writer = field_owner(&found, &field)?;
             Some((cluster.name().clone(), kind, object, writer))
@@ -308,20 +308,20 @@ fn annotation(key: &str) -> Vec<String> {
     vec!["metadata".to_owned(), "annotations".to_owned(), key.to_owned()]
 }
 
-/// Reads an object with all of its metadata. Lists it by name, because a live run has no permission
-/// to get it.
+/// Reads an object with all of its metadata; `None` where it does not exist. Lists it by name, because
+/// a live run has no permission to get it.
 async fn read_object(
     cluster: &ClusterClient,
     kind: Kind,
     object: &ObjectKey,
     within: Duration,
-) -> Result<Value, CallError> {
+) -> Result<Option<Value>, CallError> {
     let all = kube::core::Request::new(path(kind, Some(&object.namespace)));
     let one = ListParams::default().fields(&format!("metadata.name={}", object.name));
     let answer = cluster.call(all.list(&one).map_err(|e| no_request(&e))?, within).await?;
     let mut list: Value =
         serde_json::from_slice(&answer).map_err(|e| CallError::Unreadable(e.to_string()))?;
-    Ok(list["items"][0].take())
+    Ok(list.pointer_mut("/items/0").map(Value::take))
 }
 
 /// The leader, as the Lease tells by this host's clock.
