@@ -34,7 +34,7 @@ impl World {
 
     fn with(settings: &Settings, trigger: Option<&str>) -> Self {
         let metrics = Arc::new(Metrics::new());
-        let specs = [("up", Role::Upstream), ("edge", Role::Edge)]
+        let specs = [("up", Role::Upstream), ("hub", Role::Hub), ("edge", Role::Edge)]
             .map(|(name, role)| ClusterSpec { name: name.into(), roles: vec![role] });
         let meter = UserImpactMeter::new(&specs, settings, metrics.clone());
         let mut world = Self { metrics, meter };
@@ -59,6 +59,11 @@ impl World {
 
     fn put(&mut self, cluster: &str, value: &Value) {
         self.feed(EventKind::Applied { cluster: cluster.into(), object: object(value) });
+    }
+
+    fn join(&mut self, cluster: &str, role: Role) {
+        let roles = vec![role];
+        self.feed(EventKind::ClusterAdded { cluster: cluster.into(), roles });
     }
 
     fn lose(&mut self, cluster: &str, kind: Kind) {
@@ -231,7 +236,47 @@ async fn of_several_shards_only_those_count_that_are_followed() {
     other.feed(EventKind::ShardFollowed { shard });
     pass(6).await;
     assert_eq!(holder.sums(), ([4, 0, 14, 0], [0, 0]));
-    assert_eq!(other.sums(), ([0, 0, 6, 0], [0, 0]));
+    assert_eq!(other.sums(), ([0, 0, 0, 6], [0, 0]), "the upstream has not joined yet");
+    other.join("up", Role::Upstream);
+    other.list("up", Kind::Connector, &[upstream(Some("n1"))]);
+    pass(5).await;
+    assert_eq!(other.sums(), ([0, 0, 5, 6], [0, 0]));
+}
+
+/// Nobody knows what is right for a connector whose upstream is not configured.
+#[tokio::test(start_paused = true)]
+async fn a_connector_whose_upstream_is_not_followed_is_unknown() {
+    let mut world = World::new(None);
+    for value in [upstream(Some("n1")), copy(Some("n1")), gateway(Some("touched"))] {
+        world.put(if value["metadata"]["namespace"] == "shop" { "up" } else { "edge" }, &value);
+    }
+    pass(3).await;
+    world.feed(EventKind::ClusterRemoved { cluster: "up".into() });
+    pass(7).await;
+    assert_eq!(world.sums(), ([0, 0, 3, 7], [0, 0]));
+    world.join("another", Role::Upstream);
+    pass(2).await;
+    assert_eq!(world.sums(), ([0, 0, 3, 9], [0, 0]));
+}
+
+/// Its edge Connector is all that it will ever know.
+#[tokio::test(start_paused = true)]
+async fn an_edge_alone_trusts_its_own_connectors() {
+    let specs = [ClusterSpec { name: "edge".into(), roles: vec![Role::Edge] }];
+    let metrics = Arc::new(Metrics::new());
+    let meter = UserImpactMeter::new(&specs, &Settings::default(), metrics.clone());
+    let mut world = World { metrics, meter };
+    world.list("edge", Kind::Connector, &[copy(Some("n1"))]);
+    world.list("edge", Kind::HttpProxy, &[proxy()]);
+    world.list("edge", Kind::Gateway, &[gateway(None)]);
+    pass(4).await;
+    assert_eq!(world.sums(), ([0, 0, 4, 0], [0, 0]));
+    world.join("another", Role::Upstream);
+    pass(2).await;
+    assert_eq!(world.sums(), ([0, 0, 4, 2], [0, 0]));
+    world.feed(EventKind::ClusterRemoved { cluster: "another".into() });
+    pass(1).await;
+    assert_eq!(world.sums(), ([0, 0, 5, 2], [0, 0]));
 }
 
 /// An instance that starts in the middle of an outage sees it by the Gateway's trigger.

@@ -21,11 +21,13 @@ use crate::outage::Answers;
 const WRONG_SECONDS: &str = "Time in which Gateways answered wrongly, summed over Gateways and the \
     connectors behind them: upstream says one thing and Envoy was programmed with another. Inferred \
     from watches: it sees no request, no extension server's cache and no Envoy, and nothing from \
-    before this instance's first lists. Lost watches count as unknown.";
+    before this instance's first lists. Lost watches and upstreams that are not followed count as \
+    unknown.";
 const ONLINE_SECONDS: &str = "Time in which a connector was online upstream, summed as the wrong \
     seconds are: what the time with 503 is a part of.";
 const UNKNOWN_SECONDS: &str = "Time in which it was unknown whether Gateways answered rightly, \
-    because a watch was lost, summed as the wrong seconds are. It is part of no other sum.";
+    because a watch was lost or the connector's upstream is not followed, summed as the wrong seconds \
+    are. It is part of no other sum.";
 const WRONG_NOW: &str = "Gateways, times the connectors behind them, that answer wrongly now.";
 
 /// Gateways by how they answer. Each sum is in seconds, times Gateways.

@@ -16,7 +16,8 @@ pub struct Answers {
     pub dead_tunnel: u32,
     /// Down upstream, and programmed so.
     pub offline: u32,
-    /// A watch that is needed to tell is lost, or what the Gateway was programmed with was not seen.
+    /// A watch that is needed to tell is lost, the connector's upstream is not followed, or what the
+    /// Gateway was programmed with was not seen.
     pub unknown: u32,
 }
 

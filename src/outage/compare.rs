@@ -7,6 +7,7 @@ use super::found::OutageKind;
 use super::{GatewayOutage, OutageTracker};
 use crate::core::data::ids::ClusterName;
 use crate::core::data::interner::Key;
+use crate::core::data::map::sorted_keys;
 use crate::core::data::time::UnixMillis;
 
 impl OutageTracker {
@@ -31,6 +32,16 @@ impl OutageTracker {
         }
     }
 
+    /// Compares every gateway of every edge.
+    pub(super) fn compare_all(&mut self, at: UnixMillis) {
+        let all = self.edges.iter().map(|(name, edge)| (name.clone(), sorted_keys(&edge.gateways)));
+        for (cluster, keys) in all.collect::<Vec<_>>() {
+            for key in keys {
+                self.compare(at, &cluster, key, false);
+            }
+        }
+    }
+
     /// Opens and closes the outages of one gateway.
     pub(super) fn compare(
         &mut self,
@@ -39,6 +50,7 @@ impl OutageTracker {
         key: Key,
         by_platform_key: bool,
     ) {
+        let is_edge_alone = self.is_edge_alone();
         let Some(edge) = self.edges.get_mut(cluster).filter(|e| e.is_ready()) else { return };
         let Some(gateway) = edge.gateways.get_mut(&key) else { return };
         let mut open = Vec::new();
@@ -59,7 +71,14 @@ impl OutageTracker {
                     is_seen = !self.lost_upstreams.contains(upstream);
                     self.upstreams.get(upstream).and_then(|u| u.get(key))
                 }
-                _ => edge.connectors.get(&connector),
+                upstream_of => {
+                    let found = edge.connectors.get(&connector);
+                    // It is the upstream Connector itself, or nothing at all.
+                    let is_known = upstream_of.is_none()
+                        && (found.is_none() || self.upstreams.contains_key(cluster));
+                    is_seen = is_edge_alone || is_known;
+                    found
+                }
             };
             let reported = reported.map_or(RouteState::default(), |state| state.route);
             let Some(programmed) = programmed else {

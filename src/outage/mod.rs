@@ -41,6 +41,8 @@ pub struct OutageTracker {
     upstreams: BTreeMap<ClusterName, Map<Key, ReportedState>>,
     /// Upstreams that have listed their connectors. The state of the others is unknown.
     listed_upstreams: BTreeSet<ClusterName>,
+    /// There is a hub, so each connector has an upstream that this instance may follow.
+    has_hub: bool,
     /// The upstream Connector of each hub or edge Connector, and the other way round.
     upstream_of: Map<Key, (ClusterName, Key)>,
     downstream_of: BTreeMap<ClusterName, Map<Key, Key>>,
@@ -81,6 +83,7 @@ impl OutageTracker {
             edges: with(Role::Edge).map(edge).collect(),
             upstreams: with(Role::Upstream).map(|c| (c.name.clone(), Map::default())).collect(),
             listed_upstreams: BTreeSet::new(),
+            has_hub: with(Role::Hub).next().is_some(),
             upstream_of: Map::default(),
             downstream_of: BTreeMap::new(),
             followed: FollowedShards::new(settings.shards),
@@ -120,15 +123,26 @@ impl OutageTracker {
                 }
             }
             EventKind::ClusterAdded { cluster, roles } => {
+                let was_edge_alone = self.is_edge_alone();
                 self.cluster_left(at, cluster);
+                self.has_hub |= roles.contains(&Role::Hub);
                 if roles.contains(&Role::Upstream) {
                     self.upstreams.insert(cluster.clone(), Map::default());
                 }
                 if roles.contains(&Role::Edge) {
                     self.edges.insert(cluster.clone(), tracked_edge(&self.touch, cluster));
                 }
+                if was_edge_alone != self.is_edge_alone() {
+                    self.compare_all(at);
+                }
             }
-            EventKind::ClusterRemoved { cluster } => self.cluster_left(at, cluster),
+            EventKind::ClusterRemoved { cluster } => {
+                let was_edge_alone = self.is_edge_alone();
+                self.cluster_left(at, cluster);
+                if was_edge_alone != self.is_edge_alone() {
+                    self.compare_all(at);
+                }
+            }
             // The leader of a shard follows it.
             EventKind::ShardFollowed { shard } | EventKind::LeadershipAcquired { shard } => {
                 self.set_followed(at, *shard, true);
@@ -163,6 +177,11 @@ impl OutageTracker {
             }
             _ => {}
         }
+    }
+
+    /// Nothing here follows upstreams: the edge Connector is all that is known.
+    fn is_edge_alone(&self) -> bool {
+        self.upstreams.is_empty() && !self.has_hub
     }
 
     /// How the Gateways of an edge answer now; `None` for an edge that is gone.

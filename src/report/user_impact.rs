@@ -119,6 +119,12 @@ pub(super) fn user_impact(
     let has = |role| replay.clusters.iter().any(|cluster| cluster.roles.contains(&role));
     let has_replayed = replay.mode != ReplayMode::Verify;
     let comparisons = comparisons(replay, index);
+    let unseen = unseen_connectors(replay, index);
+    if unseen > 0 && has(Role::Upstream) && has(Role::Edge) {
+        let connectors = count(unseen, "connector");
+        let text = format!("time with 503: unknown for {connectors} whose upstream the log lacks");
+        writer.put(2, 4, &[(Yellow, &text)])?;
+    }
     if comparisons.is_empty() {
         let text = match (has(Role::Upstream), has(Role::Edge)) {
             (true, true) if has_replayed => "503 in the recording: none; with throughline: none",
@@ -151,6 +157,16 @@ pub(super) fn user_impact(
         }
     }
     Ok(())
+}
+
+/// How many connectors nobody can judge, because the log shows nothing of their upstream.
+fn unseen_connectors(replay: &Replay, index: &ConnectorIndex<'_>) -> usize {
+    let has = |name: &str| {
+        let mut upstreams = replay.clusters.iter().filter(|c| c.roles.contains(&Role::Upstream));
+        upstreams.any(|cluster| cluster.name.as_str() == name)
+    };
+    let wanted = replay.connectors.iter().filter(|names| index.includes(&names.hub));
+    wanted.filter(|names| names.upstream.as_ref().is_some_and(|(cluster, _)| !has(cluster))).count()
 }
 
 type Comparisons<'a> = BTreeMap<(&'a ClusterName, &'a ObjectKey, Symptom), Comparison<'a>>;

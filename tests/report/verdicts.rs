@@ -91,6 +91,17 @@ fn a_good_verdict_stands_beside_what_is_still_wrong() {
     assert_eq!(json(&replay, None)["verdict"]["still_wrong"], serde_json::json!([]));
 }
 
+/// Of a connector whose upstream is not in the log, nobody knows what was right.
+#[test]
+fn a_connector_without_its_upstream_is_unknown() {
+    let mut replay = empty();
+    replay.connectors = vec![names("home-lab"), names("stranger")];
+    has_not(&text(&replay), "unknown");
+    replay.connectors[1].upstream.as_mut().unwrap().0 = "project-b".into();
+    let unknown = "  time with 503: unknown for 1 connector whose upstream the log lacks\n";
+    has(&text(&replay), unknown);
+}
+
 #[test]
 fn an_edge_alone() {
     let mut script = Script(empty());
