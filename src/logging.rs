@@ -324,8 +324,7 @@ mod tests {
     /// An API server's message may hold anything; what it says must still be readable.
     #[test]
     fn texts_from_outside_are_clean_in_both_formats() {
-        let message =
-            "node 0123456789abcdef0123456789abcdef01 at 10.0.0.7:443:\n\u{202e}\x1b[2Jno \"x\"";
+        let message = "node 0123456789abcdef0123456789abcdef01 with client_secret=hunter at 10.0.0.7:443:\n\u{202e}\x1b[2Jno \"x\"";
         let log = || {
             let text = "two\nlines";
             tracing::warn!(error = %message, reason = message, name = "a\u{202e}b", ?text, "failed");
@@ -333,7 +332,8 @@ mod tests {
             tracing::error!(target: "kube_client", "cannot reach https://api.example.test");
         };
         let text = logged("info", LineStyle::Text { colour: false }, log);
-        let quote = r#"node <key> at <address>:\n\u{202e}\u{1b}[2Jno "x""#;
+        let quote =
+            r#"node <node id> with client_secret=<secret> at <address>:\n\u{202e}\u{1b}[2Jno "x""#;
         let quoted = quote.replace('"', "\\\"");
         let expected = format!(
             "WARN  failed error={quote} reason=\"{quoted}\" name=\"a\\u{{202e}}b\" text=\"two\\nlines\"\n"

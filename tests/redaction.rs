@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "redaction/texts.rs"]
+mod texts;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Cursor;

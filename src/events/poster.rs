@@ -8,22 +8,17 @@ use super::{Recorder, Scope};
 use crate::core::contract::note::StallCause;
 use crate::core::data::ids::ClusterName;
 use crate::core::data::time::UnixMillis;
-use crate::event_log::redact::Redactor;
 use crate::grouping::{Cause, Group, Stage};
-use crate::outside_text::one_line;
+use crate::outside_text::{one_line, without_secrets};
 use crate::report::style;
 
 /// Up to this many objects of one cause get an Event each.
 pub(super) const FEW_MAX: usize = 5;
 
-/// This many hexadecimal digits in a row are a key, not a version or a digest.
-const KEY_DIGITS_MIN: usize = 32;
-
 /// Posts Events, and remembers those about many objects.
 #[derive(Debug)]
 pub(super) struct Poster {
     pub(super) recorder: Recorder,
-    pub(super) redactor: Redactor,
     pub(super) many: BTreeMap<Cause, ManyPosted>,
 }
 
@@ -46,8 +41,7 @@ impl Poster {
         (severity, reason): (Severity, &'static str),
         message: &str,
     ) -> bool {
-        let message = without_keys(&self.redactor.error(message));
-        let message = one_line(&message).into_owned();
+        let message = one_line(&without_secrets(message)).into_owned();
         self.recorder.record(cluster, scope, EventReport { at, object, severity, reason, message })
     }
 
@@ -136,39 +130,5 @@ fn over_for_many(cause: &Cause, first: &Problem) -> Option<(&'static str, String
         (Cause::Stall { .. }, _) => Some(("Recovered", "their Gateways announce it".to_owned())),
         (Cause::Orphan { .. }, _) => Some(("NotOrphaned", "none is an orphan now".to_owned())),
         _ => None,
-    }
-}
-
-/// Replaces keys and node ids, which are long hexadecimal numbers.
-fn without_keys(text: &str) -> String {
-    let is_word = |c: char| c.is_ascii_alphanumeric();
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
-        let (word, after) = rest.split_at(end);
-        let is_key = word.len() >= KEY_DIGITS_MIN && word.bytes().all(|b| b.is_ascii_hexdigit());
-        out.push_str(if is_key { "…" } else { word });
-        let gap = after.find(is_word).unwrap_or(after.len());
-        out.push_str(&after[..gap]);
-        rest = &after[gap..];
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_removed_from_messages_and_words_stay() {
-        let key = "0123456789abcdef".repeat(4);
-        let text =
-            format!("a webhook: {key:?} is no node; uid 7a0f3b4a-dbd4-4c7d-91a3-d1688bc3926c");
-        let expected = text.replace(&key, "…");
-        assert_eq!(without_keys(&text), expected);
-        for kept in ["", "größer", "0123456789abcdef-3-1", " a.b ", &"z".repeat(64)] {
-            assert_eq!(without_keys(kept), kept);
-        }
     }
 }

@@ -23,7 +23,6 @@ use crate::core::data::shard::ShardSet;
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::KeepReason;
 use crate::core::view::involved_object::InvolvedObject;
-use crate::event_log::redact::Redactor;
 use crate::executor::FinishedAction;
 use crate::grouping::{Cause, Groups, Member};
 use crate::run_log::Observer;
@@ -56,7 +55,7 @@ impl Reporter {
             took_over: false,
             groups: Groups::new(FEW_MAX),
             ended: None,
-            poster: Poster { recorder, redactor: Redactor::new(), many: BTreeMap::new() },
+            poster: Poster { recorder, many: BTreeMap::new() },
         }
     }
 

@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | a node id | `id` in `connectionDetails`; after the `/` in the platform's key | `redacted-` and the hash that enters the digest, so that triggers keep their values ([`node_stand_in`]) |
 //! | an address, a relay | any other string in `connectionDetails` except `type` and `discoveryMode`; `address`, `addresses`, `homeRelay`, `publicKey` anywhere in a status | `~` and a hash, keyed with a secret that this process draws |
-//! | a URL, an IP address, a host with its port | `error` texts | the same |
+//! | a URL, an IP address, a host with its port, the value of a name that says secret | `error` texts; any other string of a status, such as a condition's message | the same |
+//! | a node id | there, too | as above |
 //! | an annotation that is not a JSON object | the status annotation | the same; it stays undecodable |
 //!
 //! A status, whether a Connector's own or the text of an annotation, is rewritten in place: the
@@ -12,12 +13,10 @@
 //! and different values different ones. A replacement is as long as its value, because the size
 //! limit of annotations counts bytes; only a value shorter than 7 bytes, or a node id shorter than
 //! 41, gets a longer one. Ports stay, and so does everything not in the table: names, namespaces,
-//! clusters, uids, condition messages.
+//! clusters, uids.
 //!
 //! Someone who knows a node id can find it in a redacted log. Nobody can recover one from its hash,
 //! because it is a public key: 256 bits that can't be guessed.
-
-mod error_text;
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -33,6 +32,7 @@ use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::core::status::go_json::{self, CANONICAL_DEPTH_MAX, GO_DEPTH_MAX, Reader};
 use crate::core::status::liveness::folds_to;
 use crate::core::status::trigger::{node_stand_in, padded};
+use crate::outside_text::{Secret, replace_secrets};
 
 /// In a status, every string below these fields is an address or a key …
 const HIDDEN_FIELDS: [&str; 5] =
@@ -77,6 +77,15 @@ impl Redactor {
     /// Draws a random key.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A text for people: an error, the message of a condition.
+    pub fn error<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        replace_secrets(text, |secret, part| match secret {
+            // As everywhere in a log, so that a node can be followed through it.
+            Secret::NodeId => node_id(part),
+            Secret::Address | Secret::Value => self.stand_in(part, canonical_bytes(part)),
+        })
     }
 
     pub fn event<'a>(&self, event: &'a Event) -> Cow<'a, Event> {
@@ -175,7 +184,7 @@ impl Redactor {
     }
 
     fn failure(&self, failure: &RequestFailure) -> RequestFailure {
-        RequestFailure::new(failure.cause, self.error(&failure.text))
+        RequestFailure::new(failure.cause, &*self.error(&failure.text))
     }
 
     fn object(&self, object: &Object) -> Option<Arc<Object>> {
@@ -268,6 +277,14 @@ impl Redactor {
         }
     }
 
+    /// A public string of a status as JSON, if it must be replaced.
+    fn message(&self, text: &str) -> Option<String> {
+        let Cow::Owned(redacted) = self.error(text) else { return None };
+        let json = serde_json::to_string(&redacted).ok()?;
+        // As the mirror spells it.
+        Some(go_json::canonical(&json).unwrap_or(json))
+    }
+
     /// The replacement for `text`, `bytes` long if that is long enough.
     fn stand_in(&self, text: &str, bytes: usize) -> String {
         let hash = self.key.hash_one(text);
@@ -321,7 +338,8 @@ impl<'a> Rewriter<'a> {
                 let start = reader.at();
                 let text = reader.string()?.get();
                 if sensitivity == Sensitivity::Public {
-                    return Some(());
+                    let Some(message) = self.redactor.message(&text) else { return Some(()) };
+                    return self.replace(start, reader.at(), &message);
                 }
                 let stand_in = format!("\"{}\"", self.redactor.string(sensitivity, &text));
                 self.replace(start, reader.at(), &stand_in)
