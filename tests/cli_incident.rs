@@ -1,4 +1,4 @@
-//! The commands for an incident, from the command line: `version`, `completion`, `log export` and `events`;
+//! The commands for an incident, from the command line: `version`, `completion` and `log export`;
 //! the output formats.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -11,11 +11,9 @@ mod sim_apiserver;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use incident::{Fleet, namespace, post_event, program, run};
+use incident::{Fleet, program, run};
 use serde_json::{Value, json};
 use throughline::clock::wall_clock_now;
-use throughline::core::data::ids::Kind;
-use throughline::sim::apiserver::{Fault, Resource};
 
 const INCIDENT: &str = "fixtures/incident-503.jsonl";
 
@@ -140,58 +138,4 @@ async fn an_instance_says_its_version_and_gives_its_log() {
     };
     let file = std::fs::read(fleet.file("events.jsonl")).unwrap();
     assert!(file.starts_with(&log), "the copy is the beginning of the log");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_events_of_all_tiers_come_in_order_and_a_missing_tier_is_named() {
-    let fleet = Fleet::new().await;
-    let ns = namespace();
-    post_event(&fleet.hub, ("Connector", &ns, "lab"), 20, "at the hub").await;
-    post_event(&fleet.up, ("Connector", "default", "lab"), 10, "upstream").await;
-    post_event(&fleet.edge, ("Gateway", &ns, "app"), 40, "at the edge").await;
-    post_event(&fleet.edge, ("Connector", &ns, "lab"), 30, "a \u{202e}trick").await;
-    post_event(&fleet.hub, ("ResourceBinding", &ns, "lab-connector"), 35, "carried").await;
-    post_event(&fleet.edge, ("Pod", &ns, "lab"), 50, "another kind").await;
-    post_event(&fleet.hub, ("Connector", &ns, "other"), 51, "another name").await;
-    let config = fleet.file("config.yaml");
-    for name in ["default/lab", &format!("{ns}/lab")] {
-        let (code, out, err) =
-            fleet.run(&["events", name, "--config", &config, "-o", "json"]).await;
-        assert_eq!(code, 0, "{err}");
-        let found: Value = serde_json::from_str(&out).unwrap();
-        let events = found["events"].as_array().unwrap();
-        let order: Vec<_> = events.iter().map(|event| event["reason"].as_str().unwrap()).collect();
-        assert_eq!(order, ["Reason10", "Reason20", "Reason30", "Reason35", "Reason40"]);
-        let tiers: Vec<_> = events.iter().map(|event| event["tier"].as_str().unwrap()).collect();
-        assert_eq!(tiers, ["upstream", "hub", "edge", "hub", "edge"]);
-        assert!(!out.contains('\u{202e}'), "{out}");
-    }
-    let events = ["events", "default/lab", "--config", &config];
-    let (_, text, _) = fleet.run(&events).await;
-    let head = "2026-11-21 09:20:40.000  Warning  Reason40  Gateway ";
-    assert!(text.contains(head), "{text}");
-    assert!(text.contains("    at the edge (by tester)\n"), "{text}");
-    assert!(text.contains("5 Events, from edge (edge), hub (hub), up (upstream); "), "{text}");
-    assert!(!text.contains('\u{202e}') && !text.contains("not read"), "{text}");
-    let (_, yaml, _) = fleet.run(&[&events[..], &["-o", "yaml"]].concat()).await;
-    assert_eq!(
-        serde_saphyr::from_str::<Value>(&yaml).unwrap()["read"].as_array().unwrap().len(),
-        3
-    );
-
-    fleet.edge.handle.inject(&Fault::on_watches(Resource::Events, 403), 100);
-    let (code, text, _) = fleet.run(&events).await;
-    assert_eq!(code, 1, "{text}");
-    assert!(text.contains("not read: edge (edge): 403 "), "{text}");
-    assert!(text.contains("3 Events, from hub (hub), up (upstream); "), "{text}");
-    // A hub that cannot be listed, and with it the name below.
-    fleet.hub.handle.inject(&Fault::on_watches(Kind::Connector, 403), 1_000);
-    fleet.edge.handle.inject(&Fault::on_watches(Kind::Connector, 403), 1_000);
-    let (code, text, _) = fleet.run(&events).await;
-    assert_eq!(code, 1, "{text}");
-    for cluster in ["hub", "edge"] {
-        assert!(text.contains(&format!("not read: {cluster} ({cluster}): ")), "{text}");
-    }
-    let (code, _, err) = fleet.run(&["events", "default/lob", "--config", &config]).await;
-    assert!(code == 2 && err.contains("did you mean default/lab"), "{err}");
 }

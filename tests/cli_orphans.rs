@@ -5,7 +5,7 @@
 #[path = "support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -269,6 +269,30 @@ fn a_carrier_that_does_not_deliver_is_named_with_its_resourcebinding() {
 }
 
 #[test]
+fn a_trace_says_how_to_read_the_events_of_each_tier() {
+    let mut stage = settled();
+    let command = |cluster: &str, namespace: &str| {
+        format!("at {cluster}:\nkubectl -n {namespace} events --for connectors/lab")
+    };
+    let hub_namespace = format!("ns-{UID}");
+    let commands =
+        [command("up", "default"), command("hub", &hub_namespace), command("edge", &hub_namespace)];
+    assert_eq!(trace(&stage).events, commands);
+    let log = snapshot(&stage, SnapshotSource::Log);
+    assert!(traced(&log).events.is_empty(), "API servers have forgotten them");
+    // Also at an edge whose Connector is missing, and only where something is wrong are they printed.
+    let printed = |stage: &Stage| {
+        let mut out = Vec::new();
+        text::traces(&[trace(stage)], &ReportOptions::default(), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        commands.iter().filter(|command| text.contains(&command.replace('\n', "\n      "))).count()
+    };
+    assert_eq!(printed(&stage), 0);
+    stage.upstream(Some(&status(None)));
+    assert_eq!(printed(&stage), 3);
+}
+
+#[test]
 fn a_hop_whose_watch_is_not_live_is_unknown_with_the_error_and_a_remedy() {
     for (cluster, kind, hop) in [
         ("up", "Connector", Hop::Upstream),

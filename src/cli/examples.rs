@@ -59,8 +59,3 @@ Examples:
 pub(super) const RESTORE: &str = "\
 Examples:
   throughline orphans restore run.jsonl | kubectl create -f -";
-
-pub(super) const EVENTS: &str = "\
-Examples:
-  throughline events default/home-lab --config live.yaml
-  throughline events default/home-lab --config live.yaml -o yaml";

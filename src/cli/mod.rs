@@ -10,7 +10,6 @@ mod check;
 pub(crate) mod completion;
 mod config;
 mod demo;
-mod events;
 mod examples;
 mod log;
 mod orphans;
@@ -78,15 +77,6 @@ enum Command {
     /// or input.
     #[command(after_long_help = examples::TRACE)]
     Trace(Box<trace::TraceArgs>),
-    /// Print the Kubernetes Events about a connector's objects in all tiers, in order of time.
-    ///
-    /// Reads the clusters with your own rights: those of `trace`, and list on events. A cluster whose
-    /// Events cannot be read is named.
-    ///
-    /// Exit codes: 0 the Events of all tiers were read, 1 some were not, 2 no such connector, or bad
-    /// usage or configuration.
-    #[command(after_long_help = examples::EVENTS)]
-    Events(Box<events::EventsArgs>),
     /// Record an event log without writing to any cluster.
     ///
     /// Sends only list and watch requests. SIGTERM or SIGINT (Ctrl-C) ends the recording.
@@ -150,7 +140,6 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
-        Command::Events(args) => events::run(&args),
         Command::Log(args) => log::run(&args),
         Command::Version(args) => version::run(&args),
         Command::Completion(args) => completion::run(&args),

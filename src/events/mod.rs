@@ -12,7 +12,6 @@ mod lru;
 mod object;
 mod poster;
 mod problem;
-pub mod read;
 mod reporter;
 mod worker;
 

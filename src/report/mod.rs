@@ -14,7 +14,6 @@ mod index;
 mod json;
 mod live;
 mod names;
-mod object_events;
 mod still_wrong;
 mod story;
 mod story_entry;
@@ -28,7 +27,6 @@ pub use html::html;
 pub use json::json;
 pub use live::{LiveStory, Notice};
 pub use names::{UnknownConnector, require_connector};
-pub use object_events::object_events;
 pub use style::{count, duration, moment};
 
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 
 use super::remedy::{self, Remedy};
 use super::{
-    ClusterAccess, HopCause, HopState, HopTrace, LastWriter, Snapshot, Trace, UpstreamRef,
+    ClusterAccess, HopCause, HopState, HopTrace, LastWriter, Snapshot, SnapshotSource, Trace,
+    UpstreamRef,
 };
 use crate::core::contract::note::Hop;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
@@ -46,6 +47,7 @@ pub fn diagnose(snapshot: &Snapshot, connector: &ConnectorView) -> Trace {
         state: HopState::Ok,
         first: None,
         notes: Vec::new(),
+        events: case.events(&hops),
         hops,
     };
     trace.set_first();
@@ -204,6 +206,28 @@ impl<'a> Case<'a> {
         let up = self.connector.upstream.as_ref()?;
         let writer = self.writer(&up.cluster, Kind::Connector, Some(&up.object));
         self.since(&up.cluster, Kind::Connector, up.changed_at_ms, writer).0
+    }
+
+    /// In a tier of several clusters, those of the cluster whose hop is the worst. None for a log: API
+    /// servers have forgotten those Events.
+    fn events(&self, hops: &[HopTrace]) -> Vec<String> {
+        let mut commands = Vec::new();
+        if matches!(self.snapshot.source, SnapshotSource::Log | SnapshotSource::Recording) {
+            return commands;
+        }
+        for tier in [Hop::Upstream, Hop::Mirrored, Hop::Arrived] {
+            let of_tier = hops.iter().filter(|hop| hop.hop == tier);
+            let Some(hop) = of_tier.min_by_key(|hop| hop.order()) else { continue };
+            let Some(key) = hop.object.as_ref().or(self.hub_key()) else { continue };
+            let ObjectKey { namespace, name } = key;
+            let arguments = format!("-n {namespace} events --for {}/{name}", hop.kind.plural());
+            let remedy = Remedy::kubectl(&hop.cluster, format!("at {}", hop.cluster), arguments);
+            let command = self.snapshot.access.spell(&remedy);
+            if !commands.contains(&command) {
+                commands.push(command);
+            }
+        }
+        commands
     }
 
     fn notes(&self, state: HopState) -> Vec<String> {

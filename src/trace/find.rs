@@ -217,6 +217,7 @@ fn traces_of_unpaired(snapshot: &Snapshot, unpaired: &UnpairedView) -> Vec<Trace
             first: None,
             hops: vec![hop],
             notes: Vec::new(),
+            events: Vec::new(),
         };
         trace.set_first();
         trace

@@ -223,11 +223,6 @@ impl ClusterWatcher {
         }
     }
 
-    /// The client of a cluster, if there is such a cluster.
-    pub fn client(&self, cluster: &ClusterName) -> Option<Arc<ClusterClient>> {
-        self.engine.fleet.table().get(cluster)
-    }
-
     /// Waits for the next event and for those that follow closely.
     pub async fn wait_for_change(&mut self) {
         self.next_event().await;

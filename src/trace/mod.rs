@@ -231,6 +231,8 @@ pub struct Trace {
     pub hops: Vec<HopTrace>,
     /// What else a person should know.
     pub notes: Vec<String>,
+    /// Commands that print the Kubernetes Events about its Connector in each tier, as in `remedies`.
+    pub events: Vec<String>,
 }
 
 /// An upstream Connector: its cluster, namespace and name.

@@ -230,7 +230,17 @@ fn put_verdict(
             )?;
         }
     }
+    put_events(trace, writer)?;
     put_notes(trace, writer)
+}
+
+fn put_events(trace: &Trace, writer: &mut TextWriter<'_>) -> io::Result<()> {
+    if trace.events.is_empty() {
+        return Ok(());
+    }
+    let head = "Kubernetes Events about it, which API servers keep for an hour:";
+    writer.put(0, 2, &[(Style::Bold, head)])?;
+    trace.events.iter().try_for_each(|command| put_remedy(writer, 2, "- ", command))
 }
 
 fn cause_text(hop: &HopTrace, now: UnixMillis) -> String {

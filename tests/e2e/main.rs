@@ -26,7 +26,6 @@ mod leading_interop;
 mod leading_lease;
 mod leading_losses;
 mod leading_outage;
-mod object_events;
 mod orphans;
 mod outages;
 mod pausing;

@@ -130,23 +130,3 @@ impl Drop for Fleet {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
-
-/// Creates an Event at `second` of a minute.
-pub(crate) async fn post_event(
-    at: &TestServer,
-    about: (&str, &str, &str),
-    second: u32,
-    message: &str,
-) {
-    let (kind, namespace, name) = about;
-    let time = format!("2026-11-21T09:20:{second:02}Z");
-    let event = json!({"apiVersion": "v1", "kind": "Event",
-        "metadata": {"name": format!("e-{second}"), "namespace": namespace},
-        "involvedObject": {"kind": kind, "namespace": namespace, "name": name},
-        "type": "Warning", "reason": format!("Reason{second}"), "message": message,
-        "reportingComponent": "tester", "count": 1,
-        "firstTimestamp": time, "lastTimestamp": time});
-    let path = format!("/api/v1/namespaces/{namespace}/events");
-    let (code, body) = at.send("POST", &path, &event).await;
-    assert_eq!(code, 201, "{body}");
-}

@@ -87,9 +87,6 @@ pub(super) fn list(
             let all = cluster.all_at(now, resource, namespace);
             let mut items = all.ok_or_else(Failure::list_too_old)?;
             items.retain(|item| params.only_name().is_none_or(|name| item.key().name == name));
-            if let Some(name) = params.only_involved() {
-                items.retain(|item| item.to_value()["involvedObject"]["name"] == name);
-            }
             items.retain(|item| selector.matches(item));
             items.into()
         }

@@ -244,22 +244,15 @@ impl QueryParams {
         self.field_selector.strip_prefix("metadata.name=")
     }
 
-    /// The name of the object that the listed Events are about.
-    pub(super) fn only_involved(&self) -> Option<&str> {
-        self.field_selector.strip_prefix("involvedObject.name=")
-    }
-
     /// # Errors
     /// 400: the query is malformed, or asks for something that is not supported and must not be
     /// ignored.
     pub(super) fn parse(uri: &Uri) -> Result<Self, Failure> {
         let Query(params) = Query::<QueryParams>::try_from_uri(uri)
             .map_err(|error| Failure::bad_request(error.to_string()))?;
-        let known = params.only_name().or_else(|| params.only_involved());
-        let has_other_fields = !params.field_selector.is_empty() && known.is_none();
+        let has_other_fields = !params.field_selector.is_empty() && params.only_name().is_none();
         if has_other_fields || (params.is_watch() && !params.field_selector.is_empty()) {
-            let text = "simulated clusters support only fieldSelector=metadata.name=NAME, and of Events \
-                        involvedObject.name=NAME, in lists";
+            let text = "simulated clusters support only fieldSelector=metadata.name=NAME, and only in lists";
             return Err(Failure::bad_request(text));
         }
         if !params.dry_run.is_empty() {
