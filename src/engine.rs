@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::admin::RecentHops;
 use crate::apply::Applier;
+use crate::build_info;
 use crate::client::ClusterClient;
 use crate::clock::{Clock, sleep_until_opt};
 use crate::config::{Config, EventLogConfig};
@@ -49,7 +50,8 @@ pub(crate) fn log_header(clusters: &ClusterTable, settings: &Settings) -> Header
     let spec =
         |c: &Arc<ClusterClient>| ClusterSpec { name: c.name().clone(), roles: c.roles().to_vec() };
     let clusters = clusters.all().iter().map(spec).collect();
-    Header { clusters, settings: Some(settings.clone()), ..Header::default() }
+    let release = Some(build_info::VERSION.into());
+    Header { clusters, settings: Some(settings.clone()), release, ..Header::default() }
 }
 
 /// Watches that have neither finished their first list nor failed, and sources of clusters likewise: a

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::line::BorrowedStr;
+use super::line::Text;
 use crate::core::data::time::UnixMillis;
 
 /// A route that is about to be deleted.
@@ -40,9 +40,9 @@ struct RawEntry<'a> {
     #[serde(borrow)]
     deleted: Option<&'a RawValue>,
     #[serde(borrow)]
-    uid: Option<BorrowedStr<'a>>,
+    uid: Option<Text<'a>>,
     #[serde(borrow)]
-    outcome: Option<BorrowedStr<'a>>,
+    outcome: Option<Text<'a>>,
 }
 
 impl DeletedRouteEntry {

@@ -1,10 +1,66 @@
-//! Reads the first line of a log.
+//! The first line of a log, in both directions.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::line::{PartialHeader, RawHeader};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
 use super::line_text::{excerpt, text};
-use super::{Header, LineError, LogPart, VERSION};
+use super::{ClusterSpec, Header, LineError, LogPart, VERSION};
+use crate::core::contract::settings::Settings;
+use crate::core::data::time::UnixMillis;
+
+/// The members of a header, in the order in which they are written.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct HeaderLine<'a> {
+    #[serde(skip_deserializing)]
+    log: &'static str,
+    version: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    started_ms: Option<UnixMillis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    release: Option<Cow<'a, str>>,
+    clusters: Cow<'a, [ClusterSpec]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<Cow<'a, Settings>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    recorded: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    redacted: Option<bool>,
+}
+
+/// The part of the first line that shows whether it is a header, and if not, what it may be.
+#[derive(Debug, Deserialize)]
+struct PartialHeader<'a> {
+    #[serde(borrow)]
+    log: Option<&'a RawValue>,
+    #[serde(borrow)]
+    version: Option<&'a RawValue>,
+    at_ms: Option<IgnoredAny>,
+    object: Option<IgnoredAny>,
+    kind: Option<IgnoredAny>,
+}
+
+impl<'a> HeaderLine<'a> {
+    pub(super) fn new(header: &'a Header, part: Option<LogPart>) -> Self {
+        Self {
+            log: "throughline",
+            version: VERSION,
+            part: part.map(|part| part.number),
+            started_ms: part.map(|part| part.started),
+            release: header.release.as_deref().map(Cow::Borrowed),
+            clusters: Cow::Borrowed(&header.clusters),
+            settings: header.settings.as_ref().map(Cow::Borrowed),
+            recorded: header.recorded,
+            redacted: header.redacted,
+        }
+    }
+}
 
 /// Reads the first line. It checks the file's type and version first: errors about fields would
 /// mislead users of another type or version of file.
@@ -35,9 +91,9 @@ pub(super) fn read_header(line: &[u8]) -> Result<(Header, Option<LogPart>), Line
     if version != VERSION.to_string() {
         return Err(LineError::Version { version: excerpt(version.as_bytes(), 1) });
     }
-    let raw: RawHeader =
+    let read: HeaderLine<'_> =
         serde_json::from_str(line).map_err(|e| LineError::Header(e.to_string()))?;
-    let clusters = raw.clusters.unwrap_or_default();
+    let clusters = read.clusters.into_owned();
     let wrong = |text: String| Err(LineError::Header(text));
     if clusters.is_empty() {
         return wrong("\"clusters\" is missing or empty; list at least one".into());
@@ -55,8 +111,14 @@ pub(super) fn read_header(line: &[u8]) -> Result<(Header, Option<LogPart>), Line
             return wrong(format!("cluster {name:?} has no roles; give it upstream, hub or edge"));
         }
     }
-    let part = raw.part.zip(raw.started_ms);
+    let part = read.part.zip(read.started_ms);
     let part = part.map(|(number, started)| LogPart { number, started });
-    let RawHeader { settings, recorded, release, .. } = raw;
-    Ok((Header { clusters, settings, recorded, release }, part))
+    let header = Header {
+        clusters,
+        settings: read.settings.map(Cow::into_owned),
+        recorded: read.recorded,
+        release: read.release.map(|release| release.into()),
+        redacted: read.redacted,
+    };
+    Ok((header, part))
 }

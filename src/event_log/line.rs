@@ -1,28 +1,117 @@
-//! The members of a line that is read: in one pass, whatever their order.
+//! One line after the header, in both directions: what a line has, what an event becomes on it, and
+//! what it says entered the machine.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::sync::Arc;
 
-use serde::de::{Error, IgnoredAny, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::ClusterSpec;
-use crate::core::contract::action::Action;
-use crate::core::contract::error_cause::ErrorCause;
-use crate::core::contract::event::{EventName, OutcomeName};
-use crate::core::contract::membership::{JoinRule, OfferStateName, SourceName};
+use super::LineError;
+use super::clusters::NamedClusters;
+use crate::core::contract::action::{Action, Decision};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::event::{Event, EventKind, EventName, Outcome, OutcomeName};
+use crate::core::contract::membership::{JoinRule, OfferState, OfferStateName, SourceName};
 use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{ActionId, Role};
-use crate::core::data::objects::WireObject;
+use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::objects::{Object, ObjectError, WireObject};
 use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 
+/// The members of a line, in the order in which they are written. All are optional: the event decides
+/// which ones it has, and an error about a missing one is better than serde's.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Line<'a> {
+    /// Only headers have it.
+    #[serde(skip_serializing)]
+    pub(super) log: Option<IgnoredAny>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) at_ms: Option<UnixMillis>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub(super) event: Option<Text<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) source: Option<SourceName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    join: Option<JoinRule>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub(super) cluster: Option<Text<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    uid: Option<Text<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    roles: Option<Cow<'a, [Role]>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<OfferStateName>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    kind: Option<Text<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) object: Option<LineObject>,
+    /// Of an object that can't be read.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    namespace: Option<Text<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    name: Option<Text<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<ActionId>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    outcome: Option<Text<'a>>,
+    #[serde(borrow, rename = "resourceVersion", skip_serializing_if = "Option::is_none")]
+    resource_version: Option<Text<'a>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<Text<'a>>,
+    /// Why a request failed; logs written before it was added have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<ErrorCause>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<u64>,
+    /// Left out for the first: logs of a run with one shard have none.
+    #[serde(skip_serializing_if = "Shard::is_first")]
+    shard: Shard,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settings: Option<Box<Settings>>,
+    /// In a `log_gap` line: how many lines the log lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lines: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) action: Option<Cow<'a, Action>>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub(super) because: Option<Text<'a>>,
+}
+
 /// Text that borrows from the line unless it contains escapes. An `Option<Cow<str>>` would always
 /// copy: serde borrows only for a bare `Cow` member.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct BorrowedStr<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+fn owned(text: Option<Text<'_>>) -> String {
+    text.map_or_else(String::new, |text| text.0.into_owned())
+}
+
+/// An object, or why it is none of ours.
+#[derive(Debug)]
+pub(super) struct LineObject(pub(super) Result<Arc<Object>, ObjectError>);
+
+impl Serialize for LineObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.as_ref().map_err(serde::ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for LineObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(WireObject::deserialize(deserializer)?.try_into().map(Arc::new)))
+    }
+}
 
 /// The name of the `event` line that says how many lines the log lacks. No machine ever sees it.
 pub(super) const LOG_GAP: &str = "log_gap";
@@ -32,173 +121,328 @@ pub(super) const LOG_GAP: &str = "log_gap";
 pub(super) const RETIRED_EVENTS: [&str; 1] = ["retry_requested"];
 
 /// Every name that the `event` member may have in version 1.
-pub const EVENT_NAMES: [&str; EventName::ALL.len() + RETIRED_EVENTS.len() + 1] = {
-    let mut names = [LOG_GAP; EventName::ALL.len() + RETIRED_EVENTS.len() + 1];
-    let mut i = 0;
-    while i < EventName::ALL.len() {
-        names[i] = EventName::ALL[i].as_str();
-        i += 1;
-    }
-    let mut retired = 0;
-    while retired < RETIRED_EVENTS.len() {
-        names[i + retired] = RETIRED_EVENTS[retired];
-        retired += 1;
-    }
-    names
-};
+pub fn event_names() -> Vec<&'static str> {
+    let names = EventName::ALL.into_iter().map(EventName::as_str);
+    names.chain(RETIRED_EVENTS).chain([LOG_GAP]).collect()
+}
 
 /// Every name that the `outcome` member of an `action_finished` line may have.
-pub const OUTCOME_NAMES: [&str; OutcomeName::ALL.len()] = {
-    let mut names = [""; OutcomeName::ALL.len()];
-    let mut i = 0;
-    while i < names.len() {
-        names[i] = OutcomeName::ALL[i].as_str();
-        i += 1;
-    }
-    names
-};
-
-/// The `event` member.
-#[derive(Debug)]
-pub(super) enum EventMember {
-    Event(EventName),
-    LogGap,
-    /// One of [`RETIRED_EVENTS`].
-    Retired(&'static str),
-    Unknown(String),
+pub fn outcome_names() -> Vec<&'static str> {
+    OutcomeName::ALL.into_iter().map(OutcomeName::as_str).collect()
 }
 
-impl EventMember {
-    pub(super) fn as_str(&self) -> &str {
-        match self {
-            Self::Event(name) => name.as_str(),
-            Self::LogGap => LOG_GAP,
-            Self::Retired(name) => name,
-            Self::Unknown(name) => name,
+impl<'a> Line<'a> {
+    /// The line that says how many lines are missing.
+    pub(super) fn gap(at: UnixMillis, lines: u64) -> Self {
+        let event = Some(LOG_GAP.into());
+        Line { at_ms: Some(at), event, lines: Some(lines), ..Line::default() }
+    }
+
+    fn at(&mut self, cluster: &'a ClusterName) {
+        self.cluster = Some(cluster.as_str().into());
+    }
+
+    fn watch(&mut self, cluster: &'a ClusterName, kind: Kind) {
+        self.at(cluster);
+        self.kind = Some(kind.as_str().into());
+    }
+
+    fn failed(&mut self, failure: &'a RequestFailure) {
+        self.error = Some((&*failure.text).into());
+        self.cause = Some(failure.cause).filter(|cause| *cause != ErrorCause::Other);
+    }
+}
+
+impl<'a> From<&'a Decision> for Line<'a> {
+    fn from(decision: &'a Decision) -> Self {
+        let Decision { at, action, because, .. } = decision;
+        let action = Some(Cow::Borrowed(action));
+        Line { at_ms: Some(*at), action, because: Some((&**because).into()), ..Line::default() }
+    }
+}
+
+impl<'a> From<&'a Event> for Line<'a> {
+    fn from(event: &'a Event) -> Self {
+        let name = Some(EventName::from(&event.kind).as_str().into());
+        let mut line = Line { at_ms: Some(event.at), event: name, ..Line::default() };
+        match &event.kind {
+            EventKind::ClusterAdded { cluster, roles } => {
+                line.at(cluster);
+                line.roles = Some(Cow::Borrowed(roles));
+            }
+            EventKind::ClusterRemoved { cluster } => line.at(cluster),
+            EventKind::ListStarted { cluster, kind }
+            | EventKind::ListFinished { cluster, kind }
+            | EventKind::WatchResumed { cluster, kind }
+            | EventKind::Bookmark { cluster, kind }
+            | EventKind::ResourceVersionRegressed { cluster, kind } => line.watch(cluster, *kind),
+            EventKind::WatchLost { cluster, kind, error } => {
+                line.watch(cluster, *kind);
+                line.failed(error);
+            }
+            EventKind::Unreadable { cluster, kind, object, error } => {
+                line.watch(cluster, *kind);
+                line.namespace = Some((&*object.namespace).into());
+                line.name = Some((&*object.name).into());
+                line.failed(error);
+            }
+            EventKind::Listed { cluster, object }
+            | EventKind::Applied { cluster, object }
+            | EventKind::Deleted { cluster, object } => {
+                line.at(cluster);
+                line.object = Some(LineObject(Ok(object.clone())));
+            }
+            EventKind::ActionFinished { id, outcome } => {
+                line.id = Some(*id);
+                line.outcome = Some(outcome.name().into());
+                if let Some(error) = outcome.error() {
+                    line.failed(error);
+                }
+                match outcome {
+                    Outcome::Applied { resource_version } => {
+                        line.resource_version = resource_version.as_deref().map(Text::from);
+                    }
+                    Outcome::Failed { retry_after_ms, .. } => line.retry_after_ms = *retry_after_ms,
+                    _ => {}
+                }
+            }
+            EventKind::LeadershipPending { wait_ms, shard } => {
+                line.wait_ms = Some(*wait_ms);
+                line.shard = *shard;
+            }
+            EventKind::LeadershipAcquired { shard }
+            | EventKind::LeadershipLost { shard }
+            | EventKind::ShardFollowed { shard }
+            | EventKind::ShardLeft { shard } => line.shard = *shard,
+            EventKind::DiscoveryStarted { source, join } => {
+                line.source = Some(*source);
+                line.join = Some(*join);
+            }
+            EventKind::ClusterOffered { source, cluster, uid, roles, state } => {
+                line.source = Some(*source);
+                line.at(cluster);
+                line.uid = Some((&**uid).into());
+                line.roles = Some(Cow::Borrowed(roles));
+                line.state = Some(OfferStateName::from(state));
+                if let OfferState::Broken { error } = state {
+                    line.failed(error);
+                }
+            }
+            EventKind::ClusterWithdrawn { source, cluster, uid } => {
+                line.source = Some(*source);
+                line.at(cluster);
+                line.uid = Some((&**uid).into());
+            }
+            EventKind::ClusterGone { source, cluster } => {
+                line.source = Some(*source);
+                line.at(cluster);
+            }
+            EventKind::DiscoveryFinished { source } | EventKind::DiscoveryResumed { source } => {
+                line.source = Some(*source);
+            }
+            EventKind::DiscoveryLost { source, error } => {
+                line.source = Some(*source);
+                line.failed(error);
+            }
+            EventKind::SettingsChanged { settings } => line.settings = Some(settings.clone()),
+            EventKind::LeaseApiLost
+            | EventKind::LeaseApiReachable
+            | EventKind::TimedOut
+            | EventKind::RecordingEnded => {}
+        }
+        line
+    }
+}
+
+/// Why a line is no event.
+pub(super) enum NoEvent {
+    /// It is about an object of a kind that throughline does not use.
+    Foreign(ObjectError),
+    Bad(LineError),
+}
+
+impl From<LineError> for NoEvent {
+    fn from(error: LineError) -> Self {
+        Self::Bad(error)
+    }
+}
+
+impl LineError {
+    pub(super) fn missing(event: &str, member: &'static str) -> Self {
+        LineError::Missing { line: format!("this {event:?} line"), member }
+    }
+}
+
+impl Line<'_> {
+    /// The event that this line says entered the machine.
+    pub(super) fn into_event(
+        mut self,
+        event: EventName,
+        clusters: &mut NamedClusters,
+    ) -> Result<EventKind, NoEvent> {
+        use {EventKind as E, EventName as N};
+        let lacks = |member| LineError::missing(event.as_str(), member);
+        let (source, shard) = (self.source.ok_or_else(|| lacks("source")), self.shard);
+        Ok(match event {
+            N::Listed => {
+                self.about_object(event, clusters, |cluster, object| E::Listed { cluster, object })?
+            }
+            N::Applied => self
+                .about_object(event, clusters, |cluster, object| E::Applied { cluster, object })?,
+            N::Deleted => self
+                .about_object(event, clusters, |cluster, object| E::Deleted { cluster, object })?,
+            N::ListStarted => self.about_watch(event, clusters, |cluster, kind, _| {
+                E::ListStarted { cluster, kind }
+            })?,
+            N::ListFinished => self.about_watch(event, clusters, |cluster, kind, _| {
+                E::ListFinished { cluster, kind }
+            })?,
+            N::WatchResumed => self.about_watch(event, clusters, |cluster, kind, _| {
+                E::WatchResumed { cluster, kind }
+            })?,
+            N::Bookmark => {
+                self.about_watch(event, clusters, |cluster, kind, _| E::Bookmark { cluster, kind })?
+            }
+            N::ResourceVersionRegressed => {
+                self.about_watch(event, clusters, |cluster, kind, _| E::ResourceVersionRegressed {
+                    cluster,
+                    kind,
+                })?
+            }
+            N::WatchLost => self.about_watch(event, clusters, |cluster, kind, line| {
+                E::WatchLost { cluster, kind, error: line.failure() }
+            })?,
+            N::Unreadable => self.about_watch(event, clusters, |cluster, kind, mut line| {
+                let object = ObjectKey::new(owned(line.namespace.take()), owned(line.name.take()));
+                E::Unreadable { cluster, kind, object, error: line.failure() }
+            })?,
+            N::ClusterAdded => {
+                let cluster = clusters.add(&self.new_cluster(event)?);
+                let roles = self.roles_of(event, &cluster)?;
+                E::ClusterAdded { cluster, roles }
+            }
+            N::ClusterRemoved => E::ClusterRemoved { cluster: clusters.find(event, self.cluster)? },
+            N::ActionFinished => {
+                let id = self.id.ok_or_else(|| lacks("id"))?;
+                E::ActionFinished { id, outcome: self.outcome(event)? }
+            }
+            N::LeadershipPending => {
+                let wait_ms = self.wait_ms.ok_or_else(|| lacks("wait_ms"))?;
+                E::LeadershipPending { wait_ms, shard }
+            }
+            N::LeadershipAcquired => E::LeadershipAcquired { shard },
+            N::LeadershipLost => E::LeadershipLost { shard },
+            N::ShardFollowed => E::ShardFollowed { shard },
+            N::ShardLeft => E::ShardLeft { shard },
+            N::LeaseApiLost => E::LeaseApiLost,
+            N::LeaseApiReachable => E::LeaseApiReachable,
+            N::DiscoveryStarted => {
+                let join = self.join.ok_or_else(|| lacks("join"))?;
+                E::DiscoveryStarted { source: source?, join }
+            }
+            N::DiscoveryFinished => E::DiscoveryFinished { source: source? },
+            N::DiscoveryResumed => E::DiscoveryResumed { source: source? },
+            N::DiscoveryLost => E::DiscoveryLost { source: source?, error: self.failure() },
+            N::ClusterOffered => {
+                let (source, cluster) = (source?, ClusterName::from(&*self.new_cluster(event)?));
+                let roles = self.roles_of(event, &cluster)?;
+                let uid = owned(self.uid.take());
+                let state = match self.state.ok_or_else(|| lacks("state"))? {
+                    OfferStateName::Ready => OfferState::Ready,
+                    OfferStateName::NotReady => OfferState::NotReady,
+                    OfferStateName::Deleting => OfferState::Deleting,
+                    OfferStateName::Broken => OfferState::Broken { error: self.failure() },
+                };
+                E::ClusterOffered { source, cluster, uid, roles, state }
+            }
+            N::ClusterWithdrawn => {
+                let (source, cluster) = (source?, ClusterName::from(&*self.new_cluster(event)?));
+                E::ClusterWithdrawn { source, cluster, uid: owned(self.uid) }
+            }
+            N::ClusterGone => {
+                let (source, cluster) = (source?, ClusterName::from(&*self.new_cluster(event)?));
+                E::ClusterGone { source, cluster }
+            }
+            N::SettingsChanged => {
+                E::SettingsChanged { settings: self.settings.ok_or_else(|| lacks("settings"))? }
+            }
+            N::TimedOut => E::TimedOut,
+            N::RecordingEnded => E::RecordingEnded,
+        })
+    }
+
+    fn about_object(
+        self,
+        event: EventName,
+        clusters: &mut NamedClusters,
+        kind: fn(ClusterName, Arc<Object>) -> EventKind,
+    ) -> Result<EventKind, NoEvent> {
+        let cluster = clusters.find(event, self.cluster)?;
+        let lacks = |member| LineError::missing(event.as_str(), member);
+        match self.object.ok_or_else(|| lacks("object"))?.0 {
+            Ok(object) => Ok(kind(cluster, object)),
+            Err(ObjectError::UnknownKind(kind)) if kind.is_empty() || kind.ends_with(' ') => {
+                Err(lacks("object.kind").into())
+            }
+            Err(error @ ObjectError::UnknownKind(_)) => Err(NoEvent::Foreign(error)),
+            Err(source) => Err(LineError::BadObject { source }.into()),
         }
     }
-}
 
-impl<'de> Deserialize<'de> for EventMember {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-        impl Visitor<'_> for Name {
-            type Value = EventMember;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of an event")
-            }
-            fn visit_str<E: Error>(self, name: &str) -> Result<EventMember, E> {
-                if let Some(name) = EventName::parse(name) {
-                    return Ok(EventMember::Event(name));
-                }
-                if name == LOG_GAP {
-                    return Ok(EventMember::LogGap);
-                }
-                let retired = RETIRED_EVENTS.into_iter().find(|retired| *retired == name);
-                let unknown = || EventMember::Unknown(name.to_owned());
-                Ok(retired.map_or_else(unknown, EventMember::Retired))
-            }
+    fn about_watch(
+        mut self,
+        event: EventName,
+        clusters: &mut NamedClusters,
+        event_kind: fn(ClusterName, Kind, Self) -> EventKind,
+    ) -> Result<EventKind, NoEvent> {
+        let cluster = clusters.find(event, self.cluster.take())?;
+        let kind = self.kind.take().ok_or_else(|| LineError::missing(event.as_str(), "kind"))?.0;
+        let foreign = || NoEvent::Foreign(ObjectError::UnknownKind(kind.to_string()));
+        Ok(event_kind(cluster, Kind::parse(&kind).ok_or_else(foreign)?, self))
+    }
+
+    /// The name of a cluster that need not be known.
+    fn new_cluster(&mut self, event: EventName) -> Result<String, LineError> {
+        let name = Some(owned(self.cluster.take())).filter(|name| !name.is_empty());
+        name.ok_or_else(|| LineError::missing(event.as_str(), "cluster"))
+    }
+
+    fn roles_of(
+        &mut self,
+        event: EventName,
+        cluster: &ClusterName,
+    ) -> Result<Vec<Role>, LineError> {
+        let roles = self.roles.take().ok_or_else(|| LineError::missing(event.as_str(), "roles"))?;
+        match roles.is_empty() {
+            true => Err(LineError::NoRoles { cluster: cluster.as_str().to_owned() }),
+            false => Ok(roles.into_owned()),
         }
-        deserializer.deserialize_str(Name)
     }
-}
 
-/// Every member that a line may have. All are optional, because the event decides which ones a line
-/// needs, and so that a missing one gets a better error than serde's.
-#[derive(Debug, Deserialize)]
-pub(super) struct RawLine<'a> {
-    /// Only headers have it.
-    pub(super) log: Option<IgnoredAny>,
-    pub(super) at_ms: Option<u64>,
-    pub(super) event: Option<EventMember>,
-    #[serde(borrow)]
-    pub(super) cluster: Option<BorrowedStr<'a>>,
-    #[serde(borrow)]
-    pub(super) kind: Option<BorrowedStr<'a>>,
-    pub(super) object: Option<WireObject>,
-    /// Of an object that can't be read.
-    #[serde(borrow)]
-    pub(super) namespace: Option<BorrowedStr<'a>>,
-    #[serde(borrow)]
-    pub(super) name: Option<BorrowedStr<'a>>,
-    #[serde(borrow)]
-    pub(super) error: Option<BorrowedStr<'a>>,
-    /// Why a request failed; logs written before it was added have none.
-    pub(super) cause: Option<ErrorCause>,
-    pub(super) id: Option<ActionId>,
-    #[serde(borrow)]
-    pub(super) outcome: Option<BorrowedStr<'a>>,
-    #[serde(borrow, rename = "resourceVersion")]
-    pub(super) resource_version: Option<BorrowedStr<'a>>,
-    pub(super) retry_after_ms: Option<u64>,
-    pub(super) wait_ms: Option<u64>,
-    #[serde(default)]
-    pub(super) shard: Shard,
-    pub(super) roles: Option<Vec<Role>>,
-    pub(super) source: Option<SourceName>,
-    pub(super) join: Option<JoinRule>,
-    #[serde(borrow)]
-    pub(super) uid: Option<BorrowedStr<'a>>,
-    pub(super) state: Option<OfferStateName>,
-    /// Boxed, because most lines have none and every line is moved.
-    pub(super) settings: Option<Box<Settings>>,
-    /// In a `log_gap` line: how many lines the log lacks.
-    pub(super) lines: Option<u64>,
-    /// Boxed, because most lines have none and every line is moved.
-    pub(super) action: Option<Box<Action>>,
-    #[serde(borrow)]
-    pub(super) because: Option<BorrowedStr<'a>>,
-}
-
-/// The part of an unreadable line that shows whether it matters: an object of a kind that throughline
-/// does not use may have a `spec.rules` or a `spec.parentRefs` of another shape.
-#[derive(Debug, Deserialize)]
-pub(super) struct PartialLine<'a> {
-    pub(super) at_ms: Option<u64>,
-    #[serde(borrow)]
-    pub(super) cluster: Option<BorrowedStr<'a>>,
-    pub(super) event: Option<EventMember>,
-    #[serde(borrow)]
-    pub(super) object: Option<PartialObject<'a>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct PartialObject<'a> {
-    #[serde(borrow)]
-    api_version: Option<BorrowedStr<'a>>,
-    #[serde(borrow)]
-    kind: Option<BorrowedStr<'a>>,
-}
-
-impl PartialObject<'_> {
-    /// The object, reduced to its kind.
-    pub(super) fn into_wire(self) -> Option<WireObject> {
-        let text = |member: Option<BorrowedStr<'_>>| member.map(|text| text.0.into_owned());
-        let (version, kind) = (text(self.api_version), text(self.kind));
-        serde_json::from_value(serde_json::json!({"apiVersion": version, "kind": kind?})).ok()
+    fn outcome(mut self, event: EventName) -> Result<Outcome, LineError> {
+        let name = self.outcome.take();
+        let name = name.ok_or_else(|| LineError::missing(event.as_str(), "outcome"))?.0;
+        let unknown = || LineError::UnknownOutcome { name: name.to_string() };
+        Ok(match OutcomeName::parse(&name).ok_or_else(unknown)? {
+            OutcomeName::Applied => {
+                let resource_version = self.resource_version.map(|text| text.0.into_owned());
+                Outcome::Applied { resource_version }
+            }
+            OutcomeName::Failed => {
+                Outcome::Failed { retry_after_ms: self.retry_after_ms, error: self.failure() }
+            }
+            OutcomeName::Unchanged => Outcome::Unchanged,
+            OutcomeName::Superseded => Outcome::Superseded,
+            OutcomeName::Refused => Outcome::Refused { error: self.failure() },
+            OutcomeName::Unanswered => Outcome::Unanswered { error: self.failure() },
+            OutcomeName::Conflict => Outcome::Conflict { error: self.failure() },
+            OutcomeName::NotFound => Outcome::NotFound,
+            OutcomeName::Dropped => Outcome::Dropped,
+            OutcomeName::DryRun => Outcome::DryRun,
+        })
     }
-}
 
-/// The part of the first line that shows whether it is a header, and if not, what it may be.
-#[derive(Debug, Deserialize)]
-pub(super) struct PartialHeader<'a> {
-    #[serde(borrow)]
-    pub(super) log: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(super) version: Option<&'a RawValue>,
-    pub(super) at_ms: Option<IgnoredAny>,
-    pub(super) object: Option<IgnoredAny>,
-    pub(super) kind: Option<IgnoredAny>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct RawHeader {
-    pub(super) clusters: Option<Vec<ClusterSpec>>,
-    pub(super) settings: Option<Settings>,
-    #[serde(default)]
-    pub(super) recorded: bool,
-    pub(super) part: Option<u64>,
-    pub(super) started_ms: Option<UnixMillis>,
-    pub(super) release: Option<Box<str>>,
+    fn failure(self) -> RequestFailure {
+        RequestFailure::recorded(owned(self.error), self.cause)
+    }
 }

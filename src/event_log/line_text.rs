@@ -1,7 +1,6 @@
 //! The text of a line, and what errors quote of it.
 
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
 
 use super::LineError;
 
@@ -22,18 +21,6 @@ pub(super) fn text(line: &[u8]) -> Result<&str, LineError> {
         let column = error.valid_up_to() + 1;
         LineError::NotUtf8 { column, excerpt: excerpt(line, column) }
     })
-}
-
-/// The column of the value of `at_ms`; 1 if it is not found.
-pub(super) fn column_of_time(line: &str) -> usize {
-    #[derive(serde::Deserialize)]
-    struct Time<'a> {
-        #[serde(borrow)]
-        at_ms: &'a RawValue,
-    }
-    let column = serde_json::from_str::<Time<'_>>(line)
-        .map(|time| (time.at_ms.get().as_ptr() as usize).wrapping_sub(line.as_ptr() as usize) + 1);
-    column.unwrap_or(1)
 }
 
 pub(super) fn not_an_object(line: &str) -> LineError {

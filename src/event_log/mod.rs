@@ -29,19 +29,17 @@
 //! | a time earlier than that of a previous line | warns and uses the previous line's time |
 //! | a time before 2000 or after 2200, or ten years from the line before | fails |
 
+mod clusters;
 mod deleted;
 pub mod export;
 mod header;
 mod input;
 mod line;
-mod line_out;
 mod line_text;
-mod line_time;
 mod parse;
 mod parts;
 mod read;
 pub mod redact;
-mod warnings;
 mod withheld;
 mod write;
 
@@ -61,7 +59,7 @@ use crate::outside_text::brief;
 
 pub use deleted::{DeletedRouteEnd, DeletedRouteEntry, DeletedRouteLine};
 pub use input::holds_outcomes;
-pub use line::{EVENT_NAMES, OUTCOME_NAMES};
+pub use line::{event_names, outcome_names};
 pub use read::LogReader;
 pub use write::LogWriter;
 
@@ -100,17 +98,17 @@ pub struct Header {
     pub recorded: bool,
     /// The release that wrote the log; `None`: [`FIRST_RELEASE`].
     pub release: Option<Box<str>>,
+    /// Whether node ids, addresses and keys have stand-ins. Older logs do not say.
+    pub redacted: Option<bool>,
 }
 
 /// The position of a file in a rotated log. It is part of the file's header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogPart {
     /// Counted from 1. The latest part has the log's own name, the one before it that name and
     /// `.1`, and so on.
-    #[serde(rename = "part")]
     pub number: u64,
     /// When the log was started; the same in all of its parts.
-    #[serde(rename = "started_ms")]
     pub started: UnixMillis,
 }
 
@@ -231,10 +229,10 @@ pub enum LineError {
     SecondHeader,
     #[error("the line has both \"event\" and \"action\"; split it into two lines")]
     EventAndAction,
-    /// The name is not one of [`EVENT_NAMES`].
-    #[error("unknown event {name:?}; the events of version {VERSION} are {}", EVENT_NAMES.join(", "))]
+    /// The name is not one of [`event_names`].
+    #[error("unknown event {name:?}; the events of version {VERSION} are {}", event_names().join(", "))]
     UnknownEvent { name: String },
-    #[error("unknown outcome {name:?}; expected one of {}", OUTCOME_NAMES.join(", "))]
+    #[error("unknown outcome {name:?}; expected one of {}", outcome_names().join(", "))]
     UnknownOutcome { name: String },
     /// Neither the header nor a `cluster_added` line names the cluster.
     #[error(

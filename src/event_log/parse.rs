@@ -1,50 +1,51 @@
-//! From the bytes of a line to an event or an action.
+//! From the bytes of a line to an event or an action, with the warnings about it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
+use serde_json::value::{RawValue, Value};
 
-use super::line::{BorrowedStr, EventMember, LOG_GAP, PartialLine, RawLine};
+use super::clusters::NamedClusters;
+use super::line::{LOG_GAP, Line, LineObject, NoEvent, RETIRED_EVENTS};
 use super::line_text::{excerpt, not_an_object, text};
 use super::withheld::ReadAnnotations;
-use super::{FIRST_RELEASE, LineError, LogEntry};
+use super::{FIRST_RELEASE, Header, LineError, LogEntry};
 use crate::core::contract::action::{Decision, Urgency};
-use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
-use crate::core::contract::event::{Event, EventKind, EventName, Outcome, OutcomeName};
-use crate::core::contract::membership::{OfferState, OfferStateName};
-use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
-use crate::core::data::map::Map;
-use crate::core::data::objects::{Object, ObjectError, WireObject};
+use crate::core::contract::event::{Event, EventName};
+use crate::core::data::ids::Kind;
+use crate::core::data::objects::ObjectError;
 use crate::core::data::time::UnixMillis;
+use crate::outside_text::brief;
 
-fn failure(error: Option<BorrowedStr<'_>>, cause: Option<ErrorCause>) -> RequestFailure {
-    RequestFailure::recorded(error.map_or_else(String::new, |text| text.0.into_owned()), cause)
-}
+/// A longer step from one line to the next is an error of whoever wrote the log.
+const STEP_MAX_MS: u64 = 3_653 * 86_400_000;
 
-/// How many cluster names an error lists.
-const CLUSTERS_SHOWN_MAX: usize = 10;
+/// The most warnings of one log.
+const WARNINGS_MAX: usize = 1_000;
+
+/// The most kinds that are named as skipped. Kubernetes has fewer, with a hundred operators.
+const KINDS_MAX: usize = 500;
 
 /// Parses lines one by one, and remembers what later lines refer to.
 #[derive(Default)]
 pub(super) struct Parser {
-    /// Every cluster that the log has named, so that its name is allocated once. Removed clusters
-    /// stay, because events may trail the removal.
-    clusters: Map<Box<str>, ClusterName>,
-    pub(super) annotations: ReadAnnotations,
-    pub(super) latest: UnixMillis,
-    pub(super) backward_count: u64,
-    pub(super) backward_max_ms: u64,
-    pub(super) skipped_kinds: BTreeSet<String>,
+    clusters: NamedClusters,
+    annotations: ReadAnnotations,
+    latest: UnixMillis,
+    backward_count: u64,
+    backward_max_ms: u64,
+    skipped_kinds: BTreeSet<String>,
     /// Each with its line number.
-    pub(super) warnings: Vec<(u64, String)>,
+    warnings: Vec<(u64, String)>,
     /// Those made so far, taken or not.
-    pub(super) warning_count: usize,
+    warning_count: usize,
     /// The warnings about missing lines.
-    pub(super) gaps: Vec<(u64, String)>,
-    pub(super) has_gaps: bool,
+    gaps: Vec<(u64, String)>,
     /// Of the header.
-    pub(super) release: Option<Box<str>>,
+    release: Option<Box<str>>,
     /// An event that the machine no longer has was skipped.
     has_retired: bool,
 }
@@ -67,15 +68,158 @@ impl LineError {
             Err(_) => LineError::NotJson { column, error, excerpt },
         }
     }
-
-    fn missing(event: &str, member: &'static str) -> Self {
-        LineError::Missing { line: format!("this {event:?} line"), member }
-    }
 }
 
 impl Parser {
-    pub(super) fn add_cluster(&mut self, cluster: &ClusterName) {
-        self.clusters.insert(cluster.as_str().into(), cluster.clone());
+    pub(super) fn begin(&mut self, header: &Header) {
+        self.annotations = ReadAnnotations::of(header);
+        self.release.clone_from(&header.release);
+        self.add_clusters(header);
+    }
+
+    pub(super) fn add_clusters(&mut self, header: &Header) {
+        for cluster in &header.clusters {
+            self.clusters.add(cluster.name.as_str());
+        }
+    }
+
+    /// `None` for a line that is no entry: about a kind that throughline does not use, or a gap.
+    pub(super) fn parse(
+        &mut self,
+        line: &[u8],
+        number: u64,
+    ) -> Result<Option<LogEntry>, LineError> {
+        let text = text(line)?;
+        if !text.starts_with('{') {
+            return Err(not_an_object(text));
+        }
+        match serde_json::from_str::<Line<'_>>(text) {
+            Ok(line) => {
+                if let Some(at) = line.at_ms {
+                    self.check_time(text, at)?;
+                }
+                self.entry(line, number)
+            }
+            Err(error) => {
+                let is_foreign = error.classify() == Category::Data
+                    && self.without_content(text, number).is_some_and(|entry| entry.is_none());
+                if is_foreign { Ok(None) } else { Err(LineError::json(text, &error)) }
+            }
+        }
+    }
+
+    /// Reads an unreadable line without the content of its object, which may be of a kind that
+    /// throughline does not use: its `spec` may have a member with a name that throughline reads, but of
+    /// another type.
+    fn without_content(&mut self, text: &str, number: u64) -> Option<Option<LogEntry>> {
+        let mut line: Value = serde_json::from_str(text).ok()?;
+        line.get("at_ms")?;
+        let object = line.get_mut("object")?.as_object_mut()?;
+        object.retain(|member, _| ["apiVersion", "kind"].contains(&member.as_str()));
+        self.entry(Line::deserialize(&line).ok()?, number).ok()
+    }
+
+    fn entry(&mut self, mut line: Line<'_>, number: u64) -> Result<Option<LogEntry>, LineError> {
+        if line.log.is_some() {
+            return Err(LineError::SecondHeader);
+        }
+        let (event, action) = match (line.event.take(), line.action.take()) {
+            (Some(_), Some(_)) => return Err(LineError::EventAndAction),
+            (event, action) => (event, action),
+        };
+        let Some(event) = event else {
+            let what = if action.is_some() { "this action's line" } else { "the line" };
+            let missing = |member| LineError::Missing { line: what.to_owned(), member };
+            let at = line.at_ms.ok_or_else(|| missing("at_ms"))?;
+            let action = action.ok_or_else(|| missing("event"))?.into_owned();
+            let because = line.because.map_or_else(String::new, |text| text.0.into_owned());
+            let (at, urgency) = (self.at(at, number), Urgency::of(action.verb));
+            return Ok(Some(LogEntry::Action(Decision { at, action, urgency, because })));
+        };
+        let at = line.at_ms.ok_or_else(|| LineError::missing(&event.0, "at_ms"))?;
+        let Some(name) = EventName::parse(&event.0) else {
+            return self.no_event(&event.0, at, line.lines, number);
+        };
+        if let Some(LineObject(Ok(object))) = &mut line.object {
+            // Nobody else has it yet, so nothing is copied.
+            self.annotations.fill(Arc::make_mut(object));
+        }
+        match line.into_event(name, &mut self.clusters) {
+            Ok(kind) => Ok(Some(LogEntry::Event(Event { at: self.at(at, number), kind }))),
+            Err(NoEvent::Bad(error)) => Err(error),
+            Err(NoEvent::Foreign(error)) => {
+                self.skip(&error, number);
+                Ok(None)
+            }
+        }
+    }
+
+    /// A line whose event enters no machine.
+    fn no_event(
+        &mut self,
+        event: &str,
+        at: UnixMillis,
+        lines: Option<u64>,
+        number: u64,
+    ) -> Result<Option<LogEntry>, LineError> {
+        if event == LOG_GAP {
+            let lines = lines.ok_or_else(|| LineError::missing(LOG_GAP, "lines"))?;
+            self.at(at, number);
+            let lines = if lines == 1 { "1 line is".into() } else { format!("{lines} lines are") };
+            let text = format!(
+                "{lines} missing here because they could not be written; later decisions may depend \
+                 on missing events"
+            );
+            self.gap(number, &text);
+            return Ok(None);
+        }
+        if !RETIRED_EVENTS.contains(&event) {
+            return Err(LineError::UnknownEvent { name: event.to_owned() });
+        }
+        self.at(at, number);
+        if !std::mem::replace(&mut self.has_retired, true) {
+            let release = self.release.as_deref().unwrap_or(FIRST_RELEASE);
+            let text = format!(
+                "throughline {release} wrote {event:?}, an event that this release does not have: such \
+                 lines are skipped, and from here on no action is compared"
+            );
+            self.missing(number, &text);
+        }
+        Ok(Some(LogEntry::Retired))
+    }
+
+    /// Refuses a time that no clock showed.
+    fn check_time(&self, line: &str, at: UnixMillis) -> Result<(), LineError> {
+        let step_ms = at.since(self.latest).max(self.latest.since(at));
+        let defect = if at < UnixMillis::EARLIEST {
+            "before the year 2000".to_owned()
+        } else if at > UnixMillis::LATEST {
+            "after the year 2199".to_owned()
+        } else if self.latest > UnixMillis(0) && step_ms > STEP_MAX_MS {
+            format!("more than ten years from {}, the latest time before it", self.latest.0)
+        } else {
+            return Ok(());
+        };
+        Err(LineError::BadTime { column: column_of_time(line), at_ms: at.0, defect })
+    }
+
+    /// The machine's clock never runs backwards, so the log's does not either.
+    fn at(&mut self, at: UnixMillis, line_number: u64) -> UnixMillis {
+        if at >= self.latest {
+            self.latest = at;
+            return at;
+        }
+        let back_ms = self.latest.since(at);
+        self.backward_count += 1;
+        self.backward_max_ms = self.backward_max_ms.max(back_ms);
+        if self.backward_count == 1 {
+            let text = format!(
+                "at_ms goes back by {back_ms} ms; the line counts as {}, the latest time before it",
+                self.latest.0
+            );
+            self.warn(line_number, &text);
+        }
+        self.latest
     }
 
     /// Warns about what only the whole log shows.
@@ -90,310 +234,60 @@ impl Parser {
         }
     }
 
-    /// `None` for a line about a kind that throughline does not use.
-    pub(super) fn parse(
-        &mut self,
-        line: &[u8],
-        number: u64,
-    ) -> Result<Option<LogEntry>, LineError> {
-        let line = text(line)?;
-        if !line.starts_with('{') {
-            return Err(not_an_object(line));
-        }
-        match serde_json::from_str::<RawLine<'_>>(line) {
-            Ok(raw) => {
-                if let Some(at_ms) = raw.at_ms {
-                    self.check_time(line, at_ms)?;
-                }
-                self.interpret(raw, number)
-            }
-            Err(error) => {
-                if error.classify() == Category::Data && self.skip_foreign(line, number)? {
-                    return Ok(None);
-                }
-                Err(LineError::json(line, &error))
-            }
+    pub(super) fn warn(&mut self, line_number: u64, text: &str) {
+        self.warning_count += 1;
+        if self.warning_count < WARNINGS_MAX {
+            self.warnings.push((line_number, brief(text).into_owned()));
+        } else if self.warning_count == WARNINGS_MAX {
+            let text = format!("there are more than {WARNINGS_MAX} warnings; no more are shown");
+            self.warnings.push((line_number, text));
         }
     }
 
-    fn interpret(&mut self, raw: RawLine<'_>, number: u64) -> Result<Option<LogEntry>, LineError> {
-        if raw.log.is_some() {
-            return Err(LineError::SecondHeader);
-        }
-        let event = match (raw.event, raw.action) {
-            (Some(event), None) => event,
-            (Some(_), Some(_)) => return Err(LineError::EventAndAction),
-            (None, action) => {
-                let line = if action.is_some() { "this action's line" } else { "the line" };
-                let missing = |member| LineError::Missing { line: line.to_owned(), member };
-                let at_ms = raw.at_ms.ok_or_else(|| missing("at_ms"))?;
-                let action = action.ok_or_else(|| missing("event"))?;
-                let because = raw.because.map_or_else(String::new, |text| text.0.into_owned());
-                let at = self.at(at_ms, number);
-                let urgency = Urgency::of(action.verb);
-                let decision = Decision { at, action: *action, urgency, because };
-                return Ok(Some(LogEntry::Action(decision)));
-            }
-        };
-        let at_ms = raw.at_ms.ok_or_else(|| LineError::missing(event.as_str(), "at_ms"))?;
-        let event = match event {
-            EventMember::Event(event) => event,
-            EventMember::LogGap => {
-                let missing = raw.lines.ok_or_else(|| LineError::missing(LOG_GAP, "lines"))?;
-                self.at(at_ms, number);
-                self.log_gap(missing, number);
-                return Ok(None);
-            }
-            EventMember::Retired(name) => {
-                self.at(at_ms, number);
-                self.retired(name, number);
-                return Ok(Some(LogEntry::Retired));
-            }
-            EventMember::Unknown(name) => return Err(LineError::UnknownEvent { name }),
-        };
-        let lacks = |member| LineError::missing(event.as_str(), member);
-        let error = || failure(raw.error, raw.cause);
-        let kind = match event {
-            EventName::Applied | EventName::Listed | EventName::Deleted => {
-                let cluster = self.cluster(event, raw.cluster)?;
-                let Some(object) = self.object(event, raw.object, number)? else {
-                    return Ok(None);
-                };
-                match event {
-                    EventName::Applied => EventKind::Applied { cluster, object },
-                    EventName::Listed => EventKind::Listed { cluster, object },
-                    _ => EventKind::Deleted { cluster, object },
-                }
-            }
-            EventName::ListStarted
-            | EventName::ListFinished
-            | EventName::Unreadable
-            | EventName::WatchLost
-            | EventName::WatchResumed
-            | EventName::Bookmark
-            | EventName::ResourceVersionRegressed => {
-                let cluster = self.cluster(event, raw.cluster)?;
-                let BorrowedStr(kind) = raw.kind.ok_or_else(|| lacks("kind"))?;
-                let Some(kind) = Kind::parse(&kind) else {
-                    let text = ObjectError::UnknownKind(kind.to_string()).to_string();
-                    self.skip(&text, &kind, number);
-                    return Ok(None);
-                };
-                match event {
-                    EventName::ListStarted => EventKind::ListStarted { cluster, kind },
-                    EventName::ListFinished => EventKind::ListFinished { cluster, kind },
-                    EventName::WatchResumed => EventKind::WatchResumed { cluster, kind },
-                    EventName::Bookmark => EventKind::Bookmark { cluster, kind },
-                    EventName::Unreadable => {
-                        let text = |text: Option<BorrowedStr<'_>>| text.map(|t| t.0.into_owned());
-                        let [namespace, name] = [raw.namespace, raw.name].map(text);
-                        let (namespace, name) =
-                            (namespace.unwrap_or_default(), name.unwrap_or_default());
-                        let object = ObjectKey { namespace, name };
-                        EventKind::Unreadable { cluster, kind, object, error: error() }
-                    }
-                    EventName::ResourceVersionRegressed => {
-                        EventKind::ResourceVersionRegressed { cluster, kind }
-                    }
-                    _ => EventKind::WatchLost { cluster, kind, error: error() },
-                }
-            }
-            EventName::ClusterAdded => {
-                let name = raw.cluster.filter(|name| !name.0.is_empty());
-                let BorrowedStr(name) = name.ok_or_else(|| lacks("cluster"))?;
-                let roles = raw.roles.ok_or_else(|| lacks("roles"))?;
-                if roles.is_empty() {
-                    return Err(LineError::NoRoles { cluster: name.into_owned() });
-                }
-                let cluster = self
-                    .clusters
-                    .entry((*name).into())
-                    .or_insert_with(|| ClusterName::from(&*name))
-                    .clone();
-                EventKind::ClusterAdded { cluster, roles }
-            }
-            EventName::ClusterRemoved => {
-                EventKind::ClusterRemoved { cluster: self.cluster(event, raw.cluster)? }
-            }
-            EventName::ActionFinished => {
-                let id = raw.id.ok_or_else(|| lacks("id"))?;
-                let BorrowedStr(name) = raw.outcome.ok_or_else(|| lacks("outcome"))?;
-                let Some(name) = OutcomeName::parse(&name) else {
-                    return Err(LineError::UnknownOutcome { name: name.into_owned() });
-                };
-                let resource_version = raw.resource_version.map(|text| text.0.into_owned());
-                let outcome = match name {
-                    OutcomeName::Applied => Outcome::Applied { resource_version },
-                    OutcomeName::Unchanged => Outcome::Unchanged,
-                    OutcomeName::Superseded => Outcome::Superseded,
-                    OutcomeName::Refused => Outcome::Refused { error: error() },
-                    OutcomeName::Failed => {
-                        Outcome::Failed { error: error(), retry_after_ms: raw.retry_after_ms }
-                    }
-                    OutcomeName::Unanswered => Outcome::Unanswered { error: error() },
-                    OutcomeName::Conflict => Outcome::Conflict { error: error() },
-                    OutcomeName::NotFound => Outcome::NotFound,
-                    OutcomeName::Dropped => Outcome::Dropped,
-                    OutcomeName::DryRun => Outcome::DryRun,
-                };
-                EventKind::ActionFinished { id, outcome }
-            }
-            EventName::LeadershipPending => EventKind::LeadershipPending {
-                wait_ms: raw.wait_ms.ok_or_else(|| lacks("wait_ms"))?,
-                shard: raw.shard,
-            },
-            EventName::LeadershipAcquired => EventKind::LeadershipAcquired { shard: raw.shard },
-            EventName::LeadershipLost => EventKind::LeadershipLost { shard: raw.shard },
-            EventName::ShardFollowed => EventKind::ShardFollowed { shard: raw.shard },
-            EventName::ShardLeft => EventKind::ShardLeft { shard: raw.shard },
-            EventName::LeaseApiLost => EventKind::LeaseApiLost,
-            EventName::LeaseApiReachable => EventKind::LeaseApiReachable,
-            EventName::DiscoveryStarted
-            | EventName::DiscoveryFinished
-            | EventName::DiscoveryLost
-            | EventName::DiscoveryResumed
-            | EventName::ClusterOffered
-            | EventName::ClusterWithdrawn
-            | EventName::ClusterGone => {
-                let source = raw.source.ok_or_else(|| lacks("source"))?;
-                let cluster = || {
-                    let name = raw.cluster.filter(|name| !name.0.is_empty());
-                    name.map(|BorrowedStr(name)| name).ok_or_else(|| lacks("cluster"))
-                };
-                let uid = raw.uid.map_or_else(String::new, |text| text.0.into_owned());
-                match event {
-                    EventName::DiscoveryStarted => {
-                        let join = raw.join.ok_or_else(|| lacks("join"))?;
-                        EventKind::DiscoveryStarted { source, join }
-                    }
-                    EventName::DiscoveryFinished => EventKind::DiscoveryFinished { source },
-                    EventName::DiscoveryResumed => EventKind::DiscoveryResumed { source },
-                    EventName::DiscoveryLost => EventKind::DiscoveryLost { source, error: error() },
-                    EventName::ClusterOffered => {
-                        let name = cluster()?;
-                        let state = match raw.state.ok_or_else(|| lacks("state"))? {
-                            OfferStateName::Ready => OfferState::Ready,
-                            OfferStateName::NotReady => OfferState::NotReady,
-                            OfferStateName::Deleting => OfferState::Deleting,
-                            OfferStateName::Broken => OfferState::Broken { error: error() },
-                        };
-                        let roles = raw.roles.ok_or_else(|| lacks("roles"))?;
-                        if roles.is_empty() {
-                            return Err(LineError::NoRoles { cluster: name.into_owned() });
-                        }
-                        let cluster = ClusterName::from(&*name);
-                        EventKind::ClusterOffered { source, cluster, uid, roles, state }
-                    }
-                    EventName::ClusterWithdrawn => {
-                        let cluster = ClusterName::from(&*cluster()?);
-                        EventKind::ClusterWithdrawn { source, cluster, uid }
-                    }
-                    _ => {
-                        EventKind::ClusterGone { source, cluster: ClusterName::from(&*cluster()?) }
-                    }
-                }
-            }
-            EventName::SettingsChanged => EventKind::SettingsChanged {
-                settings: raw.settings.ok_or_else(|| lacks("settings"))?,
-            },
-            EventName::TimedOut => EventKind::TimedOut,
-            EventName::RecordingEnded => EventKind::RecordingEnded,
-        };
-        Ok(Some(LogEntry::Event(Event { at: self.at(at_ms, number), kind })))
+    pub(super) fn take_warnings(&mut self) -> Vec<(u64, String)> {
+        std::mem::take(&mut self.warnings)
     }
 
-    /// A line that stands for lines which could not be written.
-    fn log_gap(&mut self, missing: u64, line_number: u64) {
-        let lines = if missing == 1 { "1 line is".into() } else { format!("{missing} lines are") };
-        self.gap(
-            line_number,
-            &format!(
-                "{lines} missing here because they could not be written; later decisions may depend \
-                 on missing events"
-            ),
-        );
+    pub(super) fn take_gaps(&mut self) -> Vec<(u64, String)> {
+        std::mem::take(&mut self.gaps)
     }
 
-    /// Warns at the first line whose event the machine no longer has.
-    fn retired(&mut self, event: &str, line_number: u64) {
-        if std::mem::replace(&mut self.has_retired, true) {
-            return;
-        }
-        let release = self.release.as_deref().unwrap_or(FIRST_RELEASE);
-        let text = format!(
-            "throughline {release} wrote {event:?}, an event that this release does not have: such lines \
-             are skipped, and from here on no action is compared"
-        );
-        self.missing(line_number, &text);
+    /// Warns about missing lines.
+    pub(super) fn gap(&mut self, line_number: u64, text: &str) {
+        self.clusters.has_gaps = true;
+        self.missing(line_number, text);
     }
 
-    fn cluster(
-        &mut self,
-        event: EventName,
-        cluster: Option<BorrowedStr<'_>>,
-    ) -> Result<ClusterName, LineError> {
-        let BorrowedStr(cluster) =
-            cluster.ok_or_else(|| LineError::missing(event.as_str(), "cluster"))?;
-        if self.has_gaps && !cluster.is_empty() && !self.clusters.contains_key(&*cluster) {
-            // The line that named it may be among the missing ones.
-            self.add_cluster(&ClusterName::from(&*cluster));
+    /// Warns that something which entered the machine is missing.
+    fn missing(&mut self, line_number: u64, text: &str) {
+        if self.warning_count < WARNINGS_MAX {
+            self.gaps.push((line_number, brief(text).into_owned()));
         }
-        self.clusters.get(&*cluster).cloned().ok_or_else(|| {
-            let mut known: Vec<_> = self.clusters.values().map(|c| c.as_str()).collect();
-            known.sort_unstable();
-            let more = known.len().saturating_sub(CLUSTERS_SHOWN_MAX);
-            known.truncate(CLUSTERS_SHOWN_MAX);
-            let mut known = known.join(", ");
-            if more > 0 {
-                known += &format!(" and {more} more");
-            }
-            LineError::UnknownCluster { cluster: cluster.into_owned(), known }
-        })
+        self.warn(line_number, text);
     }
 
-    fn object(
-        &mut self,
-        event: EventName,
-        object: Option<WireObject>,
-        line_number: u64,
-    ) -> Result<Option<std::sync::Arc<Object>>, LineError> {
-        let object = object.ok_or_else(|| LineError::missing(event.as_str(), "object"))?;
-        match Object::try_from(object) {
-            Ok(mut object) => {
-                self.annotations.fill(&mut object);
-                Ok(Some(std::sync::Arc::new(object)))
-            }
-            Err(ObjectError::UnknownKind(kind)) => {
-                // `apiVersion kind`, or the kind alone where there is no apiVersion.
-                let name = kind.rsplit(' ').next().unwrap_or_default().to_owned();
-                if name.is_empty() {
-                    return Err(LineError::missing(event.as_str(), "object.kind"));
-                }
-                let text = ObjectError::UnknownKind(kind.clone()).to_string();
-                // A known name in another group is another kind.
-                let once = if Kind::parse(&name).is_some() { kind } else { name };
-                self.skip(&text, &once, line_number);
-                Ok(None)
-            }
-            Err(source) => Err(LineError::BadObject { source }),
+    /// Warns once that a kind is skipped.
+    fn skip(&mut self, error: &ObjectError, line_number: u64) {
+        let ObjectError::UnknownKind(kind) = error else { return };
+        let name = kind.rsplit(' ').next().unwrap_or_default();
+        // A known name in another group is another kind.
+        let kind = brief(if Kind::parse(name).is_some() { kind } else { name });
+        if self.skipped_kinds.len() < KINDS_MAX && !self.skipped_kinds.contains(&*kind) {
+            self.skipped_kinds.insert(kind.into_owned());
+            let text = error.to_string();
+            self.warn(line_number, &format!("{}; skipping all its lines", brief(&text)));
         }
     }
+}
 
-    /// Whether an unreadable line is about an object of a kind that throughline does not use: its
-    /// `spec` may have a member with a name that throughline reads, but of another type.
-    fn skip_foreign(&mut self, line: &str, number: u64) -> Result<bool, LineError> {
-        let Ok(sketch) = serde_json::from_str::<PartialLine<'_>>(line) else { return Ok(false) };
-        let (Some(_), Some(EventMember::Event(event)), Some(object)) =
-            (sketch.at_ms, sketch.event, sketch.object)
-        else {
-            return Ok(false);
-        };
-        let is_about_object =
-            matches!(event, EventName::Applied | EventName::Listed | EventName::Deleted);
-        if !is_about_object || self.cluster(event, sketch.cluster).is_err() {
-            return Ok(false);
-        }
-        let object = self.object(event, object.into_wire(), number);
-        Ok(matches!(object, Ok(None)))
+/// The column of the value of `at_ms`; 1 if it is not found.
+fn column_of_time(line: &str) -> usize {
+    #[derive(Deserialize)]
+    struct Time<'a> {
+        #[serde(borrow)]
+        at_ms: &'a RawValue,
     }
+    let column = serde_json::from_str::<Time<'_>>(line)
+        .map(|time| (time.at_ms.get().as_ptr() as usize).wrapping_sub(line.as_ptr() as usize) + 1);
+    column.unwrap_or(1)
 }

@@ -9,7 +9,6 @@ use super::input::{self, Progress};
 use super::line_text::content;
 use super::parse::Parser;
 use super::parts;
-use super::withheld::ReadAnnotations;
 use super::{Header, LINE_BYTES_MAX, LineError, LogEntry, LogError, LogPart, Warning};
 
 /// Reads an event log line by line, in memory bounded by its longest line.
@@ -172,9 +171,7 @@ impl<R: BufRead> LogReader<R> {
     fn next_file(&mut self) -> bool {
         let Some(next) = self.later.pop_front() else { return false };
         self.take_from_parser();
-        for cluster in &next.header.clusters {
-            self.parser.add_cluster(&cluster.name);
-        }
+        self.parser.add_clusters(&next.header);
         self.name = next.name;
         self.input = next.input;
         self.progress = next.progress;
@@ -216,11 +213,7 @@ impl<R: BufRead> LogReader<R> {
                         (Err(_), LineEnd::Truncated(source)) => return Err(self.unreadable(source)),
                         (Err(error), _) => return Err(self.bad_line(error)),
                     };
-                    self.parser.annotations = ReadAnnotations::of(&self.header);
-                    for cluster in &self.header.clusters {
-                        self.parser.add_cluster(&cluster.name);
-                    }
-                    self.parser.release = self.header.release.clone();
+                    self.parser.begin(&self.header);
                     return Ok(self);
                 }
                 (true, Some(LineEnd::Truncated(source))) => return Err(self.unreadable(source)),

@@ -24,10 +24,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::core::contract::action::{AnnotationBefore, Decision};
-use crate::core::contract::error_cause::RequestFailure;
-use crate::core::contract::event::{Event, EventKind, Outcome};
-use crate::core::contract::membership::OfferState;
+use super::line::{Line, LineObject, Text};
+use crate::core::contract::action::AnnotationBefore;
 use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::core::status::go_json::{self, CANONICAL_DEPTH_MAX, GO_DEPTH_MAX, Reader};
 use crate::core::status::liveness::folds_to;
@@ -88,103 +86,36 @@ impl Redactor {
         })
     }
 
-    pub fn event<'a>(&self, event: &'a Event) -> Cow<'a, Event> {
-        let kind = match &event.kind {
-            EventKind::Listed { cluster, object } => self
-                .object(object)
-                .map(|object| EventKind::Listed { cluster: cluster.clone(), object }),
-            EventKind::Applied { cluster, object } => self
-                .object(object)
-                .map(|object| EventKind::Applied { cluster: cluster.clone(), object }),
-            EventKind::Deleted { cluster, object } => self
-                .object(object)
-                .map(|object| EventKind::Deleted { cluster: cluster.clone(), object }),
-            EventKind::WatchLost { cluster, kind, error } => Some(EventKind::WatchLost {
-                cluster: cluster.clone(),
-                kind: *kind,
-                error: self.failure(error),
-            }),
-            EventKind::Unreadable { cluster, kind, object, error } => Some(EventKind::Unreadable {
-                cluster: cluster.clone(),
-                kind: *kind,
-                object: object.clone(),
-                error: self.failure(error),
-            }),
-            EventKind::ActionFinished { id, outcome } => {
-                self.outcome(outcome).map(|outcome| EventKind::ActionFinished { id: *id, outcome })
-            }
-            EventKind::DiscoveryLost { source, error } => {
-                Some(EventKind::DiscoveryLost { source: *source, error: self.failure(error) })
-            }
-            EventKind::ClusterOffered {
-                source,
-                cluster,
-                uid,
-                roles,
-                state: OfferState::Broken { error },
-            } => Some(EventKind::ClusterOffered {
-                source: *source,
-                cluster: cluster.clone(),
-                uid: uid.clone(),
-                roles: roles.clone(),
-                state: OfferState::Broken { error: self.failure(error) },
-            }),
-            EventKind::DiscoveryStarted { .. }
-            | EventKind::ClusterOffered { .. }
-            | EventKind::ClusterWithdrawn { .. }
-            | EventKind::DiscoveryFinished { .. }
-            | EventKind::DiscoveryResumed { .. }
-            | EventKind::ClusterGone { .. }
-            | EventKind::SettingsChanged { .. }
-            | EventKind::ClusterAdded { .. }
-            | EventKind::ClusterRemoved { .. }
-            | EventKind::ListStarted { .. }
-            | EventKind::ListFinished { .. }
-            | EventKind::WatchResumed { .. }
-            | EventKind::Bookmark { .. }
-            | EventKind::ResourceVersionRegressed { .. }
-            | EventKind::LeadershipPending { .. }
-            | EventKind::LeadershipAcquired { .. }
-            | EventKind::LeadershipLost { .. }
-            | EventKind::ShardFollowed { .. }
-            | EventKind::ShardLeft { .. }
-            | EventKind::LeaseApiLost
-            | EventKind::LeaseApiReachable
-            | EventKind::TimedOut
-            | EventKind::RecordingEnded => None,
-        };
-        kind.map_or(Cow::Borrowed(event), |kind| Cow::Owned(Event { at: event.at, kind }))
-    }
-
-    /// A redacted decision equals what the machine decides on the redacted events.
-    pub fn decision<'a>(&self, decision: &'a Decision) -> Cow<'a, Decision> {
-        let mut redacted = Cow::Borrowed(decision);
-        for (i, (key, value)) in decision.action.annotations.iter().enumerate() {
-            if let Some(value) = value
-                && let Some(stand_in) = self.annotation(key, value)
-                && let Some(place) = redacted.to_mut().action.annotations.get_mut(i)
-            {
-                place.1 = Some(stand_in);
-            }
-        }
-        if let Some(AnnotationBefore { key, value: Some(value), .. }) =
-            decision.action.precondition.annotation.as_deref()
-            && let Some(stand_in) = self.annotation(key, value)
-            && let Some(before) = &mut redacted.to_mut().action.precondition.annotation
+    /// Replaces what a line gives away. A redacted action equals what the machine decides on the redacted
+    /// events.
+    pub(super) fn line(&self, line: &mut Line<'_>) {
+        if let Some(LineObject(Ok(object))) = &mut line.object
+            && let Some(redacted) = self.object(object)
         {
-            before.value = Some(stand_in);
+            *object = redacted;
         }
-        redacted
+        if let Some(action) = &mut line.action {
+            let action = action.to_mut();
+            for (key, value) in &mut action.annotations {
+                *value = value.take().map(|value| self.annotation(key, &value).unwrap_or(value));
+            }
+            if let Some(AnnotationBefore { key, value, .. }) =
+                action.precondition.annotation.as_deref_mut()
+            {
+                *value = value.take().map(|value| self.annotation(key, &value).unwrap_or(value));
+            }
+        }
+        if let Some(Text(error)) = &mut line.error
+            && let Cow::Owned(redacted) = self.error(error)
+        {
+            *error = Cow::Owned(redacted);
+        }
     }
 
     /// A status as JSON text, rewritten in place. Text that is not JSON, or is nested 10,000 deep,
     /// becomes text that is not JSON either.
     pub fn status(&self, text: &str) -> String {
         self.json(text).unwrap_or_else(|| self.stand_in(text, 0))
-    }
-
-    fn failure(&self, failure: &RequestFailure) -> RequestFailure {
-        RequestFailure::new(failure.cause, &*self.error(&failure.text))
     }
 
     fn object(&self, object: &Object) -> Option<Arc<Object>> {
@@ -203,26 +134,6 @@ impl Redactor {
         match redacted {
             Cow::Borrowed(_) => None,
             Cow::Owned(object) => Some(Arc::new(object)),
-        }
-    }
-
-    fn outcome(&self, outcome: &Outcome) -> Option<Outcome> {
-        match outcome {
-            Outcome::Refused { error } => Some(Outcome::Refused { error: self.failure(error) }),
-            Outcome::Conflict { error } => Some(Outcome::Conflict { error: self.failure(error) }),
-            Outcome::Unanswered { error } => {
-                Some(Outcome::Unanswered { error: self.failure(error) })
-            }
-            Outcome::Failed { error, retry_after_ms } => Some(Outcome::Failed {
-                error: self.failure(error),
-                retry_after_ms: *retry_after_ms,
-            }),
-            Outcome::Applied { .. }
-            | Outcome::Unchanged
-            | Outcome::Superseded
-            | Outcome::NotFound
-            | Outcome::Dropped
-            | Outcome::DryRun => None,
         }
     }
 

@@ -5,7 +5,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::line_out::{DecisionOut, EventOut, GapOut, HeaderOut};
+use super::header::HeaderLine;
+use super::line::{Line, LineObject, Text};
+use super::redact::Redactor;
 use super::withheld::ReadAnnotations;
 use super::{Header, LogPart};
 use crate::core::contract::action::Decision;
@@ -25,6 +27,7 @@ pub struct LogWriter<W: Write> {
     annotations: ReadAnnotations,
     /// In the log of a replay without a gap so far: the clusters that it has named.
     named: Option<BTreeSet<ClusterName>>,
+    redactor: Option<Redactor>,
 }
 
 impl<W: Write> LogWriter<W> {
@@ -46,37 +49,58 @@ impl<W: Write> LogWriter<W> {
     }
 
     fn start(sink: W, header: &Header, part: Option<LogPart>) -> io::Result<Self> {
-        let mut writer =
-            Self { sink, line: Vec::new(), annotations: ReadAnnotations::of(header), named: None };
-        writer.write(&HeaderOut::new(header, part))?;
+        let mut writer = Self {
+            sink,
+            line: Vec::new(),
+            annotations: ReadAnnotations::of(header),
+            redactor: None,
+            named: None,
+        };
+        writer.write(&HeaderLine::new(header, part))?;
         Ok(writer)
+    }
+
+    /// Replaces addresses and keys from now on.
+    #[must_use]
+    pub fn redacting(mut self, redactor: Option<Redactor>) -> Self {
+        self.redactor = redactor;
+        self
     }
 
     /// Records that `lines` lines are missing here.
     pub fn gap(&mut self, at: UnixMillis, lines: u64) -> io::Result<()> {
-        self.write(&GapOut::new(at, lines))
+        self.write(&Line::gap(at, lines))
     }
 
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
-        let mut line = EventOut::new(event.at, &event.kind);
-        let object = line.object.and_then(|object| self.annotations.withhold(object));
-        line.object = object.as_deref().or(line.object);
+        let line = Line::from(event);
         // An offer of a source says what a cluster is called; the others need one that was named.
-        let cluster = line.cluster.filter(|_| line.source.is_none());
-        if let (Some(named), Some(cluster)) = (&mut self.named, cluster) {
+        let cluster = line.cluster.as_ref().filter(|_| line.source.is_none());
+        if let (Some(named), Some(Text(cluster))) = (&mut self.named, cluster) {
             if matches!(event.kind, EventKind::ClusterAdded { .. }) {
-                named.insert(cluster.clone());
-            } else if !named.contains(cluster) {
+                named.insert(cluster.as_ref().into());
+            } else if !named.contains(&**cluster) {
                 self.named = None;
                 self.gap(event.at, 1)?;
             }
         }
-        self.write(&line)
+        self.line(line)
     }
 
     pub fn action(&mut self, decision: &Decision) -> io::Result<()> {
-        let Decision { at, action, because, .. } = decision;
-        self.write(&DecisionOut { at_ms: *at, action, because })
+        self.line(Line::from(decision))
+    }
+
+    fn line(&mut self, mut line: Line<'_>) -> io::Result<()> {
+        if let Some(LineObject(Ok(object))) = &mut line.object
+            && let Some(withheld) = self.annotations.withhold(object)
+        {
+            *object = withheld;
+        }
+        if let Some(redactor) = &self.redactor {
+            redactor.line(&mut line);
+        }
+        self.write(&line)
     }
 
     pub fn flush(&mut self) -> io::Result<()> {

@@ -47,7 +47,6 @@ pub(super) struct Worker {
     files: Files,
     /// Names the clusters as they are now.
     header: Header,
-    redactor: Option<Redactor>,
     metrics: Arc<Metrics>,
     queued_bytes: Arc<AtomicUsize>,
     /// Lines that are not written yet.
@@ -77,13 +76,13 @@ impl Worker {
         queued_bytes: Arc<AtomicUsize>,
         pauses: (Duration, Duration),
     ) -> io::Result<Self> {
-        let mut buffer = LogWriter::new(Vec::new(), &header)?;
+        let header = Header { redacted: Some(redactor.is_some()), ..header };
+        let mut buffer = LogWriter::new(Vec::new(), &header)?.redacting(redactor);
         // `Files` writes the headers.
         buffer.sink_mut().clear();
         Ok(Self {
             files,
             header,
-            redactor,
             metrics,
             queued_bytes,
             buffer,
@@ -151,16 +150,10 @@ impl Worker {
         }
         self.add_gap_line();
         let before = self.buffer.sink_mut().len();
-        let written = match (&content, &self.redactor) {
-            (QueuedContent::Event(event), None) => self.buffer.event(event),
-            (QueuedContent::Event(event), Some(redactor)) => {
-                self.buffer.event(&redactor.event(event))
-            }
-            (QueuedContent::Action(decision), None) => self.buffer.action(decision),
-            (QueuedContent::Action(decision), Some(redactor)) => {
-                self.buffer.action(&redactor.decision(decision))
-            }
-            (QueuedContent::Gap(_), _) => Ok(()),
+        let written = match &content {
+            QueuedContent::Event(event) => self.buffer.event(event),
+            QueuedContent::Action(decision) => self.buffer.action(decision),
+            QueuedContent::Gap(_) => Ok(()),
         };
         match written {
             Ok(()) => {

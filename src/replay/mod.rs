@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Sender, channel, sync_channel};
 
+use crate::build_info;
 use crate::core::contract::action::Decision;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
@@ -76,7 +77,8 @@ pub fn replay<R: BufRead + Send, W: Write>(
         None => detect_mode(reader, &mut ahead)?,
     };
     let mut builder = ReplayBuilder::new(file, mode, header.clusters.clone(), edited.clone());
-    let header = Header { settings: Some(edited), recorded: false, ..header };
+    let release = Some(build_info::VERSION.into());
+    let header = Header { settings: Some(edited), recorded: false, release, ..header };
     let log = log.map(|sink| LogWriter::of_replay(sink, &header)).transpose()?;
     let log_reader = &mut *reader;
     // Reading is about half of the work, and the search for outages a quarter. Each gets a thread.

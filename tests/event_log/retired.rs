@@ -59,8 +59,12 @@ fn a_verification_stops_comparing_at_a_retired_event_and_names_the_release() {
     assert!(problems[1].starts_with("action 1: the log has "), "{problems:?}");
 
     let (mut lines, _) = acted();
-    lines[0] = lines[0].replacen(r#""version":1"#, r#""version":1,"release":"0.2.3""#, 1);
+    let ours = format!(r#","release":"{}""#, env!("CARGO_PKG_VERSION"));
+    lines[0] = lines[0].replacen(&ours, r#","release":"0.2.3""#, 1);
     assert_eq!(verify(&lines).verdict.problems, [text("0.2.3")]);
+    // The first release wrote none.
+    lines[0] = lines[0].replacen(r#","release":"0.2.3""#, "", 1);
+    assert_eq!(verify(&lines).verdict.problems, [text("0.1.0")]);
 }
 
 #[test]
