@@ -57,7 +57,7 @@ impl OutageTracker {
         let mut answers = Answers::default();
         for &(name, programmed) in &gateway.programmed {
             let connector = Key { ns: key.ns, name };
-            let mut is_seen = true;
+            let is_seen;
             let upstream_of = self.upstream_of.get(&connector);
             if upstream_of.is_some_and(|(upstream, _)| !self.followed.have(upstream)) {
                 continue;
