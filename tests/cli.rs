@@ -104,11 +104,9 @@ fn a_carriers_rate_is_part_of_the_what_if_and_of_its_report() {
     assert!(!out.contains("simulated carrier"), "{out}");
     let with_rate = ["replay", &fixture, "--carrier-rate", "20", "--output", "json"];
     assert_eq!(json(&run(&with_rate, 0).0)["carrier_rate"], 20);
-    for command in [["replay", &fixture], ["demo", &fixture]] {
-        for bad in ["0", "-20", "1001", "fast", "0.5"] {
-            let (_, err) = run(&[&command[..], &["--carrier-rate", bad]].concat(), 2);
-            assert_contains(&err, &["--carrier-rate", bad, "1 to 1000", "has no limit"]);
-        }
+    for bad in ["0", "-20", "1001", "fast", "0.5"] {
+        let (_, err) = run(&["replay", &fixture, "--carrier-rate", bad], 2);
+        assert_contains(&err, &["--carrier-rate", bad, "1 to 1000", "has no limit"]);
     }
 }
 

@@ -1,16 +1,13 @@
 //! `throughline demo`.
 
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use throughline::config::LogConfig;
-use throughline::sim::CarrierRate;
 use throughline::{demo, logging, report};
 
 use super::out::{Output, is_broken_pipe, print_with, report_options, threads};
-use super::replay::refuse_same_file;
 use super::run::stop_on_signals;
 use super::settings::duration_ms;
 
@@ -31,13 +28,6 @@ pub(super) struct DemoArgs {
     /// Shorten longer pauses of the recording to this; 24h plays it in real time
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "2s")]
     longest_pause: u64,
-    /// How many changed Connectors the simulated carrier takes in a second, first in, first out;
-    /// Karmada's default limits allow 20 [default: no limit]
-    #[arg(long, value_name = "CHANGES", allow_negative_numbers = true)]
-    carrier_rate: Option<CarrierRate>,
-    /// Write the run's event log to this file, for `throughline replay`
-    #[arg(long, value_name = "FILE")]
-    event_log: Option<PathBuf>,
     /// Keep the clusters, throughline and its live page running after the end, until Ctrl-C
     #[arg(long)]
     linger: bool,
@@ -48,15 +38,10 @@ pub(super) struct DemoArgs {
 
 /// Plays the log.
 pub(super) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
-    if let (Some(log), Some(event_log)) = (&args.log, &args.event_log) {
-        refuse_same_file(event_log, log)?;
-    }
     logging::init(&LogConfig { level: LOG_LEVEL.to_owned(), ..LogConfig::default() })?;
     let options = demo::DemoOptions {
         log: args.log.clone(),
         longest_pause_ms: args.longest_pause,
-        carrier_rate: args.carrier_rate,
-        event_log: args.event_log.clone(),
         linger: args.linger,
         report: (args.output == Output::Text).then(report_options),
     };

@@ -14,7 +14,7 @@ mod story;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -33,7 +33,6 @@ use crate::event_log::LogReader;
 use crate::replay::{self, Replay, ReplayMode, stall_problems};
 use crate::report;
 use crate::run::Run;
-use crate::sim::CarrierRate;
 
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
@@ -41,10 +40,6 @@ pub struct DemoOptions {
     pub log: Option<String>,
     /// Longer pauses of the recording are shortened to this.
     pub longest_pause_ms: u64,
-    /// How many changes the carrier takes in a second; `None`: no limit.
-    pub carrier_rate: Option<CarrierRate>,
-    /// Where to write the run's event log; `None` does not keep it.
-    pub event_log: Option<PathBuf>,
     /// How to print the story; `None` prints nothing.
     pub report: Option<report::ReportOptions>,
     /// Keep clusters, run and live page up after the end, until the demo is stopped.
@@ -54,14 +49,7 @@ pub struct DemoOptions {
 impl Default for DemoOptions {
     fn default() -> Self {
         let report = Some(report::ReportOptions::default());
-        Self {
-            log: None,
-            longest_pause_ms: 2_000,
-            carrier_rate: None,
-            event_log: None,
-            report,
-            linger: false,
-        }
+        Self { log: None, longest_pause_ms: 2_000, report, linger: false }
     }
 }
 
@@ -83,7 +71,6 @@ pub async fn run(
 ) -> anyhow::Result<Replay> {
     let mut recording = DemoLog::read(options.log.as_deref())?;
     let clock = Clock::start();
-    recording.replay.carrier_rate = options.carrier_rate;
     let mut player = Player::new(&mut recording, clock, options.longest_pause_ms);
     let clusters = DemoClusters::serve(&player.sim, &recording.replay.clusters, clock).await?;
     let (recorded, unrecorded) = watched_kinds(&recording);
@@ -98,7 +85,7 @@ pub async fn run(
     }
 
     let folder = TempFolder::new()?;
-    let log = options.event_log.clone().unwrap_or_else(|| folder.path().join("events.jsonl"));
+    let log = folder.path().join("events.jsonl");
     let cluster_configs = clusters.write_kubeconfig(folder.path())?;
     let mut config = run_config(&recording.replay.settings, cluster_configs, &log);
     if recording.has_outages {
@@ -150,7 +137,6 @@ pub async fn run(
     replay.verdict.good = replay.verdict.problems.is_empty();
     if let Some(report) = &options.report {
         report::summary(&replay, report, out)?;
-        print_event_log_hint(options.event_log.as_deref(), out)?;
     }
     Ok(replay)
 }
@@ -211,20 +197,6 @@ fn print_introduction(
         false => writeln!(out, "  live page, until the demo ends: {page} (--linger keeps it up)")?,
     }
     writeln!(out)?;
-    out.flush()
-}
-
-fn print_event_log_hint(kept: Option<&Path>, out: &mut dyn Write) -> io::Result<()> {
-    match kept {
-        Some(path) => {
-            let path = path.display();
-            writeln!(out, "  to verify the run's event log: throughline replay {path}")?;
-        }
-        None => writeln!(
-            out,
-            "  to keep the run's event log for `throughline replay`: add --event-log FILE"
-        )?,
-    }
     out.flush()
 }
 

@@ -54,9 +54,6 @@ impl Player {
     pub(super) fn new(log: &mut DemoLog, clock: Clock, longest_pause_ms: u64) -> Self {
         let clusters = log.replay.clusters.clone();
         let mut sim = SimClusters::new(&clusters, CARRIER_DELAY_MS);
-        if let Some(rate) = log.replay.carrier_rate {
-            sim.limit_carrier(rate);
-        }
         let mut overlay = Overlay::new(&clusters);
         let mut events = VecDeque::from(std::mem::take(&mut log.events));
         let shift = TimeShift { from: log.replay.first_at, to: clock.now() };
