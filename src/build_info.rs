@@ -1,6 +1,6 @@
 //! Which build of throughline this is, and since when it runs.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::core::data::time::UnixMillis;
 
@@ -14,7 +14,7 @@ pub const COMMIT: &str = match option_env!("THROUGHLINE_COMMIT") {
 };
 
 /// A running instance.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceInfo {
     pub version: String,

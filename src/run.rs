@@ -218,8 +218,7 @@ impl Run {
             let _ = stop.wait_for(|stop| *stop).await;
         };
         let (access, metrics) = (self.config.admin.state, self.engine.metrics.clone());
-        let served = admin::Served { access, event_log: self.config.event_log.file.clone() };
-        spawn(admin::serve(listener, served, metrics, queries, stopped)).abort_handle()
+        spawn(admin::serve(listener, access, metrics, queries, stopped)).abort_handle()
     }
 
     /// Posts Kubernetes Events to the hub, to edges and to the cluster of the Lease; not in a dry

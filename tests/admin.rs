@@ -12,8 +12,6 @@ mod fleet;
 mod http;
 #[path = "support/live_fleet.rs"]
 mod live_fleet;
-#[path = "admin/log.rs"]
-mod log;
 #[path = "admin/page.rs"]
 mod page;
 #[path = "admin/readiness.rs"]
@@ -256,7 +254,7 @@ async fn an_unknown_path_answers_404_with_the_paths_that_exist() {
     assert_eq!(index.status, 200);
     let answer = server.get("/healthz").await;
     assert_eq!(answer.status, 404);
-    for path in ["/livez", "/readyz", "/metrics", "/state", "/log"] {
+    for path in ["/livez", "/readyz", "/metrics", "/state"] {
         assert!(index.body.contains(path) && answer.body.contains(path), "{}", answer.body);
     }
     assert!(answer.body.starts_with("no such path: /healthz"), "{}", answer.body);

@@ -196,9 +196,19 @@ fn standard_input_and_compressed_files_give_the_same_report() {
     gz.write_all(&plain).unwrap();
     let gz = file("log.jsonl.gz", &gz.finish().unwrap());
     assert_eq!(report_of(&[gz.to_str().unwrap()], None), expected);
+}
 
-    let zst = file("log.jsonl.zst", &zstd::encode_all(plain.as_slice(), 3).unwrap());
-    assert_eq!(report_of(&[zst.to_str().unwrap()], None), expected);
+/// A frame, and a skippable frame, with which parallel compressors begin.
+#[test]
+fn a_log_of_zstd_is_refused_with_the_command_that_reads_it() {
+    for magic in [[0x28, 0xb5, 0x2f, 0xfd], [0x50, 0x2a, 0x4d, 0x18]] {
+        let zst = file("log.jsonl.zst", &magic);
+        for command in ["replay", "demo"] {
+            let (out, err) = run(&[command, zst.to_str().unwrap()], 2);
+            assert_eq!(out, "");
+            assert_contains(&err, &["zstd -dc FILE | throughline replay -"]);
+        }
+    }
 }
 
 #[test]
@@ -297,4 +307,59 @@ fn an_event_log_never_overwrites_its_own_input() {
     assert_contains(&err, &["own.jsonl", "replay"]);
     assert_eq!(fs::read(&log).unwrap(), before);
     run(&["replay", path, &fixture(FIXTURE), "--event-log", "other.jsonl"], 2);
+}
+
+#[test]
+fn the_version_names_the_commit_of_the_build() {
+    let commit = option_env!("THROUGHLINE_COMMIT").unwrap_or("unknown");
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(run(&["version"], 0).0, format!("throughline {version} (commit {commit})\n"));
+}
+
+#[test]
+fn each_shell_gets_a_script_with_the_commands() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let (out, _) = run(&["completion", shell], 0);
+        assert_contains(&out, &["orphans", "namespace"]);
+    }
+    assert_contains(&run(&["completion", "tcsh"], 2).1, &["bash"]);
+}
+
+#[test]
+fn the_log_that_a_configuration_names_is_exported_and_a_missing_part_is_said() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("export");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let log = |name: &str| folder.join(name).display().to_string();
+    let config = |log: &str| {
+        // Its kubeconfigs need not be here.
+        let clusters = r#"[{"name":"e","roles":["edge"],"kubeconfig":"/nowhere/k"}]"#;
+        let text = format!(r#"{{"clusters":{clusters},"eventLog":{{"file":{log}}}}}"#);
+        file("export.yaml", text.as_bytes()).display().to_string()
+    };
+    let export = |log: &str, code| run(&["export", "--config", &config(log)], code);
+    let named = format!("{:?}", log("live.jsonl"));
+    let (out, err) = export(&named, 2);
+    assert_eq!(out, "");
+    assert_contains(&err, &["live.jsonl: can't open the event log"]);
+    let incident = fixture("incident-503");
+    fs::copy(&incident, log("live.jsonl")).unwrap();
+    assert_eq!(export(&named, 0), (fs::read_to_string(&incident).unwrap(), String::new()));
+
+    let part = |number: u64| {
+        let head = r#"{"log":"throughline","version":1,"started_ms":1763715600000,"part":"#;
+        let clusters = r#""clusters":[{"name":"e","roles":["edge"]}]}"#;
+        let line = format!(r#"{{"at_ms":{},"event":"timed_out"}}"#, 1_763_715_600_000 + number);
+        format!("{head}{number},{clusters}\n{line}\n")
+    };
+    for (name, number) in [("live.jsonl", 5), ("live.jsonl.1", 4), ("live.jsonl.2", 2)] {
+        fs::write(log(name), part(number)).unwrap();
+    }
+    let (out, err) = export(&named, 1);
+    assert_eq!(out.lines().count(), 4, "one header: {out}");
+    assert_contains(&err, &["begins with part 2", "warning: 1 parts of"]);
+    let (_, err) = export("null", 2);
+    assert_contains(&err, &["export.yaml sets no eventLog.file"]);
+    let (_, err) = run(&["export"], 2);
+    assert_contains(&err, &["/etc/throughline/config/config.yaml"]);
 }

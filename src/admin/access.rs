@@ -53,7 +53,7 @@ pub(super) fn refusal(
 }
 
 /// Whether this peer may see the state.
-pub(super) fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {
+fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {
     match access {
         StateAccess::Everyone => true,
         // A listener on [::] sees IPv4 peers as ::ffff:a.b.c.d. The rest of 127.0.0.0/8 does not count:
@@ -72,7 +72,7 @@ pub(super) fn may_see_state(access: StateAccess, peer: IpAddr) -> bool {
 /// answers there, past the browser's rules (DNS rebinding). The browser still sends the page's name
 /// as `Host`. So a `Host` must be an address, which nobody can rebind, or a name that no stranger can
 /// own. Only programs other than browsers send none.
-pub(super) fn is_own_host(access: StateAccess, headers: &HeaderMap) -> bool {
+fn is_own_host(access: StateAccess, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, second) = (hosts.next(), hosts.next());
     let Some(host) = host else { return true };

@@ -6,14 +6,12 @@
 mod access;
 mod connections;
 mod hops;
-mod log;
 mod page;
 mod state;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +49,6 @@ const PATHS: &str = "\
 /state            the state of every connector, as JSON
 /trace            where one connector is stuck, as JSON; ?connector=NAMESPACE/NAME
 /changes          the state and its changes, as server-sent events for the live page
-/log              the event log of this run, compressed (zstd)
 ";
 
 /// A question to the loop. It ignores a dropped receiver: whoever asked gave up.
@@ -84,37 +81,20 @@ impl IntoResponse for QueryError {
     }
 }
 
-/// What the port serves beside probes and metrics.
-#[derive(Clone, Debug)]
-pub struct Served {
-    /// Who may read it.
-    pub access: StateAccess,
-    pub event_log: Option<PathBuf>,
-}
-
-impl From<StateAccess> for Served {
-    /// Without an event log.
-    fn from(access: StateAccess) -> Self {
-        Self { access, event_log: None }
-    }
-}
-
 #[derive(Clone, Debug)]
 struct Admin {
     access: StateAccess,
-    event_log: Option<Arc<PathBuf>>,
     instance: Arc<InstanceInfo>,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
     turn: Turn,
     feed: Feed,
-    exports: log::Exports,
 }
 
 /// Serves until `stop` resolves, and then until the open requests are answered.
 pub async fn serve(
     listener: tokio::net::TcpListener,
-    served: impl Into<Served>,
+    access: StateAccess,
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
     stop: impl Future<Output = ()> + Send,
@@ -125,16 +105,13 @@ pub async fn serve(
         stop.await;
         stops.send_replace(true);
     };
-    let Served { access, event_log } = served.into();
     let admin = Admin {
         access,
-        event_log: event_log.map(Arc::new),
         instance: Arc::new(InstanceInfo::since(wall_clock_now())),
         metrics,
         queries,
         turn: Arc::new(Mutex::new(Instant::now())),
         feed: Feed::new(connections::limit() / page::PAGES_SHARE, stopping),
-        exports: log::Exports::default(),
     };
     let router = Router::new()
         .route("/", get(page::index))
@@ -144,7 +121,6 @@ pub async fn serve(
         .route("/readyz", get(readyz))
         .route("/metrics", get(scrape))
         .route("/state", get(state))
-        .route("/log", get(log::export))
         .fallback(not_found)
         .with_state(admin);
     connections::serve(listener, router, stop).await;

@@ -21,7 +21,7 @@ const LOG_LEVEL: &str = "warn,throughline::run_log=off,throughline::watch=error,
 /// `throughline demo`.
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
-    /// The event log to play (.gz and .zst too); - is standard input [default: a built-in recorded
+    /// The event log to play (.gz too); - is standard input [default: a built-in recorded
     /// incident]
     #[arg(value_name = "LOG")]
     log: Option<String>,

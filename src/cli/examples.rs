@@ -59,3 +59,8 @@ Examples:
 pub(super) const RESTORE: &str = "\
 Examples:
   throughline orphans restore run.jsonl | kubectl create -f -";
+
+pub(super) const EXPORT: &str = "\
+Examples:
+  kubectl exec deploy/throughline -- /throughline export > run.jsonl
+  throughline export --config live.yaml | gzip > run.jsonl.gz";

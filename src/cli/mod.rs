@@ -11,7 +11,7 @@ pub(crate) mod completion;
 mod config;
 mod demo;
 mod examples;
-mod log;
+mod export;
 mod orphans;
 mod out;
 mod record;
@@ -113,14 +113,20 @@ enum Command {
     /// Exit codes: 0 converged, 1 not converged or stopped, 2 bad usage or input.
     #[command(after_long_help = examples::DEMO)]
     Demo(demo::DemoArgs),
-    /// Copy the event log of a run.
-    #[command(after_long_help = log::EXAMPLES)]
-    Log(log::LogArgs),
-    /// Print the version and commit of this program, and of a running instance.
+    /// Copy the event log of a run, all of its parts in order, to standard output.
     ///
-    /// Exit codes: 0 printed, 2 bad usage, or the instance does not answer.
+    /// Copies the log that `eventLog.file` of the configuration names. It may be in use: it is copied up
+    /// to its last whole line. `replay`, `status` and `trace` read the copy.
+    ///
+    /// Exit codes: 0 all of the log was written, 1 a part is missing or the copy broke off, 2 there is no
+    /// log, or bad usage or configuration.
+    #[command(after_long_help = examples::EXPORT)]
+    Export(export::ExportArgs),
+    /// Print the version and commit of this program.
+    ///
+    /// Exit codes: 0 printed, 2 bad usage.
     #[command(after_long_help = version::EXAMPLES)]
-    Version(version::VersionArgs),
+    Version,
     /// Print a script that completes commands and flags in a shell.
     ///
     /// Exit codes: 0 printed, 2 bad usage.
@@ -140,8 +146,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Record(args) => record::run(&args),
         Command::Replay(args) => replay::run(&args),
-        Command::Log(args) => log::run(&args),
-        Command::Version(args) => version::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Version => version::run(),
         Command::Completion(args) => completion::run(&args),
     }
 }

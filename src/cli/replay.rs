@@ -35,7 +35,7 @@ enum ReplayFormat {
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayArgs {
-    /// Event logs to replay (.gz and .zst too); - is standard input
+    /// Event logs to replay (.gz too); - is standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
     /// Apply the decided actions on top of the recording (what-if), or compare them with the

@@ -92,8 +92,6 @@ fn a_flag_without_effect_is_refused() {
         "trace connector a/b --at +1s",
         "orphans --yes",
         "orphans --event-log FILE",
-        "version --timeout 1s",
-        "log export --timeout 1s",
     ] {
         assert_eq!(refusal(line), Some(ErrorKind::MissingRequiredArgument), "{line}");
     }

@@ -1,4 +1,4 @@
-//! Where a log's bytes come from: plain, gzip or zstd, recognised by their first bytes.
+//! Where a log's bytes come from: plain or gzip, recognised by their first bytes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -47,8 +47,8 @@ pub(super) fn open(path: &str) -> io::Result<(Box<dyn BufRead + Send>, Option<Pr
     Ok((decompressing(CountingReader { input: file, read_bytes })?, progress))
 }
 
-/// Decompresses the input if its first bytes are those of gzip (RFC 1952) or zstd (RFC 8878). Both
-/// may hold several members or frames, as they do in logs that were appended to.
+/// Decompresses the input if its first bytes are those of gzip (RFC 1952). It may hold several members,
+/// as it does in logs that were appended to. Input of zstd (RFC 8878) is refused.
 pub(super) fn decompressing(
     mut input: impl Read + Send + 'static,
 ) -> io::Result<Box<dyn BufRead + Send>> {
@@ -57,12 +57,14 @@ pub(super) fn decompressing(
     let is_gzip = magic.starts_with(&[0x1f, 0x8b]);
     // A frame, or a skippable frame: parallel compressors start with one.
     let is_zstd = matches!(magic[..], [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18]);
+    if is_zstd {
+        let text = "it is compressed by zstd: zstd -dc FILE | throughline replay -";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
     let input = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(magic).chain(input));
     let buffered = |input: Box<dyn Read + Send>| BufReader::with_capacity(BUFFER_BYTES, input);
     Ok(if is_gzip {
         Box::new(buffered(Box::new(flate2::bufread::MultiGzDecoder::new(input))))
-    } else if is_zstd {
-        Box::new(buffered(Box::new(zstd::stream::read::Decoder::with_buffer(input)?)))
     } else {
         Box::new(input)
     })

@@ -10,7 +10,7 @@
 //! {"at_ms":1763715602001,"action":{"id":7,"type":"mirror",…},"because":"…"}
 //! ```
 //!
-//! [`LogReader`] reads plain, gzip and zstd files; [`LogWriter`] writes. `object` is the Kubernetes
+//! [`LogReader`] reads plain and gzip files; [`LogWriter`] writes. `object` is the Kubernetes
 //! object itself, so wrapping each object of a saved watch stream makes it an event log.
 //!
 //! A rotated log is a set of files: `FILE`, preceded by `FILE.1`, `FILE.2` and so on. The header of

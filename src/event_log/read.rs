@@ -43,8 +43,8 @@ enum LineEnd {
 }
 
 impl LogReader<Box<dyn BufRead + Send>> {
-    /// Opens the log at `path`, `-` for stdin, and reads its header. Gzip and zstd are recognised
-    /// by their first bytes, whatever the name.
+    /// Opens the log at `path`, `-` for stdin, and reads its header. Gzip is recognised by its first
+    /// bytes, whatever the name.
     ///
     /// The older files of a rotated log, `path.1` and so on, are read first. If one of them is
     /// missing, reading starts after it, and [`LogReader::gaps`] says so.

@@ -12,7 +12,7 @@ use crate::instance;
 /// # Errors
 /// The instance can't be reached, refuses, or answers something else; each says what to do.
 pub async fn snapshot(url: &str, within: Duration) -> anyhow::Result<Snapshot> {
-    let body = instance::get(url, "/state", within).await?;
+    let body = instance::state(url, within).await?;
     let view = serde_json::from_slice(&body).with_context(|| {
         format!("{url}: the answer is not the state of a throughline of this version")
     })?;

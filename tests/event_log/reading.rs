@@ -132,7 +132,3 @@ pub(crate) fn gzip(data: &str) -> Vec<u8> {
     encoder.write_all(data.as_bytes()).unwrap();
     encoder.finish().unwrap()
 }
-
-pub(crate) fn zstd(data: &str) -> Vec<u8> {
-    zstd::stream::encode_all(data.as_bytes(), 3).unwrap()
-}

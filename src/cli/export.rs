@@ -1,0 +1,49 @@
+//! `throughline export`: the event log of a run.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use throughline::config::{ConfigSource, Overrides};
+use throughline::event_log::export::LogExport;
+
+use super::out::print_with;
+
+/// The exit code when not all of the log was written.
+const INCOMPLETE: u8 = 1;
+
+/// Where the manifests mount the configuration, for `kubectl exec` into a pod.
+const MOUNTED_CONFIG: &str = "/etc/throughline/config/config.yaml";
+
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// The configuration of the run [default: the one that is mounted in throughline's pod]
+    #[arg(long, value_name = "FILE", env = "THROUGHLINE_CONFIG", default_value = MOUNTED_CONFIG,
+          hide_default_value = true)]
+    config: PathBuf,
+}
+
+pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    let source = ConfigSource { file: Some(args.config.clone()), overrides: Overrides::default() };
+    // The files that it names need not be here.
+    let config = source.load_offline()?.config;
+    let none = || format!("{} sets no eventLog.file: there is no log", args.config.display());
+    let file = config.event_log.file.with_context(none)?;
+    let export = LogExport::open(&file)?;
+    let (first, missing) = (export.first_part(), export.missing_parts());
+    if first > 1 {
+        say!("the log begins with part {first}; those before are deleted");
+    }
+    if missing > 0 {
+        say!("warning: {missing} parts of {} are missing; the copy has a gap", file.display());
+    }
+    match print_with(|out| Ok(export.write_to(out)?)) {
+        Ok(true) if missing == 0 => Ok(ExitCode::SUCCESS),
+        Ok(_) => Ok(INCOMPLETE.into()),
+        Err(error) => {
+            say!("throughline: the copy is incomplete: {error:#}");
+            Ok(INCOMPLETE.into())
+        }
+    }
+}
