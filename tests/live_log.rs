@@ -34,10 +34,9 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Keeps about so many rotated files.
-fn config(file: &Path, max_bytes: u64, keep: u64) -> EventLogConfig {
-    let file = Some(file.to_owned());
-    EventLogConfig { file, max_bytes, keep_bytes: max_bytes * (keep + 1), ..Default::default() }
+/// A log of so many bytes in four parts.
+fn config(file: &Path, size: u64) -> EventLogConfig {
+    EventLogConfig { file: Some(file.to_owned()), keep_bytes: size, ..Default::default() }
 }
 
 fn start(config: &EventLogConfig, header: &Header) -> LiveLog {
@@ -116,7 +115,7 @@ fn no_value_of_an_annotation_that_no_rule_reads_is_logged() {
     let kind = EventKind::Applied { cluster: "edge".into(), object };
     for redact in [false, true] {
         let file = folder.join(redact.to_string());
-        let config = EventLogConfig { redact, ..config(&file, 1 << 20, 1) };
+        let config = EventLogConfig { redact, ..config(&file, 1 << 20) };
         let mut log = start(&config, &header());
         log.event(&Event { at: at(1), kind: kind.clone() });
         log.finish(GRACE);
@@ -135,17 +134,21 @@ fn without_a_file_there_is_no_log() {
 fn a_rotated_log_replays_as_one() {
     let file = folder("replays").join("run.jsonl");
     let (header, lines) = incident_log();
-    let mut log = start(&config(&file, 20_000, 100), &header);
+    let mut log = start(&config(&file, 1 << 30), &header);
+    log_all(&mut log, &lines);
+    log.finish(GRACE);
+    let bytes = size(&file);
+    fs::remove_file(&file).unwrap();
+    let mut log = start(&config(&file, bytes + bytes / 4), &header);
     log_all(&mut log, &lines);
     log.finish(GRACE);
 
-    let mut parts = 1;
-    while numbered(&file, parts).exists() {
-        let bytes = fs::metadata(numbered(&file, parts)).unwrap().len();
-        assert!((1_000..=24_000).contains(&bytes), "part {parts} has {bytes} bytes");
-        parts += 1;
+    let parts = rotated(&file).0 + 1;
+    for number in 0..parts {
+        let part = if number == 0 { file.clone() } else { numbered(&file, number) };
+        assert!(size(&part) <= (bytes + bytes / 4) / 4, "{}", part.display());
     }
-    assert!(parts > 5, "{parts} parts");
+    assert_eq!(parts, 4);
     let (mut reader, mut count) = (open(&file), 0);
     assert_eq!(reader.header(), &Header { redacted: Some(true), ..header.clone() });
     assert_eq!(reader.files().count(), parts as usize);
@@ -196,16 +199,25 @@ fn rotated(file: &Path) -> (u32, u64) {
 
 #[test]
 fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_alone() {
-    for keep in [0, 1, 3, 20] {
-        let file = folder(&format!("kept-{keep}")).join("log");
-        let mut log = start(&config(&file, 5_000, keep), &header());
+    for limit in [4, 20_000, 40_000, 100_000] {
+        let file = folder(&format!("kept-{limit}")).join("log");
+        let mut log = start(&config(&file, limit), &header());
         for number in 0..100 {
             log.event(&event(number, 300));
         }
         log.finish(GRACE);
         let (files, bytes) = rotated(&file);
-        assert!(bytes + 5_000 <= 5_000 * (keep + 1), "{bytes}");
-        assert!(u64::from(files) >= keep || keep == 20, "{files} rotated files");
+        assert!(bytes <= limit / 4 * 3 && size(&file) <= (limit / 4).max(1_000), "{bytes}");
+        assert_eq!(
+            files,
+            if limit == 4 {
+                0
+            } else if limit == 100_000 {
+                1
+            } else {
+                3
+            }
+        );
         for number in 1..=files {
             let mode = fs::metadata(numbered(&file, number)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
@@ -215,7 +227,7 @@ fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_
         let times = times(&file);
         assert_eq!(times, (100 - times.len() as u64..100).collect::<Vec<_>>());
         let gaps = open(&file).gaps();
-        if keep == 20 {
+        if limit == 100_000 {
             assert_eq!((times.len(), gaps), (100, vec![]));
         } else {
             assert!(gaps[0].text.contains("reading starts here"));
@@ -226,7 +238,7 @@ fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_
 #[test]
 fn the_next_files_header_names_clusters_that_were_added_later() {
     let file = folder("clusters").join("log");
-    let mut log = start(&config(&file, 2_000, 9), &header());
+    let mut log = start(&config(&file, 32_000), &header());
     let added = EventKind::ClusterAdded { cluster: "late".into(), roles: vec![Role::Upstream] };
     log.event(&Event { at: at(0), kind: added });
     for number in 0..20 {
@@ -251,7 +263,7 @@ fn the_next_files_header_names_clusters_that_were_added_later() {
 #[test]
 fn a_line_is_written_without_waiting_for_the_next() {
     let file = folder("follow").join("log");
-    let mut log = start(&config(&file, 1 << 20, 2), &header());
+    let mut log = start(&config(&file, 1 << 20), &header());
     log.event(&event(7, 0));
     // On failure this never ends, and the test's time limit does.
     while !fs::read_to_string(&file)
@@ -267,7 +279,7 @@ fn a_line_is_written_without_waiting_for_the_next() {
 fn a_log_that_cannot_be_created_says_what_to_do() {
     let folder = folder("refused");
     for file in [folder.join("missing/log"), folder.clone()] {
-        let error = LiveLog::start(&config(&file, 1, 1), &header(), Arc::new(Metrics::new()));
+        let error = LiveLog::start(&config(&file, 1), &header(), Arc::new(Metrics::new()));
         let error = format!("{:#}", error.unwrap_err());
         let place = format!("eventLog.file {}: cannot create", file.display());
         assert!(error.starts_with(&place) && error.contains("; choose a file in"), "{error}");
@@ -279,7 +291,7 @@ fn the_log_is_redacted_by_default() {
     let (header, lines) = incident_log();
     for redact in [true, false] {
         let file = folder(&format!("redact-{redact}")).join("log");
-        let mut log = start(&EventLogConfig { redact, ..config(&file, 1 << 30, 1) }, &header);
+        let mut log = start(&EventLogConfig { redact, ..config(&file, 1 << 30) }, &header);
         log_all(&mut log, &lines);
         log.finish(GRACE);
         let text = fs::read_to_string(&file).unwrap();
@@ -317,7 +329,7 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
 
     let full = Path::new("/dev/full");
-    let mut log = start(&config(full, 1_000, 3), &header());
+    let mut log = start(&config(full, 4_000), &header());
     for number in 0..10_000 {
         log.event(&event(number, 100));
     }
@@ -330,7 +342,7 @@ fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
     let pipe = folder("slow").join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let both_ends = File::options().read(true).write(true).open(&pipe).unwrap();
-    let plain = EventLogConfig { redact: false, ..config(&pipe, 1_000, 3) };
+    let plain = EventLogConfig { redact: false, ..config(&pipe, 4_000) };
     let mut log = start(&plain, &header());
     for number in 0..1_000 {
         log.event(&event(number, 64 * 1024));

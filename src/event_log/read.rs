@@ -51,21 +51,25 @@ impl LogReader<Box<dyn BufRead + Send>> {
     pub fn open(path: &str) -> Result<Self, LogError> {
         let mut reader = Self::open_file(path)?;
         let mut name = path.to_owned();
-        let mut foreign = None;
         while let Some(part) = reader.part.filter(|part| part.number > 1) {
             name = parts::previous_file(&name);
+            // A rotation that is under way, or was cut off, leaves one name free.
+            let beyond = parts::previous_file(&name);
+            let is_previous = |other: &Self| other.part == Some(part.previous());
             let error = match Self::open_file(&name) {
-                Ok(previous) if previous.part == Some(part.previous()) => {
+                Ok(previous) if is_previous(&previous) => {
                     reader = previous.followed_by(reader);
                     continue;
                 }
-                Ok(other) if other.part.is_some() => None,
-                // Somebody else's file, which the writer stepped over.
-                other if std::fs::symlink_metadata(&name).is_ok() => {
-                    foreign = foreign.or(other.err());
-                    continue;
-                }
-                other => foreign.or(other.err()),
+                Ok(_) => None,
+                Err(error) => match Self::open_file(&beyond) {
+                    Ok(previous) if is_previous(&previous) => {
+                        reader = previous.followed_by(reader);
+                        name = beyond;
+                        continue;
+                    }
+                    _ => Some(error),
+                },
             };
             let text = parts::missing_part_warning(part, &name, error.as_ref());
             reader.parser.gap(1, &text);

@@ -1,26 +1,35 @@
-//! The files of a live log: the current one, and those that were rotated away.
+//! The parts of a live log: `FILE`, which is written, and before it `FILE.1`, `FILE.2` and so on, the
+//! parts of earlier runs included. A part is a quarter of what all may take together.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
 
-use super::kept::{self, Retention, RotatedFiles, numbered};
 use super::lock::{WriteLock, open_append};
 use crate::environment;
-use crate::event_log::{Header, LogPart, LogWriter};
+use crate::event_log::{Header, LINE_BYTES_MAX, LogPart, LogWriter};
 
-/// How often files that grew too old are looked for while none is rotated.
-const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
+/// Every part begins like this.
+const BEGINNING: &[u8] = br#"{"log":"throughline","version":1,"#;
 
-/// A file that lines are appended to. A trait, so that tests can make writes fail.
-pub(super) trait LogFile: Write + Send {
-    fn set_len(&self, bytes: u64) -> io::Result<()>;
+/// Opens a file to append to. Tests have writes fail.
+pub(super) type Create = Box<dyn FnMut(&Path) -> io::Result<Box<dyn Write + Send>> + Send>;
+
+/// Opens a log file, and creates it if need be. A link is followed to a pipe or a device alone.
+pub(super) fn create(path: &Path) -> io::Result<Box<dyn Write + Send>> {
+    match is_regular(path)? {
+        true => Ok(Box::new(open_append(path)?)),
+        false => Ok(Box::new(OpenOptions::new().append(true).open(path)?)),
+    }
 }
 
-impl LogFile for File {
-    fn set_len(&self, bytes: u64) -> io::Result<()> {
-        File::set_len(self, bytes)
+/// Whether `path` is a regular file, or will be one.
+fn is_regular(path: &Path) -> io::Result<bool> {
+    let link = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => Ok(false),
+        _ if link => Err(io::Error::other("it is a symbolic link, which is never followed")),
+        _ => Ok(true),
     }
 }
 
@@ -37,54 +46,178 @@ impl Write for SimulatedFile {
     }
 }
 
-impl LogFile for SimulatedFile {
-    fn set_len(&self, _: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-pub(super) type Create = Box<dyn FnMut(&Path) -> io::Result<Box<dyn LogFile>> + Send>;
-
-/// `FILE`, `FILE.1` and so on.
 pub(super) struct Files {
     pub(super) path: PathBuf,
-    retention: Retention,
+    part_bytes: u64,
     create: Create,
-    file: Option<Box<dyn LogFile>>,
+    /// `None`: the next lines start a part.
+    file: Option<Box<dyn Write + Send>>,
     part: LogPart,
-    /// The file's size up to its last whole line. A new file gets its header with the first lines.
+    /// The size of the part; 0 before it has its header.
     bytes: u64,
-    /// A partial line follows the last whole line.
-    is_torn: bool,
-    /// Pipes and devices are neither renamed nor truncated.
+    /// A whole line follows the header.
+    has_lines: bool,
+    /// Pipes and devices are not rotated.
     is_regular: bool,
-    /// The size at which the file is rotated; more than `max_bytes` after a rotation failed.
-    rotate_at_bytes: u64,
-    pruned: Instant,
+    /// Of a pipe: its last line was cut off.
+    is_torn: bool,
+    /// The size at which the next part is started; larger after a rotation failed.
+    full_at_bytes: u64,
     /// `None` for pipes and devices.
     _lock: Option<WriteLock>,
 }
 
-/// Opens a log file, and creates it if need be. A link is followed to a pipe or a device alone.
-pub(super) fn create(path: &Path) -> io::Result<Box<dyn LogFile>> {
-    if is_regular(path)? {
-        return Ok(Box::new(open_append(path)?));
+impl Files {
+    /// Starts a log of at most `size` bytes. A file at `path` becomes `FILE.1`.
+    pub(super) fn start(
+        path: &Path,
+        size: u64,
+        part: LogPart,
+        create: Create,
+    ) -> anyhow::Result<Self> {
+        let is_regular = is_regular(path)?;
+        let lock = if is_regular { Some(WriteLock::acquire(path)?) } else { None };
+        let mut files = Self::new(path, size, part, create);
+        files.is_regular = is_regular;
+        files._lock = lock;
+        files.next_part()?;
+        files.open()?;
+        Ok(files)
     }
-    Ok(Box::new(OpenOptions::new().append(true).open(path)?))
-}
 
-/// Whether `path` is a regular file, or will be one.
-fn is_regular(path: &Path) -> io::Result<bool> {
-    let link = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink());
-    match fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() => Ok(false),
-        _ if link => Err(io::Error::other("it is a symbolic link, which is never followed")),
-        _ => Ok(true),
+    /// Starts a log on a simulated computer. As a pipe, it is never rotated.
+    pub(super) fn simulated(path: &Path, part: LogPart) -> Self {
+        let create = |path: &Path| Ok(Box::new(SimulatedFile(path.to_owned())) as Box<_>);
+        Self::new(path, u64::MAX, part, Box::new(create))
+    }
+
+    fn new(path: &Path, size: u64, part: LogPart, create: Create) -> Self {
+        let part_bytes = (size / 4).max(1);
+        Self {
+            path: path.to_owned(),
+            part_bytes,
+            create,
+            file: None,
+            part,
+            bytes: 0,
+            has_lines: false,
+            is_regular: false,
+            is_torn: false,
+            full_at_bytes: part_bytes,
+            _lock: None,
+        }
+    }
+
+    /// The most bytes that should be written at once.
+    pub(super) fn flush_bytes(&self, most: usize) -> usize {
+        usize::try_from(self.part_bytes / 8).map_or(most, |bytes| bytes.min(most))
+    }
+
+    /// Writes whole lines; in a new part, `header` first. An error comes with the number of lines that
+    /// were written nevertheless, and ends the part: a line that is cut off is the last one of its part.
+    pub(super) fn append(
+        &mut self,
+        header: &Header,
+        lines: &[u8],
+    ) -> Result<(), (usize, io::Error)> {
+        let is_full = self.has_lines && self.bytes + lines.len() as u64 > self.full_at_bytes;
+        if self.is_regular && self.file.is_none() {
+            self.next_part().map_err(|error| (0, error))?;
+        } else if self.is_regular && is_full {
+            self.rotate();
+        }
+        let mut text = Vec::new();
+        if self.bytes == 0 {
+            let part = LogWriter::part(text, header, self.part).map_err(|error| (0, error))?;
+            text = part.into_inner();
+        } else if std::mem::take(&mut self.is_torn) {
+            text.push(b'\n');
+        }
+        let before_lines = text.len();
+        text.extend_from_slice(lines);
+        let file = self.open().map_err(|error| (0, error))?;
+        let (written, ended) = write(file, &text);
+        self.bytes += written as u64;
+        // A line that lacks no more than its line break is whole.
+        let whole = text.get(before_lines..text.len().min(written + 1)).unwrap_or_default();
+        let whole = whole.iter().filter(|byte| **byte == b'\n').count();
+        self.has_lines |= whole > 0;
+        ended.map_err(|error| {
+            self.is_torn = written > 0 && text[written - 1] != b'\n';
+            if self.is_regular {
+                // If somebody deletes the file to free space, an open handle would keep that space.
+                self.file = None;
+            }
+            (whole, error)
+        })
+    }
+
+    fn open(&mut self) -> io::Result<&mut dyn Write> {
+        match &mut self.file {
+            Some(file) => Ok(&mut **file),
+            file => Ok(&mut **file.insert((self.create)(&self.path)?)),
+        }
+    }
+
+    /// Starts the next part. After an error the current one may grow by another part.
+    fn rotate(&mut self) {
+        if let Err(error) = self.next_part() {
+            self.full_at_bytes = self.bytes.saturating_add(self.part_bytes);
+            tracing::warn!(
+                file = %self.path.display(), %error,
+                "event log: cannot rotate the file, which keeps growing; allow this user to rename \
+                 and create files in its folder"
+            );
+        }
+    }
+
+    /// Renames `FILE` to `FILE.1`, and those before it accordingly. Of a file that holds no more than a
+    /// header nothing is kept: nothing entered or left the machine while it was written.
+    fn next_part(&mut self) -> io::Result<()> {
+        if self.is_regular && self.path.try_exists()? {
+            if holds_only_a_header(&self.path)? {
+                fs::remove_file(&self.path)?;
+            } else {
+                // A rotation that was cut off left a free name, and this one fills it.
+                for number in (0..count(&self.path)).rev() {
+                    fs::rename(numbered(&self.path, number), numbered(&self.path, number + 1))?;
+                }
+                self.delete_oldest();
+            }
+        }
+        self.part.number += u64::from(self.has_lines);
+        self.file = None;
+        self.bytes = 0;
+        self.has_lines = false;
+        self.is_torn = false;
+        self.full_at_bytes = self.part_bytes;
+        Ok(())
+    }
+
+    /// Deletes the oldest parts while they leave no room for the next.
+    fn delete_oldest(&self) {
+        let room = self.part_bytes.saturating_mul(3);
+        let size =
+            |number| fs::symlink_metadata(numbered(&self.path, number)).map_or(0, |m| m.len());
+        let mut bytes: u64 = (1..count(&self.path)).map(size).sum();
+        for number in (1..count(&self.path)).rev() {
+            if bytes <= room {
+                return;
+            }
+            bytes -= size(number);
+            if let Err(error) = fs::remove_file(numbered(&self.path, number)) {
+                tracing::warn!(
+                    file = %self.path.display(), %error,
+                    "event log: cannot delete an old part; allow this user to delete files in its folder"
+                );
+                return;
+            }
+        }
     }
 }
 
 /// As `write_all`, but also returns how many bytes were written.
-fn write(file: &mut dyn LogFile, bytes: &[u8]) -> (usize, io::Result<()>) {
+fn write(file: &mut dyn Write, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < bytes.len() {
         match file.write(&bytes[written..]) {
@@ -97,189 +230,22 @@ fn write(file: &mut dyn LogFile, bytes: &[u8]) -> (usize, io::Result<()>) {
     (written, Ok(()))
 }
 
-impl Files {
-    /// Starts a log. Renames an existing file at `path` away, unless it holds no more than a header;
-    /// deletes nothing but what retention no longer covers.
-    pub(super) fn start(
-        path: &Path,
-        retention: Retention,
-        part: LogPart,
-        create: Create,
-    ) -> anyhow::Result<Self> {
-        let is_regular = is_regular(path)?;
-        let lock = if is_regular { Some(WriteLock::acquire(path)?) } else { None };
-        let mut files = Self {
-            path: path.to_owned(),
-            retention,
-            create,
-            file: None,
-            part,
-            bytes: 0,
-            is_torn: false,
-            is_regular,
-            rotate_at_bytes: retention.max_bytes,
-            pruned: Instant::now(),
-            _lock: lock,
-        };
-        if is_regular {
-            if path.try_exists()? && kept::holds_only_a_header(path)? {
-                fs::remove_file(path)?;
-            }
-            files.rename_files()?;
-            files.prune();
-        }
-        files.open()?;
-        Ok(files)
-    }
+/// The first number that no part has.
+fn count(log: &Path) -> u32 {
+    let is_there = |number: &u32| fs::symlink_metadata(numbered(log, *number)).is_ok();
+    (1..).find(|number| !is_there(number)).unwrap_or(1)
+}
 
-    /// Starts a log on a simulated computer. As of a pipe, it is never rotated.
-    pub(super) fn simulated(path: &Path, retention: Retention, part: LogPart) -> Self {
-        Self {
-            path: path.to_owned(),
-            retention,
-            create: Box::new(|path| Ok(Box::new(SimulatedFile(path.to_owned())))),
-            file: None,
-            part,
-            bytes: 0,
-            is_torn: false,
-            is_regular: false,
-            rotate_at_bytes: retention.max_bytes,
-            pruned: Instant::now(),
-            _lock: None,
-        }
-    }
+/// Whether the file holds nothing but a header, whole or cut off.
+fn holds_only_a_header(path: &Path) -> io::Result<bool> {
+    let mut file = BufReader::new(File::open(path)?);
+    let mut header = Vec::new();
+    file.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut header)?;
+    let shared = header.len().min(BEGINNING.len());
+    Ok(header[..shared] == BEGINNING[..shared] && file.fill_buf()?.is_empty())
+}
 
-    /// Whether `more` bytes belong in the next file.
-    pub(super) fn is_full(&self, more: usize) -> bool {
-        self.is_regular && self.bytes > 0 && self.bytes + more as u64 > self.rotate_at_bytes
-    }
-
-    /// Ends the file; the next lines start a new one. After an error the current file may grow by
-    /// `max_bytes` before the next attempt.
-    pub(super) fn rotate(&mut self) -> io::Result<()> {
-        self.rename_files().inspect_err(|_| {
-            self.rotate_at_bytes = self.bytes.saturating_add(self.retention.max_bytes);
-        })?;
-        self.prune();
-        self.file = None;
-        self.bytes = 0;
-        self.is_torn = false;
-        self.part.number += 1;
-        self.rotate_at_bytes = self.retention.max_bytes;
-        Ok(())
-    }
-
-    /// Writes whole lines; in a new file, `header` first. An error comes with the number of lines
-    /// that were written nevertheless.
-    pub(super) fn append(
-        &mut self,
-        header: &Header,
-        lines: &[u8],
-    ) -> Result<(), (usize, io::Error)> {
-        self.repair().map_err(|error| (0, error))?;
-        let mut whole = Vec::new();
-        if self.bytes == 0 {
-            let writer = LogWriter::part(Vec::new(), header, self.part);
-            let mut writer = writer.map_err(|error| (0, error))?;
-            writer.sink_mut().extend_from_slice(lines);
-            whole = writer.into_inner();
-        }
-        let bytes = if whole.is_empty() { lines } else { &whole };
-        let file = self.open().map_err(|error| (0, error))?;
-        let (written, ended) = write(file, bytes);
-        let is_end = |byte: &u8| *byte == b'\n';
-        let written = &bytes[..written];
-        let whole = &written[..written.iter().rposition(is_end).map_or(0, |at| at + 1)];
-        self.bytes += whole.len() as u64;
-        self.is_torn = written.len() > whole.len();
-        ended.map_err(|error| {
-            // Try to cut the partial line now, so that the log can be read; else before the next write.
-            if self.cut_partial_line().is_ok() && self.is_regular {
-                // If somebody deletes the file to free space, an open handle would keep that space.
-                self.file = None;
-            }
-            let headers = usize::from(bytes.len() > lines.len());
-            let written = whole.iter().filter(|byte| is_end(byte)).count();
-            (written.saturating_sub(headers), error)
-        })
-    }
-
-    /// Makes sure that lines can be appended: cuts a partial line off, or else starts a new file,
-    /// so that it is the last of its file.
-    fn repair(&mut self) -> io::Result<()> {
-        if self.is_regular && self.file.is_none() && self.bytes > 0 {
-            match fs::metadata(&self.path).map(|metadata| metadata.len()) {
-                Ok(bytes) if bytes == self.bytes => {}
-                // Deleted or emptied by somebody: start the next part.
-                Ok(0) | Err(_) => {
-                    self.bytes = 0;
-                    self.part.number += 1;
-                }
-                Ok(_) => self.rotate()?,
-            }
-        }
-        match self.cut_partial_line() {
-            Err(_) if self.is_regular && self.bytes > 0 => self.rotate(),
-            Err(_) if self.is_regular => {
-                // Nothing to keep, not even a whole header.
-                fs::remove_file(&self.path)?;
-                self.file = None;
-                self.is_torn = false;
-                Ok(())
-            }
-            result => result,
-        }
-    }
-
-    fn cut_partial_line(&mut self) -> io::Result<()> {
-        if let Some(file) = self.file.as_mut().filter(|_| self.is_torn) {
-            if self.is_regular {
-                file.set_len(self.bytes)?;
-            } else if self.bytes > 0 {
-                file.write_all(b"\n")?;
-            }
-            self.is_torn = false;
-        }
-        Ok(())
-    }
-
-    fn open(&mut self) -> io::Result<&mut dyn LogFile> {
-        match &mut self.file {
-            Some(file) => Ok(&mut **file),
-            file => Ok(&mut **file.insert((self.create)(&self.path)?)),
-        }
-    }
-
-    /// Renames `FILE` to `FILE.1`, and those before it accordingly.
-    fn rename_files(&self) -> io::Result<()> {
-        if self.path.try_exists()? {
-            for (from, to) in RotatedFiles::find(&self.path)?.renames() {
-                fs::rename(numbered(&self.path, from), numbered(&self.path, to))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// As [`Files::prune`], now and then.
-    pub(super) fn prune_if_due(&mut self) {
-        if self.is_regular && self.pruned.elapsed() >= PRUNE_EVERY {
-            self.prune();
-        }
-    }
-
-    /// Deletes the rotated files that retention no longer covers. What can't be deleted stays.
-    fn prune(&mut self) {
-        self.pruned = Instant::now();
-        let expired = RotatedFiles::find(&self.path)
-            .map(|found| found.expired(self.retention, SystemTime::now()));
-        let deleted = expired.and_then(|expired| {
-            expired.into_iter().try_for_each(|n| fs::remove_file(numbered(&self.path, n)))
-        });
-        if let Err(error) = deleted {
-            tracing::warn!(
-                file = %self.path.display(), %error,
-                "event log: cannot delete an old part; allow this user to delete files in its folder"
-            );
-        }
-    }
+/// The part of the log `file` with this number: 0 is the one being written, 1 the one before it.
+pub(crate) fn numbered(file: &Path, number: u32) -> PathBuf {
+    if number == 0 { file.to_owned() } else { super::with_suffix(file, &format!(".{number}")) }
 }

@@ -7,11 +7,10 @@
 
 mod deleted;
 mod files;
-mod kept;
 mod lock;
 #[cfg(test)]
 mod tests;
-mod worker;
+mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,10 +32,9 @@ use crate::event_log::{Header, LogPart};
 use crate::metrics::Metrics;
 pub use deleted::{DeletedRoutes, deleted_routes_file};
 use files::Files;
-use kept::Retention;
-pub(crate) use kept::numbered;
+pub(crate) use files::numbered;
 use lock::LockError;
-use worker::{QueuedContent, QueuedLine, Worker};
+use writer::{QueuedContent, QueuedLine, Writer};
 
 /// The size of the queue. A list of 5,000 connectors in three tiers fits.
 const QUEUE_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -83,27 +81,15 @@ impl LiveLog {
     ) -> anyhow::Result<Option<Self>> {
         let Some(path) = &config.file else { return Ok(None) };
         let part = LogPart { number: 1, started: wall_clock_now() };
-        let retention = Retention {
-            max_bytes: config.max_bytes,
-            keep_bytes: config.keep_bytes,
-            keep_days: config.keep_days,
-        };
         let files = if is_simulated() {
-            Files::simulated(path, retention, part)
+            Files::simulated(path, part)
         } else {
-            let started = Files::start(path, retention, part, Box::new(files::create));
+            let started = Files::start(path, config.keep_bytes, part, Box::new(files::create));
             started.map_err(|error| not_started(path, &error))?
         };
         let redactor = config.redact.then(Redactor::new);
-        Self::start_on(
-            files,
-            redactor,
-            header,
-            metrics,
-            QUEUE_BYTES_MAX,
-            (worker::PAUSE_MIN, worker::PAUSE_MAX),
-        )
-        .map(Some)
+        let pauses = (writer::PAUSE_MIN, writer::PAUSE_MAX);
+        Self::start_on(files, redactor, header, metrics, QUEUE_BYTES_MAX, pauses).map(Some)
     }
 
     fn start_on(
@@ -116,22 +102,16 @@ impl LiveLog {
     ) -> anyhow::Result<Self> {
         let (send, receive) = unbounded_channel();
         let queued_bytes = Arc::new(AtomicUsize::new(0));
-        let worker = Worker::new(
-            files,
-            header.clone(),
-            redactor,
-            metrics.clone(),
-            queued_bytes.clone(),
-            pauses,
-        )?;
+        let queued = queued_bytes.clone();
+        let writer = Writer::new(files, header, redactor, metrics.clone(), queued, pauses)?;
         let writer = if is_simulated() {
-            LogTask::Task(spawn(worker.run_as_task(receive)))
+            LogTask::Task(spawn(writer.run_as_task(receive)))
         } else {
             let (is_done, done) = channel();
             std::thread::Builder::new()
                 .name("event-log".into())
                 .spawn(move || {
-                    worker.run(receive);
+                    writer.run(receive);
                     drop(is_done);
                 })
                 .context("cannot start the event log's thread")?;

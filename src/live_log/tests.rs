@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use super::files::{Create, LogFile};
+use super::files::Create;
 use super::*;
 use crate::core::data::ids::Kind;
 use crate::core::data::time::UnixMillis;
@@ -18,7 +18,6 @@ type Script = Arc<Mutex<Vec<Option<usize>>>>;
 struct FlakyFile {
     file: File,
     script: Script,
-    can_cut: bool,
 }
 
 impl Write for FlakyFile {
@@ -37,8 +36,7 @@ impl Write for FlakyFile {
             }
             Some(Some(room)) => {
                 script[0] = Some(0);
-                // Never a whole line without its line break: it would count as both written and lost.
-                let room = room.min(bytes.len() - 2);
+                let room = room.min(bytes.len() - 1);
                 self.file.write_all(&bytes[..room]).map(|()| room)
             }
         }
@@ -46,12 +44,6 @@ impl Write for FlakyFile {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
-    }
-}
-
-impl LogFile for FlakyFile {
-    fn set_len(&self, bytes: u64) -> io::Result<()> {
-        if self.can_cut { self.file.set_len(bytes) } else { Err(io::ErrorKind::Unsupported.into()) }
     }
 }
 
@@ -75,32 +67,38 @@ fn event(number: u64) -> Event {
     Event { at: UnixMillis(1_763_715_600_000 + number), kind }
 }
 
-fn retention(max_bytes: u64) -> Retention {
-    Retention { max_bytes, keep_bytes: max_bytes.saturating_mul(51), keep_days: 14 }
-}
-
-fn flaky(script: Script, can_cut: bool) -> Create {
+fn flaky(script: Script) -> Create {
     Box::new(move |path: &Path| {
         let file = File::options().append(true).create(true).open(path)?;
-        Ok(Box::new(FlakyFile { file, script: script.clone(), can_cut }) as Box<dyn LogFile>)
+        Ok(Box::new(FlakyFile { file, script: script.clone() }) as Box<dyn Write + Send>)
     })
 }
 
-/// Runs the worker on so many lines, in this thread.
-fn write(path: &Path, script: &[Option<usize>], can_cut: bool, lines: u64, max_bytes: u64) {
+fn start(path: &Path, size: u64, create: Create) -> Files {
+    Files::start(path, size, LogPart { number: 1, started: UnixMillis(7) }, create).unwrap()
+}
+
+/// The text of a line.
+fn line(event: &Event) -> Vec<u8> {
+    let mut writer = LogWriter::new(Vec::new(), &header()).unwrap();
+    writer.sink_mut().clear();
+    writer.event(event).unwrap();
+    writer.into_inner()
+}
+
+/// Runs the writer on so many lines, in this thread.
+fn write(path: &Path, script: &[Option<usize>], lines: u64, size: u64) {
     let script = Arc::new(Mutex::new(script.to_vec()));
-    let create = flaky(script.clone(), can_cut);
-    let part = LogPart { number: 1, started: UnixMillis(7) };
-    let files = Files::start(path, retention(max_bytes), part, create).unwrap();
+    let files = start(path, size, flaky(script.clone()));
     let (metrics, waiting) = (Arc::new(Metrics::new()), Arc::new(AtomicUsize::new(0)));
     let pauses = (Duration::ZERO, Duration::ZERO);
-    let worker = Worker::new(files, header(), None, metrics, waiting, pauses).unwrap();
+    let writer = Writer::new(files, &header(), None, metrics, waiting, pauses).unwrap();
     let (send, receive) = unbounded_channel();
     for number in 0..lines {
         send.send(QueuedLine { bytes: 0, content: QueuedContent::Event(event(number)) }).unwrap();
     }
     drop(send);
-    worker.run(receive);
+    writer.run(receive);
     assert_eq!(script.lock().unwrap().first(), None, "the script was not used up");
 }
 
@@ -127,24 +125,110 @@ fn read(path: &Path) -> (Vec<u64>, u64) {
 fn after_any_failed_write_the_log_can_be_read_and_says_what_is_missing() {
     let folder = folder("full");
     let mut lost_at_most = 0;
-    for can_cut in [true, false] {
-        for max_bytes in [1 << 30, 100_000] {
-            for ok_before in 0..6 {
-                for torn in [&[0][..], &[1], &[50], &[20_100], &[20_050, 3, 0, 41_000]] {
-                    let path =
-                        folder.join(format!("log-{can_cut}-{max_bytes}-{ok_before}-{torn:?}"));
-                    let mut script = vec![None; ok_before];
-                    script.extend(torn.iter().copied().map(Some));
-                    write(&path, &script, can_cut, 30, max_bytes);
-                    let (numbers, missing) = read(&path);
-                    assert!(numbers.is_sorted_by(|a, b| a < b), "{path:?}: {numbers:?}");
-                    assert_eq!(numbers.len() as u64 + missing, 30, "{path:?}: {numbers:?}");
-                    lost_at_most = lost_at_most.max(missing);
-                }
+    for size in [1 << 30, 1_200_000] {
+        for ok_before in 0..6 {
+            for torn in [&[0][..], &[1], &[50], &[20_100], &[20_050, 3, 0, 41_000], &[usize::MAX]] {
+                let path = folder.join(format!("log-{size}-{ok_before}-{torn:?}"));
+                let mut script = vec![None; ok_before];
+                script.extend(torn.iter().copied().map(Some));
+                write(&path, &script, 30, size);
+                let (numbers, missing) = read(&path);
+                assert!(numbers.is_sorted_by(|a, b| a < b), "{path:?}: {numbers:?}");
+                assert_eq!(numbers.len() as u64 + missing, 30, "{path:?}: {numbers:?}");
+                lost_at_most = lost_at_most.max(missing);
             }
         }
     }
     assert!((4..20).contains(&lost_at_most), "{lost_at_most}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Lets so many bytes through. With the next one the process dies.
+struct Killed {
+    file: File,
+    room: Arc<Mutex<usize>>,
+}
+
+impl Write for Killed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut room = self.room.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let written = bytes.len().min(*room);
+        *room -= written;
+        self.file.write_all(&bytes[..written])?;
+        assert!(written == bytes.len(), "killed");
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_writer_that_is_killed_after_any_byte_leaves_a_log_that_can_be_read() {
+    let folder = folder("killed");
+    let small = |number: u64| Event {
+        at: UnixMillis(1_763_715_600_000 + number),
+        kind: EventKind::WatchLost {
+            cluster: "edge".into(),
+            kind: Kind::Gateway,
+            error: format!("{number} ").into(),
+        },
+    };
+    // Through two rotations.
+    let mut whole = 0;
+    for killed_after in 0..3_000 {
+        let path = folder.join(format!("log-{killed_after}"));
+        let room = Arc::new(Mutex::new(killed_after));
+        let create = Box::new(move |path: &Path| {
+            let file = File::options().append(true).create(true).open(path)?;
+            Ok(Box::new(Killed { file, room: room.clone() }) as Box<dyn Write + Send>)
+        });
+        let mut files = start(&path, 4_000, create);
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for number in 0..30 {
+                files.append(&header(), &line(&small(number))).unwrap();
+            }
+        }));
+        if written.is_ok() {
+            break;
+        }
+        drop(files);
+        let mut files = start(&path, 4_000, Box::new(super::files::create));
+        files.append(&header(), &line(&small(100))).unwrap();
+        assert_eq!(read(&path), (vec![100], 0), "{killed_after}");
+        let before = numbered(&path, 1);
+        let (numbers, missing) = if before.exists() { read(&before) } else { (vec![], 0) };
+        assert_eq!((numbers.clone(), missing), ((0..numbers.len() as u64).collect(), 0));
+        assert!(numbers.len() >= whole, "{killed_after}: {numbers:?}");
+        whole = numbers.len();
+    }
+    assert!(whole > 20, "{whole}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_rotation_that_was_cut_off_is_read_and_completed() {
+    let folder = folder("cut-off");
+    for renamed in 0..4 {
+        let path = folder.join(renamed.to_string());
+        let mut files = start(&path, 160_000, Box::new(super::files::create));
+        for number in 0..6 {
+            files.append(&header(), &line(&event(number))).unwrap();
+        }
+        drop(files);
+        assert!(numbered(&path, 2).exists() && !numbered(&path, 6).exists());
+        let last = (1..9).rfind(|number| numbered(&path, *number).exists()).unwrap();
+        let expected = read(&path);
+        for number in (0..=last).rev().take(renamed) {
+            fs::rename(numbered(&path, number), numbered(&path, number + 1)).unwrap();
+        }
+        let is_moved = renamed as u32 > last;
+        assert_eq!(read(&numbered(&path, is_moved.into())), expected, "{renamed} of {last}");
+        let mut files = start(&path, 1 << 30, Box::new(super::files::create));
+        files.append(&header(), &line(&event(100))).unwrap();
+        assert_eq!(read(&numbered(&path, 1)), expected, "{renamed} of {last}");
+    }
     fs::remove_dir_all(folder).unwrap();
 }
 
@@ -154,23 +238,15 @@ fn deleting_the_log_to_free_space_loses_only_what_was_deleted() {
     for how in ["deleted", "emptied", "replaced"] {
         let path = folder.join(how);
         let script: Script = Arc::new(Mutex::new(vec![None, Some(0)]));
-        let create = flaky(script, true);
-        let part = LogPart { number: 1, started: UnixMillis(7) };
-        let mut files = Files::start(&path, retention(1 << 30), part, create).unwrap();
-        let line = |number| {
-            let mut writer = LogWriter::new(Vec::new(), &header()).unwrap();
-            writer.sink_mut().clear();
-            writer.event(&event(number)).unwrap();
-            writer.into_inner()
-        };
-        files.append(&header(), &line(1)).unwrap();
-        assert_eq!(files.append(&header(), &line(2)).unwrap_err().0, 0);
+        let mut files = start(&path, 1 << 30, flaky(script));
+        files.append(&header(), &line(&event(1))).unwrap();
+        assert_eq!(files.append(&header(), &line(&event(2))).unwrap_err().0, 0);
         match how {
             "deleted" => fs::remove_file(&path).unwrap(),
             "emptied" => fs::write(&path, "").unwrap(),
             _ => fs::write(&path, "something else\n").unwrap(),
         }
-        files.append(&header(), &line(3)).unwrap();
+        files.append(&header(), &line(&event(3))).unwrap();
         let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
         let LogEntry::Event(seen) = reader.next_line().unwrap().unwrap() else {
             panic!("no event")
@@ -186,23 +262,14 @@ fn a_disk_that_stays_full_gets_nothing_and_the_run_still_ends() {
     let folder = folder("stays-full");
     let path = folder.join("log");
     let script: Script = Arc::new(Mutex::new(vec![Some(0); 200]));
-    let create = flaky(script, true);
-    let part = LogPart { number: 1, started: UnixMillis(7) };
-    let files = Files::start(&path, retention(1 << 30), part, create).unwrap();
-    let metrics = Arc::new(Metrics::new());
-    let mut log = LiveLog::start_on(
-        files,
-        None,
-        &header(),
-        metrics,
-        1 << 20,
-        (worker::PAUSE_MIN, worker::PAUSE_MAX),
-    )
-    .unwrap();
+    let files = start(&path, 1 << 30, flaky(script));
+    let (metrics, pauses) = (Arc::new(Metrics::new()), (writer::PAUSE_MIN, writer::PAUSE_MAX));
+    let mut log = LiveLog::start_on(files, None, &header(), metrics, 1 << 20, pauses).unwrap();
     for number in 0..100 {
         log.event(&event(number));
     }
     log.finish(Duration::from_secs(60));
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+    assert!(!numbered(&path, 1).exists());
     fs::remove_dir_all(folder).unwrap();
 }

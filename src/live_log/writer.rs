@@ -36,47 +36,42 @@ pub(super) enum QueuedContent {
     Gap(u64),
 }
 
-/// A line in the buffer.
-enum BufferedLine {
-    Content,
-    /// A `log_gap` line for so many missing lines.
-    Gap(u64),
-}
-
-pub(super) struct Worker {
+pub(super) struct Writer {
     files: Files,
     /// Names the clusters as they are now.
     header: Header,
     metrics: Arc<Metrics>,
     queued_bytes: Arc<AtomicUsize>,
-    /// Lines that are not written yet.
+    /// Lines that are not written yet: one for `buffered_gap` missing lines, if there are any, and
+    /// `buffered` others.
     buffer: LogWriter<Vec<u8>>,
-    buffered: Vec<BufferedLine>,
+    buffered_gap: u64,
+    buffered: u64,
     /// Lines that are missing since the last one in the buffer.
     gap: u64,
     last_at: UnixMillis,
     /// The shortest and the longest.
     pauses: (Duration, Duration),
-    retry: Option<WriteRetry>,
+    retry: Option<Retry>,
 }
 
 /// Set while writes fail.
-struct WriteRetry {
+struct Retry {
     kind: io::ErrorKind,
     pause: Duration,
     at: Instant,
 }
 
-impl Worker {
+impl Writer {
     pub(super) fn new(
         files: Files,
-        header: Header,
+        header: &Header,
         redactor: Option<Redactor>,
         metrics: Arc<Metrics>,
         queued_bytes: Arc<AtomicUsize>,
         pauses: (Duration, Duration),
     ) -> io::Result<Self> {
-        let header = Header { redacted: Some(redactor.is_some()), ..header };
+        let header = Header { redacted: Some(redactor.is_some()), ..header.clone() };
         let mut buffer = LogWriter::new(Vec::new(), &header)?.redacting(redactor);
         // `Files` writes the headers.
         buffer.sink_mut().clear();
@@ -86,7 +81,8 @@ impl Worker {
             metrics,
             queued_bytes,
             buffer,
-            buffered: Vec::new(),
+            buffered_gap: 0,
+            buffered: 0,
             gap: 0,
             last_at: UnixMillis(0),
             pauses,
@@ -104,13 +100,13 @@ impl Worker {
                 lines.blocking_recv()
             });
             let Some(line) = next else { break };
-            self.take(line);
+            self.take(&line);
         }
-        self.add_gap_line();
+        self.add_gap();
         self.write();
     }
 
-    /// As [`Worker::run`], in a task: a simulation has one thread.
+    /// As [`Writer::run`], in a task: a simulation has one thread.
     pub(super) async fn run_as_task(mut self, mut lines: UnboundedReceiver<QueuedLine>) {
         self.write();
         loop {
@@ -121,76 +117,50 @@ impl Worker {
                 next = lines.recv().await;
             }
             let Some(line) = next else { break };
-            self.take(line);
+            self.take(&line);
         }
-        self.add_gap_line();
+        self.add_gap();
         self.write();
     }
 
-    fn take(&mut self, line: QueuedLine) {
-        self.add(line.content);
+    fn take(&mut self, line: &QueuedLine) {
+        match &line.content {
+            QueuedContent::Event(event) => {
+                self.update_header(&event.kind);
+                self.add(event.at, |buffer| buffer.event(event));
+            }
+            QueuedContent::Action(decision) => {
+                self.add(decision.at, |buffer| buffer.action(decision));
+            }
+            QueuedContent::Gap(lines) => self.gap += lines,
+        }
         self.queued_bytes.fetch_sub(line.bytes, Ordering::Relaxed);
     }
 
-    fn add(&mut self, content: QueuedContent) {
-        match &content {
-            QueuedContent::Event(event) => {
-                self.last_at = event.at;
-                self.update_header(&event.kind);
-            }
-            QueuedContent::Action(decision) => self.last_at = decision.at,
-            QueuedContent::Gap(lines) => {
-                self.gap += lines;
-                return;
-            }
-        }
+    fn add(
+        &mut self,
+        at: UnixMillis,
+        write: impl FnOnce(&mut LogWriter<Vec<u8>>) -> io::Result<()>,
+    ) {
+        self.last_at = at;
         if self.retry.as_ref().is_some_and(|retry| Instant::now() < retry.at) {
-            self.count_lost(1);
-            return;
+            return self.count_lost(1);
         }
-        self.add_gap_line();
+        self.add_gap();
         let before = self.buffer.sink_mut().len();
-        let written = match &content {
-            QueuedContent::Event(event) => self.buffer.event(event),
-            QueuedContent::Action(decision) => self.buffer.action(decision),
-            QueuedContent::Gap(_) => Ok(()),
-        };
-        match written {
-            Ok(()) => {
-                if !self.write_before(before) {
-                    return;
-                }
-                self.buffered.push(BufferedLine::Content);
-            }
-            Err(error) => {
-                self.buffer.sink_mut().truncate(before);
-                tracing::warn!(%error, "event log: cannot encode a line; it is left out");
-                self.count_lost(1);
-            }
+        if let Err(error) = write(&mut self.buffer) {
+            self.buffer.sink_mut().truncate(before);
+            tracing::warn!(%error, "event log: cannot encode a line; it is left out");
+            return self.count_lost(1);
         }
-        if self.retry.is_some() || self.buffer.sink_mut().len() >= FLUSH_BYTES {
+        self.buffered += 1;
+        let is_full = self.buffer.sink_mut().len() >= self.files.flush_bytes(FLUSH_BYTES);
+        if is_full || self.retry.is_some() {
             self.flush();
         }
     }
 
-    /// If the buffer's last line, which starts at `start`, belongs in the next file, writes the
-    /// lines before it to this one. `false` when that failed: the line must not follow without them.
-    fn write_before(&mut self, start: usize) -> bool {
-        let lines = self.buffer.sink_mut();
-        if start == 0 || !self.files.is_full(lines.len()) {
-            return true;
-        }
-        let last = lines.split_off(start);
-        self.write();
-        if self.retry.is_some() {
-            self.count_lost(1);
-            return false;
-        }
-        self.buffer.sink_mut().extend(last);
-        true
-    }
-
-    /// Keeps the clusters of the next file's header up to date.
+    /// Keeps the clusters of the next part's header up to date.
     fn update_header(&mut self, kind: &EventKind) {
         let clusters = &mut self.header.clusters;
         match kind {
@@ -211,10 +181,15 @@ impl Worker {
         self.metrics.add_log_lines_lost(lines);
     }
 
-    fn add_gap_line(&mut self) {
+    /// Says that lines are missing, in the first line of the buffer.
+    fn add_gap(&mut self) {
+        if self.gap == 0 {
+            return;
+        }
+        self.flush();
         // Writing to memory can't fail.
-        if self.gap > 0 && self.buffer.gap(self.last_at, self.gap).is_ok() {
-            self.buffered.push(BufferedLine::Gap(std::mem::take(&mut self.gap)));
+        if self.buffer.sink_mut().is_empty() && self.buffer.gap(self.last_at, self.gap).is_ok() {
+            self.buffered_gap = std::mem::take(&mut self.gap);
         }
     }
 
@@ -224,43 +199,29 @@ impl Worker {
         }
     }
 
-    /// Writes the buffer, and first the header if the file is new.
+    /// Writes the buffer, and first the header if the part is new.
     fn write(&mut self) {
+        let written = self.files.append(&self.header, self.buffer.sink_mut());
         let lines = self.buffer.sink_mut();
-        if self.files.is_full(lines.len())
-            && let Err(error) = self.files.rotate()
-        {
-            tracing::warn!(
-                file = %self.files.path.display(), %error,
-                "event log: cannot rotate the file, which keeps growing; allow this user to rename \
-                 and create files in its folder"
-            );
-        }
-        self.files.prune_if_due();
-        let written = self.files.append(&self.header, lines);
         lines.clear();
         // The room of one large line is given back.
         lines.shrink_to(2 * FLUSH_BYTES);
+        let gap = std::mem::take(&mut self.buffered_gap);
         let buffered = std::mem::take(&mut self.buffered);
         match written {
-            Ok(()) => {
-                let gaps = buffered
-                    .iter()
-                    .map(|line| if let BufferedLine::Gap(n) = line { *n } else { 0 });
-                if self.retry.take().is_some() {
-                    tracing::info!(
-                        file = %self.files.path.display(), lines_lost = gaps.sum::<u64>(),
-                        "event log: writing works again; a log_gap line marks the lost lines"
-                    );
+            Ok(()) if self.retry.take().is_some() => tracing::info!(
+                file = %self.files.path.display(), lines_lost = gap,
+                "event log: writing works again; a log_gap line marks the lost lines"
+            ),
+            Ok(()) => {}
+            Err((written, error)) => {
+                let mut written = written as u64;
+                if gap > 0 && written == 0 {
+                    self.gap += gap;
+                } else if gap > 0 {
+                    written -= 1;
                 }
-            }
-            Err((in_the_file, error)) => {
-                for line in buffered.iter().skip(in_the_file) {
-                    match line {
-                        BufferedLine::Content => self.count_lost(1),
-                        BufferedLine::Gap(lines) => self.gap += lines,
-                    }
-                }
+                self.count_lost(buffered - written);
                 self.schedule_retry(&error);
             }
         }
@@ -278,6 +239,6 @@ impl Worker {
                  affected; free space on the disk, or check it"
             );
         }
-        self.retry = Some(WriteRetry { kind, pause, at: Instant::now() + pause });
+        self.retry = Some(Retry { kind, pause, at: Instant::now() + pause });
     }
 }
