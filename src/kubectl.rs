@@ -20,40 +20,62 @@ impl ClusterFlags {
     /// kubectl, with the flags that lead to the cluster; without flags where it finds the cluster as
     /// throughline does.
     pub fn kubectl(&self) -> String {
-        self.program("kubectl", "--context")
-    }
-
-    pub fn helm(&self) -> String {
-        self.program("helm", "--kube-context")
-    }
-
-    fn program(&self, program: &str, context_flag: &str) -> String {
-        let flags = [("--kubeconfig", &self.kubeconfig), (context_flag, &self.context)];
+        let flags = [("--kubeconfig", &self.kubeconfig), ("--context", &self.context)];
         let flags = flags.into_iter().filter_map(|(flag, value)| Some((flag, value.as_ref()?)));
-        flags.fold(program.to_owned(), |command, (flag, value)| {
+        flags.fold("kubectl".to_owned(), |command, (flag, value)| {
             format!("{command} {flag} {}", shell_word(value))
         })
-    }
-
-    /// Whether the flags name a cluster, so that a command cannot act on another one.
-    pub fn name_a_cluster(&self) -> bool {
-        *self != Self::default()
     }
 }
 
 /// For each configured cluster, how the person at this shell reaches it.
 pub fn cluster_flags(config: &Config) -> BTreeMap<ClusterName, ClusterFlags> {
     let own = Kubeconfig::read().unwrap_or_default();
-    // Each file is read once: hundreds of clusters may be contexts of one.
-    let with_context = config.clusters.iter().filter(|cluster| cluster.context.is_some());
-    let files: BTreeSet<_> = with_context.filter_map(|c| c.kubeconfig.as_deref()).collect();
-    let read = |file: &Path| Kubeconfig::read_from(file).unwrap_or_default();
-    let files: BTreeMap<_, _> = files.into_iter().map(|file| (file, read(file))).collect();
+    let files = files(config);
     let of = |cluster: &ClusterConfig| {
         let configured = cluster.kubeconfig.as_deref().and_then(|file| files.get(file));
         (cluster.name.clone(), flags(cluster, &own, configured))
     };
     config.clusters.iter().map(of).collect()
+}
+
+/// The configured files. Each is read once: hundreds of clusters may be contexts of one.
+fn files(config: &Config) -> BTreeMap<&Path, Kubeconfig> {
+    let files: BTreeSet<_> =
+        config.clusters.iter().filter_map(|c| c.kubeconfig.as_deref()).collect();
+    let read = |file: &Path| Kubeconfig::read_from(file).unwrap_or_default();
+    files.into_iter().map(|file| (file, read(file))).collect()
+}
+
+/// kubectl for each configured cluster to which a context of the reader's own kubeconfig leads. Never with
+/// the configured file: throughline's credentials may do too little.
+pub fn own_contexts(config: &Config) -> BTreeMap<ClusterName, String> {
+    let own = Kubeconfig::read().unwrap_or_default();
+    let files = files(config);
+    let of = |cluster: &ClusterConfig| {
+        let file = cluster.kubeconfig.as_deref();
+        let configured = file.map_or(Some(&own), |file| files.get(file))?;
+        let context = own_context(cluster, &own, configured)?;
+        Some((cluster.name.clone(), format!("kubectl --context {}", shell_word(context))))
+    };
+    config.clusters.iter().filter_map(of).collect()
+}
+
+/// The context that leads to a cluster's server; that of the same name before any other.
+fn own_context<'a>(
+    cluster: &'a ClusterConfig,
+    own: &'a Kubeconfig,
+    configured: &'a Kubeconfig,
+) -> Option<&'a String> {
+    if cluster.in_cluster {
+        return None;
+    }
+    let named = cluster.context.as_ref().or(configured.current_context.as_ref())?;
+    let target = server(configured, named)?;
+    let others = own.contexts.iter().map(|context| &context.name);
+    std::iter::once(named)
+        .chain(others)
+        .find(|context| server(own, context).as_ref() == Some(&target))
 }
 
 /// Where the person's own kubeconfig has the same context, for the same server, that is preferred:
@@ -98,14 +120,12 @@ mod tests {
     #[test]
     fn a_command_leads_to_the_configured_cluster_and_no_other() {
         let theirs = kubeconfig(&[("hub", "https://hub:6443"), ("it's", "https://k3s:6443")]);
-        let spelled = |own: &[(&str, &str)], file: Option<&str>, context: Option<&str>| {
+        let kubectl = |own: &[(&str, &str)], file: Option<&str>, context: Option<&str>| {
             let cluster = serde_json::json!({ "name": "c", "roles": ["hub"], "kubeconfig": file,
                 "context": context });
             let cluster: ClusterConfig = serde_json::from_value(cluster).unwrap();
-            let found = flags(&cluster, &kubeconfig(own), Some(&theirs));
-            (found.kubectl(), found.helm(), found.name_a_cluster())
+            flags(&cluster, &kubeconfig(own), Some(&theirs)).kubectl()
         };
-        let kubectl = |own, file, context| spelled(own, file, context).0;
         let file = Some("/etc/my clusters/k");
         let in_file = "kubectl --kubeconfig '/etc/my clusters/k'";
         assert_eq!(kubectl(&[], None, None), "kubectl");
@@ -121,9 +141,25 @@ mod tests {
             kubectl(&[("it's", "https://elsewhere:6443")], file, Some("it's")),
             format!(r"{in_file} --context 'it'\''s'")
         );
-        let (_, helm, names) = spelled(&[], None, Some("arn:aws:eks:eu:1:cluster/edge"));
-        assert_eq!(helm, "helm --kube-context arn:aws:eks:eu:1:cluster/edge");
-        assert!(names && !spelled(&[], None, None).2);
         assert_eq!(shell_word(""), "''");
+    }
+
+    #[test]
+    fn a_context_of_the_readers_own_leads_to_the_same_server() {
+        let theirs = kubeconfig(&[("hub", "https://hub:6443")]);
+        let context = |own: &[(&str, &str)], more: serde_json::Value| {
+            let mut cluster = serde_json::json!({ "name": "c", "roles": ["hub"] });
+            cluster.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let cluster: ClusterConfig = serde_json::from_value(cluster).unwrap();
+            own_context(&cluster, &kubeconfig(own), &theirs).cloned()
+        };
+        let hub = || serde_json::json!({ "context": "hub" });
+        let (there, elsewhere) = ("https://hub:6443", "https://other:6443");
+        assert_eq!(context(&[("a", there), ("hub", there)], hub()).as_deref(), Some("hub"));
+        assert_eq!(context(&[("hub", elsewhere), ("a", there)], hub()).as_deref(), Some("a"));
+        assert_eq!(context(&[("hub", elsewhere)], hub()), None);
+        assert_eq!(context(&[("hub", there)], serde_json::json!({})), None, "no current context");
+        let pod = serde_json::json!({ "inCluster": true });
+        assert_eq!(context(&[("hub", there)], pod), None);
     }
 }

@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
-use throughline::check::{CheckReport, Finding, Level};
+use throughline::check::{Check, CheckReport, Finding, Level};
 use throughline::config::Config;
 use throughline::core::cause::{AlertRule, Cause, CauseInfo, Hop, State};
 use throughline::report::{self, ReportOptions};
@@ -162,14 +161,17 @@ fn a_process_with_some_roles_needs_only_their_permissions() {
     assert!(lines.contains(&"edge: leases@ create,get,update".to_owned()), "{lines:?}");
 }
 
-fn finding(group: &str, level: Level, what: &str, below: Option<(&str, &str)>) -> Finding {
+fn finding(check: Check, level: Level, cause: Option<Cause>, texts: [&str; 3]) -> Finding {
+    let [message, evidence, remedy] = texts;
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Finding {
-        group: group.into(),
-        check: "test",
+        check,
+        cluster: Some("hub".into()),
         level,
-        what: what.into(),
-        detail: below.map(|(detail, _)| detail.into()),
-        remedy: below.map(|(_, remedy)| remedy.into()),
+        cause,
+        message: text(message),
+        evidence: evidence.to_owned(),
+        remedy: text(remedy),
     }
 }
 
@@ -180,29 +182,32 @@ fn text(report: &CheckReport, color: bool) -> String {
 }
 
 #[test]
-fn findings_are_grouped_and_marked_with_the_remedy_below() {
+fn findings_are_marked_with_cause_evidence_and_remedy_below() {
     let findings = vec![
-        finding("one", Level::Passed, "fine", None),
-        finding("one", Level::Skipped, "skipped", None),
+        finding(Check::Reachable, Level::Passed, None, ["", "v1.36", ""]),
+        finding(Check::Retention, Level::Skipped, None, ["", "whether it is Karmada", ""]),
         finding(
-            "two",
+            Check::Trigger,
             Level::Warning,
-            "odd",
-            Some((
-                "tried this\x1b[2J",
-                "do that:\na command that is longer than the line it is on",
-            )),
+            Some(Cause::Overwritten),
+            [
+                "x overwrites\x1b[2J.",
+                "seen",
+                "Set `touch.key`: `a command that is longer than the line`.",
+            ],
         ),
         finding(
-            "two",
+            Check::Permissions,
             Level::Failed,
-            "a long line that has to be broken once",
-            Some(("no", "yes")),
+            Some(Cause::PermissionMissing),
+            ["hub does not allow throughline to patch Connector objects.", "no", "`kubectl x`"],
         ),
     ];
     let mut report = CheckReport { findings };
-    let expected = "one\n---\n√ fine\n- skipped\n\ntwo\n---\n‼ odd\n    tried this\u{fffd}[2J\n    → do that:\n        a command that is longer than the line it is on\n\
-                    × a long line that has to be broken once\n    no\n    → yes\n\n\
+    let expected = "√ reachable hub: v1.36\n\
+                    - retention hub: not visible: whether it\n  is Karmada\n\
+                    ‼ trigger hub: x overwrites\u{fffd}[2J.\n    overwritten: seen\n    → Set touch.key: this.\n        a command that is longer than the line\n\
+                    × permissions hub: hub does not allow\n  throughline to patch Connector\n  objects.\n    permission_missing: no\n    → this\n        kubectl x\n\n\
                     × 1 check failed, 1 warning\n";
     assert_eq!(text(&report, false), expected);
     assert!(!report.is_passed());
@@ -214,37 +219,23 @@ fn findings_are_grouped_and_marked_with_the_remedy_below() {
     assert!(text(&report, true).contains("\x1b[32m√\x1b[0m"));
 }
 
-/// `check sign` of each finding that is not fine, by the code.
-fn findings_in_code() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/check");
-    let mut found = BTreeSet::new();
-    for file in std::fs::read_dir(folder).unwrap() {
-        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-        let code = text.split("#[cfg(test)]").next().unwrap();
-        for (call, sign) in [(".failed(", "×"), (".warned(", "‼")] {
-            for arguments in code.split(call).skip(1) {
-                let name = arguments.trim_start().strip_prefix('"').unwrap();
-                found.insert(format!("{} {sign}", name.split('"').next().unwrap()));
-            }
-        }
-    }
-    found
-}
-
+/// The page lists the checks in their order, each with causes that exist.
 #[test]
-fn check_md_lists_every_finding() {
+fn check_md_lists_every_check() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/check.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, table) = page.split_once("\n## What can be wrong\n").unwrap();
-    let rows = table.lines().take_while(|line| !line.starts_with("## ")).filter_map(|line| {
-        let mut cells = line.strip_prefix("| `")?.split('|');
-        let (name, sign) = (cells.next()?.trim(), cells.next()?.trim());
-        Some(format!("{} {sign}", name.strip_suffix('`')?))
-    });
-    let rows: Vec<_> = rows.collect();
-    let listed: BTreeSet<_> = rows.iter().cloned().collect();
-    assert_eq!(listed.len(), rows.len(), "a row twice: {rows:?}");
-    assert_eq!(listed, findings_in_code());
+    let (_, table) = page.split_once("\n## The checks\n").unwrap();
+    let (table, _) = table.split_once("\n## ").unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows: Vec<_> = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>()).collect();
+    let checks: Vec<_> = rows.iter().map(|row| row[0].trim_end_matches('`')).collect();
+    assert_eq!(checks, Check::ALL.map(Check::as_str));
+    for row in rows {
+        let causes = row[2].split('`').skip(1).step_by(2);
+        for cause in causes {
+            assert!(Cause::parse(cause).is_some(), "{cause}");
+        }
+    }
 }
 
 /// `docs/reference/causes.md`, as the table of causes has it.

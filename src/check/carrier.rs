@@ -1,16 +1,22 @@
-//! Checks the carrier between hub and edges: whether it is configured, and whether it delivers.
+//! Checks the carrier between hub and edges: whether Connectors reach the edges with the hub's value, and
+//! whether Karmada keeps the triggers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::cluster::CheckedCluster;
-use super::commands::Commands;
-use super::election::not_reached;
-use super::finding::{FindingGroup, join_first, join_with_and};
-use super::karmada::{self, NO_POLICY, POLICIES_SEARCHED};
-use super::probe_client::{ListItem, ProbeClient};
-use crate::client::{CallError, path};
-use crate::core::data::ids::{Kind, Role};
+use futures::future::join_all;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::client::{Cluster, annotation, key, upstream_uid};
+use super::finding::{Check, Draft, about, about_objects, join_first};
+use super::permissions::{
+    CLUSTER_PROPAGATION_POLICIES, CUSTOMIZATIONS, PROPAGATION_POLICIES, RESOURCE_BINDINGS, WORKS,
+    split_resource,
+};
+use crate::client::CallError;
+use crate::core::cause::{Cause, Facts};
+use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::report::count;
 
@@ -18,83 +24,88 @@ use crate::report::count;
 /// carried just then.
 const COMPARE_AGAIN_AFTER: Duration = Duration::from_secs(3);
 
-pub(super) async fn check(clusters: &[CheckedCluster], commands: &Commands) -> FindingGroup {
-    let mut group = FindingGroup::new("carrier, hub to edges");
+pub(super) async fn check(clusters: &[Cluster]) -> Vec<Draft> {
     let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub));
     let edges: Vec<_> = clusters.iter().filter(|cluster| cluster.has(Role::Edge)).collect();
-    let (Some(hub), false) = (hub, edges.is_empty()) else {
-        group.passed("carrier", "no hub or no edge is configured here: nothing to compare");
-        return group;
+    let nothing = match hub {
+        Some(hub) if hub.has(Role::Edge) && edges.len() == 1 => "hub and edge are one cluster",
+        Some(_) if !edges.is_empty() => "",
+        _ => "no hub or no edge is configured here",
     };
-    if hub.has(Role::Edge) && edges.len() == 1 {
-        group.passed("carrier", "hub and edge are one cluster: nothing to carry");
-        return group;
-    }
-    let kubectl = commands.kubectl(hub.name());
-    let has_no_policy = hub.reached && karmada::check(&mut group, &hub.client, &kubectl).await;
-    let missing_policy = has_no_policy.then(|| karmada::policy_remedy(&kubectl));
-    let is_told = match std::iter::once(&hub).chain(&edges).find(|cluster| !cluster.reached) {
-        Some(cluster) => {
-            group.skipped("arrival", DELIVERY_UNKNOWN, not_reached(cluster));
-            false
-        }
-        None => check_delivery(&mut group, hub, &edges, missing_policy.as_deref()).await,
+    let (Some(hub), "") = (hub, nothing) else {
+        let pass = |check| Draft::passed(check, None, format!("{nothing}: nothing to carry"));
+        return [Check::Carrier, Check::Retention].map(pass).into();
     };
-    if let Some(remedy) = missing_policy.filter(|_| !is_told) {
-        group.warned("karmada", NO_POLICY, POLICIES_SEARCHED, remedy);
+    if !hub.is_reached {
+        let skip = |check| Draft::skipped(check, Some(hub.name()), hub.unseen());
+        return [Check::Carrier, Check::Retention].map(skip).into();
     }
-    group
+    let (karmada, differences) = tokio::join!(Karmada::at(hub), compare_twice(hub, &edges));
+    let mut drafts = carrier(hub, differences, &karmada);
+    drafts.push(retention(hub, &karmada));
+    drafts
 }
 
-const DELIVERY_UNKNOWN: &str = "not known whether Connectors reach the edges";
+/// The Connectors of a cluster: by key, the status annotation and whether Karmada carries it.
+type Annotations = BTreeMap<ObjectKey, (Option<String>, bool)>;
 
-/// The status annotations of a cluster's Connectors; empty where a Connector has none.
-type Annotations = BTreeMap<String, String>;
+/// # Errors
+/// What is not visible.
+async fn annotations(cluster: &Cluster) -> Result<Annotations, String> {
+    let objects = cluster.objects(Kind::Connector).await?;
+    Ok(objects.iter().map(|object| (key(&object.metadata), of_object(object))).collect())
+}
 
-async fn annotations(
-    client: &ProbeClient,
-    with_upstream_only: bool,
-) -> Result<Annotations, CallError> {
-    let found = client.list(path(Kind::Connector, None), |item: ListItem| {
-        let value = item.metadata.annotations.get(UPSTREAM_STATUS).cloned().unwrap_or_default();
-        let has_upstream = item.metadata.has_upstream();
-        (has_upstream || !with_upstream_only).then(|| (item.metadata.key(), value))
-    });
-    Ok(found.await?.into_iter().collect())
+fn of_object(object: &DynamicObject) -> (Option<String>, bool) {
+    let meta = &object.metadata;
+    let keys = [&meta.labels, &meta.annotations].into_iter().flatten().flat_map(BTreeMap::keys);
+    let is_karmadas = keys.into_iter().any(|key| key.contains("karmada.io/"));
+    (annotation(meta, UPSTREAM_STATUS).map(str::to_owned), is_karmadas)
 }
 
 /// Where the edges differ from the hub.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Differences {
-    /// How many Connectors the hub has.
+    /// How many Connectors the hub has that were made from upstream ones.
     connectors: usize,
     /// Connectors that no edge has.
-    missing: BTreeSet<String>,
-    /// Connectors that have another value at an edge.
-    different: BTreeSet<String>,
+    missing: BTreeSet<ObjectKey>,
+    /// By edge, Connectors that have another value there, and whether Karmada carries them.
+    different: BTreeMap<String, BTreeSet<(ObjectKey, bool)>>,
 }
 
 impl Differences {
-    fn between(hub: &Annotations, edges: &[Annotations]) -> Self {
-        let mut differences = Self { connectors: hub.len(), ..Self::default() };
-        for (key, at_hub) in hub {
-            let mut at_edges = edges.iter().filter_map(|edge| edge.get(key)).peekable();
-            if at_edges.peek().is_none() {
+    fn between(hub: &Annotations, edges: &[(String, Annotations)]) -> Self {
+        let mut differences = Self::default();
+        let copied = hub.iter().filter(|(key, _)| upstream_uid(&key.namespace).is_some());
+        for (key, (at_hub, is_karmadas)) in copied {
+            differences.connectors += 1;
+            let mut is_missing = true;
+            for (edge, annotations) in edges {
+                let Some((at_edge, _)) = annotations.get(key) else { continue };
+                is_missing = false;
+                if at_edge != at_hub {
+                    let different = differences.different.entry(edge.clone()).or_default();
+                    different.insert((key.clone(), *is_karmadas));
+                }
+            }
+            if is_missing {
                 differences.missing.insert(key.clone());
-            } else if at_edges.any(|at_edge| at_edge != at_hub) {
-                differences.different.insert(key.clone());
             }
         }
         differences
     }
 
     /// Those that still exist later.
-    fn persisting(self, later: Self) -> Self {
-        Self {
-            connectors: later.connectors,
-            missing: self.missing.intersection(&later.missing).cloned().collect(),
-            different: self.different.intersection(&later.different).cloned().collect(),
-        }
+    fn persisting(mut self, later: &Self) -> Self {
+        self.connectors = later.connectors;
+        self.missing.retain(|key| later.missing.contains(key));
+        self.different.retain(|edge, keys| {
+            let later = later.different.get(edge);
+            keys.retain(|key| later.is_some_and(|later| later.contains(key)));
+            !keys.is_empty()
+        });
+        self
     }
 
     fn is_empty(&self) -> bool {
@@ -102,142 +113,252 @@ impl Differences {
     }
 }
 
-async fn compare(
-    hub: &CheckedCluster,
-    edges: &[&CheckedCluster],
-) -> Result<Differences, CallError> {
-    let at_edges = edges.iter().map(|edge| annotations(&edge.client, false));
-    let (at_hub, at_edges) =
-        tokio::join!(annotations(&hub.client, true), futures::future::join_all(at_edges));
-    let at_edges: Vec<_> = at_edges.into_iter().collect::<Result<_, _>>()?;
-    Ok(Differences::between(&at_hub?, &at_edges))
-}
-
-/// `missing_policy`: what to do about a policy that is missing. Returns whether it was reported.
-async fn check_delivery(
-    group: &mut FindingGroup,
-    hub: &CheckedCluster,
-    edges: &[&CheckedCluster],
-    missing_policy: Option<&str>,
-) -> bool {
-    let compared = async {
-        let first = compare(hub, edges).await?;
-        if first.is_empty() {
-            return Ok(first);
-        }
-        tokio::time::sleep(COMPARE_AGAIN_AFTER).await;
-        Ok(first.persisting(compare(hub, edges).await?))
-    };
-    let names: Vec<_> = edges.iter().map(|edge| edge.name()).collect();
-    match compared.await {
-        Ok(found) => {
-            let tiers = (hub.name(), &*join_with_and(&names));
-            return report_delivery(group, &found, tiers, missing_policy);
-        }
-        Err(error @ CallError::Status { .. }) => {
-            group.skipped("arrival", DELIVERY_UNKNOWN, error.to_string());
-        }
-        Err(error) => {
-            let remedy = "fix what is reported for the cluster itself, and run the check again";
-            group.failed("arrival", "the Connectors cannot be listed", error.to_string(), remedy);
-        }
+async fn compare(hub: &Cluster, edges: &[&Cluster]) -> Result<Differences, String> {
+    let at_edges = edges.iter().map(|edge| annotations(edge));
+    let (at_hub, at_edges) = tokio::join!(annotations(hub), join_all(at_edges));
+    let mut by_edge = Vec::new();
+    for (edge, annotations) in edges.iter().zip(at_edges) {
+        by_edge.push((edge.name().to_string(), annotations?));
     }
-    false
+    Ok(Differences::between(&at_hub?, &by_edge))
 }
 
-/// Returns whether it reported that a policy is missing.
-fn report_delivery(
-    group: &mut FindingGroup,
-    found: &Differences,
-    (hub, edges): (&str, &str),
-    missing_policy: Option<&str>,
-) -> bool {
-    let Differences { connectors, missing, different } = found;
-    let all = count(*connectors, "Connector");
-    if found.is_empty() {
-        let what = match connectors {
-            0 => format!("{hub} has no Connectors from upstream yet"),
-            _ => format!("{all} at {hub}, with the same value at {edges}"),
+async fn compare_twice(hub: &Cluster, edges: &[&Cluster]) -> Result<Differences, String> {
+    let first = compare(hub, edges).await?;
+    if first.is_empty() {
+        return Ok(first);
+    }
+    tokio::time::sleep(COMPARE_AGAIN_AFTER).await;
+    Ok(first.persisting(&compare(hub, edges).await?))
+}
+
+/// What Karmada has for Connectors and Gateways.
+#[derive(Default)]
+struct Karmada {
+    connector_policies: usize,
+    gateway_policies: usize,
+    /// Bindings and works of Connectors that report a failure, and why.
+    failed: Vec<String>,
+    retention_rules: usize,
+}
+
+impl Karmada {
+    /// `None` where the hub does not serve its API.
+    ///
+    /// # Errors
+    /// What is not visible.
+    async fn at(hub: &Cluster) -> Result<Option<Self>, String> {
+        let (plural, group) = split_resource(PROPAGATION_POLICIES);
+        match hub.serves(group, "v1alpha1", plural).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) => return Err(format!("whether {} is Karmada: {error}", hub.name())),
+        }
+        let (policies, cluster_policies, bindings, works, rules) = tokio::try_join!(
+            objects(hub, PROPAGATION_POLICIES, "v1alpha1"),
+            objects(hub, CLUSTER_PROPAGATION_POLICIES, "v1alpha1"),
+            objects(hub, RESOURCE_BINDINGS, "v1alpha2"),
+            objects(hub, WORKS, "v1alpha1"),
+            objects(hub, CUSTOMIZATIONS, "v1alpha1"),
+        )?;
+        let selecting = |kind: &str| {
+            let all = policies.iter().chain(&cluster_policies);
+            all.filter(|policy| selects(&policy.data["spec"], kind)).count()
         };
-        group.passed("arrival", what);
-        return false;
+        let failed = bindings.iter().chain(&works).filter_map(failed).collect();
+        let retention_rules = rules.iter().filter(|rule| retains_gateways(&rule.data["spec"]));
+        Ok(Some(Self {
+            connector_policies: selecting("Connector"),
+            gateway_policies: selecting("Gateway"),
+            failed,
+            retention_rules: retention_rules.count(),
+        }))
     }
-    let evidence = |names: &BTreeSet<String>| {
-        let names: Vec<_> = names.iter().collect();
-        let pause = COMPARE_AGAIN_AFTER.as_secs();
-        format!("compared {hub} with {edges} twice, {pause} s apart: {}", join_first(&names))
+}
+
+/// Lists one of Karmada's resources; one that is not served has no objects.
+async fn objects(
+    hub: &Cluster,
+    resource: &str,
+    version: &str,
+) -> Result<Vec<DynamicObject>, String> {
+    let (plural, group) = split_resource(resource);
+    match hub.serves(group, version, plural).await {
+        Ok(false) => Ok(Vec::new()),
+        Ok(true) | Err(CallError::Status { .. }) => hub.others(resource, version).await,
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn selects(policy: &Value, kind: &str) -> bool {
+    policy["resourceSelectors"].as_array().into_iter().flatten().any(|s| s["kind"] == kind)
+}
+
+fn retains_gateways(rule: &Value) -> bool {
+    rule["target"]["kind"] == "Gateway" && !rule["customizations"]["retention"].is_null()
+}
+
+/// Of a binding or work of a Connector with a condition that is False: its name, reason and message.
+fn failed(object: &DynamicObject) -> Option<String> {
+    let spec = &object.data["spec"];
+    let manifests = spec["workload"]["manifests"].as_array().into_iter().flatten();
+    let mut kinds = manifests.chain([&spec["resource"]]);
+    kinds.any(|manifest| manifest["kind"] == "Connector").then_some(())?;
+    let conditions = object.data["status"]["conditions"].as_array()?;
+    let is_it = |c: &&Value| {
+        let named = ["Scheduled", "FullyApplied", "Applied"].iter().any(|name| c["type"] == *name);
+        named && c["status"] == "False"
     };
-    let is_nothing_carried = !missing.is_empty() && missing.len() == *connectors;
-    if let Some(remedy) = missing_policy.filter(|_| is_nothing_carried) {
-        let what = format!("nothing is carried from {hub} to {edges}: {NO_POLICY}");
-        let detail = format!("{POLICIES_SEARCHED}; {}", evidence(missing));
-        group.failed("arrival", what, detail, remedy);
-        return true;
+    let condition = conditions.iter().find(is_it)?;
+    let text = |field: &str| condition[field].as_str().unwrap_or_default();
+    Some(format!("{}: {} {}", key(&object.metadata), text("reason"), text("message")))
+}
+
+fn carrier(
+    hub: &Cluster,
+    differences: Result<Differences, String>,
+    karmada: &Result<Option<Karmada>, String>,
+) -> Vec<Draft> {
+    let name = hub.name();
+    let Differences { connectors, missing, different } = match differences {
+        Ok(differences) => differences,
+        Err(unseen) => return vec![Draft::skipped(Check::Carrier, Some(name), unseen)],
+    };
+    let (mut seen, has_no_policy) = match karmada {
+        Ok(Some(karmada)) => {
+            let policies = karmada.connector_policies;
+            (format!("policies of Karmada that select Connectors: {policies}"), policies == 0)
+        }
+        Ok(None) => ("no Karmada".to_owned(), false),
+        Err(unseen) => (format!("not visible: {unseen}"), false),
+    };
+    if let Ok(Some(Karmada { failed, .. })) = karmada
+        && !failed.is_empty()
+    {
+        seen += &format!("; not applied: {}", join_first(failed));
     }
-    if is_nothing_carried {
-        group.failed(
-            "arrival",
-            format!("nothing is carried: {edges} has none of {all} at {hub}"),
-            evidence(missing),
-            "check the carrier: its policy for Connectors, its controllers, whether it reaches the \
-             member clusters, and whether these edges are its members",
-        );
-    } else if !missing.is_empty() {
-        group.warned(
-            "arrival",
-            format!("{edges} lacks {} of {all} at {hub}", missing.len()),
-            evidence(missing),
-            "read the carrier's objects for them, or configure the edge that they are placed on",
-        );
+    let all = count(connectors, "Connector");
+    let mut drafts = Vec::new();
+    if !missing.is_empty() {
+        let keys: Vec<_> = missing.iter().collect();
+        let policy = has_no_policy.then(|| policy().to_string().into());
+        let facts = Facts { hub: Some(name.clone()), what: policy, ..Facts::default() };
+        let evidence = format!("{} of {all}; {seen}", keys.len());
+        let subject = about_objects(name, Kind::Connector, &keys);
+        drafts.push(Draft::failed(Check::Carrier, Cause::NotPlaced, subject, facts, evidence));
     }
-    if !different.is_empty() {
-        let differ = count(different.len(), "Connector");
-        group.warned(
-            "arrival",
-            format!("{differ} with another value at {edges} than at {hub}"),
-            evidence(different),
-            "a live run nudges the carrier for them; if that does not help, check who writes \
-             upstream-status at the edge, and read the carrier's objects for them",
-        );
+    for (edge, keys) in different {
+        let is_karmadas = keys.first().is_some_and(|(_, is_karmadas)| *is_karmadas);
+        let keys: Vec<_> = keys.iter().map(|(key, _)| key).collect();
+        let binding = keys.first().map(|key| format!("{}-connector", key.name).into());
+        let edge = edge.as_str().into();
+        let subject = about_objects(&edge, Kind::Connector, &keys);
+        let facts = Facts {
+            hub: Some(name.clone()),
+            edge: Some(edge),
+            what: binding.filter(|_| is_karmadas),
+            ..Facts::default()
+        };
+        let evidence = format!("{} of {all}, twice within 3 s; {seen}", keys.len());
+        drafts.push(Draft::failed(Check::Carrier, Cause::NotCarried, subject, facts, evidence));
     }
-    false
+    if drafts.is_empty() && connectors == 0 && has_no_policy {
+        let unseen = "whether Connectors are carried: there are none, and no policy selects them";
+        drafts.push(Draft::skipped(Check::Carrier, Some(name), unseen));
+    } else if drafts.is_empty() {
+        let evidence = format!("{all}, each with the hub's value at an edge; {seen}");
+        drafts.push(Draft::passed(Check::Carrier, Some(name), evidence));
+    }
+    drafts
+}
+
+/// A policy that carries Connectors to every member cluster.
+fn policy() -> Value {
+    let selector = json!({ "apiVersion": Kind::Connector.api_version(), "kind": "Connector" });
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1",
+        "kind": "ClusterPropagationPolicy",
+        "metadata": { "name": "connectors" },
+        "spec": { "resourceSelectors": [selector], "placement": { "clusterAffinity": {} } },
+    })
+}
+
+fn retention(hub: &Cluster, karmada: &Result<Option<Karmada>, String>) -> Draft {
+    let name = Some(hub.name());
+    match karmada {
+        Err(unseen) => Draft::skipped(Check::Retention, name, unseen),
+        Ok(None) => Draft::passed(Check::Retention, name, "no Karmada"),
+        Ok(Some(Karmada { gateway_policies: 0, .. })) => {
+            Draft::passed(Check::Retention, name, "no policy of Karmada selects Gateways")
+        }
+        Ok(Some(Karmada { retention_rules: 0, .. })) => {
+            let facts = Facts { hub: name.cloned(), ..Facts::default() };
+            let evidence = "a policy selects Gateways, and no ResourceInterpreterCustomization has a \
+                            retention for them";
+            let cause = Cause::RetentionMissing;
+            Draft::failed(Check::Retention, cause, about(hub.name()), facts, evidence)
+                .warning_if(true)
+        }
+        Ok(Some(_)) => Draft::passed(Check::Retention, name, "a retention rule for Gateways"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::finding::Level;
 
     fn annotations(of: &[(&str, &str)]) -> Annotations {
-        of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        let namespace = "ns-00000000-0000-0000-0000-000000000001";
+        let entry = |(name, value): &(&str, &str)| {
+            (ObjectKey::new(namespace, *name), (Some((*value).to_owned()), false))
+        };
+        of.iter().map(entry).collect()
     }
 
     #[test]
-    fn connectors_that_are_not_carried_are_a_warning_and_a_failure_when_none_is() {
+    fn what_no_edge_has_and_what_differs_is_found() {
         let hub = annotations(&[("a", "1"), ("b", "1")]);
-        for (edges, levels) in [
-            (vec![annotations(&[("a", "1"), ("b", "1"), ("own", "")])], vec![Level::Passed]),
+        for (edges, missing, different) in [
+            (vec![annotations(&[("a", "1"), ("b", "1"), ("own", "")])], 0, 0),
             // Each is placed on one edge.
-            (vec![annotations(&[("a", "1")]), annotations(&[("b", "1")])], vec![Level::Passed]),
-            (vec![annotations(&[("a", "1")])], vec![Level::Warning]),
-            (vec![annotations(&[("a", "0"), ("b", "1")])], vec![Level::Warning]),
-            (vec![annotations(&[("a", "0")])], vec![Level::Warning, Level::Warning]),
-            (vec![annotations(&[])], vec![Level::Failed]),
+            (vec![annotations(&[("a", "1")]), annotations(&[("b", "1")])], 0, 0),
+            (vec![annotations(&[("a", "1")])], 1, 0),
+            (vec![annotations(&[("a", "0"), ("b", "1")])], 0, 1),
+            (vec![annotations(&[("a", "0")])], 1, 1),
         ] {
-            let mut group = FindingGroup::new("g");
+            let edges: Vec<_> = edges.into_iter().map(|a| ("edge".to_owned(), a)).collect();
             let found = Differences::between(&hub, &edges);
-            report_delivery(&mut group, &found, ("hub", "edge"), None);
-            let found: Vec<_> = group.into_findings().iter().map(|f| f.level).collect();
-            assert_eq!(found, levels, "{edges:?}");
+            let differing = found.different.values().map(BTreeSet::len).sum::<usize>();
+            assert_eq!((found.missing.len(), differing), (missing, different), "{edges:?}");
         }
     }
 
     #[test]
     fn a_difference_that_goes_away_is_not_reported() {
         let hub = annotations(&[("a", "1"), ("b", "1")]);
-        let before = Differences::between(&hub, &[annotations(&[("a", "0")])]);
-        let later = Differences::between(&hub, &[annotations(&[("a", "1")])]);
-        let persisting = before.persisting(later);
+        let at = |edge: &[(&str, &str)]| {
+            Differences::between(&hub, &[("edge".to_owned(), annotations(edge))])
+        };
+        let persisting = at(&[("a", "0")]).persisting(&at(&[("a", "1")]));
         assert_eq!((persisting.missing.len(), persisting.different.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_binding_or_work_with_a_false_condition_has_failed() {
+        let failed_with = |kind: &str, condition: &str, status: &str| {
+            let manifest = json!({ "kind": kind });
+            let object = json!({
+                "metadata": { "namespace": "n", "name": "x" },
+                "spec": { "resource": manifest, "workload": { "manifests": [manifest] } },
+                "status": { "conditions": [
+                    { "type": condition, "status": status, "reason": "R", "message": "m" }] },
+            });
+            failed(&serde_json::from_value(object).unwrap())
+        };
+        let expected = Some("n/x: R m".to_owned());
+        assert_eq!(failed_with("Connector", "Scheduled", "False"), expected);
+        assert_eq!(failed_with("Connector", "Applied", "False"), expected);
+        assert_eq!(failed_with("Connector", "FullyApplied", "True"), None);
+        assert_eq!(failed_with("Secret", "FullyApplied", "False"), None);
     }
 }

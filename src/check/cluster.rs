@@ -1,158 +1,122 @@
-//! Checks one cluster by itself: whether it answers, its clock, the kinds it serves, our permissions.
+//! Checks one cluster by itself: whether it answers, and whether it serves the kinds of its roles.
 
 use futures::future::join_all;
+use kube::api::ListParams;
+use tokio::time::Instant;
 
-use super::commands::Commands;
-use super::finding::{Finding, FindingGroup};
-use super::kinds::KindAvailability;
-use super::permissions::RequiredPermission;
-use super::probe_client::ProbeClient;
-use super::{clock, kinds, name_and_roles, rights};
+use super::client::{Cluster, call_error};
+use super::finding::{Check, Draft, about};
 use crate::client::CallError;
 use crate::clock::millis;
-use crate::config::Config;
-use crate::core::data::ids::{Kind, Role};
+use crate::core::cause::{About, Cause, Facts, Request};
+use crate::core::data::ids::Kind;
 use crate::report::duration;
 
-/// A cluster, and what the checks of it found.
-pub(super) struct CheckedCluster {
-    pub(super) client: ProbeClient,
-    /// It answers and accepts our credentials.
-    pub(super) reached: bool,
-    /// How far our clock is ahead of the cluster's; negative when behind. `None` if it sent no time.
-    pub(super) ahead_ms: Option<i64>,
-    pub(super) group: FindingGroup,
-    /// What it answered; `None` if it was not reached, or is reported.
-    pub(super) answers: Option<Answers>,
-    /// The resources for which a permission is missing.
-    denied: Vec<&'static str>,
-}
-
-/// What a cluster answered about itself.
-pub(super) struct Answers {
-    pub(super) kinds: Vec<(Kind, KindAvailability)>,
-    granted: rights::GrantedPermissions,
-}
-
-impl CheckedCluster {
-    pub(super) fn has(&self, role: Role) -> bool {
-        self.client.cluster.roles().contains(&role)
-    }
-
-    pub(super) fn name(&self) -> &str {
-        self.client.cluster.name().as_str()
-    }
-
-    /// Whether a permission for this resource is missing, and reported as such.
-    pub(super) fn denies(&self, resource: &str) -> bool {
-        self.denied.contains(&resource)
-    }
-
-    /// The findings that do not depend on the cluster's roles.
-    pub(super) fn without_roles(self) -> Vec<Finding> {
-        let mut findings = self.group.into_findings();
-        findings.retain(|finding| ["reachable", "version", "clock"].contains(&finding.check));
-        findings
-    }
-}
-
-/// Asks this cluster whether it can be used. [`report`] reports the answers.
-pub(super) async fn check(
-    client: ProbeClient,
-    config: &Config,
-    needed: &[RequiredPermission],
-) -> CheckedCluster {
-    let cluster = client.cluster.clone();
-    let title = format!("cluster {}", name_and_roles(cluster.name().as_str(), cluster.roles()));
-    let mut checked = CheckedCluster {
-        client,
-        reached: false,
-        ahead_ms: None,
-        group: FindingGroup::new(title),
-        answers: None,
-        denied: Vec::new(),
-    };
-    let server = match checked.client.server_info().await {
-        Ok(server) => server,
+/// Sends the first request. A refusal to show the version is an answer, too.
+pub(super) async fn reachable(cluster: &mut Cluster) -> Draft {
+    let sent = Instant::now();
+    let version = match cluster.kube.apiserver_version().await.map_err(call_error) {
+        Ok(version) => version.git_version,
+        Err(CallError::Status { code: 403 | 404, .. }) => "its version is not visible".to_owned(),
         Err(error) => {
-            report_unreachable(&mut checked.group, &error);
-            return checked;
+            let cause = Cause::of_request(error.cause(), Request::Read);
+            let facts = failure(cluster, &error);
+            let evidence = format!("GET /version: {error}");
+            return Draft::failed(Check::Reachable, cause, about(cluster.name()), facts, evidence);
         }
     };
-    checked.reached = true;
-    let response_time = duration(millis(server.response_time));
-    checked.group.passed("reachable", format!("answered in {response_time}"));
-    match server.version {
-        Some(version) => checked.group.passed("version", format!("Kubernetes {version}")),
-        None => checked.group.skipped(
-            "version",
-            "its version cannot be read",
-            "GET /version was refused or not found",
-        ),
-    }
-    checked.ahead_ms = server.ahead_ms;
-    let needed: Vec<_> = needed.iter().filter(|need| need.cluster == *cluster.name()).collect();
-    let kinds = config.settings().kinds_watched(cluster.roles());
-    let (availability, granted) = tokio::join!(
-        join_all(kinds.iter().map(|kind| kinds::availability(&checked.client, *kind))),
-        rights::fetch(&checked.client, config, &needed),
-    );
-    checked.denied = granted.denied(&needed);
-    checked.answers =
-        Some(Answers { kinds: kinds.into_iter().zip(availability).collect(), granted });
-    checked
+    cluster.is_reached = true;
+    let evidence = format!("{version}, {}", duration(millis(sent.elapsed())));
+    Draft::passed(Check::Reachable, Some(cluster.name()), evidence)
 }
 
-/// Reports what the clusters answered. A remedy may name another cluster, so all are known by now.
-pub(super) async fn report(
-    clusters: &mut [CheckedCluster],
-    needed: &[RequiredPermission],
-    commands: &Commands,
-) {
-    clock::report(clusters);
-    let copies = join_all(clusters.iter().map(|at| kinds::copies(at, clusters))).await;
-    for (cluster, copies) in clusters.iter_mut().zip(copies) {
-        let name = cluster.name().to_owned();
-        let Some(answers) = cluster.answers.take() else { continue };
-        for (kind, availability) in answers.kinds {
-            let from = copies.get(&kind).map(String::as_str);
-            kinds::report(&mut cluster.group, kind, availability, (&name, from), commands);
-        }
-        let needed: Vec<_> = needed.iter().filter(|need| need.cluster.as_str() == name).collect();
-        rights::report(&mut cluster.group, &answers.granted, &needed, &commands.kubectl(&name));
+/// The facts about a request that failed.
+pub(super) fn failure(cluster: &Cluster, error: &CallError) -> Facts {
+    Facts {
+        error: Some(error.failure()),
+        file: Some(cluster.file.as_str().into()),
+        ..Facts::default()
     }
 }
 
-fn report_unreachable(group: &mut FindingGroup, error: &CallError) {
-    let (what, remedy) = match error {
-        CallError::Status { code: 401, .. } => (
-            "rejects the credentials",
-            "renew the token or the client certificate in the kubeconfig",
-        ),
-        CallError::NoClient(_) => {
-            ("cannot be connected to", "fix the cluster's kubeconfig, context or inCluster setting")
+enum Served {
+    /// The number of objects is `None` where we may not list them.
+    Yes(Option<i64>),
+    /// Not in the version that throughline uses, but in these.
+    No(Vec<String>),
+    Unknown(CallError),
+}
+
+pub(super) async fn kinds(cluster: &Cluster, kinds: &[Kind]) -> Vec<Draft> {
+    let name = cluster.name();
+    if !cluster.is_reached {
+        return vec![Draft::skipped(Check::Kinds, Some(name), cluster.unseen())];
+    }
+    let mut drafts = Vec::new();
+    let mut counts = Vec::new();
+    let served = join_all(kinds.iter().map(|kind| served(cluster, *kind))).await;
+    for (kind, served) in kinds.iter().zip(served) {
+        let subject = || About { kind: Some(*kind), ..about(name) };
+        match served {
+            Served::Yes(Some(objects)) => counts.push(format!("{kind} {objects}")),
+            Served::Yes(None) => counts.push(kind.to_string()),
+            Served::No(versions) => {
+                let mut evidence = format!("no {} in {}", kind.resource(), kind.api_version());
+                if !versions.is_empty() {
+                    evidence += &format!(", but in {}", versions.join(", "));
+                }
+                let (cause, facts) = (Cause::KindNotServed, Facts::default());
+                drafts.push(Draft::failed(Check::Kinds, cause, subject(), facts, evidence));
+            }
+            Served::Unknown(error) => {
+                let cause = Cause::of_request(error.cause(), Request::Read);
+                let evidence = format!("list of {}: {error}", kind.resource());
+                let facts = failure(cluster, &error);
+                drafts.push(Draft::failed(Check::Kinds, cause, subject(), facts, evidence));
+            }
         }
-        CallError::TimedOut(_) => (
-            "does not answer",
-            "check that its API server is up and that nothing on the way drops packets: a \
-             NetworkPolicy, a firewall, a proxy",
-        ),
-        CallError::Status { .. } => ("answers with an error", "read the API server's log"),
-        CallError::Certificate(_) => (
-            "cannot be reached over TLS",
-            "check certificate-authority-data, the server's name and the client certificate in the \
-             kubeconfig",
-        ),
-        CallError::Unreadable(_) => (
-            "gives an answer that is not an API server's",
-            "check that the server address in the kubeconfig is that of an API server, and not of a \
-             proxy or a login page",
-        ),
-        CallError::Unreachable(_) => (
-            "cannot be reached",
-            "check that the server address in the kubeconfig is right, that the server is up, and \
-             that it can be reached from here: DNS, NetworkPolicy, firewall, proxy",
-        ),
+    }
+    if drafts.is_empty() {
+        drafts.push(Draft::passed(Check::Kinds, Some(name), counts.join(", ")));
+    }
+    drafts
+}
+
+async fn served(cluster: &Cluster, kind: Kind) -> Served {
+    let page = cluster.api(kind).list(&ListParams::default().limit(1)).await;
+    let error = match page.map_err(call_error) {
+        Ok(page) => {
+            let first = i64::try_from(page.items.len()).unwrap_or_default();
+            return Served::Yes(Some(
+                first + page.metadata.remaining_item_count.unwrap_or_default(),
+            ));
+        }
+        Err(error) => error,
     };
-    group.failed("reachable", what, format!("GET /version: {error}"), remedy);
+    let is_refused = error.code() == Some(403);
+    if !is_refused && error.code() != Some(404) {
+        return Served::Unknown(error);
+    }
+    // The core group is always served; of others an API server answers 403 before it looks.
+    let Some((group, version)) = kind.api_version().split_once('/') else {
+        return Served::Yes(None);
+    };
+    match cluster.serves(group, version, kind.plural()).await {
+        Ok(true) if is_refused => Served::Yes(None),
+        Ok(true) => Served::Unknown(error),
+        Ok(false) => Served::No(versions(cluster, group, kind.plural()).await),
+        Err(error) => Served::Unknown(error),
+    }
+}
+
+/// The versions in which a resource is served.
+async fn versions(cluster: &Cluster, group: &str, plural: &str) -> Vec<String> {
+    let Ok(groups) = cluster.kube.list_api_groups().await else { return Vec::new() };
+    let mut served = Vec::new();
+    for version in groups.groups.iter().filter(|g| g.name == group).flat_map(|g| &g.versions) {
+        if cluster.serves(group, &version.version, plural).await.unwrap_or(false) {
+            served.push(version.version.clone());
+        }
+    }
+    served
 }

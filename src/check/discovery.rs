@@ -1,235 +1,230 @@
-//! Checks the sources of clusters: whether they can be read, and what they show. Of the clusters found,
-//! a few are looked at like configured ones.
+//! Checks the sources of clusters: whether they can be listed, and which clusters a run joins. Of these a
+//! few are checked like configured ones. And whether a Project stands behind each upstream.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::cluster::CheckedCluster;
-use super::finding::{FindingGroup, join_first};
-use crate::client::{ClusterClient, ConnectionSpec, Connections, path};
+use futures::StreamExt;
+
+use super::client::{Cluster, label};
+use super::finding::{Check, Draft, about, join_first};
+use crate::client::{ClusterClient, ConnectionSpec, Connections, Server};
 use crate::config::{ClusterConfig, Config, nearest};
-use crate::core::contract::error_cause::ErrorCause;
+use crate::core::cause::{Cause, Facts};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::core::contract::settings::OrphanMode;
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::core::data::objects::{UPSTREAM_CLUSTER_NAME, upstream_cluster_name};
+use crate::discovery::ProjectRoot;
+use crate::discovery::kubeconfig::configured_server;
 use crate::discovery::look::{Found, Look};
-use crate::discovery::milo::{CONTROL_PLANES, PROJECTS};
+use crate::discovery::milo::{PROJECTS_PATH, project_of_path};
 use crate::metrics::Metrics;
 use crate::report::count;
 
-/// Without `--upstream`, so many of the clusters that a run would join are looked at.
+/// Without `--upstream`, so many of the clusters that a run would join are checked.
 const CHECKED_MAX: usize = 20;
 
-/// The clusters to look at, of those that were found.
-#[derive(Default)]
-pub(super) struct Chosen {
-    pub(super) clusters: Vec<ClusterConfig>,
-    pub(super) clients: Vec<Arc<ClusterClient>>,
-}
+const PROJECTS_IN_FLIGHT_MAX: usize = 8;
 
 /// The upstreams that hub objects name; `None` where they can't be listed.
-pub(super) async fn needed(
-    config: &Config,
-    clusters: &[CheckedCluster],
-) -> Option<BTreeSet<ClusterName>> {
-    let hub = clusters.iter().find(|c| c.has(Role::Hub) && c.reached)?;
+pub(super) async fn needed(config: &Config, clusters: &[Cluster]) -> Option<BTreeSet<ClusterName>> {
+    let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub))?;
     let mut kinds = vec![Kind::Connector];
     if config.orphans.mode != OrphanMode::Off {
         kinds.push(Kind::HttpRoute);
     }
     let mut names = BTreeSet::new();
     for kind in kinds {
-        let name = |labels: &std::collections::BTreeMap<String, String>| {
-            upstream_cluster_name(labels.get(UPSTREAM_CLUSTER_NAME)?)
-        };
-        let found = hub.client.list(path(kind, None), |item| name(&item.metadata.labels)).await;
-        names.extend(found.ok()?.iter().map(|name| ClusterName::from(name.as_str())));
+        let objects = hub.objects(kind).await.ok()?;
+        let labels = objects.iter().filter_map(|o| label(&o.metadata, UPSTREAM_CLUSTER_NAME));
+        names.extend(
+            labels.filter_map(upstream_cluster_name).map(|name| ClusterName::from(name.as_str())),
+        );
     }
     Some(names)
 }
 
-/// Reports what the sources show, and chooses the clusters to look at.
+/// Reports what the sources show, and chooses the clusters to check. `only`: of the upstreams, these.
 pub(super) fn report(
-    group: &mut FindingGroup,
-    config: &Config,
     look: &Look,
     needed: Option<&BTreeSet<ClusterName>>,
     only: &[ClusterName],
-) -> Vec<ClusterName> {
+) -> (Vec<Draft>, Vec<ClusterName>) {
+    let mut drafts = Vec::new();
     let mut chosen = Vec::new();
     for (source, outcome) in &look.sources {
-        match outcome {
-            None => group.failed(
-                "source",
-                format!("{source}: no list came in time"),
-                "the clusters that it shows are not known",
-                "check that the API server is up and can be reached from here",
-            ),
-            Some(Err(error)) => {
-                let (what, remedy) =
-                    (format!("{source}: cannot be read"), remedy(config, *source, error.cause));
-                group.failed("source", what, error.to_string(), remedy);
-            }
+        let error = match outcome {
             Some(Ok(join)) => {
-                let rule = Rule { join: *join, needed, only };
-                chosen.extend(report_source(group, *source, look, &rule));
+                let of_source = || look.found.iter().filter(|(_, found)| found.source == *source);
+                let (draft, names) = shown(*source, *join, of_source().collect(), needed, only);
+                drafts.push(draft);
+                drafts.extend(of_source().filter_map(|(name, found)| broken(name, found)));
+                chosen.extend(names);
+                continue;
             }
-        }
+            Some(Err(error)) => error.clone(),
+            None => RequestFailure::new(ErrorCause::TimedOut, "no list came in time"),
+        };
+        let facts =
+            Facts { source: Some(source.as_str().into()), error: Some(error), ..Facts::default() };
+        let subject = about(&ClusterName::from(source.as_str()));
+        let draft =
+            Draft::failed(Check::Discovery, Cause::DiscoveryFailing, subject, facts, "its list");
+        drafts.push(draft.of_no_cluster());
     }
-    report_unknown_names(group, config, look, only);
-    chosen
+    (drafts, chosen)
 }
 
-/// Which clusters a run joins, and which of them are looked at.
-struct Rule<'a> {
-    join: JoinRule,
-    needed: Option<&'a BTreeSet<ClusterName>>,
-    only: &'a [ClusterName],
-}
-
-fn report_source(
-    group: &mut FindingGroup,
-    source: SourceName,
-    look: &Look,
-    rule: &Rule<'_>,
-) -> Vec<ClusterName> {
-    let of_source = || look.found.iter().filter(|(_, found)| found.source == source);
-    let in_state = |wanted: fn(&OfferState) -> bool| {
-        let found = of_source().filter(|(_, found)| wanted(&found.state));
-        found.map(|(name, _)| name).collect::<Vec<_>>()
+fn broken(name: &ClusterName, found: &Found) -> Option<Draft> {
+    let OfferState::Broken { error } = &found.state else { return None };
+    let source = found.source.as_str();
+    let facts = Facts {
+        error: Some(error.clone()),
+        file: Some(format!("the one that {source} shows").into()),
+        ..Facts::default()
     };
-    let ready = in_state(|state| *state == OfferState::Ready);
-    let others = [
-        (in_state(|state| *state == OfferState::NotReady), "not ready"),
-        (in_state(|state| *state == OfferState::Deleting), "being deleted"),
-        (in_state(|state| matches!(state, OfferState::Broken { .. })), "broken"),
-    ];
-    let others = others.iter().filter(|(names, _)| !names.is_empty());
-    let others: String = others.map(|(names, what)| format!(", {} {what}", names.len())).collect();
-    let shown = count(of_source().count(), "cluster");
-    group.passed("source", format!("{source}: shows {shown}: {} ready{others}", ready.len()));
-    for (name, found) in of_source() {
-        if let OfferState::Broken { error } = &found.state {
-            let remedy = "correct the kubeconfig; a run tries it again by itself";
-            group.failed(
-                "offer",
-                format!("{name}: no connection can be made of it"),
-                error.to_string(),
-                remedy,
-            );
+    let evidence = format!("shown by {source}");
+    Some(Draft::failed(Check::Discovery, Cause::KubeconfigInvalid, about(name), facts, evidence))
+}
+
+/// What one source shows, and which of it is checked.
+fn shown(
+    source: SourceName,
+    join: JoinRule,
+    found: Vec<(&ClusterName, &Found)>,
+    needed: Option<&BTreeSet<ClusterName>>,
+    only: &[ClusterName],
+) -> (Draft, Vec<ClusterName>) {
+    let names = |wanted: fn(&OfferState) -> bool| {
+        let of_state = found.iter().filter(|(_, found)| wanted(&found.state));
+        of_state.map(|(name, _)| (*name).clone()).collect::<Vec<_>>()
+    };
+    let ready = names(|state| *state == OfferState::Ready);
+    let mut evidence =
+        format!("{source}: {}, {} ready", count(found.len(), "cluster"), ready.len());
+    for (names, what) in [
+        (names(|state| *state == OfferState::NotReady), "not ready"),
+        (names(|state| *state == OfferState::Deleting), "being deleted"),
+        (names(|state| matches!(state, OfferState::Broken { .. })), "broken"),
+    ] {
+        if !names.is_empty() {
+            evidence += &format!(", {} {what}", names.len());
         }
     }
-    let joined: Vec<_> = match (rule.join, rule.needed) {
+    let joined = match (join, needed) {
         (JoinRule::All, _) => ready,
         (JoinRule::Needed, Some(needed)) => {
-            let joined: Vec<_> = ready.into_iter().filter(|name| needed.contains(*name)).collect();
-            let what = format!(
-                "{source}: hub objects name {}, which a run joins",
-                count(joined.len(), "ready cluster")
-            );
-            group.passed("joined", what);
-            joined
+            ready.into_iter().filter(|name| needed.contains(name)).collect()
         }
         (JoinRule::Needed, None) => {
-            let what = format!("{source}: not known which clusters a run joins");
-            group.skipped("joined", what, "the hub's Connectors and routes cannot be listed");
-            Vec::new()
+            let unseen = format!("{evidence}; which of them hub objects name");
+            return (Draft::skipped(Check::Discovery, None, unseen), Vec::new());
         }
     };
-    if !rule.only.is_empty() {
-        let named = of_source().filter(|(name, _)| rule.only.contains(name));
-        return named.map(|(name, _)| name.clone()).collect();
+    evidence += &format!("; a run joins {}", joined.len());
+    if !only.is_empty() {
+        let named = found.into_iter().map(|(name, _)| name).filter(|name| only.contains(name));
+        return (Draft::passed(Check::Discovery, None, evidence), named.cloned().collect());
     }
     let left = joined.len().saturating_sub(CHECKED_MAX);
     if left > 0 {
-        let what = format!("{source}: {} of them are not looked at", left);
-        group.skipped("joined", what, format!(
-            "this looks at {CHECKED_MAX} at most, in order of their names; --upstream NAME looks at the \
-             ones that you name"
-        ));
+        evidence += &format!("; {left} of them are not checked, but by name with --upstream");
     }
-    joined.into_iter().take(CHECKED_MAX).cloned().collect()
+    let chosen = joined.into_iter().take(CHECKED_MAX).collect();
+    (Draft::passed(Check::Discovery, None, evidence), chosen)
 }
 
-fn report_unknown_names(
-    group: &mut FindingGroup,
-    config: &Config,
-    look: &Look,
-    only: &[ClusterName],
-) {
-    let configured = || config.clusters.iter().map(|cluster| &cluster.name);
-    let known: Vec<String> =
-        configured().chain(look.found.keys()).map(ToString::to_string).collect();
-    for name in only.iter().filter(|name| !known.iter().any(|known| known == name.as_str())) {
-        let guess = nearest(name.as_str(), &known);
-        let guess = guess.map(|guess| format!("did you mean {guess}? ")).unwrap_or_default();
-        let detail = format!("shown are {}", join_first(&known));
-        let what = format!("--upstream {name}: no such cluster is configured or discovered");
-        group.failed(
-            "named",
-            what,
-            detail,
-            format!("{guess}name a cluster as the hub's labels do"),
-        );
-    }
-}
-
-fn remedy(config: &Config, source: SourceName, cause: ErrorCause) -> String {
-    let secrets = config.discovery.kubeconfig_secrets.as_ref();
-    let secrets = secrets.map_or("", |secrets| secrets.namespace.as_str());
-    let internal =
-        config.discovery.milo.as_ref().is_some_and(|milo| milo.internal_service_discovery);
-    let resource = match source {
-        SourceName::Milo if internal => CONTROL_PLANES.to_owned(),
-        SourceName::Milo => PROJECTS.to_owned(),
-        SourceName::KubeconfigSecrets => format!("secrets in the namespace {secrets}"),
-        SourceName::KubeconfigDir => {
-            return "check discovery.kubeconfigDir.path and the volume that is mounted there"
-                .to_owned();
-        }
-    };
-    match cause {
-        ErrorCause::Forbidden => {
-            format!("grant get, list and watch on {resource} to the user or ServiceAccount")
-        }
-        ErrorCause::NotFound => {
-            format!("check that the kubeconfig names an API server that serves {resource}")
-        }
-        _ => "check the kubeconfig of this source, and that its server can be reached from here"
-            .to_owned(),
-    }
-}
-
-/// Clients for the chosen clusters. The entries say their names and roles only.
+/// The clusters with these names, as configured ones; their connections are in no kubeconfig.
 pub(super) fn connect(
     chosen: &[ClusterName],
     look: &Look,
     connections: &Connections,
     metrics: &Arc<Metrics>,
-) -> Chosen {
-    let mut clusters = Chosen::default();
-    for name in chosen {
-        let Some(Found { roles, connection: Some(spec), .. }) = look.found.get(name) else {
-            continue;
-        };
-        let (spec, roles): (ConnectionSpec, Vec<Role>) = (spec.clone(), roles.clone());
-        clusters.clusters.push(ClusterConfig {
+) -> Vec<(ClusterConfig, Cluster)> {
+    let connect = |name: &ClusterName| {
+        let Found { roles, source, connection, .. } = look.found.get(name)?;
+        let spec = connection.clone()?;
+        let config = ClusterConfig {
             name: name.clone(),
             roles: roles.clone(),
             kubeconfig: None,
             context: None,
             in_cluster: false,
-        });
+        };
+        let roles = roles.clone();
         let client = ClusterClient::shared(name.clone(), roles, spec, connections, metrics.clone());
-        clusters.clients.push(Arc::new(client));
-    }
-    clusters
+        let file = format!("the kubeconfig that {source} shows");
+        Some((config, Cluster::new(Arc::new(client), file)))
+    };
+    chosen.iter().filter_map(connect).collect()
 }
 
-/// The longest that the sources may take to list what they show.
-pub(super) const LOOK_MAX: Duration = Duration::from_secs(30);
+/// Whether a Project stands behind each configured upstream whose server is a project control plane: a Milo
+/// API server answers 200 under any name, so a misspelled one looks like an empty upstream.
+pub(super) async fn projects(
+    config: &Config,
+    connections: &Connections,
+    metrics: &Arc<Metrics>,
+) -> Vec<Draft> {
+    let questions = config.clusters.iter().filter_map(|cluster| {
+        let server = configured_server(cluster)?;
+        let (project, root) = project_of_path(server.path())?;
+        let (project, root) = (project.to_owned(), root.to_owned());
+        let spec = ConnectionSpec { server: Server::Path(root), ..ConnectionSpec::from(cluster) };
+        let name = ClusterName::from(format!("{}/projects", cluster.name).as_str());
+        let client = ClusterClient::shared(name, Vec::new(), spec, connections, metrics.clone());
+        Some(ask(cluster, project, Arc::new(client)))
+    });
+    let questions: Vec<_> = questions.collect();
+    let drafts: Vec<_> =
+        futures::stream::iter(questions).buffered(PROJECTS_IN_FLIGHT_MAX).collect().await;
+    if drafts.is_empty() {
+        let evidence = "no configured upstream is a project control plane";
+        return vec![Draft::passed(Check::Project, None, evidence)];
+    }
+    drafts
+}
 
-/// The longest that all of the clusters found may take together.
-pub(super) const FOUND_MAX: Duration = Duration::from_secs(60);
+async fn ask(cluster: &ClusterConfig, project: String, root: Arc<ClusterClient>) -> Draft {
+    let name = &cluster.name;
+    let asked = format!("GET {PROJECTS_PATH}/{project}");
+    let found = ProjectRoot::new(root.clone(), super::client::REQUEST_TIMEOUT)
+        .exists(&ClusterName::from(project.as_str()))
+        .await;
+    match found {
+        Ok(true) => Draft::passed(Check::Project, Some(name), asked),
+        Ok(false) => {
+            let file = super::kubeconfig_of(cluster);
+            let mut root = Cluster::new(root, file.clone());
+            root.is_reached = true;
+            let projects = root.others("projects.resourcemanager.miloapis.com", "v1alpha1").await;
+            let names = projects.unwrap_or_default().into_iter().filter_map(|o| o.metadata.name);
+            let names: Vec<_> = names.collect();
+            let mut evidence = format!("{asked}: 404");
+            if let Some(similar) = nearest(&project, &names) {
+                evidence += &format!("; did you mean {similar}?");
+            }
+            let facts = Facts {
+                upstream: Some(ClusterName::from(project.as_str())),
+                file: Some(file.into()),
+                ..Facts::default()
+            };
+            Draft::failed(Check::Project, Cause::ProjectMissing, about(name), facts, evidence)
+        }
+        Err(error) => Draft::skipped(Check::Project, Some(name), format!("{asked}: {error}")),
+    }
+}
+
+/// The first of `only` that is neither configured nor discovered, with what may have been meant.
+pub(super) fn unknown_name(config: &Config, look: &Look, only: &[ClusterName]) -> Option<String> {
+    let configured = config.clusters.iter().map(|cluster| &cluster.name);
+    let known: Vec<String> = configured.chain(look.found.keys()).map(ToString::to_string).collect();
+    let name = only.iter().find(|name| !known.iter().any(|known| known == name.as_str()))?;
+    let guess = match nearest(name.as_str(), &known) {
+        Some(guess) => format!("did you mean {guess}?"),
+        None => format!("there are {}", join_first(&known)),
+    };
+    Some(format!("--upstream {name}: no such cluster is configured or discovered; {guess}"))
+}

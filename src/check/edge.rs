@@ -1,332 +1,285 @@
-//! Checks an edge's Envoy Gateway: whether it is installed, whether touches reach it, what they cost.
+//! Checks an edge: whether touches reach Envoy Gateway's extension servers, and whether `touch.scope` fits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use kube::api::DynamicObject;
 
-use super::cluster::CheckedCluster;
-use super::commands::Commands;
-use super::election::not_reached;
-use super::envoy_gateway::{self, Deployed, is_too_old};
-use super::finding::{FindingGroup, join_with_and};
-use super::probe_client::{ListItem, ProbeClient};
-use crate::client::{CallError, path};
+use super::client::{Cluster, annotation, is_ours, key, manager, millis, owners};
+use super::finding::{Check, Draft, about, about_objects, join_first};
+use super::permissions::{ENVOY_PROXIES, GATEWAY_CLASSES, split_resource};
+use crate::clock::wall_clock_now;
 use crate::config::Config;
-use crate::core::contract::settings::{TouchScope, TouchSettings};
-use crate::core::data::ids::Kind;
+use crate::core::cause::{Cause, Facts};
+use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::core::contract::settings::TouchScope;
+use crate::core::data::ids::{Kind, ObjectKey};
 use crate::core::data::objects::EXTENSION_PREFIX;
-use crate::report::count;
 
-/// The API group of Envoy Gateway's kinds; its default controllerName begins with it, too.
-const GROUP: &str = "gateway.envoyproxy.io";
+/// Gateway annotations enter Envoy Gateway's configuration since this version: they became metadata of
+/// the virtual hosts then (envoyproxy/gateway#3602).
+const VERSION_MIN: (u32, u32) = (1, 1);
 
-/// A GatewayClass that belongs to Envoy Gateway.
-#[derive(Debug, PartialEq, Eq)]
-struct EnvoyGatewayClass {
+/// An older write of somebody else's shows nothing of today.
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+
+/// A GatewayClass of Envoy Gateway.
+#[derive(Debug)]
+struct Class {
     name: String,
-    /// The EnvoyProxy that it takes its parameters from, as `namespace/name`.
-    proxy: Option<String>,
+    /// The EnvoyProxy that it takes its parameters from.
+    proxy: Option<ObjectKey>,
 }
 
-/// What was read at an edge.
-struct EdgeObjects {
-    classes: Result<Vec<EnvoyGatewayClass>, CallError>,
-    /// Whether Envoy Gateway's kinds are served.
-    has_kind: Result<bool, CallError>,
+/// What was read at an edge; of what is not visible, why.
+struct Edge<'a> {
+    cluster: &'a Cluster,
+    classes: Result<Vec<Class>, String>,
     /// The EnvoyProxies with `mergeGateways: true`.
-    merged: Result<BTreeSet<String>, CallError>,
-    /// How many Gateways have connectors and so are touched, by GatewayClass.
-    touched: Result<BTreeMap<String, usize>, CallError>,
-    /// Its Deployment; `None` where we may not list it.
-    deployed: Option<Deployed>,
+    merged: Result<BTreeSet<ObjectKey>, String>,
+    /// Whether Envoy Gateway's kinds are served.
+    has_kind: Result<bool, String>,
+    gateways: Result<Vec<DynamicObject>, String>,
+    /// The HTTPProxies that name a connector: their Gateways have the same names.
+    proxies: Result<BTreeSet<ObjectKey>, String>,
+    /// The version of Envoy Gateway, by its image; `None` where that is not visible.
+    version: Option<String>,
 }
 
-pub(super) async fn check(
-    config: &Config,
-    cluster: &CheckedCluster,
-    commands: &Commands,
-) -> FindingGroup {
-    let mut group = FindingGroup::new(format!("Envoy Gateway at {}", cluster.name()));
+pub(super) async fn check(config: &Config, cluster: &Cluster) -> Vec<Draft> {
+    let checks = [Check::Trigger, Check::TouchScope];
     if !config.touch.enabled {
-        group.passed("touch", "touching is disabled (touch.enabled)");
-    } else if cluster.reached {
-        let objects = read(&cluster.client).await;
-        report(&mut group, config, cluster.name(), &objects, commands);
-    } else {
-        group.skipped("envoy-gateway", "cannot be checked", not_reached(cluster));
+        let why = "`touch.enabled` is false";
+        return checks.map(|check| Draft::passed(check, Some(cluster.name()), why)).into();
     }
-    group
-}
-
-async fn read(client: &ProbeClient) -> EdgeObjects {
-    let classes =
-        client.list("/apis/gateway.networking.k8s.io/v1/gatewayclasses", envoy_gateway_class);
-    let merged = async {
-        let merged = |item: ListItem| {
-            (item.spec["mergeGateways"] == Value::Bool(true)).then(|| item.metadata.key())
-        };
-        let proxies =
-            client.list("/apis/gateway.envoyproxy.io/v1alpha1/envoyproxies", merged).await?;
-        Ok(proxies.into_iter().collect())
-    };
-    let has_kind = client.is_served(GROUP, "v1alpha1", "envoyproxies");
-    let (classes, has_kind, merged, touched, deployed) =
-        tokio::join!(classes, has_kind, merged, touched(client), envoy_gateway::deployed(client));
-    EdgeObjects { classes, has_kind, merged, touched, deployed }
-}
-
-fn envoy_gateway_class(item: ListItem) -> Option<EnvoyGatewayClass> {
-    let (controller, parameters) = (&item.spec["controllerName"], &item.spec["parametersRef"]);
-    let has_proxy = parameters["group"] == GROUP && parameters["kind"] == "EnvoyProxy";
-    let is_default = controller.as_str().is_some_and(|c| c.starts_with(EXTENSION_PREFIX));
-    let text = |field: &str| parameters[field].as_str().unwrap_or_default();
-    let proxy = has_proxy.then(|| format!("{}/{}", text("namespace"), text("name")));
-    (is_default || has_proxy).then_some(EnvoyGatewayClass { name: item.metadata.name, proxy })
-}
-
-/// Counts, by class, the Gateways whose HTTPProxy (of the same name) references a connector.
-async fn touched(client: &ProbeClient) -> Result<BTreeMap<String, usize>, CallError> {
-    let proxies = client.list(path(Kind::HttpProxy, None), |item| {
-        let rules = item.spec["rules"].as_array().into_iter().flatten();
-        let mut backends = rules.flat_map(|r| r["backends"].as_array().into_iter().flatten());
-        backends.any(|b| b["connector"]["name"].is_string()).then(|| item.metadata.key())
-    });
-    let proxies: BTreeSet<String> = proxies.await?.into_iter().collect();
-    let classes = client.list(path(Kind::Gateway, None), |item| {
-        let class = item.spec["gatewayClassName"].as_str().unwrap_or_default();
-        proxies.contains(&item.metadata.key()).then(|| class.to_owned())
-    });
-    let mut touched = BTreeMap::new();
-    for class in classes.await? {
-        *touched.entry(class).or_default() += 1;
+    if !cluster.is_reached {
+        return checks
+            .map(|check| Draft::skipped(check, Some(cluster.name()), cluster.unseen()))
+            .into();
     }
-    Ok(touched)
-}
-
-fn report(
-    group: &mut FindingGroup,
-    config: &Config,
-    edge: &str,
-    objects: &EdgeObjects,
-    commands: &Commands,
-) {
-    if let Some(deployed) = objects.deployed.as_ref().filter(|d| is_too_old(&d.version)) {
-        envoy_gateway::report_too_old(group, edge, deployed, commands);
-        return;
+    let edge = Edge::read(cluster).await;
+    let mut drafts = edge.trigger(&config.touch.key);
+    // Where touches have no effect their scope does not matter.
+    let has_no_effect = drafts.iter().any(|draft| draft.level == super::Level::Failed);
+    if !has_no_effect {
+        drafts.push(edge.scope(config.touch.scope));
     }
-    let is_installed = report_envoy_gateway(group, objects);
-    report_trigger_key(group, &config.touch.key, is_installed, commands);
-    let scope = config.touch.scope_of(&edge.into());
-    let writes_per_change = 1 + config.touch.confirm_after_ms.len();
-    report_scope(group, edge, (scope, writes_per_change), objects, commands);
+    drafts
 }
 
-/// Returns whether Envoy Gateway is installed; `None` where that is not known.
-fn report_envoy_gateway(group: &mut FindingGroup, objects: &EdgeObjects) -> Option<bool> {
-    let version = match &objects.deployed {
-        Some(Deployed { version, .. }) => format!("Envoy Gateway {version}"),
-        None => "Envoy Gateway, version unknown".to_owned(),
-    };
-    let has_kind = match &objects.has_kind {
-        Ok(has_kind) => *has_kind,
-        Err(error) => {
-            group.skipped("envoy-gateway", "not known whether it is installed", error.to_string());
-            return None;
-        }
-    };
-    let is_installed = match &objects.classes {
-        Ok(classes) if !classes.is_empty() => {
-            let names: Vec<_> = classes.iter().map(|c| &c.name).collect();
-            group.passed(
-                "envoy-gateway",
-                format!("{version}: GatewayClass {}", join_with_and(&names)),
-            );
-            return Some(true);
-        }
-        Ok(_) => false,
-        Err(_) => has_kind,
-    };
-    if is_installed {
-        group.passed("envoy-gateway", format!("{version}: EnvoyProxy is served"));
-    } else {
-        let is_served = if has_kind { "is" } else { "is not" };
-        group.warned(
-            "envoy-gateway",
-            "no Envoy Gateway found",
-            format!(
-                "no GatewayClass has a controllerName that begins with {GROUP}/; EnvoyProxy \
-                 {is_served} served"
-            ),
-            "check that this is the right cluster for the role edge: only Envoy Gateway reacts to \
-             touches",
+impl<'a> Edge<'a> {
+    async fn read(cluster: &'a Cluster) -> Self {
+        let (plural, group) = split_resource(ENVOY_PROXIES);
+        let (classes, proxies, has_kind, gateways, http_proxies, version) = tokio::join!(
+            cluster.others(GATEWAY_CLASSES, "v1"),
+            cluster.others(ENVOY_PROXIES, "v1alpha1"),
+            cluster.serves(group, "v1alpha1", plural),
+            cluster.objects(Kind::Gateway),
+            cluster.objects(Kind::HttpProxy),
+            version(cluster),
         );
+        let is_merged = |proxy: &&DynamicObject| proxy.data["spec"]["mergeGateways"] == true;
+        let keys = |objects: Vec<DynamicObject>, keep: &dyn Fn(&&DynamicObject) -> bool| {
+            objects.iter().filter(keep).map(|object| key(&object.metadata)).collect()
+        };
+        Self {
+            cluster,
+            classes: classes.map(|classes| classes.iter().filter_map(class).collect()),
+            merged: proxies.map(|proxies| keys(proxies, &is_merged)),
+            has_kind: has_kind.map_err(|error| error.to_string()),
+            gateways,
+            proxies: http_proxies.map(|proxies| keys(proxies, &|proxy| names_connector(proxy))),
+            version,
+        }
     }
-    Some(is_installed)
-}
 
-fn report_trigger_key(
-    group: &mut FindingGroup,
-    key: &str,
-    is_installed: Option<bool>,
-    commands: &Commands,
-) {
-    if key.starts_with(EXTENSION_PREFIX) {
-        let what = format!("touch.key {key} makes it call its extension servers");
-        group.passed("trigger-key", what);
-        return;
+    fn trigger(&self, trigger: &str) -> Vec<Draft> {
+        let name = self.cluster.name();
+        let classes = match self.classes() {
+            Ok(classes) => classes,
+            Err(unseen) => return vec![Draft::skipped(Check::Trigger, Some(name), unseen)],
+        };
+        let version = self.version.as_deref();
+        let found = format!("Envoy Gateway {}, {classes}", version.unwrap_or("(version unknown)"));
+        let error = if classes.is_empty() {
+            "no Envoy Gateway is there".to_owned()
+        } else if let Some(version) = version.filter(|version| is_too_old(version)) {
+            format!("Envoy Gateway {version} is older than v{}.{}", VERSION_MIN.0, VERSION_MIN.1)
+        } else if !trigger.starts_with(EXTENSION_PREFIX) {
+            format!("it calls its hook for keys that begin with {EXTENSION_PREFIX}, not {trigger}")
+        } else {
+            let mut drafts = self.writers(trigger);
+            if drafts.is_empty() {
+                let evidence = format!("{found}; calls its hook for {trigger}");
+                drafts.push(Draft::passed(Check::Trigger, Some(name), evidence));
+            }
+            return drafts;
+        };
+        let facts = Facts {
+            edge: Some(name.clone()),
+            error: Some(RequestFailure::new(ErrorCause::Other, error)),
+            ..Facts::default()
+        };
+        let evidence = if classes.is_empty() {
+            "no GatewayClass has a controllerName that begins with gateway.envoyproxy.io/".into()
+        } else {
+            found
+        };
+        let cause = Cause::TouchIneffective;
+        vec![Draft::failed(Check::Trigger, cause, about(name), facts, evidence)]
     }
-    let what = format!("touch.key {key} never makes it call its extension servers");
-    let detail = format!(
-        "only annotations that begin with {EXTENSION_PREFIX} change its configuration: touches \
-         would have no effect"
-    );
-    let default = TouchSettings::default().key;
-    let settings = [format!("touch.key={default}")];
-    let remedy = format!(
-        "set touch.key to its default, {default}; to try it:\n{}",
-        commands.check_with(&settings)
-    );
-    if is_installed == Some(false) {
-        group.warned("trigger-key", what, detail, remedy);
-    } else {
-        group.failed("trigger-key", what, detail, remedy);
-    }
-}
 
-/// Reports whether `touch.scope` suits the edge: whether each GatewayClass is merged, and what touches
-/// cost. The writes for one change include the confirmations.
-fn report_scope(
-    group: &mut FindingGroup,
-    edge: &str,
-    (scope, writes_per_change): (TouchScope, usize),
-    objects: &EdgeObjects,
-    commands: &Commands,
-) {
-    if matches!(objects.has_kind, Ok(false)) {
-        return;
+    /// The names of Envoy Gateway's classes; empty where it is not there.
+    fn classes(&self) -> Result<String, &str> {
+        match (&self.classes, &self.has_kind) {
+            (Ok(classes), _) if classes.is_empty() => Ok(String::new()),
+            (Ok(classes), _) => {
+                Ok(format!("GatewayClass {}", join_first(classes.iter().map(|class| &class.name))))
+            }
+            (Err(_), Ok(true)) => Ok("EnvoyProxy is served".to_owned()),
+            (Err(_), Ok(false)) => Ok(String::new()),
+            (Err(unseen), Err(_)) => Err(unseen),
+        }
     }
-    let (classes, merged, touched) = match (&objects.classes, &objects.merged, &objects.touched) {
-        (Ok(classes), Ok(merged), Ok(touched)) => (classes, merged, touched),
-        (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
-            let needs = "this check needs list on gatewayclasses of gateway.networking.k8s.io and on \
-                         envoyproxies of";
-            let detail = match error.code() {
-                Some(403) => format!("{error}; {needs} {GROUP}; a live run does not"),
-                _ => error.to_string(),
+
+    /// Who else wrote the trigger in the last day.
+    fn writers(&self, trigger: &str) -> Vec<Draft> {
+        let name = self.cluster.name();
+        let gateways = match &self.gateways {
+            Ok(gateways) => gateways,
+            Err(unseen) => {
+                let unseen = format!("who writes {trigger}: {unseen}");
+                return vec![Draft::skipped(Check::Trigger, Some(name), unseen)];
+            }
+        };
+        let now = wall_clock_now();
+        let field = format!("f:{trigger}");
+        let path = ["f:metadata", "f:annotations", field.as_str()];
+        let mut others = BTreeMap::<&str, Vec<ObjectKey>>::new();
+        for meta in gateways.iter().map(|gateway| &gateway.metadata) {
+            if annotation(meta, trigger).is_none() {
+                continue;
+            }
+            for entry in owners(meta, &path).filter(|entry| !is_ours(entry)) {
+                let at = entry.time.as_ref().and_then(millis);
+                if at.is_none_or(|at| now.since(at) < DAY_MS) {
+                    others.entry(manager(entry)).or_default().push(key(meta));
+                }
+            }
+        }
+        let draft = |(manager, keys): (&str, Vec<ObjectKey>)| {
+            let keys: Vec<_> = keys.iter().collect();
+            let facts = Facts {
+                manager: Some(manager.into()),
+                key: Some(trigger.into()),
+                ..Facts::default()
             };
-            group.skipped("scope", "not known whether its gateways are merged", detail);
-            return;
-        }
-    };
-    let remedy = |scope: TouchScope, why: &str| {
-        let setting = format!("touch.edgeScopes.{edge}={}", scope_word(scope));
-        let scope = scope_word(scope);
-        let command = commands.check_with(&[setting]);
-        format!("set touch.edgeScopes.{edge} to {scope}{why}. To try it:\n{command}")
-    };
-    let is_merged =
-        |class: &EnvoyGatewayClass| class.proxy.as_ref().is_some_and(|p| merged.contains(p));
-    let gateways = |class: &EnvoyGatewayClass| touched.get(&class.name).copied().unwrap_or(0);
-    let mut fits = true;
-    for class in classes {
-        let (n, name) = (gateways(class), &class.name);
-        if scope == TouchScope::Gateway && is_merged(class) && n > 1 {
-            fits = false;
-            group.warned(
-                "scope",
-                format!(
-                    "touch.scope is gateway, but the {n} gateways of GatewayClass {name} are merged"
-                ),
-                format!(
-                    "each touch rebuilds the configuration of all {n}; when all change at once, that \
-                     happens {n} times, and {writes_per_change} times as often with confirmations"
-                ),
-                remedy(TouchScope::GatewayClass, ": one touch is enough for a merged class"),
-            );
-        }
-        if scope == TouchScope::GatewayClass && !is_merged(class) && (n > 0 || touched.is_empty()) {
-            fits = false;
-            group.failed(
-                "scope",
-                format!("touch.scope is gatewayClass, but GatewayClass {name} is not merged"),
-                format!(
-                    "it has no EnvoyProxy with mergeGateways: true; gateways with connectors: {n}; \
-                     only one is touched, and the others keep their old configuration"
-                ),
-                remedy(TouchScope::Gateway, ", or mergeGateways in its EnvoyProxy to true"),
-            );
-        }
+            let evidence = format!("managedFields of {}", join_first(&keys));
+            let subject = about_objects(name, Kind::Gateway, &keys);
+            Draft::failed(Check::Trigger, Cause::Overwritten, subject, facts, evidence)
+                .warning_if(true)
+        };
+        others.into_iter().map(draft).collect()
     }
-    if fits {
-        let scope = scope_word(scope);
-        let gateways = count(touched.values().sum(), "gateway");
-        group.passed("scope", format!("touch.scope {scope} fits: {gateways} with connectors"));
+
+    fn scope(&self, scope: TouchScope) -> Draft {
+        let name = self.cluster.name();
+        let seen = (|| {
+            let (classes, merged) = (self.classes.as_ref()?, self.merged.as_ref()?);
+            Ok::<_, &String>((classes, merged, self.touched()?))
+        })();
+        let (classes, merged, touched) = match seen {
+            Ok(seen) => seen,
+            Err(unseen) => return Draft::skipped(Check::TouchScope, Some(name), unseen),
+        };
+        let is_merged = |class: &&Class| class.proxy.as_ref().is_some_and(|p| merged.contains(p));
+        let gateways = |class: &Class| touched.get(&class.name).copied().unwrap_or(0);
+        let is_used = |class: &&Class| gateways(class) > 0 || touched.is_empty();
+        let used: Vec<_> = classes.iter().filter(is_used).collect();
+        let counts = used.iter().map(|class| {
+            let merged = if is_merged(class) { "merged" } else { "not merged" };
+            format!("{} ({merged}, {} touched)", class.name, gateways(class))
+        });
+        let evidence = format!("GatewayClass {}", join_first(counts));
+        if scope == TouchScope::GatewayClass
+            && let Some(class) = used.iter().find(|class| !is_merged(class))
+        {
+            let facts = Facts {
+                edge: Some(name.clone()),
+                what: Some(class.name.as_str().into()),
+                ..Facts::default()
+            };
+            let cause = Cause::TouchScopeWrong;
+            return Draft::failed(Check::TouchScope, cause, about(name), facts, evidence);
+        }
+        let many = used.iter().any(|class| gateways(class) > 1);
+        let advice = if scope == TouchScope::Gateway && many && used.iter().all(is_merged) {
+            "; all are merged, so with `touch.scope: gatewayClass` one touch would do for all"
+        } else {
+            ""
+        };
+        Draft::passed(Check::TouchScope, Some(name), format!("{evidence}{advice}"))
+    }
+
+    /// How many Gateways have connectors and so are touched, by GatewayClass.
+    fn touched(&self) -> Result<BTreeMap<String, usize>, &String> {
+        let (gateways, proxies) = (self.gateways.as_ref()?, self.proxies.as_ref()?);
+        let mut touched = BTreeMap::new();
+        for gateway in gateways.iter().filter(|g| proxies.contains(&key(&g.metadata))) {
+            let class = gateway.data["spec"]["gatewayClassName"].as_str().unwrap_or_default();
+            *touched.entry(class.to_owned()).or_default() += 1;
+        }
+        Ok(touched)
     }
 }
 
-fn scope_word(scope: TouchScope) -> &'static str {
-    match scope {
-        TouchScope::Gateway => "gateway",
-        TouchScope::GatewayClass => "gatewayClass",
-    }
+fn class(object: &DynamicObject) -> Option<Class> {
+    let spec = &object.data["spec"];
+    let parameters = &spec["parametersRef"];
+    let (_, group) = split_resource(ENVOY_PROXIES);
+    let has_proxy = parameters["group"] == group && parameters["kind"] == "EnvoyProxy";
+    let controller = spec["controllerName"].as_str().unwrap_or_default();
+    let text = |field: &str| parameters[field].as_str().unwrap_or_default();
+    let proxy = has_proxy.then(|| ObjectKey::new(text("namespace"), text("name")));
+    let name = object.metadata.name.clone().unwrap_or_default();
+    (has_proxy || controller.starts_with(EXTENSION_PREFIX)).then_some(Class { name, proxy })
+}
+
+fn names_connector(proxy: &DynamicObject) -> bool {
+    let rules = proxy.data["spec"]["rules"].as_array().into_iter().flatten();
+    let mut backends = rules.flat_map(|rule| rule["backends"].as_array().into_iter().flatten());
+    backends.any(|backend| backend["connector"]["name"].is_string())
+}
+
+async fn version(cluster: &Cluster) -> Option<String> {
+    let api: Api<Deployment> = Api::all(cluster.kube.clone());
+    let found = super::client::list(&api, Some("control-plane=envoy-gateway")).await.ok()?;
+    let pod = found.into_iter().next()?.spec.template.spec?;
+    let image = pod.containers.into_iter().next()?.image?;
+    let (name, tag) = image.rsplit_once(':')?;
+    (!name.is_empty() && !tag.contains('/')).then(|| tag.to_owned())
+}
+
+/// Whether touches have no effect with this version. A tag that is no version may be any.
+fn is_too_old(version: &str) -> bool {
+    let version = version.strip_prefix('v').unwrap_or(version);
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    let numbers = (numbers.next(), numbers.next(), numbers.next());
+    matches!(numbers, (Some(Ok(major)), Some(Ok(minor)), Some(_)) if (major, minor) < VERSION_MIN)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::finding::Level;
-
-    fn objects(merged: bool, gateways: usize) -> EdgeObjects {
-        let class = EnvoyGatewayClass { name: "edge".into(), proxy: Some("eg/shared".into()) };
-        let merged =
-            if merged { BTreeSet::from(["eg/shared".to_owned()]) } else { BTreeSet::new() };
-        let touched = BTreeMap::from([("edge".to_owned(), gateways)]);
-        EdgeObjects {
-            classes: Ok(vec![class]),
-            has_kind: Ok(true),
-            merged: Ok(merged),
-            touched: Ok(touched),
-            deployed: None,
-        }
-    }
-
-    fn levels(config: &Config, objects: &EdgeObjects) -> Vec<(&'static str, Level)> {
-        let mut group = FindingGroup::new("g");
-        report(&mut group, config, "edge", objects, &Commands::new("throughline check", config));
-        group.into_findings().into_iter().map(|f| (f.check, f.level)).collect()
-    }
 
     #[test]
-    fn a_scope_that_does_not_suit_merged_gateways_is_reported() {
-        use TouchScope::{Gateway, GatewayClass};
-        for (scope, merged, gateways, level) in [
-            (Gateway, false, 26, Level::Passed),
-            (Gateway, true, 26, Level::Warning),
-            (Gateway, true, 1, Level::Passed),
-            (GatewayClass, true, 26, Level::Passed),
-            (GatewayClass, false, 26, Level::Failed),
-        ] {
-            let mut config = Config::default();
-            config.touch.scope = scope;
-            let found = levels(&config, &objects(merged, gateways));
-            assert_eq!(found[2], ("scope", level), "{scope:?} merged {merged} {gateways}");
+    fn versions_before_1_1_are_too_old() {
+        for old in ["v1.0.2", "1.0.0", "v0.6.0", "v1.0.0-rc.1"] {
+            assert!(is_too_old(old), "{old}");
         }
-        // The scope of the edge overrides the general one.
-        let mut config = Config::default();
-        config.touch.edge_scopes.insert("edge".into(), GatewayClass);
-        assert_eq!(levels(&config, &objects(true, 26))[2], ("scope", Level::Passed));
-    }
-
-    #[test]
-    fn a_wrong_trigger_key_fails_only_where_envoy_gateway_is_installed() {
-        let mut config = Config::default();
-        assert_eq!(levels(&config, &objects(false, 1))[1], ("trigger-key", Level::Passed));
-        config.touch.key = "example.com/liveness".into();
-        assert_eq!(levels(&config, &objects(false, 1))[1], ("trigger-key", Level::Failed));
-        let none = EdgeObjects { classes: Ok(Vec::new()), ..objects(false, 0) };
-        assert_eq!(
-            levels(&config, &none)[..2],
-            [("envoy-gateway", Level::Warning), ("trigger-key", Level::Warning)]
-        );
+        for fits in ["v1.1.0", "v1.8.1", "v1.8.1-rc.1", "v2.0.0", "latest", "v0", "f973bfa"] {
+            assert!(!is_too_old(fits), "{fits}");
+        }
     }
 }

@@ -1,13 +1,45 @@
 //! What the checks found.
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
+
+use crate::core::cause::{About, Cause, Facts, Kubectl};
+use crate::core::data::closed_list::closed_list;
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
+
+/// The checks, in the order of the report. The names do not change between versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
+pub enum Check {
+    Configuration,
+    EventLog,
+    Discovery,
+    Project,
+    Reachable,
+    Kinds,
+    Permissions,
+    LeastPrivilege,
+    Lease,
+    Leader,
+    Upstreams,
+    Identity,
+    Replication,
+    Trigger,
+    TouchScope,
+    Carrier,
+    Retention,
+}
+
+closed_list!(Check);
 
 /// In ascending order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     Passed,
-    /// It could not be checked, and a live run does not need it.
+    /// What it takes to tell cannot be seen.
     Skipped,
     /// It works badly, or works and may be intended.
     Warning,
@@ -17,22 +49,25 @@ pub enum Level {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The topic and the cluster, e.g. `cluster hub (hub)`.
-    pub group: String,
-    /// The check's name, which does not change between versions.
-    pub check: &'static str,
-    pub level: Level,
-    /// The result in one line.
-    pub what: String,
-    /// What was tried and what the answer was, unless the check passed.
+    pub check: Check,
+    /// `None` where it is about no one cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
-    /// What to do. The first line is an explanation, each further line a command to paste.
+    pub cluster: Option<ClusterName>,
+    pub level: Level,
+    /// Of a warning or failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// The cause's sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What was seen; of what was skipped, what could not be seen.
+    pub evidence: String,
+    /// What to do, in one line; commands and keys stand in backticks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// All findings, group by group, in an order that does not change between runs.
+/// All findings, in the order of the checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
     pub findings: Vec<Finding>,
@@ -47,103 +82,108 @@ impl CheckReport {
     pub fn count(&self, level: Level) -> usize {
         self.findings.iter().filter(|f| f.level == level).count()
     }
-
-    pub fn failures(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|f| f.level == Level::Failed)
-    }
 }
 
+/// A finding without its texts.
 #[derive(Debug)]
-pub(super) struct FindingGroup {
-    name: String,
-    findings: Vec<Finding>,
+pub(super) struct Draft {
+    pub(super) check: Check,
+    pub(super) cluster: Option<ClusterName>,
+    pub(super) level: Level,
+    pub(super) evidence: String,
+    problem: Option<(Cause, About, Box<Facts>)>,
 }
 
-impl FindingGroup {
-    pub(super) fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), findings: Vec::new() }
+impl Draft {
+    pub(super) fn passed(
+        check: Check,
+        cluster: Option<&ClusterName>,
+        evidence: impl Into<String>,
+    ) -> Self {
+        let (level, evidence) = (Level::Passed, evidence.into());
+        Self { check, cluster: cluster.cloned(), level, evidence, problem: None }
     }
 
-    fn add(&mut self, check: &'static str, level: Level, texts: [String; 3]) {
-        let group = self.name.clone();
-        // Durations hold no-break spaces, which are for terminals only.
-        let [what, detail, remedy] =
-            texts.map(|text| text.replace('\u{a0}', " ").trim().to_owned());
-        // Answers of API servers may have several lines; the lines of a remedy are commands.
-        let [what, detail] = [what, detail].map(|text| text.replace('\n', " "));
-        let (detail, remedy) = (non_empty(detail), non_empty(remedy));
-        self.findings.push(Finding { group, check, level, what, detail, remedy });
-    }
-
-    pub(super) fn passed(&mut self, check: &'static str, what: impl Into<String>) {
-        self.add(check, Level::Passed, [what.into(), String::new(), String::new()]);
-    }
-
+    /// `unseen`: what could not be seen, and why.
     pub(super) fn skipped(
-        &mut self,
-        check: &'static str,
-        what: impl Into<String>,
-        detail: impl Into<String>,
-    ) {
-        self.add(check, Level::Skipped, [what.into(), detail.into(), String::new()]);
-    }
-
-    pub(super) fn warned(
-        &mut self,
-        check: &'static str,
-        what: impl Into<String>,
-        detail: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        self.add(check, Level::Warning, [what.into(), detail.into(), remedy.into()]);
+        check: Check,
+        cluster: Option<&ClusterName>,
+        unseen: impl Into<String>,
+    ) -> Self {
+        let (level, evidence) = (Level::Skipped, unseen.into());
+        Self { check, cluster: cluster.cloned(), level, evidence, problem: None }
     }
 
     pub(super) fn failed(
-        &mut self,
-        check: &'static str,
-        what: impl Into<String>,
-        detail: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        self.add(check, Level::Failed, [what.into(), detail.into(), remedy.into()]);
+        check: Check,
+        cause: Cause,
+        about: About,
+        facts: Facts,
+        evidence: impl Into<String>,
+    ) -> Self {
+        let (level, evidence) = (Level::Failed, evidence.into());
+        let cluster = Some(about.cluster.clone());
+        Self { check, cluster, level, evidence, problem: Some((cause, about, Box::new(facts))) }
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    /// A warning in place of a failure, if so.
+    pub(super) fn warning_if(mut self, is_warning: bool) -> Self {
+        if is_warning {
+            self.level = Level::Warning;
+        }
+        self
     }
 
-    /// Inserts findings after those of a check, or at the end if there are none of it.
-    pub(super) fn insert_after(&mut self, check: &str, findings: FindingGroup) {
-        let last = self.findings.iter().rposition(|finding| finding.check == check);
-        let at = last.map_or(self.findings.len(), |last| last + 1);
-        self.findings.splice(at..at, findings.findings);
+    /// About this instance, or about a source.
+    pub(super) fn of_no_cluster(mut self) -> Self {
+        self.cluster = None;
+        self
     }
 
-    pub(super) fn into_findings(self) -> Vec<Finding> {
-        self.findings
+    pub(super) fn is_problem(&self) -> bool {
+        self.problem.is_some()
+    }
+
+    #[cfg(test)]
+    pub(super) fn said(&self) -> (Level, Option<Cause>, String) {
+        let cause = self.problem.as_ref().map(|(cause, ..)| *cause);
+        let sentence =
+            self.problem.as_ref().map(|(cause, about, facts)| cause.sentence(about, facts));
+        (self.level, cause, sentence.unwrap_or_default())
+    }
+
+    pub(super) fn finding(self, kubectl: Kubectl<'_>) -> Finding {
+        let Self { check, cluster, level, evidence, problem } = self;
+        let cause = problem.as_ref().map(|(cause, ..)| *cause);
+        let message = problem.as_ref().map(|(cause, about, facts)| cause.sentence(about, facts));
+        let remedy = problem.map(|(cause, about, facts)| cause.remedy(&about, &facts, kubectl));
+        // Answers of API servers may have several lines.
+        let evidence = evidence.split_whitespace().collect::<Vec<_>>().join(" ");
+        Finding { check, cluster, level, cause, message, evidence, remedy }
     }
 }
 
-fn non_empty(text: String) -> Option<String> {
-    (!text.is_empty()).then_some(text)
+/// A cluster as the subject of a problem.
+pub(super) fn about(cluster: &ClusterName) -> About {
+    About { cluster: cluster.clone(), kind: None, object: None, more: 0 }
 }
 
-/// `patch`, `list and watch`, `get, create and update`.
-pub(super) fn join_with_and(words: &[impl AsRef<str>]) -> String {
-    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-    match words.as_slice() {
-        [] => String::new(),
-        [one] => (*one).to_owned(),
-        [before @ .., last] => format!("{} and {last}", before.join(", ")),
-    }
+/// Objects as the subject of a problem; there is at least one.
+pub(super) fn about_objects(cluster: &ClusterName, kind: Kind, objects: &[&ObjectKey]) -> About {
+    let object = objects.first().map(|first| (*first).clone());
+    let more = objects.len().saturating_sub(1);
+    About { cluster: cluster.clone(), kind: Some(kind), object, more }
 }
 
 /// The first few words: `a, b, c, d, e and 7 more`.
-pub(super) fn join_first(words: &[impl AsRef<str>]) -> String {
+pub(super) fn join_first<T: std::fmt::Display>(words: impl IntoIterator<Item = T>) -> String {
     const SHOWN_MAX: usize = 5;
-    let shown: Vec<&str> = words.iter().take(SHOWN_MAX).map(AsRef::as_ref).collect();
-    match words.len().saturating_sub(SHOWN_MAX) {
-        0 => join_with_and(&shown),
-        more => format!("{} and {more} more", shown.join(", ")),
+    let mut words = words.into_iter();
+    let shown: Vec<_> = words.by_ref().take(SHOWN_MAX).map(|word| word.to_string()).collect();
+    let mut text = shown.join(", ");
+    let more = words.count();
+    if more > 0 {
+        let _ = write!(text, " and {more} more");
     }
+    text
 }

@@ -1,202 +1,148 @@
-//! Checks whether a live run can work with a configuration: what would fail, the evidence, and what to
-//! do about it.
+//! Checks whether a live run can work with a configuration: what would fail, the evidence, and what to do
+//! about it.
 //!
 //! The checks read objects and ask about their own permissions. They write nothing: the Lease is tried
-//! with requests that API servers validate and do not carry out (`dryRun=All`).
+//! with requests that API servers validate and do not carry out (`dryRun=All`). What a check says is the
+//! sentence of a [`Cause`](crate::core::cause::Cause). One mistake is one finding: what follows from it is
+//! not reported beside it, and what cannot be seen is skipped.
 //!
 //! ```text
-//!  each cluster: reachable? kinds? permissions? ─► roles: ──┬─► election: the Lease
-//!   (in parallel)                                  swapped? ├─► upstreams: the namespaces of the hub Connectors
-//!                                                           ├─► each edge: Envoy Gateway
-//!                                                           └─► hub and edges: carrier, other writers
+//!  configuration, event log, sources ─► each cluster: reachable, kinds, permissions (in parallel)
+//!                                         ├─► the Lease ├─► hub and upstreams ├─► each edge ├─► carrier
 //! ```
-//!
-//! One mistake is one finding: what follows from a finding is not reported beside it.
 
 mod carrier;
-mod clock;
+mod client;
 mod cluster;
-mod commands;
+mod connectors;
 mod discovery;
 mod edge;
-mod election;
-mod envoy_gateway;
 mod finding;
-mod identity;
-mod karmada;
-mod kinds;
-mod leases;
+mod lease;
+mod local;
 pub mod permissions;
-mod probe_client;
-mod project;
 mod rights;
-mod roles;
-mod shards;
-mod writers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
-use tokio::time::{Instant, timeout_at};
 
 use crate::client::{ClusterClient, ConnectionSpec, Connections};
-use crate::config::{ClusterConfig, Config, ConfigProblem, role_name};
+use crate::config::{ClusterConfig, Config};
 use crate::core::data::ids::{ClusterName, Role};
 use crate::discovery::look;
 use crate::fleet::ClusterTable;
+use crate::kubectl;
 use crate::metrics::Metrics;
-use crate::report::count;
-use cluster::CheckedCluster;
-use commands::Commands;
-use finding::{FindingGroup, join_first, join_with_and};
-use probe_client::ProbeClient;
+use client::Cluster;
+use finding::Draft;
+use permissions::RequiredPermission;
 
-pub use finding::{CheckReport, Finding, Level};
-
-const REQUEST_TIMEOUT_MAX: Duration = Duration::from_secs(10);
+pub use finding::{Check, CheckReport, Finding, Level};
 
 /// How many of the clusters that were found are checked at the same time.
 const FOUND_IN_FLIGHT_MAX: usize = 8;
 
-/// What a check takes beside the configuration.
-#[derive(Clone, Copy)]
-pub struct CheckOptions<'a> {
-    /// The warnings of loading the configuration.
-    pub warnings: &'a [ConfigProblem],
-    /// Of the upstreams, only these; all if empty.
-    pub upstreams: &'a [ClusterName],
-    /// The command line of this check, for remedies that repeat it with another setting.
-    pub command: &'a str,
-    /// Receives what is being done.
-    pub progress: &'a (dyn Fn(&str) + Sync),
-}
+/// The longest that the sources may take to list what they show.
+const LOOK_MAX: Duration = Duration::from_secs(30);
 
-impl std::fmt::Debug for CheckOptions<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CheckOptions").field("upstreams", &self.upstreams).finish_non_exhaustive()
-    }
-}
-
-/// Runs all checks once. A cluster that does not answer does not keep the others from being checked.
-pub async fn check(config: &Config, options: &CheckOptions<'_>) -> CheckReport {
-    let commands = &Commands::new(options.command, config);
-    let upstreams =
-        config.clusters.iter().filter(|cluster| cluster.roles.contains(&Role::Upstream));
-    let mut followed: Vec<_> = upstreams.map(|cluster| cluster.name.to_string()).collect();
-    let config = &look::narrowed(config, options.upstreams);
+/// Runs all checks once. Of the upstreams, only those in `only`; all if that is empty. A cluster that does
+/// not answer does not keep the others from being checked.
+///
+/// # Errors
+/// `only` names a cluster that is neither configured nor discovered.
+pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport, String> {
+    let whole = config;
+    let config = &look::narrowed(whole, only);
     let metrics = Arc::new(Metrics::new());
-    let timeout = Duration::from_millis(config.watch.timeout_ms).min(REQUEST_TIMEOUT_MAX);
     let connections = Connections::default();
-    let client = |cluster: &ClusterConfig| {
+    let connect = |cluster: &ClusterConfig| {
         let (name, roles) = (cluster.name.clone(), cluster.roles.clone());
         let spec = ConnectionSpec::from(cluster);
-        Arc::new(ClusterClient::shared(name, roles, spec, &connections, metrics.clone()))
+        let client = ClusterClient::shared(name, roles, spec, &connections, metrics.clone());
+        Cluster::new(Arc::new(client), kubeconfig_of(cluster))
     };
-    let clients: Vec<_> = config.clusters.iter().map(client).collect();
-    let table: ClusterTable = clients.iter().map(|c| (c.name().clone(), c.clone())).collect();
+    let clusters: Vec<_> = config.clusters.iter().map(connect).collect();
+    let table: ClusterTable =
+        clusters.iter().map(|c| (c.name().clone(), c.client.clone())).collect();
     let needed = permissions::required_permissions(config);
-    (options.progress)(&format!("asking {}", count(clients.len(), "cluster")));
-    let checks = clients
-        .into_iter()
-        .map(|cluster| cluster::check(ProbeClient { cluster, timeout }, config, &needed));
-    let (mut clusters, projects, look) = tokio::join!(
-        join_all(checks),
-        project::check(config, &connections, &metrics, timeout),
-        look::look(config, &table, &connections, &metrics, discovery::LOOK_MAX),
+    let (checked, projects, look) = tokio::join!(
+        join_all(clusters.into_iter().map(|cluster| alone(cluster, config, &needed))),
+        discovery::projects(config, &connections, &metrics),
+        look::look(config, &table, &connections, &metrics, LOOK_MAX),
     );
-    let mut sources = FindingGroup::new("discovery");
-    let mut config = config.clone();
-    if !look.sources.is_empty() || !options.upstreams.is_empty() {
-        let needed = discovery::needed(&config, &clusters).await;
-        let (needed, only) = (needed.as_ref(), options.upstreams);
-        let chosen = discovery::report(&mut sources, &config, &look, needed, only);
-        let found = discovery::connect(&chosen, &look, &connections, &metrics);
-        config.clusters.extend(found.clusters);
-        clusters.extend(
-            check_found(&config, found.clients, timeout, &mut sources, options.progress).await,
-        );
-    }
-    let config = &config;
-    followed.extend(look.found.keys().map(ToString::to_string));
     let knows_all = look.sources.values().all(|source| matches!(source, Some(Ok(_))));
-    let followed = knows_all.then_some(&followed[..]);
-    let needed = permissions::required_permissions(config);
-    cluster::report(&mut clusters, &needed, commands).await;
-    (options.progress)("comparing the tiers");
-    let mut findings = configuration(config, table.all().len(), options.warnings).into_findings();
-    findings.extend([sources, projects].into_iter().flat_map(FindingGroup::into_findings));
-    if let Some(swapped) = roles::check(&clusters, commands).await {
-        findings.extend(clusters.into_iter().flat_map(CheckedCluster::without_roles));
-        findings.extend(swapped.into_findings());
-        return CheckReport { findings };
+    if knows_all && let Some(unknown) = discovery::unknown_name(whole, &look, only) {
+        return Err(unknown);
     }
-    let edges = clusters.iter().filter(|cluster: &&CheckedCluster| cluster.has(Role::Edge));
-    let (election, identity, edges, carrier, writers) = tokio::join!(
-        election::check(config, &clusters, commands),
-        identity::check(&clusters, followed, commands),
-        join_all(edges.map(|cluster| edge::check(config, cluster, commands))),
-        carrier::check(&clusters, commands),
-        writers::check(config, &clusters, commands),
+    let mut drafts = vec![local::configuration(whole), local::event_log(config)];
+    drafts.extend(projects);
+    let (mut clusters, findings): (Vec<_>, Vec<_>) = checked.into_iter().unzip();
+    drafts.extend(findings.into_iter().flatten());
+
+    let mut config = config.clone();
+    if look.sources.is_empty() {
+        drafts.push(Draft::passed(Check::Discovery, None, "no source of clusters is configured"));
+    } else {
+        let named = discovery::needed(&config, &clusters).await;
+        let (found, chosen) = discovery::report(&look, named.as_ref(), only);
+        drafts.extend(found);
+        let joined = discovery::connect(&chosen, &look, &connections, &metrics);
+        let (entries, joined): (Vec<_>, Vec<_>) = joined.into_iter().unzip();
+        config.clusters.extend(entries);
+        let needed = permissions::required_permissions(&config);
+        let checks = joined.into_iter().map(|cluster| alone(cluster, &config, &needed));
+        let checked = futures::stream::iter(checks).buffered(FOUND_IN_FLIGHT_MAX);
+        for (cluster, findings) in checked.collect::<Vec<_>>().await {
+            clusters.push(cluster);
+            drafts.extend(findings);
+        }
+    }
+
+    let configured = whole.clusters.iter().filter(|c| c.roles.contains(&Role::Upstream));
+    let followed = configured.map(|c| c.name.clone()).chain(look.found.keys().cloned());
+    let followed: Vec<_> = followed.collect();
+    let edges = clusters.iter().filter(|cluster| cluster.has(Role::Edge));
+    let (lease, connectors, edges, carrier) = tokio::join!(
+        lease::check(&config, &clusters),
+        connectors::check(whole, &clusters, knows_all.then_some(&followed)),
+        join_all(edges.map(|edge| edge::check(&config, edge))),
+        carrier::check(&clusters),
     );
-    findings.extend(clusters.into_iter().flat_map(|cluster| cluster.group.into_findings()));
-    let groups = [election, identity].into_iter().chain(edges).chain([carrier, writers]);
-    findings.extend(groups.flat_map(FindingGroup::into_findings));
-    CheckReport { findings }
+    drafts.extend([lease, connectors, carrier].into_iter().chain(edges).flatten());
+    drafts.sort_by_key(|draft| draft.check);
+    let contexts = kubectl::own_contexts(&config);
+    let kubectl = |cluster: &ClusterName| contexts.get(cluster).cloned();
+    let findings = drafts.into_iter().map(|draft| draft.finding(&kubectl)).collect();
+    Ok(CheckReport { findings })
 }
 
-/// Checks the clusters that were found, a few at a time and for a limited time.
-async fn check_found(
+/// What is checked of each cluster by itself.
+async fn alone(
+    mut cluster: Cluster,
     config: &Config,
-    clients: Vec<Arc<ClusterClient>>,
-    timeout: Duration,
-    sources: &mut FindingGroup,
-    progress: &(dyn Fn(&str) + Sync),
-) -> Vec<CheckedCluster> {
-    let needed = permissions::required_permissions(config);
-    let names: Vec<_> = clients.iter().map(|client| client.name().clone()).collect();
-    let all = clients.len();
-    let checks = clients
-        .into_iter()
-        .map(|cluster| cluster::check(ProbeClient { cluster, timeout }, config, &needed));
-    let mut checks = futures::stream::iter(checks).buffer_unordered(FOUND_IN_FLIGHT_MAX);
-    let until = Instant::now() + discovery::FOUND_MAX;
-    let mut checked: Vec<CheckedCluster> = Vec::new();
-    while let Ok(Some(cluster)) = timeout_at(until, checks.next()).await {
-        checked.push(cluster);
-        progress(&format!("{} of {all} discovered clusters checked", checked.len()));
-    }
-    let is_left = |name: &&ClusterName| !checked.iter().any(|c| c.name() == name.as_str());
-    let left: Vec<_> = names.iter().filter(is_left).map(ClusterName::as_str).collect();
-    if !left.is_empty() {
-        let what = format!("{} did not answer in time", count(left.len(), "discovered cluster"));
-        let remedy = "check them by themselves, with --upstream and their names";
-        sources.failed("time", what, join_first(&left), remedy);
-    }
-    checked.sort_by(|a, b| a.name().cmp(b.name()));
-    checked
+    needed: &[RequiredPermission],
+) -> (Cluster, Vec<Draft>) {
+    let mut drafts = vec![cluster::reachable(&mut cluster).await];
+    let kinds = config.settings().kinds_watched(cluster.client.roles());
+    drafts.extend(cluster::kinds(&cluster, &kinds).await);
+    drafts.extend(rights::check(&mut cluster, config, needed).await);
+    (cluster, drafts)
 }
 
-fn configuration(config: &Config, clusters: usize, warnings: &[ConfigProblem]) -> FindingGroup {
-    let mut group = FindingGroup::new("configuration");
-    let clusters = count(clusters, "cluster");
-    let dry = if config.dry_run { ", nothing is written (dryRun)" } else { "" };
-    group.passed("configuration", format!("is valid: {clusters}{dry}"));
-    for ConfigProblem { origin, key, message } in warnings {
-        let what = if key.is_empty() { "has an unusual setting".to_owned() } else { key.clone() };
-        group.warned(
-            "configuration",
-            what,
-            message,
-            format!("check {origin}; keep the setting if you mean it"),
-        );
+/// The kubeconfig of a cluster, for people.
+fn kubeconfig_of(cluster: &ClusterConfig) -> String {
+    if cluster.in_cluster {
+        return "the pod's ServiceAccount".to_owned();
     }
-    group
-}
-
-/// `hub (hub and edge)`.
-fn name_and_roles(name: &str, roles: &[Role]) -> String {
-    let roles: Vec<_> = roles.iter().map(|role| role_name(*role)).collect();
-    format!("{name} ({})", join_with_and(&roles))
+    let file = match &cluster.kubeconfig {
+        Some(file) => file.display().to_string(),
+        None => "kubectl's kubeconfig".to_owned(),
+    };
+    match &cluster.context {
+        Some(context) => format!("{file} (context {context})"),
+        None => file,
+    }
 }

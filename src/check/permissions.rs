@@ -195,8 +195,7 @@ impl PermissionsBuilder<'_> {
 }
 
 /// What `throughline check` reads as well where it may. A live run never reads it.
-pub const READ_BY_CHECK_ONLY: [&str; 9] = [
-    LEASES,
+pub const READ_BY_CHECK_ONLY: [&str; 8] = [
     GATEWAY_CLASSES,
     ENVOY_PROXIES,
     DEPLOYMENTS,
@@ -209,7 +208,7 @@ pub const READ_BY_CHECK_ONLY: [&str; 9] = [
 
 pub(super) const GATEWAY_CLASSES: &str = "gatewayclasses.gateway.networking.k8s.io";
 pub(super) const ENVOY_PROXIES: &str = "envoyproxies.gateway.envoyproxy.io";
-pub(super) const DEPLOYMENTS: &str = "deployments.apps";
+const DEPLOYMENTS: &str = "deployments.apps";
 pub(super) const PROPAGATION_POLICIES: &str = "propagationpolicies.policy.karmada.io";
 pub(super) const CLUSTER_PROPAGATION_POLICIES: &str =
     "clusterpropagationpolicies.policy.karmada.io";

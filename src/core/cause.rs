@@ -156,7 +156,8 @@ table! {
          "See whether what carries Connectors from {hub} to {edge} runs, and its log."];
     NotPlaced: Warning, Some(Carried), Some(Held), [Ticket],
         ["No edge has the Connector {object}."],
-        ["Create a PropagationPolicy that selects it (`throughline check` prints one)."];
+        ["Create a PropagationPolicy that selects it: `echo {what} | @{hub} apply -f -`",
+         "Create a PropagationPolicy that selects it (`throughline check` prints one)."];
     NotAnnounced: Error, Some(Announced), Some(Stuck), [],
         ["Gateway {object} at {edge} does not announce its connectors; last touch: {what}."],
         ["`throughline status --state` of {holder}",

@@ -23,7 +23,7 @@ use crate::core::data::shard::{Shard, Shards};
 use crate::events::Recorder;
 
 /// The label of a group's Leases. Its value is the group's name.
-pub(crate) const GROUP_LABEL: &str = "throughline.datumapis.com/lease-group";
+pub(super) const GROUP_LABEL: &str = "throughline.datumapis.com/lease-group";
 
 /// The label of a group's Leases that says how many shards their writer has.
 pub(super) const SHARDS_LABEL: &str = "throughline.datumapis.com/shards";

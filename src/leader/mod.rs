@@ -36,7 +36,6 @@ use election::Timings;
 use lease::LeaseApi;
 use publish::Told;
 
-pub(crate) use group::GROUP_LABEL;
 pub use group::LeaseGroup;
 pub use seat::HandIn;
 pub use shards::{ElectionParts, ShardElections};

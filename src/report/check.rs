@@ -1,4 +1,4 @@
-//! Prints the findings of `throughline check`: grouped, each with a mark, its details and a remedy.
+//! Prints the findings of `throughline check`: each with a mark, its evidence and a remedy.
 
 use std::io::{self, Write};
 
@@ -12,16 +12,7 @@ use crate::check::{CheckReport, Finding, Level};
 /// Those of `out`.
 pub fn check(report: &CheckReport, options: &ReportOptions, out: &mut dyn Write) -> io::Result<()> {
     let mut writer = TextWriter::new(out, options);
-    let mut group = "";
     for finding in &report.findings {
-        if finding.group != group {
-            if !group.is_empty() {
-                writer.gap()?;
-            }
-            group = &finding.group;
-            writer.put(0, 0, &[(Style::Bold, group)])?;
-            writer.put(0, 0, &[(Style::Dim, &"-".repeat(group.chars().count()))])?;
-        }
         put_finding(&mut writer, finding)?;
     }
     writer.gap()?;
@@ -42,16 +33,37 @@ fn mark(level: Level) -> (&'static str, Style) {
     }
 }
 
+/// `√ reachable hub: v1.36.4, 53 ms`, or `× leader hub: ` and the sentence, with the cause below.
 fn put_finding(writer: &mut TextWriter<'_>, finding: &Finding) -> io::Result<()> {
-    let (mark, style) = mark(finding.level);
-    writer.put(0, 2, &[(style, mark), (Style::Plain, &format!(" {}", finding.what))])?;
-    if let Some(detail) = &finding.detail {
-        writer.put(4, 4, &[(Style::Dim, detail)])?;
+    let Finding { check, cluster, level, cause, message, evidence, remedy } = finding;
+    let (mark, style) = mark(*level);
+    let cluster = cluster.as_ref().map(|cluster| format!(" {cluster}")).unwrap_or_default();
+    let not_visible = if *level == Level::Skipped { "not visible: " } else { "" };
+    let said = message.as_ref().unwrap_or(evidence);
+    let line = format!(" {}{cluster}: {not_visible}{said}", check.as_str());
+    writer.put(0, 2, &[(style, mark), (Style::Plain, &line)])?;
+    if let Some(cause) = cause {
+        writer.put(4, 4, &[(Style::Dim, &format!("{}: {evidence}", cause.as_str()))])?;
     }
-    if let Some(remedy) = &finding.remedy {
-        put_remedy(writer, 4, "→ ", remedy)?;
+    match remedy {
+        Some(remedy) => put_remedy(writer, 4, "→ ", &lines(remedy)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// One line with the explanation, and one for each command: what stands in backticks and has a blank.
+fn lines(remedy: &str) -> String {
+    let mut commands = Vec::new();
+    let mut explanation = String::new();
+    for (i, part) in remedy.split('`').enumerate() {
+        if i % 2 == 1 && part.contains(' ') {
+            commands.push(part);
+            explanation += if commands.len() > 1 { "the second" } else { "this" };
+        } else {
+            explanation += part;
+        }
+    }
+    [vec![explanation.as_str()], commands].concat().join("\n")
 }
 
 /// Writes a remedy: its first line is an explanation, each further line a command. A command is not

@@ -2,15 +2,18 @@
 //! who pastes what `throughline check` prints into a shell.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::checking::{ConfigFile, check_only_rules, default_namespace, envoy_gateway};
+use crate::checking::{ConfigFile, check_only_rules, default_namespace, envoy_gateway, findings};
 use crate::cluster::apiserver::{ADMIN, ApiServer, THROUGHLINE, token};
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
+use crate::cluster::follow::Task;
+use crate::cluster::rest::{LEASES, Resource, Rest};
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, binary, merge_json};
 use crate::cluster::{SOON, ensure, eventually, oracle};
@@ -25,19 +28,40 @@ pub(crate) struct World {
     pub(crate) testbed: Testbed,
     pub(crate) fleet: Fleet,
     pub(crate) granted: ConfigFile,
+    /// What `check` reads; `right` while nothing is broken.
     pub(crate) config: Value,
+    pub(crate) right: Value,
+    /// Renews the Lease as a throughline does. None runs: it would mend what a test breaks.
+    renewing: Option<Task>,
     /// Programs that a pasted command finds first.
     bin: PathBuf,
 }
 
-impl World {
-    /// Three connectors in three namespaces, converged; `config` is merged over the configuration.
-    pub(crate) async fn start(config: &Value) -> Self {
-        Self::start_with(config, |_| {}).await
-    }
+/// Sends a merge patch as throughline's field manager.
+pub(crate) async fn as_throughline(
+    rest: &Rest,
+    resource: Resource,
+    (namespace, name): (&str, &str),
+    body: &Value,
+) {
+    let path = format!("{}/{name}?fieldManager=throughline", resource.path(namespace));
+    let request = http::Request::patch(path)
+        .header("content-type", "application/merge-patch+json")
+        .body(body.to_string().into_bytes())
+        .unwrap();
+    rest.0.request_text(request).await.unwrap();
+}
 
-    /// Like `start`; `before` changes the configuration, at last.
-    pub(crate) async fn start_with(config: &Value, before: impl FnOnce(&mut Value)) -> Self {
+/// The `spec` of a Lease that was renewed now.
+pub(crate) fn held_by(holder: &str) -> Value {
+    let now = throughline::clock::wall_clock_now().to_string().replace('Z', "000Z");
+    json!({ "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": now } })
+}
+
+impl World {
+    /// Three connectors in three namespaces, converged, with exactly the permissions that a run and a check
+    /// need: every check passes.
+    pub(crate) async fn start() -> Self {
         let names = [UPSTREAM, HUB, EDGE];
         let testbed = Testbed::start_named(Topology::Three, &names, |_| true).await;
         for cluster in &testbed.clusters {
@@ -57,25 +81,62 @@ impl World {
         let bin = testbed.hub().server.folder().join("bin");
         std::fs::create_dir(&bin).unwrap();
         symlink(tools_folder().join("kubectl"), bin.join("kubectl")).unwrap();
-        let mut world = Self { testbed, fleet, granted, config: Value::Null, bin };
+        let (config, right, renewing) = (Value::Null, Value::Null, None);
+        let mut world = Self { testbed, fleet, granted, config, right, renewing, bin };
         // throughline has contexts of the same names, with credentials that may do little.
         let kubeconfig = world.kubeconfig("throughline.kubeconfig", &world.places(THROUGHLINE));
-        let (kubeconfig, program) = (kubeconfig.display(), binary());
-        let script = format!("KUBECONFIG={kubeconfig} exec {} \"$@\"", program.display());
+        let script = format!("exec {} \"$@\"", binary().display());
         world.stand_in("throughline", &script);
         let clusters = world.testbed.clusters.iter().map(|cluster| {
-            json!({ "name": cluster.name, "roles": cluster.roles, "context": cluster.name })
+            json!({ "name": cluster.name, "roles": cluster.roles, "kubeconfig": kubeconfig,
+                "context": cluster.name })
         });
-        world.config = json!({ "clusters": clusters.collect::<Vec<_>>(),
-            "watch": { "timeoutMs": 5000 }, "eventLog": { "file": world.file("log.jsonl") },
+        world.right = json!({ "clusters": clusters.collect::<Vec<_>>(),
+            "eventLog": { "file": world.file("log.jsonl") },
             "leaderElection": { "leaseNamespace": "default" } });
-        world.write_config();
         world.kubeconfig("admin.kubeconfig", &world.places(ADMIN));
-        world.is_well().await;
-        merge_json(&mut world.config, config);
-        before(&mut world.config);
-        world.write_config();
+        world.renew("pod-1");
+        world.mend().await;
+        let (code, text) = world.paste("throughline check").await;
+        println!("{text}");
+        assert!(code == 0 && text.ends_with("\n√ no check failed, no warnings\n"), "{text}");
+        assert!(!text.contains("not visible") && !text.contains('\u{1b}'), "{text}");
         world
+    }
+
+    /// Renews the Lease as a throughline of this name.
+    pub(crate) fn renew(&mut self, holder: &'static str) {
+        let hub = self.testbed.hub().rest().clone();
+        self.renewing = Some(Task::spawn(async move {
+            let object = json!({ "metadata": { "namespace": "default", "name": "throughline" } });
+            let _ = hub.create(LEASES, object).await;
+            loop {
+                as_throughline(&hub, LEASES, ("default", "throughline"), &held_by(holder)).await;
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        }));
+    }
+
+    pub(crate) fn stop_renewing(&mut self) {
+        self.renewing = None;
+    }
+
+    /// Writes the right configuration, and waits until `check` finds no problem.
+    pub(crate) async fn mend(&mut self) {
+        self.config = self.right.clone();
+        self.write_config();
+        eventually("nothing is wrong", SOON, async || {
+            let problems = self.check().await;
+            ensure(problems.is_empty(), || format!("{problems:#?}"))
+        })
+        .await;
+    }
+
+    /// Merges this over the right configuration.
+    pub(crate) fn configure(&mut self, change: &Value) {
+        self.config = self.right.clone();
+        merge_json(&mut self.config, change);
+        self.write_config();
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -85,10 +146,14 @@ impl World {
     /// For each cluster, its name, and the server, certificate and token for a user.
     fn places(&self, user: &str) -> Vec<(&'static str, Value)> {
         let place = |cluster: &crate::cluster::testbed::Cluster| {
-            let is_admin = user == ADMIN;
-            let server = if is_admin { cluster.server.url() } else { cluster.proxy.url() };
-            let ca = is_admin.then(|| cluster.server.ca());
-            let ca = ca.or_else(|| cluster.proxy.ca().map(Path::to_owned));
+            // Where a proxy is in between, the person's context leads elsewhere than throughline's.
+            let is_direct = user == ADMIN || cluster.name != EDGE;
+            let server = if is_direct { cluster.server.url() } else { cluster.proxy.url() };
+            let ca = if is_direct {
+                Some(cluster.server.ca())
+            } else {
+                cluster.proxy.ca().map(Into::into)
+            };
             (cluster.name, json!({ "server": server, "ca": ca, "token": token(user) }))
         };
         self.testbed.clusters.iter().map(place).collect()
@@ -142,7 +207,7 @@ impl World {
         let mut command = Command::new("bash");
         command.args(["-o", "pipefail", "-c", line]).env("PATH", path);
         command.env("KUBECONFIG", self.file("admin.kubeconfig")).env("COLUMNS", "80");
-        command.env_remove("RUST_LOG").env_remove("THROUGHLINE_CONFIG");
+        command.env_remove("RUST_LOG").env("THROUGHLINE_CONFIG", self.file("three.yaml"));
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let [out, err] = [output.stdout, output.stderr].map(|b| String::from_utf8(b).unwrap());
         (output.status.code().unwrap(), format!("{out}{err}"))
@@ -155,76 +220,32 @@ impl World {
         said
     }
 
-    /// The failures and warnings of `throughline check`. Its text for a terminal of 80 columns, which is of
-    /// another run a moment later, has every command on a line of its own.
-    ///
-    /// # Errors
-    /// A command is not in the text.
-    pub(crate) async fn check(&self) -> Result<Vec<Value>, String> {
-        let line = format!("throughline check --config {}", self.file("three.yaml").display());
-        let (code, out) = self.paste(&format!("{line} --output json")).await;
-        let problems = problems(code, &out);
-        let (_, text) = self.paste(&line).await;
-        println!("{text}");
-        for problem in &problems {
-            let remedy = problem["remedy"].as_str().unwrap();
-            let (explanation, commands) = remedy.split_once('\n').unwrap_or((remedy, ""));
-            assert!(!explanation.contains("kubectl "), "a command within a sentence: {remedy}");
-            for command in commands.lines() {
-                let command = command.replace(" --output json", "");
-                let whole = format!("        {command}");
-                ensure(text.lines().any(|line| line == whole), || format!("{command} in\n{text}"))?;
-                assert!(!command.ends_with(['.', ',', ';']), "{command}");
-            }
-        }
-        Ok(problems)
+    /// The failures and warnings of `throughline check`.
+    async fn check(&self) -> Vec<Value> {
+        let (code, out) = self.paste("throughline check --output json").await;
+        assert!(code < 2, "{out}");
+        let findings = findings(&out);
+        let failed = findings.iter().any(|finding| finding["level"] == "failed");
+        assert_eq!(code == 1, failed, "{out}");
+        let is_problem = |f: &&Value| f["level"] == "failed" || f["level"] == "warning";
+        findings.iter().filter(is_problem).cloned().collect()
     }
 
-    /// Waits until `check` finds this and nothing else; returns the commands of its remedy. `level` is
-    /// `failed` or `warning`.
-    pub(crate) async fn finds_only(&self, level: &str, group: &str, what: &str) -> Vec<String> {
-        let commands = Mutex::new(Vec::new());
-        eventually(&format!("only {group}: {what}"), SOON, async || {
-            let problems = self.check().await?;
+    /// Waits until `check` finds this and nothing else; returns the commands of its remedy. `found` is the
+    /// check, the level and the cause.
+    pub(crate) async fn finds_only(&self, found: [&str; 3], message: &str) -> Vec<String> {
+        let remedy = Mutex::new(String::new());
+        eventually(&format!("only {found:?}: {message}"), SOON, async || {
+            let problems = self.check().await;
             let [problem] = &problems[..] else { return Err(format!("{problems:#?}")) };
             let word = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
-            let fits = word("level") == level
-                && word("group").contains(group)
-                && word("what").contains(what);
-            *commands.lock().unwrap() = word("remedy").lines().skip(1).map(str::to_owned).collect();
-            ensure(fits, || format!("{problem:#}"))
+            let is_it = ["check", "level", "cause"].map(word) == found;
+            *remedy.lock().unwrap() = word("remedy");
+            ensure(is_it && word("message").contains(message), || format!("{problem:#}"))
         })
         .await;
-        commands.into_inner().unwrap()
+        let remedy = remedy.into_inner().unwrap();
+        let commands = remedy.split('`').skip(1).step_by(2).filter(|part| part.contains(' '));
+        commands.map(str::to_owned).collect()
     }
-
-    /// Waits until `check` finds no problem.
-    pub(crate) async fn is_well(&self) {
-        eventually("nothing is wrong", SOON, async || {
-            let problems = self.check().await?;
-            ensure(problems.is_empty(), || format!("{problems:#?}"))
-        })
-        .await;
-    }
-
-    /// Pastes the line of a remedy that repeats the check with another setting: nothing is wrong then.
-    pub(crate) async fn is_well_with(&self, line: &str) {
-        assert!(
-            line.starts_with("throughline check --config ") && line.contains(" --set "),
-            "{line}"
-        );
-        let (code, out) = self.paste(line).await;
-        assert_eq!(problems(code, &out), [Value::Null; 0], "{line}");
-    }
-}
-
-/// What failed, or is a warning. The exit code says whether anything failed.
-fn problems(code: i32, out: &str) -> Vec<Value> {
-    assert!(code < 2, "{out}");
-    let report: Value = serde_json::from_str(out).unwrap_or_else(|e| panic!("{e}: {out}"));
-    let findings = report["findings"].as_array().unwrap();
-    let failed = findings.iter().any(|finding| finding["level"] == "failed");
-    assert_eq!(code == 1, failed, "{out}");
-    let is_problem = |f: &&Value| f["level"] == "failed" || f["level"] == "warning";
-    findings.iter().filter(is_problem).cloned().collect()
 }

@@ -14,8 +14,8 @@ use crate::discovery::testbed_and_fleet;
 
 /// A configuration in a file, with the hub and these keys.
 fn config(testbed: &Testbed, more: &Value) -> std::path::PathBuf {
-    let mut config = json!({ "clusters": [testbed.hub().config()], "watch": { "timeoutMs": 5000 },
-        "leaderElection": { "enabled": false } });
+    let mut config =
+        json!({ "clusters": [testbed.hub().config()], "leaderElection": { "enabled": false } });
     crate::cluster::throughline::merge_json(&mut config, more);
     let path = testbed.hub().server.folder().join("discovery.yaml");
     std::fs::write(&path, config.to_string()).unwrap();
@@ -30,16 +30,14 @@ async fn throughline(args: Vec<String>) -> (Value, String) {
     (serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}")), err)
 }
 
-/// The findings of these checks, as `level what [remedy]`.
-fn findings(out: &str, checks: &[&str]) -> Vec<String> {
-    let report: Value = serde_json::from_str(out).unwrap();
-    let all = report["findings"].as_array().unwrap().iter();
-    let of = all.filter(|f| checks.contains(&f["check"].as_str().unwrap()));
+/// The findings of a check, as `level message: evidence`.
+fn findings(out: &str, check: &str) -> Vec<String> {
+    let all = crate::checking::findings(out);
     let text = |f: &Value| {
         let word = |name: &str| f[name].as_str().unwrap_or_default().to_owned();
-        format!("{} {} [{}]", word("level"), word("what"), word("remedy"))
+        format!("{} {}: {}", word("level"), word("message"), word("evidence"))
     };
-    of.map(text).collect()
+    all.iter().filter(|f| f["check"] == check).map(text).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,18 +55,20 @@ async fn commands_look_at_what_discovery_shows() {
 
     // check: what the source shows, and the project that is needed.
     let (_, out, err) = check(&file, &["--output", "json"]).await;
-    let found = findings(&out, &["source", "joined", "named"]);
-    assert_eq!(found.len(), 2, "{found:?} {err}");
-    assert!(found[0].contains("milo: shows 2 clusters: 2 ready"), "{found:?}");
-    assert!(found[1].contains("hub objects name 1 ready cluster"), "{found:?}");
-    assert!(out.contains("cluster up (upstream)") && !out.contains("cluster idle"), "{out}");
+    let found = findings(&out, "discovery");
+    assert_eq!(found, ["passed : milo: 2 clusters, 2 ready; a run joins 1"], "{err}");
+    let clusters = |out: &str| {
+        let found = crate::checking::findings(out);
+        let of = found.iter().filter(|f| f["check"] == "reachable");
+        of.map(|f| f["cluster"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(clusters(&out), ["down", "up"]);
 
     // Only those that are named; a misspelled one is reported.
-    let (code, out, _) =
-        check(&file, &["--output", "json", "--upstream", "idle", "--upstream", "uq"]).await;
-    assert!(out.contains("cluster idle (upstream)") && !out.contains("cluster up ("), "{out}");
-    let found = findings(&out, &["named"]);
-    assert!(code == 1 && found[0].contains("did you mean up?"), "{code} {found:?}");
+    let (_, out, _) = check(&file, &["--output", "json", "--upstream", "idle"]).await;
+    assert_eq!(clusters(&out), ["down", "idle"]);
+    let (code, _, err) = check(&file, &["--upstream", "uq"]).await;
+    assert!(code == 2 && err.contains("did you mean up?"), "{code} {err}");
 
     // A configured upstream whose Project does not exist: its control plane answers all the same.
     let path = |project: &str| {
@@ -81,10 +81,10 @@ async fn commands_look_at_what_discovery_shows() {
     let clusters = json!([testbed.hub().config(), plane("up"), plane("idel")]);
     let typo = config(&testbed, &json!({ "clusters": clusters }));
     let (_, out, _) = check(&typo, &["--output", "json"]).await;
-    let found = findings(&out, &["project"]);
+    let found = findings(&out, "project");
     assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found[0].starts_with("passed up: there is a Project up"), "{found:?}");
-    assert!(found[1].starts_with("failed idel: there is no Project idel"), "{found:?}");
+    assert!(found[0].starts_with("passed :"), "{found:?}");
+    assert!(found[1].starts_with("failed Project idel, to which "), "{found:?}");
     assert!(found[1].contains("did you mean idle?"), "{found:?}");
 
     // status and trace join what a run would join.
@@ -108,8 +108,11 @@ async fn commands_look_at_what_discovery_shows() {
     // A source that can't be read is reported.
     rights::revoke(milo.root.rest(), &["discovery-milo"]).await.unwrap();
     let (code, out, _) = check(std::path::Path::new(&file), &["--output", "json"]).await;
-    let found = findings(&out, &["source"]);
-    assert!(code == 1 && found[0].contains("grant get, list and watch"), "{code} {found:?}");
+    let found = findings(&out, "discovery");
+    assert!(
+        code == 1 && found[0].contains("milo cannot list its clusters: 403"),
+        "{code} {found:?}"
+    );
     let (_, err) = throughline(words(&["status", "--config", &file, "--output", "json"])).await;
     assert!(err.contains("milo are not shown"), "{err}");
     // The misspelled one was asked by this check alone: it is configured.
@@ -136,9 +139,9 @@ async fn the_infrastructure_cluster_shows_projects_by_their_control_planes() {
         "projectKubeconfigPath": milo.kubeconfig(THROUGHLINE) });
     let file = config(&testbed, &json!({ "discovery": discovery }));
     let (_, out, err) = check(&file, &["--output", "json"]).await;
-    let found = findings(&out, &["source", "joined"]);
-    assert_eq!(found.len(), 2, "{found:?} {err}");
-    assert!(found[0].contains("milo: shows 2 clusters: 1 ready, 1 not ready"), "{found:?}");
-    assert!(found[1].contains("hub objects name 1 ready cluster"), "{found:?}");
-    assert!(out.contains("cluster up (upstream)") && out.contains("cannot be reached"), "{out}");
+    let found = findings(&out, "discovery");
+    let expected = "passed : milo: 2 clusters, 1 ready, 1 not ready; a run joins 1";
+    assert_eq!(found, [expected], "{err}");
+    let found = findings(&out, "reachable");
+    assert!(found[1].starts_with("failed The API server of up does not answer"), "{found:?}");
 }

@@ -5,9 +5,6 @@
 mod absence;
 mod changes;
 mod checking;
-mod checking_around;
-mod checking_claims;
-mod checking_ten;
 mod checking_world;
 #[path = "../support/cluster/mod.rs"]
 mod cluster;

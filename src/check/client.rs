@@ -1,0 +1,216 @@
+//! The requests of the checks: reads, access reviews and dry runs, through `kube::Api`. None changes
+//! anything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::client::Body;
+use serde::de::DeserializeOwned;
+
+use super::permissions::split_resource;
+use crate::client::{CallError, ClusterClient, no_request};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role, Uid};
+use crate::core::data::objects::FIELD_MANAGER;
+use crate::core::data::time::UnixMillis;
+
+/// How long an answer may take.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many objects a page of a list holds.
+const PAGE_SIZE: u32 = 500;
+
+/// A cluster that is checked.
+pub(super) struct Cluster {
+    pub(super) client: Arc<ClusterClient>,
+    /// Over `client`: with its credentials and connections.
+    pub(super) kube: kube::Client,
+    /// Where its connection comes from, for people.
+    pub(super) file: String,
+    /// It answers and accepts our credentials.
+    pub(super) is_reached: bool,
+    /// Our user name there, where the API server tells it.
+    pub(super) account: Option<Box<str>>,
+    /// The resources for which a permission is missing.
+    pub(super) denied: Vec<&'static str>,
+}
+
+impl Cluster {
+    pub(super) fn new(client: Arc<ClusterClient>, file: String) -> Self {
+        let kube = over(client.clone());
+        Self { client, kube, file, is_reached: false, account: None, denied: Vec::new() }
+    }
+
+    pub(super) fn name(&self) -> &ClusterName {
+        self.client.name()
+    }
+
+    pub(super) fn has(&self, role: Role) -> bool {
+        self.client.roles().contains(&role)
+    }
+
+    pub(super) fn api(&self, kind: Kind) -> Api<DynamicObject> {
+        Api::all_with(self.kube.clone(), &watched(kind))
+    }
+
+    /// All objects of a kind.
+    ///
+    /// # Errors
+    /// Why they are not visible.
+    pub(super) async fn objects(&self, kind: Kind) -> Result<Vec<DynamicObject>, String> {
+        self.all(&self.api(kind), None, &format!("{kind}s")).await
+    }
+
+    /// All objects of a resource that a run does not read.
+    ///
+    /// # Errors
+    /// Why they are not visible.
+    pub(super) async fn others(
+        &self,
+        resource: &str,
+        version: &str,
+    ) -> Result<Vec<DynamicObject>, String> {
+        let (plural, group) = split_resource(resource);
+        let resource =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, ""), plural);
+        self.all(&Api::all_with(self.kube.clone(), &resource), None, plural).await
+    }
+
+    /// # Errors
+    /// Why they are not visible.
+    pub(super) async fn all<K>(
+        &self,
+        api: &Api<K>,
+        labels: Option<&str>,
+        what: &str,
+    ) -> Result<Vec<K>, String>
+    where
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        if !self.is_reached {
+            return Err(self.unseen());
+        }
+        let found = list(api, labels).await;
+        found.map_err(|error| format!("{what} at {}: {error}", self.name()))
+    }
+
+    /// Why nothing of it is visible.
+    pub(super) fn unseen(&self) -> String {
+        format!("{} was not reached", self.name())
+    }
+
+    /// Whether it serves a resource of an API group.
+    pub(super) async fn serves(
+        &self,
+        group: &str,
+        version: &str,
+        plural: &str,
+    ) -> Result<bool, CallError> {
+        let served = self.kube.list_api_group_resources(&format!("{group}/{version}")).await;
+        match served.map_err(call_error) {
+            Ok(list) => Ok(list.resources.iter().any(|resource| resource.name == plural)),
+            Err(CallError::Status { code: 404, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A client whose requests go through ours: one set of connections and one classification of errors.
+fn over(cluster: Arc<ClusterClient>) -> kube::Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let cluster = cluster.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect_bytes().await.map_err(|error| no_request(&error))?;
+            let request = Request::from_parts(head, body.to_vec());
+            let answer = cluster.call_with_head(request, REQUEST_TIMEOUT).await?;
+            Ok::<Response<Body>, CallError>(answer.map(Body::from))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// The error of a client that [`over`] made.
+pub(super) fn call_error(error: kube::Error) -> CallError {
+    match error {
+        kube::Error::Service(error) => match error.downcast::<CallError>() {
+            Ok(error) => *error,
+            Err(error) => CallError::Unreachable(error.to_string()),
+        },
+        error => CallError::Unreadable(error.to_string()),
+    }
+}
+
+fn watched(kind: Kind) -> ApiResource {
+    let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
+    let kind_of_group = GroupVersionKind::gvk(group, version, kind.as_str());
+    ApiResource::from_gvk_with_plural(&kind_of_group, kind.plural())
+}
+
+/// All objects, page by page.
+pub(super) async fn list<K>(api: &Api<K>, labels: Option<&str>) -> Result<Vec<K>, CallError>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let mut params = ListParams::default().limit(PAGE_SIZE);
+    params.label_selector = labels.map(str::to_owned);
+    let mut found = Vec::new();
+    loop {
+        let page = api.list(&params).await.map_err(call_error)?;
+        found.extend(page.items);
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+pub(super) fn key(meta: &ObjectMeta) -> ObjectKey {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    ObjectKey::new(text(&meta.namespace), text(&meta.name))
+}
+
+/// The uid of the upstream namespace from which a namespace of the hub was made, by its name.
+pub(super) fn upstream_uid(namespace: &str) -> Option<&str> {
+    let uid = namespace.strip_prefix("ns-")?;
+    matches!(Uid::new(uid), Uid::Uuid(_)).then_some(uid)
+}
+
+/// A label that is there and not empty.
+pub(super) fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    let value = meta.labels.as_ref()?.get(key)?;
+    (!value.is_empty()).then_some(value)
+}
+
+pub(super) fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
+    Some(meta.annotations.as_ref()?.get(key)?)
+}
+
+/// The entries of `managedFields` that own a field, e.g. `["f:spec", "f:holderIdentity"]`.
+pub(super) fn owners<'a>(
+    meta: &'a ObjectMeta,
+    field: &'a [&'a str],
+) -> impl Iterator<Item = &'a ManagedFieldsEntry> {
+    let owns = move |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        field.iter().try_fold(fields?, |at, name| at.get(name)).is_some().then_some(())
+    };
+    meta.managed_fields.iter().flatten().filter(move |entry| owns(entry).is_some())
+}
+
+pub(super) fn manager(entry: &ManagedFieldsEntry) -> &str {
+    entry.manager.as_deref().unwrap_or_default()
+}
+
+pub(super) fn is_ours(entry: &ManagedFieldsEntry) -> bool {
+    manager(entry) == FIELD_MANAGER
+}
+
+/// A time of an API server.
+pub(super) fn millis(at: &impl serde::Serialize) -> Option<UnixMillis> {
+    let text = serde_json::to_value(at).ok()?;
+    UnixMillis::parse_rfc3339(text.as_str()?)
+}

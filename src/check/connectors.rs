@@ -1,0 +1,455 @@
+//! Compares the hub's Connectors with their upstreams: by the names in their labels, by the uids of their
+//! namespaces, and one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::future::join_all;
+use kube::api::{DynamicObject, ObjectMeta};
+
+use super::client::{Cluster, annotation, key, label, upstream_uid};
+use super::finding::{Check, Draft, about, about_objects, join_first};
+use crate::config::Config;
+use crate::core::cause::{Cause, Facts};
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use crate::core::data::objects::{
+    UPSTREAM_CLUSTER_NAME, UPSTREAM_NAME, UPSTREAM_NAMESPACE, UPSTREAM_STATUS,
+    upstream_cluster_name,
+};
+use crate::report::count;
+
+/// A Connector of the hub that was made from an upstream one.
+#[derive(Debug)]
+struct HubConnector {
+    key: ObjectKey,
+    /// Of its upstream namespace, by the name of its own.
+    uid: String,
+    source: Source,
+    has_status: bool,
+}
+
+/// From what it was made, by its labels.
+#[derive(Debug)]
+enum Source {
+    Named {
+        upstream: ClusterName,
+        /// The label's value.
+        label: String,
+        connector: ObjectKey,
+    },
+    /// The first label that is missing.
+    Unlabelled(&'static str),
+}
+
+impl HubConnector {
+    /// `None` outside namespaces that are named after a uid.
+    fn of(meta: &ObjectMeta) -> Option<Self> {
+        let key = key(meta);
+        let uid = upstream_uid(&key.namespace)?.to_owned();
+        let label = |key| label(meta, key).ok_or(key);
+        let source = || {
+            let cluster = label(UPSTREAM_CLUSTER_NAME)?;
+            let upstream = upstream_cluster_name(cluster).ok_or(UPSTREAM_CLUSTER_NAME)?;
+            Ok(Source::Named {
+                upstream: ClusterName::from(upstream.as_str()),
+                label: cluster.to_owned(),
+                connector: ObjectKey::new(label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?),
+            })
+        };
+        let source = source().unwrap_or_else(Source::Unlabelled);
+        let has_status = annotation(meta, UPSTREAM_STATUS).is_some();
+        Some(Self { key, uid, source, has_status })
+    }
+
+    fn upstream(&self) -> Option<&ClusterName> {
+        match &self.source {
+            Source::Named { upstream, .. } => Some(upstream),
+            Source::Unlabelled(_) => None,
+        }
+    }
+}
+
+/// What an upstream holds.
+#[derive(Default)]
+struct Held {
+    /// By name, the uid of each namespace that is a source.
+    namespaces: BTreeMap<String, String>,
+    connectors: BTreeSet<ObjectKey>,
+}
+
+impl Held {
+    /// # Errors
+    /// What is not visible.
+    async fn by(upstream: &Cluster) -> Result<Self, String> {
+        let (namespaces, connectors) =
+            tokio::join!(upstream.objects(Kind::Namespace), upstream.objects(Kind::Connector));
+        Ok(Self::of(&namespaces?, &connectors?))
+    }
+
+    /// Where tiers share a cluster, the namespaces of the hub are no sources.
+    fn of(namespaces: &[DynamicObject], connectors: &[DynamicObject]) -> Self {
+        let is_source = |meta: &&ObjectMeta| label(meta, UPSTREAM_NAMESPACE).is_none();
+        let namespaces = namespaces.iter().map(|object| &object.metadata).filter(is_source);
+        let uid = |meta: &ObjectMeta| (key(meta).name, meta.uid.clone().unwrap_or_default());
+        let namespaces: BTreeMap<_, _> = namespaces.map(uid).collect();
+        let connectors = connectors.iter().map(|object| &object.metadata);
+        let is_source = |meta: &&ObjectMeta| HubConnector::of(meta).is_none();
+        let connectors = connectors.filter(is_source).map(key);
+        let connectors = connectors.filter(|key| namespaces.contains_key(&key.namespace)).collect();
+        Self { namespaces, connectors }
+    }
+
+    /// The name of the namespace with this uid.
+    fn namespace(&self, uid: &str) -> Option<&str> {
+        let mut all = self.namespaces.iter();
+        all.find(|(_, other)| *other == uid).map(|(name, _)| name.as_str())
+    }
+
+    /// The Connector of that name in the namespace of that uid.
+    fn source(&self, connector: &HubConnector) -> Option<ObjectKey> {
+        let source = ObjectKey::new(self.namespace(&connector.uid)?, &*connector.key.name);
+        self.connectors.contains(&source).then_some(source)
+    }
+}
+
+/// The tiers as they were read.
+struct Tiers<'a> {
+    hub: &'a ClusterName,
+    connectors: Vec<HubConnector>,
+    upstreams: Vec<(&'a Cluster, Result<Held, String>)>,
+}
+
+/// `followed`: the names of all upstreams that a run follows or may come to follow, if they are known.
+pub(super) async fn check(
+    config: &Config,
+    clusters: &[Cluster],
+    followed: Option<&[ClusterName]>,
+) -> Vec<Draft> {
+    let upstreams: Vec<_> = clusters.iter().filter(|c| c.has(Role::Upstream)).collect();
+    let hub = clusters.iter().find(|cluster| cluster.has(Role::Hub));
+    let (Some(hub), false) = (hub, upstreams.is_empty()) else {
+        let what = "no hub or no upstream is configured here: nothing to compare";
+        let checks = [Check::Upstreams, Check::Identity, Check::Replication];
+        return checks.map(|check| Draft::passed(check, None, what)).into();
+    };
+    let connectors = match hub.objects(Kind::Connector).await {
+        Ok(objects) => objects.iter().filter_map(|o| HubConnector::of(&o.metadata)).collect(),
+        Err(unseen) => {
+            let checks = [Check::Upstreams, Check::Identity, Check::Replication];
+            let skip = |check| Draft::skipped(check, Some(hub.name()), unseen.as_str());
+            return checks.map(skip).into();
+        }
+    };
+    let held = join_all(upstreams.iter().map(|upstream| Held::by(upstream))).await;
+    let upstreams = upstreams.into_iter().zip(held).collect();
+    let tiers = Tiers { hub: hub.name(), connectors, upstreams };
+    let (mut drafts, misnamed) = tiers.names(config, followed);
+    for (upstream, held) in &tiers.upstreams {
+        // That no hub Connector names it is the same mistake.
+        if misnamed.contains(upstream.name()) {
+            continue;
+        }
+        match held {
+            Ok(held) => drafts.extend(tiers.compare(upstream.name(), held)),
+            Err(unseen) => {
+                let skip = |check| Draft::skipped(check, Some(upstream.name()), unseen.as_str());
+                drafts.extend([Check::Identity, Check::Replication].map(skip));
+            }
+        }
+    }
+    drafts
+}
+
+impl Tiers<'_> {
+    /// Compares the names in the labels with those that a run follows. Also returns the upstreams whose
+    /// names are wrong.
+    fn names(
+        &self,
+        config: &Config,
+        followed: Option<&[ClusterName]>,
+    ) -> (Vec<Draft>, BTreeSet<ClusterName>) {
+        let mut named = BTreeMap::<&ClusterName, Vec<&HubConnector>>::new();
+        for connector in &self.connectors {
+            if let Some(upstream) = connector.upstream() {
+                named.entry(upstream).or_default().push(connector);
+            }
+        }
+        let mut drafts = self.unlabelled();
+        let counts: Vec<_> =
+            named.iter().map(|(name, of)| format!("{name} ({})", of.len())).collect();
+        let mut evidence = count(self.connectors.len(), "hub Connector");
+        if !counts.is_empty() {
+            evidence += &format!(", of {}", join_first(&counts));
+        }
+        let Some(followed) = followed else {
+            let unseen = format!("{evidence}; which clusters the sources show");
+            drafts.push(Draft::skipped(Check::Upstreams, Some(self.hub), unseen));
+            return (drafts, BTreeSet::new());
+        };
+        let mut misnamed = BTreeSet::new();
+        for (upstream, of) in named.iter().filter(|(name, _)| !followed.contains(name)) {
+            let mut facts = Facts { upstream: Some((*upstream).clone()), ..Facts::default() };
+            if let Some(other) = self.other_name(of, &named) {
+                let at = config.clusters.iter().position(|cluster| cluster.name == *other);
+                facts.key = at.map(|at| format!("clusters[{at}].name").into());
+                facts.what = Some(other.as_str().into());
+                misnamed.insert(other.clone());
+            }
+            let keys: Vec<_> = of.iter().map(|connector| &connector.key).collect();
+            let names = format!("named by {}", join_first(&keys));
+            let subject = about_objects(self.hub, Kind::Connector, &keys);
+            let cause = Cause::UpstreamUnknown;
+            drafts.push(Draft::failed(Check::Upstreams, cause, subject, facts, names));
+        }
+        if drafts.is_empty() {
+            drafts.push(Draft::passed(Check::Upstreams, Some(self.hub), evidence));
+        }
+        (drafts, misnamed)
+    }
+
+    /// The upstream that no hub Connector names and that has the namespace of one of these.
+    fn other_name(
+        &self,
+        of: &[&HubConnector],
+        named: &BTreeMap<&ClusterName, Vec<&HubConnector>>,
+    ) -> Option<&ClusterName> {
+        let has = |held: &Held| of.iter().any(|c| held.namespace(&c.uid).is_some());
+        let unnamed = self.upstreams.iter().filter(|(c, _)| !named.contains_key(c.name()));
+        let mut found = unnamed.filter(|(_, held)| held.as_ref().is_ok_and(has));
+        found.next().map(|(cluster, _)| cluster.name())
+    }
+
+    /// One failure for each label that hub Connectors lack.
+    fn unlabelled(&self) -> Vec<Draft> {
+        let mut lacking = BTreeMap::<&str, Vec<&HubConnector>>::new();
+        for connector in &self.connectors {
+            if let Source::Unlabelled(key) = connector.source {
+                lacking.entry(key).or_default().push(connector);
+            }
+        }
+        let draft = |(label, connectors): (&str, Vec<&HubConnector>)| {
+            let mut facts = Facts { key: Some(label.into()), ..Facts::default() };
+            let sources = self.upstreams.iter().filter_map(|(upstream, held)| {
+                let source = held.as_ref().ok()?.source(connectors.first()?)?;
+                Some((upstream.name(), source))
+            });
+            if let Some((upstream, source)) = sources.into_iter().next() {
+                facts.what = Some(source.to_string().into());
+                facts.upstream = Some(upstream.clone());
+            }
+            let keys: Vec<_> = connectors.iter().map(|connector| &connector.key).collect();
+            let all = count(self.connectors.len(), "hub Connector");
+            let evidence = format!("{} of {all}: {}", keys.len(), join_first(&keys));
+            let subject = about_objects(self.hub, Kind::Connector, &keys);
+            Draft::failed(Check::Upstreams, Cause::LabelsMissing, subject, facts, evidence)
+        };
+        lacking.into_iter().map(draft).collect()
+    }
+
+    /// Compares an upstream with the hub Connectors that name it.
+    fn compare(&self, upstream: &ClusterName, held: &Held) -> Vec<Draft> {
+        let named = self.connectors.iter().filter(|c| c.upstream() == Some(upstream));
+        let named: Vec<_> = named.collect();
+        let mut drafts = self.identity(upstream, &named, held);
+        let is_wrong = drafts.iter().any(Draft::is_problem);
+        // What is compared with another control plane differs.
+        if !is_wrong {
+            drafts.extend(self.replication(upstream, &named, held));
+        }
+        drafts
+    }
+
+    fn identity(&self, upstream: &ClusterName, named: &[&HubConnector], held: &Held) -> Vec<Draft> {
+        if named.is_empty() {
+            let unseen = format!("no hub Connector names {upstream} yet");
+            return vec![Draft::skipped(Check::Identity, Some(upstream), unseen)];
+        }
+        let mut missing = Vec::new();
+        let mut other = Vec::new();
+        for connector in named {
+            let Source::Named { connector: source, .. } = &connector.source else { continue };
+            match held.namespaces.get(&source.namespace) {
+                None => missing.push((connector, source)),
+                Some(uid) if *uid != connector.uid => other.push((connector, source)),
+                Some(_) => {}
+            }
+        }
+        let all = count(named.len(), "hub Connector");
+        // All of them, in whatever way, are one other control plane.
+        if !other.is_empty() && missing.len() + other.len() == named.len() {
+            other.append(&mut missing);
+        }
+        let wrong =
+            [(Cause::NamespaceMissing, missing), (Cause::NamespaceMismatch, other)].into_iter();
+        let drafts = wrong.filter(|(_, wrong)| !wrong.is_empty()).map(|(cause, wrong)| {
+            let keys: Vec<_> = wrong.iter().map(|(connector, _)| &connector.key).collect();
+            let facts = Facts {
+                upstream: Some(upstream.clone()),
+                what: wrong.first().map(|(_, source)| source.namespace.as_str().into()),
+                ..Facts::default()
+            };
+            let uid = wrong.first().map_or("", |(connector, _)| &connector.uid);
+            let evidence = format!("{} of {all}; the uid should be {uid}", keys.len());
+            let subject = about_objects(self.hub, Kind::Connector, &keys);
+            let mut draft = Draft::failed(Check::Identity, cause, subject, facts, evidence);
+            draft.cluster = Some(upstream.clone());
+            draft
+        });
+        let drafts: Vec<_> = drafts.collect();
+        if drafts.is_empty() {
+            let evidence = format!("has the namespaces of {all}, by name and uid");
+            return vec![Draft::passed(Check::Identity, Some(upstream), evidence)];
+        }
+        drafts
+    }
+
+    fn replication(
+        &self,
+        upstream: &ClusterName,
+        named: &[&HubConnector],
+        held: &Held,
+    ) -> Vec<Draft> {
+        let mut lacking = Vec::new();
+        let mut gone = 0_usize;
+        let mut replicated = BTreeSet::new();
+        for connector in named {
+            let Source::Named { connector: source, label, .. } = &connector.source else {
+                continue;
+            };
+            if held.connectors.contains(source) {
+                replicated.insert(source.clone());
+            } else if connector.has_status {
+                lacking.push((&connector.key, label));
+            } else {
+                gone += 1;
+            }
+        }
+        // What lacks labels is reported as that.
+        let unlabelled = self.connectors.iter().filter(|c| c.upstream().is_none());
+        replicated.extend(unlabelled.filter_map(|connector| held.source(connector)));
+        let missing: Vec<_> = held.connectors.difference(&replicated).collect();
+        let counts = format!("{} upstream, {} at the hub", held.connectors.len(), named.len());
+        let mut drafts = Vec::new();
+        if !missing.is_empty() {
+            let facts = Facts { upstream: Some(upstream.clone()), ..Facts::default() };
+            let subject = about_objects(upstream, Kind::Connector, &missing);
+            let evidence = format!("{counts}; not at the hub: {}", join_first(&missing));
+            let is_part = missing.len() < held.connectors.len();
+            let cause = Cause::NotReplicated;
+            let draft = Draft::failed(Check::Replication, cause, subject, facts, evidence);
+            drafts.push(draft.warning_if(is_part));
+        }
+        if let Some((_, label)) = lacking.first() {
+            let facts = Facts {
+                upstream: Some(upstream.clone()),
+                hub: Some(self.hub.clone()),
+                what: Some(label.as_str().into()),
+                part: lacking.len(),
+                whole: named.len(),
+                ..Facts::default()
+            };
+            let keys = lacking.iter().map(|(key, _)| key);
+            let evidence = format!("{counts}; lacking upstream: {}", join_first(keys));
+            let is_part = lacking.len() < named.len();
+            let (cause, subject) = (Cause::RemovalsHeld, about(upstream));
+            let draft = Draft::failed(Check::Replication, cause, subject, facts, evidence);
+            drafts.push(draft.warning_if(is_part));
+        }
+        if drafts.is_empty() {
+            let gone = match gone {
+                0 => String::new(),
+                gone => format!("; {gone} of these are gone upstream and have no annotation left"),
+            };
+            let evidence = format!("Connectors: {counts}{gone}");
+            drafts.push(Draft::passed(Check::Replication, Some(upstream), evidence));
+        }
+        drafts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::finding::Level;
+    use serde_json::{Value, json};
+
+    fn hub_connector(upstream: &str, namespace: &str, uid: &str) -> HubConnector {
+        let labels = json!({ UPSTREAM_CLUSTER_NAME: format!("cluster-{upstream}"),
+            UPSTREAM_NAMESPACE: namespace, UPSTREAM_NAME: "c" });
+        of(&json!({ "namespace": format!("ns-{}", long(uid)), "name": "c", "labels": labels,
+            "annotations": { UPSTREAM_STATUS: "{}" } }))
+    }
+
+    /// A uid that ends in this.
+    fn long(uid: &str) -> String {
+        format!("00000000-0000-0000-0000-{uid:0>12}")
+    }
+
+    fn of(meta: &Value) -> HubConnector {
+        HubConnector::of(&serde_json::from_value(meta.clone()).unwrap()).unwrap()
+    }
+
+    fn held(namespaces: &[(&str, &str)], connectors: &[&str]) -> Held {
+        let connectors = connectors.iter().map(|namespace| ObjectKey::new(*namespace, "c"));
+        let namespaces = namespaces.iter().map(|(n, u)| ((*n).to_owned(), long(u)));
+        Held { namespaces: namespaces.collect(), connectors: connectors.collect() }
+    }
+
+    fn problems(drafts: &[Draft]) -> Vec<(Level, Cause)> {
+        let of = |draft: &Draft| Some((draft.level, draft.said().1?));
+        drafts.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn an_upstream_is_compared_by_uid_and_one_by_one() {
+        let hub = ClusterName::from("hub");
+        let up = ClusterName::from("up");
+        let connectors = vec![hub_connector("up", "a", "1"), hub_connector("up", "b", "2")];
+        let tiers = Tiers { hub: &hub, connectors, upstreams: Vec::new() };
+        let right = [("a", "1"), ("b", "2")];
+        for (namespaces, present, expected) in [
+            (&right[..], &["a", "b"][..], &[][..]),
+            (&right, &["a"], &[(Level::Warning, Cause::RemovalsHeld)]),
+            (&right, &[], &[(Level::Failed, Cause::RemovalsHeld)]),
+            (&[("a", "1")], &["a"], &[(Level::Failed, Cause::NamespaceMissing)]),
+            (&[("a", "8"), ("b", "2")], &["a"], &[(Level::Failed, Cause::NamespaceMismatch)]),
+            (&[("a", "8")], &["a"], &[(Level::Failed, Cause::NamespaceMismatch)]),
+            (&[], &[], &[(Level::Failed, Cause::NamespaceMissing)]),
+            (
+                &[("a", "1"), ("b", "2"), ("d", "3")],
+                &["a", "b", "d"],
+                &[(Level::Warning, Cause::NotReplicated)],
+            ),
+        ] {
+            let drafts = tiers.compare(&up, &held(namespaces, present));
+            assert_eq!(problems(&drafts), expected, "{namespaces:?} {present:?}");
+        }
+        // Of another upstream the hub has nothing.
+        let drafts = tiers.compare(&ClusterName::from("other"), &held(&[("x", "9")], &["x"]));
+        assert_eq!(problems(&drafts), [(Level::Failed, Cause::NotReplicated)]);
+        assert_eq!(drafts[0].level, Level::Skipped);
+    }
+
+    #[test]
+    fn a_connector_without_a_label_is_named_and_counted() {
+        let hub = ClusterName::from("hub");
+        let bare = of(&json!({ "namespace": format!("ns-{}", long("3")), "name": "c" }));
+        let connectors = vec![hub_connector("up", "a", "1"), bare];
+        let tiers = Tiers { hub: &hub, connectors, upstreams: Vec::new() };
+        let followed = ["up".into()];
+        let (drafts, _) = tiers.names(&Config::default(), Some(&followed));
+        assert_eq!(problems(&drafts), [(Level::Failed, Cause::LabelsMissing)]);
+        assert!(drafts[0].evidence.starts_with("1 of 2 hub Connectors"), "{drafts:?}");
+        // It is not reported as lacking at the hub as well.
+        let up = held(&[("a", "1"), ("d", "3")], &["a", "d"]);
+        assert_eq!(problems(&tiers.compare(&"up".into(), &up)), []);
+        // Elsewhere than in a hub namespace it may be anybody's.
+        let meta = serde_json::from_value(json!({ "namespace": "ns-x", "name": "c" })).unwrap();
+        assert!(HubConnector::of(&meta).is_none());
+        // Not every source is known: nothing is said to be unknown.
+        let (drafts, _) = tiers.names(&Config::default(), None);
+        assert_eq!(drafts.last().unwrap().level, Level::Skipped);
+        let (drafts, _) = tiers.names(&Config::default(), Some(&[]));
+        let found = problems(&drafts);
+        assert_eq!(found[1], (Level::Failed, Cause::UpstreamUnknown));
+    }
+}
