@@ -41,7 +41,7 @@
 //! - [`kubectl`]: commands for people: how they reach a cluster, words of a shell
 //! - [`instance`]: asks the admin port of a running instance
 //! - [`record`]: watches only, written to an event log
-//! - [`orphans`]: orphaned routes: list, delete once, restore
+//! - [`orphans`]: orphaned routes: list, restore
 //! - [`sim`]: clusters in memory, the carrier, and `sim::apiserver`, which serves them over HTTP
 //! - [`replay`]: drives a recorded log through the machine: verify or what-if
 //! - [`outage`]: when an edge answered 503 for a connector that was online

@@ -1,4 +1,4 @@
-//! `throughline orphans`: what it lists, deletes and restores, and its exit codes.
+//! `throughline orphans`: what it lists and restores, and its exit codes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sim_apiserver::TestServer;
 use sim_apiserver::orphan::{self, UID, project_and_hub};
 use throughline::core::data::ids::Kind;
-use throughline::sim::apiserver::{ApiVerb, Fault, Resource};
+use throughline::sim::apiserver::{ApiVerb, Fault};
 
 /// An upstream cluster, its hub, and a folder with a configuration.
 struct Environment {
@@ -37,11 +37,8 @@ impl Environment {
                 json!({"name": served.cluster, "roles": [role], "kubeconfig": kubeconfig});
             clusters.push(cluster);
         }
-        let live = folder.join("live.jsonl");
-        let config = json!({"clusters": clusters, "orphans": {"settleMs": 200},
-            "eventLog": {"file": live}});
+        let config = json!({ "clusters": clusters });
         std::fs::write(folder.join("live.yaml"), config.to_string()).unwrap();
-        std::fs::write(live, "the live run's").unwrap();
         up.put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"namespace": "shop", "name": "site"}}));
         Self { up, hub, folder }
@@ -75,11 +72,6 @@ impl Environment {
         let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
         list["items"].as_array().unwrap().iter().map(name).collect()
     }
-
-    fn files(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.folder).unwrap().map(Result::unwrap);
-        entries.map(|e| e.file_name().into_string().unwrap()).collect()
-    }
 }
 
 impl Drop for Environment {
@@ -101,17 +93,16 @@ async fn each_candidate_is_listed_with_its_evidence() {
     assert_eq!(code, 1);
     for text in [
         "ns-6bcb0b35-0000-4000-8000-000000000001/orphan at hub (created ",
-        "kept (settling): orphaned for ",
-        ", needs 200 ms\n  parent Gateways: gone (does not exist)\n  \
+        " ago)\n  orphan\n  parent Gateways: gone (does not exist)\n  \
          upstream namespace: shop in up, proven by its uid\n",
         "kept (protected): ",
-        "\nno orphans, 1 settling, 1 kept\nadd --wait to list again after the settling time of 200 ms\n",
+        "\n1 orphan, 1 kept\na run with `orphans.mode: delete` deletes orphans\n",
     ] {
         assert!(out.contains(text), "{text}: {out}");
     }
     assert!(!out.contains("alive"), "{out}");
 
-    let (code, out, _) = environment.live(&["--wait", "--output", "json"]).await;
+    let (code, out, _) = environment.live(&["--output", "json"]).await;
     assert_eq!(code, 1);
     let json: Value = serde_json::from_str(&out).unwrap();
     let candidates = json["candidates"].as_array().unwrap();
@@ -122,74 +113,18 @@ async fn each_candidate_is_listed_with_its_evidence() {
     assert_eq!(orphan["namespace_proved"], true);
     assert!(orphan["heard_ms"].is_u64() && orphan["orphan_since_ms"].is_u64());
     assert_eq!(candidates[1]["kept"], "protected");
-    assert_eq!(json["deletes"], Value::Null);
+
+    let (_, of_up, _) = environment.live(&["--upstream", "up"]).await;
+    assert!(of_up.contains("/orphan at hub"), "{of_up}");
+    let (code, out, _) = environment.live(&["--upstream", "another"]).await;
+    assert_eq!((code, &*out), (0, "no orphaned routes\n"));
+    // Whatever the configuration says, a look writes nothing.
+    let delete = ["--set", "orphans.mode=delete", "--set", "eventLog.file=run.jsonl"];
+    assert_eq!(environment.live(&delete).await.0, 1);
     assert_eq!(environment.routes().await, ["alive", "orphan", "protected"]);
-}
-
-fn without_times(manifests: &str) -> String {
-    manifests.lines().filter(|line| !line.starts_with("# Deleted at ")).collect()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn orphans_are_deleted_once_and_can_be_restored() {
-    let environment = Environment::new().await;
-    for (name, parent, protected) in [
-        ("alive", "site", false),
-        ("one", "gone", false),
-        ("two", "lost", false),
-        ("safe", "gone", true),
-    ] {
-        environment.route(name, parent, protected);
-    }
-    // There is no terminal to ask at.
-    let (code, _, err) = environment.live(&["--delete"]).await;
-    assert!(code == 2 && err.contains("add --yes"), "{err}");
-    let (code, _, err) = environment.live(&["--yes"]).await;
-    assert!(code == 2 && err.contains("--delete"), "{err}");
-    assert_eq!(environment.routes().await.len(), 4);
-
-    let (code, out, err) =
-        environment.live(&["--delete", "--yes", "--event-log", "mine.jsonl"]).await;
-    assert_eq!(code, 0, "{out}{err}");
-    assert!(err.contains("backup of deleted routes: mine.jsonl\n"), "{err}");
-    assert!(
-        err.contains("/one at hub: deleted\n") && err.contains("/two at hub: deleted\n"),
-        "{err}"
-    );
-    assert_eq!(environment.routes().await, ["alive", "safe"]);
-    let live = std::fs::read_to_string(environment.folder.join("live.jsonl")).unwrap();
-    assert_eq!(live, "the live run's", "another process's log is not touched");
-
-    let (code, out, _) = environment.run(&["restore", "mine.jsonl"]).await;
-    assert_eq!(code, 0);
-    assert_eq!(out.matches("---\n# Deleted at 20").count(), 2, "{out}");
-    let manifests: Vec<Value> =
-        out.split("---\n").skip(1).map(|text| serde_saphyr::from_str(text).unwrap()).collect();
-    assert_eq!(manifests.len(), 2);
-    // The backup itself may be named, too.
-    let (code, backup, err) = environment.run(&["restore", "mine.jsonl.deleted.jsonl"]).await;
-    assert_eq!((code, without_times(&backup)), (0, without_times(&out)));
-    // Their parents are still missing: what deleted them once does so again.
-    assert_eq!(err.matches("warning: ").count(), 1, "{err}");
-    assert!(
-        err.contains("while orphans.mode is delete") && err.contains("paused: \"true\""),
-        "{err}"
-    );
-    assert_eq!(manifests[0]["spec"], json!({"parentRefs": [{"name": "gone"}]}));
-    let path = format!("/apis/gateway.networking.k8s.io/v1/namespaces/ns-{UID}/httproutes");
-    for manifest in &manifests {
-        for set_by_servers in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
-            assert_eq!(manifest["metadata"][set_by_servers], Value::Null);
-        }
-        assert_eq!(environment.hub.send("POST", &path, manifest).await.0, 201);
-    }
-    assert_eq!(environment.routes().await, ["alive", "one", "safe", "two"]);
-    let replay = Command::new(env!("CARGO_BIN_EXE_throughline"))
-        .args(["replay", "--mode", "verify", "mine.jsonl"])
-        .current_dir(&environment.folder)
-        .output()
-        .unwrap();
-    assert!(replay.status.success(), "{}", String::from_utf8_lossy(&replay.stdout));
+    let requests = environment.hub.handle.requests();
+    let is_read = |verb: &ApiVerb| matches!(verb, ApiVerb::List | ApiVerb::Watch | ApiVerb::Get);
+    assert!(requests.keys().all(|(verb, _)| is_read(verb)), "{requests:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,38 +132,75 @@ async fn routes_that_cannot_be_judged_are_no_success() {
     let environment = Environment::new().await;
     environment.route("alive", "site", false);
     environment.up.handle.inject(&Fault::on_watches(Kind::Gateway, 403), 1_000);
-    let (code, out, err) = environment.live(&["--delete", "--yes"]).await;
+    let (code, out, err) = environment.live(&[]).await;
     assert_eq!(code, 1, "{out}");
     assert!(out.contains("kept (lists_incomplete): "), "{out}");
     assert!(out.contains("alive") && out.contains("parent Gateways: site (unknown)"), "{out}");
     assert!(err.contains("403"), "{err}");
-    environment.up.handle.clear_faults();
+}
 
-    // The hub refuses the delete.
-    environment.route("orphan", "gone", false);
-    let resource = Some(Resource::from(Kind::HttpRoute));
-    let refused = Fault {
-        verbs: vec![ApiVerb::Delete],
-        resource,
-        code: 403,
-        retry_after_s: None,
-        executes: false,
+/// A line of the backup, as a run writes it before the delete.
+fn backup(at_ms: u64, route: &Value) -> String {
+    json!({"at_ms": at_ms, "cluster": "hub", "deleted": route}).to_string()
+}
+
+fn end(uid: &str, outcome: &str) -> String {
+    json!({"at_ms": 1_763_715_600_000_u64, "cluster": "hub", "uid": uid, "outcome": outcome})
+        .to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deleted_routes_are_printed_as_they_were_last() {
+    const AT: u64 = 1_763_715_600_000;
+    let environment = Environment::new().await;
+    environment.route("alive", "site", false);
+    let route = |name: &str, uid: &str, parent: &str| {
+        let mut route = orphan::route(name, &[parent]);
+        route["metadata"]["uid"] = uid.into();
+        route["metadata"]["resourceVersion"] = "12".into();
+        route["metadata"]["managedFields"] = json!([{"manager": "x"}]);
+        route["status"] = json!({"parents": []});
+        route
     };
-    environment.hub.handle.inject(&refused, 1_000);
-    let (code, _, err) = environment.live(&["--delete", "--yes"]).await;
-    assert!(code == 1 && err.contains("/orphan at hub: refused: 403 Forbidden"), "{err}");
-    assert_eq!(environment.routes().await, ["alive", "orphan"]);
-    let is_log = |f: &&String| f.starts_with("throughline-orphans-") && !f.contains(".deleted.");
-    let files = environment.files();
-    assert_eq!(
-        files.iter().filter(is_log).count(),
-        2,
-        "each run writes a log of its own: {files:?}"
+    let lines = [
+        backup(AT, &route("one", "u-1", "old")),
+        end("u-1", "applied"),
+        backup(AT + 1, &route("one", "u-2", "gone")),
+        end("u-2", "applied"),
+        // A run that was killed wrote no outcome; the API server refused the last.
+        backup(AT, &route("two", "u-3", "lost")),
+        backup(AT, &route("three", "u-4", "gone")),
+        end("u-4", "refused"),
+    ];
+    let file = environment.folder.join("run.jsonl.deleted.jsonl");
+    std::fs::write(file, lines.join("\n")).unwrap();
+    let (code, out, err) = environment.run(&["restore", "run.jsonl"]).await;
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(environment.run(&["restore", "run.jsonl.deleted.jsonl"]).await.1, out);
+    // What deleted them once does so again.
+    assert_eq!(err.matches("warning: ").count(), 1, "{err}");
+    assert!(
+        err.contains("while orphans.mode is delete") && err.contains("paused: \"true\""),
+        "{err}"
     );
-    // The refused delete was written down, and is not restored.
-    let backup = files.iter().find(|f| f.contains(".deleted.")).unwrap();
-    let (code, out, err) = environment.run(&["restore", backup]).await;
-    assert_eq!((code, &*out, &*err), (1, "", "this log records no deletes\n"));
+    assert!(out.starts_with("---\n# Deleted at 2025-11-21T09:00:00.001Z.\napiVersion: "), "{out}");
+    assert_eq!(out.matches("did not confirm this delete").count(), 1, "{out}");
+    let manifests = out.split("---\n").skip(1).map(|text| serde_saphyr::from_str(text).unwrap());
+    let manifests: Vec<Value> = manifests.collect();
+    let parents = |manifest: &Value| manifest["spec"]["parentRefs"][0]["name"].clone();
+    assert_eq!(manifests.iter().map(parents).collect::<Vec<_>>(), ["gone", "lost"]);
+    let path = format!("/apis/gateway.networking.k8s.io/v1/namespaces/ns-{UID}/httproutes");
+    for manifest in &manifests {
+        for set_by_servers in ["uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+            assert_eq!(manifest["metadata"][set_by_servers], Value::Null);
+        }
+        assert_eq!(manifest["status"], Value::Null);
+        assert_eq!(environment.hub.send("POST", &path, manifest).await.0, 201);
+    }
+    assert_eq!(environment.routes().await, ["alive", "one", "two"]);
+    std::fs::write(environment.folder.join("none.deleted.jsonl"), end("u-1", "applied")).unwrap();
+    let (code, out, err) = environment.run(&["restore", "none.deleted.jsonl"]).await;
+    assert_eq!((code, &*out, &*err), (1, "", "no delete is recorded\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,12 +230,12 @@ async fn only_routes_that_throughline_may_have_deleted_are_restored() {
         "subjects": [{"kind": "User", "name": "mallory"}]});
     let mut gateway = route("gateway");
     gateway["kind"] = "Gateway".into();
+    let mut elsewhere = route("elsewhere");
+    elsewhere["metadata"]["namespace"] = "ns-shop".into();
     let mut real = route("real");
     real["subjects"] = json!([{"kind": "User", "name": "mallory"}]);
-    let objects = [role, unlabelled, protected, other_group, gateway, real];
-    let backup =
-        |object: &Value| json!({"at_ms": 1763715600000_u64, "cluster": "hub", "deleted": object});
-    let lines: Vec<_> = objects.iter().map(|object| backup(object).to_string()).collect();
+    let objects = [role, unlabelled, protected, other_group, gateway, elsewhere, real];
+    let lines: Vec<_> = objects.iter().map(|object| backup(1_763_715_600_000, object)).collect();
     let text = format!("not even JSON\n{}\n", lines.join("\n"));
     std::fs::write(environment.folder.join("log.deleted.jsonl"), text).unwrap();
     let (code, out, err) = environment.run(&["restore", "log.deleted.jsonl"]).await;
@@ -273,14 +245,15 @@ async fn only_routes_that_throughline_may_have_deleted_are_restored() {
     assert_eq!(kinds.collect::<Vec<_>>(), ["kind: HTTPRoute"], "{out}");
     assert!(out.contains("name: real"), "{out}");
     for skipped in [
-        "skipped: ClusterRoleBinding all\\u{1b}[2Jpower: ",
+        "skipped: log.deleted.jsonl:1: expected ",
+        "skipped: log.deleted.jsonl:2: ClusterRoleBinding ",
         "/unlabelled: throughline deletes no such route",
         "/protected: throughline deletes no such route",
         "/other-group: ",
-        "skipped: Gateway ns-",
-        "skipped 5 objects: somebody else wrote into this log",
-        "log.deleted.jsonl:1: this line can't be read",
+        "jsonl:6: Gateway ns-",
+        "/elsewhere: throughline deletes only in namespaces ns-<uid>",
     ] {
         assert!(err.contains(skipped), "{skipped}: {err}");
     }
+    assert!(!err.contains('\u{1b}'), "{err}");
 }

@@ -34,7 +34,6 @@ Examples:
 pub(super) const ORPHANS: &str = "\
 Examples:
   throughline orphans --config live.yaml
-  throughline orphans --config live.yaml --delete
   throughline orphans restore run.jsonl | kubectl create -f -";
 
 pub(super) const CONFIG: &str = "\

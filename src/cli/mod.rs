@@ -90,9 +90,9 @@ enum Command {
     /// Exit codes: 0 the replay converged (or verified), 1 it did not, 2 bad usage or input.
     #[command(after_long_help = examples::REPLAY)]
     Replay(replay::ReplayArgs),
-    /// List HTTPRoutes whose upstream Gateway is gone, and optionally delete them once.
+    /// List HTTPRoutes whose upstream Gateway is gone; a run with `orphans.mode: delete` deletes them.
     ///
-    /// Shows the evidence for each route, and why a route is kept.
+    /// Shows the evidence for each route, and why a route is kept. Writes nothing.
     ///
     /// Exit codes: 0 no orphan is left, 1 an orphan is left or a route could not be judged, 2 bad
     /// usage or configuration.

@@ -1,24 +1,23 @@
-//! `throughline orphans`: lists routes that may be orphaned, deletes them once, restores them.
+//! `throughline orphans`: lists routes that may be orphaned, prints deleted ones as manifests.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, IsTerminal};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, Subcommand};
-use throughline::config::EventLogConfig;
-use throughline::core::contract::settings::OrphanSettings;
+use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
-use throughline::orphans::{DeleteResult, DeletedRoutesFound, OrphanCleanup, deleted_routes};
+use throughline::orphans::{DeletedRoutesFound, candidates, deleted_routes};
 use throughline::outside_text::lines;
 use throughline::outside_text::plain_json::plain_yaml;
 use throughline::report::{count, duration};
 
-use super::config::{ClusterArgs, event_log_flag, own_event_log};
+use super::config::ClusterArgs;
 use super::examples;
 use super::out::{ValueOutput, one_thread, print};
 use super::settings::KeyArgs;
+use super::source::cluster_name;
 
 /// What happens to a restored route by itself.
 const AGAIN: &str = "\
@@ -37,19 +36,9 @@ pub(super) struct OrphansArgs {
     /// The output format
     #[arg(short, long, value_enum, default_value_t = ValueOutput::Text)]
     output: ValueOutput,
-    /// Wait for the settling time before listing the routes
-    #[arg(long)]
-    wait: bool,
-    /// Delete the orphans once; waits for the settling time and asks for confirmation
-    #[arg(long)]
-    delete: bool,
-    /// Do not ask for confirmation
-    #[arg(long, requires = "delete")]
-    yes: bool,
-    /// Write what is deleted to this event log, for `orphans restore` [default: a name with the
-    /// current time]
-    #[arg(long, value_name = "FILE", requires = "delete")]
-    event_log: Option<String>,
+    /// Of the upstreams, look only at this one; repeatable
+    #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
+    upstreams: Vec<ClusterName>,
     #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
     clusters: ClusterArgs,
     #[command(flatten)]
@@ -60,13 +49,13 @@ pub(super) struct OrphansArgs {
 enum OrphansCommand {
     /// Print the routes that throughline deleted, as manifests for `kubectl create -f -`.
     ///
-    /// Reads the event log, those of earlier runs beside it, and FILE.deleted.jsonl.
+    /// Reads FILE.deleted.jsonl, which a run writes beside its event log FILE.
     ///
-    /// Exit codes: 0 printed, 1 no deletes recorded, or objects skipped that throughline does not
-    /// delete, 2 bad usage or input.
+    /// Exit codes: 0 printed, 1 no deletes recorded, or lines skipped that throughline did not write, 2
+    /// bad usage or input.
     #[command(after_long_help = examples::RESTORE)]
     Restore {
-        /// The event log, or its FILE.deleted.jsonl alone; `-` for an event log on standard input
+        /// The event log, or its FILE.deleted.jsonl
         file: String,
     },
 }
@@ -75,46 +64,16 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     if let Some(OrphansCommand::Restore { file }) = &args.command {
         return print_manifests(file);
     }
-    if args.delete && !args.yes && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        bail!("--delete asks for confirmation, and there is no terminal: add --yes");
-    }
-    let event_log = args.event_log.as_deref();
-    let values = event_log_flag(event_log).into_iter().chain(args.keys.values()).collect();
-    let config = args.clusters.load_quietly(values)?;
-    let file = args.delete.then(|| own_event_log(event_log, "orphans"));
-    let log = file.map(|file| EventLogConfig { file: Some(file), ..EventLogConfig::default() });
-    if let Some(EventLogConfig { file: Some(file), .. }) = &log {
-        say!("backup of deleted routes: {}", file.display());
-    }
+    let config = args.clusters.load_quietly(args.keys.values())?;
     let runtime = one_thread()?;
-    let code = runtime.block_on(async {
-        let mut cleanup = OrphanCleanup::start(&config, log)?;
-        cleanup.wait_for_lists().await;
-        if args.wait || args.delete {
-            cleanup.wait_for_settling().await;
-        }
-        let found = cleanup.candidates();
-        if args.output == ValueOutput::Text {
-            print(&lines(&listing(&found, cleanup.settings(), cleanup.now())))?;
-        }
-        let orphans = found.iter().filter(|c| c.is_orphan()).count();
-        let mut results = None;
-        if args.delete && orphans > 0 && (args.yes || is_confirmed(&mut cleanup, orphans).await?) {
-            results = Some(cleanup.delete(|result| say!("{}", result_text(result))).await);
-        }
-        let left = if results.is_some() { cleanup.candidates() } else { found.clone() };
-        cleanup.finish().await;
-        args.output.print(&serde_json::json!({ "candidates": found, "deletes": results }))?;
-        let results = results.unwrap_or_default();
-        let failed = results.iter().any(|r| !matches!(r.outcome, "applied" | "not_found"));
-        let was_tried = |c: &OrphanCandidate| {
-            results.iter().any(|r| (&r.cluster, &r.route) == (&c.cluster, &c.route))
-        };
-        let attention = failed || left.iter().any(|c| needs_attention(c) && !was_tried(c));
-        anyhow::Ok(if attention { ExitCode::from(ATTENTION) } else { ExitCode::SUCCESS })
-    });
+    let (found, now) = runtime.block_on(candidates(&config, &args.upstreams));
     runtime.shutdown_background();
-    code
+    if args.output == ValueOutput::Text {
+        print(&lines(&listing(&found, now)))?;
+    }
+    args.output.print(&serde_json::json!({ "candidates": found }))?;
+    let attention = found.iter().any(needs_attention);
+    Ok(if attention { ExitCode::from(ATTENTION) } else { ExitCode::SUCCESS })
 }
 
 /// An orphan that stands, or a route that cannot be judged.
@@ -122,9 +81,7 @@ fn needs_attention(candidate: &OrphanCandidate) -> bool {
     let Some(keep) = candidate.kept else { return true };
     matches!(
         keep,
-        KeepReason::Budget
-            | KeepReason::ShareExceeded
-            | KeepReason::Settling
+        KeepReason::ShareExceeded
             | KeepReason::ListsIncomplete
             | KeepReason::Stale
             | KeepReason::ResourceVersionRegressed
@@ -134,31 +91,8 @@ fn needs_attention(candidate: &OrphanCandidate) -> bool {
     )
 }
 
-/// Asks the person at the terminal. The watches are followed meanwhile, so that the evidence stays
-/// fresh.
-async fn is_confirmed(cleanup: &mut OrphanCleanup, orphans: usize) -> anyhow::Result<bool> {
-    eprint!("Delete {}? Type {orphans} to confirm: ", count(orphans, "route"));
-    let read = tokio::task::spawn_blocking(|| {
-        let mut line = String::new();
-        io::stdin().lock().read_line(&mut line).map(|_| line)
-    });
-    let line = cleanup.follow_while(read).await.context("asking for confirmation")?;
-    let confirmed = line.context("reading the answer")?.trim() == orphans.to_string();
-    if !confirmed {
-        say!("not confirmed: nothing was deleted");
-    }
-    Ok(confirmed)
-}
-
-fn result_text(result: &DeleteResult) -> String {
-    let DeleteResult { cluster, route, outcome, error } = result;
-    let outcome = if *outcome == "applied" { "deleted" } else { outcome };
-    let error = error.as_ref().map_or(String::new(), |error| format!(": {error}"));
-    format!("{route} at {cluster}: {outcome}{error}")
-}
-
 /// The candidates with their evidence, and a summary.
-fn listing(found: &[OrphanCandidate], settings: &OrphanSettings, now: UnixMillis) -> String {
+fn listing(found: &[OrphanCandidate], now: UnixMillis) -> String {
     let mut text = String::new();
     if found.is_empty() {
         return "no orphaned routes\n".to_owned();
@@ -167,87 +101,53 @@ fn listing(found: &[OrphanCandidate], settings: &OrphanSettings, now: UnixMillis
         let OrphanCandidate { cluster, route, created_at, evidence, .. } = candidate;
         let age = created_at
             .map_or("of unknown age".to_owned(), |at| format!("created {} ago", span(now, at)));
-        let verdict = verdict(candidate, settings, now);
+        let verdict = match (candidate.kept, &candidate.kept_because) {
+            (Some(reason), Some(why)) => format!("kept ({}): {why}", reason.as_str()),
+            _ => "orphan".to_owned(),
+        };
         let _ = writeln!(text, "{route} at {cluster} ({age})\n  {verdict}");
         let Some(evidence) = evidence else { continue };
-        let parents: Vec<_> = evidence
-            .parents
-            .iter()
-            .map(|(name, exists)| {
-                let state = match exists {
-                    Some(true) => "exists",
-                    Some(false) => "does not exist",
-                    None => "unknown",
-                };
-                format!("{name} ({state})")
-            })
-            .collect();
+        let parents = evidence.parents.iter().map(|(name, exists)| {
+            let state = match exists {
+                Some(true) => "exists",
+                Some(false) => "does not exist",
+                None => "unknown",
+            };
+            format!("{name} ({state})")
+        });
         let proven = if evidence.namespace_proved { "proven by its uid" } else { "not proven" };
         let _ = writeln!(
             text,
             "  parent Gateways: {}\n  upstream namespace: {} in {}, {proven}",
-            parents.join(", "),
+            parents.collect::<Vec<_>>().join(", "),
             evidence.upstream_namespace,
             evidence.upstream
         );
-        if let Some(at) = evidence.last_activity_at {
-            let _ = writeln!(text, "  last activity of its Gateway watch: {} ago", span(now, at));
-        }
-        if let Some(at) = evidence.orphan_since {
-            let _ = writeln!(text, "  orphaned for {}", span(now, at));
-        }
     }
     let orphans = found.iter().filter(|c| c.is_orphan()).count();
-    let settling = found.iter().filter(|c| c.kept == Some(KeepReason::Settling)).count();
-    let kept = found.len() - orphans - settling;
-    let orphans = count(orphans, "orphan");
-    let _ = writeln!(text, "\n{orphans}, {settling} settling, {kept} kept");
-    if settling > 0 {
-        let settle = plain_duration(settings.settle_ms);
-        let _ = writeln!(text, "add --wait to list again after the settling time of {settle}");
+    let kept = found.len() - orphans;
+    let _ = writeln!(text, "\n{}, {kept} kept", count(orphans, "orphan"));
+    if orphans > 0 {
+        text.push_str("a run with `orphans.mode: delete` deletes orphans\n");
     }
     text
 }
 
-fn verdict(candidate: &OrphanCandidate, settings: &OrphanSettings, now: UnixMillis) -> String {
-    let Some(reason) = candidate.kept else { return "orphan: would be deleted".to_owned() };
-    let orphan_since = candidate.evidence.as_ref().and_then(|evidence| evidence.orphan_since);
-    let why = match (reason, orphan_since, candidate.created_at) {
-        (KeepReason::Settling, Some(at), _) => {
-            let needed = plain_duration(settings.settle_ms);
-            format!("orphaned for {}, needs {needed}", span(now, at))
-        }
-        (KeepReason::Young, _, Some(at)) => {
-            let needed = plain_duration(settings.min_age_ms);
-            format!("created {} ago, needs {needed}", span(now, at))
-        }
-        _ => reason.to_string(),
-    };
-    format!("kept ({}): {why}", reason.as_str())
-}
-
-fn span(now: UnixMillis, at: UnixMillis) -> String {
-    plain_duration(now.since(at))
-}
-
 /// In whole seconds, and without the no-break spaces that wrapped text needs.
-fn plain_duration(ms: u64) -> String {
-    match ms {
-        1_000..60_000 => format!("{} s", ms / 1_000),
-        _ => duration(ms).replace('\u{a0}', " "),
+fn span(now: UnixMillis, at: UnixMillis) -> String {
+    match now.since(at) {
+        ms @ 1_000..60_000 => format!("{} s", ms / 1_000),
+        ms => duration(ms).replace('\u{a0}', " "),
     }
 }
 
 fn print_manifests(file: &str) -> anyhow::Result<ExitCode> {
-    let DeletedRoutesFound { routes, skipped, warnings } = deleted_routes(file)?;
-    for warning in &warnings {
-        say!("warning: {warning}");
-    }
-    for object in &skipped {
-        say!("skipped: {object}");
+    let DeletedRoutesFound { routes, skipped } = deleted_routes(file)?;
+    for line in &skipped {
+        say!("skipped: {line}");
     }
     let mut text = String::new();
-    for route in &routes {
+    for route in routes.values() {
         let _ = writeln!(text, "---\n# Deleted at {}.", route.deleted_at);
         if !route.confirmed {
             text.push_str(
@@ -261,15 +161,8 @@ fn print_manifests(file: &str) -> anyhow::Result<ExitCode> {
     print(&text)?;
     if !routes.is_empty() {
         say!("{AGAIN}");
-    }
-    if routes.is_empty() && skipped.is_empty() {
-        say!("this log records no deletes");
-    }
-    if !skipped.is_empty() {
-        let objects = count(skipped.len(), "object");
-        say!(
-            "skipped {objects}: somebody else wrote into this log; check what it says before you use it"
-        );
+    } else if skipped.is_empty() {
+        say!("no delete is recorded");
     }
     let is_good = !routes.is_empty() && skipped.is_empty();
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::from(ATTENTION) })

@@ -90,8 +90,6 @@ fn a_flag_without_effect_is_refused() {
         "status --state URL --every 1s",
         "status --at +1s",
         "trace connector a/b --at +1s",
-        "orphans --yes",
-        "orphans --event-log FILE",
     ] {
         assert_eq!(refusal(line), Some(ErrorKind::MissingRequiredArgument), "{line}");
     }

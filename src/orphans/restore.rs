@@ -1,31 +1,21 @@
-//! Reads the deleted routes from the backup, as manifests that create them again.
+//! Reads the deleted routes from `FILE.deleted.jsonl`, as manifests that create them again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use anyhow::Context;
+use serde_json::Value;
 
-use crate::core::data::ids::Kind;
+use crate::core::data::ids::{Kind, ObjectKey, Uid};
 use crate::core::data::objects::{Object, WireObject};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::route::origin_of;
 use crate::event_log::DeletedRouteEntry;
 use crate::live_log::deleted_routes_file;
+use crate::outside_text::brief;
 
-/// What a manifest has; a status, for example, is the API server's.
-const MEMBERS: [&str; 4] = ["apiVersion", "kind", "metadata", "spec"];
-
-/// Members of `metadata` that the API server sets itself.
-const SET_BY_SERVERS: [&str; 8] = [
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "managedFields",
-    "selfLink",
-];
+/// Members of `metadata` that a manifest has. The API server sets the others.
+const METADATA: [&str; 5] = ["namespace", "name", "labels", "annotations", "ownerReferences"];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeletedRoute {
@@ -39,142 +29,78 @@ pub struct DeletedRoute {
 /// What was found.
 #[derive(Debug, Default)]
 pub struct DeletedRoutesFound {
-    /// Each as it was last, by namespace and name.
-    pub routes: Vec<DeletedRoute>,
-    /// Objects that throughline does not delete, each with the reason: none of them is printed.
+    /// Each as it was last.
+    pub routes: BTreeMap<ObjectKey, DeletedRoute>,
+    /// Lines that are not what throughline writes, each with the reason.
     pub skipped: Vec<String>,
-    pub warnings: Vec<String>,
 }
 
-/// Every route whose delete is recorded in a backup: `file` is one, or the event log beside it.
+/// Every route whose delete is recorded in `file`, or in the backup beside the event log `file`.
 ///
 /// # Errors
 /// The backup can't be read.
 pub fn deleted_routes(file: &str) -> anyhow::Result<DeletedRoutesFound> {
-    let mut collected = Collected::default();
-    if file.ends_with(".deleted.jsonl") {
-        collected.read_backup(Path::new(file))?;
-    } else {
-        collected.read_backup(&deleted_routes_file(Path::new(file)))?;
-    }
-    Ok(collected.finish())
-}
-
-/// A delete, as far as it is known.
-struct RecordedDelete {
-    at: UnixMillis,
-    text: String,
-    /// The outcome's name; `None` if it is not known.
-    outcome: Option<String>,
-}
-
-/// What the files say, by the route's uid.
-#[derive(Default)]
-struct Collected {
-    deletes: BTreeMap<String, RecordedDelete>,
-    warnings: Vec<String>,
-}
-
-impl Collected {
-    fn read_backup(&mut self, file: &Path) -> anyhow::Result<()> {
-        let bytes = std::fs::read(file)
-            .map_err(|error| anyhow::anyhow!("{}: can't be read: {error}", file.display()))?;
-        for (i, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-            let line = line.trim_ascii();
-            if line.is_empty() {
-                continue;
-            }
-            let text = String::from_utf8_lossy(line);
-            match DeletedRouteEntry::parse(&text) {
-                Ok(DeletedRouteEntry::Route { at, text }) => self.add(at, text, None),
-                Ok(DeletedRouteEntry::End { uid, outcome }) => {
-                    if let Some(delete) = self.deletes.get_mut(&uid) {
-                        delete.outcome = Some(outcome);
-                    }
+    let is_backup = file.ends_with(".deleted.jsonl");
+    let file = Path::new(file);
+    let file = if is_backup { file.to_owned() } else { deleted_routes_file(file) };
+    let bytes = std::fs::read(&file).with_context(|| file.display().to_string())?;
+    let mut found = DeletedRoutesFound::default();
+    let mut deletes = BTreeMap::new();
+    for (number, line) in String::from_utf8_lossy(&bytes).lines().enumerate() {
+        let skip = |why: String| format!("{}:{}: {}", file.display(), number + 1, brief(&why));
+        match DeletedRouteEntry::parse(line) {
+            Ok(DeletedRouteEntry::Route { at, text }) => match manifest(&text) {
+                Ok((uid, key, manifest)) => drop(deletes.insert(uid, (key, manifest, at, None))),
+                Err(why) => found.skipped.push(skip(why)),
+            },
+            Ok(DeletedRouteEntry::End { uid, outcome }) => {
+                if let Some((_, _, _, end)) = deletes.get_mut(&uid) {
+                    *end = Some(outcome);
                 }
-                Err(error) => self.warnings.push(format!(
-                    "{}:{}: this line can't be read, and is left out: {error}",
-                    file.display(),
-                    i + 1
-                )),
             }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, at: UnixMillis, text: String, outcome: Option<String>) {
-        let key = uid_of(&text).unwrap_or_else(|| text.clone());
-        let delete = RecordedDelete { at, text, outcome };
-        match self.deletes.get_mut(&key) {
-            // A uid is deleted only once.
-            Some(known) if known.outcome.as_deref() == Some("applied") => {}
-            Some(known) => *known = delete,
-            None => drop(self.deletes.insert(key, delete)),
+            Err(_) if line.trim().is_empty() => {}
+            Err(why) => found.skipped.push(skip(why)),
         }
     }
-
-    fn finish(self) -> DeletedRoutesFound {
-        let (mut routes, mut skipped) = (BTreeMap::<_, DeletedRoute>::new(), Vec::new());
-        for RecordedDelete { at, text, outcome } in self.deletes.into_values() {
-            let confirmed = match outcome.as_deref() {
-                Some("applied") => true,
-                Some("unanswered") | None => false,
-                // The API server said that the route stays, or nothing was sent.
-                Some(_) => continue,
-            };
-            match manifest(&text) {
-                Ok(manifest) => {
-                    let name =
-                        |member: &str| manifest["metadata"][member].as_str().map(str::to_owned);
-                    let key = (name("namespace"), name("name"));
-                    let route = DeletedRoute { manifest, deleted_at: at, confirmed };
-                    if routes.get(&key).is_none_or(|known| known.deleted_at <= at) {
-                        routes.insert(key, route);
-                    }
-                }
-                Err(why) => skipped.push(why),
-            }
+    for (key, manifest, deleted_at, outcome) in deletes.into_values() {
+        let confirmed = match outcome.as_deref() {
+            Some("applied") => true,
+            Some("unanswered") | None => false,
+            // The API server said that the route stays, or nothing was sent.
+            Some(_) => continue,
+        };
+        if found.routes.get(&key).is_none_or(|known| known.deleted_at <= deleted_at) {
+            found.routes.insert(key, DeletedRoute { manifest, deleted_at, confirmed });
         }
-        let routes = routes.into_values().collect();
-        DeletedRoutesFound { routes, skipped, warnings: self.warnings }
     }
+    Ok(found)
 }
 
-fn uid_of(text: &str) -> Option<String> {
-    let object: Value = serde_json::from_str(text).ok()?;
-    object["metadata"]["uid"].as_str().map(str::to_owned)
-}
-
-/// The manifest of a route that throughline may have deleted. A log can hold anything; nothing else
-/// may reach `kubectl create`. The error names the object.
-fn manifest(text: &str) -> Result<Value, String> {
-    let Ok(Value::Object(mut object)) = serde_json::from_str::<Value>(text) else {
-        return Err("an object that is not JSON".to_owned());
-    };
-    let name = name_of(&object);
+/// Uid, name and manifest of a route that throughline may have deleted. Anybody may have written the
+/// file, and nothing else may reach `kubectl create`.
+fn manifest(text: &str) -> Result<(String, ObjectKey, Value), String> {
+    let mut value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let text_of = |member: &Value| member.as_str().unwrap_or("?").to_owned();
+    let metadata = &value["metadata"];
+    let (uid, namespace) = (text_of(&metadata["uid"]), text_of(&metadata["namespace"]));
+    let key = ObjectKey { namespace, name: text_of(&metadata["name"]) };
+    let name = format!("{} {key}", text_of(&value["kind"]));
     let wire: Result<WireObject, _> = serde_json::from_str(text);
     let route = wire.map_err(|error| format!("{name}: {error}"))?;
     let route = Object::try_from(route).map_err(|error| format!("{name}: {error}"))?;
     if route.kind() != Kind::HttpRoute {
         return Err(format!("{name}: throughline deletes only HTTPRoutes"));
     }
+    let uid_of_namespace = key.namespace.strip_prefix("ns-").map(Uid::new);
+    if !matches!(uid_of_namespace, Some(Uid::Uuid(_))) {
+        return Err(format!("{name}: throughline deletes only in namespaces ns-<uid>"));
+    }
     origin_of(&route)
         .map_err(|keep| format!("{name}: throughline deletes no such route: {keep}"))?;
-    object.retain(|member, _| MEMBERS.contains(&member.as_str()));
-    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        metadata.retain(|member, _| !SET_BY_SERVERS.contains(&member.as_str()));
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.retain(|member, _| METADATA.contains(&member.as_str()));
     }
-    Ok(object.into())
-}
-
-/// Kind and name, with whatever a terminal would act on escaped.
-fn name_of(object: &Map<String, Value>) -> String {
-    let text = |value: Option<&Value>| {
-        let text = value.and_then(Value::as_str).unwrap_or("?");
-        text.chars().take(253).collect::<String>().escape_debug().to_string()
-    };
-    let metadata = |member: &str| object.get("metadata").and_then(|metadata| metadata.get(member));
-    let namespace =
-        metadata("namespace").map(|namespace| text(Some(namespace)) + "/").unwrap_or_default();
-    format!("{} {namespace}{}", text(object.get("kind")), text(metadata("name")))
+    let members = ["apiVersion", "kind", "metadata", "spec"];
+    let members = members.map(|member| (member.to_owned(), value[member].take()));
+    Ok((uid, key, members.into_iter().collect()))
 }
