@@ -19,7 +19,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::clock::wall_clock_now;
 use crate::config::{LogConfig, LogFormat};
-use crate::outside_text::{lines, one_line, without_secrets};
+use crate::outside_text::{Secret, lines, one_line, replace_secrets};
 
 /// Our own lines already say what the libraries' would. kube's client logs every failed request as
 /// an error, even one that is retried.
@@ -94,9 +94,12 @@ pub fn filter(level: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(quiet).map_err(|error| format!("{} ({error})", accepted()))
 }
 
+/// How a line looks.
 #[derive(Clone, Copy, Debug)]
 enum LineStyle {
+    /// Time, level, message, fields.
     Text { colour: bool },
+    /// One object on one line: time, level, message, fields, target.
     Json,
 }
 
@@ -109,20 +112,10 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    match style {
-        LineStyle::Text { colour } => {
-            let lines = lines.with_ansi(colour).event_format(TextFormat).with_filter_reloading();
-            let levels = lines.reload_handle();
-            let set = move |filter| levels.reload(filter).map_err(|error| error.to_string());
-            (Box::new(lines.finish()), Box::new(set))
-        }
-        LineStyle::Json => {
-            let lines = lines.with_ansi(false).event_format(JsonFormat).with_filter_reloading();
-            let levels = lines.reload_handle();
-            let set = move |filter| levels.reload(filter).map_err(|error| error.to_string());
-            (Box::new(lines.finish()), Box::new(set))
-        }
-    }
+    let lines = lines.event_format(style).with_filter_reloading();
+    let levels = lines.reload_handle();
+    let set = move |filter| levels.reload(filter).map_err(|error| error.to_string());
+    (Box::new(lines.finish()), Box::new(set))
 }
 
 /// The fields of an event, clean and spelled.
@@ -144,13 +137,16 @@ impl Fields {
     /// In text, `is_quoted` texts are quoted; in JSON all are.
     fn text(&mut self, field: &Field, text: &str, is_quoted: bool) {
         let name = field.name();
+        // Ours say where we listen, and list mistakes line by line; a library's may say anything.
+        let is_quote = QUOTES.contains(&name) || (name == "message" && !self.is_ours);
+        let text = replace_secrets(text, |secret, part| match secret {
+            Secret::Address if !is_quote => part.to_owned(),
+            _ => secret.stand_in().to_owned(),
+        });
         if name == "message" {
-            // Ours say where we listen, and list mistakes line by line; a library's may say anything.
-            let text = if self.is_ours { text.into() } else { without_secrets(text) };
             self.message = lines(&text).into_owned();
             return;
         }
-        let text = if QUOTES.contains(&name) { without_secrets(text) } else { text.into() };
         let spelled = match (self.json, is_quoted) {
             (true, _) => Value::from(one_line(&text)).to_string(),
             (false, true) => format!("{text:?}"),
@@ -190,10 +186,7 @@ impl Visit for Fields {
     }
 }
 
-/// One object on one line: RFC 3339 in UTC with milliseconds, level, message, fields, target.
-struct JsonFormat;
-
-impl<S, N> FormatEvent<S, N> for JsonFormat
+impl<S, N> FormatEvent<S, N> for LineStyle
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -201,58 +194,34 @@ where
     fn format_event(
         &self,
         _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
+        mut out: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let Fields { message, others, .. } = Fields::of(event, true);
-        let metadata = event.metadata();
-        let text = |text: &str| Value::from(text).to_string();
-        write!(writer, "{{\"timestamp\":\"{}\",", wall_clock_now())?;
-        write!(writer, "\"level\":\"{}\",\"message\":{}", metadata.level(), text(&message))?;
-        for (name, value) in others {
-            write!(writer, ",\"{name}\":{value}")?;
-        }
-        writeln!(writer, ",\"target\":{}}}", text(metadata.target()))
-    }
-}
-
-/// Time, level, message, fields.
-struct TextFormat;
-
-impl<S, N> FormatEvent<S, N> for TextFormat
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let level = *event.metadata().level();
-        let colour = match level {
-            Level::ERROR => "31",
-            Level::WARN => "33",
-            Level::INFO => "32",
-            Level::DEBUG => "34",
-            Level::TRACE => "35",
+        let (now, level) = (wall_clock_now(), *event.metadata().level());
+        let Fields { message, others, .. } = Fields::of(event, matches!(self, LineStyle::Json));
+        let LineStyle::Text { colour } = *self else {
+            let text = |text: &str| Value::from(text).to_string();
+            write!(out, "{{\"timestamp\":\"{now}\",\"level\":\"{level}\",")?;
+            write!(out, "\"message\":{}", text(&message))?;
+            for (name, value) in others {
+                write!(out, ",\"{name}\":{value}")?;
+            }
+            return writeln!(out, ",\"target\":{}}}", text(event.metadata().target()));
         };
-        let ansi = writer.has_ansi_escapes();
-        let (dim, lit, plain) = if ansi { ("\x1b[2m", "\x1b[", "\x1b[0m") } else { ("", "", "") };
-        write!(writer, "{dim}")?;
-        write!(writer, "{}{plain} ", wall_clock_now())?;
-        match ansi {
-            true => write!(writer, "{lit}{colour}m{level:<5}{plain} ")?,
-            false => write!(writer, "{level:<5} ")?,
-        }
-        let Fields { message, others, .. } = Fields::of(event, false);
-        write!(writer, "{message}")?;
-        let italic = if ansi { "\x1b[3m" } else { "" };
+        let code = |code| if colour { code } else { "" };
+        let (dim, italic, plain) = (code("\x1b[2m"), code("\x1b[3m"), code("\x1b[0m"));
+        let lit = code(match level {
+            Level::ERROR => "\x1b[31m",
+            Level::WARN => "\x1b[33m",
+            Level::INFO => "\x1b[32m",
+            Level::DEBUG => "\x1b[34m",
+            Level::TRACE => "\x1b[35m",
+        });
+        write!(out, "{dim}{now}{plain} {lit}{level:<5}{plain} {message}")?;
         for (name, value) in others {
-            write!(writer, " {italic}{name}{plain}{dim}={plain}{value}")?;
+            write!(out, " {italic}{name}{plain}{dim}={plain}{value}")?;
         }
-        writeln!(writer)
+        writeln!(out)
     }
 }
 
@@ -328,7 +297,7 @@ mod tests {
         let log = || {
             let text = "two\nlines";
             tracing::warn!(error = %message, reason = message, name = "a\u{202e}b", ?text, "failed");
-            tracing::info!(address = %"0.0.0.0:8080", "listening on 0.0.0.0:8080:\n\u{202e}");
+            tracing::info!(address = %"0.0.0.0:8080", "listening on 0.0.0.0:8080, token=x:\n\u{202e}");
             tracing::error!(target: "kube_client", "cannot reach https://api.example.test");
         };
         let text = logged("info", LineStyle::Text { colour: false }, log);
@@ -340,7 +309,9 @@ mod tests {
         );
         assert!(text.contains(&expected), "{text:?} has no {expected:?}");
         assert!(
-            text.contains("listening on 0.0.0.0:8080:\n\\u{202e} address=0.0.0.0:8080\n"),
+            text.contains(
+                "listening on 0.0.0.0:8080, token=<secret>\n\\u{202e} address=0.0.0.0:8080\n"
+            ),
             "{text:?}"
         );
         assert!(text.contains("ERROR cannot reach <address>\n"), "{text:?}");

@@ -71,7 +71,7 @@ fn escaped(text: &str, escapes: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 /// The text without addresses, node ids and secrets: `<address>` and so on stand for them.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
-    replace_secrets(text, |secret, _| format!("<{}>", secret.name()))
+    replace_secrets(text, |secret, _| secret.stand_in().to_owned())
 }
 
 /// The text with other words for its secrets.
@@ -101,11 +101,12 @@ pub enum Secret {
 }
 
 impl Secret {
-    fn name(self) -> &'static str {
+    /// What stands for it in a text for people.
+    pub fn stand_in(self) -> &'static str {
         match self {
-            Secret::Address => "address",
-            Secret::NodeId => "node id",
-            Secret::Value => "secret",
+            Secret::Address => "<address>",
+            Secret::NodeId => "<node id>",
+            Secret::Value => "<secret>",
         }
     }
 }
