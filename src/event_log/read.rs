@@ -8,7 +8,6 @@ use super::header::read_header;
 use super::input::{self, Progress};
 use super::line_text::content;
 use super::parse::Parser;
-use super::parts;
 use super::{Header, LINE_BYTES_MAX, LineError, LogEntry, LogError, LogPart, Warning};
 
 /// Reads an event log line by line, in memory bounded by its longest line.
@@ -52,9 +51,9 @@ impl LogReader<Box<dyn BufRead + Send>> {
         let mut reader = Self::open_file(path)?;
         let mut name = path.to_owned();
         while let Some(part) = reader.part.filter(|part| part.number > 1) {
-            name = parts::previous_file(&name);
+            name = previous_file(&name);
             // A rotation that is under way, or was cut off, leaves one name free.
-            let beyond = parts::previous_file(&name);
+            let beyond = previous_file(&name);
             let is_previous = |other: &Self| other.part == Some(part.previous());
             let error = match Self::open_file(&name) {
                 Ok(previous) if is_previous(&previous) => {
@@ -71,7 +70,7 @@ impl LogReader<Box<dyn BufRead + Send>> {
                     _ => Some(error),
                 },
             };
-            let text = parts::missing_part_warning(part, &name, error.as_ref());
+            let text = missing_part_warning(part, &name, error.as_ref());
             reader.parser.gap(1, &text);
             break;
         }
@@ -309,5 +308,54 @@ impl<R: BufRead> Iterator for LogReader<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_line().transpose()
+    }
+}
+
+impl LogPart {
+    fn previous(self) -> Self {
+        Self { number: self.number.saturating_sub(1), ..self }
+    }
+}
+
+/// The name of the file that holds the part before `file`.
+fn previous_file(file: &str) -> String {
+    let numbered = file.rsplit_once('.').and_then(|(name, n)| Some((name, n.parse::<u32>().ok()?)));
+    match numbered {
+        Some((name, n)) if n > 0 && n < u32::MAX => format!("{name}.{}", n + 1),
+        _ => format!("{file}.1"),
+    }
+}
+
+/// The warning for a `part` whose previous part should be in `file` but isn't.
+fn missing_part_warning(part: LogPart, file: &str, error: Option<&LogError>) -> String {
+    let because = match error {
+        Some(LogError::Open { source, .. }) => format!("{file}: {source}"),
+        Some(error) => error.to_string(),
+        None => format!("{file} belongs to another log or is another part"),
+    };
+    format!(
+        "this is part {} of a rotated log, and the part before it is missing ({because}); reading \
+         starts here, so the machine lacks the earlier events and may decide differently than it \
+         did. Put the older file back, or let the log be larger",
+        part.number
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::previous_file;
+
+    #[test]
+    fn the_previous_file_has_the_next_higher_number() {
+        for (file, previous) in [
+            ("log", "log.1"),
+            ("a.2/log.9", "a.2/log.10"),
+            ("log.jsonl", "log.jsonl.1"),
+            ("log.0", "log.0.1"),
+            ("log.x1", "log.x1.1"),
+            ("log.99999999999", "log.99999999999.1"),
+        ] {
+            assert_eq!(previous_file(file), previous);
+        }
     }
 }

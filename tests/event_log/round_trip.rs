@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use throughline::event_log::{LogReader, event_names};
+use throughline::event_log::{LogReader, event_names, holds_outcomes};
 use throughline::replay::{ReplayMode, ReplayOptions, replay};
 
 use super::reading::*;
@@ -55,6 +55,27 @@ fn acted(log: &str) -> String {
     let mut acted = Vec::new();
     replay(&mut reader, "x", |_| Ok(()), &options, Some(&mut acted), |_| {}).unwrap();
     String::from_utf8(acted).unwrap()
+}
+
+#[test]
+fn outcomes_are_found_in_a_file_but_not_in_a_text() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outcomes");
+    let name = path.to_str().unwrap();
+    let outcome = r#"{"at_ms":1763715601000,"event":"action_finished","id":1,"outcome":"dropped"}"#;
+    let text = r#"{"at_ms":1763715601000,"event":"timed_out","m":"\"action_finished\""}"#;
+    for (log, expected) in [
+        (sample().into_bytes(), true),
+        (gzip(&sample()), true),
+        (format!("{HEADER}\n{text}\n").into_bytes(), false),
+        (format!("{HEADER}\n{text}\n{outcome}").into_bytes(), true),
+        (outcome.into(), true),
+    ] {
+        fs::write(&path, log).unwrap();
+        assert_eq!(holds_outcomes(name).unwrap(), Some(expected));
+    }
+    fs::remove_file(&path).unwrap();
+    assert_eq!(holds_outcomes("-").unwrap(), None);
+    assert!(holds_outcomes(name).is_err());
 }
 
 #[test]
