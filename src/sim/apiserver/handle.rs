@@ -297,11 +297,6 @@ impl SimMiloHandle {
         self.milo.all_servers().iter().for_each(|server| server.cut_watches(None));
     }
 
-    /// Breaks the running watches of the Projects.
-    pub fn cut_project_watches(&self) {
-        self.milo.root().cut_watches(Some(Resource::Projects));
-    }
-
     /// Answers the next `times` matching requests to a project's control plane with `fault`.
     pub fn inject(&self, project: &str, fault: &Fault, times: usize) {
         self.milo.inject(project, fault, times);
@@ -311,11 +306,6 @@ impl SimMiloHandle {
     pub fn inject_at_root(&self, fault: &Fault, times: usize) {
         let mut root = self.milo.root().lock();
         root.state.faults.extend(std::iter::repeat_n(fault.clone(), times));
-    }
-
-    /// Removes the faults of the root that have not occurred yet.
-    pub fn clear_root_faults(&self) {
-        self.milo.root().lock().state.faults.clear();
     }
 
     /// Connections, watches and requests, of the root and all projects.
