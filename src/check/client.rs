@@ -196,9 +196,9 @@ pub(super) fn owners<'a>(
 ) -> impl Iterator<Item = &'a ManagedFieldsEntry> {
     let owns = move |entry: &&ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-        field.iter().try_fold(fields?, |at, name| at.get(name)).is_some().then_some(())
+        fields.and_then(|fields| field.iter().try_fold(fields, |at, name| at.get(name))).is_some()
     };
-    meta.managed_fields.iter().flatten().filter(move |entry| owns(entry).is_some())
+    meta.managed_fields.iter().flatten().filter(owns)
 }
 
 pub(super) fn manager(entry: &ManagedFieldsEntry) -> &str {

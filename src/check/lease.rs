@@ -18,7 +18,6 @@ use crate::core::cause::{About, Cause, Facts};
 use crate::core::data::ids::{Kind, ObjectKey, Role};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
-use crate::report::duration;
 
 /// How long a Lease that looks expired is given to be renewed, at most: clocks may differ.
 const RENEWAL_MAX: Duration = Duration::from_secs(10);
@@ -135,59 +134,53 @@ impl<'a> LeaseCheck<'a> {
     }
 
     async fn leader(&self, lease: Option<Lease>) -> Draft {
+        let name = Some(self.cluster.name());
         let mut seen = Holder::of(lease.as_ref());
-        if let Holder::Somebody { spec, .. } = &seen
-            && !is_fresh(spec, wall_clock_now())
-        {
-            let before = renewed(spec);
-            tokio::time::sleep((expires_after(spec) / 3).min(RENEWAL_MAX)).await;
-            match self.read().await {
-                Ok(now) => seen = Holder::of(now.as_ref()).unless_renewed_at(before),
+        let mut is_renewed = true;
+        if let Some(before) = seen.as_ref().filter(|seen| !seen.is_fresh(wall_clock_now())) {
+            tokio::time::sleep((before.expires_after / 3).min(RENEWAL_MAX)).await;
+            let later = match self.read().await {
+                Ok(lease) => Holder::of(lease.as_ref()),
                 Err(error) => {
                     let unseen = format!("whether Lease {} is renewed: {error}", self.key);
-                    return Draft::skipped(Check::Leader, Some(self.cluster.name()), unseen);
+                    return Draft::skipped(Check::Leader, name, unseen);
                 }
-            }
+            };
+            is_renewed = later.as_ref().is_some_and(|later| later.renewed != before.renewed);
+            seen = later;
         }
-        let page = self.cluster.api(Kind::Connector).list(&ListParams::default().limit(1)).await;
-        let connectors = page.map(|page| !page.items.is_empty()).map_err(call_error);
-        self.judge(seen, connectors)
-    }
-
-    /// `connectors`: whether the hub has any.
-    fn judge(&self, seen: Holder, connectors: Result<bool, CallError>) -> Draft {
-        let name = Some(self.cluster.name());
         let mut facts = Facts { hub: name.cloned(), ..Facts::default() };
         let evidence = match seen {
-            Holder::Somebody { spec, writer: Writer::Throughline } => {
-                let ago = renewed(&spec).map(|at| duration(wall_clock_now().since(at)));
-                let ago = ago.unwrap_or_default();
-                let holder = spec.holder_identity.unwrap_or_default();
-                return Draft::passed(Check::Leader, name, format!("{holder}, renewed {ago} ago"));
+            None => "nobody holds it".to_owned(),
+            Some(Holder { holder, .. }) if !is_renewed => {
+                format!("{holder} holds it and does not renew it")
             }
-            Holder::Somebody { writer: Writer::Unknown, .. } => {
-                let unseen = format!("who wrote `holderIdentity` of Lease {}", self.key);
-                return Draft::skipped(Check::Leader, name, unseen);
-            }
-            Holder::Somebody { spec, writer: Writer::Other(manager) } => {
-                facts.holder = spec.holder_identity.map(Into::into);
-                let evidence = format!("`holderIdentity` was written by {manager}");
-                let cause = Cause::NoLeader;
-                return Draft::failed(Check::Leader, cause, self.about(), facts, evidence);
-            }
-            Holder::Expired(holder) => format!("{holder} holds it and does not renew it"),
-            Holder::Nobody => "nobody holds it".to_owned(),
+            Some(Holder { holder, writer, .. }) => match writer.as_deref() {
+                Some(FIELD_MANAGER) => {
+                    return Draft::passed(Check::Leader, name, format!("{holder} renews it"));
+                }
+                None => {
+                    let unseen = format!("who wrote `holderIdentity` of Lease {}", self.key);
+                    return Draft::skipped(Check::Leader, name, unseen);
+                }
+                Some(manager) => {
+                    facts.holder = Some(holder.into());
+                    let evidence = format!("`holderIdentity` was written by {manager}");
+                    let cause = Cause::NoLeader;
+                    return Draft::failed(Check::Leader, cause, self.about(), facts, evidence);
+                }
+            },
         };
-        match connectors {
-            Ok(true) => {
+        let page = self.cluster.api(Kind::Connector).list(&ListParams::default().limit(1)).await;
+        match page.map_err(call_error) {
+            Ok(page) if page.items.is_empty() => {
+                let evidence = format!("{evidence}; there are no Connectors yet");
+                Draft::passed(Check::Leader, name, evidence)
+            }
+            Ok(_) => {
                 let cause = Cause::NoLeader;
                 Draft::failed(Check::Leader, cause, self.about(), facts, evidence).warning_if(true)
             }
-            Ok(false) => Draft::passed(
-                Check::Leader,
-                name,
-                format!("{evidence}; there are no Connectors yet"),
-            ),
             Err(error) => {
                 let unseen = format!("{evidence}; whether there are Connectors: {error}");
                 Draft::skipped(Check::Leader, name, unseen)
@@ -200,65 +193,37 @@ fn dry_run() -> PostParams {
     PostParams { dry_run: true, field_manager: Some(FIELD_MANAGER.to_owned()) }
 }
 
-/// Who holds the Lease.
-enum Holder {
-    Nobody,
-    /// The name of somebody who does not renew it.
-    Expired(String),
-    Somebody {
-        spec: Box<LeaseSpec>,
-        writer: Writer,
-    },
-}
-
-/// Who wrote the holder's name, by `managedFields`.
-enum Writer {
-    Throughline,
-    /// Another field manager.
-    Other(String),
-    Unknown,
+/// Who holds a Lease.
+struct Holder {
+    holder: String,
+    /// The field manager that wrote this name, ours before any other; `None` where that is not visible.
+    writer: Option<String>,
+    renewed: Option<UnixMillis>,
+    expires_after: Duration,
 }
 
 impl Holder {
-    fn of(lease: Option<&Lease>) -> Self {
-        let Some(lease) = lease else { return Self::Nobody };
-        let spec = lease.spec.clone().unwrap_or_default();
-        if spec.holder_identity.as_deref().unwrap_or_default().is_empty() {
-            return Self::Nobody;
-        }
-        let mut owners: Vec<_> = owners(&lease.metadata, &["f:spec", "f:holderIdentity"]).collect();
-        let writer = if owners.iter().any(|owner| is_ours(owner)) {
-            Writer::Throughline
-        } else {
-            owners.pop().map_or(Writer::Unknown, |owner| Writer::Other(manager(owner).to_owned()))
-        };
-        Self::Somebody { spec: Box::new(spec), writer }
+    /// `None` where nobody holds it.
+    fn of(lease: Option<&Lease>) -> Option<Self> {
+        let lease = lease?;
+        let spec = lease.spec.as_ref()?;
+        let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+        let owners = || owners(&lease.metadata, &["f:spec", "f:holderIdentity"]);
+        let writer = owners().find(|owner| is_ours(owner)).or_else(|| owners().last());
+        let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(15));
+        Some(Self {
+            holder,
+            writer: writer.map(|owner| manager(owner).to_owned()),
+            renewed: spec.renew_time.as_ref().and_then(millis),
+            expires_after: Duration::from_secs(seconds.unwrap_or_default()),
+        })
     }
 
-    /// Expired if it was last renewed at this time.
-    fn unless_renewed_at(self, before: Option<UnixMillis>) -> Self {
-        match self {
-            Self::Somebody { spec, .. } if renewed(&spec) == before => {
-                Self::Expired(spec.holder_identity.unwrap_or_default())
-            }
-            seen => seen,
-        }
+    /// Whether it was renewed lately, by our clock. A renewal in the future proves nothing.
+    fn is_fresh(&self, now: UnixMillis) -> bool {
+        let limit = crate::clock::millis(self.expires_after);
+        self.renewed.is_some_and(|at| at <= now && now.since(at) <= limit)
     }
-}
-
-fn renewed(spec: &LeaseSpec) -> Option<UnixMillis> {
-    millis(spec.renew_time.as_ref()?)
-}
-
-fn expires_after(spec: &LeaseSpec) -> Duration {
-    let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(15));
-    Duration::from_secs(seconds.unwrap_or_default())
-}
-
-/// Whether it was renewed lately, by our clock. A renewal in the future proves nothing.
-fn is_fresh(spec: &LeaseSpec, now: UnixMillis) -> bool {
-    let limit = crate::clock::millis(expires_after(spec));
-    renewed(spec).is_some_and(|at| at <= now && now.since(at) <= limit)
 }
 
 #[cfg(test)]
@@ -286,34 +251,22 @@ mod tests {
     fn the_owner_of_the_holders_name_says_whether_it_is_a_throughline() {
         const HOLDER: &str = "f:holderIdentity";
         for (managers, expected) in [
-            (&[("throughline", HOLDER)][..], "ours"),
-            (&[("kube-scheduler", HOLDER)], "kube-scheduler"),
+            (&[("throughline", HOLDER)][..], Some("throughline")),
+            (&[("kube-scheduler", HOLDER)], Some("kube-scheduler")),
             // An older entry of ours owns another field.
-            (&[("throughline", "f:leaseDurationSeconds"), ("kubectl", HOLDER)], "kubectl"),
-            (&[], "unknown"),
+            (&[("throughline", "f:leaseDurationSeconds"), ("kubectl", HOLDER)], Some("kubectl")),
+            (&[], None),
         ] {
-            let Holder::Somebody { writer, .. } = Holder::of(Some(&lease("a", 0, managers))) else {
-                panic!("somebody holds it");
-            };
-            let writer = match writer {
-                Writer::Throughline => "ours".to_owned(),
-                Writer::Other(manager) => manager,
-                Writer::Unknown => "unknown".to_owned(),
-            };
-            assert_eq!(writer, expected);
+            let holder = Holder::of(Some(&lease("a", 0, managers))).unwrap();
+            assert_eq!(holder.writer.as_deref(), expected);
         }
-        assert!(matches!(Holder::of(Some(&lease("", 0, &[]))), Holder::Nobody));
-        assert!(matches!(Holder::of(None), Holder::Nobody));
+        assert!(Holder::of(Some(&lease("", 0, &[]))).is_none() && Holder::of(None).is_none());
     }
 
     #[test]
-    fn a_renewal_counts_by_its_age_or_by_a_newer_one() {
-        let spec = |age_ms| lease("a", age_ms, &[]).spec.unwrap();
-        assert!(is_fresh(&spec(2_000), NOW) && !is_fresh(&spec(16_000), NOW));
-        assert!(!is_fresh(&spec(0), UnixMillis(NOW.0 - 60_000)), "in the future");
-        let now = Holder::of(Some(&lease("a", 16_000, &[])));
-        assert!(matches!(now.unless_renewed_at(renewed(&spec(18_000))), Holder::Somebody { .. }));
-        let now = Holder::of(Some(&lease("a", 16_000, &[])));
-        assert!(matches!(now.unless_renewed_at(renewed(&spec(16_000))), Holder::Expired(_)));
+    fn a_renewal_counts_by_its_age() {
+        let holder = |age_ms| Holder::of(Some(&lease("a", age_ms, &[]))).unwrap();
+        assert!(holder(2_000).is_fresh(NOW) && !holder(16_000).is_fresh(NOW));
+        assert!(!holder(0).is_fresh(UnixMillis(NOW.0 - 60_000)), "in the future");
     }
 }
