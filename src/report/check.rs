@@ -51,14 +51,15 @@ fn put_finding(writer: &mut TextWriter<'_>, finding: &Finding) -> io::Result<()>
     }
 }
 
-/// One line with the explanation, and one for each command: what stands in backticks and has a blank.
+/// One line with the explanation, and one for each command that stands in backticks.
 fn lines(remedy: &str) -> String {
     let mut commands = Vec::new();
     let mut explanation = String::new();
     for (i, part) in remedy.split('`').enumerate() {
-        if i % 2 == 1 && part.contains(' ') {
+        let is_command = part.contains("kubectl ") || part.starts_with("throughline ");
+        if i % 2 == 1 && is_command {
             commands.push(part);
-            explanation += if commands.len() > 1 { "the second" } else { "this" };
+            explanation += if commands.len() > 1 { "the second" } else { "run this" };
         } else {
             explanation += part;
         }
