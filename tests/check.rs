@@ -1,15 +1,26 @@
-//! The permissions that a configuration needs, and how the findings of `check` are printed.
+//! The permissions that a configuration needs, what `check` finds on simulated API servers, and how that is
+//! printed. (tests/e2e/checking.rs has every check on real ones.)
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::path::Path;
+#[path = "support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
-use throughline::check::{Check, CheckReport, Finding, Level};
+use throughline::check::{Check, CheckReport, Finding, Level, check};
 use throughline::config::Config;
 use throughline::core::cause::{AlertRule, Cause, CauseInfo, Hop, State};
+use throughline::core::data::ids::{ClusterName, Role};
+use throughline::event_log::ClusterSpec;
 use throughline::report::{self, ReportOptions};
+use throughline::sim::SimClusters;
+use throughline::sim::apiserver::ServerMode;
+
+use sim_apiserver::{START, TestServer, serve_cluster};
 
 fn config(clusters: &[(&str, &[&str])], more: &Value) -> Config {
     let clusters: Vec<_> =
@@ -161,6 +172,202 @@ fn a_process_with_some_roles_needs_only_their_permissions() {
     assert!(lines.contains(&"edge: leases@ create,get,update".to_owned()), "{lines:?}");
 }
 
+/// Three tiers with two connectors, whose statuses have arrived everywhere.
+struct Tiers {
+    up: TestServer,
+    hub: TestServer,
+    edge: TestServer,
+    config: Config,
+    folder: PathBuf,
+}
+
+/// The upstream namespaces, each with a Connector.
+const SHOPS: [(&str, &str); 2] = [
+    ("shop-1", "00000000-0000-0000-0000-000000000001"),
+    ("shop-2", "00000000-0000-0000-0000-000000000002"),
+];
+const OTHER_UID: &str = "00000000-0000-0000-0000-000000000003";
+const LABELS: [&str; 3] = ["upstream-cluster-name", "upstream-namespace", "upstream-name"];
+
+fn hub_namespace((_, uid): (&str, &str)) -> String {
+    format!("ns-{uid}")
+}
+
+/// A Connector of hub and edge, without one label.
+fn copied(shop: (&str, &str), but: &str, status: &str) -> Value {
+    let mut labels = json!({});
+    for (label, value) in LABELS.into_iter().zip(["cluster-up", shop.0, "lab"]) {
+        if label != but {
+            labels[format!("meta.datumapis.com/{label}")] = value.into();
+        }
+    }
+    connector(
+        &hub_namespace(shop),
+        json!({ "labels": labels,
+            "annotations": { "networking.datumapis.com/upstream-status": status } }),
+    )
+}
+
+fn connector(namespace: &str, mut metadata: Value) -> Value {
+    metadata["namespace"] = namespace.into();
+    metadata["name"] = "lab".into();
+    json!({ "apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+        "metadata": metadata })
+}
+
+fn namespace(name: &str, uid: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "uid": uid } })
+}
+
+impl Tiers {
+    async fn start() -> Self {
+        let tiers = [("up", Role::Upstream), ("hub", Role::Hub), ("edge", Role::Edge)];
+        let specs = tiers.map(|(name, role)| ClusterSpec { name: name.into(), roles: vec![role] });
+        let mut sim = SimClusters::new(&specs, 0);
+        sim.advance(START);
+        let sim = Arc::new(Mutex::new(sim));
+        let serve = async |name: &str| serve_cluster(&sim, ClusterName::from(name)).await;
+        let (up, hub, edge) = (serve("up").await, serve("hub").await, serve("edge").await);
+        let url = up.handle.url();
+        let port = url.rsplit(':').next().unwrap();
+        let folder = std::env::temp_dir().join(format!("throughline-check-{port}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        let clusters = [(&up, "upstream"), (&hub, "hub"), (&edge, "edge")].map(|(server, role)| {
+            let name = server.cluster.as_str();
+            json!({ "name": name, "roles": [role], "kubeconfig": server.kubeconfig(&folder) })
+        });
+        let config = json!({ "clusters": clusters, "leaderElection": { "enabled": false },
+            "touch": { "enabled": false } });
+        let config = serde_json::from_value(config).unwrap();
+        let tiers = Self { up, hub, edge, config, folder };
+        for shop in SHOPS {
+            tiers.up.put(namespace(shop.0, shop.1));
+            tiers.up.put(connector(shop.0, json!({})));
+            tiers.hub.put(copied(shop, "", "{}"));
+            tiers.edge.put(copied(shop, "", "{}"));
+        }
+        tiers
+    }
+
+    async fn delete(server: &TestServer, namespace: &str) {
+        let path = "/apis/networking.datumapis.com/v1alpha1/namespaces";
+        let path = format!("{path}/{namespace}/connectors/lab");
+        assert_eq!(server.send("DELETE", &path, &Value::Null).await.0, 200);
+    }
+
+    /// Check, level and cause of what did not pass, and the checks that were skipped.
+    async fn found(&self) -> (Vec<(Check, Level, Cause)>, Vec<Check>) {
+        let report = check(&self.config, &[]).await.unwrap();
+        let problem = |f: &Finding| Some((f.check, f.level, f.cause?));
+        let skipped = report.findings.iter().filter(|f| f.level == Level::Skipped);
+        let skipped = skipped.map(|finding| finding.check).collect();
+        (report.findings.iter().filter_map(problem).collect(), skipped)
+    }
+}
+
+impl Drop for Tiers {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What the simulated servers do not have, in each of the three clusters.
+const NOT_SIMULATED: [Check; 6] = [
+    Check::Permissions,
+    Check::Permissions,
+    Check::Permissions,
+    Check::LeastPrivilege,
+    Check::LeastPrivilege,
+    Check::LeastPrivilege,
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_tier_is_compared_with_the_next() {
+    use Level::{Failed, Warning};
+    let tiers = Tiers::start().await;
+    assert_eq!(tiers.found().await, (vec![], NOT_SIMULATED.to_vec()));
+    let only = async |expected: (Check, Level, Cause)| {
+        let (problems, mut skipped) = tiers.found().await;
+        skipped.retain(|check| *check != Check::Identity);
+        assert_eq!((problems, skipped), (vec![expected], NOT_SIMULATED.to_vec()));
+    };
+    let [first, _] = SHOPS;
+
+    for label in LABELS {
+        tiers.hub.put(copied(first, label, "{}"));
+        only((Check::Upstreams, Failed, Cause::LabelsMissing)).await;
+    }
+    tiers.hub.put(copied(first, "", "{}"));
+
+    // In part and altogether, another control plane.
+    for (name, uid) in SHOPS {
+        tiers.up.put(namespace(name, OTHER_UID));
+        only((Check::Identity, Failed, Cause::NamespaceMismatch)).await;
+        assert_ne!(uid, OTHER_UID);
+    }
+    for (name, uid) in SHOPS {
+        tiers.up.put(namespace(name, uid));
+    }
+
+    // In part a warning, altogether a failure.
+    for (shop, level) in SHOPS.into_iter().zip([Warning, Failed]) {
+        Tiers::delete(&tiers.up, shop.0).await;
+        only((Check::Replication, level, Cause::RemovalsHeld)).await;
+    }
+    for (name, _) in SHOPS {
+        tiers.up.put(connector(name, json!({})));
+    }
+    for (shop, level) in SHOPS.into_iter().zip([Warning, Failed]) {
+        Tiers::delete(&tiers.hub, &hub_namespace(shop)).await;
+        only((Check::Replication, level, Cause::NotReplicated)).await;
+    }
+    for shop in SHOPS {
+        tiers.hub.put(copied(shop, "", "{}"));
+    }
+
+    Tiers::delete(&tiers.edge, &hub_namespace(first)).await;
+    only((Check::Carrier, Failed, Cause::NotPlaced)).await;
+    tiers.edge.put(copied(first, "", "null"));
+    only((Check::Carrier, Failed, Cause::NotCarried)).await;
+    // A difference that goes away is being carried just then.
+    let late = async {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        tiers.edge.put(copied(first, "", "{}"));
+    };
+    let ((problems, _), ()) = tokio::join!(tiers.found(), late);
+    assert_eq!(problems, []);
+
+    // What is not reached is reported once, and nobody says that it is fine.
+    tiers.hub.handle.set_mode(ServerMode::Down);
+    let (problems, skipped) = tiers.found().await;
+    assert_eq!(problems, [(Check::Reachable, Failed, Cause::ClusterUnavailable)]);
+    for check in [Check::Kinds, Check::Upstreams, Check::Identity, Check::Replication] {
+        assert!(skipped.contains(&check), "{check:?}");
+    }
+    assert!(skipped.contains(&Check::Carrier) && skipped.contains(&Check::Retention));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_name_is_proven_by_a_uid() {
+    let mut tiers = Tiers::start().await;
+    tiers.config.clusters[0].name = "project-a".into();
+    let report = check(&tiers.config, &[]).await.unwrap();
+    let found: Vec<_> = report.findings.iter().filter_map(|f| f.message.as_deref()).collect();
+    assert_eq!(
+        found,
+        ["Upstream project-a is configured under another name; hub objects call it up."]
+    );
+    // Another upstream's namespaces prove nothing.
+    for (name, _) in SHOPS {
+        tiers.up.put(namespace(name, OTHER_UID));
+    }
+    let report = check(&tiers.config, &[]).await.unwrap();
+    let mut found = report.findings.iter().filter_map(|f| f.message.as_deref());
+    assert_eq!(found.next(), Some("Hub objects name upstream up, which is not followed."));
+    let unknown = check(&tiers.config, &["projekt-a".into()]).await.unwrap_err();
+    assert!(unknown.contains("did you mean project-a?"), "{unknown}");
+}
+
 fn finding(check: Check, level: Level, cause: Option<Cause>, texts: [&str; 3]) -> Finding {
     let [message, evidence, remedy] = texts;
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -193,7 +400,7 @@ fn findings_are_marked_with_cause_evidence_and_remedy_below() {
             [
                 "x overwrites\x1b[2J.",
                 "seen",
-                "Set `touch.key`: `a command that is longer than the line`.",
+                "Set `touch.scope: x`: `kubectl is longer than the line that it is on`.",
             ],
         ),
         finding(
@@ -206,8 +413,8 @@ fn findings_are_marked_with_cause_evidence_and_remedy_below() {
     let mut report = CheckReport { findings };
     let expected = "√ reachable hub: v1.36\n\
                     - retention hub: not visible: whether it\n  is Karmada\n\
-                    ‼ trigger hub: x overwrites\u{fffd}[2J.\n    overwritten: seen\n    → Set touch.key: this.\n        a command that is longer than the line\n\
-                    × permissions hub: hub does not allow\n  throughline to patch Connector\n  objects.\n    permission_missing: no\n    → this\n        kubectl x\n\n\
+                    ‼ trigger hub: x overwrites\u{fffd}[2J.\n    overwritten: seen\n    → Set touch.scope: x: run this.\n        kubectl is longer than the line that it is on\n\
+                    × permissions hub: hub does not allow\n  throughline to patch Connector\n  objects.\n    permission_missing: no\n    → run this\n        kubectl x\n\n\
                     × 1 check failed, 1 warning\n";
     assert_eq!(text(&report, false), expected);
     assert!(!report.is_passed());

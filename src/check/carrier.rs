@@ -307,42 +307,6 @@ fn retention(hub: &Cluster, karmada: &Result<Option<Karmada>, String>) -> Draft 
 mod tests {
     use super::*;
 
-    fn annotations(of: &[(&str, &str)]) -> Annotations {
-        let namespace = "ns-00000000-0000-0000-0000-000000000001";
-        let entry = |(name, value): &(&str, &str)| {
-            (ObjectKey::new(namespace, *name), (Some((*value).to_owned()), false))
-        };
-        of.iter().map(entry).collect()
-    }
-
-    #[test]
-    fn what_no_edge_has_and_what_differs_is_found() {
-        let hub = annotations(&[("a", "1"), ("b", "1")]);
-        for (edges, missing, different) in [
-            (vec![annotations(&[("a", "1"), ("b", "1"), ("own", "")])], 0, 0),
-            // Each is placed on one edge.
-            (vec![annotations(&[("a", "1")]), annotations(&[("b", "1")])], 0, 0),
-            (vec![annotations(&[("a", "1")])], 1, 0),
-            (vec![annotations(&[("a", "0"), ("b", "1")])], 0, 1),
-            (vec![annotations(&[("a", "0")])], 1, 1),
-        ] {
-            let edges: Vec<_> = edges.into_iter().map(|a| ("edge".to_owned(), a)).collect();
-            let found = Differences::between(&hub, &edges);
-            let differing = found.different.values().map(BTreeSet::len).sum::<usize>();
-            assert_eq!((found.missing.len(), differing), (missing, different), "{edges:?}");
-        }
-    }
-
-    #[test]
-    fn a_difference_that_goes_away_is_not_reported() {
-        let hub = annotations(&[("a", "1"), ("b", "1")]);
-        let at = |edge: &[(&str, &str)]| {
-            Differences::between(&hub, &[("edge".to_owned(), annotations(edge))])
-        };
-        let persisting = at(&[("a", "0")]).persisting(&at(&[("a", "1")]));
-        assert_eq!((persisting.missing.len(), persisting.different.len()), (1, 0));
-    }
-
     #[test]
     fn a_binding_or_work_with_a_false_condition_has_failed() {
         let failed_with = |kind: &str, condition: &str, status: &str| {

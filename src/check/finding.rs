@@ -144,14 +144,6 @@ impl Draft {
         self.problem.is_some()
     }
 
-    #[cfg(test)]
-    pub(super) fn said(&self) -> (Level, Option<Cause>, String) {
-        let cause = self.problem.as_ref().map(|(cause, ..)| *cause);
-        let sentence =
-            self.problem.as_ref().map(|(cause, about, facts)| cause.sentence(about, facts));
-        (self.level, cause, sentence.unwrap_or_default())
-    }
-
     pub(super) fn finding(self, kubectl: Kubectl<'_>) -> Finding {
         let Self { check, cluster, level, evidence, problem } = self;
         let cause = problem.as_ref().map(|(cause, ..)| *cause);
