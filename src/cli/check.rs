@@ -11,7 +11,7 @@ use throughline::core::data::ids::ClusterName;
 use throughline::report;
 
 use super::config::ConfigArgs;
-use super::out::{Progress, ValueOutput, one_thread, print_with, report_options};
+use super::out::{Output, Progress, one_thread, print_with, report_options};
 use super::source::cluster_name;
 
 /// The exit code when a check failed.
@@ -22,8 +22,8 @@ pub(super) struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// The output format
-    #[arg(short, long, value_enum, default_value_t = ValueOutput::Text)]
-    output: ValueOutput,
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
     /// Of the upstreams, check only this one; repeatable. Without it, a few of those that discovery
     /// finds are checked
     #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
@@ -40,10 +40,10 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     runtime.shutdown_background();
     let report = report.map_err(|unknown| anyhow!(unknown))?;
     match args.output {
-        ValueOutput::Text => {
+        Output::Text => {
             print_with(|out| Ok(report::check(&report, &report_options(), out)?))?;
         }
-        ValueOutput::Json | ValueOutput::Yaml => {
+        Output::Json => {
             let value = json!({ "well": report.is_passed(), "failed": report.count(Level::Failed),
                 "warnings": report.count(Level::Warning), "findings": report.findings });
             args.output.print(&value)?;

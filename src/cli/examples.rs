@@ -8,13 +8,13 @@ Examples:
 pub(super) const CHECK: &str = "\
 Examples:
   throughline check --config live.yaml
-  throughline check --config live.yaml --wait 2m";
+  throughline check --config live.yaml --upstream shop";
 
 pub(super) const STATUS: &str = "\
 Examples:
   throughline status --config live.yaml --stuck
   throughline status --state http://127.0.0.1:8080 --watch
-  throughline status --log run.jsonl --at +90s -o yaml";
+  throughline status --log run.jsonl --at +90s -o json";
 
 pub(super) const TRACE: &str = "\
 Examples:
@@ -49,7 +49,7 @@ Examples:
 pub(super) const TRACE_CONNECTOR: &str = "\
 Examples:
   throughline trace connector default/home-lab --config live.yaml
-  throughline trace connector default/home-lab --state http://127.0.0.1:8080 -o wide";
+  throughline trace connector default/home-lab --state http://127.0.0.1:8080 -o json";
 
 pub(super) const TRACE_GATEWAY: &str = "\
 Examples:

@@ -15,7 +15,7 @@ use throughline::report::{count, duration};
 
 use super::config::ClusterArgs;
 use super::examples;
-use super::out::{ValueOutput, one_thread, print};
+use super::out::{Output, one_thread, print};
 use super::settings::KeyArgs;
 use super::source::cluster_name;
 
@@ -34,8 +34,8 @@ pub(super) struct OrphansArgs {
     #[command(subcommand)]
     command: Option<OrphansCommand>,
     /// The output format
-    #[arg(short, long, value_enum, default_value_t = ValueOutput::Text)]
-    output: ValueOutput,
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
     /// Of the upstreams, look only at this one; repeatable
     #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
     upstreams: Vec<ClusterName>,
@@ -68,7 +68,7 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     let runtime = one_thread()?;
     let (found, now) = runtime.block_on(candidates(&config, &args.upstreams));
     runtime.shutdown_background();
-    if args.output == ValueOutput::Text {
+    if args.output == Output::Text {
         print(&lines(&listing(&found, now)))?;
     }
     args.output.print(&serde_json::json!({ "candidates": found }))?;

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::Context;
 use clap::ValueEnum;
 use serde::Serialize;
-use throughline::outside_text::plain_json::{plain_json, plain_yaml};
+use throughline::outside_text::plain_json::plain_json;
 use throughline::report;
 use tokio::runtime::{Builder, Runtime};
 
@@ -18,67 +18,15 @@ pub(super) enum Output {
     Json,
 }
 
-/// The output format of a command that prints one value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ValueOutput {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-    /// The same as JSON says, as YAML
-    Yaml,
-}
-
-impl ValueOutput {
-    /// Prints `value` as JSON or YAML. Prints nothing if the output is text.
+impl Output {
+    /// Prints `value` as JSON. Prints nothing if the output is text.
     pub(super) fn print(self, value: &impl Serialize) -> anyhow::Result<()> {
         match self {
             Self::Text => Ok(()),
             Self::Json => print(&plain_json(value)?),
-            Self::Yaml => print(&plain_yaml(value)?),
         }
     }
 }
-
-/// The output format of a command whose text has lines that are cut to the width of the terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum WideOutput {
-    /// For people
-    Text,
-    /// As text, with nothing shortened or wrapped
-    Wide,
-    /// For programs
-    Json,
-    /// The same as JSON says, as YAML
-    Yaml,
-}
-
-impl WideOutput {
-    pub(super) fn is_text(self) -> bool {
-        matches!(self, Self::Text | Self::Wide)
-    }
-
-    /// As [`ValueOutput::print`].
-    pub(super) fn print(self, value: &impl Serialize) -> anyhow::Result<()> {
-        match self {
-            Self::Text | Self::Wide => Ok(()),
-            Self::Json => ValueOutput::Json.print(value),
-            Self::Yaml => ValueOutput::Yaml.print(value),
-        }
-    }
-
-    /// As [`report_options`], with no limit to the width of wide text.
-    pub(super) fn report_options(self) -> report::ReportOptions {
-        let options = report_options();
-        match self {
-            Self::Wide => report::ReportOptions { width: WIDE, ..options },
-            _ => options,
-        }
-    }
-}
-
-/// More columns than any line has.
-const WIDE: usize = 1_000_000;
 
 /// Prints to standard output.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {

@@ -5,25 +5,26 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use throughline::core::data::ids::ObjectKey;
 use throughline::outside_text::one_line;
-use throughline::outside_text::plain_json::{PlainJson, plain_yaml};
-use throughline::report::{ReportOptions, duration};
+use throughline::outside_text::plain_json::PlainJson;
+use throughline::report::duration;
 use throughline::trace::{
     Snapshot, StatusCounts, StatusRow, UpstreamRef, banners, state, status_rows, text,
 };
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::out::{WideOutput, one_thread, print_with};
-use super::settings::duration_ms;
+use super::out::{Output, one_thread, print_with, report_options};
 use super::source::{OpenedSource, SourceArgs};
 
 /// The exit code when a connector is stuck or its state is unknown.
 const STUCK: u8 = 1;
+
+/// How often an instance is asked for its state.
+const FETCH_EVERY: Duration = Duration::from_secs(2);
 
 /// How often a terminal shows how much time has passed.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
@@ -36,19 +37,12 @@ pub(super) struct StatusArgs {
     /// Show only connectors in this namespace, upstream or at the hub and the edges
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Show the connectors of all namespaces, as without --namespace
-    #[arg(short = 'A', long, conflicts_with = "namespace")]
-    all_namespaces: bool,
     /// Keep watching: redraw every second on a terminal, print changed rows in a pipe
     #[arg(short, long, conflicts_with = "log")]
     watch: bool,
-    /// With --watch and --state: how often to fetch the state
-    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "2s",
-          requires_all = ["watch", "state"])]
-    every: u64,
     /// The output format
-    #[arg(short, long, value_enum, default_value_t = WideOutput::Text)]
-    output: WideOutput,
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -90,10 +84,6 @@ async fn follow_state(
     url: &str,
     within: Duration,
 ) -> anyhow::Result<()> {
-    let every = Duration::from_millis(printer.args.every);
-    if every.is_zero() {
-        bail!("--every 0ms: expected more than zero, such as 2s");
-    }
     let mut last_error = None;
     let mut shown = None;
     loop {
@@ -109,12 +99,12 @@ async fn follow_state(
             Err(error) => {
                 let text = format!("{error:#}");
                 if last_error.as_ref() != Some(&text) && !printer.redraws() {
-                    say!("warning: {text}; trying again every {} ms", every.as_millis());
+                    say!("warning: {text}; trying again every {} s", FETCH_EVERY.as_secs());
                 }
                 last_error = Some(text);
             }
         }
-        let next = Instant::now() + every;
+        let next = Instant::now() + FETCH_EVERY;
         let mut is_drawn = last_error.is_none();
         while printer.redraws() && (!is_drawn || Instant::now() + REDRAW_EVERY < next) {
             if is_drawn {
@@ -160,11 +150,8 @@ impl StatusPrinter<'_> {
         let gone: Vec<_> = before.into_keys().filter(|key| !now.contains_key(key)).collect();
         print_with(|out| {
             match self.args.output {
-                WideOutput::Text | WideOutput::Wide => {
-                    text::rows(snapshot, &rows, false, &self.args.output.report_options(), out)?;
-                }
-                WideOutput::Json => print_json_lines(&rows, out)?,
-                WideOutput::Yaml => print_yaml_documents(&rows, out)?,
+                Output::Text => text::rows(snapshot, &rows, false, &report_options(), out)?,
+                Output::Json => print_json_lines(&rows, out)?,
             }
             gone.iter().try_for_each(|key| self.print_gone(key, out))
         })
@@ -206,12 +193,12 @@ impl StatusPrinter<'_> {
     }
 
     fn redraws(&self) -> bool {
-        self.args.watch && self.args.output.is_text() && io::stdout().is_terminal()
+        self.args.watch && self.args.output == Output::Text && io::stdout().is_terminal()
     }
 
     fn print(&self, snapshot: &Snapshot, rows: &[StatusRow]) -> anyhow::Result<bool> {
         let output = self.args.output;
-        if !output.is_text() && !self.args.watch {
+        if output == Output::Json && !self.args.watch {
             let (source, at) = (snapshot.source, snapshot.view.at_ms);
             let (counts, causes) = (StatusCounts::of(rows), banners(snapshot, rows));
             let mut all = json!({ "source": source, "atMs": at, "counts": counts,
@@ -221,12 +208,11 @@ impl StatusPrinter<'_> {
             }
             return output.print(&all).map(|()| true);
         }
-        let options: ReportOptions = output.report_options();
+        let options = report_options();
         print_with(|out| {
             match output {
-                WideOutput::Json => print_json_lines(rows, out)?,
-                WideOutput::Yaml => print_yaml_documents(rows, out)?,
-                WideOutput::Text | WideOutput::Wide => {
+                Output::Json => print_json_lines(rows, out)?,
+                Output::Text => {
                     if self.redraws() {
                         // Cursor to the top left, then clear the screen below.
                         write!(out, "\x1b[H\x1b[J")?;
@@ -251,9 +237,8 @@ impl StatusPrinter<'_> {
         let (upstream, hub_key) = key;
         let gone = json!({"upstream": upstream, "replica": hub_key, "gone": true});
         match self.args.output {
-            WideOutput::Json => print_json_lines(&[gone], out)?,
-            WideOutput::Yaml => print_yaml_documents(&[gone], out)?,
-            WideOutput::Text | WideOutput::Wide => {
+            Output::Json => print_json_lines(&[gone], out)?,
+            Output::Text => {
                 let upstream = upstream.as_ref().map(ToString::to_string);
                 let name = upstream.or_else(|| hub_key.as_ref().map(ToString::to_string));
                 let why = if self.args.stuck { "no longer stuck or unknown" } else { "gone" };
@@ -268,14 +253,6 @@ fn print_json_lines(rows: &[impl Serialize], out: &mut dyn Write) -> anyhow::Res
     for row in rows {
         serde_json::to_writer(PlainJson::new(&mut *out), row)?;
         out.write_all(b"\n")?;
-    }
-    Ok(())
-}
-
-/// Each row as a YAML document of its own, so that a reader need not wait for the end.
-fn print_yaml_documents(rows: &[impl Serialize], out: &mut dyn Write) -> anyhow::Result<()> {
-    for row in rows {
-        write!(out, "---\n{}", plain_yaml(row)?)?;
     }
     Ok(())
 }

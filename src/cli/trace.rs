@@ -8,7 +8,7 @@ use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::trace::{NotFound, Snapshot, Trace, state, text, trace_connector, trace_gateway};
 
 use super::examples;
-use super::out::{WideOutput, one_thread, print_with};
+use super::out::{Output, one_thread, print_with, report_options};
 use super::replay::object_key;
 use super::source::{OpenedSource, SourceArgs};
 
@@ -46,8 +46,8 @@ struct TraceTarget {
     #[arg(long = "in", value_name = "CLUSTER")]
     only_in: Option<String>,
     /// The output format
-    #[arg(short, long, value_enum, default_value_t = WideOutput::Text)]
-    output: WideOutput,
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    output: Output,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -81,9 +81,8 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
             traces?
         }
     };
-    if target.output.is_text() {
-        let options = target.output.report_options();
-        print_with(|out| Ok(text::traces(&traces, &options, out)?))?;
+    if target.output == Output::Text {
+        print_with(|out| Ok(text::traces(&traces, &report_options(), out)?))?;
     }
     target.output.print(&json!({ "traces": traces }))?;
     let all_ok = traces.iter().all(|trace| trace.state.is_right());

@@ -13,13 +13,6 @@ use crate::report::style::{Style, TextWriter, count, duration, moment};
 const COLUMNS: [&str; 7] =
     ["UPSTREAM", "CONNECTOR", "HUB / EDGE", "LIVENESS", "PHASE", "FOR", "ANNOUNCED"];
 
-/// Between two columns.
-const GAP: usize = 2;
-
-/// The columns that hold names, which are shortened where the table is too wide, and how short they
-/// may get.
-const NAMES: [(usize, usize); 3] = [(0, 6), (1, 10), (2, 8)];
-
 /// The cells of a row, in the order of [`COLUMNS`].
 fn cells(row: &StatusRow, at: UnixMillis) -> [String; 7] {
     let upstream = row.upstream.as_ref().map_or("-", |upstream| upstream.cluster.as_str());
@@ -59,28 +52,6 @@ fn announced(row: &StatusRow) -> String {
     }
 }
 
-/// The start and the end of a text that is too long; that is where names differ.
-fn shortened(text: &str, width: usize) -> String {
-    let chars = text.chars().count();
-    if chars <= width || width < 3 {
-        return text.to_owned();
-    }
-    let (head, tail) = ((width - 1) / 2, width / 2);
-    let start: String = text.chars().take(head).collect();
-    let end: String = text.chars().skip(chars - tail).collect();
-    format!("{start}…{end}")
-}
-
-/// Takes from the widest column of names until the table fits, if it can.
-fn fit(widths: &mut [usize; 7], width: usize) {
-    let taken = |widths: &[usize; 7]| widths.iter().sum::<usize>() + GAP * (COLUMNS.len() - 1);
-    while taken(widths) > width {
-        let long = NAMES.into_iter().filter(|(i, least)| widths[*i] > *least);
-        let Some((widest, _)) = long.max_by_key(|(i, least)| widths[*i] - least) else { return };
-        widths[widest] -= 1;
-    }
-}
-
 /// Writes rows as a table, with the cause under each row that is stuck, unless a banner tells it. The
 /// rows are those of `snapshot`; `head` adds the names of the columns.
 ///
@@ -99,16 +70,11 @@ pub fn rows(
         let cells = table.iter().map(|cells| cells[i].chars().count());
         cells.chain([COLUMNS[i].len()]).max().unwrap_or(0)
     };
-    let mut widths: [usize; 7] = std::array::from_fn(width);
-    fit(&mut widths, options.width);
+    let widths: [usize; 7] = std::array::from_fn(width);
     let line = |cells: &[&str; 7]| {
-        let padded = cells.iter().zip(widths).map(|(cell, width)| {
-            let cell = shortened(cell, width);
-            format!("{cell:width$}")
-        });
+        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         // One word, so that it is not broken between names.
-        let gap = " ".repeat(GAP);
-        padded.collect::<Vec<_>>().join(&gap).trim_end().replace(' ', "\u{a0}")
+        padded.collect::<Vec<_>>().join("  ").trim_end().replace(' ', "\u{a0}")
     };
     if head {
         writer.put(0, 4, &[(Style::Bold, &line(&COLUMNS))])?;
@@ -168,28 +134,4 @@ pub fn summary(
         }
     }
     writer.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_name_keeps_its_start_and_its_end() {
-        assert_eq!(shortened("default/home-lab", 16), "default/home-lab");
-        assert_eq!(shortened("default/home-lab", 12), "defau…me-lab");
-        assert_eq!(shortened("default/home-lab", 3), "d…b");
-        assert_eq!(shortened("ns-ö/ü", 5), "ns…/ü");
-    }
-
-    #[test]
-    fn a_table_that_is_too_wide_takes_from_names() {
-        let mut widths = [30, 60, 40, 8, 12, 13, 11];
-        fit(&mut widths, 80);
-        assert_eq!(widths, [6, 10, 8, 8, 12, 13, 11], "as short as names may get");
-        let mut widths = [8, 60, 10, 8, 7, 6, 9];
-        fit(&mut widths, 80);
-        assert_eq!(widths.iter().sum::<usize>() + 12, 80);
-        assert_eq!(widths[1], 20);
-    }
 }
