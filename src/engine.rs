@@ -124,13 +124,13 @@ impl Engine {
     ) -> Self {
         let metrics = Arc::new(Metrics::new());
         let fleet = Fleet::new(config, &metrics);
-        let timeout = Duration::from_millis(config.executor.timeout_ms);
+        let timeout = Duration::from_millis(config.constants.executor.timeout_ms);
         let mut applier = Applier::new(fleet.table().clone(), timeout);
         if let Some(file) = &event_log.file {
             applier = applier.with_backup(DeletedRoutes::beside(file));
         }
-        let executor =
-            Executor::new(applier, gates, config.executor.clone(), config.dry_run, metrics.clone());
+        let constants = config.constants.executor.clone();
+        let executor = Executor::new(applier, gates, constants, config.dry_run, metrics.clone());
         let header = log_header(fleet.table(), &settings);
         let (mut machine, clock) = (Machine::new(settings), Clock::start());
         let at = clock.now();

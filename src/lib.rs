@@ -6,6 +6,7 @@
 //!
 //! - [`config`]: the configuration, from a YAML file and flags
 //! - [`logging`]: the log for people, as text or JSON
+//! - `nearest`: the name that a misspelled one stands for
 //! - [`outside_text`]: what texts from outside must not bring to a terminal, nor out of the process
 //! - [`run`]: the whole program: start, the loop, shutdown
 //! - `engine`: machine, executor and event log together, shared by a live run and a single look
@@ -71,6 +72,7 @@ pub mod leader;
 pub mod live_log;
 pub mod logging;
 pub mod metrics;
+mod nearest;
 pub mod orphans;
 pub mod outage;
 pub mod outside_text;

@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal};
-use std::sync::OnceLock;
 
 use anyhow::Context as _;
 use serde_json::Value;
@@ -30,11 +29,6 @@ const QUOTES: [&str; 3] = ["error", "reason", "detail"];
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
-
-/// Replaces the filter of the log that [`init`] started.
-static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
-
 /// Starts logging; to be called once. `RUST_LOG` overrides the configured level.
 ///
 /// # Errors
@@ -53,24 +47,8 @@ pub fn init(config: &LogConfig) -> anyhow::Result<()> {
     };
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let style = if text { LineStyle::Text { colour } } else { LineStyle::Json };
-    let (subscriber, levels) = subscriber(filter, style, io::stderr);
-    tracing::subscriber::set_global_default(subscriber).context("cannot start logging")?;
-    let _ = SET_FILTER.set(levels);
-    Ok(())
-}
-
-/// Changes the level of the log that [`init`] started; without effect where there is none, and where
-/// `RUST_LOG` overrides the level.
-///
-/// # Errors
-/// The level is invalid.
-pub(crate) fn set_level(level: &str) -> Result<(), String> {
-    let filter = filter(level)?;
-    let is_overridden = std::env::var(EnvFilter::DEFAULT_ENV).is_ok_and(|text| !text.is_empty());
-    match SET_FILTER.get() {
-        Some(set) if !is_overridden => set(filter),
-        _ => Ok(()),
-    }
+    let subscriber = subscriber(filter, style, io::stderr);
+    tracing::subscriber::set_global_default(subscriber).context("cannot start logging")
 }
 
 /// The filter for `level`. A bare level keeps the libraries quiet; one that names targets is used
@@ -103,19 +81,12 @@ enum LineStyle {
     Json,
 }
 
-fn subscriber<W>(
-    filter: EnvFilter,
-    style: LineStyle,
-    writer: W,
-) -> (Box<dyn Subscriber + Send + Sync>, SetFilter)
+fn subscriber<W>(filter: EnvFilter, style: LineStyle, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    let lines = lines.event_format(style).with_filter_reloading();
-    let levels = lines.reload_handle();
-    let set = move |filter| levels.reload(filter).map_err(|error| error.to_string());
-    (Box::new(lines.finish()), Box::new(set))
+    lines.event_format(style).finish()
 }
 
 /// The fields of an event, clean and spelled.
@@ -248,7 +219,7 @@ mod tests {
     fn logged(level: &str, style: LineStyle, log: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
-        let (subscriber, _) = subscriber(filter(level).unwrap(), style, move || writer.clone());
+        let subscriber = subscriber(filter(level).unwrap(), style, move || writer.clone());
         tracing::subscriber::with_default(subscriber, log);
         String::from_utf8(lines.0.lock().unwrap().clone()).unwrap()
     }

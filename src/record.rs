@@ -156,7 +156,7 @@ impl WatchRecorder {
         let header = Header { recorded: true, ..engine::log_header(fleet.table(), &settings) };
         let started = LiveLog::start(log, &header, metrics.clone())?;
         let upstreams = header.clusters.into_iter().filter(|c| c.roles.contains(&Role::Upstream));
-        let (bus, events) = mpsc::channel(config.watch.queue);
+        let (bus, events) = mpsc::channel(config.constants.watch.queue);
         fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
         let not_live = fleet.watched_kinds();
         Ok(Self {

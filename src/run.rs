@@ -21,7 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tracing::{info, warn};
 
 use crate::admin::{self, Query};
-use crate::config::{Config, ConfigSource, DiscoveryConfig, follow};
+use crate::config::{ClusterConfig, Config, ConfigSource, DiscoveryConfig, follow};
 use crate::core::contract::event::EventKind;
 use crate::core::data::shard::Shard;
 use crate::core::view::View;
@@ -61,8 +61,8 @@ pub struct Run {
     keepers: Option<(Gates, Vec<GateKeeper>)>,
     /// Shards that are being given up.
     hand_ins: Vec<HandIn>,
-    /// The configuration, read again.
-    reloads: mpsc::Receiver<Config>,
+    /// The clusters of the configuration file, read again.
+    reloads: mpsc::Receiver<Vec<ClusterConfig>>,
     /// `None` where no clusters are discovered.
     discovery: Option<Discovery>,
     recorder: Option<Recorder>,
@@ -128,10 +128,9 @@ impl Run {
         Ok(self.with_reloads(reloads))
     }
 
-    /// Takes over what `reloads` brings while it runs: which clusters there are, how they are reached,
-    /// and the settings that decide. Everything else stays as it was at the start.
+    /// Takes over the clusters that `reloads` brings while it runs.
     #[must_use]
-    pub fn with_reloads(self, reloads: mpsc::Receiver<Config>) -> Self {
+    pub fn with_reloads(self, reloads: mpsc::Receiver<Vec<ClusterConfig>>) -> Self {
         Self { reloads, ..self }
     }
 
@@ -146,7 +145,7 @@ impl Run {
     /// # Errors
     /// The admin port is taken, or the event log can't be created.
     pub async fn until(mut self, mut stop: watch::Receiver<bool>) -> anyhow::Result<()> {
-        let (bus, mut events) = mpsc::channel(self.config.watch.queue);
+        let (bus, mut events) = mpsc::channel(self.config.constants.watch.queue);
         let (queries, mut asked) = mpsc::channel(QUERIES_MAX);
         let listener = match self.listener.take() {
             Some(listener) => Some(listener),
@@ -181,7 +180,7 @@ impl Run {
                 _ = stop.changed() => {}
                 Some(kind) = leadership.recv() => self.handle_leadership(kind),
                 hand_in = elections.next_hand_in() => self.hand_ins.push(hand_in),
-                Some(config) = self.reloads.recv() => self.reload(config),
+                Some(clusters) = self.reloads.recv() => self.reload(clusters),
                 (name, connection) = changed(discovery) => self.replace_discovered(&name, connection),
                 _ = unknown_due.tick(), if discovers => self.ask_for_unknown(),
                 Some(kind) = discovered.recv() => engine.handle_event(kind),
@@ -231,7 +230,7 @@ impl Run {
         clusters.retain(|cluster| self.gets_events(cluster));
         let (recorder, workers) = Recorder::start(
             clusters,
-            self.config.events.max_per_minute,
+            self.config.constants.events_per_minute,
             self.engine.metrics.clone(),
         );
         let settings = self.engine.machine.settings().clone();
@@ -243,7 +242,7 @@ impl Run {
     /// Starts to look for clusters, where that is configured. The events of the sources come through
     /// the channel.
     fn start_discovery(&mut self) -> mpsc::Receiver<EventKind> {
-        let (bus, events) = mpsc::channel(self.config.watch.queue);
+        let (bus, events) = mpsc::channel(self.config.constants.watch.queue);
         let Config { discovery, .. } = &self.config;
         if discovery != &DiscoveryConfig::default() {
             let fleet = &self.engine.fleet;
@@ -264,7 +263,7 @@ impl Run {
         elections: Elections,
         mut leadership: mpsc::UnboundedReceiver<EventKind>,
     ) {
-        let until = Instant::now() + Duration::from_millis(self.config.shutdown.grace_ms);
+        let until = Instant::now() + Duration::from_millis(self.config.constants.shutdown_grace_ms);
         let engine = &mut self.engine;
         let waiting = engine.executor.drop_queued();
         let under_way = engine.executor.in_flight();
@@ -272,7 +271,7 @@ impl Run {
         while engine.executor.is_busy() {
             let Ok(finished) = timeout_at(until, engine.executor.next_finished()).await else {
                 let abandoned = engine.executor.in_flight();
-                warn!(abandoned, "stopping: writes did not finish within shutdown.graceMs");
+                warn!(abandoned, "stopping: writes did not finish in time");
                 break;
             };
             engine.handle_finished(finished);

@@ -100,15 +100,6 @@ fn each_role_and_feature_needs_its_verbs_and_no_others() {
         (json!({ "touch": { "enabled": false } }), &edge[2..3], &["edge: gateways list,watch"][..]),
         (json!({ "events": { "enabled": false } }), &[edge[1], "hub: events create,patch"], &[]),
         (
-            json!({ "mirror": { "enabled": false } }),
-            &["hub: connectors list,patch,watch", up[0], up[2]],
-            &[
-                "hub: connectors list,watch",
-                "up: connectors list,watch",
-                "up: namespaces list,watch",
-            ],
-        ),
-        (
             json!({ "discovery": { "kubeconfigSecrets": { "cluster": "hub", "namespace": "fleet" } } }),
             &[],
             &["hub: secrets@fleet list,watch"],
@@ -166,10 +157,6 @@ fn a_process_with_some_roles_needs_only_their_permissions() {
     let mut unique: Vec<_> = all.iter().map(|n| (n.resource, &n.scope, n.verb)).collect();
     unique.dedup();
     assert_eq!(unique.len(), all.len());
-    // The Lease is where the configuration says.
-    let elsewhere = json!({ "leaderElection": { "cluster": "edge" } });
-    let lines = permission_lines(&config(&[UP, HUB, EDGE], &elsewhere));
-    assert!(lines.contains(&"edge: leases@ create,get,update".to_owned()), "{lines:?}");
 }
 
 /// Three tiers with two connectors, whose statuses have arrived everywhere.

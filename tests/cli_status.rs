@@ -9,10 +9,11 @@ mod sim_apiserver;
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use environment::{Environment, Running, program, run};
+use environment::{Environment, Running, constants, program, run};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
@@ -33,6 +34,7 @@ impl Watching {
         let mut command = program();
         command.args(["status", "--watch", "--output", "json", "--config"]);
         command.arg(environment.file("config.yaml")).stdout(Stdio::piped());
+        constants::give(&mut command, Path::new(&environment.file("config.yaml")));
         let mut running = Running(command.spawn().unwrap());
         let out = std::io::BufReader::new(running.0.stdout.take().unwrap());
         let (sender, rows) = tokio::sync::mpsc::unbounded_channel();

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "support/constants.rs"]
+mod constants;
 #[path = "support/sim_apiserver/mod.rs"]
 mod sim_apiserver;
 
@@ -40,16 +42,18 @@ impl Environment {
         let config = json!({
             "clusters": [cluster(&up, "upstream"), cluster(&hub, "hub")],
             "leaderElection": {"enabled": false},
-            "orphans": {"mode": "delete", "minAgeMs": 1, "settleMs": 50, "maxShare": 1},
+            "orphans": {"mode": "delete", "minAge": "1ms", "settleMs": 50},
+            "limits": {"maxShare": 1},
             "eventLog": {"file": folder.join("live.jsonl")},
         });
-        std::fs::write(folder.join("live.yaml"), config.to_string()).unwrap();
+        constants::write(&folder.join("live.yaml"), &config);
         Self { _up: up, hub, folder }
     }
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
         command.args(args).current_dir(&self.folder);
+        constants::give(&mut command, &self.folder.join("live.yaml"));
         command.env_remove("RUST_LOG").env_remove("KUBECONFIG").env_remove("THROUGHLINE_CONFIG");
         command
     }
@@ -59,7 +63,8 @@ impl Environment {
     }
 
     fn start(&self, address: &str) -> Child {
-        let args = ["run", "--config", "live.yaml", "--admin-address", address];
+        let address = format!("admin.address={address}");
+        let args = ["run", "--config", "live.yaml", "--set", &address];
         self.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     }
 

@@ -116,7 +116,7 @@ fn the_page_holds_the_json_report_without_annotations() {
     let log = fixture("careless-platform");
     let acted = Path::new(env!("CARGO_TARGET_TMPDIR")).join("html-acted.jsonl");
     let mut modes = Vec::new();
-    report_of("json", &log, &["--event-log", acted.to_str().unwrap()]);
+    report_of("json", &log, &["--save", acted.to_str().unwrap()]);
     for log in [&log, &acted] {
         let mut report: Value = serde_json::from_str(&report_of("json", log, &[])).unwrap();
         for action in report["actions"].as_array_mut().unwrap() {

@@ -7,11 +7,10 @@
 use std::fmt::Debug;
 use std::fs;
 use std::io::{Cursor, Read, Write};
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use throughline::client::KubeconfigText;
-use throughline::config::{ConfigErrors, Overrides, load_offline, load_text_offline};
+use throughline::config::{ConfigError, ConfigSource};
 use throughline::core::data::ids::Kind;
 use throughline::core::status::go_json::{canonical, reduce};
 use throughline::core::status::liveness::decode;
@@ -192,8 +191,8 @@ fn json_nested_100_000_deep_is_refused_or_kept_as_text() {
     }
 }
 
-fn load(text: String) -> Result<(), ConfigErrors> {
-    load_text_offline(Path::new("x.yaml"), text, &Overrides::default()).map(drop)
+fn load(text: &str) -> Result<(), ConfigError> {
+    ConfigSource::default().load_text(text).map(drop)
 }
 
 #[test]
@@ -215,9 +214,8 @@ fn yaml_nested_100_000_deep_or_made_of_aliases_is_refused() {
         block,
         laughs,
     ] {
-        let ((config, kubeconfig), growth) = measured(|| {
-            (load(text.clone()).unwrap_err(), KubeconfigText::parse(&text).unwrap_err())
-        });
+        let ((config, kubeconfig), growth) =
+            measured(|| (load(&text).unwrap_err(), KubeconfigText::parse(&text).unwrap_err()));
         is_short(&config.to_string());
         is_short(&kubeconfig);
         assert!(growth < 120 * MIB, "{} MiB for {:?}", growth / MIB, &text[..20]);
@@ -227,6 +225,7 @@ fn yaml_nested_100_000_deep_or_made_of_aliases_is_refused() {
 #[test]
 fn a_configuration_without_an_end_is_refused() {
     let _alone = alone();
-    let error = load_offline(Some(Path::new("/dev/zero")), &Overrides::default()).unwrap_err();
+    let file = Some("/dev/zero".into());
+    let error = ConfigSource { file, ..ConfigSource::default() }.load().unwrap_err();
     assert!(error.to_string().starts_with("/dev/zero: has more than 16 MiB"), "{error}");
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use throughline::client::ClusterClient;
-use throughline::config::{ClusterConfig, WatchConfig};
+use throughline::config::ClusterConfig;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::metrics::Metrics;
+use throughline::watch::WatchConstants;
 use throughline::watch::{MembershipId, WatchShared, WatchTask};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -93,7 +94,7 @@ async fn a_list_of_200_mib_takes_little_memory() {
         Arc::new(Metrics::new()),
     );
     let (bus, mut events) = mpsc::channel(64);
-    let watch = WatchConfig { timeout_ms: 300_000, ..WatchConfig::default() };
+    let watch = WatchConstants { timeout_ms: 300_000, ..WatchConstants::default() };
     let shared = Arc::new(WatchShared::new(watch, bus, 8));
     let membership = MembershipId::default();
     let (cluster, metrics) = (Arc::new(cluster), Metrics::new());

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throughline::config::EventLogConfig;
+use throughline::config::{EventLogConfig, Size};
 use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::data::ids::{Kind, Role};
 use throughline::core::data::time::UnixMillis;
@@ -36,7 +36,7 @@ fn folder(name: &str) -> PathBuf {
 
 /// A log of so many bytes in four parts.
 fn config(file: &Path, size: u64) -> EventLogConfig {
-    EventLogConfig { file: Some(file.to_owned()), keep_bytes: size, ..Default::default() }
+    EventLogConfig { file: Some(file.to_owned()), size: Size(size), ..Default::default() }
 }
 
 fn start(config: &EventLogConfig, header: &Header) -> LiveLog {

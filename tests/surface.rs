@@ -92,7 +92,7 @@ fn help_of_every_command() {
 #[test]
 fn configuration_keys() {
     let file = surface("config.yaml");
-    let printed = printed(&["config", "--offline", file.to_str().unwrap()]);
+    let printed = printed(&["config", "--config", file.to_str().unwrap()]);
     let lines = printed.lines().filter(|line| !line.starts_with('#'));
     assert_golden("keys.yaml", &lines.map(|line| format!("{line}\n")).collect::<String>());
 }

@@ -110,52 +110,36 @@ pub(crate) async fn bench(quick: bool) {
             flips.ms(1.0)
         );
     };
-    let off = json!({ "mirror": { "deferMs": 0 } });
     let rest = world.phase(&json!({}), false, flips).await;
     row("at rest", &rest);
     let with = world.phase(&json!({}), true, flips).await;
     row(&format!("{ROAMERS} others roam, {ROAMING_PER_SECOND} changes a second"), &with);
-    let without = world.phase(&off, true, flips).await;
-    row("the same, mirror.deferMs: 0", &without);
-    let against = |phase: &Phase| phase.flips.ms(0.5) / rest.flips.ms(0.5);
-    let share = (with.hub_writes / with.seconds) / (without.hub_writes / without.seconds);
-    println!(
-        "flips against rest (median): {:.2}x, {:.2}x with the rule off; hub writes against the rule \
-         off: {:.0} %",
-        against(&with),
-        against(&without),
-        share * 100.0,
-    );
+    println!("flips against rest (median): {:.2}x", with.flips.ms(0.5) / rest.flips.ms(0.5));
     succession(&world, quick).await;
 }
 
-/// Flips 0.7 s apart, in bouts that a bucket of four covers and one of one does not.
+/// Flips 0.7 s apart, in bouts.
 async fn succession(world: &World, quick: bool) {
     const BOUT: usize = 6;
     let bouts = if quick { 2 } else { 8 };
     println!(
         "\nflips 0.7 s apart, {bouts} bouts of {BOUT}, from upstream's watch event to the trigger, in ms"
     );
-    let mut medians = Vec::new();
-    for burst in [4, 1] {
-        let throughline = world.start(&json!({ "touch": { "burst": burst } })).await;
-        let mut all = Vec::new();
-        for _ in 0..bouts {
-            let interval = Duration::from_millis(700);
-            let flips = world.watch.drive(&world.fleet, interval, |_| 0, |made| made == BOUT).await;
-            all.push(flips);
-            // The bucket fills up.
-            tokio::time::sleep(Duration::from_secs(5)).await;
-        }
-        throughline.stop().await;
-        let flips = Latencies::merge(all);
-        println!(
-            "touch.burst: {burst}  median {:>4.0}  p95 {:>4.0}  max {:>4.0}",
-            flips.ms(0.5),
-            flips.ms(0.95),
-            flips.ms(1.0)
-        );
-        medians.push(flips.ms(0.5));
+    let throughline = world.start(&json!({})).await;
+    let mut all = Vec::new();
+    for _ in 0..bouts {
+        let interval = Duration::from_millis(700);
+        let flips = world.watch.drive(&world.fleet, interval, |_| 0, |made| made == BOUT).await;
+        all.push(flips);
+        // The bucket fills up.
+        tokio::time::sleep(Duration::from_secs(5)).await;
     }
-    println!("with the burst against the interval alone (median): {:.2}x", medians[0] / medians[1]);
+    throughline.stop().await;
+    let flips = Latencies::merge(all);
+    println!(
+        "median {:>4.0}  p95 {:>4.0}  max {:>4.0}",
+        flips.ms(0.5),
+        flips.ms(0.95),
+        flips.ms(1.0)
+    );
 }

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use super::client::{Cluster, label};
 use super::finding::{Check, Draft, about, join_first};
 use crate::client::{ClusterClient, ConnectionSpec, Connections, Server};
-use crate::config::{ClusterConfig, Config, nearest};
+use crate::config::{ClusterConfig, Config};
 use crate::core::cause::{Cause, Facts};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
@@ -21,6 +21,7 @@ use crate::discovery::kubeconfig::configured_server;
 use crate::discovery::look::{Found, Look};
 use crate::discovery::milo::{PROJECTS_PATH, project_of_path};
 use crate::metrics::Metrics;
+use crate::nearest::nearest;
 use crate::report::count;
 
 /// Without `--upstream`, so many of the clusters that a run would join are checked.

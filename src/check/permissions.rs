@@ -136,11 +136,11 @@ impl PermissionsBuilder<'_> {
         let connectors = Kind::Connector.resource();
         let namespaces = Kind::Namespace.resource();
         let (routes, gateways) = (Kind::HttpRoute.resource(), Kind::Gateway.resource());
-        if self.config.mirror.enabled && self.has(Role::Upstream) {
+        if self.has(Role::Upstream) {
             let without = "no status is mirrored, and the edges keep the last one they got";
             self.add(Role::Hub, connectors, &["patch"], without);
         }
-        if self.config.mirror.enabled && self.has(Role::Hub) {
+        if self.has(Role::Hub) {
             let without = "no Connector can be proven absent, and its annotation stays at the hub";
             self.add(Role::Upstream, connectors, &["get"], without);
             self.add(Role::Upstream, namespaces, &["get"], without);

@@ -6,7 +6,6 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::json;
 use throughline::check::{Level, check};
-use throughline::config::LoadedConfig;
 use throughline::core::data::ids::ClusterName;
 use throughline::report;
 
@@ -31,7 +30,7 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let LoadedConfig { config, .. } = args.config.load_for_report()?;
+    let config = args.config.load_quietly()?;
     let runtime = one_thread()?;
     let progress = Progress::new();
     progress.show("checking");

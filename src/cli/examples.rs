@@ -3,7 +3,7 @@
 pub(super) const RUN: &str = "\
 Examples:
   throughline run --config live.yaml
-  throughline run --config live.yaml --dry-run --event-log run.jsonl";
+  throughline run --config live.yaml --dry-run --set eventLog.file=run.jsonl";
 
 pub(super) const CHECK: &str = "\
 Examples:
@@ -38,8 +38,7 @@ Examples:
 
 pub(super) const CONFIG: &str = "\
 Examples:
-  throughline config --config live.yaml --set touch.windowMs=200
-  throughline config --offline live.yaml > /dev/null";
+  throughline config --config live.yaml --set touch.scope=gatewayClass";
 
 pub(super) const DEMO: &str = "\
 Examples:

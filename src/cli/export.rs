@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use throughline::config::{ConfigSource, Overrides};
+use throughline::config::ConfigSource;
 use throughline::event_log::export::LogExport;
 
 use super::out::print_with;
@@ -25,9 +25,9 @@ pub(super) struct ExportArgs {
 }
 
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
-    let source = ConfigSource { file: Some(args.config.clone()), overrides: Overrides::default() };
+    let source = ConfigSource { file: Some(args.config.clone()), ..ConfigSource::default() };
     // The files that it names need not be here.
-    let config = source.load_offline()?.config;
+    let config = source.load()?;
     let none = || format!("{} sets no eventLog.file: there is no log", args.config.display());
     let file = config.event_log.file.with_context(none)?;
     let export = LogExport::open(&file)?;

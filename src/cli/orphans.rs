@@ -13,10 +13,9 @@ use throughline::outside_text::lines;
 use throughline::outside_text::plain_json::plain_yaml;
 use throughline::report::{count, duration};
 
-use super::config::ClusterArgs;
+use super::config::ConfigArgs;
 use super::examples;
 use super::out::{Output, one_thread, print};
-use super::settings::KeyArgs;
 use super::source::cluster_name;
 
 /// What happens to a restored route by itself.
@@ -40,9 +39,7 @@ pub(super) struct OrphansArgs {
     #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
     upstreams: Vec<ClusterName>,
     #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
-    clusters: ClusterArgs,
-    #[command(flatten)]
-    keys: KeyArgs,
+    config: ConfigArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -64,7 +61,7 @@ pub(super) fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     if let Some(OrphansCommand::Restore { file }) = &args.command {
         return print_manifests(file);
     }
-    let config = args.clusters.load_quietly(args.keys.values())?;
+    let config = args.config.load_quietly()?;
     let runtime = one_thread()?;
     let (found, now) = runtime.block_on(candidates(&config, &args.upstreams));
     runtime.shutdown_background();

@@ -12,10 +12,10 @@ use throughline::record::{RecordingStats, WatchRecorder};
 use throughline::report::{count, duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::config::{ClusterArgs, event_log_flag, own_event_log};
+use super::config::{ConfigArgs, own_event_log};
 use super::out::one_thread;
 use super::run::stop_on_signals;
-use super::settings::{SettingArgs, duration_ms};
+use super::settings::duration_ms;
 
 const INCOMPLETE: u8 = 1;
 
@@ -25,28 +25,20 @@ const TICK: Duration = Duration::from_millis(500);
 /// `throughline record`.
 #[derive(Debug, Args)]
 pub(super) struct RecordArgs {
-    /// The file to write, same as --event-log; must not exist yet [default: a name with the
-    /// current time]
-    #[arg(value_name = "FILE", conflicts_with = "event_log")]
+    /// The file to write; must not exist yet [default: a name with the current time]
+    #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     /// Stop after this time
     #[arg(long = "for", value_name = "DURATION", value_parser = duration_ms)]
     for_ms: Option<u64>,
-    /// The file to write, under the name of the flag of `run`
-    #[arg(long, value_name = "FILE")]
-    event_log: Option<String>,
     #[command(flatten)]
-    clusters: ClusterArgs,
-    #[command(flatten, next_help_heading = "Settings (use --set for any other key of the file)")]
-    settings: SettingArgs,
+    config: ConfigArgs,
 }
 
 /// Records until a signal arrives or the time is up.
 pub(super) fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
-    let event_log = args.event_log.as_deref();
-    let values = event_log_flag(event_log).into_iter().chain(args.settings.values()).collect();
-    let config = args.clusters.load_quietly(values)?;
-    let file = args.file.clone().unwrap_or_else(|| own_event_log(event_log, "record"));
+    let config = args.config.load_quietly()?;
+    let file = args.file.clone().unwrap_or_else(|| own_event_log("record"));
     let log = EventLogConfig { file: Some(file.clone()), ..config.event_log.clone() };
     let runtime = one_thread()?;
     let code = runtime.block_on(async {

@@ -17,7 +17,7 @@ use throughline::report;
 use throughline::sim::CarrierRate;
 
 use super::out::{print_with, report_options};
-use super::settings::{SettingArgs, duration_ms};
+use super::settings::duration_ms;
 
 /// Also the exit code for a log that does not verify.
 const NOT_CONVERGED: u8 = 1;
@@ -60,9 +60,11 @@ pub(super) struct ReplayArgs {
     carrier_rate: Option<CarrierRate>,
     /// Write the replay's events and actions to this file, as an event log that verifies
     #[arg(long, value_name = "FILE")]
-    event_log: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "Settings that change decisions")]
-    settings: SettingArgs,
+    save: Option<PathBuf>,
+    /// Decide by this setting instead of that of the log's header, for example touch.windowMs=200;
+    /// repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 /// Parses `NAMESPACE/NAME`.
@@ -79,8 +81,8 @@ pub(super) fn object_key(text: &str) -> Result<ObjectKey, String> {
 
 /// Replays each file and prints its report.
 pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<ExitCode> {
-    if args.files.len() > 1 && args.event_log.is_some() {
-        bail!("--event-log works with one FILE, but {} were given", args.files.len());
+    if args.files.len() > 1 && args.save.is_some() {
+        bail!("--save works with one FILE, but {} were given", args.files.len());
     }
     if args.files.len() > 1 && args.output == ReplayFormat::Html {
         bail!(
@@ -148,10 +150,12 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
         carrier_rate: args.carrier_rate,
         ..ReplayOptions::default()
     };
-    let log = args.event_log.as_deref().map(|path| create(path, file)).transpose()?;
+    let log = args.save.as_deref().map(|path| create(path, file)).transpose()?;
     let mut progress = ReplayProgress::new(file);
-    let settings =
-        |settings: &mut Settings| Ok(override_settings(settings, &args.settings.values())?);
+    let settings = |settings: &mut Settings| {
+        *settings = override_settings(settings, &args.set)?;
+        Ok(())
+    };
     let replay = replay::replay(&mut reader, file, settings, &options, log, |r| {
         progress.update(r.line_number(), || r.progress());
     });
@@ -163,14 +167,14 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
 pub(super) fn refuse_same_file(path: &Path, input: &str) -> anyhow::Result<()> {
     let same = |input: &Path| Some(input.canonicalize().ok()? == path.canonicalize().ok()?);
     if same(Path::new(input)) == Some(true) {
-        bail!("--event-log {}: this is the file to replay; name another one", path.display());
+        bail!("{}: this is the file to replay; name another one", path.display());
     }
     Ok(())
 }
 
 fn create(path: &Path, input: &str) -> anyhow::Result<BufWriter<File>> {
     refuse_same_file(path, input)?;
-    let file = File::create(path).with_context(|| format!("--event-log {}", path.display()))?;
+    let file = File::create(path).with_context(|| path.display().to_string())?;
     Ok(BufWriter::new(file))
 }
 

@@ -17,22 +17,23 @@ const FAILED: u8 = 1;
 /// `throughline run`.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
+    /// Decide and log, but write nothing to any cluster
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
 /// Runs until a signal.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
-    let source = args.config.source();
-    let loaded = source.load()?;
-    logging::init(&loaded.config.log)?;
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
+    let mut source = args.config.source();
+    source.set.extend(args.dry_run.then(|| "dryRun=true".to_owned()));
+    let config = source.load()?;
+    logging::init(&config.log)?;
     let runtime = one_thread()?;
     let ended = runtime.block_on(async {
         let stop = stop_on_signals()?;
-        throughline::run::run(loaded.config, source, stop).await
+        throughline::run::run(config, source, stop).await
     });
     // The grace period is over; do not wait for threads that hang.
     runtime.shutdown_background();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use throughline::config::{Config, FlagValue};
+use throughline::config::Config;
 use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
 use throughline::event_log::{LogReader, holds_outcomes};
@@ -11,9 +11,9 @@ use throughline::trace::Snapshot;
 use throughline::trace::live::ClusterWatcher;
 use throughline::trace::log::{self, LogMoment};
 
-use super::config::ClusterArgs;
+use super::config::ConfigArgs;
 use super::out::Progress;
-use super::settings::{KeyArgs, TouchArgs, duration_ms};
+use super::settings::duration_ms;
 
 /// The clusters to look at.
 #[derive(Debug, Args)]
@@ -25,15 +25,12 @@ pub(super) struct LiveArgs {
     #[arg(long = "upstream", value_name = "NAME", value_parser = cluster_name)]
     upstreams: Vec<ClusterName>,
     #[command(flatten, next_help_heading = "Clusters (the same flags as for `run`)")]
-    clusters: ClusterArgs,
-    #[command(flatten)]
-    keys: KeyArgs,
+    config: ConfigArgs,
 }
 
 /// Flags that change nothing where the clusters are not read. `--config` is not among them: it may come
 /// from the environment.
-const OF_CLUSTERS: [&str; 7] =
-    ["upstreams", "cluster", "kubeconfig", "context", "set", "scope", "platform_key"];
+const OF_CLUSTERS: [&str; 4] = ["upstreams", "kubeconfig", "context", "set"];
 
 /// Reads the clusters unless another source is named.
 #[derive(Debug, Args)]
@@ -49,8 +46,6 @@ pub(super) struct SourceArgs {
     at: Option<LogMoment>,
     #[command(flatten)]
     live: LiveArgs,
-    #[command(flatten, next_help_heading = "Settings that change how connectors are judged")]
-    touch: TouchArgs,
 }
 
 /// An opened source.
@@ -83,14 +78,14 @@ impl LiveArgs {
         Ok(watcher)
     }
 
-    /// As [`ClusterArgs::default_context`].
+    /// As [`ConfigArgs::default_context`].
     fn default_context(&self) -> Option<String> {
-        self.clusters.default_context()
+        self.config.default_context()
     }
 
-    /// Reads the configuration, with the values of other flags; warnings go to standard error.
-    pub(super) fn load(&self, values: Vec<FlagValue>) -> anyhow::Result<Config> {
-        self.clusters.load_quietly(values.into_iter().chain(self.keys.values()).collect())
+    /// Reads the configuration.
+    pub(super) fn load(&self) -> anyhow::Result<Config> {
+        self.config.load_quietly()
     }
 }
 
@@ -128,7 +123,7 @@ impl SourceArgs {
             return Ok(OpenedSource::Instance(url));
         }
         let Some(file) = &self.log else {
-            return Ok(OpenedSource::Clusters(Box::new(self.live.load(self.touch.values())?)));
+            return Ok(OpenedSource::Clusters(Box::new(self.live.load()?)));
         };
         let mut reader = LogReader::open(file)?;
         // A run writes its settings into the header. A log without them may still hold outcomes.

@@ -88,15 +88,7 @@ fn a_flag_without_effect_is_refused() {
         assert_eq!(refusal(line), Some(ErrorKind::MissingRequiredArgument), "{line}");
     }
     for source in ["--state URL", "--log FILE"] {
-        for flag in [
-            "--cluster a=hub",
-            "--kubeconfig FILE",
-            "--context a",
-            "--upstream a",
-            "--set a=1",
-            "--scope gateway",
-            "--platform-key off",
-        ] {
+        for flag in ["--kubeconfig FILE", "--context a", "--upstream a", "--set a=1"] {
             for command in ["status", "trace connector a/b", "trace gateway a/b"] {
                 let line = format!("{command} {source} {flag}");
                 assert_eq!(refusal(&line), Some(ErrorKind::ArgumentConflict), "{line}");
@@ -109,7 +101,7 @@ fn a_flag_without_effect_is_refused() {
         "status --watch --config FILE",
         "status --state URL --timeout 1s",
         "status --log FILE --at +1s",
-        "status --config FILE --set a=1 --scope gateway --timeout 1s",
+        "status --config FILE --set a=1 --timeout 1s",
     ] {
         assert_eq!(refusal(line), None, "{line}");
     }

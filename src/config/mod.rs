@@ -1,326 +1,384 @@
-//! The configuration of a live run: clusters, roles, timings and features. It is read from a YAML
-//! file and flags; every error names the key, the value found and what is accepted.
+//! The configuration of a live run: a YAML file, and flags that override it.
+//!
+//! The structs are the reference: `docs/reference/configuration.md` is made of their docs, one row for
+//! each key. What a user has no reason to change is no key but a constant ([`Constants`]).
 
-mod discovery;
-mod election;
-mod kubeconfig;
-mod limits;
-mod load;
-mod merge;
-mod offline;
-mod problem;
-mod reload;
-mod reload_plan;
+mod follow;
+mod old_keys;
+mod read;
 mod role;
-mod selector;
-mod sources;
+mod size;
 mod validate;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize, Serializer};
+use jiff::fmt::serde::unsigned_duration::friendly::compact::required as duration;
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::client::Credentials;
+use crate::clock::millis;
+use crate::core::contract::membership::JoinRule;
 use crate::core::contract::settings::{
-    MirrorSettings, OrphanSettings, RetrySettings, Settings, StallSettings, TouchSettings,
+    Fraction, MirrorSettings, OrphanMode, OrphanSettings, PlatformKeyMode, Settings, TouchScope,
+    TouchSettings,
 };
 use crate::core::data::ids::{ClusterName, Role};
+use crate::executor::ExecutorConstants;
+use crate::leader::election::{ElectionConstants, Timings};
+use crate::watch::WatchConstants;
 
-use crate::leader::election::Timings;
-
-pub use discovery::{
-    DiscoveryConfig, DiscoveryMode, FleetConfig, KubeconfigDirConfig, KubeconfigSecretsConfig,
-    MetricsConfig, MiloConfig,
-};
-pub use load::{
-    FlagValue, LOCAL_CLUSTER, LoadedConfig, Overrides, load, load_offline, load_text_offline,
-    override_settings,
-};
-pub(crate) use problem::nearest;
-pub use problem::{ConfigErrors, ConfigProblem};
-pub use reload::ConfigSource;
-pub(crate) use reload::follow;
+pub(crate) use follow::follow;
+pub use read::{ConfigError, ConfigSource, override_settings};
 pub(crate) use role::role_name;
+pub use size::Size;
 
-/// The whole configuration. Durations are in milliseconds, sizes in bytes.
+/// The whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
-    /// If empty, one cluster with every role: the current kubeconfig context or, in a pod, the
-    /// pod's own cluster.
+    /// The clusters and their roles. Without this list, one cluster with every role.
+    #[serde(deserialize_with = "or_default")]
     pub clusters: Vec<ClusterConfig>,
-    /// Clusters that are found while the program runs.
+    #[serde(deserialize_with = "or_default")]
     pub discovery: DiscoveryConfig,
-    pub fleet: FleetConfig,
-    /// Decide and log, but write nothing to any cluster.
+    /// Decide and log, but write nothing.
     pub dry_run: bool,
+    #[serde(deserialize_with = "or_default")]
     pub leader_election: LeaderElectionConfig,
-    pub watch: WatchConfig,
-    pub executor: ExecutorConfig,
+    #[serde(deserialize_with = "or_default")]
+    pub mirror: MirrorConfig,
+    #[serde(deserialize_with = "or_default")]
+    pub touch: TouchConfig,
+    #[serde(deserialize_with = "or_default")]
+    pub orphans: OrphansConfig,
+    #[serde(deserialize_with = "or_default")]
+    pub limits: LimitsConfig,
+    #[serde(deserialize_with = "or_default")]
     pub event_log: EventLogConfig,
+    #[serde(deserialize_with = "or_default")]
     pub events: EventsConfig,
+    #[serde(deserialize_with = "or_default")]
     pub admin: AdminConfig,
+    #[serde(deserialize_with = "or_default")]
     pub log: LogConfig,
-    pub metrics: MetricsConfig,
-    pub shutdown: ShutdownConfig,
-    /// This and the four below are the machine's [`Settings`].
-    pub mirror: MirrorSettings,
-    #[serde(serialize_with = "with_stand_in")]
-    pub touch: TouchSettings,
-    pub orphans: OrphanSettings,
-    pub stall: StallSettings,
-    pub retry: RetrySettings,
+    #[serde(skip)]
+    pub constants: Constants,
 }
 
-/// An event log's header leaves `standInMs` out where it is not set; a configuration has every key.
-fn with_stand_in<S: Serializer>(touch: &TouchSettings, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct EveryKey<'a> {
-        #[serde(flatten)]
-        touch: &'a TouchSettings,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        stand_in_ms: Option<u64>,
-    }
-    let stand_in_ms = touch.has_default_stand_in().then_some(touch.stand_in_ms);
-    EveryKey { touch, stand_in_ms }.serialize(serializer)
+/// A section whose keys are all commented out sets nothing.
+fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-impl Config {
-    /// The cluster that holds the Lease; `None` if no leader is elected.
-    pub fn election_cluster(&self) -> Option<&ClusterConfig> {
-        let hub = self.clusters.iter().find(|c| c.roles.contains(&Role::Hub))?;
-        if !self.leader_election.enabled || self.dry_run {
-            return None;
-        }
-        let named = self.leader_election.cluster.as_ref();
-        named.map_or(Some(hub), |name| self.clusters.iter().find(|c| c.name == *name))
-    }
-
-    /// The timings of the leader election.
-    pub fn election_timings(&self) -> Timings {
-        Timings {
-            lease_ms: self.leader_election.lease_duration_ms,
-            renew_deadline_ms: self.leader_election.renew_deadline_ms,
-            retry_ms: self.leader_election.retry_period_ms,
-            write_ms: self.executor.timeout_ms,
-        }
-    }
-
-    /// The settings that the machine decides by.
-    pub fn settings(&self) -> Settings {
-        let shards = self.election_cluster().map(|_| self.leader_election.shards);
-        Settings {
-            shards: shards.and_then(|shards| shards.try_into().ok()).unwrap_or_default(),
-            mirror: self.mirror.clone(),
-            touch: self.touch.clone(),
-            orphans: self.orphans.clone(),
-            stall: self.stall.clone(),
-            retry: self.retry,
-        }
-    }
-}
-
-/// One cluster and how to connect to it. Without `kubeconfig`, `context` and `inCluster`, the
-/// connection is found as kubectl finds it, or else from the pod's ServiceAccount.
+/// One cluster, and how to connect to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterConfig {
-    /// For an upstream, the name in the hub objects' label
-    /// `meta.datumapis.com/upstream-cluster-name`.
+    /// The name in logs, metrics and hub labels (`org/team-1` for the label `cluster-org_team-1`).
     pub name: ClusterName,
-    /// Never empty in a loaded configuration.
+    /// One or more of `upstream`, `hub`, `edge`; one cluster is the hub (`downstream` is read as `hub`).
     #[serde(with = "role")]
     pub roles: Vec<Role>,
+    /// The kubeconfig file; followed while it changes. Without it as kubectl finds one, else the pod's
+    /// ServiceAccount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's current context if absent.
+    /// The context in that file; without it the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// The cluster that this pod runs in, with its ServiceAccount.
+    /// Use the pod's ServiceAccount.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_cluster: bool,
 }
 
-/// Which instance mirrors and deletes: the holder of a Lease in the Kubernetes API. Only instances
-/// with a hub take part, and none in a dry run.
+/// Clusters that are found while throughline runs, beside the list `clusters`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct DiscoveryConfig {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub milo: Option<MiloConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secrets: Option<KubeconfigSecretsConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_dir: Option<KubeconfigDirConfig>,
+}
+
+/// The Projects of a Milo API server; each is an upstream by its name. An empty path is the pod's
+/// ServiceAccount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct MiloConfig {
+    /// The kubeconfig of the Milo API server whose Projects are upstreams; without it as for a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context in that file; without it the current one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// Server and credentials for the projects, where they are others than those of `kubeconfig`; the
+    /// path of the server is replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project_kubeconfig: Option<PathBuf>,
+    /// Only Projects with these labels; passed to the API server as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<String>,
+    /// List ProjectControlPlanes and reach projects by their Services.
+    pub internal_service_discovery: bool,
+    /// `needed`: follow the projects that hub objects name; `all`: follow every one.
+    pub join: JoinRule,
+}
+
+/// Secrets that hold a kubeconfig each, under the key `kubeconfig`. The Secret's name is the cluster's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KubeconfigSecretsConfig {
+    /// The configured cluster that holds the Secrets.
+    pub cluster: ClusterName,
+    /// Their namespace.
+    pub namespace: String,
+    /// Their labels; passed to the API server as it is.
+    #[serde(default = "kubeconfig_label")]
+    pub label_selector: String,
+    /// The roles of these clusters; never `hub`.
+    #[serde(with = "role", default = "upstream")]
+    pub roles: Vec<Role>,
+}
+
+/// A directory of kubeconfig files. The file's name without its extension is the cluster's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KubeconfigDirConfig {
+    /// The directory.
+    pub path: PathBuf,
+    /// The roles of these clusters; never `hub`.
+    #[serde(with = "role", default = "upstream")]
+    pub roles: Vec<Role>,
+}
+
+/// The label of the kubeconfig Secrets that multicluster-runtime's provider reads.
+fn kubeconfig_label() -> String {
+    "sigs.k8s.io/multicluster-runtime-kubeconfig=true".to_owned()
+}
+
+fn upstream() -> Vec<Role> {
+    vec![Role::Upstream]
+}
+
+/// Which instance mirrors, nudges and deletes: the holder of a Lease in the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LeaderElectionConfig {
-    /// If false, this instance always leads, and so does every other instance.
+    /// Elect the instance that mirrors, nudges and deletes. Without it every instance does.
     pub enabled: bool,
-    /// The cluster that holds the Lease; the hub if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<ClusterName>,
-    /// If absent, the pod's namespace, the namespace of the kubeconfig context, or `default`.
+    /// The namespace of the Lease, in the hub; without it the pod's, that of the context, or `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_namespace: Option<String>,
-    /// Instances that share a Lease take turns, or share its shards.
+    /// The name of the Lease of a single instance, and of shard 0; shard `i` above 0 adds `-<i>-of-<N>`.
     pub lease_name: String,
-    /// The parts into which the upstreams are shared out among the instances; each has a Lease.
+    /// Another instance takes over after this long without a renewal; whole seconds.
+    #[serde(with = "duration")]
+    pub lease_duration: Duration,
+    /// The parts into which the upstreams are shared out among the instances; each part has a Lease.
     pub shards: u16,
-    /// Another instance may take a Lease that has not been renewed for this long; whole seconds.
-    pub lease_duration_ms: u64,
-    /// A leader that cannot renew the Lease for this long stops leading.
-    pub renew_deadline_ms: u64,
-    /// The pause between two attempts to acquire or renew the Lease.
-    pub retry_period_ms: u64,
 }
 
-impl Default for LeaderElectionConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            cluster: None,
-            lease_namespace: None,
-            lease_name: "throughline".into(),
-            shards: 1,
-            lease_duration_ms: 15_000,
-            renew_deadline_ms: 10_000,
-            retry_period_ms: 2_000,
-        }
-    }
-}
-
+/// What is written at the hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct WatchConfig {
-    /// Objects per page of an initial list.
-    pub page_size: u32,
-    /// The limit for the answer to a request or one page of a list.
-    pub timeout_ms: u64,
-    /// A watch that delivers no byte, not even a bookmark, for this long is restarted. API servers
-    /// send a bookmark about once a minute.
-    pub silent_after_ms: u64,
-    /// The first pause after a failure; it doubles, with jitter.
-    pub backoff_first_ms: u64,
-    pub backoff_max_ms: u64,
-    /// Events that may wait for the machine; when the queue is full, the watches wait.
-    pub queue: usize,
+pub struct MirrorConfig {
+    /// Hub writes a second for changes that do not route; `0`: no limit.
+    pub deferred_per_second: u32,
+    /// The nudge annotation; empty: never nudge.
+    pub nudge_key: String,
 }
 
-impl Default for WatchConfig {
-    fn default() -> Self {
-        Self {
-            page_size: 500,
-            timeout_ms: 15_000,
-            silent_after_ms: 90_000,
-            backoff_first_ms: 250,
-            backoff_max_ms: 10_000,
-            queue: 1024,
-        }
-    }
-}
-
+/// What is written at the edges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct ExecutorConfig {
-    /// Writes in flight at the same time to one kind in one cluster, each to a different object.
-    pub parallel: usize,
-    /// Without effect; read because older configurations have it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub queue: Option<usize>,
-    /// The limit for one attempt of one write.
-    pub timeout_ms: u64,
-    /// Attempts of one action before it counts as failed.
-    pub tries: usize,
-    /// The first pause between attempts; it doubles, with jitter.
-    pub backoff_first_ms: u64,
-    /// A longer `Retry-After` ends the attempts.
-    pub backoff_max_ms: u64,
+pub struct TouchConfig {
+    /// Touch Gateways; off beside a sidecar that does.
+    pub enabled: bool,
+    /// The trigger annotation; Envoy Gateway needs the prefix `gateway.envoyproxy.io/`.
+    pub key: String,
+    /// The platform stamp: `observe`, `write` or `off`.
+    pub platform_key: PlatformKeyMode,
+    /// `gateway`: one touch for each Gateway concerned, which is always right. `gatewayClass`: one for
+    /// all Gateways of a class, if every class has an EnvoyProxy with `mergeGateways: true`.
+    pub scope: TouchScope,
+    /// Touches a second at one edge; `0`: no limit.
+    pub max_per_second: u32,
 }
 
-impl Default for ExecutorConfig {
-    fn default() -> Self {
-        Self {
-            parallel: 16,
-            queue: None,
-            timeout_ms: 5_000,
-            tries: 3,
-            backoff_first_ms: 100,
-            backoff_max_ms: 2_000,
-        }
-    }
+/// Routes whose upstream Gateway is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct OrphansConfig {
+    /// `off`, `report` or `delete`; `delete` needs `eventLog.file`.
+    pub mode: OrphanMode,
+    /// A younger route is never an orphan.
+    #[serde(with = "duration")]
+    pub min_age: Duration,
+    /// Also delete the routes of projects that were deleted.
+    pub deleted_projects: bool,
 }
 
+/// How much may go at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Hold removals and deletes while a larger share of one upstream would go, from 10 objects on.
+    pub max_share: Fraction,
+    /// At most this many removals in any minute, and as many deletes. Each of N shards has its Nth part,
+    /// and at least one.
+    pub max_per_minute: u32,
+}
+
+/// The log from which a run can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventLogConfig {
-    /// If absent, no event log is written.
+    /// Where to write the event log; without it none is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// A file that grows past this size is rotated: `FILE` becomes `FILE.1`, and so on.
-    pub max_bytes: u64,
-    /// The size of all files together, those of earlier runs included; the oldest go first.
-    pub keep_bytes: u64,
-    /// Rotated files that are this much older than the newest are deleted.
-    pub keep_days: u32,
-    /// Read for `keepBytes` where that is not set: so many rotated files of `maxBytes` each. `None`
-    /// in a loaded configuration.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep: Option<u32>,
-    /// Replace addresses and keys by stand-ins; the log replays to the same decisions.
+    /// The size of all parts together; one part is a quarter.
+    pub size: Size,
+    /// Replace addresses and keys; the log still replays.
     pub redact: bool,
 }
 
-const MIB: u64 = 1024 * 1024;
-
-impl EventLogConfig {
-    /// What `keepBytes` is where it is not set: room for `maxBytes` as many times as in the defaults,
-    /// or as `keep` says.
-    fn keep_bytes_by_count(&self) -> u64 {
-        let rotated = self.keep.unwrap_or(3);
-        self.max_bytes.saturating_mul(u64::from(rotated) + 1)
-    }
-}
-
-impl Default for EventLogConfig {
-    fn default() -> Self {
-        Self {
-            file: None,
-            max_bytes: 256 * MIB,
-            keep_bytes: 1024 * MIB,
-            keep_days: 14,
-            keep: None,
-            redact: true,
-        }
-    }
-}
-
+/// Kubernetes Events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct EventsConfig {
     /// Post Kubernetes Events on Connectors, Gateways, routes and the Lease; none in a dry run.
     pub enabled: bool,
-    /// The most Events, in all clusters together, that are sent in any 60 seconds.
-    pub max_per_minute: u32,
-}
-
-impl Default for EventsConfig {
-    fn default() -> Self {
-        Self { enabled: true, max_per_minute: 30 }
-    }
-}
-
-/// Who may read `/state`, which names every connector.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum StateAccess {
-    /// Clients on the same host.
-    #[default]
-    Loopback,
-    /// Any client that reaches the port.
-    Everyone,
-    Off,
 }
 
 /// The server for probes, metrics and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdminConfig {
-    /// Port 0 takes any free port; the log shows which one.
+    /// Where probes, metrics, `/state` and the live page are served; port 0 takes any free port.
     pub address: SocketAddr,
+    /// Who may read `/state`: `loopback` (clients on the same host), `everyone` or `off`.
     pub state: StateAccess,
+}
+
+/// Who may read `/state`, which names every connector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StateAccess {
+    #[default]
+    Loopback,
+    Everyone,
+    Off,
+}
+
+/// The log for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct LogConfig {
+    /// `info`, or `throughline=debug,kube=warn`; `RUST_LOG` overrides it.
+    pub level: String,
+    /// `text`, `json` or `auto`, which is `text` on a terminal and otherwise `json`.
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LogFormat {
+    #[default]
+    Auto,
+    Text,
+    Json,
+}
+
+/// What is no key. The machine's settings among them are overridden by the keys ([`Config::settings`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Constants {
+    pub settings: Settings,
+    pub watch: WatchConstants,
+    pub executor: ExecutorConstants,
+    pub election: ElectionConstants,
+    /// First lists of one host that may be under way at the same time.
+    pub lists_in_parallel: usize,
+    /// The most Events, in all clusters together, that are sent in any 60 seconds.
+    pub events_per_minute: u32,
+    /// How long a run that stops waits for writes in flight before abandoning them.
+    pub shutdown_grace_ms: u64,
+}
+
+impl Default for Constants {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            watch: WatchConstants::default(),
+            executor: ExecutorConstants::default(),
+            election: ElectionConstants::default(),
+            lists_in_parallel: 8,
+            events_per_minute: 30,
+            shutdown_grace_ms: 10_000,
+        }
+    }
+}
+
+impl Default for LeaderElectionConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            lease_namespace: None,
+            lease_name: "throughline".to_owned(),
+            lease_duration: Duration::from_secs(15),
+            shards: 1,
+        }
+    }
+}
+
+impl Default for MirrorConfig {
+    fn default() -> Self {
+        let MirrorSettings { deferrable_per_second, nudge_key, .. } = MirrorSettings::default();
+        Self { deferred_per_second: deferrable_per_second, nudge_key }
+    }
+}
+
+impl Default for TouchConfig {
+    fn default() -> Self {
+        let TouchSettings { enabled, key, platform_key, scope, max_per_second, .. } =
+            TouchSettings::default();
+        Self { enabled, key, platform_key, scope, max_per_second }
+    }
+}
+
+impl Default for OrphansConfig {
+    fn default() -> Self {
+        let OrphanSettings { mode, min_age_ms, deleted_projects, .. } = OrphanSettings::default();
+        Self { mode, min_age: Duration::from_millis(min_age_ms), deleted_projects }
+    }
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        let OrphanSettings { max_share, max_per_minute, .. } = OrphanSettings::default();
+        Self { max_share, max_per_minute }
+    }
+}
+
+impl Default for EventLogConfig {
+    fn default() -> Self {
+        Self { file: None, size: Size(1 << 30), redact: true }
+    }
+}
+
+impl Default for EventsConfig {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
 }
 
 impl Default for AdminConfig {
@@ -329,41 +387,122 @@ impl Default for AdminConfig {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum LogFormat {
-    /// Text on a terminal, JSON otherwise.
-    #[default]
-    Auto,
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-/// The log for people; see [`EventLogConfig`] for the event log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct LogConfig {
-    /// Same syntax as `RUST_LOG`: `info`, or `throughline=debug,kube=warn`. `RUST_LOG` overrides it.
-    pub level: String,
-    pub format: LogFormat,
-}
-
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { level: "info".into(), format: LogFormat::default() }
+        Self { level: "info".to_owned(), format: LogFormat::default() }
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
-pub struct ShutdownConfig {
-    /// How long to wait for writes in flight before abandoning them.
-    pub grace_ms: u64,
+impl Config {
+    /// A configuration with these settings, as far as keys and constants have them.
+    pub fn deciding_by(settings: &Settings) -> Self {
+        let Settings { mirror, touch, orphans, .. } = settings;
+        let nudge_key = if mirror.nudge { mirror.nudge_key.clone() } else { String::new() };
+        Self {
+            mirror: MirrorConfig { deferred_per_second: mirror.deferrable_per_second, nudge_key },
+            touch: TouchConfig {
+                enabled: touch.enabled,
+                key: touch.key.clone(),
+                platform_key: touch.platform_key,
+                scope: touch.scope,
+                max_per_second: touch.max_per_second,
+            },
+            orphans: OrphansConfig {
+                mode: orphans.mode,
+                min_age: Duration::from_millis(orphans.min_age_ms),
+                deleted_projects: orphans.deleted_projects,
+            },
+            limits: LimitsConfig {
+                max_share: orphans.max_share,
+                max_per_minute: orphans.max_per_minute,
+            },
+            constants: Constants { settings: settings.clone(), ..Constants::default() },
+            ..Self::default()
+        }
+    }
+
+    /// The cluster that holds the Lease: the hub. `None` if no leader is elected.
+    pub fn election_cluster(&self) -> Option<&ClusterConfig> {
+        let is_elected = self.leader_election.enabled && !self.dry_run;
+        self.clusters.iter().find(|c| c.roles.contains(&Role::Hub)).filter(|_| is_elected)
+    }
+
+    /// The timings of the leader election.
+    pub fn election_timings(&self) -> Timings {
+        self.timings_of(millis(self.leader_election.lease_duration))
+    }
+
+    /// Those for a Lease of this duration.
+    fn timings_of(&self, lease_ms: u64) -> Timings {
+        let Constants { election, executor, .. } = &self.constants;
+        Timings {
+            lease_ms,
+            renew_deadline_ms: election.renew_deadline_ms.unwrap_or(lease_ms * 2 / 3),
+            retry_ms: election.retry_ms.unwrap_or(lease_ms * 2 / 15),
+            write_ms: executor.timeout_ms,
+        }
+    }
+
+    /// The settings that the machine decides by.
+    pub fn settings(&self) -> Settings {
+        let mut settings = self.constants.settings.clone();
+        let shards = self.election_cluster().map(|_| self.leader_election.shards);
+        settings.shards = shards.and_then(|shards| shards.try_into().ok()).unwrap_or_default();
+
+        let MirrorConfig { deferred_per_second, nudge_key } = &self.mirror;
+        settings.mirror.deferrable_per_second = *deferred_per_second;
+        settings.mirror.nudge = !nudge_key.is_empty();
+        settings.mirror.nudge_key.clone_from(nudge_key);
+
+        let TouchConfig { enabled, key, platform_key, scope, max_per_second } = &self.touch;
+        settings.touch.enabled = *enabled;
+        settings.touch.key.clone_from(key);
+        settings.touch.platform_key = *platform_key;
+        settings.touch.scope = *scope;
+        settings.touch.max_per_second = *max_per_second;
+
+        let OrphansConfig { mode, min_age, deleted_projects } = self.orphans;
+        settings.orphans.mode = mode;
+        settings.orphans.min_age_ms = millis(min_age);
+        settings.orphans.deleted_projects = deleted_projects;
+
+        let LimitsConfig { max_share, max_per_minute } = self.limits;
+        settings.mirror.max_share = max_share;
+        settings.orphans.max_share = max_share;
+        settings.mirror.max_removals_per_minute = max_per_minute;
+        settings.orphans.max_per_minute = max_per_minute;
+        settings
+    }
 }
 
-impl Default for ShutdownConfig {
-    fn default() -> Self {
-        Self { grace_ms: 10_000 }
+impl MiloConfig {
+    /// Those with which the projects are listed.
+    pub fn credentials(&self) -> Credentials {
+        credentials(self.kubeconfig.clone(), self.context.clone())
+    }
+
+    /// Those with which a project is reached, at a server of its own.
+    pub fn project_credentials(&self) -> Credentials {
+        match &self.project_kubeconfig {
+            None => self.credentials(),
+            file => credentials(file.clone(), None),
+        }
+    }
+}
+
+fn credentials(file: Option<PathBuf>, context: Option<String>) -> Credentials {
+    if file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
+        return Credentials::InCluster;
+    }
+    Credentials::Kubeconfig { file, context }
+}
+
+impl DiscoveryConfig {
+    /// Whether clusters with this role may be found.
+    pub fn may_find(&self, role: Role) -> bool {
+        let secrets = self.kubeconfig_secrets.as_ref().map(|secrets| &secrets.roles);
+        let files = self.kubeconfig_dir.as_ref().map(|dir| &dir.roles);
+        (self.milo.is_some() && role == Role::Upstream)
+            || [secrets, files].into_iter().flatten().any(|roles| roles.contains(&role))
     }
 }

@@ -90,7 +90,7 @@ pub async fn run(
     let mut config = run_config(&recording.replay.settings, cluster_configs, &log);
     if recording.has_outages {
         // Outages are shortened like pauses, so reconnect quickly.
-        config.watch.backoff_max_ms = 1_000;
+        config.constants.watch.backoff_max_ms = 1_000;
     }
     let replay = &recording.replay;
     let (mut story, observer) =
@@ -160,18 +160,13 @@ fn run_config(settings: &Settings, clusters: Vec<ClusterConfig>, log: &Path) -> 
             redact: false,
             ..EventLogConfig::default()
         },
-        mirror: settings.mirror.clone(),
-        touch: settings.touch.clone(),
-        orphans: settings.orphans.clone(),
-        stall: settings.stall.clone(),
-        retry: settings.retry,
-        ..Config::default()
+        ..Config::deciding_by(settings)
     };
     // This is the only instance.
     config.leader_election.enabled = false;
     // Events would be counted as writes, and nobody reads them.
     config.events.enabled = false;
-    config.shutdown.grace_ms = 2_000;
+    config.constants.shutdown_grace_ms = 2_000;
     config
 }
 

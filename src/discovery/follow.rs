@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::ledger::{BusClosed, Ledger, Offer};
 use super::proof::Question;
 use crate::client::{CallError, ClusterClient, Frames, no_request};
-use crate::config::WatchConfig;
 use crate::core::data::ids::{ClusterName, Kind};
+use crate::watch::WatchConstants;
 use crate::watch::pauses::pauses;
 use crate::watch::wire::{self, Lines, WatchEvent, WatchEventType};
 
@@ -76,7 +76,7 @@ pub(super) struct Follower<R> {
     pub(super) objects: Objects,
     pub(super) reader: R,
     pub(super) ledger: Ledger,
-    pub(super) config: WatchConfig,
+    pub(super) config: WatchConstants,
     pub(super) proofs: Option<Proofs>,
 }
 

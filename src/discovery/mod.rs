@@ -160,7 +160,7 @@ fn start_milo(
 ) -> Option<(Arc<ProjectRoot>, mpsc::UnboundedSender<Question>)> {
     let milo = parts.config.discovery.milo.as_ref()?;
     let client = root_client(milo, connections, metrics);
-    let timeout = Duration::from_millis(parts.config.watch.timeout_ms);
+    let timeout = Duration::from_millis(parts.config.constants.watch.timeout_ms);
     // A ProjectControlPlane that is gone says nothing about its Project.
     let projects = (!milo.internal_service_discovery)
         .then(|| Arc::new(ProjectRoot::new(client.clone(), timeout)));
@@ -177,7 +177,7 @@ fn start_milo(
         objects: milo::objects(milo),
         reader: ProjectReader::new(milo),
         ledger: parts.ledger(SourceName::Milo, milo.join, &[Role::Upstream]),
-        config: parts.config.watch.clone(),
+        config: parts.config.constants.watch.clone(),
         proofs,
     };
     parts.tasks.spawn(follower.run());
@@ -203,7 +203,7 @@ fn start_secrets(parts: &mut Parts<'_>, clusters: ClusterTable) {
         objects: secrets::objects(secrets),
         reader: SecretReader,
         ledger: parts.ledger(SourceName::KubeconfigSecrets, JoinRule::All, &secrets.roles),
-        config: parts.config.watch.clone(),
+        config: parts.config.constants.watch.clone(),
         proofs: None,
     };
     parts.tasks.spawn(follower.run());

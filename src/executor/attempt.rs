@@ -5,10 +5,10 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
+use super::ExecutorConstants;
 use super::FinishedAction;
 use crate::apply::{self, Applier, Concerned};
 use crate::client::{CallError, ErrorClass};
-use crate::config::ExecutorConfig;
 use crate::core::contract::action::Decision;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::event::Outcome;
@@ -79,7 +79,7 @@ impl PendingAction {
     }
 
     /// Begins the attempts. Returns how long the action was queued.
-    pub(super) fn start(&mut self, config: &ExecutorConfig) -> Duration {
+    pub(super) fn start(&mut self, config: &ExecutorConstants) -> Duration {
         let waited = self.queued_at.elapsed();
         let pauses = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(config.backoff_first_ms))

@@ -17,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::apply::{self, Applier, ProjectProof};
 use crate::clock::sleep_until_opt;
-use crate::config::ExecutorConfig;
 use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
@@ -66,12 +66,40 @@ struct Task {
     shard: Option<Shard>,
 }
 
+/// How many writes go at once, and how a failed one is tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct ExecutorConstants {
+    /// Writes in flight at the same time to one kind in one cluster, each to a different object.
+    pub parallel: usize,
+    /// The limit for one attempt of one write.
+    pub timeout_ms: u64,
+    /// Attempts of one action before it counts as failed.
+    pub tries: usize,
+    /// The first pause between attempts; it doubles, with jitter.
+    pub backoff_first_ms: u64,
+    /// A longer `Retry-After` ends the attempts.
+    pub backoff_max_ms: u64,
+}
+
+impl Default for ExecutorConstants {
+    fn default() -> Self {
+        Self {
+            parallel: 16,
+            timeout_ms: 5_000,
+            tries: 3,
+            backoff_first_ms: 100,
+            backoff_max_ms: 2_000,
+        }
+    }
+}
+
 /// The only writer.
 #[derive(Debug)]
 pub struct Executor {
     applier: Applier,
     gates: Gates,
-    config: ExecutorConfig,
+    config: ExecutorConstants,
     dry_run: bool,
     metrics: Arc<Metrics>,
     lanes: BTreeMap<LaneKey, Lane>,
@@ -92,7 +120,7 @@ impl Executor {
     pub fn new(
         applier: Applier,
         gates: Gates,
-        config: ExecutorConfig,
+        config: ExecutorConstants,
         dry_run: bool,
         metrics: Arc<Metrics>,
     ) -> Self {

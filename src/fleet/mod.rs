@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::client::{ClusterClient, ConnectionSpec, Connections};
-use crate::config::{ClusterConfig, Config, WatchConfig};
+use crate::config::{ClusterConfig, Config};
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::environment::spawn;
 use crate::metrics::Metrics;
-use crate::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
+use crate::watch::{MembershipId, WatchConstants, WatchMessage, WatchShared, WatchTask};
 
 pub use table::ClusterTable;
 
@@ -82,7 +82,7 @@ pub(crate) struct Fleet {
     last_id: MembershipId,
     /// `None` until the watches are started.
     watching: Option<Watching>,
-    watch_config: WatchConfig,
+    watch_constants: WatchConstants,
     lists_in_parallel: usize,
     connections: Connections,
     metrics: Arc<Metrics>,
@@ -97,12 +97,11 @@ impl Fleet {
             current: HashSet::new(),
             last_id: MembershipId(0),
             watching: None,
-            watch_config: config.watch.clone(),
-            lists_in_parallel: config.fleet.lists_in_parallel,
+            watch_constants: config.constants.watch.clone(),
+            lists_in_parallel: config.constants.lists_in_parallel,
             connections: Connections::new(metrics),
             metrics: metrics.clone(),
         };
-        metrics.set_per_cluster(config.metrics.per_cluster);
         for cluster in &config.clusters {
             fleet.join(cluster.into());
         }
@@ -122,7 +121,7 @@ impl Fleet {
         bus: mpsc::Sender<WatchMessage>,
     ) {
         let shared =
-            Arc::new(WatchShared::new(self.watch_config.clone(), bus, self.lists_in_parallel));
+            Arc::new(WatchShared::new(self.watch_constants.clone(), bus, self.lists_in_parallel));
         self.watching = Some(Watching { kinds: Box::new(kinds), shared });
         self.tell_size();
         for cluster in self.table.all() {

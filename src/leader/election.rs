@@ -22,7 +22,7 @@
 
 mod timings;
 
-pub use timings::Timings;
+pub use timings::{ElectionConstants, Timings};
 
 /// The part of a Lease's spec that the election reads and writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -84,7 +84,7 @@ impl LiveLog {
         let files = if is_simulated() {
             Files::simulated(path, part)
         } else {
-            let started = Files::start(path, config.keep_bytes, part, Box::new(files::create));
+            let started = Files::start(path, config.size.0, part, Box::new(files::create));
             started.map_err(|error| not_started(path, &error))?
         };
         let redactor = config.redact.then(Redactor::new);

@@ -30,7 +30,7 @@ pub async fn candidates(
     let (gate, _) = Gate::closed();
     let no_log = EventLogConfig::default();
     let mut engine = Engine::new(&config, settings(&config), Gates::one(gate), &no_log, Vec::new());
-    let (bus, mut events) = mpsc::channel(config.watch.queue);
+    let (bus, mut events) = mpsc::channel(config.constants.watch.queue);
     let kinds = |roles: &[Role]| roles.iter().flat_map(|r| r.orphan_kinds()).copied().collect();
     engine.fleet.start_watches(kinds, bus);
     let mut joiner = Joiner::start(&config, &engine, upstreams);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::index::ConnectorIndex;
-use crate::config::nearest;
 use crate::core::data::ids::ObjectKey;
+use crate::nearest::nearest;
 use crate::replay::Replay;
 
 /// This many names are listed where none is similar.

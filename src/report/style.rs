@@ -3,8 +3,8 @@
 use std::io::{self, BufWriter, Write};
 
 use super::ReportOptions;
-use crate::config::nearest;
 use crate::core::data::time::UnixMillis;
+use crate::nearest::nearest;
 use crate::outside_text::is_deceptive;
 
 /// Without colour all styles look the same.

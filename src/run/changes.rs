@@ -128,31 +128,23 @@ impl Run {
         !upstream_alone || election == Some(cluster.name())
     }
 
-    /// Takes over another configuration: its clusters, the way to them, and the settings that decide.
-    /// What needs a restart stays as it is.
-    pub(super) fn reload(&mut self, config: Config) {
+    /// Takes over another list of clusters, and the way to them.
+    pub(super) fn reload(&mut self, clusters: Vec<ClusterConfig>) {
         let is_same = |cluster: &ClusterClient, configured: &ClusterConfig| {
             configured.name == *cluster.name() && configured.roles == cluster.roles()
         };
         for cluster in self.engine.fleet.configured() {
-            if !config.clusters.iter().any(|configured| is_same(&cluster, configured)) {
+            if !clusters.iter().any(|configured| is_same(&cluster, configured)) {
                 self.leave(cluster.name());
             }
         }
-        let mut settings = machine_settings(&config);
-        settings.keep_until_restart(self.engine.machine.settings());
-        if settings != *self.engine.machine.settings() {
-            let settings = Box::new(settings);
-            self.engine.handle_event(EventKind::SettingsChanged { settings });
-        }
-        for cluster in &config.clusters {
+        for cluster in &clusters {
             if self.engine.fleet.origin(&cluster.name) == Some(Origin::Configured) {
                 self.engine.fleet.replace(&cluster.name, cluster.into());
             } else if self.engine.machine.follows_cluster(&cluster.name, &cluster.roles) {
                 self.join(cluster.into());
             }
         }
-        self.config.clusters = config.clusters;
-        self.config.shutdown = config.shutdown;
+        self.config.clusters = clusters;
     }
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::{HopCause, Snapshot, StatusRow};
-use crate::config::nearest;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::time::UnixMillis;
 use crate::core::view::phase::Phase;
 use crate::core::view::{ClusterView, GoneView, WatchState};
+use crate::nearest::nearest;
 use crate::report::style::{count, moment, unconfigured};
 
 /// One cause.

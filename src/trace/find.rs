@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::diagnose::{Diagnosis, diagnose};
 use super::{HopState, HopTrace, Snapshot, Trace, edge_remedy};
-use crate::config::nearest;
 use crate::core::contract::note::Hop;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::view::phase::Phase;
 use crate::core::view::{ConnectorView, UnpairedView, WatchState};
+use crate::nearest::nearest;
 
 /// A name that stands for nothing, or for more than one object. Says what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

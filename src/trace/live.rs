@@ -85,7 +85,7 @@ impl ClusterWatcher {
         let (gate, _) = Gate::closed();
         let mut engine =
             Engine::new(&dry, settings, Gates::one(gate), &EventLogConfig::default(), Vec::new());
-        let (bus, events) = mpsc::channel(config.watch.queue);
+        let (bus, events) = mpsc::channel(config.constants.watch.queue);
         let settings = engine.machine.settings().clone();
         engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
         let joiner = Joiner::start(config, &engine, upstreams);
@@ -97,7 +97,7 @@ impl ClusterWatcher {
             joiner,
             upstreams: upstreams.to_vec(),
             pending_lists,
-            stall_limits: config.stall.clone(),
+            stall_limits: config.settings().stall,
             trigger_key: config.touch.key.clone(),
             leadership: Leadership::default(),
             access: ClusterAccess::new(config),

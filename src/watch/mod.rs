@@ -46,7 +46,7 @@ use log::WatchName;
 use pace::{Host, Turn, in_turn};
 use pauses::between;
 use retry::INITIALIZING_PAUSE;
-pub use shared::{MembershipId, WatchMessage, WatchShared};
+pub use shared::{MembershipId, WatchConstants, WatchMessage, WatchShared};
 
 /// After a watch has lasted this long, pauses start again from the shortest.
 const HEALTHY_AFTER: Duration = Duration::from_secs(10);

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-use crate::config::WatchConfig;
 use crate::environment;
+use crate::watch::WatchConstants;
 
 /// With jitter, pauses are up to twice as long as the builder gets.
-pub(crate) fn pauses(config: &WatchConfig) -> ExponentialBackoff {
+pub(crate) fn pauses(config: &WatchConstants) -> ExponentialBackoff {
     let max_ms = (config.backoff_max_ms / 2).max(1);
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(config.backoff_first_ms.min(max_ms)))
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn no_pause_is_longer_than_configured() {
-        let config = WatchConfig { backoff_first_ms: 200, ..WatchConfig::default() };
+        let config = WatchConstants { backoff_first_ms: 200, ..WatchConstants::default() };
         let pauses: Vec<_> = pauses(&config).take(50).collect();
         let last = Duration::from_millis(config.backoff_max_ms);
         assert!(pauses[0] < Duration::from_millis(400), "{pauses:?}");

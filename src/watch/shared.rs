@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
 use super::log::WatchLog;
 use super::pace::Pace;
-use crate::config::WatchConfig;
 use crate::core::contract::event::EventKind;
 
 /// One stay of a cluster in the fleet. No two have the same number.
@@ -22,10 +22,41 @@ pub struct WatchMessage {
     pub kind: EventKind,
 }
 
+/// How watches list, wait and try again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct WatchConstants {
+    /// Objects per page of an initial list.
+    pub page_size: u32,
+    /// The limit for the answer to a request or one page of a list.
+    pub timeout_ms: u64,
+    /// A watch that delivers no byte, not even a bookmark, for this long is restarted. API servers
+    /// send a bookmark about once a minute.
+    pub silent_after_ms: u64,
+    /// The first pause after a failure; it doubles, with jitter.
+    pub backoff_first_ms: u64,
+    pub backoff_max_ms: u64,
+    /// Events that may wait for the machine; when the queue is full, the watches wait.
+    pub queue: usize,
+}
+
+impl Default for WatchConstants {
+    fn default() -> Self {
+        Self {
+            page_size: 500,
+            timeout_ms: 15_000,
+            silent_after_ms: 90_000,
+            backoff_first_ms: 250,
+            backoff_max_ms: 10_000,
+            queue: 1024,
+        }
+    }
+}
+
 /// What all watches of a run share.
 #[derive(Debug)]
 pub struct WatchShared {
-    pub(super) config: WatchConfig,
+    pub(super) config: WatchConstants,
     pub(super) bus: mpsc::Sender<WatchMessage>,
     pub(super) pace: Pace,
     pub(super) log: Arc<WatchLog>,
@@ -38,7 +69,7 @@ impl WatchShared {
     /// Events go to `bus`; the watches wait while it is full. Each API server gets at most
     /// `lists_in_parallel` first lists at a time.
     pub fn new(
-        config: WatchConfig,
+        config: WatchConstants,
         bus: mpsc::Sender<WatchMessage>,
         lists_in_parallel: usize,
     ) -> Self {

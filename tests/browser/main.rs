@@ -174,7 +174,7 @@ fn a_verify_shows_users_without_a_comparison() {
     let log = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/careless-platform.jsonl");
     let acted = Path::new(env!("CARGO_TARGET_TMPDIR")).join("acted.jsonl");
     let made = Command::new(env!("CARGO_BIN_EXE_throughline"))
-        .args(["replay", "--output", "json", "--event-log"])
+        .args(["replay", "--output", "json", "--save"])
         .args([&acted, &log])
         .output()
         .unwrap();

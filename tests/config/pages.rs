@@ -1,77 +1,134 @@
-//! The reference page and the example have every key, with its default.
+//! The reference page has a row for each key, made of the docs of the structs.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use serde_json::Value;
-use throughline::config::{
-    Config, ConfigProblem, DiscoveryConfig, KubeconfigDirConfig, KubeconfigSecretsConfig,
-    MiloConfig, Overrides,
-};
+use throughline::config::Config;
 
-use crate::{folder, kubeconfig, load_text};
+/// A field of a struct: its name, its type and its docs.
+type Field = (String, String, String);
 
-/// Every key with its default.
-fn keys(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) {
-    match value {
-        Value::Object(keys_below) if !keys_below.is_empty() => {
-            for (key, value) in keys_below {
-                let dot = if prefix.is_empty() { "" } else { "." };
-                keys(&format!("{prefix}{dot}{key}"), value, out);
-            }
+/// The fields of every struct of the configuration.
+fn structs() -> BTreeMap<String, Vec<Field>> {
+    let source = fs::read_to_string("src/config/mod.rs").unwrap();
+    let mut structs = BTreeMap::<String, Vec<Field>>::new();
+    let (mut current, mut docs) = (None, String::new());
+    for line in source.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("pub struct ").and_then(|l| l.strip_suffix(" {")) {
+            current = Some(name.to_owned());
+            docs.clear();
+        } else if line == "}" || line == "#[serde(skip)]" {
+            current = None;
+        } else if let Some(text) = line.strip_prefix("/// ") {
+            docs = format!("{docs} {text}").trim().to_owned();
+        } else if let Some((name, of)) = line.strip_prefix("pub ").and_then(|l| l.split_once(": "))
+            && let Some(current) = &current
+        {
+            let of = of.trim_end_matches(',').to_owned();
+            let field = (camel_case(name), of, std::mem::take(&mut docs));
+            structs.entry(current.clone()).or_default().push(field);
         }
-        value => out.push((prefix.to_owned(), value.clone())),
+    }
+    structs
+}
+
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap().to_owned();
+    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
+}
+
+/// A key's path, type and docs.
+struct Key {
+    path: String,
+    of: String,
+    docs: String,
+}
+
+fn add(structs: &BTreeMap<String, Vec<Field>>, name: &str, prefix: &str, keys: &mut Vec<Key>) {
+    for (field, of, docs) in &structs[name] {
+        let inner =
+            of.trim_start_matches("Option<").trim_start_matches("Vec<").trim_end_matches('>');
+        let list = if of.starts_with("Vec<") { "[]" } else { "" };
+        let path = format!("{prefix}{field}");
+        if structs.contains_key(inner) {
+            add(structs, inner, &format!("{path}{list}."), keys);
+        } else {
+            keys.push(Key { path, of: of.clone(), docs: docs.clone() });
+        }
     }
 }
 
-fn defaults() -> Vec<(String, Value)> {
-    let mut out = Vec::new();
-    keys("", &serde_json::to_value(Config::default()).unwrap(), &mut out);
-    out.retain(|(key, _)| key != "clusters");
-    assert!(out.len() > 40, "{}", out.len());
-    out
+fn all() -> Vec<Key> {
+    let mut keys = Vec::new();
+    add(&structs(), "Config", "", &mut keys);
+    keys
 }
 
-#[test]
-fn the_docs_list_every_key_with_its_default() {
-    let docs = fs::read_to_string("docs/reference/configuration.md").unwrap();
-    // Sections that are not there by default have defaults, too.
-    let mut found = Vec::new();
-    let discovery = DiscoveryConfig {
-        milo: Some(MiloConfig::default()),
-        kubeconfig_secrets: Some(KubeconfigSecretsConfig::default()),
-        kubeconfig_dir: Some(KubeconfigDirConfig::default()),
-        ..DiscoveryConfig::default()
+/// The paths of all keys: `clusters[].name`, `touch.scope`.
+pub(crate) fn keys() -> Vec<String> {
+    all().into_iter().map(|key| key.path).collect()
+}
+
+fn kind(of: &str) -> &str {
+    let of = of.trim_start_matches("Option<").trim_end_matches('>');
+    match of {
+        "bool" => "bool",
+        "u16" | "u32" => "number",
+        "Duration" => "duration",
+        "Size" => "quantity",
+        "Fraction" => "fraction",
+        "SocketAddr" => "IP:port",
+        "PathBuf" => "path",
+        "String" | "ClusterName" => "text",
+        "Vec<Role" => "list",
+        _ => "word",
+    }
+}
+
+fn default_of(key: &Key) -> String {
+    let with_sections = r#"{"milo": {}, "kubeconfigSecrets": {"cluster": "a", "namespace": "a"},
+        "kubeconfigDir": {"path": "a"}}"#;
+    let discovery = serde_json::from_str(with_sections).unwrap();
+    let default = serde_json::to_value(Config { discovery, ..Config::default() }).unwrap();
+    let place = key.path.split('.').try_fold(&default, |here, name| here.get(name));
+    match place {
+        Some(value) if value != "a" => match value {
+            Value::String(text) => format!("`{text}`"),
+            Value::Array(items) => {
+                let items: Vec<_> = items.iter().filter_map(Value::as_str).collect();
+                format!("`[{}]`", items.join(", "))
+            }
+            value => format!("`{value}`"),
+        },
+        _ if key.path == "clusters[].inCluster" => "`false`".to_owned(),
+        _ if key.of.starts_with("Option<") => "none".to_owned(),
+        _ => "required".to_owned(),
+    }
+}
+
+/// The rows, one for each key.
+fn table() -> String {
+    let row = |key: &Key| {
+        let Key { path, of, docs } = key;
+        assert!(!docs.is_empty(), "{path} has no docs");
+        format!("| `{path}` | {} | {} | {docs} |\n", kind(of), default_of(key))
     };
-    keys("discovery", &serde_json::to_value(discovery).unwrap(), &mut found);
-    found.retain(|(_, default)| default != "");
-    assert!(found.len() > 8, "{}", found.len());
-    for (key, default) in defaults().into_iter().chain(found) {
-        let default = default.as_str().map_or(default.to_string(), ToOwned::to_owned);
-        let row = docs.lines().find(|line| line.starts_with(&format!("| `{key}` ")));
-        let row = row.unwrap_or_else(|| panic!("{key} has no row"));
-        assert!(
-            default == "null" || row.contains(&format!("| `{default}` |")),
-            "{key} is {default}, not: {row}"
-        );
-    }
+    let rows: String = all().iter().map(row).collect();
+    format!("| key | type | default | meaning |\n|---|---|---|---|\n{rows}")
 }
 
 #[test]
-fn the_example_loads_and_shows_every_key_with_its_default() {
-    let text = fs::read_to_string("deploy/throughline.example.yaml").unwrap();
-    let kube = kubeconfig(&folder("example"), &["project-a", "project-b", "edge-1"]);
-    let text = text.replace("/etc/throughline/kubeconfig", &kube);
-    let loaded = load_text("example-file", &text, &Overrides::default());
-    let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
-    let in_cluster =
-        |warning: &&ConfigProblem| !warning.message.starts_with("not running in a pod");
-    assert_eq!(loaded.warnings.iter().find(in_cluster), None);
-    assert_eq!(loaded.config.clusters.len(), 4);
-    assert_eq!(Config { clusters: Vec::new(), ..loaded.config }, Config::default());
-
-    let shown: Value = serde_saphyr::from_str(&text).unwrap();
-    for (key, _) in defaults() {
-        let there = key.split('.').try_fold(&shown, |here, step| here.get(step));
-        assert!(there.is_some(), "{key} is not in the example");
+fn the_reference_is_made_of_the_docs_of_the_structs() {
+    let page = "docs/reference/configuration.md";
+    let text = fs::read_to_string(page).unwrap();
+    let start = text.find("| key | type |").unwrap();
+    let end = start + text[start..].find("\n\n").map_or(text.len() - start, |end| end + 1);
+    let expected = format!("{}{}{}", &text[..start], table(), &text[end..]);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(page, &expected).unwrap();
     }
+    assert_eq!(fs::read_to_string(page).unwrap(), expected, "UPDATE_EXPECT=1 rewrites it");
+    assert_eq!(keys().len(), 43);
 }

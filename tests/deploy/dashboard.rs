@@ -97,9 +97,9 @@ async fn start_with_all_metrics(testbed: &Testbed) -> Throughline {
     let throughline = Setup::of(testbed)
         .set(&json!({
             "leaderElection": { "enabled": true, "leaseNamespace": "default",
-                "leaseDurationMs": 4_000, "renewDeadlineMs": 2_500, "retryPeriodMs": 500 },
+                "leaseDuration": "4s", "renewDeadlineMs": 2_500, "retryPeriodMs": 500 },
             "executor": { "timeoutMs": 1_000 },
-            "orphans": { "mode": "delete", "minAgeMs": 1_000, "settleMs": 500 },
+            "orphans": { "mode": "delete", "minAge": "1s", "settleMs": 500 },
         }))
         .allow_error("too many orphans")
         .ready()
@@ -117,7 +117,7 @@ async fn start_with_all_metrics(testbed: &Testbed) -> Throughline {
 async fn start_with_shards(testbed: &Testbed) -> Throughline {
     grant(testbed.hub().rest(), &["lease-shards"]).await.unwrap();
     let election = json!({ "enabled": true, "leaseNamespace": "default", "leaseName": "shards",
-        "shards": 2, "leaseDurationMs": 4_000, "renewDeadlineMs": 2_500, "retryPeriodMs": 500 });
+        "shards": 2, "leaseDuration": "4s", "renewDeadlineMs": 2_500, "retryPeriodMs": 500 });
     let config = json!({ "leaderElection": election, "executor": { "timeoutMs": 1_000 } });
     Setup::of(testbed).set(&config).ready().await
 }

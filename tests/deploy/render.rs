@@ -243,7 +243,7 @@ fn choices(form: &str) -> Vec<Choice> {
     choices.push(Choice {
         name: "deleting",
         resources: deleting,
-        config: json!({ "orphans": { "mode": "delete" }, "stall": { "touchedMs": 9_000 } }),
+        config: json!({ "orphans": { "mode": "delete" }, "limits": { "maxPerMinute": 4 } }),
         ..Choice::default()
     });
     choices.push(Choice {
@@ -353,13 +353,8 @@ fn pods_are_restricted() {
         if form != "sidecar" {
             assert_eq!(ours["readinessProbe"]["httpGet"]["path"], "/readyz");
             let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
-            let needed = throughline::config::Config::default().shutdown.grace_ms / 1_000;
+            let needed = throughline::config::Constants::default().shutdown_grace_ms / 1_000;
             assert!(grace > needed, "{form}: {grace} s, and {needed} s are needed");
-            let config = json!({ "shutdown": { "graceMs": 44_100 } });
-            let patient = helm(form, &Choice { name: "patient", config, ..Choice::default() });
-            let deployment = patient.iter().find(|o| o["kind"] == "Deployment").unwrap();
-            let grace = &deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"];
-            assert_eq!(*grace, 55, "{form}");
             assert_eq!(pod["topologySpreadConstraints"].as_array().map(Vec::len), Some(2));
         }
         // No wildcard permission, and none on Secrets.

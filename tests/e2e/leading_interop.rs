@@ -26,7 +26,7 @@ impl ClientGo {
         let mut command = Command::new(assets().join("leaderelection"));
         command.arg("-kubeconfig").arg(election.testbed.hub().server.kubeconfig(THROUGHLINE));
         command.args(["-namespace", LEASE.0, "-name", LEASE.1, "-identity", identity]);
-        command.args(["-lease", &seconds("leaseDurationMs")]);
+        command.args(["-lease", more["leaderElection"]["leaseDuration"].as_str().unwrap()]);
         command.args(["-renew", &seconds("renewDeadlineMs"), "-retry", &seconds("retryPeriodMs")]);
         let process = Process::start(identity, command, folder.path());
         Self { process, identity, _folder: folder }

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::cluster::constants;
 use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::process::{Folder, Process, Signal};
 use crate::cluster::rights::{folders, only};
@@ -41,9 +42,10 @@ async fn a_recording_only_lists_and_watches_and_can_be_replayed() {
     let folder = Folder::new("record");
     let config = folder.path().join("config.yaml");
     let config_text = json!({ "clusters": clusters, "watch": { "backoffMaxMs": 500 } });
-    std::fs::write(&config, config_text.to_string()).unwrap();
+    constants::write(&config, &config_text);
     let mut command = Command::new(binary());
     command.arg("record").arg(folder.path().join("night.jsonl")).arg("--config").arg(&config);
+    constants::give(&mut command, &config);
     command.env_remove("RUST_LOG").env_remove("KUBECONFIG");
     let mut process = Process::start("record", command, folder.path());
 

@@ -123,7 +123,7 @@ impl<'a> ClusterRoles<'a> {
 
 fn setup(testbed: &Testbed) -> Setup {
     Setup::of(testbed).set(&short()).set(&json!({
-        "orphans": { "mode": "delete", "minAgeMs": 1_000, "settleMs": 500 },
+        "orphans": { "mode": "delete", "minAge": "1s", "settleMs": 500 },
         "mirror": { "absentGraceMs": 500 },
         "watch": { "backoffMaxMs": 1_000, "timeoutMs": 5_000 },
         "stall": { "mirroredMs": 1_000, "touchedMs": 1_000 },

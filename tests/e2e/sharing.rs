@@ -24,7 +24,7 @@ fn sharing() -> Value {
     let mut more = short();
     let election = &mut more["leaderElection"];
     election["shards"] = json!(SHARDS);
-    election["leaseDurationMs"] = json!(10_000);
+    election["leaseDuration"] = json!("10s");
     election["renewDeadlineMs"] = json!(6_000);
     more
 }

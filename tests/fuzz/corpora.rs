@@ -274,9 +274,10 @@ fn kubeconfigs() -> Vec<String> {
 
 /// Whole configurations, and each of their sections alone.
 fn configs() -> Vec<String> {
-    let mut configs = vec![read("tests/config/wrong.yaml")];
+    let bad = read("tests/config/bad.txt");
+    let mut configs: Vec<_> = bad.split("===\n").map(str::to_owned).collect();
     for file in [
-        "deploy/throughline.example.yaml",
+        "deploy/examples/hub.yaml",
         "deploy/kustomize/components/sidecar/config.yaml",
         "deploy/kustomize/overlays/standalone-hub/config.yaml",
         "deploy/kustomize/overlays/all-in-one/config.yaml",
@@ -294,9 +295,8 @@ fn configs() -> Vec<String> {
             "discovery: {milo: {kubeconfig: /m, join: needed, labelSelector: 'a in (b,c),!d,e!=f'}}",
             "discovery: {kubeconfigSecrets: {cluster: hub, namespace: n, roles: [upstream]}}",
             "discovery: {kubeconfigDir: {path: /c, roles: [edge]}}\nclusters: [{name: h, roles: [hub]}]",
-            "discovery: {mode: milo, projectKubeconfigPath: /p, internalServiceDiscovery: true}",
-            "touch: {edgeScopes: {a: gatewayClass}, confirmAfterMs: [1000, 5000]}\nclusters:\n- {name: a, roles: [hub, edge]}",
-            "eventLog: {file: x.jsonl, keep: 3, maxBytes: 1048576}",
+            "touch: {scope: gatewayClass}\norphans: {minAge: 1h 30m}\nclusters:\n- {name: a, roles: [hub, edge]}",
+            "eventLog: {file: x.jsonl, size: 1.5Gi}\nleaderElection: {leaseDuration: PT1M}",
         ]
         .map(str::to_owned),
     );

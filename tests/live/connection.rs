@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::client::{CallError, ClusterClient, JSON, get, path};
-use throughline::config::WatchConfig;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::event_log::ClusterSpec;
 use throughline::sim::SimClusters;
 use throughline::sim::apiserver::ServerMode;
+use throughline::watch::WatchConstants;
 use throughline::watch::WatchMessage;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -53,8 +53,11 @@ fn gateway(name: &str) -> Value {
 impl Moving {
     fn watch(&self) -> mpsc::Receiver<WatchMessage> {
         let (bus, events) = mpsc::channel(16);
-        let config =
-            WatchConfig { backoff_first_ms: 10, backoff_max_ms: 200, ..WatchConfig::default() };
+        let config = WatchConstants {
+            backoff_first_ms: 10,
+            backoff_max_ms: 200,
+            ..WatchConstants::default()
+        };
         let client = self.client.clone();
         tokio::spawn(watch_task(client, Kind::Gateway, config, bus).run());
         events

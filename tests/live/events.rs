@@ -189,8 +189,10 @@ async fn run_with(events_on: bool, dry_run: bool) -> Vec<Value> {
     });
     config.leader_election.enabled = false;
     config.admin.address = "127.0.0.1:0".parse().unwrap();
-    config.stall.mirrored_ms = 1_000;
-    (config.retry.first_ms, config.retry.max_ms, config.executor.tries) = (100, 200, 1);
+    config.constants.settings.stall.mirrored_ms = 1_000;
+    config.constants.settings.retry.first_ms = 100;
+    config.constants.settings.retry.max_ms = 200;
+    config.constants.executor.tries = 1;
     (config.events.enabled, config.dry_run) = (events_on, dry_run);
     let connectors = Some(Resource::Connectors);
     let broken = Fault { resource: connectors, ..Fault::on_writes(500) };

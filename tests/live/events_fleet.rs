@@ -62,7 +62,7 @@ fn config(served: &TestServer, kubeconfig: &Kubeconfig) -> Config {
     ));
     config.leader_election.lease_namespace = Some("tl".to_owned());
     config.admin.address = "127.0.0.1:0".parse().unwrap();
-    config.stall.mirrored_ms = 1_000;
+    config.constants.settings.stall.mirrored_ms = 1_000;
     config
 }
 
@@ -99,12 +99,12 @@ async fn a_first_install_of_a_thousand_connectors_posts_no_warning() {
     let served = fleet(1_000, None).await;
     let kubeconfig = Kubeconfig::of(&served);
     let mut config = config(&served, &kubeconfig);
-    let election = &mut config.leader_election;
-    election.lease_duration_ms = 4_000;
-    (election.renew_deadline_ms, election.retry_period_ms) = (2_000, 500);
-    config.executor.timeout_ms = 1_000;
+    config.leader_election.lease_duration = Duration::from_secs(4);
+    config.constants.election.renew_deadline_ms = Some(2_000);
+    config.constants.election.retry_ms = Some(500);
+    config.constants.executor.timeout_ms = 1_000;
     // The time to write a thousand annotations does not count here.
-    config.stall.mirrored_ms = 3_000;
+    config.constants.settings.stall.mirrored_ms = 3_000;
     let (stop, stopping) = watch::channel(false);
     let running = tokio::spawn(Run::new(config, Vec::new()).until(stopping));
     until("all are mirrored", async || mirrored(&served).await == 1_000).await;
@@ -125,7 +125,9 @@ async fn a_start_with_two_thousand_stale_annotations_posts_a_handful() {
     let kubeconfig = Kubeconfig::of(&served);
     let mut config = config(&served, &kubeconfig);
     config.leader_election.enabled = false;
-    (config.retry.first_ms, config.retry.max_ms, config.executor.tries) = (500, 2_000, 1);
+    config.constants.settings.retry.first_ms = 500;
+    config.constants.settings.retry.max_ms = 2_000;
+    config.constants.executor.tries = 1;
     let connectors = Some(Resource::Connectors);
     let broken = Fault { resource: connectors, ..Fault::on_writes(500) };
     served.handle.inject(&broken, 1_000_000);

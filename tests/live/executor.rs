@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use throughline::apply::Applier;
-use throughline::config::ExecutorConfig;
 use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
 use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
+use throughline::executor::ExecutorConstants;
 use throughline::executor::{Executor, FinishedAction};
 use throughline::fleet::ClusterTable;
 use throughline::leader::gate::{Gate, Gates};
@@ -25,8 +25,8 @@ struct Bench {
     _kubeconfig: Kubeconfig,
 }
 
-fn quick() -> ExecutorConfig {
-    ExecutorConfig {
+fn quick() -> ExecutorConstants {
+    ExecutorConstants {
         backoff_first_ms: 1,
         backoff_max_ms: 20,
         timeout_ms: 5_000,
@@ -34,7 +34,7 @@ fn quick() -> ExecutorConfig {
     }
 }
 
-async fn bench(config: ExecutorConfig) -> Bench {
+async fn bench(config: ExecutorConstants) -> Bench {
     let served = serve(SimApiServerSettings::default()).await;
     for name in ["a", "b", "c"] {
         let metadata = json!({"namespace": "n", "name": name});
@@ -145,7 +145,7 @@ async fn temporary_errors_are_retried_and_permanent_ones_are_not() {
 
 #[tokio::test]
 async fn a_short_retry_after_is_waited_for_and_a_long_one_is_left_to_the_machine() {
-    let config = ExecutorConfig { backoff_max_ms: 1_500, ..quick() };
+    let config = ExecutorConstants { backoff_max_ms: 1_500, ..quick() };
     let mut bench = bench(config).await;
     bench.served.handle.inject(&Fault::on_writes(429).retry_after(1), 1);
     let began = std::time::Instant::now();
@@ -164,7 +164,7 @@ async fn a_short_retry_after_is_waited_for_and_a_long_one_is_left_to_the_machine
 
 #[tokio::test]
 async fn after_a_lost_response_the_next_attempt_conflicts_with_the_first() {
-    let mut bench = bench(ExecutorConfig { tries: 2, timeout_ms: 200, ..quick() }).await;
+    let mut bench = bench(ExecutorConstants { tries: 2, timeout_ms: 200, ..quick() }).await;
     bench.served.handle.inject(&Fault::on_writes(504).but_executed(), 1);
     let finished = bench.run(bench.with_preconditions(touch(1, "a", "1"))).await;
     assert!(matches!(finished.outcome, Outcome::Conflict { .. }), "{:?}", finished.outcome);
@@ -182,7 +182,7 @@ async fn after_a_lost_response_the_next_attempt_conflicts_with_the_first() {
 
 #[tokio::test]
 async fn one_objects_writes_keep_their_order_and_a_newer_one_supersedes_a_queued_one() {
-    let mut bench = bench(ExecutorConfig { timeout_ms: 10_000, ..quick() }).await;
+    let mut bench = bench(ExecutorConstants { timeout_ms: 10_000, ..quick() }).await;
     bench.served.handle.set_latency(Duration::from_millis(100));
     for (id, value) in [(1, "1"), (2, "2"), (3, "3")] {
         bench.executor.submit(touch(id, "a", value));
@@ -204,7 +204,7 @@ async fn one_objects_writes_keep_their_order_and_a_newer_one_supersedes_a_queued
 
 #[tokio::test]
 async fn parallel_writes_are_limited_and_queued_ones_can_be_dropped() {
-    let config = ExecutorConfig { parallel: 2, timeout_ms: 10_000, ..quick() };
+    let config = ExecutorConstants { parallel: 2, timeout_ms: 10_000, ..quick() };
     let mut bench = bench(config).await;
     bench.served.handle.set_latency(Duration::from_millis(50));
     bench.executor.submit(touch(1, "a", "1"));

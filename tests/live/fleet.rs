@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use throughline::config::{Config, KubeconfigDirConfig};
+use throughline::config::{ClusterConfig, Config, KubeconfigDirConfig};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::event_log::ClusterSpec;
 use throughline::run::Run;
@@ -28,14 +28,14 @@ pub(crate) struct Bench {
 }
 
 pub(crate) struct Running {
-    reloads: mpsc::Sender<Config>,
+    reloads: mpsc::Sender<Vec<ClusterConfig>>,
     stop: watch::Sender<bool>,
     task: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Running {
     pub(crate) async fn reload(&self, config: Config) {
-        self.reloads.send(config).await.unwrap();
+        self.reloads.send(config.clusters).await.unwrap();
     }
 
     pub(crate) async fn stop(self) {
@@ -91,7 +91,7 @@ impl Bench {
         config.leader_election.enabled = false;
         config.events.enabled = false;
         config.admin.address = "127.0.0.1:0".parse().unwrap();
-        config.mirror.nudge = false;
+        config.mirror.nudge_key.clear();
         config.event_log.file = Some(self.log.clone());
         config
     }
@@ -148,12 +148,12 @@ async fn a_cluster_joins_leaves_and_joins_again_and_the_log_replays() {
     let running = bench.run(false);
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(bench.mirrored(), "", "its upstream has not joined");
-    running.reloads.send(bench.config(true)).await.unwrap();
+    running.reloads.send(bench.config(true).clusters).await.unwrap();
     bench.until_mirrored("True").await;
     bench.set_ready("False");
     bench.until_mirrored("False").await;
 
-    running.reloads.send(bench.config(false)).await.unwrap();
+    running.reloads.send(bench.config(false).clusters).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let (writes, watches) =
         (bench.count(&bench.hub, ApiVerb::Patch), bench.count(&bench.project, ApiVerb::Watch));
@@ -163,7 +163,7 @@ async fn a_cluster_joins_leaves_and_joins_again_and_the_log_replays() {
     assert_eq!(bench.count(&bench.hub, ApiVerb::Patch), writes, "a write for one that left");
     assert_eq!(bench.count(&bench.project, ApiVerb::Watch), watches, "still watched");
 
-    running.reloads.send(bench.config(true)).await.unwrap();
+    running.reloads.send(bench.config(true).clusters).await.unwrap();
     bench.until_mirrored("True").await;
     running.stop().await;
     let log = bench.verify();
@@ -181,8 +181,8 @@ async fn a_cluster_that_leaves_and_joins_at_once_starts_from_nothing() {
     for _ in 0..20 {
         // What the cancelled watch has sent may still be on the bus.
         bench.set_ready("False");
-        running.reloads.send(bench.config(false)).await.unwrap();
-        running.reloads.send(bench.config(true)).await.unwrap();
+        running.reloads.send(bench.config(false).clusters).await.unwrap();
+        running.reloads.send(bench.config(true).clusters).await.unwrap();
     }
     bench.until_mirrored("False").await;
     bench.set_ready("True");
@@ -200,16 +200,16 @@ async fn a_write_in_flight_ends_although_its_hub_left() {
     let hangs = Fault { resource: connectors, ..Fault::on_writes(Fault::NO_RESPONSE) };
     bench.hub.handle.inject(&hangs, 1);
     let mut config = bench.config(true);
-    config.executor.timeout_ms = 1_000;
+    config.constants.executor.timeout_ms = 1_000;
     let running = bench.run_with(config.clone());
     until("the write hangs", async || bench.count(&bench.hub, ApiVerb::Patch) == 1).await;
     let hub = config.clusters.remove(0);
-    running.reloads.send(config.clone()).await.unwrap();
+    running.reloads.send(config.clusters.clone()).await.unwrap();
     // Its time-out: it is not repeated.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(bench.count(&bench.hub, ApiVerb::Patch), 1, "repeated for a cluster that left");
     config.clusters.insert(0, hub);
-    running.reloads.send(config).await.unwrap();
+    running.reloads.send(config.clusters).await.unwrap();
     bench.until_mirrored("True").await;
     running.stop().await;
     bench.verify();

@@ -58,9 +58,10 @@ async fn the_loop_takes_events_while_writes_hang() {
     config.events.enabled = false;
     config.admin.address = "127.0.0.1:0".parse().unwrap();
     // Longer than the test may take.
-    config.executor.timeout_ms = 120_000;
-    (config.executor.parallel, config.executor.queue) = (2, Some(1));
-    (config.retry.outcome_timeout_ms, config.shutdown.grace_ms) = (600_000, 0);
+    config.constants.executor.timeout_ms = 120_000;
+    config.constants.executor.parallel = 2;
+    config.constants.settings.retry.outcome_timeout_ms = 600_000;
+    config.constants.shutdown_grace_ms = 0;
     let gateways = Some(Resource::Gateways);
     let hangs = Fault { resource: gateways, ..Fault::on_writes(Fault::NO_RESPONSE) };
     served.handle.inject(&hangs, 1_000_000);

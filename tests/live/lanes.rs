@@ -14,12 +14,13 @@ use axum::extract::Request;
 use http::{Response, StatusCode};
 use throughline::apply::Applier;
 use throughline::client::ClusterClient;
-use throughline::config::{ClusterConfig, ExecutorConfig};
+use throughline::config::ClusterConfig;
 use throughline::core::contract::action::{
     AbsentObjects, Action, Decision, Precondition, Urgency, Verb,
 };
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
+use throughline::executor::ExecutorConstants;
 use throughline::executor::{Executor, FinishedAction};
 use throughline::leader::gate::{Gate, GateKeeper, Gates};
 use throughline::metrics::{Format, Metrics};
@@ -124,7 +125,7 @@ struct Bench {
 }
 
 /// A hub and two edges, of which one hangs from the start if `hangs`.
-fn bench(config: ExecutorConfig, hangs: bool) -> Bench {
+fn bench(config: ExecutorConstants, hangs: bool) -> Bench {
     let metrics = Arc::new(Metrics::new());
     let servers: BTreeMap<_, _> =
         [HUB, HUNG, WELL].map(|name| (name, FakeServer::new(hangs && name == HUNG))).into();
@@ -268,11 +269,11 @@ impl Bench {
 /// minutes when all clusters shared one queue.
 #[tokio::test(start_paused = true)]
 async fn a_hung_edge_with_hundreds_of_waiting_writes_delays_no_other_cluster() {
-    let mut alone = bench(ExecutorConfig::default(), false);
+    let mut alone = bench(ExecutorConstants::default(), false);
     let normal = alone.time_of_others().await;
     assert!(normal < Duration::from_secs(1), "{normal:?}");
 
-    let mut bench = bench(ExecutorConfig::default(), true);
+    let mut bench = bench(ExecutorConstants::default(), true);
     bench.submit_many(HUNG, 500);
     for after in [Duration::ZERO, TIMEOUT / 2, TIMEOUT * 2, TIMEOUT * 20] {
         bench.run_for(after).await;
@@ -284,7 +285,7 @@ async fn a_hung_edge_with_hundreds_of_waiting_writes_delays_no_other_cluster() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_lane_probes_one_at_a_time_and_recovers_to_all_its_room() {
-    let config = ExecutorConfig { parallel: 8, ..ExecutorConfig::default() };
+    let config = ExecutorConstants { parallel: 8, ..ExecutorConstants::default() };
     let mut bench = bench(config, true);
     let server = bench.servers[HUNG].clone();
     bench.submit_many(HUNG, 200);
@@ -320,7 +321,7 @@ async fn a_hung_lane_probes_one_at_a_time_and_recovers_to_all_its_room() {
 /// A time-out of one request is not yet a hung cluster: the action is tried again at once.
 #[tokio::test(start_paused = true)]
 async fn an_action_that_times_out_is_tried_again_unless_its_lane_hangs() {
-    let mut bench = bench(ExecutorConfig::default(), true);
+    let mut bench = bench(ExecutorConstants::default(), true);
     bench.submit(HUNG, "a");
     bench.run_for(TIMEOUT + TIMEOUT / 2).await;
     bench.servers[HUNG].hangs.send_replace(false);
@@ -344,7 +345,7 @@ async fn an_action_that_times_out_is_tried_again_unless_its_lane_hangs() {
 /// A webhook that hangs for one kind holds up that kind alone, also in the same cluster.
 #[tokio::test(start_paused = true)]
 async fn each_kind_in_a_cluster_has_room_of_its_own() {
-    let config = ExecutorConfig { parallel: 2, ..ExecutorConfig::default() };
+    let config = ExecutorConstants { parallel: 2, ..ExecutorConstants::default() };
     let mut bench = bench(config, false);
     let hub = bench.servers[HUB].clone();
     bench.submit_many(HUB, 6);
@@ -358,7 +359,7 @@ async fn each_kind_in_a_cluster_has_room_of_its_own() {
 /// A delete asks its upstream for proof, and that may hang.
 #[tokio::test(start_paused = true)]
 async fn deletes_that_ask_different_upstreams_do_not_wait_for_each_other() {
-    let config = ExecutorConfig { parallel: 1, ..ExecutorConfig::default() };
+    let config = ExecutorConstants { parallel: 1, ..ExecutorConstants::default() };
     let mut bench = bench(config, false);
     for (upstream, name) in [("up-a", "1"), ("up-a", "2"), ("up-b", "3")] {
         bench.submit_delete(upstream, name);
@@ -370,7 +371,7 @@ async fn deletes_that_ask_different_upstreams_do_not_wait_for_each_other() {
 /// of them.
 #[tokio::test(start_paused = true)]
 async fn objects_that_hang_do_not_hide_others_of_their_lane() {
-    let mut bench = bench(ExecutorConfig::default(), false);
+    let mut bench = bench(ExecutorConstants::default(), false);
     bench.servers[WELL].log.lock().unwrap().hangs_for = Some("stuck");
     for i in 0..100 {
         bench.submit(WELL, &format!("stuck-{i}"));
@@ -384,7 +385,7 @@ async fn objects_that_hang_do_not_hide_others_of_their_lane() {
 /// The gate is asked before every attempt, not when an action is queued alone.
 #[tokio::test(start_paused = true)]
 async fn leadership_lost_in_a_pause_or_in_the_queue_is_noticed() {
-    let config = ExecutorConfig { parallel: 1, ..ExecutorConfig::default() };
+    let config = ExecutorConstants { parallel: 1, ..ExecutorConstants::default() };
     let mut bench = bench(config, false);
     let hub = bench.servers[HUB].clone();
     hub.log.lock().unwrap().errors = vec![(StatusCode::TOO_MANY_REQUESTS, Some(2))];

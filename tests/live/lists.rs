@@ -10,10 +10,11 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use throughline::client::ClusterClient;
-use throughline::config::{ClusterConfig, WatchConfig};
+use throughline::config::ClusterConfig;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::metrics::Metrics;
+use throughline::watch::WatchConstants;
 use throughline::watch::WatchMessage;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -55,11 +56,11 @@ async fn bench(answers: impl FnMut(&Params) -> Answer + Send + 'static) -> Bench
     };
     let client = Arc::new(ClusterClient::new(config, Arc::new(Metrics::new())));
     let (bus, events) = mpsc::channel(64);
-    let config = WatchConfig {
+    let config = WatchConstants {
         page_size: 1,
         backoff_first_ms: 1,
         backoff_max_ms: 20,
-        ..WatchConfig::default()
+        ..WatchConstants::default()
     };
     tokio::spawn(watch_task(client, Kind::Gateway, config, bus).run());
     Bench { events, _kubeconfig: kubeconfig }

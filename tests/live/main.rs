@@ -33,9 +33,10 @@ use std::sync::Arc;
 use certificate::{Certificate, X509};
 use serde_json::json;
 use throughline::client::ClusterClient;
-use throughline::config::{ClusterConfig, WatchConfig};
+use throughline::config::ClusterConfig;
 use throughline::core::data::ids::{Kind, Role};
 use throughline::metrics::Metrics;
+use throughline::watch::WatchConstants;
 use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -111,7 +112,7 @@ fn configured(
 fn watch_task(
     cluster: Arc<ClusterClient>,
     kind: Kind,
-    config: WatchConfig,
+    config: WatchConstants,
     bus: mpsc::Sender<WatchMessage>,
 ) -> WatchTask {
     let shared = Arc::new(WatchShared::new(config, bus, 8));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use throughline::config::{ConfigSource, Overrides};
+use throughline::config::ConfigSource;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::event_log::ClusterSpec;
 use throughline::run::Run;
@@ -103,8 +103,8 @@ impl Bench {
 
     fn run(&self) -> (watch::Sender<bool>, JoinHandle<anyhow::Result<()>>) {
         let file = Some(self.folder.join("config.yaml"));
-        let source = ConfigSource { file, overrides: Overrides::default() };
-        let config = source.load().unwrap().config;
+        let source = ConfigSource { file, ..ConfigSource::default() };
+        let config = source.load().unwrap();
         let run = Run::new(config, Vec::new()).following(source).unwrap();
         let (stop, stopping) = watch::channel(false);
         (stop, tokio::spawn(run.until(stopping)))
@@ -174,9 +174,10 @@ async fn an_empty_file_does_not_make_the_fleet_leave() {
     bench.until_mirrored(1, "True").await;
     bench.mount("");
     log.until_contains("it names no cluster").await;
-    assert!(log.text().contains("send SIGHUP"), "{}", log.text());
+    assert!(!log.text().contains("send SIGHUP"), "{}", log.text());
     bench.mount_upstreams(&[]);
     log.until_contains("it takes away 2 of 3 clusters").await;
+    assert!(log.text().contains("send SIGHUP"), "{}", log.text());
     bench.set_ready(0, "False");
     bench.until_mirrored(0, "False").await;
     stop.send_replace(true);

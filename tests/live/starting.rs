@@ -27,12 +27,12 @@ fn config(served: &TestServer, kubeconfig: &Kubeconfig) -> Config {
         kubeconfig,
     ));
     config.leader_election.lease_namespace = Some("tl".to_owned());
-    config.leader_election.lease_duration_ms = 8_000;
-    config.leader_election.renew_deadline_ms = 5_000;
-    config.leader_election.retry_period_ms = 2_000;
-    config.executor.timeout_ms = 1_000;
+    config.leader_election.lease_duration = Duration::from_secs(8);
+    config.constants.election.renew_deadline_ms = Some(5_000);
+    config.constants.election.retry_ms = Some(2_000);
+    config.constants.executor.timeout_ms = 1_000;
     config.admin.address = "127.0.0.1:0".parse().unwrap();
-    config.stall.mirrored_ms = 4_000;
+    config.constants.settings.stall.mirrored_ms = 4_000;
     config
 }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throughline::config::WatchConfig;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::Kind;
 use throughline::sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
+use throughline::watch::WatchConstants;
 use throughline::watch::WatchMessage;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -31,7 +31,7 @@ fn gateway(name: &str) -> Value {
     json!({"kind": "Gateway", "metadata": {"namespace": "n", "name": name}})
 }
 
-async fn bench(over: Over, objects: usize, config: WatchConfig) -> Bench {
+async fn bench(over: Over, objects: usize, config: WatchConstants) -> Bench {
     let served = serve_with(SimApiServerSettings::default(), over.tls()).await;
     for i in 0..objects {
         served.put(gateway(&format!("g{i}")));
@@ -39,7 +39,7 @@ async fn bench(over: Over, objects: usize, config: WatchConfig) -> Bench {
     watch(served, config)
 }
 
-fn watch(served: TestServer, config: WatchConfig) -> Bench {
+fn watch(served: TestServer, config: WatchConstants) -> Bench {
     let kubeconfig = Kubeconfig::of(&served);
     let (bus, events) = mpsc::channel(4);
     let cluster = cluster(&served, &kubeconfig);
@@ -48,7 +48,7 @@ fn watch(served: TestServer, config: WatchConfig) -> Bench {
 }
 
 /// One object is listed, and the watch is live.
-async fn live(over: Over, config: WatchConfig) -> Bench {
+async fn live(over: Over, config: WatchConstants) -> Bench {
     let mut bench = bench(over, 1, config).await;
     bench.expect(&["list_started", "listed g0", "list_finished"]).await;
     bench
@@ -65,8 +65,8 @@ async fn lost(over: Over) -> Bench {
     bench
 }
 
-fn quick() -> WatchConfig {
-    WatchConfig { page_size: 2, backoff_first_ms: 1, backoff_max_ms: 20, ..Default::default() }
+fn quick() -> WatchConstants {
+    WatchConstants { page_size: 2, backoff_first_ms: 1, backoff_max_ms: 20, ..Default::default() }
 }
 
 impl Bench {
@@ -172,7 +172,7 @@ async fn a_refused_watch_is_reported_once_and_retried() {
 #[tokio::test]
 async fn a_silent_watch_is_resumed_and_is_lost_only_if_that_fails() {
     for over in Over::BOTH {
-        let config = WatchConfig { silent_after_ms: 100, timeout_ms: 1_000, ..quick() };
+        let config = WatchConstants { silent_after_ms: 100, timeout_ms: 1_000, ..quick() };
         let mut bench = live(over, config).await;
         // Several times as long as the silence that ends a watch: no event reports it.
         tokio::time::sleep(Duration::from_millis(500)).await;

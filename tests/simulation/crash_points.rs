@@ -35,13 +35,14 @@ enum Scenario {
 
 /// Times that make a run short.
 fn shorten(config: &mut Config) {
-    let election = &mut config.leader_election;
-    (election.lease_duration_ms, election.renew_deadline_ms) = (6_000, 5_000);
-    election.retry_period_ms = 1_000;
-    config.executor.timeout_ms = 1_000;
-    config.touch.confirm_after_ms = vec![1_000, 3_000];
-    config.touch.confirm_after_outage_ms = 5_000;
-    config.mirror.restored_settle_ms = 5_000;
+    config.leader_election.lease_duration = Duration::from_secs(6);
+    config.constants.election.renew_deadline_ms = Some(5_000);
+    config.constants.election.retry_ms = Some(1_000);
+    config.constants.executor.timeout_ms = 1_000;
+    let settings = &mut config.constants.settings;
+    settings.touch.confirm_after_ms = vec![1_000, 3_000];
+    settings.touch.confirm_after_outage_ms = 5_000;
+    settings.mirror.restored_settle_ms = 5_000;
     config.events.enabled = true;
 }
 

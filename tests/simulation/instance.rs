@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::json;
 use throughline::config::{ClusterConfig, Config};
@@ -166,7 +167,7 @@ impl Observer for Recorder {
 pub(crate) struct Instance {
     pub(crate) computer: Arc<Computer>,
     pub(crate) tape: Arc<Mutex<Tape>>,
-    pub(crate) reloads: mpsc::Sender<Config>,
+    pub(crate) reloads: mpsc::Sender<Vec<ClusterConfig>>,
     stop: watch::Sender<bool>,
     running: JoinHandle<anyhow::Result<()>>,
 }
@@ -277,20 +278,25 @@ pub(crate) fn config(specs: &[ClusterSpec], kubeconfig: &Path, seed: u64) -> Con
     config.event_log.file = Some(EVENT_LOG.into());
     config.orphans.mode =
         if seed.is_multiple_of(5) { OrphanMode::Report } else { OrphanMode::Delete };
-    (config.orphans.min_age_ms, config.orphans.settle_ms) = (2_000, 2_000);
-    config.orphans.fresh_ms = 12_000;
-    config.watch.page_size = [2, 5, 500][usize::try_from(seed % 3).unwrap()];
+    config.orphans.min_age = Duration::from_secs(2);
+    config.constants.watch.page_size = [2, 5, 500][usize::try_from(seed % 3).unwrap()];
     config.leader_election.lease_namespace = Some("default".to_owned());
-    config.watch.silent_after_ms = 15_000;
-    config.watch.timeout_ms = 5_000;
-    config.watch.backoff_max_ms = 2_000;
-    (config.retry.first_ms, config.retry.max_ms, config.retry.refused_ms) = (500, 4_000, 4_000);
+    config.constants.watch.silent_after_ms = 15_000;
+    config.constants.watch.timeout_ms = 5_000;
+    config.constants.watch.backoff_max_ms = 2_000;
+    let settings = &mut config.constants.settings;
+    settings.orphans.settle_ms = 2_000;
+    settings.orphans.fresh_ms = 12_000;
+    settings.retry.first_ms = 500;
+    settings.retry.max_ms = 4_000;
+    settings.retry.refused_ms = 4_000;
     // Some give up a write while the executor still tries it, and replace it.
-    config.retry.outcome_timeout_ms = if seed.is_multiple_of(6) { 2_000 } else { 30_000 };
-    config.mirror.contention_backoff_max_ms = 4_000;
-    (config.mirror.nudge_after_ms, config.mirror.nudge_max_ms) = (2_000, 8_000);
-    config.mirror.restored_settle_ms = 20_000;
-    config.touch.confirm_after_ms = vec![2_000, 20_000];
-    config.touch.confirm_after_outage_ms = 40_000;
+    settings.retry.outcome_timeout_ms = if seed.is_multiple_of(6) { 2_000 } else { 30_000 };
+    settings.mirror.contention_backoff_max_ms = 4_000;
+    settings.mirror.nudge_after_ms = 2_000;
+    settings.mirror.nudge_max_ms = 8_000;
+    settings.mirror.restored_settle_ms = 20_000;
+    settings.touch.confirm_after_ms = vec![2_000, 20_000];
+    settings.touch.confirm_after_outage_ms = 40_000;
     config
 }

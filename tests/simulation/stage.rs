@@ -136,7 +136,7 @@ impl Stage {
         let specs = names.all();
         let world = World::new(names, plan.connectors, clock.now(), &mut random);
         let mut config = config(&specs, &kubeconfig(), plan.seed);
-        config.watch.page_size = plan.page_size;
+        config.constants.watch.page_size = plan.page_size;
         config.leader_election.shards = plan.shards;
         set_up(&mut config);
         let ledger = Ledger {
@@ -255,7 +255,7 @@ impl Stage {
         config.clusters.retain(|cluster| Some(&cluster.name) != left.as_ref());
         for instance in &self.instances {
             // An instance that has ended reads nothing.
-            let _ = instance.reloads.try_send(config.clone());
+            let _ = instance.reloads.try_send(config.clusters.clone());
         }
     }
 

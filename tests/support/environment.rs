@@ -17,7 +17,7 @@ use throughline::event_log::ClusterSpec;
 use throughline::sim::SimClusters;
 
 use crate::sim_apiserver::{TestServer, serve_cluster};
-pub(crate) use program::{Running, program, run, start_instance};
+pub(crate) use program::{Running, constants, program, run, start_instance};
 
 pub(crate) const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
 
@@ -59,7 +59,7 @@ impl Environment {
         let config = json!({"clusters": clusters, "leaderElection": {"enabled": false},
             "stall": {"mirroredMs": 1000, "touchedMs": 1000}, "touch": {"confirmAfterMs": []},
             "admin": {"address": "127.0.0.1:0"}, "log": {"format": "json"}});
-        std::fs::write(folder.join("config.yaml"), config.to_string()).unwrap();
+        constants::write(&folder.join("config.yaml"), &config);
         up.put(json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "default", "uid": UID}}));
         let environment = Self { up, down, folder };
@@ -115,7 +115,8 @@ impl Environment {
     /// Starts an instance that writes an event log; returns it with the URL of its admin port.
     pub(crate) async fn start_instance(&self) -> (Running, String) {
         let config = self.file("config.yaml");
-        start_instance(&["--config", &config, "--event-log", &self.file("events.jsonl")]).await
+        let event_log = format!("eventLog.file={}", self.file("events.jsonl"));
+        start_instance(&["--config", &config, "--set", &event_log]).await
     }
 }
 

@@ -1,9 +1,13 @@
 //! The program, run by a test.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
+
+#[path = "constants.rs"]
+pub(crate) mod constants;
 
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
@@ -15,9 +19,17 @@ pub(crate) fn program() -> Command {
 }
 
 pub(crate) fn run(args: &[&str]) -> (i32, String, String) {
-    let Output { status, stdout, stderr } = program().args(args).output().unwrap();
+    let mut command = program();
+    give_constants(&mut command, args);
+    let Output { status, stdout, stderr } = command.args(args).output().unwrap();
     let [out, err] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     (status.code().unwrap(), out, err)
+}
+
+fn give_constants(command: &mut Command, args: &[&str]) {
+    if let Some(at) = args.iter().position(|arg| *arg == "--config") {
+        constants::give(command, Path::new(args[at + 1]));
+    }
 }
 
 pub(crate) struct Running(pub(crate) Child);
@@ -32,6 +44,7 @@ impl Drop for Running {
 /// Starts an instance; returns it with the URL of its admin port.
 pub(crate) async fn start_instance(args: &[&str]) -> (Running, String) {
     let mut command = program();
+    give_constants(&mut command, args);
     command.arg("run").args(args).stderr(Stdio::piped());
     let mut running = Running(command.spawn().unwrap());
     let lines = BufReader::new(running.0.stderr.take().unwrap()).lines();

@@ -367,9 +367,4 @@ impl TouchSettings {
     pub fn scope_of(&self, edge: &ClusterName) -> TouchScope {
         self.edge_scopes.get(edge).copied().unwrap_or(self.scope)
     }
-
-    /// Whether they are serialized without `standInMs`.
-    pub(crate) fn has_default_stand_in(&self) -> bool {
-        is_default_stand_in(&self.stand_in_ms)
-    }
 }

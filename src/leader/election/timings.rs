@@ -1,5 +1,7 @@
 //! The election's times, and those that follow from them.
 
+use serde::{Deserialize, Serialize};
+
 /// The election's timings, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timings {
@@ -13,10 +15,36 @@ pub struct Timings {
     pub write_ms: u64,
 }
 
+/// What is no share of the Lease's duration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct ElectionConstants {
+    /// Two thirds of the Lease's duration if absent.
+    pub renew_deadline_ms: Option<u64>,
+    /// Two fifteenths of the Lease's duration if absent.
+    pub retry_ms: Option<u64>,
+}
+
 /// The number of attempts that fit between a renewal and the closing of the gate.
 const ATTEMPTS_PER_GATE: u64 = 4;
 
 impl Timings {
+    /// Those for a Lease of this duration: it is renewed in time if it is tried again after two fifteenths
+    /// of its duration, for two thirds of it.
+    pub fn of(lease_ms: u64, write_ms: u64) -> Self {
+        Self {
+            lease_ms,
+            renew_deadline_ms: lease_ms * 2 / 3,
+            retry_ms: lease_ms * 2 / 15,
+            write_ms,
+        }
+    }
+
+    /// Whether an attempt that fails leaves time for another before the gate closes.
+    pub fn are_usable(&self) -> bool {
+        self.gate_ms() >= 2 * self.retry_ms
+    }
+
     /// How long after a renewal was sent the gate stays open. Another instance's clock may run up
     /// to a tenth faster, so that it sees our lease expire after ten elevenths of its duration; a
     /// write that passed the gate must have ended by then. Zero when the timings leave no room.

@@ -138,7 +138,7 @@ async fn orphans_whose_namespace_is_recreated_in_the_gap_stay() {
 #[ignore = "needs API servers: make e2e"]
 async fn orphans_stay_when_leadership_is_lost_in_the_gap() {
     let election = json!({ "enabled": true, "leaseNamespace": "default", "retryPeriodMs": 1_000,
-        "renewDeadlineMs": 20_000, "leaseDurationMs": 30_000 });
+        "renewDeadlineMs": 20_000, "leaseDuration": "30s" });
     // The gate closes one write timeout before the Lease expires.
     let settings = json!({ "leaderElection": election, "executor": { "timeoutMs": 20_000 } });
     let HeldDelete { site, throughline, gate } =

@@ -90,7 +90,7 @@ impl Site {
 
     fn setup(&self) -> Setup {
         Setup::of(&self.testbed).set(&json!({
-            "orphans": { "mode": "delete", "minAgeMs": 1_000, "settleMs": 1_000 },
+            "orphans": { "mode": "delete", "minAge": "1s", "settleMs": 1_000 },
             "retry": { "firstMs": 300, "maxMs": 1_000 },
             "watch": { "backoffMaxMs": 1_000, "timeoutMs": 5_000 },
         }))

@@ -139,14 +139,14 @@ async fn orphans_wait_for_age_settling_and_fresh_evidence() {
     let site = Site::start().await;
     site.route("orphan", &["gone"]).await;
     for (settings, reason) in [
-        (json!({ "minAgeMs": 3_600_000 }), "young"),
-        (json!({ "settleMs": 3_600_000 }), "settling"),
+        (json!({ "orphans": { "minAge": "1h" } }), "young"),
+        (json!({ "orphans": { "settleMs": 3_600_000 } }), "settling"),
         // Bookmarks come once a minute, and only they would keep the evidence fresh.
-        (json!({ "settleMs": 3_000, "freshMs": 1_000 }), "stale"),
-        (json!({ "maxPerMinute": 0 }), "budget"),
-        (json!({ "mode": "report" }), "none"),
+        (json!({ "orphans": { "settleMs": 3_000, "freshMs": 1_000 } }), "stale"),
+        (json!({ "limits": { "maxPerMinute": 0 } }), "budget"),
+        (json!({ "orphans": { "mode": "report" } }), "none"),
     ] {
-        let throughline = site.setup().set(&json!({ "orphans": settings })).ready().await;
+        let throughline = site.setup().set(&settings).ready().await;
         wait_for_kept(&throughline, reason, 1).await;
         throughline.stop().await;
     }

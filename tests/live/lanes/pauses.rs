@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn an_action_that_pauses_takes_no_room_and_keeps_its_object() {
-    let config = ExecutorConfig { parallel: 1, ..ExecutorConfig::default() };
+    let config = ExecutorConstants { parallel: 1, ..ExecutorConstants::default() };
     let mut bench = bench(config, false);
     let server = bench.servers[WELL].clone();
     server.log.lock().unwrap().errors = vec![(StatusCode::TOO_MANY_REQUESTS, Some(2))];
@@ -23,7 +23,7 @@ async fn an_action_that_pauses_takes_no_room_and_keeps_its_object() {
 /// Otherwise an action of which attempts fail would have no outcome for as long as others come.
 #[tokio::test(start_paused = true)]
 async fn after_its_pause_an_action_goes_before_those_that_were_not_tried() {
-    let config = ExecutorConfig { parallel: 1, ..ExecutorConfig::default() };
+    let config = ExecutorConstants { parallel: 1, ..ExecutorConstants::default() };
     let mut bench = bench(config, false);
     let server = bench.servers[WELL].clone();
     server.log.lock().unwrap().errors = vec![(StatusCode::TOO_MANY_REQUESTS, Some(1))];
@@ -39,7 +39,7 @@ async fn after_its_pause_an_action_goes_before_those_that_were_not_tried() {
 /// The newest decision is sent; the one that paused had an attempt, and says how it ended.
 #[tokio::test(start_paused = true)]
 async fn a_newer_action_replaces_one_that_pauses() {
-    let mut bench = bench(ExecutorConfig::default(), false);
+    let mut bench = bench(ExecutorConstants::default(), false);
     let server = bench.servers[WELL].clone();
     server.log.lock().unwrap().errors = vec![(StatusCode::TOO_MANY_REQUESTS, Some(2))];
     bench.submit(WELL, "a");
@@ -53,7 +53,7 @@ async fn a_newer_action_replaces_one_that_pauses() {
 /// At the end of a run nothing is tried again, and no outcome is lost.
 #[tokio::test(start_paused = true)]
 async fn dropping_what_is_queued_ends_what_pauses_with_its_failure() {
-    let config = ExecutorConfig { parallel: 1, ..ExecutorConfig::default() };
+    let config = ExecutorConstants { parallel: 1, ..ExecutorConstants::default() };
     let mut bench = bench(config, false);
     let server = bench.servers[WELL].clone();
     server.log.lock().unwrap().errors = vec![(StatusCode::TOO_MANY_REQUESTS, Some(2))];

@@ -5,7 +5,7 @@ use super::*;
 /// Addresses route nothing: a fleet of agents that roam must not delay the one that goes offline.
 #[tokio::test(start_paused = true)]
 async fn a_flip_leaves_before_500_deferrable_writes_and_each_of_those_ends() {
-    let config = ExecutorConfig { parallel: 2, ..ExecutorConfig::default() };
+    let config = ExecutorConstants { parallel: 2, ..ExecutorConstants::default() };
     let mut bench = bench(config, false);
     let hub = bench.servers[HUB].clone();
     for i in 0..502 {

@@ -8,6 +8,8 @@ pub(crate) mod apiserver;
 pub(crate) mod carrier;
 #[path = "../certificate.rs"]
 mod certificate;
+#[path = "../constants.rs"]
+pub(crate) mod constants;
 pub(crate) mod faults;
 pub(crate) mod fleet;
 pub(crate) mod follow;

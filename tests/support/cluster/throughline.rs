@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::constants;
 use super::process::{Folder, Process, Signal};
 use super::testbed::Testbed;
 use super::{SOON, ensure, eventually};
@@ -63,10 +64,12 @@ impl Setup {
     pub(crate) async fn start(self) -> Throughline {
         let folder = Folder::new("throughline");
         let config = folder.path().join("config.yaml");
-        fs::write(&config, serde_json::to_vec_pretty(&self.config).unwrap()).unwrap();
+        constants::write(&config, &self.config);
         let event_log = folder.path().join("events.jsonl");
         let mut command = Command::new(binary());
-        command.arg("run").arg("--config").arg(&config).arg("--event-log").arg(&event_log);
+        constants::give(&mut command, &config);
+        command.arg("run").arg("--config").arg(&config);
+        command.arg("--set").arg(format!("eventLog.file={}", event_log.display()));
         command.env_remove("RUST_LOG").env_remove("KUBECONFIG");
         let mut process = Process::start_piped("throughline", command, folder.path());
         let lines = Arc::new(Mutex::new(Vec::new()));

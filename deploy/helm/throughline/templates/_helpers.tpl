@@ -186,13 +186,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{/* A pod annotation, so that what takes effect only at a start of throughline starts a rollout. A running
-     instance reads the rest of its configuration again by itself: clusters and the settings that decide. */}}
+     instance follows the list of clusters by itself. */}}
 {{- define "throughline.checksum" -}}
 {{- $config := include "throughline.config" . | fromYaml }}
-{{- $mode := dig "orphans" "mode" "report" $config }}
-{{- $log := omit (get $config "log" | default dict) "level" }}
-{{- $keys := pick (get $config "touch" | default dict) "key" "platformKey" }}
-{{- $nudge := pick (get $config "mirror" | default dict) "nudgeKey" }}
-{{- $rest := omit $config "clusters" "mirror" "touch" "orphans" "stall" "retry" "shutdown" "log" }}
-checksum/config: {{ list $rest $log $keys $nudge (ne $mode "off") | toJson | sha256sum }}
+checksum/config: {{ omit $config "clusters" | toJson | sha256sum }}
 {{- end }}

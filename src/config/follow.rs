@@ -1,0 +1,346 @@
+//! The clusters of a running instance follow the configuration file.
+//!
+//! A task looks at the file's metadata every few seconds. A file that changed is read once two looks
+//! show the same, so that one which is being written is never read half. Only `clusters` is followed:
+//! any other key takes effect at the next start, and a change of it is one log line. A file that is
+//! broken, or in which `clusters` vanished, changes nothing; one that takes away the hub or more than a
+//! third of the clusters needs SIGHUP, which reads the file at once.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use super::{ClusterConfig, Config, ConfigError, ConfigSource};
+use crate::core::data::ids::{ClusterName, Role};
+use crate::environment::blocking;
+use crate::metrics::{Metrics, ReloadResult};
+
+/// The time between two looks, and between the two that must show the same.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+
+/// Log lines name this many clusters or keys, and count the rest.
+const NAMED_MAX: usize = 20;
+
+/// Follows the source's file and SIGHUP, from inside a Tokio runtime, for as long as somebody receives:
+/// each list of clusters that takes the place of the one before. Without a file there is nothing to read
+/// again, and a terminal that closes ends the run.
+///
+/// # Errors
+/// The signal can't be listened for.
+pub(crate) fn follow(
+    source: ConfigSource,
+    started: &Config,
+    metrics: Arc<Metrics>,
+) -> io::Result<mpsc::Receiver<Vec<ClusterConfig>>> {
+    let (clusters, followed) = mpsc::channel(1);
+    if source.file.is_none() {
+        return Ok(followed);
+    }
+    let mut hangups = signal(SignalKind::hangup())?;
+    let (asks, asked) = mpsc::channel(1);
+    tokio::spawn(
+        async move { while hangups.recv().await.is_some() && asks.send(()).await.is_ok() {} },
+    );
+    tokio::spawn(Follower::new(source, started.clone(), metrics, clusters).run(asked));
+    Ok(followed)
+}
+
+/// What tells a file from its earlier version without reading it: inode, size, and the time of the last
+/// change of content or inode. `None` while it can't be read. A ConfigMap's files are symbolic links
+/// through a directory that is swapped; the file that they lead to counts.
+type Stamp = Option<(u64, u64, (i64, i64))>;
+
+/// One look at the file.
+#[derive(Clone, PartialEq, Eq)]
+struct Look {
+    stamp: Stamp,
+    text: Result<String, ConfigError>,
+}
+
+struct Follower {
+    source: ConfigSource,
+    /// As it was read at the start.
+    started: Config,
+    /// The clusters now.
+    clusters: Vec<ClusterConfig>,
+    metrics: Arc<Metrics>,
+    followed: mpsc::Sender<Vec<ClusterConfig>>,
+    /// The file as it was last used or refused; `None` until the first look.
+    decided: Option<Look>,
+    /// A changed file that must look the same once more.
+    candidate: Option<Look>,
+}
+
+impl Follower {
+    fn new(
+        source: ConfigSource,
+        started: Config,
+        metrics: Arc<Metrics>,
+        followed: mpsc::Sender<Vec<ClusterConfig>>,
+    ) -> Self {
+        let clusters = started.clusters.clone();
+        Self { source, started, clusters, metrics, followed, decided: None, candidate: None }
+    }
+
+    /// Looks now and then, and at once when a person asks.
+    async fn run(mut self, mut asked: mpsc::Receiver<()>) {
+        loop {
+            tokio::select! {
+                () = self.followed.closed() => return,
+                Some(()) = asked.recv() => {
+                    info!("SIGHUP: reading the configuration file again");
+                    self.look_now().await;
+                }
+                () = sleep(LOOK_EVERY) => self.look().await,
+            }
+        }
+    }
+
+    async fn look(&mut self) {
+        let source = self.source.clone();
+        let known = self.candidate.as_ref().or(self.decided.as_ref()).map(|look| look.stamp);
+        let is_open = self.candidate.is_some();
+        let looked = blocking(move || {
+            // Unchanged, and nothing is open: the file is not even read.
+            (is_open || known != Some(stamp(&source))).then(|| Look::at(&source))
+        });
+        let Some(look) = looked.await.flatten() else { return };
+
+        if self.candidate.as_ref() == Some(&look) {
+            return self.decide(look, false).await;
+        }
+        match &mut self.decided {
+            // Touched, or written with the same content.
+            Some(decided) if decided.text == look.text => {
+                decided.stamp = look.stamp;
+                self.candidate = None;
+            }
+            _ => self.candidate = Some(look),
+        }
+    }
+
+    async fn look_now(&mut self) {
+        let source = self.source.clone();
+        if let Some(look) = blocking(move || Look::at(&source)).await {
+            self.decide(look, true).await;
+        }
+    }
+
+    /// Uses or refuses what a look showed.
+    async fn decide(&mut self, look: Look, is_asked: bool) {
+        self.candidate = None;
+        let is_first = self.decided.is_none();
+        let (source, text) = (self.source.clone(), look.text.clone());
+        self.decided = Some(look);
+        let Some(read) = blocking(move || source.load_text(&text?)).await else { return };
+        let mut config = match read {
+            Ok(config) => config,
+            Err(error) => return self.refuse(&error.to_string()),
+        };
+        let local = [self.source.local_cluster()];
+        if config.clusters == local && self.clusters != local {
+            return self.refuse(&format!(
+                "it names no cluster, but {} clusters are followed",
+                self.clusters.len()
+            ));
+        }
+        if let Some(harm) = harm(&self.clusters, &config.clusters).filter(|_| !is_asked) {
+            return self.refuse(&format!(
+                "{harm}. A changed file alone may not do that: if it is meant, send SIGHUP to this \
+                 process (kill -HUP), or restart it"
+            ));
+        }
+
+        let mut later = changed_keys(&self.started, &config);
+        later.extend(self.keep_lease(&mut config.clusters));
+        let change = ClusterChange::between(&self.clusters, &mut config.clusters);
+        if is_first && change.is_empty() && later.is_empty() && !is_asked {
+            // The file is as it was at the start.
+            return;
+        }
+        info!("configuration reloaded: {}", change.describe());
+        if !later.is_empty() {
+            warn!(
+                "configuration reloaded, but these take effect at the next start: {}",
+                join(&later)
+            );
+        }
+        self.metrics.config_reloaded(ReloadResult::Applied);
+        if !change.is_empty() {
+            self.clusters.clone_from(&config.clusters);
+            let _ = self.followed.send(config.clusters).await;
+        }
+    }
+
+    fn refuse(&self, message: &str) {
+        let file = self.source.file.as_deref().unwrap_or(Path::new("")).display();
+        error!("{file} is not used; the configuration in force stays: {message}");
+        self.metrics.config_reloaded(ReloadResult::Refused);
+    }
+
+    /// The election asks the cluster that it has asked since the start. Watches and writes stay with it:
+    /// otherwise this instance would write to a cluster whose Lease it does not hold.
+    fn keep_lease(&self, clusters: &mut [ClusterConfig]) -> Option<String> {
+        let lease = self.started.election_cluster()?;
+        match clusters.iter_mut().find(|cluster| cluster.name == lease.name) {
+            Some(cluster) if !same_connection(cluster, lease) => {
+                *cluster = ClusterConfig { roles: cluster.roles.clone(), ..lease.clone() };
+                Some(format!("the connection of {}, which holds the Lease", lease.name))
+            }
+            Some(_) => None,
+            None => Some(format!("the Lease, which stays in {}", lease.name)),
+        }
+    }
+}
+
+impl Look {
+    fn at(source: &ConfigSource) -> Self {
+        // Before the content: what is written in between shows as a change later.
+        Self { stamp: stamp(source), text: source.read_file() }
+    }
+}
+
+fn stamp(source: &ConfigSource) -> Stamp {
+    let file = fs::metadata(source.file.as_ref()?).ok()?;
+    Some((file.ino(), file.len(), (file.ctime(), file.ctime_nsec())))
+}
+
+/// A new list of clusters against the one in force.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ClusterChange {
+    /// New, or with other roles than before.
+    joined: Vec<ClusterName>,
+    /// Gone, or with other roles than before.
+    left: Vec<ClusterName>,
+    /// With the same roles, reached in another way.
+    replaced: Vec<ClusterName>,
+}
+
+impl ClusterChange {
+    fn between(before: &[ClusterConfig], after: &mut [ClusterConfig]) -> Self {
+        let mut change = Self::default();
+        let former = by_name(before);
+        for cluster in after.iter_mut() {
+            let name = cluster.name.clone();
+            match former.get(&name) {
+                Some(before) if same_roles(before, cluster) => {
+                    // Another order is no change.
+                    cluster.roles.clone_from(&before.roles);
+                    if !same_connection(before, cluster) {
+                        change.replaced.push(name);
+                    }
+                }
+                _ => change.joined.push(name),
+            }
+        }
+        let present = by_name(after);
+        let has_left =
+            |c: &&ClusterConfig| present.get(&c.name).is_none_or(|now| !same_roles(c, now));
+        change.left.extend(before.iter().filter(has_left).map(|c| c.name.clone()));
+        change
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// `2 clusters joined (a, b), 1 left (c)`.
+    fn describe(&self) -> String {
+        let parts = [
+            (&self.joined, "joined"),
+            (&self.left, "left"),
+            (&self.replaced, "reached in another way"),
+        ];
+        let mut text = String::new();
+        for (names, what) in parts.into_iter().filter(|(names, _)| !names.is_empty()) {
+            let noun = match (text.is_empty(), names.len()) {
+                (false, _) => "",
+                (true, 1) => "cluster ",
+                (true, _) => "clusters ",
+            };
+            let comma = if text.is_empty() { "" } else { ", " };
+            // Writing to a String does not fail.
+            let _ = write!(text, "{comma}{} {noun}{what} ({})", names.len(), join(names));
+        }
+        if text.is_empty() { "the clusters are the same".to_owned() } else { text }
+    }
+}
+
+/// Why a changed file alone does not suffice for this. `None` if it does.
+fn harm(before: &[ClusterConfig], after: &[ClusterConfig]) -> Option<String> {
+    let present = by_name(after);
+    let keeps = |cluster: &ClusterConfig, role: Role| {
+        present.get(&cluster.name).is_some_and(|now| now.roles.contains(&role))
+    };
+    let hub = before.iter().find(|c| c.roles.contains(&Role::Hub));
+    if let Some(hub) = hub.filter(|hub| !keeps(hub, Role::Hub)) {
+        return Some(format!("it takes away the hub, {}", hub.name));
+    }
+    let loses = |cluster: &&ClusterConfig| cluster.roles.iter().any(|r| !keeps(cluster, *r));
+    let lost: Vec<_> = before.iter().filter(loses).map(|c| c.name.clone()).collect();
+    (lost.len() > 1 && lost.len() * 3 > before.len()).then(|| {
+        let (some, all) = (lost.len(), before.len());
+        format!("it takes away {some} of {all} clusters, or roles of them: {}", join(&lost))
+    })
+}
+
+fn by_name(clusters: &[ClusterConfig]) -> BTreeMap<ClusterName, &ClusterConfig> {
+    clusters.iter().map(|cluster| (cluster.name.clone(), cluster)).collect()
+}
+
+fn same_roles(a: &ClusterConfig, b: &ClusterConfig) -> bool {
+    let has = |cluster: &ClusterConfig, role: &Role| cluster.roles.contains(role);
+    a.roles.iter().all(|role| has(b, role)) && b.roles.iter().all(|role| has(a, role))
+}
+
+fn same_connection(a: &ClusterConfig, b: &ClusterConfig) -> bool {
+    (&a.kubeconfig, &a.context, a.in_cluster) == (&b.kubeconfig, &b.context, b.in_cluster)
+}
+
+/// The keys in which two configurations differ, apart from their clusters.
+fn changed_keys(a: &Config, b: &Config) -> Vec<String> {
+    let [a, b] = [a, b].map(|config| {
+        let config = Config { clusters: Vec::new(), ..config.clone() };
+        serde_json::to_value(config).unwrap_or_default()
+    });
+    let mut keys = Vec::new();
+    compare("", &a, &b, &mut keys);
+    keys.sort();
+    keys
+}
+
+fn compare(path: &str, a: &Value, b: &Value, keys: &mut Vec<String>) {
+    let (Value::Object(before), Value::Object(after)) = (a, b) else {
+        if a != b {
+            keys.push(path.to_owned());
+        }
+        return;
+    };
+    let gone = before.keys().filter(|key| !after.contains_key(*key));
+    for key in gone.chain(after.keys()) {
+        let dot = if path.is_empty() { "" } else { "." };
+        compare(&format!("{path}{dot}{key}"), &a[key], &b[key], keys);
+    }
+}
+
+fn join(names: &[impl std::fmt::Display]) -> String {
+    let named: Vec<_> = names.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

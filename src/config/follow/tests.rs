@@ -1,0 +1,241 @@
+//! Looks at real files, without the pauses between them.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use super::*;
+
+struct Bench {
+    folder: PathBuf,
+    file: PathBuf,
+    follower: Follower,
+    followed: mpsc::Receiver<Vec<ClusterConfig>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A configuration in which the first name is the hub, the others are upstreams.
+fn yaml(names: &[&str], more: &str) -> String {
+    let cluster = |(i, name): (usize, &&str)| {
+        let roles = if i == 0 { "[hub, edge]" } else { "[upstream]" };
+        format!("  - {{name: {name}, roles: {roles}, context: {name}}}\n")
+    };
+    let clusters: String = names.iter().enumerate().map(cluster).collect();
+    format!("clusters:\n{clusters}{more}\n")
+}
+
+fn names(clusters: &[ClusterConfig]) -> Vec<&str> {
+    clusters.iter().map(|cluster| cluster.name.as_str()).collect()
+}
+
+impl Bench {
+    async fn new(name: &str, set: &[&str]) -> Self {
+        let id = std::process::id();
+        let folder = std::env::temp_dir().join(format!("throughline-follow-{id}-{name}"));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("config.yaml");
+        fs::write(&file, yaml(&["hub", "a", "b"], "")).unwrap();
+        let set = set.iter().map(|&set| set.to_owned()).collect();
+        let source = ConfigSource { file: Some(file.clone()), set, ..ConfigSource::default() };
+        let started = source.load().unwrap();
+        let metrics = Arc::new(Metrics::new());
+        let (to, followed) = mpsc::channel(8);
+        let follower = Follower::new(source, started, metrics.clone(), to);
+        let mut bench = Self { folder, file, follower, followed, metrics };
+        // The first looks find what was loaded at the start.
+        assert_eq!(bench.looks(2).await, None);
+        assert_eq!(bench.counts(), (0, 0));
+        bench
+    }
+
+    fn write(&self, names: &[&str], more: &str) {
+        self.write_text(&yaml(names, more));
+    }
+
+    fn write_text(&self, text: &str) {
+        fs::write(&self.file, text).unwrap();
+    }
+
+    /// The clusters that the last of so many looks sends on.
+    async fn looks(&mut self, looks: usize) -> Option<Vec<ClusterConfig>> {
+        for _ in 0..looks {
+            self.follower.look().await;
+        }
+        self.followed.try_recv().ok()
+    }
+
+    async fn sighup(&mut self) -> Option<Vec<ClusterConfig>> {
+        self.follower.look_now().await;
+        self.followed.try_recv().ok()
+    }
+
+    /// Reloads applied and refused.
+    fn counts(&self) -> (u64, u64) {
+        let count = |result| self.metrics.config_reloads(result);
+        (count(ReloadResult::Applied), count(ReloadResult::Refused))
+    }
+
+    fn names(&self) -> Vec<&str> {
+        names(&self.follower.clusters)
+    }
+}
+
+#[tokio::test]
+async fn a_changed_file_is_taken_when_two_looks_show_the_same() {
+    let mut bench = Bench::new("stable", &[]).await;
+    bench.write(&["hub", "a", "b", "c"], "");
+    assert_eq!(bench.looks(1).await, None);
+    // It goes on being written.
+    bench.write(&["hub", "a", "b", "c", "d"], "");
+    assert_eq!(bench.looks(1).await, None);
+    let clusters = bench.looks(1).await.unwrap();
+    assert_eq!(names(&clusters), ["hub", "a", "b", "c", "d"]);
+    assert_eq!(bench.looks(3).await, None);
+    // Written again with the same content, or with comments only.
+    bench.write(&["hub", "a", "b", "c", "d"], "");
+    assert_eq!(bench.looks(3).await, None);
+    assert_eq!(bench.counts(), (1, 0));
+    bench.write(&["hub", "a", "b", "c", "d"], "# four");
+    assert_eq!(bench.looks(3).await, None);
+    assert_eq!(bench.counts(), (2, 0));
+}
+
+#[tokio::test]
+async fn a_swapped_directory_behind_symbolic_links_is_a_change() {
+    let mut bench = Bench::new("swap", &[]).await;
+    let folder = bench.folder.clone();
+    let version = |name: &str, names: &[&str]| {
+        fs::create_dir(folder.join(name)).unwrap();
+        fs::write(folder.join(name).join("config.yaml"), yaml(names, "")).unwrap();
+        symlink(name, folder.join("..new")).unwrap();
+        fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
+    };
+    version("..1", &["hub", "a", "b"]);
+    fs::remove_file(&bench.file).unwrap();
+    symlink("..data/config.yaml", &bench.file).unwrap();
+    assert_eq!(bench.looks(2).await, None);
+    version("..2", &["hub", "a", "c"]);
+    fs::remove_dir_all(folder.join("..1")).unwrap();
+    assert_eq!(bench.looks(2).await.unwrap().len(), 3);
+    assert_eq!(bench.names(), ["hub", "a", "c"]);
+}
+
+#[tokio::test]
+async fn a_broken_file_is_refused_once_and_the_former_stays() {
+    let mut bench = Bench::new("broken", &[]).await;
+    for (text, refused) in [("clusters: [", 1), ("clusters: 7\ntouch: {scope: all}", 2)] {
+        bench.write_text(text);
+        assert_eq!(bench.looks(5).await, None);
+        assert_eq!((bench.counts(), bench.names().len()), ((0, refused), 3));
+    }
+    fs::remove_file(&bench.file).unwrap();
+    assert_eq!(bench.looks(4).await, None);
+    assert_eq!(bench.counts(), (0, 3));
+    // The same as in force again.
+    bench.write(&["hub", "a", "b"], "");
+    assert_eq!(bench.looks(2).await, None);
+    assert_eq!(bench.counts(), (1, 3));
+}
+
+/// A file that is written in two steps has no list of clusters in between. No signal makes the fleet
+/// leave for it.
+#[tokio::test]
+async fn a_file_whose_clusters_vanish_changes_nothing_whoever_asks() {
+    let mut bench = Bench::new("vanish", &[]).await;
+    let texts = ["", "# all gone\n", "touch: {enabled: false}\n", "clusters: []\n", "clusters:\n"];
+    for (i, text) in texts.into_iter().enumerate() {
+        bench.write_text(text);
+        assert_eq!(bench.looks(4).await, None, "{text}");
+        assert_eq!(bench.sighup().await, None, "{text}");
+        let refused = 2 * (i as u64 + 1);
+        assert_eq!(
+            (bench.counts(), bench.names()),
+            ((0, refused), vec!["hub", "a", "b"]),
+            "{text}"
+        );
+    }
+    // The second step.
+    bench.write(&["hub", "a", "b", "c"], "");
+    assert_eq!(bench.looks(2).await.unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn what_takes_away_the_hub_or_a_third_needs_a_persons_word() {
+    let mut bench = Bench::new("harm", &[]).await;
+    bench.write(&["hub"], "");
+    assert_eq!(bench.looks(4).await, None);
+    assert_eq!((bench.counts(), bench.names().len()), ((0, 1), 3));
+    assert_eq!(bench.sighup().await.unwrap().len(), 1);
+    assert_eq!(bench.counts(), (1, 1));
+    // A person's word is enough for a change that nobody looked at twice, not for a broken file.
+    bench.write(&["hub", "b"], "");
+    assert_eq!(bench.sighup().await.unwrap().len(), 2);
+    bench.write_text("clusters: [");
+    assert_eq!(bench.sighup().await, None);
+    assert_eq!(bench.sighup().await, None);
+    assert_eq!(bench.counts(), (2, 3));
+
+    bench.write(&["other", "hub", "b"], "");
+    assert_eq!(bench.looks(3).await, None);
+    assert_eq!(bench.names(), ["hub", "b"]);
+    assert_eq!(names(&bench.sighup().await.unwrap()), ["other", "hub", "b"]);
+}
+
+#[tokio::test]
+async fn clusters_from_a_flag_stay_whatever_the_file_says() {
+    let mut bench = Bench::new("flags", &["clusters=[{name: one, roles: [edge]}]"]).await;
+    for text in ["", "clusters: [{name: two, roles: [edge]}]", "touch: {enabled: false}"] {
+        bench.write_text(text);
+        assert_eq!(bench.looks(2).await, None, "{text}");
+    }
+    assert_eq!((bench.counts(), bench.names()), ((3, 0), vec!["one"]));
+}
+
+fn read(text: &str) -> Config {
+    ConfigSource::default().load_text(text).unwrap()
+}
+
+#[test]
+fn only_clusters_are_followed_and_the_other_keys_are_named() {
+    let before = read(&yaml(&["hub", "a"], "touch: {enabled: false}"));
+    let after = read(&yaml(&["hub", "a", "b"], "limits: {maxShare: 0.5}\nlog: {level: debug}"));
+    let named = ["limits.maxShare", "log.level", "touch.enabled"];
+    assert_eq!(changed_keys(&before, &after), named);
+    assert_eq!(changed_keys(&before, &before), Vec::<String>::new());
+}
+
+#[test]
+fn who_joins_leaves_and_is_reached_in_another_way() {
+    let clusters = |text: &str| read(&format!("clusters: [{text}]")).clusters;
+    let before = clusters(
+        "{name: a, roles: [hub, edge]}, {name: b, roles: [upstream]}, {name: c, roles: [upstream]}, \
+         {name: d, roles: [edge]}",
+    );
+    let mut after = clusters(
+        "{name: a, roles: [edge, hub]}, {name: b, roles: [upstream], context: x}, \
+         {name: d, roles: [upstream]}, {name: e, roles: [edge]}",
+    );
+    let change = ClusterChange::between(&before, &mut after);
+    let text = "2 clusters joined (d, e), 2 left (c, d), 1 reached in another way (b)";
+    assert_eq!(change.describe(), text);
+    assert_eq!(after[0].roles, before[0].roles, "another order is no change");
+    let same = ClusterChange::between(&before, &mut before.clone());
+    assert!(same.is_empty());
+    assert_eq!(same.describe(), "the clusters are the same");
+}
+
+/// Its Lease is asked for where it has been since the start.
+#[tokio::test]
+async fn the_cluster_of_the_lease_keeps_its_connection() {
+    let mut bench = Bench::new("lease", &[]).await;
+    let moved = yaml(&["hub", "a", "b", "c"], "").replace("context: hub", "context: other");
+    bench.write_text(&moved);
+    let clusters = bench.looks(2).await.unwrap();
+    assert_eq!(clusters[0].context.as_deref(), Some("hub"));
+    assert_eq!(clusters.len(), 4);
+}

@@ -1,0 +1,82 @@
+//! Keys of version 0.1.0 that are gone or have another name.
+
+use serde_json::Value;
+
+/// An old key, and what to do with it.
+const OLD_KEYS: [(&str, &str); 65] = [
+    ("discovery.discoveryKubeconfigPath", "use discovery.milo.kubeconfig"),
+    ("discovery.internalServiceDiscovery", "use discovery.milo.internalServiceDiscovery"),
+    ("discovery.mode", "use discovery.milo: {} in place of milo, and nothing in place of single"),
+    ("discovery.projectKubeconfigPath", "use discovery.milo.projectKubeconfig"),
+    ("eventLog.keep", "use eventLog.size: 1Gi"),
+    ("eventLog.keepBytes", "use eventLog.size: 1Gi"),
+    ("eventLog.keepDays", "no key any more: the oldest part goes when eventLog.size is reached"),
+    ("eventLog.maxBytes", "no key any more: it is always a quarter of eventLog.size"),
+    ("events.maxPerMinute", "no key any more: it is always 30"),
+    ("executor.backoffFirstMs", "no key any more: it is always 100"),
+    ("executor.backoffMaxMs", "no key any more: it is always 2000"),
+    ("executor.parallel", "no key any more: it is always 16"),
+    ("executor.queue", "no key any more: it had no effect"),
+    ("executor.timeoutMs", "no key any more: it is always 5000"),
+    ("executor.tries", "no key any more: it is always 3"),
+    ("fleet.listsInParallel", "no key any more: it is always 8"),
+    ("leaderElection.cluster", "no key any more: the hub holds the Lease"),
+    ("leaderElection.leaseDurationMs", "use leaderElection.leaseDuration: 15s"),
+    (
+        "leaderElection.renewDeadlineMs",
+        "no key any more: it is 2/3 of leaderElection.leaseDuration",
+    ),
+    ("leaderElection.retryPeriodMs", "no key any more: it is 2/15 of leaderElection.leaseDuration"),
+    ("metrics.perCluster", "no key any more: metrics have a label for each of up to 200 clusters"),
+    ("mirror.absentGraceMs", "no key any more: it is always 5000"),
+    ("mirror.annotationLimitBytes", "no key any more: it is always 262144"),
+    ("mirror.contentionBackoffMaxMs", "no key any more: it is always 60000"),
+    ("mirror.contentionBackoffMs", "no key any more: it is always 1000"),
+    ("mirror.contentionCount", "no key any more: it is always 3"),
+    ("mirror.contentionQuietMs", "no key any more: it is always 120000"),
+    ("mirror.deferMs", "no key any more: it is always 5000"),
+    ("mirror.deferrablePerSecond", "use mirror.deferredPerSecond: 8"),
+    ("mirror.enabled", "no key any more: without a cluster of role hub nothing is mirrored"),
+    ("mirror.maxRemovalsPerMinute", "use limits.maxPerMinute: 10"),
+    ("mirror.maxShare", "use limits.maxShare: 0.3"),
+    ("mirror.nudge", "use mirror.nudgeKey: \"\" in place of false"),
+    ("mirror.nudgeAfterMs", "no key any more: it is always 10000"),
+    ("mirror.nudgeMaxMs", "no key any more: it is always 900000"),
+    ("mirror.restoredSettleMs", "no key any more: it is always 300000"),
+    ("mirror.shareFrom", "no key any more: it is always 10"),
+    ("orphans.freshMs", "no key any more: it is always 180000"),
+    ("orphans.maxPerMinute", "use limits.maxPerMinute: 10"),
+    ("orphans.maxShare", "use limits.maxShare: 0.3"),
+    ("orphans.minAgeMs", "use orphans.minAge: 5m"),
+    ("orphans.settleMs", "no key any more: it is always 30000"),
+    ("orphans.shareFrom", "no key any more: it is always 10"),
+    ("retry.firstMs", "no key any more: it is always 1000"),
+    ("retry.maxMs", "no key any more: it is always 60000"),
+    ("retry.outcomeTimeoutMs", "no key any more: it is always 60000"),
+    ("retry.refusedMs", "no key any more: it is always 300000"),
+    ("shutdown.graceMs", "no key any more: it is always 10000"),
+    ("stall.arrivedMs", "no key any more: it is always 10000"),
+    ("stall.deferredMs", "no key any more: it is always 60000"),
+    ("stall.mirroredMs", "no key any more: it is always 5000"),
+    ("stall.touchedMs", "no key any more: it is always 5000"),
+    ("touch.burst", "no key any more: it is always 4"),
+    ("touch.confirmAfterMs", "no key any more: it is always [5000, 60000]"),
+    ("touch.confirmAfterOutageMs", "no key any more: it is always 180000"),
+    ("touch.edgeScopes", "no key any more: give that edge an instance of its own with touch.scope"),
+    ("touch.minIntervalMs", "no key any more: it is always 1000"),
+    ("touch.standInMs", "no key any more: it is always 3000"),
+    ("touch.windowMs", "no key any more: it is always 100"),
+    ("watch.backoffFirstMs", "no key any more: it is always 250"),
+    ("watch.backoffMaxMs", "no key any more: it is always 10000"),
+    ("watch.pageSize", "no key any more: it is always 500"),
+    ("watch.queue", "no key any more: it is always 1024"),
+    ("watch.silentAfterMs", "no key any more: it is always 90000"),
+    ("watch.timeoutMs", "no key any more: it is always 15000"),
+];
+
+/// A line for each old key of a configuration.
+pub(super) fn old_keys(tree: &Value) -> Vec<String> {
+    let has = |key: &str| key.split('.').try_fold(tree, |here, name| here.get(name)).is_some();
+    let found = OLD_KEYS.iter().filter(|(key, _)| has(key));
+    found.map(|(key, advice)| format!("{key}: {advice}")).collect()
+}
