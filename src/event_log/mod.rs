@@ -30,7 +30,6 @@
 //! | a time before 2000 or after 2200, or ten years from the line before | fails |
 
 mod clusters;
-mod deleted;
 pub mod export;
 mod header;
 mod input;
@@ -56,7 +55,6 @@ use crate::core::data::objects::ObjectError;
 use crate::core::data::time::UnixMillis;
 use crate::outside_text::brief;
 
-pub use deleted::{DeletedRouteEnd, DeletedRouteEntry, DeletedRouteLine};
 pub use input::holds_outcomes;
 pub use line::{event_names, outcome_names};
 pub use read::LogReader;

@@ -4,17 +4,36 @@
 //! A second line says how the delete ended. The file is opened for each line: deletes are rare, and
 //! so a file that somebody moved away is noticed.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::lock::open_append;
 use crate::clock::wall_clock_now;
+use crate::core::data::time::UnixMillis;
 use crate::environment::{self, disk_ready, is_simulated};
-use crate::event_log::{DeletedRouteEnd, DeletedRouteLine};
+
+/// A line of the backup: a route that is about to be deleted, or how its delete ended.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeletedRouteLine<'a> {
+    pub at_ms: UnixMillis,
+    /// The hub.
+    pub cluster: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Cow<'a, str>>,
+    /// The outcome's name in the event log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Cow<'a, str>>,
+    /// The whole route, as it was read just before.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<&'a RawValue>,
+}
 
 /// Where the backup of an event log is.
 pub fn deleted_routes_file(event_log: &Path) -> PathBuf {
@@ -39,20 +58,24 @@ impl DeletedRoutes {
     /// # Errors
     /// It is not certain that the disk has the route; the text names the file.
     pub async fn record(&self, cluster: &str, route: &str) -> Result<(), String> {
-        let line = serde_json::value::RawValue::from_string(route.to_owned())
-            .map_err(|error| error.to_string())
-            .and_then(|deleted| {
-                let at_ms = wall_clock_now();
-                encode(&DeletedRouteLine { at_ms, cluster, deleted: &deleted })
-            })?;
+        let route: &RawValue = serde_json::from_str(route).map_err(|error| error.to_string())?;
+        let (at_ms, cluster) = (wall_clock_now(), cluster.into());
+        let line = DeletedRouteLine { at_ms, cluster, deleted: Some(route), ..Default::default() };
+        let line = encode(&line)?;
         self.append(line).await
     }
 
     /// Writes how the delete of the route with this uid ended. Without this line, it is not known
     /// whether the route was deleted.
     pub async fn record_end(&self, cluster: &str, uid: &str, outcome: &str) {
-        let at_ms = wall_clock_now();
-        let written = match encode(&DeletedRouteEnd { at_ms, cluster, uid, outcome }) {
+        let line = DeletedRouteLine {
+            at_ms: wall_clock_now(),
+            cluster: cluster.into(),
+            uid: Some(uid.into()),
+            outcome: Some(outcome.into()),
+            deleted: None,
+        };
+        let written = match encode(&line) {
             Ok(line) => self.append(line).await,
             Err(error) => Err(error),
         };
@@ -78,7 +101,7 @@ impl DeletedRoutes {
 }
 
 /// One line of JSON. A route's text may be laid out in several.
-fn encode(line: &impl Serialize) -> Result<Vec<u8>, String> {
+fn encode(line: &DeletedRouteLine<'_>) -> Result<Vec<u8>, String> {
     let mut text = serde_json::to_vec(line).map_err(|error| error.to_string())?;
     for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';

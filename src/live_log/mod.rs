@@ -30,7 +30,7 @@ use crate::environment::{is_simulated, spawn};
 use crate::event_log::redact::Redactor;
 use crate::event_log::{Header, LogPart};
 use crate::metrics::Metrics;
-pub use deleted::{DeletedRoutes, deleted_routes_file};
+pub use deleted::{DeletedRouteLine, DeletedRoutes, deleted_routes_file};
 use files::Files;
 pub(crate) use files::numbered;
 use lock::LockError;

@@ -10,8 +10,7 @@ use crate::core::data::ids::{Kind, ObjectKey, Uid};
 use crate::core::data::objects::{Object, WireObject};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::route::origin_of;
-use crate::event_log::DeletedRouteEntry;
-use crate::live_log::deleted_routes_file;
+use crate::live_log::{DeletedRouteLine, deleted_routes_file};
 use crate::outside_text::brief;
 
 /// Members of `metadata` that a manifest has. The API server sets the others.
@@ -48,18 +47,20 @@ pub fn deleted_routes(file: &str) -> anyhow::Result<DeletedRoutesFound> {
     let mut deletes = BTreeMap::new();
     for (number, line) in String::from_utf8_lossy(&bytes).lines().enumerate() {
         let skip = |why: String| format!("{}:{}: {}", file.display(), number + 1, brief(&why));
-        match DeletedRouteEntry::parse(line) {
-            Ok(DeletedRouteEntry::Route { at, text }) => match manifest(&text) {
-                Ok((uid, key, manifest)) => drop(deletes.insert(uid, (key, manifest, at, None))),
+        match serde_json::from_str::<DeletedRouteLine<'_>>(line) {
+            Ok(DeletedRouteLine { at_ms, deleted: Some(route), .. }) => match manifest(route.get())
+            {
+                Ok((uid, key, manifest)) => drop(deletes.insert(uid, (key, manifest, at_ms, None))),
                 Err(why) => found.skipped.push(skip(why)),
             },
-            Ok(DeletedRouteEntry::End { uid, outcome }) => {
-                if let Some((_, _, _, end)) = deletes.get_mut(&uid) {
-                    *end = Some(outcome);
+            Ok(DeletedRouteLine { uid: Some(uid), outcome: Some(outcome), .. }) => {
+                if let Some((_, _, _, end)) = deletes.get_mut(&*uid) {
+                    *end = Some(outcome.into_owned());
                 }
             }
+            Ok(_) => found.skipped.push(skip("it holds neither a route nor an outcome".to_owned())),
             Err(_) if line.trim().is_empty() => {}
-            Err(why) => found.skipped.push(skip(why)),
+            Err(why) => found.skipped.push(skip(why.to_string())),
         }
     }
     for (key, manifest, deleted_at, outcome) in deletes.into_values() {
