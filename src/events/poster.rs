@@ -132,3 +132,31 @@ fn over_for_many(cause: &Cause, first: &Problem) -> Option<(&'static str, String
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tokio::sync::mpsc;
+
+    use super::super::{EventBudget, Instant, Shared};
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn no_secret_of_a_message_is_posted() {
+        let (queue, mut reports) = mpsc::channel(1);
+        let (workers, _started) = mpsc::unbounded_channel();
+        let (queues, budget) = (BTreeMap::from([("hub".into(), queue)]), EventBudget::new(60));
+        let shared = Arc::new(Mutex::new(Shared { queues, workers, budget, lease: None }));
+        let (metrics, started) = (Arc::new(Metrics::new()), Instant::now());
+        let recorder = Recorder { metrics, started, shared };
+        let poster = Poster { recorder, many: BTreeMap::new() };
+        let message = "client_secret=hunter, AKIAIOSFODNN7EXAMPLE and xoxb-1-2 at 10.0.0.7:443";
+        let (at, about) = (UnixMillis(0), (Severity::Warning, "Refused"));
+        let object = namespace_reference("ns-1");
+        assert!(poster.post(at, (&"hub".into(), object), Scope::Object, about, message));
+        let posted = reports.try_recv().unwrap().message;
+        assert_eq!(posted, "client_secret=<secret>, <secret> and <secret> at <address>");
+    }
+}
