@@ -204,17 +204,22 @@ async fn each_cluster_by_itself_and_the_lease() {
     world.mend().await;
 
     // What the remedy creates mends it, pasted as it stands.
-    let (resource, verb) = ("connectors.networking.datumapis.com", "patch");
-    let is_it = |need: &RequiredPermission| need.resource == resource && need.verb == verb;
-    world.granted.grant(&world.testbed, is_it, &check_only_rules()).await;
-    let found = ["permissions", "failed", "permission_missing"];
-    let commands =
-        world.finds_only(found, "hub does not allow throughline to patch Connector objects.").await;
-    assert_eq!(commands.len(), 2, "{commands:?}");
-    for command in &commands {
-        world.does(command).await;
+    for (resource, verb, kind) in [
+        ("connectors.networking.datumapis.com", "patch", "Connector"),
+        ("leases.coordination.k8s.io", "update", "leases.coordination.k8s.io"),
+    ] {
+        let is_it = |need: &RequiredPermission| need.resource == resource && need.verb == verb;
+        world.granted.grant(&world.testbed, is_it, &check_only_rules()).await;
+        let found = ["permissions", "failed", "permission_missing"];
+        let message = format!("hub does not allow throughline to {verb} {kind} objects.");
+        let commands = world.finds_only(found, &message).await;
+        assert_eq!(commands.len(), 2, "{commands:?}");
+        for command in &commands {
+            world.does(command).await;
+        }
+        world.mend().await;
     }
-    world.mend().await;
+    world.granted.grant(&world.testbed, |_| false, &check_only_rules()).await;
     let kubectl = format!("kubectl --context {EDGE}");
     world.does(&format!("{kubectl} create clusterrole more --verb=get --resource=secrets")).await;
     let bind = "create clusterrolebinding more --clusterrole=more --user=throughline";

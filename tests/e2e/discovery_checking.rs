@@ -81,9 +81,9 @@ async fn commands_look_at_what_discovery_shows() {
     let clusters = json!([testbed.hub().config(), plane("up"), plane("idel")]);
     let typo = json!({ "clusters": clusters, "touch": { "enabled": false } });
     let (_, out, _) = check(&config(&testbed, &typo), &["--output", "json"]).await;
-    let problems = crate::checking::findings(&out);
-    let mut problems = problems.iter().filter(|f| !f["cause"].is_null()).map(|f| &f["check"]);
-    assert!(problems.all(|check| check == "project"), "{out}");
+    let failed = crate::checking::findings(&out);
+    let mut failed = failed.iter().filter(|f| f["level"] == "failed").map(|f| &f["check"]);
+    assert!(failed.all(|check| check == "project"), "{out}");
     let found = findings(&out, "project");
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(found[0].starts_with("passed :"), "{found:?}");
