@@ -121,10 +121,12 @@ impl<'a> Edge<'a> {
             error: Some(RequestFailure::new(ErrorCause::Other, error)),
             ..Facts::default()
         };
-        let evidence = if classes.is_empty() {
-            "no GatewayClass has a controllerName that begins with gateway.envoyproxy.io/".into()
-        } else {
-            found
+        let evidence = match (classes.is_empty(), &self.classes) {
+            (false, _) => found,
+            (true, Ok(_)) => {
+                format!("no GatewayClass has a controllerName that begins with {EXTENSION_PREFIX}")
+            }
+            (true, Err(_)) => "EnvoyProxy is not served".to_owned(),
         };
         let cause = Cause::TouchIneffective;
         vec![Draft::failed(Check::Trigger, cause, about(name), facts, evidence)]
