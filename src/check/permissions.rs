@@ -40,16 +40,15 @@ pub fn split_resource(resource: &str) -> (&str, &str) {
 /// | cluster | resource | verbs | when |
 /// |---|---|---|---|
 /// | each | the kinds of [`Settings::kinds_watched`](crate::core::contract::settings::Settings::kinds_watched) | list, watch | always |
-/// | hub | connectors | patch | mirroring is enabled, an upstream is configured, and it is no dry run |
+/// | hub | connectors | patch | an upstream is configured, and it is no dry run |
 /// | upstream | connectors, namespaces | get | as above, with a hub: absence is confirmed before an annotation is removed |
 /// | hub | httproutes | get, delete | `orphans.mode` is `delete`, and it is no dry run |
 /// | upstream | gateways, namespaces | get | as above: absence is confirmed before a delete |
 /// | edge | gateways | patch | touching is enabled, and it is no dry run |
 /// | hub, edge | events | create, patch | Events are enabled, and it is no dry run |
-/// | of the Lease | leases, in its namespace | get, create, update | there is an election |
-/// | of the Lease | leases, in its namespace | list, delete | as above, with several shards |
+/// | hub | leases, in its namespace | get, create, update | there is an election |
+/// | hub | leases, in its namespace | list, delete | as above, with several shards |
 /// | of the kubeconfig Secrets | secrets, in their namespace | list, watch | `discovery.kubeconfigSecrets` is set |
-/// | of the Lease | events, in its namespace | create, patch | as above, with Events, unless it is a hub or an edge |
 pub fn required_permissions(config: &Config) -> Vec<RequiredPermission> {
     let mut builder = PermissionsBuilder { config, permissions: Vec::new() };
     builder.add_watches();
@@ -177,12 +176,6 @@ impl PermissionsBuilder<'_> {
             rows.push((LEASES, &["list"], without));
             let without = "an instance that stops is missed a lease duration later";
             rows.push((LEASES, &["delete"], without));
-        }
-        // At a hub or an edge they are required in all namespaces already.
-        let with_events = [Role::Hub, Role::Edge];
-        if self.config.events.enabled && !with_events.iter().any(|r| cluster.roles.contains(r)) {
-            let without = "changes of leadership are not posted as Events of the Lease";
-            rows.push((EVENTS, &["create", "patch"], without));
         }
         for (resource, verbs, without) in rows {
             for &verb in verbs {
