@@ -137,9 +137,9 @@ async fn the_infrastructure_cluster_shows_projects_by_their_control_planes() {
         let status = json!({ "conditions": [{ "type": condition, "status": "True" }] });
         root.merge_status(CONTROL_PLANES, ("default", name), &status).await.unwrap();
     }
-    let discovery = json!({ "mode": "milo", "internalServiceDiscovery": true,
-        "discoveryKubeconfigPath": milo.kubeconfig(THROUGHLINE),
-        "projectKubeconfigPath": milo.kubeconfig(THROUGHLINE) });
+    let milo = json!({ "kubeconfig": milo.kubeconfig(THROUGHLINE),
+        "internalServiceDiscovery": true });
+    let discovery = json!({ "milo": milo });
     let file = config(&testbed, &json!({ "discovery": discovery }));
     let (_, out, err) = check(&file, &["--output", "json"]).await;
     let found = findings(&out, "discovery");
