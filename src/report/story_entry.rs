@@ -70,19 +70,8 @@ pub(super) fn story_entries<'a>(
             },
             NoteKind::Stalled(stall) => EntryKind::Stalled(stall),
             NoteKind::StallEnded(stall) => EntryKind::StallEnded(stall),
-            // The mirror says how long it waited.
-            NoteKind::Deferred { .. }
-            | NoteKind::Anomaly(_)
-            | NoteKind::Orphan { .. }
-            | NoteKind::OrphanGone { .. }
-            | NoteKind::Held { .. }
-            | NoteKind::DeletesHeld { .. }
-            | NoteKind::Naming { .. }
-            | NoteKind::TouchesWaiting { .. }
-            | NoteKind::Discovery { .. }
-            | NoteKind::ClusterGone { .. } => {
-                continue;
-            }
+            // Of a deferral the mirror says how long it waited; a history has no other notes.
+            _ => continue,
         };
         single.push(StoryEntry { at: note.at, kind });
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::table_text::lines;
 use super::{Snapshot, SnapshotSource};
 use crate::core::data::time::UnixMillis;
 use crate::core::view::ShardView;
@@ -38,21 +39,11 @@ pub fn shards(snapshot: &Snapshot, options: &ReportOptions, out: &mut dyn Write)
     let columns = ["SHARD", "HOLDER", "FOR", "THIS INSTANCE"];
     let shown = if is_instance { 4 } else { 3 };
     let table: Vec<_> = view.shards.iter().map(|shard| cells(shard, view.at_ms)).collect();
-    let width = |i: usize| {
-        let cells = table.iter().map(|cells: &[String; 4]| cells[i].chars().count());
-        cells.chain([columns[i].len()]).max().unwrap_or(0)
-    };
-    let widths: [usize; 4] = std::array::from_fn(width);
-    let line = |cells: [&str; 4]| {
-        let padded = cells.iter().zip(widths).take(shown);
-        let padded = padded.map(|(cell, width)| format!("{cell:width$}"));
-        // One word, so that it is not broken between columns.
-        padded.collect::<Vec<_>>().join("  ").trim_end().replace(' ', "\u{a0}")
-    };
-    writer.put(0, 4, &[(Style::Bold, &line(columns))])?;
-    for (shard, cells) in view.shards.iter().zip(&table) {
+    let lines = lines(&columns[..shown], table.iter().map(|cells| &cells[..shown]));
+    writer.put(0, 4, &[(Style::Bold, &lines[0])])?;
+    for (shard, line) in view.shards.iter().zip(&lines[1..]) {
         let style = if shard.unheld_since_ms.is_some() { Style::Red } else { Style::Plain };
-        writer.put(0, 4, &[(style, &line(cells.each_ref().map(String::as_str)))])?;
+        writer.put(0, 4, &[(style, line)])?;
     }
     let followed = view.shards.iter().filter(|shard| shard.followed_since_ms.is_some()).count();
     if is_instance && followed < view.shards.len() {

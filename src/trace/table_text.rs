@@ -41,6 +41,20 @@ fn cells(row: &StatusRow, at: UnixMillis) -> [String; 7] {
     ]
 }
 
+/// The lines of a table, its head first. Each is one word, so that it is not broken between cells.
+pub(super) fn lines<'a>(head: &[&str], rows: impl Iterator<Item = &'a [String]>) -> Vec<String> {
+    let head: Vec<_> = head.iter().map(|name| (*name).to_owned()).collect();
+    let rows: Vec<_> = rows.collect();
+    let table: Vec<&[String]> = std::iter::once(&*head).chain(rows).collect();
+    let width = |i: usize| table.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..head.len()).map(width).collect();
+    let line = |row: &&[String]| {
+        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        padded.collect::<Vec<_>>().join("  ").trim_end().replace(' ', "\u{a0}")
+    };
+    table.iter().map(line).collect()
+}
+
 /// `2/2` where the gateways announce the present truth, `2/2 stale` where they announce another or
 /// nobody knows, `?/2` where they cannot be seen.
 fn announced(row: &StatusRow) -> String {
@@ -66,23 +80,13 @@ pub fn rows(
 ) -> io::Result<()> {
     let mut writer = TextWriter::new(out, options);
     let table: Vec<_> = rows.iter().map(|row| cells(row, snapshot.view.at_ms)).collect();
-    let width = |i: usize| {
-        let cells = table.iter().map(|cells| cells[i].chars().count());
-        cells.chain([COLUMNS[i].len()]).max().unwrap_or(0)
-    };
-    let widths: [usize; 7] = std::array::from_fn(width);
-    let line = |cells: &[&str; 7]| {
-        let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        // One word, so that it is not broken between names.
-        padded.collect::<Vec<_>>().join("  ").trim_end().replace(' ', "\u{a0}")
-    };
+    let lines = lines(&COLUMNS, table.iter().map(<[String; 7]>::as_slice));
     if head {
-        writer.put(0, 4, &[(Style::Bold, &line(&COLUMNS))])?;
+        writer.put(0, 4, &[(Style::Bold, &lines[0])])?;
     }
-    for (row, cells) in rows.iter().zip(&table) {
-        let cells: [&str; 7] = std::array::from_fn(|i| cells[i].as_str());
+    for (row, line) in rows.iter().zip(&lines[1..]) {
         let style = if row.state.is_right() { Style::Plain } else { row.state.style() };
-        writer.put(0, 4, &[(style, &line(&cells))])?;
+        writer.put(0, 4, &[(style, line)])?;
         let hop = row.stuck.as_ref().or(row.unknown.as_ref());
         if let Some(hop) = hop.filter(|hop| !hop.cause.is_some_and(HopCause::is_told_once)) {
             let head = format!("{} ({}): ", hop_name(hop.hop), hop.cluster);
