@@ -8,7 +8,7 @@ use tracing::{debug, error, info, trace, warn};
 use crate::clock::millis;
 use crate::core::PROBE_MS;
 use crate::core::contract::action::{Decision, Verb};
-use crate::core::contract::event::{Event, EventKind, Outcome};
+use crate::core::contract::event::{Event, Outcome};
 use crate::core::contract::note::{Anomaly, AnomalyKind, Note, NoteKind, Stall};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::ObjectKey;
@@ -123,12 +123,6 @@ macro_rules! action_line {
 }
 
 impl Observer for RunLog {
-    fn on_event(&mut self, event: &Event) {
-        if let EventKind::SettingsChanged { settings } = &event.kind {
-            self.refused_pause_s = refused_pause_s(settings);
-        }
-    }
-
     fn on_finished(&mut self, at: UnixMillis, finished: &FinishedAction) {
         let error = finished.outcome.error();
         let error = error.map(|error| &*error.text);

@@ -245,35 +245,14 @@ fn a_new_leader_counts_from_when_it_saw_the_difference() {
 }
 
 #[test]
-fn a_change_of_the_settings_counts_for_what_waits() {
-    for (defer_ms, due_ms) in [(0, 602_000), (3_000, 603_000), (20_000, 620_000)] {
-        let mut stage = settled(|_| ());
-        stage.upstream(Some(&at("n1", 1)));
-        stage.pass_to(602_000);
-        let settings = Box::new(settings(|s| s.mirror.defer_ms = defer_ms));
-        stage.event(EventKind::SettingsChanged { settings });
-        stage.pass_to(due_ms - 1);
-        if defer_ms > 0 {
-            stage.assert_no_action();
-        }
-        stage.pass_to(due_ms);
-        assert_eq!(time(&stage.only_action()), due_ms);
-    }
-}
-
-#[test]
 fn what_waits_for_an_object_that_is_gone_is_forgotten() {
-    let gone: [fn(&mut Stage); 4] = [
+    let gone: [fn(&mut Stage); 3] = [
         |stage| {
             let object = stage.connector_copy("u-hub", None);
             stage.deleted("hub", &object);
         },
         |stage| stage.event(EventKind::ClusterRemoved { cluster: "hub".into() }),
         |stage| stage.event(EventKind::ClusterRemoved { cluster: "up".into() }),
-        |stage| {
-            let off = Box::new(settings(|s| s.mirror.enabled = false));
-            stage.event(EventKind::SettingsChanged { settings: off });
-        },
     ];
     for forget in gone {
         let mut stage = settled(|_| ());

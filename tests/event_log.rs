@@ -2,8 +2,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[path = "event_log/changed_settings.rs"]
-mod changed_settings;
 #[path = "event_log/layout.rs"]
 mod layout;
 #[path = "event_log/reading.rs"]
@@ -35,7 +33,7 @@ fn a_log_that_is_read_and_written_again_is_the_same() {
 #[test]
 fn the_sample_has_every_event_and_every_outcome() {
     // The reader returns no entry to write for a gap or a retired event, so the sample can't contain
-    // one. Changed settings have a test of their own.
+    // one.
     let others = ["log_gap", "settings_changed", "retry_requested"];
     for name in event_names().into_iter().filter(|name| !others.contains(name)) {
         assert!(sample().contains(&format!(r#""event":"{name}""#)), "{name}");
@@ -103,24 +101,6 @@ fn header_and_settings_read_back() {
     let reader = LogReader::new("x", partial.as_bytes()).unwrap();
     let settings = reader.header().settings.clone().unwrap();
     assert_eq!((settings.orphans.mode, settings.retry.max_ms), (OrphanMode::Off, 60_000));
-}
-
-#[test]
-fn changed_settings_read_back() {
-    let mut settings = Settings::default();
-    settings.orphans.deleted_projects = true;
-    let line = serde_json::json!({
-        "at_ms": 1_763_715_601_000_u64, "event": "settings_changed", "settings": settings
-    });
-    let read = read_lines(&format!("{line}\n"));
-    check_silent(&read, 1);
-    let written = read.written.lines().nth(1).unwrap();
-    assert_eq!(serde_json::from_str::<serde_json::Value>(written).unwrap(), line);
-    // As in a header, what is left out has its default.
-    let part = r#"{"at_ms":1763715601000,"event":"settings_changed","settings":{"orphans":{"deletedProjects":true}}}"#;
-    let read = read_lines(&format!("{part}\n"));
-    check_silent(&read, 1);
-    assert!(read.written.contains(r#""event":"settings_changed","settings":{"mirror":{"#));
 }
 
 #[test]
@@ -199,7 +179,7 @@ fn refuses_bad_lines_with_place_and_reason() {
         ("12", "the line is JSON, but not an object: `12`"),
         (
             r#"{"at_ms":1763715600001,"event":"renamed"}"#,
-            r#"x.jsonl:3: unknown event "renamed"; the events of version 1 are cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, unreadable, watch_lost, watch_resumed, watch_heard, went_back, leadership_pending, leadership_acquired, leadership_lost, shard_followed, shard_left, lease_api_lost, lease_api_reachable, action_finished, discovery_started, cluster_offered, cluster_withdrawn, discovery_finished, discovery_lost, discovery_resumed, cluster_gone, settings_changed, timed_out, recording_ended, retry_requested, log_gap"#,
+            r#"x.jsonl:3: unknown event "renamed"; the events of version 1 are cluster_added, cluster_removed, list_started, listed, list_finished, applied, deleted, unreadable, watch_lost, watch_resumed, watch_heard, went_back, leadership_pending, leadership_acquired, leadership_lost, shard_followed, shard_left, lease_api_lost, lease_api_reachable, action_finished, discovery_started, cluster_offered, cluster_withdrawn, discovery_finished, discovery_lost, discovery_resumed, cluster_gone, timed_out, recording_ended, retry_requested, settings_changed, log_gap"#,
         ),
         (r#"{"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),
         (r#"{"at_ms":null,"event":"timed_out"}"#, r#"this "timed_out" line has no "at_ms" field"#),

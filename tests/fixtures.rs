@@ -54,7 +54,11 @@ fn replayed(name: &str, change: impl Fn(&mut Settings), log: Option<&mut Vec<u8>
         Ok(())
     };
     let replay = replay(&mut reader, name, settings, &options, log, |_| {}).unwrap();
-    assert_eq!(replay.warnings, Vec::<String>::new(), "{name}");
+    // This one holds an event that is gone: the settings of its header hold for all of it.
+    let is_retired = |warning: &String| {
+        name == "settings-change-while-running" && warning.contains("wrote \"settings_changed\"")
+    };
+    assert_eq!(replay.warnings.iter().find(|warning| !is_retired(warning)), None, "{name}");
     replay
 }
 

@@ -8,8 +8,6 @@
 
 #[path = "properties/carry.rs"]
 mod carry;
-#[path = "properties/changing.rs"]
-mod changing;
 #[path = "properties/configured.rs"]
 mod configured;
 #[path = "properties/deferring.rs"]
@@ -30,6 +28,8 @@ mod oracle;
 mod orphan_fleet;
 #[path = "properties/orphans.rs"]
 mod orphans;
+#[path = "properties/settings.rs"]
+mod settings;
 #[path = "properties/sim.rs"]
 mod sim;
 #[path = "properties/touching.rs"]

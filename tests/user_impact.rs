@@ -317,10 +317,9 @@ async fn a_touch_that_is_seen_before_its_cause_ends_the_outage_all_the_same() {
 /// A trigger for a whole class does not say what one Gateway announces.
 #[tokio::test(start_paused = true)]
 async fn with_the_scope_of_a_class_a_new_list_is_a_new_look() {
-    let mut world = World::new(None);
     let mut settings = Settings::default();
     settings.touch.scope = TouchScope::GatewayClass;
-    world.feed(EventKind::SettingsChanged { settings: Box::new(settings) });
+    let mut world = World::with(&settings, None);
     world.put("up", &upstream(Some("n1")));
     pass(3).await;
     for kind in EDGE_KINDS {

@@ -163,12 +163,6 @@ impl Context {
         self.in_flight.remove(&id)
     }
 
-    /// Whether a touch at this edge has no outcome yet.
-    pub(crate) fn has_touch_in_flight(&self, edge: ClusterId) -> bool {
-        let mut targets = self.in_flight.values();
-        targets.any(|target| matches!(target, WriteTarget::Touch(id, _) if *id == edge))
-    }
-
     /// The cluster left: nobody waits for the outcomes of its actions.
     pub(crate) fn forget_in_flight(&mut self, cluster: ClusterId) {
         let of_cluster = |target: &WriteTarget| target.group().cluster == cluster;

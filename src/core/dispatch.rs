@@ -71,7 +71,6 @@ impl Machine {
             | EventKind::DiscoveryLost { .. }
             | EventKind::DiscoveryResumed { .. }
             | EventKind::ClusterGone { .. }
-            | EventKind::SettingsChanged { .. }
             | EventKind::TimedOut
             | EventKind::RecordingEnded => {
                 debug_assert!(false, "{kind:?} is not of a known cluster");

@@ -115,7 +115,6 @@ impl Machine {
             | EventKind::DiscoveryLost { .. }
             | EventKind::DiscoveryResumed { .. }
             | EventKind::ClusterGone { .. } => self.discovery_event(&event.kind),
-            EventKind::SettingsChanged { settings } => self.settings_changed(settings),
             EventKind::ListStarted { cluster, .. }
             | EventKind::Listed { cluster, .. }
             | EventKind::ListFinished { cluster, .. }

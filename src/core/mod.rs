@@ -7,7 +7,6 @@
 //! mirror and nudge, `edge` has touch, [`orphans`] has delete.
 
 pub mod cause;
-mod changed_settings;
 mod clusters;
 mod contention;
 mod context;

@@ -13,7 +13,6 @@ use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::{Event, EventKind, EventName, Outcome, OutcomeName};
 use crate::core::contract::membership::{JoinRule, OfferState, OfferStateName, SourceName};
-use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Object, ObjectError, WireObject};
 use crate::core::data::shard::Shard;
@@ -70,8 +69,6 @@ pub(super) struct Line<'a> {
     /// Left out for the first: logs of a run with one shard have none.
     #[serde(skip_serializing_if = "Shard::is_first")]
     shard: Shard,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    settings: Option<Box<Settings>>,
     /// In a `log_gap` line: how many lines the log lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lines: Option<u64>,
@@ -118,7 +115,7 @@ pub(super) const LOG_GAP: &str = "log_gap";
 
 /// Events of version 1 that entered the machine of an earlier release and that no machine has any
 /// longer. Their lines are skipped, and a verify stops comparing at the first.
-pub(super) const RETIRED_EVENTS: [&str; 1] = ["retry_requested"];
+pub(super) const RETIRED_EVENTS: [&str; 2] = ["retry_requested", "settings_changed"];
 
 /// Every name that the `event` member may have in version 1.
 pub fn event_names() -> Vec<&'static str> {
@@ -244,7 +241,6 @@ impl<'a> From<&'a Event> for Line<'a> {
                 line.source = Some(*source);
                 line.failed(error);
             }
-            EventKind::SettingsChanged { settings } => line.settings = Some(settings.clone()),
             EventKind::LeaseApiLost
             | EventKind::LeaseApiReachable
             | EventKind::TimedOut
@@ -362,9 +358,6 @@ impl Line<'_> {
             N::ClusterGone => {
                 let (source, cluster) = (source?, ClusterName::from(&*self.new_cluster(event)?));
                 E::ClusterGone { source, cluster }
-            }
-            N::SettingsChanged => {
-                E::SettingsChanged { settings: self.settings.ok_or_else(|| lacks("settings"))? }
             }
             N::TimedOut => E::TimedOut,
             N::RecordingEnded => E::RecordingEnded,

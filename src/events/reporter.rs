@@ -130,7 +130,6 @@ fn annotations_held(upstream: &ClusterName, reason: HoldReason) -> (Cause, Membe
 impl Observer for Reporter {
     fn on_event(&mut self, event: &Event) {
         match &event.kind {
-            EventKind::SettingsChanged { settings } => self.settings = (**settings).clone(),
             EventKind::ClusterRemoved { cluster } => {
                 let Self { groups, poster, .. } = self;
                 groups.forget(cluster);

@@ -116,12 +116,6 @@ impl OutageTracker {
             }
             EventKind::WatchLost { cluster, kind, .. } => self.watch_lost(at, cluster, *kind),
             EventKind::WatchResumed { cluster, kind } => self.watch_is_back(at, cluster, *kind),
-            EventKind::SettingsChanged { settings } => {
-                self.touch = settings.touch.clone();
-                for (name, edge) in &mut self.edges {
-                    edge.merged = self.touch.scope_of(name) == TouchScope::GatewayClass;
-                }
-            }
             EventKind::ClusterAdded { cluster, roles } => {
                 let was_edge_alone = self.is_edge_alone();
                 self.cluster_left(at, cluster);

@@ -62,7 +62,7 @@ impl Default for ReplayOptions {
 pub fn replay<R: BufRead + Send, W: Write>(
     reader: &mut LogReader<R>,
     file: &str,
-    settings: impl Fn(&mut Settings) -> anyhow::Result<()>,
+    settings: impl FnOnce(&mut Settings) -> anyhow::Result<()>,
     options: &ReplayOptions,
     log: Option<W>,
     mut progress: impl FnMut(&LogReader<R>) + Send,
@@ -89,8 +89,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
         std::thread::Builder::new().name("replay-read".to_owned()).spawn_scoped(scope, read)?;
         let mut batch = Vec::new().into_iter();
         let next = || loop {
-            if let Some(mut line) = batch.next() {
-                override_changed(&mut line, &settings);
+            if let Some(line) = batch.next() {
                 return Ok(Some(line));
             }
             match lines.recv() {
@@ -132,14 +131,6 @@ pub fn replay<R: BufRead + Send, W: Write>(
     Ok(replay)
 }
 
-/// What a person asked for holds for the whole replay, also where the run's own settings change.
-fn override_changed(line: &mut LogEntry, edit: impl Fn(&mut Settings) -> anyhow::Result<()>) {
-    if let LogEntry::Event(Event { kind: EventKind::SettingsChanged { settings }, .. }) = line {
-        let edited = edit(settings);
-        debug_assert!(edited.is_ok(), "the header's settings were edited in the same way");
-    }
-}
-
 /// Verify if one of the next [`DETECT_LINES_MAX`] lines holds an outcome, otherwise what-if. The
 /// lines read end up in `ahead`.
 fn detect_mode<R: BufRead>(
@@ -174,7 +165,6 @@ fn concerns_outages(event: &Event) -> bool {
             | EventKind::ListFinished { .. }
             | EventKind::ClusterAdded { .. }
             | EventKind::ClusterRemoved { .. }
-            | EventKind::SettingsChanged { .. }
     )
 }
 

@@ -6,7 +6,7 @@ use anyhow::bail;
 
 use super::managed_fields::without_gateway_writers;
 use super::{ClusterAccess, ManagedFieldsIndex, Snapshot, SnapshotSource, read_only_settings};
-use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::event::Event;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::event_log::{LogEntry, LogReader};
@@ -52,7 +52,7 @@ pub fn snapshot<R: BufRead>(
         }
         last = event.at;
         managed_fields.observe(&event.kind);
-        let kind = if acted { event.kind } else { observing_only(event.kind) };
+        let kind = if acted { event.kind } else { without_gateway_writers(event.kind) };
         machine.handle_event(&Event { at: event.at, kind });
         while machine.poll_action().is_some() {}
         while machine.poll_note().is_some() {}
@@ -80,16 +80,6 @@ pub fn snapshot<R: BufRead>(
         },
         warnings,
     ))
-}
-
-/// An event as a machine takes it that only observes.
-fn observing_only(kind: EventKind) -> EventKind {
-    match kind {
-        EventKind::SettingsChanged { settings } => {
-            EventKind::SettingsChanged { settings: Box::new(read_only_settings(&settings)) }
-        }
-        kind => without_gateway_writers(kind),
-    }
 }
 
 fn moment(at: LogMoment, first: Option<UnixMillis>) -> Option<UnixMillis> {

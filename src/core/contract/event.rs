@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
-use crate::core::contract::settings::Settings;
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::Object;
@@ -165,10 +164,6 @@ pub enum EventKind {
     ClusterGone {
         source: SourceName,
         cluster: ClusterName,
-    },
-    /// The configuration was read again, and decides differently from now on.
-    SettingsChanged {
-        settings: Box<Settings>,
     },
     /// The time that [`poll_deadline`](crate::core::machine::Machine::poll_deadline) returned has
     /// come.

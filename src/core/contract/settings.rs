@@ -311,34 +311,6 @@ impl Default for RetrySettings {
 }
 
 impl Settings {
-    /// The keys in which `new` differs and that take effect only at a restart: those on which depends
-    /// what is watched, and what is kept of an object. All others may change while throughline runs, by
-    /// the event `settings_changed`.
-    pub fn needs_restart(&self, new: &Settings) -> Vec<&'static str> {
-        let looks_for_orphans = |settings: &Settings| settings.orphans.mode != OrphanMode::Off;
-        let differs = [
-            ("mirror.nudgeKey", self.mirror.nudge_key != new.mirror.nudge_key),
-            ("touch.key", self.touch.key != new.touch.key),
-            ("touch.platformKey", self.touch.platform_key != new.touch.platform_key),
-            ("leaderElection.shards", self.shards != new.shards),
-            ("orphans.mode", looks_for_orphans(self) != looks_for_orphans(new)),
-        ];
-        differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
-    }
-
-    /// Takes the values of `running` for the keys that [`Settings::needs_restart`] names.
-    pub fn keep_until_restart(&mut self, running: &Settings) {
-        for key in running.needs_restart(self) {
-            match key {
-                "mirror.nudgeKey" => self.mirror.nudge_key.clone_from(&running.mirror.nudge_key),
-                "touch.key" => self.touch.key.clone_from(&running.touch.key),
-                "touch.platformKey" => self.touch.platform_key = running.touch.platform_key,
-                "leaderElection.shards" => self.shards = running.shards,
-                _ => self.orphans.mode = running.orphans.mode,
-            }
-        }
-    }
-
     /// The kinds to watch in a cluster with these roles.
     pub fn kinds_watched(&self, roles: &[Role]) -> Vec<Kind> {
         let orphans = self.orphans.mode != OrphanMode::Off;

@@ -125,7 +125,7 @@ mod tests {
              leadership_acquired leadership_lost shard_followed shard_left lease_api_lost \
              lease_api_reachable \
              action_finished discovery_started cluster_offered cluster_withdrawn \
-             discovery_finished discovery_lost discovery_resumed cluster_gone settings_changed \
+             discovery_finished discovery_lost discovery_resumed cluster_gone \
              timed_out recording_ended"
         );
         assert_names!(SourceName, "milo kubeconfigSecrets kubeconfigDir");

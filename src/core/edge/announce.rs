@@ -45,7 +45,6 @@ impl Machine {
     ) {
         if let Some(mut edge) = self.edge(id) {
             edge.touch_finished(target, action, outcome);
-            edge.change_scope_when_free();
         }
     }
 
@@ -190,7 +189,7 @@ impl Edge<'_> {
     }
 
     /// A connector waits for one target less. Returns whether it waited for that one alone.
-    pub(super) fn waits_no_longer(&mut self, key: Key) -> bool {
+    fn waits_no_longer(&mut self, key: Key) -> bool {
         // The connector may have been deleted meanwhile.
         let Some(connector) = self.state.connectors.get_mut(&key) else { return false };
         connector.unannounced = connector.unannounced.saturating_sub(1);

@@ -2,7 +2,6 @@
 
 mod adopt;
 mod announce;
-mod changed_settings;
 mod gateway_class;
 mod gateways;
 mod observed;

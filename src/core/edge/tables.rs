@@ -25,9 +25,6 @@ pub(crate) struct EdgeState {
     /// The instance that leads it touches first.
     pub(crate) shard: Shard,
     pub(crate) scope: TouchScope,
-    /// The scope that the settings ask for, until no touch in the old one is in flight. Meanwhile
-    /// nothing is touched.
-    pub(super) next_scope: Option<TouchScope>,
     /// Every list of the edge is complete and followed.
     pub(crate) ready: bool,
     pub(crate) connectors: Map<Key, EdgeConnector>,
@@ -51,7 +48,6 @@ impl HoldsNames for EdgeState {
         let Self {
             shard: _,
             scope: _,
-            next_scope: _,
             ready: _,
             connectors,
             proxies,
@@ -77,7 +73,6 @@ impl EdgeState {
         Self {
             shard,
             scope,
-            next_scope: None,
             ready: false,
             connectors: Map::default(),
             proxies: Map::default(),
@@ -200,7 +195,6 @@ impl EdgeState {
         // After an outage, what was announced around it is confirmed once more: when it was
         // announced must still be known.
         if self.ready
-            && self.next_scope.is_none()
             && self.unconfirmed_outage_since.is_none()
             && let TouchTarget::Gateway(key) = target
             && let Some(gateway) = self.gateways.get_mut(&key)

@@ -262,17 +262,8 @@ impl Touching<'_> {
 impl Edge<'_> {
     /// `None` where the Gateway is gone, or no Gateway of the class has a connector.
     pub(super) fn touching(&mut self, target: TouchTarget) -> Option<Touching<'_>> {
-        let EdgeState {
-            shard,
-            ready,
-            next_scope,
-            connectors,
-            proxies,
-            gateways,
-            classes,
-            queue,
-            ..
-        } = &mut *self.state;
+        let EdgeState { shard, ready, connectors, proxies, gateways, classes, queue, .. } =
+            &mut *self.state;
         let references = References { connectors, proxies };
         let (gateway, class) = match target {
             TouchTarget::Gateway(gateway) => (gateway, None),
@@ -295,7 +286,7 @@ impl Edge<'_> {
             edge: self.id,
             cluster: self.cluster,
             shard: *shard,
-            is_ready: *ready && next_scope.is_none(),
+            is_ready: *ready,
             target,
             gateway,
             observed,

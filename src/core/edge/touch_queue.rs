@@ -95,11 +95,6 @@ impl TouchQueue {
         self.targets(time.rank).contains(&(time.at, target))
     }
 
-    /// Takes every target out. What was written before still counts for the pace.
-    pub(super) fn clear(&mut self) {
-        self.targets.iter_mut().for_each(Targets::clear);
-    }
-
     /// Takes the targets that are due, as many as the edge takes: one bundle. Confirmations that
     /// would follow within the window go along, so that they don't cost translations of their own.
     pub(super) fn take_bundle(

@@ -63,28 +63,6 @@ impl TouchRecord {
         }
     }
 
-    /// Makes the next look the first one. Returns the connectors that waited.
-    pub(super) fn start_over(&mut self) -> Vec<Key> {
-        self.reopen(None).open_mut().map(TouchState::start_over).unwrap_or_default()
-    }
-
-    pub(super) fn latest(&self) -> LatestTouch {
-        let (latest_n, last_touch_at, turns) = match self {
-            Self::Open(state) => (state.latest_n, state.last_touch_at, state.turns),
-            Self::Settled(settled) => {
-                (settled.latest_n, settled.last_touch_at.get(), Turns::default())
-            }
-        };
-        LatestTouch { latest_n, last_touch_at, turns }
-    }
-
-    /// A target that nobody has looked at yet, after others of its edge were touched.
-    pub(super) fn after(latest: LatestTouch) -> Self {
-        let LatestTouch { latest_n, last_touch_at, turns } = latest;
-        let state = TouchState { latest_n, last_touch_at, turns, ..TouchState::default() };
-        Self::Open(Box::new(state))
-    }
-
     /// Whether an announcement is still to be made or has no outcome yet.
     pub(super) fn is_pending(&self) -> bool {
         self.open().is_some_and(|state| {
@@ -108,25 +86,6 @@ pub(crate) struct TriggerWrite {
     pub(super) trigger: Trigger,
     /// Why it announces; `None` for a confirmation.
     pub(super) cause: Option<TouchCause>,
-}
-
-/// What the touches of a target leave behind for whatever is touched in its place.
-#[derive(Clone, Copy, Default)]
-pub(super) struct LatestTouch {
-    /// The latest `n` ever written or seen.
-    latest_n: u32,
-    last_touch_at: Option<UnixMillis>,
-    turns: Turns,
-}
-
-impl LatestTouch {
-    pub(super) fn max(self, other: Self) -> Self {
-        Self {
-            latest_n: later_n(self.latest_n, other.latest_n),
-            last_touch_at: self.last_touch_at.max(other.last_touch_at),
-            turns: Turns { even_at: self.turns.even_at.max(other.turns.even_at) },
-        }
-    }
 }
 
 #[derive(Default)]
@@ -191,22 +150,6 @@ impl TouchState {
             is_unproven: self.unproven.is_some(),
             last_touch_at: self.last_touch_at.into(),
         })
-    }
-
-    /// Makes the next look the first one. Returns the connectors that waited.
-    fn start_over(&mut self) -> Vec<Key> {
-        let old = std::mem::take(self);
-        *self = Self {
-            flight: old.flight,
-            appeared_later: old.appeared_later,
-            latest_n: old.latest_n,
-            last_touch_at: old.last_touch_at,
-            turns: old.turns,
-            contention: old.contention,
-            scheduled: old.scheduled,
-            ..Self::default()
-        };
-        old.waiting
     }
 
     /// An announcement failed: it is still due.

@@ -14,7 +14,7 @@ use crate::core::contract::note::NoteKind;
 use crate::core::contract::settings::MirrorSettings;
 use crate::core::data::ids::{ClusterId, ClusterName, Kind};
 use crate::core::data::interner::Sym;
-use crate::core::data::map::{Map, sorted_keys};
+use crate::core::data::map::Map;
 use crate::core::data::optional_millis::OptionalMillis;
 use crate::core::data::time::UnixMillis;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
@@ -170,20 +170,6 @@ impl Removals {
             removals.released_at = UnixMillis(0);
         }
         self.drop_unused(upstream);
-    }
-
-    /// The rule is off: nothing is to be removed.
-    pub(crate) fn forget_all(&mut self, ctx: &mut Context) {
-        for upstream in sorted_keys(&self.by_upstream) {
-            self.forget_upstream(ctx, upstream);
-        }
-    }
-
-    /// Has every upstream's removals counted again.
-    pub(crate) fn schedule_all(&self, ctx: &mut Context) {
-        for upstream in sorted_keys(&self.by_upstream) {
-            ctx.timers.no_later(Due::Removals(upstream), ctx.now);
-        }
     }
 
     fn drop_unused(&mut self, upstream: Sym) {

@@ -237,7 +237,7 @@ impl Machine {
         }
     }
 
-    /// Looks at the queue again: leadership was lost, so that it is emptied, or the limits differ.
+    /// Looks at the queue again: leadership was lost, so that it is emptied, or the share of the limits differs.
     pub(crate) fn spend_budget_again(&mut self) {
         if !self.budget.ready.is_empty() || !self.budget.waiting.is_empty() {
             self.ctx.timers.no_later(Due::Deletes, self.ctx.now);
