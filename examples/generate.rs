@@ -163,7 +163,7 @@ mod tests {
                 let last = command.rsplit('-').next().unwrap();
                 assert!(script.contains(last), "{file} has no command {last}");
             }
-            assert!(script.contains("admin-address"), "{file} has no flags");
+            assert!(script.contains("dry-run"), "{file} has no flags");
         }
         fs::remove_dir_all(&folder).unwrap();
     }
