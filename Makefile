@@ -45,7 +45,7 @@ sim: ## The whole program under simulation: seeds for five minutes (SIM_SECONDS)
 	SIM_SECONDS=$(SIM_SECONDS) SIM_SEEDS=$(SIM_SEEDS) SIM_FIRST=$(SIM_FIRST) \
 	  cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --exact --nocapture many_seeds_end_right
 
-crash-points: ## An instance killed at each point of ten scenarios, one run for each (a few minutes after the build)
+crash-points: ## An instance killed at each point of eight scenarios, one run for each (a few minutes after the build)
 	cargo test --locked --profile $(SIM_PROFILE) --test simulation -- --include-ignored --nocapture every_crash
 
 MISTAKE ?=

@@ -18,7 +18,6 @@ use std::time::Instant;
 use churn::CONNECTORS;
 use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::settings::Settings;
-use throughline::core::data::shard::Shard;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::event_log::{ClusterSpec, LogEntry, LogReader};
@@ -106,9 +105,7 @@ fn measure_machine(connectors: usize) {
         let kind = EventKind::ClusterAdded { cluster: cluster.name, roles: cluster.roles };
         machine.borrow_mut().handle_event(&Event { at, kind });
     }
-    machine
-        .borrow_mut()
-        .handle_event(&Event { at, kind: EventKind::LeadershipAcquired { shard: Shard::FIRST } });
+    machine.borrow_mut().handle_event(&Event { at, kind: EventKind::LeadershipAcquired });
     let actions = Cell::new(0);
     measure(
         connectors,

@@ -25,7 +25,7 @@ use crate::event_log::{ClusterSpec, Header};
 use crate::executor::{Executor, FinishedAction};
 use crate::fleet::{ClusterTable, Fleet, Member};
 use crate::grouping::GATHER_MS;
-use crate::leader::gate::Gates;
+use crate::leader::gate::Gate;
 use crate::live_log::{DeletedRoutes, LiveLog};
 use crate::metrics::Metrics;
 use crate::run_log::Observer;
@@ -114,11 +114,11 @@ impl PendingLists {
 
 impl Engine {
     /// An engine for the clusters of `config`. Actions that only the leader may take are sent while
-    /// `gates` are open. Nothing is connected yet, and the event log is not open.
+    /// `gate` is open. Nothing is connected yet, and the event log is not open.
     pub(crate) fn new(
         config: &Config,
         settings: Settings,
-        gates: Gates,
+        gate: Gate,
         event_log: &EventLogConfig,
         observers: Vec<Box<dyn Observer>>,
     ) -> Self {
@@ -130,7 +130,7 @@ impl Engine {
             applier = applier.with_backup(DeletedRoutes::beside(file));
         }
         let constants = config.constants.executor.clone();
-        let executor = Executor::new(applier, gates, constants, config.dry_run, metrics.clone());
+        let executor = Executor::new(applier, gate, constants, config.dry_run, metrics.clone());
         let header = log_header(fleet.table(), &settings);
         let (mut machine, clock) = (Machine::new(settings), Clock::start());
         let at = clock.now();
@@ -179,10 +179,9 @@ impl Engine {
         self.metrics.remove_cluster(cluster);
     }
 
-    /// Feeds an event of a watch to the machine, unless its cluster has left. What another instance cares
-    /// for is not logged, either.
+    /// Feeds an event of a watch to the machine, unless its cluster has left.
     pub(crate) fn handle_watch_message(&mut self, message: WatchMessage) {
-        if self.fleet.is_current(&message) && !self.machine.ignores(&message.kind) {
+        if self.fleet.is_current(&message) {
             self.handle_event(message.kind);
         }
     }

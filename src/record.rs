@@ -12,10 +12,8 @@ use tokio::sync::mpsc;
 use crate::clock::Clock;
 use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::{Event, EventKind};
-use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::Object;
-use crate::core::data::shard::Shards;
 use crate::engine;
 use crate::event_log::Header;
 use crate::fleet::Fleet;
@@ -149,8 +147,7 @@ impl WatchRecorder {
     pub fn start(config: &Config, log: &EventLogConfig) -> anyhow::Result<Self> {
         let file = log.file.clone().context("a recording needs a file to write to")?;
         refuse_existing(&file)?;
-        // A recording follows all shards: it takes part in no election.
-        let settings = Settings { shards: Shards::ONE, ..config.settings() };
+        let settings = config.settings();
         let metrics = Arc::new(Metrics::new());
         let mut fleet = Fleet::new(config, &metrics);
         let header = Header { recorded: true, ..engine::log_header(fleet.table(), &settings) };

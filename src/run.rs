@@ -8,7 +8,7 @@
 
 mod banner;
 mod changes;
-mod elections;
+mod election;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,19 +23,17 @@ use tracing::{info, warn};
 use crate::admin::{self, Query};
 use crate::config::{ClusterConfig, Config, ConfigSource, DiscoveryConfig, follow};
 use crate::core::contract::event::EventKind;
-use crate::core::data::shard::Shard;
 use crate::core::view::View;
 use crate::discovery::Discovery;
 use crate::engine::{Engine, log_header};
 use crate::environment::{is_simulated, spawn};
 use crate::events::{Recorder, Reporter};
-use crate::leader::HandIn;
-use crate::leader::gate::{GateKeeper, Gates};
+use crate::leader::LeaderElection;
+use crate::leader::gate::{Gate, GateKeeper};
 use crate::metrics::MachineCounts;
 use crate::outage::UserImpactMeter;
 use crate::run_log::{Observer, RunLog};
 use changes::{changed, machine_settings};
-use elections::{Elections, has_shard};
 
 /// The queue of queries from the admin port.
 const QUERIES_MAX: usize = 16;
@@ -57,10 +55,8 @@ const ASK_FOR_UNKNOWN_EVERY: Duration = Duration::from_secs(10);
 pub struct Run {
     config: Config,
     engine: Engine,
-    /// The gates of all shards and who opens them; `None` without an election.
-    keepers: Option<(Gates, Vec<GateKeeper>)>,
-    /// Shards that are being given up.
-    hand_ins: Vec<HandIn>,
+    /// What opens the gate; `None` without an election.
+    keeper: Option<GateKeeper>,
     /// The clusters of the configuration file, read again.
     reloads: mpsc::Receiver<Vec<ClusterConfig>>,
     /// `None` where no clusters are discovered.
@@ -94,17 +90,14 @@ impl Run {
     /// Prepares a run. `observers` see everything that the log for people is written from.
     pub fn new(config: Config, mut observers: Vec<Box<dyn Observer>>) -> Self {
         let settings = machine_settings(&config);
-        let (gates, keepers) = if config.election_cluster().is_some() {
-            let (gates, keepers) = Gates::closed(settings.shards);
-            (gates.clone(), Some((gates, keepers)))
+        let (gate, keeper) = if config.election_cluster().is_some() {
+            let (gate, keeper) = Gate::closed();
+            (gate, Some(keeper))
         } else {
-            (Gates::always_open(settings.shards), None)
+            (Gate::always_open(), None)
         };
         observers.push(Box::new(RunLog::new(&settings)));
-        let mut first = config.clone();
-        // Upstreams come with their shard.
-        first.clusters.retain(|cluster| settings.shards.is_one() || !has_shard(cluster));
-        let mut engine = Engine::new(&first, settings, gates, &config.event_log, observers);
+        let mut engine = Engine::new(&config, settings, gate, &config.event_log, observers);
         let header = log_header(engine.fleet.table(), engine.machine.settings());
         let impact = UserImpactMeter::new(
             &header.clusters,
@@ -114,8 +107,7 @@ impl Run {
         engine.add_observer(Box::new(impact));
         let (_, reloads) = mpsc::channel(1);
         let (discovery, recorder, listener) = (None, None, None);
-        let hand_ins = Vec::new();
-        Self { config, engine, keepers, hand_ins, reloads, discovery, recorder, listener }
+        Self { config, engine, keeper, reloads, discovery, recorder, listener }
     }
 
     /// Follows the file from which the configuration was loaded, and SIGHUP.
@@ -159,11 +151,11 @@ impl Run {
         self.engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
         let (leadership_changes, mut leadership) = mpsc::unbounded_channel();
         let workers = self.start_events();
-        let mut elections = self.start_elections(&leadership_changes);
+        let election = self.start_election(&leadership_changes);
         let mut discovered = self.start_discovery();
-        if elections.is_none() {
+        if election.is_none() {
             self.engine.metrics.set_leader(true);
-            self.engine.handle_event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+            self.engine.handle_event(EventKind::LeadershipAcquired);
         }
 
         let mut unknown_due = interval(ASK_FOR_UNKNOWN_EVERY);
@@ -171,15 +163,13 @@ impl Run {
         let discovers = self.discovery.is_some();
         while !*stop.borrow() {
             self.carry_out_memberships();
-            self.finish_hand_ins();
             let (engine, discovery) = (&mut self.engine, &mut self.discovery);
             let (deadline, reports) = (engine.deadline(), engine.observers_due());
             tokio::select! {
                 // The rarest first: none of them keeps the watches waiting for long.
                 biased;
                 _ = stop.changed() => {}
-                Some(kind) = leadership.recv() => self.handle_leadership(kind),
-                hand_in = elections.next_hand_in() => self.hand_ins.push(hand_in),
+                Some(kind) = leadership.recv() => engine.handle_event(kind),
                 Some(clusters) = self.reloads.recv() => self.reload(clusters),
                 (name, connection) = changed(discovery) => self.replace_discovered(&name, connection),
                 _ = unknown_due.tick(), if discovers => self.ask_for_unknown(),
@@ -193,7 +183,7 @@ impl Run {
         }
 
         self.engine.fleet.stop();
-        self.finish(elections, leadership).await;
+        self.finish(election, leadership).await;
         if let Some(workers) = workers {
             // They end once their queues are empty.
             let _ = tokio::time::timeout(LAST_EVENTS_MAX, workers.join_all()).await;
@@ -260,7 +250,7 @@ impl Run {
     /// Finishes the writes in flight within the grace period, then releases the Lease.
     async fn finish(
         mut self,
-        elections: Elections,
+        election: Option<LeaderElection>,
         mut leadership: mpsc::UnboundedReceiver<EventKind>,
     ) {
         let until = Instant::now() + Duration::from_millis(self.config.constants.shutdown_grace_ms);
@@ -277,13 +267,12 @@ impl Run {
             engine.handle_finished(finished);
             engine.executor.drop_queued();
         }
-        // While this instance still has writes in flight, its Leases must expire instead: nobody
+        // While this instance still has writes in flight, its Lease must expire instead: nobody
         // else may lead before they have ended.
-        if engine.executor.in_flight() == 0 && !elections.is_none() {
-            for hand_in in self.hand_ins.drain(..) {
-                let _ = hand_in.ended.send(());
-            }
-            elections
+        if engine.executor.in_flight() == 0
+            && let Some(election) = election
+        {
+            election
                 .release(until.saturating_duration_since(Instant::now()).max(RELEASE_MIN))
                 .await;
             while let Ok(kind) = leadership.try_recv() {

@@ -18,7 +18,6 @@ use throughline::core::contract::hold_reason::HoldReason;
 use throughline::core::contract::note::{AnomalyKind, NoteKind};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::Kind;
-use throughline::core::data::shard::Shard;
 use throughline::core::view::phase::Phase;
 
 const GRACE_MS: u64 = 5_000;
@@ -115,14 +114,14 @@ fn up_to_the_share_they_are_removed_and_the_share_counts_ten_minutes() {
 #[test]
 fn what_another_instance_removed_counts_as_well() {
     let mut fleet = Fleet::new(10);
-    fleet.stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
+    fleet.stage.event(EventKind::LeadershipLost);
     fleet.delete_upstream(0..3);
     fleet.stage.pass_to(GRACE_MS + 1_000);
     for number in 0..3 {
         let object = fleet.at_hub(number, None);
         fleet.stage.applied("hub", &object);
     }
-    fleet.stage.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+    fleet.stage.event(EventKind::LeadershipAcquired);
     fleet.delete_upstream(3..4);
     assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
 }

@@ -28,14 +28,10 @@ use every_metric::{count, note};
 use http::{Server, get};
 use stage::{Stage, status};
 use throughline::config::StateAccess;
-use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::hold_reason::HoldReason;
 use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::Kind;
-use throughline::core::data::shard::{Shard, Shards};
-use throughline::core::data::time::UnixMillis;
-use throughline::core::machine::Machine;
 use throughline::metrics::{ClusterRequests, Metrics};
 
 const OPEN: &str =
@@ -103,10 +99,6 @@ async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
                 1.0,
             ),
             (r#"leader_election_master_status{name="throughline"}"#, 1.0),
-            (r#"throughline_shard_leader{shard="0"}"#, 0.0),
-            (r#"throughline_shard_leader{shard="1"}"#, 1.0),
-            (r#"throughline_shard_lease_left_seconds{shard="1"}"#, 0.0),
-            (r#"throughline_shard_moves_total{shard="0"}"#, 0.0),
             (r#"throughline_build_info{version="0.1.0",commit="unknown"}"#, 1.0),
             (r#"throughline_hop_seconds_count{hop="mirrored"}"#, 1.0),
             (r#"throughline_hop_seconds_bucket{le="0.025",hop="mirrored"}"#, 0.0),
@@ -192,31 +184,6 @@ async fn the_state_is_indented_json_unless_json_is_asked_for() {
         assert_eq!(instance["version"], env!("CARGO_PKG_VERSION"));
         assert!(instance["commit"].is_string() && instance["sinceMs"].is_u64(), "{instance}");
     }
-    server.stop().await;
-}
-
-#[tokio::test]
-async fn the_state_says_who_holds_each_shard() {
-    let shards = Shards::try_from(3).unwrap();
-    let mut machine = Machine::new(Settings { shards, ..Settings::default() });
-    let at = UnixMillis(1_000_000);
-    for kind in [
-        EventKind::ShardFollowed { shard: Shard(1) },
-        EventKind::LeadershipAcquired { shard: Shard(1) },
-    ] {
-        machine.handle_event(&Event { at, kind });
-    }
-    let server = Server::with_loop(machine).await;
-    server.metrics.set_shards(shards);
-    server.metrics.set_shard_holder(Shard(1), "pod-a");
-    server.metrics.set_shard_unheld(Shard(1), None);
-    server.metrics.set_shard_unheld(Shard(2), Some(tokio::time::Instant::now()));
-    let state: serde_json::Value = serde_json::from_str(&server.get("/state").await.body).unwrap();
-    let shards = &state["shards"];
-    assert_eq!(shards[0], serde_json::json!({"shard": 0}));
-    assert_eq!((&shards[1]["holder"], &shards[1]["ledSinceMs"]), (&"pod-a".into(), &at.0.into()));
-    assert!(shards[1]["heldSinceMs"].is_u64() && shards[1]["unheldSinceMs"].is_null(), "{shards}");
-    assert!(shards[2]["unheldSinceMs"].is_u64() && shards[2]["holder"].is_null(), "{shards}");
     server.stop().await;
 }
 

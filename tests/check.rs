@@ -106,11 +106,6 @@ fn each_role_and_feature_needs_its_verbs_and_no_others() {
         ),
         (json!({ "leaderElection": { "enabled": false } }), &hub_lease, &[]),
         (
-            json!({ "leaderElection": { "shards": 8 } }),
-            &hub_lease,
-            &["hub: leases@ create,delete,get,list,update"],
-        ),
-        (
             json!({ "orphans": { "mode": "off" } }),
             &["hub: httproutes list,watch", "up: gateways list,watch"],
             &[],

@@ -10,7 +10,6 @@ use throughline::core::contract::action::{Decision, Urgency, Verb};
 use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::{Hop, NoteKind, Stall, StallCause};
 use throughline::core::contract::settings::Settings;
-use throughline::core::data::shard::Shard;
 use throughline::core::view::{AnnotationState, Phase};
 
 fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
@@ -225,10 +224,10 @@ fn an_edge_that_has_what_the_hub_says_is_not_nudged_for_what_waits() {
 #[test]
 fn a_new_leader_counts_from_when_it_saw_the_difference() {
     let mut stage = settled(|_| ());
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
     stage.upstream(Some(&at("n1", 1)));
     stage.pass_to(603_000);
-    stage.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipAcquired);
     stage.pass_to(604_999);
     stage.assert_no_action();
     stage.pass_to(605_000);
@@ -237,10 +236,10 @@ fn a_new_leader_counts_from_when_it_saw_the_difference() {
     let mut stage = settled(|_| ());
     stage.upstream(Some(&at("n1", 1)));
     stage.pass_to(601_000);
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
     stage.pass_to(630_000);
     stage.assert_no_action();
-    stage.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipAcquired);
     assert_eq!(time(&stage.only_action()), 630_000);
 }
 

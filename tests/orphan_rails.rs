@@ -87,7 +87,6 @@ impl Place {
                 absent_project: None,
             },
             connectors: Vec::new(),
-            shard: throughline::core::data::shard::Shard::FIRST,
         };
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
         let log = format!("throughline-rails-{}-{number}.jsonl", std::process::id());

@@ -10,7 +10,6 @@ use throughline::core::contract::action::Verb;
 use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::{OrphanMode, Settings};
-use throughline::core::data::shard::Shard;
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -95,7 +94,7 @@ fn an_orphan_is_kept_while_its_evidence_is_out_of_sight() {
         ("another namespace of that name", |s| {
             s.applied("up", &namespace("6bcb0b35-0000-4000-8000-00000000000f"));
         }),
-        ("no leadership", |s| s.event(EventKind::LeadershipLost { shard: Shard::FIRST })),
+        ("no leadership", |s| s.event(EventKind::LeadershipLost)),
     ];
     for (what, break_it) in breaks {
         let (mut stage, site) = orphan_to_be();
@@ -110,11 +109,11 @@ fn an_orphan_is_kept_while_its_evidence_is_out_of_sight() {
 #[test]
 fn an_orphan_is_deleted_once_leadership_is_back() {
     let (mut stage, site) = orphan_to_be();
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
     stage.deleted("up", &site);
     stage.pass_to(200_000);
     stage.assert_no_action();
-    stage.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipAcquired);
     assert_eq!(stage.only_action().at.0, stage::START + 200_000);
 }
 

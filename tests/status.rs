@@ -8,10 +8,8 @@ mod stage;
 use stage::{START, Stage, UID, namespace, status};
 use throughline::core::contract::event::EventKind;
 use throughline::core::contract::settings::{Settings, StallSettings};
-use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
-use throughline::core::data::shard::{Shard, Shards};
+use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
-use throughline::core::view::ShardView;
 use throughline::core::view::phase::Phase;
 use throughline::report::ReportOptions;
 use throughline::trace::{
@@ -313,67 +311,4 @@ fn upstreams_that_nobody_replicates_and_names_that_nobody_configured_are_told() 
     stage.applied("hub", &hub);
     let text = printed(&snapshot(&stage), 80);
     assert!(!text.contains("at no hub"), "{text}");
-}
-
-/// Four shards, as an instance sees them that follows the first two and leads the first.
-fn four_shards() -> Snapshot {
-    let mut look = snapshot(&settled());
-    let at = |ms: u64| Some(UnixMillis(look.view.at_ms.0 - ms));
-    let shard = |number, holder: &str, held, unheld, followed, led| ShardView {
-        shard: Shard(number),
-        holder: Some(holder.to_owned()).filter(|holder| !holder.is_empty()),
-        held_since_ms: held,
-        unheld_since_ms: unheld,
-        followed_since_ms: followed,
-        led_since_ms: led,
-    };
-    look.view.shards = vec![
-        shard(0, "pod-a", at(200_000), None, at(200_000), at(199_000)),
-        shard(1, "pod-a", at(3_000), None, at(3_000), None),
-        shard(2, "pod-b", at(90_000), at(40_000), None, None),
-        shard(3, "", None, None, None, None),
-    ];
-    look
-}
-
-#[test]
-fn several_shards_say_who_holds_them_and_since_when() {
-    let shown = |look: &Snapshot| {
-        let mut out = Vec::new();
-        text::shards(look, &ReportOptions::default(), &mut out).unwrap();
-        String::from_utf8(out).unwrap()
-    };
-    let mut look = four_shards();
-    assert_eq!(
-        shown(&look),
-        "SHARD  HOLDER  FOR         THIS INSTANCE\n\
-         0      pod-a   3 min 20 s  leads\n\
-         1      pod-a   3.00 s      follows\n\
-         2      nobody  40.0 s      -\n\
-         3      ?       -           -\n\
-         this instance follows 2 of 4 shards; connectors of the others are shown by their holders\n"
-    );
-    // Whoever looks at the clusters is no instance, and sees all connectors.
-    look.source = SnapshotSource::Live;
-    assert!(shown(&look).ends_with("3      ?       -\n"), "{}", shown(&look));
-    look.view.shards.clear();
-    assert_eq!(shown(&look), "");
-}
-
-/// Who mirrors for a connector is the holder of its upstream's shard.
-#[test]
-fn an_upstream_has_the_holder_of_its_shard() {
-    let mut view = four_shards().view;
-    let shards = Shards::try_from(4).unwrap();
-    let named = |shard| {
-        let mut names = (0..).map(|i| ClusterName::from(&*format!("up-{i}")));
-        names.find(|name| shards.of(name.as_str()) == Shard(shard)).unwrap()
-    };
-    assert_eq!(view.holder_of(&named(0)), Some("pod-a"));
-    assert_eq!(view.holder_of(&named(2)), None, "its Lease has expired");
-    assert!(view.leads_upstream(&named(0)) && !view.leads_upstream(&named(1)));
-    view.shards.clear();
-    view.holder = Some("pod-c".to_owned());
-    assert_eq!(view.holder_of(&named(2)), Some("pod-c"));
-    assert_eq!(view.leads_upstream(&named(1)), view.leads);
 }

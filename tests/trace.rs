@@ -15,7 +15,6 @@ use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::Hop;
 use throughline::core::contract::settings::{Settings, StallSettings};
 use throughline::core::data::ids::{Kind, ObjectKey};
-use throughline::core::data::shard::Shard;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::view::View;
 use throughline::report::ReportOptions;
@@ -154,7 +153,7 @@ fn what_routes_nothing_is_deferred_and_holds_up_no_other_hop() {
 #[test]
 fn an_instance_that_does_not_lead_names_the_leader() {
     let mut stage = settled();
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
     stage.upstream(Some(&status(None)));
     stage.pass_to(606_000);
     let mut snapshot = snapshot(&stage, SnapshotSource::State);
@@ -174,8 +173,8 @@ fn an_instance_that_does_not_lead_names_the_leader() {
 #[test]
 fn an_instance_that_waits_for_its_first_lease_says_so() {
     let mut stage = settled();
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
-    stage.event(EventKind::LeadershipPending { wait_ms: 15_000, shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::LeadershipPending { wait_ms: 15_000 });
     stage.upstream(Some(&status(None)));
     stage.pass_to(610_000);
     let trace = traced(&snapshot(&stage, SnapshotSource::State));
@@ -352,7 +351,7 @@ fn a_touch_that_is_refused_or_late_is_the_gateways_hop() {
 #[test]
 fn a_live_trace_judges_lateness_by_the_times_of_writes() {
     let mut stage = settled();
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
     stage.upstream(Some(&status(None)));
     let at = |written: u64| {
         let mut snapshot = snapshot(&stage, SnapshotSource::Live);

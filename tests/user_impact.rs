@@ -10,7 +10,6 @@ use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::settings::{Settings, TouchScope};
 use throughline::core::data::ids::{Kind, Role};
 use throughline::core::data::objects::{Object, WireObject};
-use throughline::core::data::shard::{Shard, Shards};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::status::trigger::{Trigger, connector_part, digest};
 use throughline::event_log::ClusterSpec;
@@ -73,11 +72,6 @@ impl World {
 
     fn resume(&mut self, cluster: &str, kind: Kind) {
         self.feed(EventKind::WatchResumed { cluster: cluster.into(), kind });
-    }
-
-    /// Whether anything was ever counted.
-    fn has_sums(&self) -> bool {
-        self.metrics.text(None, Format::Plain).contains("throughline_user_visible_")
     }
 
     /// Seconds: 503, dead tunnel, online, unknown; and how many answer wrongly now, by symptom.
@@ -207,40 +201,6 @@ async fn time_in_which_nothing_is_seen_is_unknown() {
     world.lose("edge", Kind::HttpRoute);
     pass(9).await;
     assert_eq!(world.sums(), ([0; 4], [0, 0]));
-}
-
-/// Several instances that share a fleet follow every edge, but each second counts once: at the instance
-/// that follows the connector's upstream. It alone knows what is right.
-#[tokio::test(start_paused = true)]
-async fn of_several_shards_only_those_count_that_are_followed() {
-    let shards = Shards::try_from(2).unwrap();
-    let settings = Settings { shards, ..Settings::default() };
-    let shard = shards.of("up");
-    let mut holder = World::with(&settings, None);
-    let mut other = World::with(&settings, None);
-    other.feed(EventKind::ClusterRemoved { cluster: "up".into() });
-    other.feed(EventKind::ShardFollowed { shard: Shard(1 - shard.0) });
-    holder.feed(EventKind::ShardFollowed { shard });
-    holder.put("up", &upstream(Some("n1")));
-    pass(4).await;
-    assert_eq!(holder.sums(), ([4, 0, 4, 0], [1, 0]));
-    for world in [&mut holder, &mut other] {
-        world.put("edge", &copy(Some("n1")));
-        world.put("edge", &gateway(Some(&trigger(Some("n1"), 1))));
-    }
-    pass(10).await;
-    assert_eq!(holder.sums(), ([4, 0, 14, 0], [0, 0]));
-    assert!(!other.has_sums(), "its edge Connector says online, but that is not its to count");
-    // The shard moves.
-    holder.feed(EventKind::ShardLeft { shard });
-    other.feed(EventKind::ShardFollowed { shard });
-    pass(6).await;
-    assert_eq!(holder.sums(), ([4, 0, 14, 0], [0, 0]));
-    assert_eq!(other.sums(), ([0, 0, 0, 6], [0, 0]), "the upstream has not joined yet");
-    other.join("up", Role::Upstream);
-    other.list("up", Kind::Connector, &[upstream(Some("n1"))]);
-    pass(5).await;
-    assert_eq!(other.sums(), ([0, 0, 5, 6], [0, 0]));
 }
 
 /// Nobody knows what is right for a connector whose upstream is not configured.

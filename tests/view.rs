@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use stage::{START, Stage, UID, status};
 use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::settings::{OrphanMode, Settings, TouchScope};
-use throughline::core::data::shard::Shard;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::core::view::phase::Phase;
@@ -98,8 +97,8 @@ fn a_late_gateway_is_touched_although_no_connector_changed() {
 #[test]
 fn while_it_waits_for_a_lease_that_was_not_there_a_connector_is_waiting_and_not_late() {
     let mut stage = settled();
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
-    stage.event(EventKind::LeadershipPending { wait_ms: 15_000, shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::LeadershipPending { wait_ms: 15_000 });
     stage.upstream(Some(&status(None)));
     assert_eq!(phase(&stage), Phase::Waiting);
     stage.pass_to(614_999);
@@ -111,7 +110,7 @@ fn while_it_waits_for_a_lease_that_was_not_there_a_connector_is_waiting_and_not_
     assert_eq!(json["leaseWait"], json!({"untilMs": START + 615_000, "waitMs": 15_000}));
 
     stage.pass_to(615_000);
-    stage.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipAcquired);
     let mirror = stage.only_action();
     assert_eq!(phase(&stage), Phase::Mirroring);
     assert_eq!(stage.machine.view().lease_wait, None);
@@ -126,10 +125,10 @@ fn while_it_waits_for_a_lease_that_was_not_there_a_connector_is_waiting_and_not_
 #[test]
 fn a_wait_that_somebody_else_ended_is_none() {
     let mut stage = settled();
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
-    stage.event(EventKind::LeadershipPending { wait_ms: 15_000, shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
+    stage.event(EventKind::LeadershipPending { wait_ms: 15_000 });
     stage.upstream(Some(&status(None)));
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
     assert_eq!(phase(&stage), Phase::Mirroring);
     stage.pass_to(605_000);
     let stalls = &json(&stage.machine)["connectors"][0]["stalls"];

@@ -15,7 +15,6 @@ use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::{Anomaly, AnomalyKind, NoteKind};
 use throughline::core::contract::settings::Settings;
-use throughline::core::data::shard::Shard;
 
 const MINUTE: u64 = 60_000;
 
@@ -214,10 +213,10 @@ fn a_flapping_watch_does_not_hammer() {
 #[test]
 fn an_instance_that_does_not_lead_probes_no_hub() {
     let mut stage = waiting(3, &forbidden());
-    stage.event(EventKind::LeadershipLost { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipLost);
     stage.pass_to(2 * MINUTE);
     stage.assert_no_action();
-    stage.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+    stage.event(EventKind::LeadershipAcquired);
     let probe = stage.only_action();
     stage.succeed(&probe);
     assert_eq!(stage.actions().len(), 2);

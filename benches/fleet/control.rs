@@ -56,8 +56,6 @@ pub(crate) struct Load {
     pub(crate) unknown: u64,
     /// Writes to hub and edge so far, without those of Leases and Events.
     pub(crate) writes: u64,
-    /// Requests about Leases so far.
-    pub(crate) leases: u64,
 }
 
 impl Load {

@@ -217,8 +217,6 @@ impl Clusters {
             let requests = server.requests().into_iter();
             requests.filter(|((verb, r), _)| verb.is_write() && is_ours(*r)).map(|(_, n)| n).sum()
         };
-        let requests = self.hub.requests().into_iter();
-        let leases = requests.filter(|((_, resource), _)| *resource == Resource::Leases);
         Load {
             connections: load.connections,
             connections_max: load.connections_max,
@@ -226,7 +224,6 @@ impl Clusters {
             watched: watched.map(|(resource, n)| (resource.plural().to_owned(), n)).collect(),
             unknown: self.milo.unknown_requests().values().sum(),
             writes: writes(&self.hub) + writes(&self.edge),
-            leases: leases.map(|(_, n)| n).sum(),
         }
     }
 

@@ -10,7 +10,6 @@ use throughline::core::data::objects::{
     Object, UPSTREAM_CLUSTER_NAME, UPSTREAM_GROUP, UPSTREAM_KIND, UPSTREAM_NAME,
     UPSTREAM_NAMESPACE, UPSTREAM_STATUS, WireObject,
 };
-use throughline::core::data::shard::Shard;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 
@@ -58,7 +57,7 @@ impl Churn {
                 churn.list(&name.into(), kind, Vec::new());
             }
         }
-        churn.feed(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+        churn.feed(EventKind::LeadershipAcquired);
         churn
     }
 

@@ -14,7 +14,7 @@ use super::{Admin, Query, QueryError};
 use crate::build_info::InstanceInfo;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::View;
-use crate::metrics::{ShardHolder, WatchStatus};
+use crate::metrics::WatchStatus;
 use crate::outside_text::plain_json::PlainJson;
 
 /// After an answer the loop is left alone for this many times as long as the answer took, so that
@@ -80,7 +80,6 @@ pub(super) async fn view(admin: &Admin) -> Result<Box<View>, StateError> {
     let mut view = admin.ask(Query::State).await?;
     *turn = Instant::now() + (asked.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
     view.holder = admin.metrics.lease_holder();
-    tell_holders(&mut view, admin.metrics.shard_holders());
     let lost = admin.metrics.readiness().watches;
     let now = view.at_ms;
     let received = |w: &WatchStatus| {
@@ -90,18 +89,6 @@ pub(super) async fn view(admin: &Admin) -> Result<Box<View>, StateError> {
     view.tell_received(lost.iter().filter_map(received));
     view.tell_errors(lost.into_iter().filter_map(|w| Some((w.cluster, w.kind, w.failure?))));
     Ok(view)
-}
-
-fn tell_holders(view: &mut View, holders: Vec<ShardHolder>) {
-    let now = view.at_ms;
-    let ago = |ms: u64| UnixMillis(now.0.saturating_sub(ms));
-    for ShardHolder { shard, holder, held_ms, unheld_ms, .. } in holders {
-        if let Some(view) = view.shards.get_mut(usize::from(shard.0)) {
-            view.holder = holder;
-            view.held_since_ms = held_ms.map(ago);
-            view.unheld_since_ms = unheld_ms.map(ago);
-        }
-    }
 }
 
 /// The answer: the machine's view, and which instance it is.

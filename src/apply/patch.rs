@@ -201,7 +201,6 @@ mod tests {
                 ..Precondition::default()
             },
             connectors: Vec::new(),
-            shard: crate::core::data::shard::Shard::FIRST,
         }
     }
 

@@ -47,7 +47,6 @@ pub fn split_resource(resource: &str) -> (&str, &str) {
 /// | edge | gateways | patch | touching is enabled, and it is no dry run |
 /// | hub, edge | events | create, patch | Events are enabled, and it is no dry run |
 /// | hub | leases, in its namespace | get, create, update | there is an election |
-/// | hub | leases, in its namespace | list, delete | as above, with several shards |
 /// | of the kubeconfig Secrets | secrets, in their namespace | list, watch | `discovery.kubeconfigSecrets` is set |
 pub fn required_permissions(config: &Config) -> Vec<RequiredPermission> {
     let mut builder = PermissionsBuilder { config, permissions: Vec::new() };
@@ -166,23 +165,11 @@ impl PermissionsBuilder<'_> {
         let Some(cluster) = self.config.election_cluster() else { return };
         let scope =
             PermissionScope::LeaseNamespace(self.config.leader_election.lease_namespace.clone());
-        let mut rows: Vec<(&'static str, &[&'static str], &'static str)> = vec![(
-            LEASES,
-            &["get", "create", "update"],
-            "no leader is elected, and nothing is mirrored",
-        )];
-        if !self.config.settings().shards.is_one() {
-            let without = "no shard is taken, and nothing is mirrored";
-            rows.push((LEASES, &["list"], without));
-            let without = "an instance that stops is missed a lease duration later";
-            rows.push((LEASES, &["delete"], without));
-        }
-        for (resource, verbs, without) in rows {
-            for &verb in verbs {
-                let (cluster, scope) = (cluster.name.clone(), scope.clone());
-                let permission = RequiredPermission { cluster, resource, scope, verb, without };
-                self.permissions.push(permission);
-            }
+        for verb in ["get", "create", "update"] {
+            let (cluster, scope) = (cluster.name.clone(), scope.clone());
+            let without = "no leader is elected, and nothing is mirrored";
+            let permission = RequiredPermission { cluster, resource: LEASES, scope, verb, without };
+            self.permissions.push(permission);
         }
     }
 }

@@ -201,11 +201,8 @@ impl StatusPrinter<'_> {
         if output == Output::Json && !self.args.watch {
             let (source, at) = (snapshot.source, snapshot.view.at_ms);
             let (counts, causes) = (StatusCounts::of(rows), banners(snapshot, rows));
-            let mut all = json!({ "source": source, "atMs": at, "counts": counts,
+            let all = json!({ "source": source, "atMs": at, "counts": counts,
                 "causes": causes, "connectors": rows });
-            if !snapshot.view.shards.is_empty() {
-                all["shards"] = serde_json::to_value(&snapshot.view.shards)?;
-            }
             return output.print(&all).map(|()| true);
         }
         let options = report_options();
@@ -219,10 +216,6 @@ impl StatusPrinter<'_> {
                     }
                     if !rows.is_empty() {
                         text::rows(snapshot, rows, true, &options, out)?;
-                        writeln!(out)?;
-                    }
-                    if !snapshot.view.shards.is_empty() {
-                        text::shards(snapshot, &options, out)?;
                         writeln!(out)?;
                     }
                     text::summary(snapshot, rows, &options, out)?;

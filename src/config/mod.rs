@@ -178,12 +178,12 @@ pub struct LeaderElectionConfig {
     /// The namespace of the Lease, in the hub; without it the pod's, that of the context, or `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_namespace: Option<String>,
-    /// The name of the Lease of a single instance, and of shard 0; shard `i` above 0 adds `-<i>-of-<N>`.
+    /// The name of the Lease.
     pub lease_name: String,
     /// Another instance takes over after this long without a renewal; whole seconds.
     #[serde(with = "duration")]
     pub lease_duration: Duration,
-    /// The parts into which the upstreams are shared out among the instances; each part has a Lease.
+    /// Only `1`, until shards are assigned by the pod's ordinal.
     pub shards: u16,
 }
 
@@ -233,8 +233,7 @@ pub struct OrphansConfig {
 pub struct LimitsConfig {
     /// Hold removals and deletes while a larger share of one upstream would go, from 10 objects on.
     pub max_share: Fraction,
-    /// At most this many removals in any minute, and as many deletes. Each of N shards has its Nth part,
-    /// and at least one.
+    /// At most this many removals in any minute, and as many deletes.
     pub max_per_minute: u32,
 }
 
@@ -446,8 +445,6 @@ impl Config {
     /// The settings that the machine decides by.
     pub fn settings(&self) -> Settings {
         let mut settings = self.constants.settings.clone();
-        let shards = self.election_cluster().map(|_| self.leader_election.shards);
-        settings.shards = shards.and_then(|shards| shards.try_into().ok()).unwrap_or_default();
 
         let MirrorConfig { deferred_per_second, nudge_key } = &self.mirror;
         settings.mirror.deferrable_per_second = *deferred_per_second;

@@ -64,7 +64,7 @@ const OLD_KEYS: [(&str, &str); 65] = [
     ("touch.confirmAfterOutageMs", "no key any more: it is always 180000"),
     ("touch.edgeScopes", "no key any more: give that edge an instance of its own with touch.scope"),
     ("touch.minIntervalMs", "no key any more: it is always 1000"),
-    ("touch.standInMs", "no key any more: it is always 3000"),
+    ("touch.standInMs", "no key any more: every instance touches at once"),
     ("touch.windowMs", "no key any more: it is always 100"),
     ("watch.backoffFirstMs", "no key any more: it is always 250"),
     ("watch.backoffMaxMs", "no key any more: it is always 10000"),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::old_keys::old_keys;
 use super::{ClusterConfig, Config};
-use crate::core::contract::settings::{Settings, TouchSettings};
+use crate::core::contract::settings::Settings;
 use crate::core::data::ids::Role;
 use crate::outside_text::{brief, one_line};
 
@@ -134,7 +134,7 @@ impl ConfigSource {
 /// Unknown keys and values of the wrong type.
 pub fn override_settings(settings: &Settings, set: &[String]) -> Result<Settings, ConfigError> {
     set.iter().try_fold(settings.clone(), |settings, flag| {
-        let names = serde_json::to_value(every_setting()).unwrap_or_default();
+        let names = serde_json::to_value(Settings::default()).unwrap_or_default();
         let (key, value) = split(flag)?;
         let place = key.split('.').try_fold(&names, |here, name| here.get(name));
         if place.is_none_or(Value::is_object) {
@@ -142,12 +142,6 @@ pub fn override_settings(settings: &Settings, set: &[String]) -> Result<Settings
         }
         patch_value(&settings, key, value).map_err(|message| in_flag(flag, &message))
     })
-}
-
-/// Settings of which none is left out when they are serialized.
-fn every_setting() -> Settings {
-    let touch = TouchSettings { stand_in_ms: 0, ..TouchSettings::default() };
-    Settings { touch, shards: 2_u16.try_into().unwrap_or_default(), ..Settings::default() }
 }
 
 /// YAML 1.2 booleans only, so that `off` stays a string, as some keys accept it.
@@ -248,9 +242,8 @@ fn constants_of_tests() -> Result<super::Constants, ConfigError> {
     let Ok(text) = std::env::var("THROUGHLINE_CONSTANTS") else { return Ok(constants) };
     let refused = |message: String| ConfigError(format!("THROUGHLINE_CONSTANTS: {message}"));
     let given: Value = serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?;
-    let names = super::Constants { settings: every_setting(), ..constants.clone() };
-    let names = serde_json::to_value(names).unwrap_or_default();
-    let mut tree = serde_json::to_value(constants).unwrap_or_default();
+    let names = serde_json::to_value(constants).unwrap_or_default();
+    let mut tree = names.clone();
     merge(&mut tree, &names, given).map_err(|name| refused(format!("unknown name {name}")))?;
     serde_json::from_value(tree).map_err(|error| refused(error.to_string()))
 }

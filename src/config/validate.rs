@@ -8,7 +8,6 @@ use crate::clock::millis;
 use crate::core::contract::settings::OrphanMode;
 use crate::core::data::ids::Role;
 use crate::core::data::objects::{PLATFORM_KEY, UPSTREAM_STATUS};
-use crate::core::data::shard::Shards;
 use crate::leader::election::LEASE_MAX_MS;
 use crate::outside_text::brief;
 
@@ -114,9 +113,12 @@ impl Config {
                 "leaderElection.leaseDuration: {found}; accepted: whole seconds from {least}s to {most}s"
             ));
         }
-        if Shards::try_from(election.shards).is_err() {
-            let (found, most) = (election.shards, Shards::MAX);
-            problems.push(format!("leaderElection.shards: found {found}; accepted: 1 to {most}"));
+        if election.shards != 1 {
+            let found = election.shards;
+            problems.push(format!(
+                "leaderElection.shards: found {found}; accepted: 1, until shards are assigned by the \
+                 pod's ordinal"
+            ));
         }
         problems
     }

@@ -13,12 +13,11 @@ use super::data::ids::{ActionId, ClusterId, ClusterName, Kind, ObjectKey};
 use super::data::interner::{Key, Names, Sym};
 use super::data::map::{Map, keys_where};
 use super::data::objects::FIELD_MANAGER;
-use super::data::shard::Shard;
 use super::data::time::UnixMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
 use super::edge::touch_state::TouchTarget;
+use super::leadership::Leadership;
 use super::naming::Naming;
-use super::shards::ShardRoles;
 use super::timers::{Due, Timers};
 use super::waiting::WaitingWrites;
 
@@ -35,7 +34,7 @@ pub(crate) struct Context {
     pub(crate) settings: Settings,
     pub(crate) now: UnixMillis,
     pub(crate) names: Names,
-    pub(crate) shard_roles: ShardRoles,
+    pub(crate) leadership: Leadership,
     pub(crate) timers: Timers,
     pub(crate) waiting: WaitingWrites,
     pub(crate) naming: Naming,
@@ -62,8 +61,6 @@ pub(crate) struct WriteRequest {
     pub(crate) connectors: Vec<ObjectKey>,
     pub(crate) urgency: Urgency,
     pub(crate) because: String,
-    /// The shard of the upstream; the first for a touch.
-    pub(crate) shard: Shard,
 }
 
 impl HoldsNames for WriteTarget {
@@ -82,7 +79,7 @@ impl HoldsNames for Context {
             settings: _,
             now: _,
             names: _,
-            shard_roles: _,
+            leadership: _,
             timers,
             waiting,
             naming,
@@ -106,7 +103,7 @@ impl Context {
             settings,
             now: UnixMillis(0),
             names: Names::default(),
-            shard_roles: ShardRoles::default(),
+            leadership: Leadership::default(),
             timers: Timers::default(),
             waiting: WaitingWrites::default(),
             naming: Naming::default(),
@@ -122,8 +119,8 @@ impl Context {
     /// Emits an action. It is in flight until [`Context::take_in_flight`].
     pub(crate) fn submit(&mut self, request: WriteRequest) -> ActionId {
         let WriteRequest { target, verb, cluster, kind, object, annotations, .. } = request;
-        let WriteRequest { precondition, connectors, urgency, because, shard, .. } = request;
-        let may_write = self.leads_shard(shard) || verb == Verb::Touch;
+        let WriteRequest { precondition, connectors, urgency, because, .. } = request;
+        let may_write = self.leads() || verb == Verb::Touch;
         debug_assert!(may_write, "{verb:?} is decided only while leader");
         debug_assert_eq!(annotations.is_empty(), verb == Verb::Delete, "{verb:?} {annotations:?}");
         debug_assert!(
@@ -135,17 +132,8 @@ impl Context {
         self.in_flight.insert(id, target);
         let timeout_ms = self.settings.retry.outcome_timeout_ms;
         self.timers.no_later(Due::Outcome(id), self.now.plus(timeout_ms));
-        let action = Action {
-            id,
-            verb,
-            cluster,
-            kind,
-            object,
-            annotations,
-            precondition,
-            connectors,
-            shard,
-        };
+        let action =
+            Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
         self.actions.push_back(Decision { at: self.now, action, urgency, because });
         id
     }

@@ -57,12 +57,8 @@ impl Machine {
             EventKind::ClusterAdded { .. }
             | EventKind::ClusterRemoved { .. }
             | EventKind::LeadershipPending { .. }
-            | EventKind::LeadershipAcquired { .. }
-            | EventKind::LeadershipLost { .. }
-            | EventKind::ShardFollowed { .. }
-            | EventKind::ShardLeft { .. }
-            | EventKind::LeaseApiLost
-            | EventKind::LeaseApiReachable
+            | EventKind::LeadershipAcquired
+            | EventKind::LeadershipLost
             | EventKind::ActionFinished { .. }
             | EventKind::DiscoveryStarted { .. }
             | EventKind::ClusterOffered { .. }
@@ -98,10 +94,8 @@ impl Machine {
                 if upstream {
                     self.upstream_connector_seen(at, object, is_listed);
                 }
-                if hub && self.keeps_hub_object(id, object) {
+                if hub {
                     self.hub_connector_seen(at, object, is_listed);
-                } else if hub {
-                    self.forget_hub_connector(at);
                 }
                 if edge {
                     self.edge_connector_seen(id, key, object, is_listed);
@@ -114,9 +108,6 @@ impl Machine {
                 if edge {
                     self.gateway_seen(id, key, object, is_listed);
                 }
-            }
-            Kind::HttpRoute if orphans && hub && !self.keeps_hub_object(id, object) => {
-                self.route_gone(id, key);
             }
             Kind::HttpRoute if orphans && hub => self.route_seen(id, key, object, is_listed),
             Kind::HttpProxy if edge => self.proxy_seen(id, key, object, is_listed),

@@ -86,7 +86,6 @@ impl Machine {
         self.forget_waiting(id);
         self.forget_hub(id);
         self.forget_edge(id);
-        self.forget_lists_of(id);
         let cluster = self.clusters.remove(id);
         debug_assert!(cluster.is_some(), "a cluster is removed twice");
         if let Some(cluster) = cluster {

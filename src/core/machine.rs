@@ -4,9 +4,9 @@
 //!
 //! ```
 //! # use throughline::core::{contract::{event::{Event, EventKind}, settings::Settings}, machine::Machine};
-//! # use throughline::core::data::{shard::Shard, time::UnixMillis};
+//! # use throughline::core::data::time::UnixMillis;
 //! # let mut machine = Machine::new(Settings::default());
-//! # let event = Event { at: UnixMillis(0), kind: EventKind::LeadershipAcquired { shard: Shard::FIRST } };
+//! # let event = Event { at: UnixMillis(0), kind: EventKind::LeadershipAcquired };
 //! machine.handle_event(&event); // event.at is the machine's only clock
 //! while let Some(decision) = machine.poll_action() { /* submit it */ }
 //! while let Some(note) = machine.poll_note() { /* log it */ }
@@ -97,15 +97,9 @@ impl Machine {
                 }
                 self.roster_cluster_removed(cluster);
             }
-            EventKind::LeadershipPending { wait_ms, shard } => {
-                self.ctx.start_lease_wait(*shard, *wait_ms);
-            }
-            EventKind::LeadershipAcquired { shard } => self.leadership_acquired(*shard),
-            EventKind::LeadershipLost { shard } => self.leadership_lost(*shard),
-            EventKind::ShardFollowed { shard } => self.shard_followed(*shard),
-            EventKind::ShardLeft { shard } => self.shard_left(*shard),
-            EventKind::LeaseApiLost => self.lease_api(true),
-            EventKind::LeaseApiReachable => self.lease_api(false),
+            EventKind::LeadershipPending { wait_ms } => self.ctx.start_lease_wait(*wait_ms),
+            EventKind::LeadershipAcquired => self.leadership_acquired(),
+            EventKind::LeadershipLost => self.leadership_lost(),
             EventKind::ActionFinished { id, outcome } => self.action_finished(*id, outcome),
             EventKind::TimedOut | EventKind::RecordingEnded => {}
             EventKind::DiscoveryStarted { .. }
@@ -273,7 +267,7 @@ impl Machine {
         };
         self.unknown_clusters.remove(name);
         if roles.contains(&Role::Upstream) {
-            self.ctx.upstream_of(&mut self.upstreams, sym).id = Some(id);
+            self.upstreams.entry(sym).or_default().id = Some(id);
             self.ctx.look_at_name_again(sym);
         }
         if roles.contains(&Role::Hub) {
@@ -281,8 +275,7 @@ impl Machine {
         }
         if roles.contains(&Role::Edge) {
             let scope = self.ctx.settings.touch.scope_of(name);
-            let shard = self.ctx.settings.shards.of(name.as_str());
-            self.edges.insert(id, EdgeState::new(scope, shard));
+            self.edges.insert(id, EdgeState::new(scope));
         }
     }
 

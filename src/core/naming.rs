@@ -127,10 +127,7 @@ impl Machine {
 
     /// The clusters of this run that could be meant: no hub Connector names them.
     fn unnamed_upstreams(&self) -> Vec<super::data::ids::ClusterName> {
-        let unnamed = self
-            .upstreams
-            .values()
-            .filter(|upstream| upstream.named == 0 && self.ctx.follows_shard(upstream.shard));
+        let unnamed = self.upstreams.values().filter(|upstream| upstream.named == 0);
         let names = unnamed.filter_map(|upstream| Some(&self.cluster(upstream.id?)?.name));
         let mut names: Vec<_> = names.take(UNNAMED_MAX + 1).cloned().collect();
         if names.len() > UNNAMED_MAX {
@@ -143,9 +140,6 @@ impl Machine {
     /// What is wrong with a name, and how many Connectors that concerns. `None` while that is not known.
     fn naming_problem(&self, upstream: Sym) -> Option<Option<(NamingProblem, u64)>> {
         let Some(found) = self.upstreams.get(&upstream) else { return Some(None) };
-        if !self.ctx.follows_shard(found.shard) {
-            return Some(None);
-        }
         let Some(cluster) = found.id.and_then(|id| self.cluster(id)) else {
             // A project that was deleted has a report of its own.
             let is_named = found.named > 0 && !self.roster.is_gone(self.ctx.names.text(upstream));

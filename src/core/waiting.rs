@@ -249,7 +249,7 @@ impl Machine {
         let is_live = |kind| self.cluster(group.cluster).is_some_and(|c| c.is_live(kind));
         match group.kind {
             Kind::Gateway => self.edges.get(&group.cluster).is_some_and(|edge| edge.ready),
-            kind => self.ctx.leads_any() && is_live(kind),
+            kind => self.ctx.leads() && is_live(kind),
         }
     }
 

@@ -15,7 +15,6 @@ use crate::core::contract::event::{Event, EventKind, EventName, Outcome, Outcome
 use crate::core::contract::membership::{JoinRule, OfferState, OfferStateName, SourceName};
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Object, ObjectError, WireObject};
-use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 
 /// The members of a line, in the order in which they are written. All are optional: the event decides
@@ -66,9 +65,6 @@ pub(super) struct Line<'a> {
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_ms: Option<u64>,
-    /// Left out for the first: logs of a run with one shard have none.
-    #[serde(skip_serializing_if = "Shard::is_first")]
-    shard: Shard,
     /// In a `log_gap` line: how many lines the log lacks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lines: Option<u64>,
@@ -115,7 +111,14 @@ pub(super) const LOG_GAP: &str = "log_gap";
 
 /// Events of version 1 that entered the machine of an earlier release and that no machine has any
 /// longer. Their lines are skipped, and a verify stops comparing at the first.
-pub(super) const RETIRED_EVENTS: [&str; 2] = ["retry_requested", "settings_changed"];
+pub(super) const RETIRED_EVENTS: [&str; 6] = [
+    "retry_requested",
+    "settings_changed",
+    "shard_followed",
+    "shard_left",
+    "lease_api_lost",
+    "lease_api_reachable",
+];
 
 /// Every name that the `event` member may have in version 1.
 pub fn event_names() -> Vec<&'static str> {
@@ -203,14 +206,7 @@ impl<'a> From<&'a Event> for Line<'a> {
                     _ => {}
                 }
             }
-            EventKind::LeadershipPending { wait_ms, shard } => {
-                line.wait_ms = Some(*wait_ms);
-                line.shard = *shard;
-            }
-            EventKind::LeadershipAcquired { shard }
-            | EventKind::LeadershipLost { shard }
-            | EventKind::ShardFollowed { shard }
-            | EventKind::ShardLeft { shard } => line.shard = *shard,
+            EventKind::LeadershipPending { wait_ms } => line.wait_ms = Some(*wait_ms),
             EventKind::DiscoveryStarted { source, join } => {
                 line.source = Some(*source);
                 line.join = Some(*join);
@@ -241,8 +237,8 @@ impl<'a> From<&'a Event> for Line<'a> {
                 line.source = Some(*source);
                 line.failed(error);
             }
-            EventKind::LeaseApiLost
-            | EventKind::LeaseApiReachable
+            EventKind::LeadershipAcquired
+            | EventKind::LeadershipLost
             | EventKind::TimedOut
             | EventKind::RecordingEnded => {}
         }
@@ -278,7 +274,7 @@ impl Line<'_> {
     ) -> Result<EventKind, NoEvent> {
         use {EventKind as E, EventName as N};
         let lacks = |member| LineError::missing(event.as_str(), member);
-        let (source, shard) = (self.source.ok_or_else(|| lacks("source")), self.shard);
+        let source = self.source.ok_or_else(|| lacks("source"));
         Ok(match event {
             N::Listed => {
                 self.about_object(event, clusters, |cluster, object| E::Listed { cluster, object })?
@@ -324,14 +320,10 @@ impl Line<'_> {
             }
             N::LeadershipPending => {
                 let wait_ms = self.wait_ms.ok_or_else(|| lacks("wait_ms"))?;
-                E::LeadershipPending { wait_ms, shard }
+                E::LeadershipPending { wait_ms }
             }
-            N::LeadershipAcquired => E::LeadershipAcquired { shard },
-            N::LeadershipLost => E::LeadershipLost { shard },
-            N::ShardFollowed => E::ShardFollowed { shard },
-            N::ShardLeft => E::ShardLeft { shard },
-            N::LeaseApiLost => E::LeaseApiLost,
-            N::LeaseApiReachable => E::LeaseApiReachable,
+            N::LeadershipAcquired => E::LeadershipAcquired,
+            N::LeadershipLost => E::LeadershipLost,
             N::DiscoveryStarted => {
                 let join = self.join.ok_or_else(|| lacks("join"))?;
                 E::DiscoveryStarted { source: source?, join }

@@ -19,7 +19,6 @@ use crate::core::contract::hold_reason::HoldReason;
 use crate::core::contract::note::{Note, NoteKind};
 use crate::core::contract::settings::{OrphanMode, Settings};
 use crate::core::data::ids::{ClusterName, ObjectKey};
-use crate::core::data::shard::ShardSet;
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::KeepReason;
 use crate::core::view::involved_object::InvolvedObject;
@@ -36,7 +35,6 @@ pub struct Reporter {
     settings: Settings,
     /// When this instance, as leader, begins to report; `None` while it does not lead.
     reports_from: Option<UnixMillis>,
-    led: ShardSet,
     /// Whether it has reported what it found when it became leader.
     took_over: bool,
     groups: Groups<Problem>,
@@ -51,7 +49,6 @@ impl Reporter {
         Self {
             settings,
             reports_from: None,
-            led: ShardSet::default(),
             took_over: false,
             groups: Groups::new(FEW_MAX),
             ended: None,
@@ -137,18 +134,11 @@ impl Observer for Reporter {
                     .many
                     .retain(|cause, posted| posted.cluster != *cluster && groups.contains(cause));
             }
-            EventKind::LeadershipAcquired { shard } => {
-                if self.led.insert(*shard) && self.led.len() > 1 {
-                    return;
-                }
+            EventKind::LeadershipAcquired => {
                 self.reports_from = Some(event.at.plus(TAKEOVER_GRACE_MS));
                 self.took_over = false;
             }
-            EventKind::LeadershipLost { shard } => {
-                self.led.remove(*shard);
-                if !self.led.is_empty() {
-                    return;
-                }
+            EventKind::LeadershipLost => {
                 self.reports_from = None;
                 // Whoever leads next reports what is still wrong, and what is over.
                 self.poster.many.clear();

@@ -13,7 +13,7 @@ use crate::core::contract::action::Decision;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::event::Outcome;
 use crate::environment;
-use crate::leader::gate::Gates;
+use crate::leader::gate::Gate;
 use crate::metrics::Metrics;
 
 /// An action without an outcome.
@@ -96,11 +96,11 @@ impl PendingAction {
     pub(super) async fn attempt(
         mut self,
         applier: Applier,
-        gates: Gates,
+        gate: Gate,
         metrics: &Metrics,
     ) -> EndedAttempt {
         let (action, concerned) = (&self.decision.action, &self.concerned);
-        let is_lead = || !action.is_leader_only() || gates.is_open(action.shard);
+        let is_lead = || !action.is_leader_only() || gate.is_open();
         let may_write = || is_lead() && applier.are_joined(concerned);
         if !may_write() {
             return EndedAttempt { action: self, result: Err(AttemptError::GateClosed) };

@@ -27,9 +27,8 @@ use crate::clock::sleep_until_opt;
 use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
-use crate::core::data::shard::Shard;
 use crate::environment::here;
-use crate::leader::gate::Gates;
+use crate::leader::gate::Gate;
 use crate::metrics::Metrics;
 use attempt::{Answer, AttemptError, EndedAttempt, PendingAction};
 use lane::{HealthChange, Lane};
@@ -62,8 +61,6 @@ pub struct FinishedAction {
 struct Task {
     key: LaneKey,
     object: ObjectKey,
-    /// Whose gate it passed, where it had to.
-    shard: Option<Shard>,
 }
 
 /// How many writes go at once, and how a failed one is tried again.
@@ -98,7 +95,7 @@ impl Default for ExecutorConstants {
 #[derive(Debug)]
 pub struct Executor {
     applier: Applier,
-    gates: Gates,
+    gate: Gate,
     config: ExecutorConstants,
     dry_run: bool,
     metrics: Arc<Metrics>,
@@ -119,14 +116,14 @@ impl Executor {
     /// With `dry_run` it sends nothing.
     pub fn new(
         applier: Applier,
-        gates: Gates,
+        gate: Gate,
         config: ExecutorConstants,
         dry_run: bool,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             applier,
-            gates,
+            gate,
             config,
             dry_run,
             metrics,
@@ -156,11 +153,6 @@ impl Executor {
         self.in_flight
     }
 
-    /// Whether a leader-only write for the shard's upstreams is under way.
-    pub(crate) fn is_writing(&self, shard: Shard) -> bool {
-        self.tasks.values().any(|task| task.shard == Some(shard))
-    }
-
     /// Queues an action. It supersedes an older one for the same object of which no request is under
     /// way.
     pub fn submit(&mut self, decision: Decision) {
@@ -168,7 +160,7 @@ impl Executor {
         let concerned = self.applier.concerned(&decision.action);
         let action = PendingAction::new(decision, concerned);
         let written = &action.decision.action;
-        if written.is_leader_only() && !self.gates.is_open(written.shard) {
+        if written.is_leader_only() && !self.gate.is_open() {
             return self.ended.push_back(action.finished(Outcome::Dropped));
         }
         if self.dry_run {
@@ -201,13 +193,11 @@ impl Executor {
                 let waited = action.start(&self.config);
                 self.metrics.action_started(action.decision.action.verb, waited);
             }
-            let written = &action.decision.action;
-            let shard = written.is_leader_only().then_some(written.shard);
-            let (applier, gates) = (self.applier.clone(), self.gates.clone());
+            let (applier, gate) = (self.applier.clone(), self.gate.clone());
             let metrics = self.metrics.clone();
-            let attempt = async move { action.attempt(applier, gates, &metrics).await };
+            let attempt = async move { action.attempt(applier, gate, &metrics).await };
             let task = self.attempts.spawn(here(attempt)).id();
-            self.tasks.insert(task, Task { key: key.clone(), object, shard });
+            self.tasks.insert(task, Task { key: key.clone(), object });
         }
         let (cluster, kind) = key;
         // A lane without writes says nothing: an instance that no longer leads may never learn that
@@ -264,7 +254,7 @@ impl Executor {
             // flight covers that.
             Err(error) => (error.id(), None),
         };
-        let Some(Task { key, object, .. }) = self.tasks.remove(&task) else { return };
+        let Some(Task { key, object }) = self.tasks.remove(&task) else { return };
         match ended {
             Some(ended) => self.attempt_ended(&key, object, ended),
             None => {

@@ -162,9 +162,6 @@ impl Fleet {
         if origin == Origin::Discovered {
             self.metrics.set_discovered(cluster.name());
         }
-        if cluster.roles().contains(&Role::Upstream) {
-            self.metrics.set_upstream(cluster.name());
-        }
         self.table.insert(cluster.clone());
         self.watch(&cluster);
         cluster
@@ -195,13 +192,6 @@ impl Fleet {
     pub(crate) fn replace(&mut self, name: &ClusterName, connection: ConnectionSpec) {
         if let Some(cluster) = self.table.get(name) {
             cluster.replace(connection);
-        }
-    }
-
-    /// Lists again what the hubs hold for upstreams: more of it is kept from now on.
-    pub(crate) fn list_hubs_again(&self) {
-        if let Some(watching) = &self.watching {
-            watching.shared.list_hubs_again();
         }
     }
 

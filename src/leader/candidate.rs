@@ -1,20 +1,21 @@
 //! One instance's part in one election: clock, timers and requests for the rules of `election.rs`.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use super::election::{Election, LeaseRecord, LeaseRequest, LeaseResponse, Timings};
+use super::election::{Election, LeaseRecord, LeaseResponse, Timings};
 use super::gate::GateKeeper;
 use super::handover::Sight;
 use super::lease::{LeaseApi, RenewTimes};
-use super::publish::Told;
-use super::seat::Seat;
 use crate::clock::sleep_until_opt;
 use crate::core::contract::error_cause::RequestFailure;
+use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
 use crate::environment::random;
+use crate::metrics::Metrics;
 
 /// After failures, an instance that does not hold the Lease waits at most this many pauses.
 const PAUSES_MAX: u64 = 4;
@@ -27,9 +28,8 @@ pub(super) struct Candidate {
     pub(super) timings: Timings,
     pub(super) keeper: GateKeeper,
     pub(super) orphans: OrphanMode,
-    pub(super) told: Told,
-    /// Where the Lease is a shard's.
-    pub(super) seat: Option<Seat>,
+    pub(super) events: mpsc::UnboundedSender<EventKind>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) renew_times: RenewTimes,
     /// Until when the gate is open, as last published; `None` when it is closed.
     pub(super) open_until: Option<u64>,
@@ -58,7 +58,8 @@ impl Candidate {
         timings: Timings,
         keeper: GateKeeper,
         orphans: OrphanMode,
-        told: Told,
+        events: mpsc::UnboundedSender<EventKind>,
+        metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             election: Election::new(identity.clone(), timings),
@@ -66,8 +67,8 @@ impl Candidate {
             timings,
             keeper,
             orphans,
-            told,
-            seat: None,
+            events,
+            metrics,
             renew_times: RenewTimes::default(),
             open_until: None,
             pending_from: None,
@@ -82,38 +83,33 @@ impl Candidate {
         }
     }
 
-    /// Takes part until it is `resigned`. `orders` to give the Lease up come where it is a shard's.
+    /// Takes part until it is `resigned`.
     pub(super) async fn run<A: LeaseApi>(
         mut self,
         mut api: A,
         mut resigned: oneshot::Receiver<()>,
-        orders: Option<mpsc::Receiver<()>>,
     ) {
-        let mut orders = orders.unwrap_or_else(|| mpsc::channel(1).1);
         loop {
             tokio::select! {
                 biased;
                 _ = &mut resigned => break,
-                // Never without an election for each shard: then nobody has the other end.
-                Some(()) = orders.recv() => self.give_up(&mut api).await,
                 // A write to the Lease that is cancelled here counts as unanswered.
                 () = self.attempt_and_pause(&mut api) => {}
             }
         }
-        self.seat = None;
         self.resign(&api);
         self.release(&mut api).await;
     }
 
-    /// Closes the gate for good, or until it takes part again.
-    pub(super) fn resign(&mut self, api: &impl LeaseApi) {
+    /// Closes the gate for good.
+    fn resign(&mut self, api: &impl LeaseApi) {
         self.election.resign();
         self.publish();
         self.post_events(api);
     }
 
     /// Releases the Lease, once the leader's writes have ended.
-    pub(super) async fn release(&mut self, api: &mut impl LeaseApi) {
+    async fn release(&mut self, api: &mut impl LeaseApi) {
         for _ in 0..RELEASE_ATTEMPTS_MAX {
             self.attempt(api).await;
             if !self.election.owns_lease() {
@@ -128,14 +124,11 @@ impl Candidate {
         self.compare_sight(api).await;
         self.warn_of_long_lease();
         let now = self.keeper.now_ms();
-        // One of several shards is read with all others at once, whoever failed.
-        let is_alone = self.seat.is_none();
-        let has_longer_pauses = is_alone && !self.election.is_holder(now);
-        let pauses = if has_longer_pauses { self.failures.clamp(1, PAUSES_MAX) } else { 1 };
+        let is_holder = self.election.is_holder(now);
+        let pauses = if is_holder { 1 } else { self.failures.clamp(1, PAUSES_MAX) };
         let pause = self.timings.next_attempt(began, now).saturating_sub(now) * pauses;
         // Up to a fifth shorter, so that instances that failed together do not retry together.
-        let shorter = if is_alone || self.failures > 0 { pause / 5 } else { 0 };
-        let pause = pause - random() % (shorter + 1);
+        let pause = pause - random() % (pause / 5 + 1);
         // If the Lease may be acquired before the pause ends, wake up then.
         let free = self.election.free_from().filter(|at| *at > now && self.failures == 0);
         let next = self.keeper.instant(free.unwrap_or(u64::MAX).min(now + pause));
@@ -157,15 +150,12 @@ impl Candidate {
         }
     }
 
-    pub(super) async fn attempt(&mut self, api: &mut impl LeaseApi) {
+    async fn attempt(&mut self, api: &mut impl LeaseApi) {
         let mut failure = None;
         let mut next =
             self.election.begin_attempt(self.keeper.now_ms(), &self.renew_times.next_time());
         while let Some(request) = next {
-            let takes = request != LeaseRequest::Get && !self.election.owns_lease();
-            let (response, why) = if takes && !api.may_take() {
-                (LeaseResponse::Conflict, None)
-            } else {
+            let (response, why) = {
                 let mut sent = pin!(api.send(&request));
                 loop {
                     tokio::select! {
@@ -191,9 +181,7 @@ impl Candidate {
             let now = self.keeper.now_ms();
             let renew_time = self.renew_times.next_time();
             next = self.election.handle_response(&request, response, now, &renew_time);
-            api.owns(self.election.owns_lease());
             self.publish();
-            self.publish_following();
             self.post_events(api);
         }
         self.log_attempt(failure);

@@ -14,7 +14,6 @@
 //! | a Lease that is free but neither expired nor released (deleted, edited) is acquired at once, but its new holder leads only after a full lease duration | the former holder has not noticed yet |
 //! | an instance that stands down lets its Lease expire | the next holder would lead while its last writes are under way |
 //! | a Lease whose holder does not lead yet is never released | the next holder would lead at once, while a former leader may still write |
-//! | an instance that takes part again after it resigned holds nothing by what it wrote before | it would lead by a renewal while its release, whose answer was lost, lets another instance lead |
 //! | every update carries the resourceVersion that it was decided on | two updates both succeed |
 //!
 //! Two edits can't be detected: a Lease that somebody restores byte for byte to what its holder
@@ -48,7 +47,7 @@ const UNANSWERED_MAX: usize = 2;
 
 impl LeaseRecord {
     /// The record of a Lease that its holder releases.
-    pub(super) fn released(transitions: u32, renew_time: String) -> Self {
+    fn released(transitions: u32, renew_time: String) -> Self {
         Self { holder: String::new(), lease_ms: RELEASED_MS, transitions, renew_time }
     }
 
@@ -326,16 +325,6 @@ impl Election {
     /// instance holds it. The leader's writes must have ended before the next attempt.
     pub fn resign(&mut self) {
         self.is_resigning = true;
-    }
-
-    /// Takes part again after it resigned. Whatever became of the release: from now on this instance
-    /// holds the Lease only by what it writes later.
-    pub fn rejoin(&mut self) {
-        self.is_resigning = false;
-        self.unanswered.clear();
-        if let Some(observed) = &mut self.observed {
-            (observed.tenure, observed.is_stale) = (None, true);
-        }
     }
 
     /// Whether [`Election::resign`] was called.

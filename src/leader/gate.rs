@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::clock::{millis, timer_at};
-use crate::core::data::shard::{Shard, Shards};
 use crate::environment;
 
 /// Whether leader-only writes may be sent. Clones share one state.
@@ -44,39 +43,6 @@ impl Gate {
     }
 }
 
-/// The gates of all shards. Clones share their states.
-#[derive(Clone, Debug)]
-pub struct Gates(Arc<[Gate]>);
-
-impl Gates {
-    /// For a run with one shard.
-    pub fn one(gate: Gate) -> Self {
-        Self(Arc::new([gate]))
-    }
-
-    /// For a run without an election.
-    pub fn always_open(shards: Shards) -> Self {
-        Self(shards.all().map(|_| Gate::always_open()).collect())
-    }
-
-    /// Closed gates, and each one's keeper, in the order of the shards.
-    pub fn closed(shards: Shards) -> (Self, Vec<GateKeeper>) {
-        let (gates, keepers): (Vec<_>, Vec<_>) = shards.all().map(|_| Gate::closed()).unzip();
-        (Self(gates.into()), keepers)
-    }
-
-    /// Whether leader-only writes for upstreams of this shard may be sent. Never for one that this
-    /// run does not have.
-    pub fn is_open(&self, shard: Shard) -> bool {
-        self.of(shard).is_some_and(Gate::is_open)
-    }
-
-    /// The gate of a shard; `None` for one that this run does not have.
-    pub fn of(&self, shard: Shard) -> Option<&Gate> {
-        self.0.get(usize::from(shard.0))
-    }
-}
-
 /// Opens and closes a gate. Each gate has one keeper.
 #[derive(Debug)]
 pub struct GateKeeper(Gate);
@@ -106,34 +72,21 @@ impl Drop for GateKeeper {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_shard_has_its_own_gate_and_clones_share_it() {
-        let (gates, keepers) = Gates::closed(Shards::try_from(3).unwrap());
-        let clone = gates.clone();
-        let open = |gates: &Gates| [0, 1, 2, 3].map(|shard| gates.is_open(Shard(shard)));
-        assert_eq!(open(&gates), [false; 4]);
-        keepers[1].set(Some(1_000));
-        assert_eq!(open(&clone), [false, true, false, false]);
-        keepers[2].set(Some(2_000));
+    async fn a_gate_closes_by_itself_and_without_its_keeper_and_clones_share_it() {
+        let (gate, keeper) = Gate::closed();
+        let clone = gate.clone();
+        assert!(!gate.is_open() && Gate::always_open().is_open());
+        keeper.set(Some(1_000));
+        assert!(clone.is_open());
         tokio::time::advance(Duration::from_millis(1_500)).await;
-        assert_eq!(
-            open(&clone),
-            [false, false, true, false],
-            "the gate of shard 1 closed by itself"
-        );
-        drop(keepers);
-        assert_eq!(open(&gates), [false; 4], "without keepers, no gate is open");
-    }
-
-    #[test]
-    fn without_an_election_all_gates_are_open_but_a_shard_that_is_not_there_has_none() {
-        let gates = Gates::always_open(Shards::try_from(2).unwrap());
-        assert_eq!([0, 1, 2].map(|shard| gates.is_open(Shard(shard))), [true, true, false]);
-        let gates = Gates::one(Gate::always_open());
-        assert_eq!([0, 1].map(|shard| gates.is_open(Shard(shard))), [true, false]);
+        assert!(!clone.is_open(), "the gate closes by itself");
+        keeper.set(Some(3_000));
+        assert!(clone.is_open());
+        drop(keeper);
+        assert!(!gate.is_open(), "without a keeper it is closed");
     }
 }

@@ -25,7 +25,6 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::candidate::Candidate;
 use super::lease::LeaseApi;
 use crate::core::data::ids::ClusterName;
-use crate::metrics::Metrics;
 
 /// The Lease's annotation in which its holder names the clusters that it does not see.
 pub const UNSEEN: &str = "throughline.datumapis.com/unseen";
@@ -166,8 +165,7 @@ impl Candidate {
     /// After an attempt: says what this instance sees, asks for leadership, or stands down.
     pub(super) async fn compare_sight(&mut self, api: &mut impl LeaseApi) {
         let now = self.keeper.now_ms();
-        let (lost, followed) =
-            (self.common(Metrics::lost_clusters), self.common(Metrics::clusters));
+        let (lost, followed) = (self.metrics.lost_clusters(), self.metrics.clusters());
         self.sight.look(now, &lost);
         let unseen = self.sight.unseen();
         let follows = Follows::of(&followed);
@@ -181,18 +179,6 @@ impl Candidate {
         } else {
             self.ask(now, api, (&followed, &follows)).await;
         }
-    }
-
-    /// Those of the clusters that every instance follows: only they can be compared.
-    fn common(
-        &self,
-        clusters: impl Fn(&Metrics) -> BTreeSet<ClusterName>,
-    ) -> BTreeSet<ClusterName> {
-        let mut clusters = clusters(&self.told.metrics);
-        if let Some(seat) = &self.seat {
-            clusters.retain(|cluster| (seat.is_common)(cluster));
-        }
-        clusters
     }
 
     /// As the holder: stands down if another instance asked for it with reason.
@@ -226,7 +212,7 @@ impl Candidate {
             }
         }
         if let Some(theirs) = api.holder_unseen()
-            && self.sight.should_ask(now, &theirs, |cluster| self.told.metrics.is_followed(cluster))
+            && self.sight.should_ask(now, &theirs, |cluster| self.metrics.is_followed(cluster))
         {
             info!(
                 holder = self.holder,

@@ -11,21 +11,18 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::election::{LeaseRecord, LeaseRequest, LeaseResponse};
-use super::group::{GROUP_LABEL, SHARDS_LABEL};
+use super::election::{LeaseRequest, LeaseResponse};
 use super::handover::{FOLLOWS, Follows, HAND_OVER_TO, UNSEEN, Unseen};
 use crate::client::{self, CallError, ClusterClient, JSON, with_body};
 use crate::clock::wall_clock_now;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::data::objects::FIELD_MANAGER;
-use crate::core::data::shard::Shards;
 use crate::core::data::time::UnixMillis;
 use crate::events::{EventReport, ObjectReference, Recorder, Scope, Severity};
 
-pub(super) use format::record;
 pub use format::{RenewTimes, fill, read};
 
-pub(super) const LEASES: &str = "leases.coordination.k8s.io";
+const LEASES: &str = "leases.coordination.k8s.io";
 
 /// Sends the election's requests.
 pub trait LeaseApi: Send {
@@ -53,16 +50,6 @@ pub trait LeaseApi: Send {
 
     /// The instance that asked for leadership since the last call.
     fn take_question(&mut self) -> Option<String>;
-
-    /// Whether to take a Lease that is free. Where there is only one, always.
-    fn may_take(&mut self) -> bool {
-        true
-    }
-
-    /// Tells whether this instance wrote the Lease as it was last seen.
-    fn owns(&mut self, is_owned: bool) {
-        let _ = is_owned;
-    }
 }
 
 /// The Lease of a cluster.
@@ -80,8 +67,6 @@ pub struct LeaseClient {
     remarks: (Unseen, Follows),
     /// Who asked for leadership.
     question: Option<String>,
-    /// The group of instances whose Lease it is, and its number of shards, as its labels say.
-    group: Option<(String, Shards)>,
 }
 
 impl LeaseClient {
@@ -103,20 +88,7 @@ impl LeaseClient {
             object: Value::Null,
             remarks: Default::default(),
             question: None,
-            group: None,
         }
-    }
-
-    /// A Lease of a group of instances, which carries its labels.
-    pub(super) fn in_group(self, group: &str, shards: Shards) -> Self {
-        Self { group: Some((group.to_owned(), shards)), ..self }
-    }
-
-    /// The Lease as somebody else has read it.
-    pub(super) fn show(&mut self, object: Value) {
-        let question = object["metadata"]["annotations"][HAND_OVER_TO].as_str();
-        self.question = question.map(str::to_owned).or(self.question.take());
-        self.object = object;
     }
 
     /// When the Lease that was last read was created, by the API server's clock.
@@ -143,26 +115,18 @@ impl LeaseClient {
                     "kind": "Lease",
                     "metadata": {"name": self.name, "namespace": namespace},
                 });
-                self.fill(&mut object, record);
+                fill(&mut object, record, &self.remarks);
                 with_body(HttpRequest::post(format!("{all}?{manager}")), &object)?
             }
             LeaseRequest::Update(record, version) => {
                 // Keep the uid: without it, a PUT would create a Lease that was deleted.
                 let mut object = self.object.clone();
                 object["metadata"]["resourceVersion"] = json!(version);
-                self.fill(&mut object, record);
+                fill(&mut object, record, &self.remarks);
                 with_body(HttpRequest::put(format!("{one}?{manager}")), &object)?
             }
         };
         self.exchange(request).await
-    }
-
-    fn fill(&self, object: &mut Value, record: &LeaseRecord) {
-        fill(object, record, &self.remarks);
-        if let Some((group, shards)) = &self.group {
-            object["metadata"]["labels"][GROUP_LABEL] = json!(group);
-            object["metadata"]["labels"][SHARDS_LABEL] = json!(shards.count().to_string());
-        }
     }
 
     /// Sends a request that a Lease answers, and remembers that.
@@ -173,7 +137,9 @@ impl LeaseClient {
         let response = self.cluster.call(request, self.timeout).await?;
         let (object, record, version) = read(&response)?;
         let is_same = self.object["metadata"]["uid"] == object["metadata"]["uid"];
-        self.show(object);
+        let question = object["metadata"]["annotations"][HAND_OVER_TO].as_str();
+        self.question = question.map(str::to_owned).or(self.question.take());
+        self.object = object;
         if !is_same && let (Some(events), Some(lease)) = (&self.events, self.reference()) {
             events.set_lease(self.cluster.name(), lease);
         }

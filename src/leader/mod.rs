@@ -1,22 +1,13 @@
 //! Which instance mirrors and deletes: leader election on a Lease. [`election`] holds the rules;
 //! `candidate.rs` adds clock, timers, requests, log lines and Kubernetes Events. It never ends the
 //! process, and keeps trying for as long as it runs.
-//!
-//! With more than one shard, [`ShardElections`] has an election for each, and [`share`] says which of them
-//! this instance takes and gives up.
 
-mod board;
 mod candidate;
-mod claim;
 pub mod election;
 pub mod gate;
-mod group;
 pub mod handover;
 pub mod lease;
 mod publish;
-mod seat;
-mod shards;
-pub mod share;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +25,6 @@ use crate::metrics::Metrics;
 use candidate::Candidate;
 use election::Timings;
 use lease::LeaseApi;
-use publish::Told;
-
-pub use group::LeaseGroup;
-pub use seat::HandIn;
-pub use shards::{ElectionParts, ShardElections};
 
 /// Takes part in an election until it is released or dropped.
 #[derive(Debug)]
@@ -63,10 +49,9 @@ impl LeaderElection {
     ) -> Self {
         let (resign, resigned) = oneshot::channel();
         info!(identity, "joined the leader election");
-        let told = Told::new(None, events, metrics);
-        let candidate = Candidate::new(identity, timings, keeper, orphans, told);
+        let candidate = Candidate::new(identity, timings, keeper, orphans, events, metrics);
         let mut task = JoinSet::new();
-        task.spawn(here(candidate.run(api, resigned, None)));
+        task.spawn(here(candidate.run(api, resigned)));
         Self { resign, task }
     }
 

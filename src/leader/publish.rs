@@ -1,90 +1,28 @@
 //! What an election says: events, log lines and metrics, once per change.
 
-use std::sync::Arc;
-
-use tokio::sync::mpsc;
-use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::candidate::Candidate;
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::OrphanMode;
-use crate::core::data::shard::Shard;
-use crate::metrics::Metrics;
 
 /// A Lease of more than so many of this instance's durations is suspicious.
 const LONG_LEASES: u64 = 4;
 
-/// Where it is reported what becomes of one Lease.
-pub(super) struct Told {
-    /// `None` where there is only one.
-    shard: Option<Shard>,
-    events: mpsc::UnboundedSender<EventKind>,
-    pub(super) metrics: Arc<Metrics>,
-}
-
-impl Told {
-    pub(super) fn new(
-        shard: Option<Shard>,
-        events: mpsc::UnboundedSender<EventKind>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self { shard, events, metrics }
-    }
-
-    /// Which shard's it is.
-    pub(super) fn shard(&self) -> Shard {
-        self.shard.unwrap_or_default()
-    }
-
-    /// The shard's number as a log line has it: absent where there is only one.
-    pub(super) fn number(&self) -> Option<u16> {
-        self.shard.map(|shard| shard.0)
-    }
-
-    pub(super) fn event(&self, kind: EventKind) {
+impl Candidate {
+    fn event(&self, kind: EventKind) {
         // Without a receiver the run has ended.
         drop(self.events.send(kind));
     }
 
-    fn leads(&self, leads: bool) {
-        match self.shard {
-            None => self.metrics.set_leader(leads),
-            Some(shard) => self.metrics.set_shard_leader(shard, leads),
-        }
-    }
-
-    fn holder(&self, holder: &str) {
-        match self.shard {
-            None => self.metrics.set_lease_holder(holder),
-            Some(shard) => self.metrics.set_shard_holder(shard, holder),
-        }
-    }
-
-    fn lease(&self, renewed: Option<Instant>, until: Option<Instant>) {
-        match self.shard {
-            None => self.metrics.set_lease(renewed, until),
-            Some(shard) => self.metrics.set_shard_lease(shard, renewed, until),
-        }
-    }
-}
-
-impl Candidate {
     /// Logs what an attempt changed: once per change, not once per attempt. Another cause is a change.
     pub(super) fn log_attempt(&mut self, failure: Option<RequestFailure>) {
-        let shard = self.told.number();
         let cause = |failure: &Option<RequestFailure>| failure.as_ref().map(|f| f.cause);
         let is_new = cause(&failure) != cause(&self.failure);
         match (&failure, &self.failure) {
-            // That the Leases of shards cannot be read is said once for all.
-            (Some(error), _) if is_new && self.seat.is_some() && !self.election.owns_lease() => {
-                debug!(shard, %error, "cannot read the Lease; retrying");
-            }
-            (Some(error), _) if is_new => {
-                warn!(shard, %error, "cannot read or renew the Lease; retrying");
-            }
-            (None, Some(_)) => info!(shard, "the Lease can be read and renewed again"),
+            (Some(error), _) if is_new => warn!(%error, "cannot read or renew the Lease; retrying"),
+            (None, Some(_)) => info!("the Lease can be read and renewed again"),
             _ => {}
         }
         self.failures = if failure.is_some() { self.failures.saturating_add(1) } else { 0 };
@@ -93,7 +31,6 @@ impl Candidate {
         let has_twin = holder == self.identity && !self.election.owns_lease();
         if has_twin && !self.has_twin {
             warn!(
-                shard,
                 holder,
                 "the Lease names this instance, which did not write it: another process has the same \
                  identity (a copy of its machine?), or somebody edited the Lease; waiting for its \
@@ -103,9 +40,9 @@ impl Candidate {
         self.has_twin = has_twin;
         if holder != self.holder {
             if !holder.is_empty() && holder != self.identity {
-                info!(shard, holder, "another instance holds the Lease");
+                info!(holder, "another instance holds the Lease");
             }
-            self.told.holder(holder);
+            self.metrics.set_lease_holder(holder);
             self.holder = holder.to_owned();
         }
     }
@@ -126,7 +63,6 @@ impl Candidate {
             return;
         }
         warn!(
-            shard = self.told.number(),
             holder = record.holder,
             lease_s = record.lease_ms / 1_000,
             "the Lease has not been renewed, and lasts much longer than configured here; if its holder \
@@ -137,9 +73,8 @@ impl Candidate {
 
     /// Opens or closes the gate, and reports the change.
     pub(super) fn publish(&mut self) {
-        let shard = self.told.number();
         let now = self.keeper.now_ms();
-        let gate = self.election.gate(now).and_then(|until| self.while_claimed(now, until));
+        let gate = self.election.gate(now);
         self.keeper.set(gate);
         let was_open_until = self.open_until.take();
         // A gate that was closed even for a moment counts as closed: the machine must repeat the
@@ -148,13 +83,13 @@ impl Candidate {
         if was_open_until.is_some() && !stayed_open {
             let because = self.why_lost();
             if self.election.is_resigning() {
-                info!(shard, because, "no longer leader: mirroring and deleting stopped");
+                info!(because, "no longer leader: mirroring and deleting stopped");
             } else {
-                warn!(shard, because, "no longer leader: mirroring and deleting stopped");
+                warn!(because, "no longer leader: mirroring and deleting stopped");
             }
             self.unposted_events.push("stopped leading");
-            self.told.leads(false);
-            self.told.event(EventKind::LeadershipLost { shard: self.told.shard() });
+            self.metrics.set_leader(false);
+            self.event(EventKind::LeadershipLost);
         }
         if gate.is_some() && !stayed_open {
             let orphans = match self.orphans {
@@ -162,15 +97,15 @@ impl Candidate {
                 OrphanMode::Report => "report only",
                 OrphanMode::Delete => "delete",
             };
-            info!(shard, "became leader: mirroring started; orphans: {orphans}");
+            info!("became leader: mirroring started; orphans: {orphans}");
             self.unposted_events.push("became leader");
-            self.told.leads(true);
-            self.told.event(EventKind::LeadershipAcquired { shard: self.told.shard() });
+            self.metrics.set_leader(true);
+            self.event(EventKind::LeadershipAcquired);
         }
         self.open_until = gate;
         self.publish_wait(now);
         let renewed = self.election.renewed_at().map(|ms| self.keeper.instant(ms));
-        self.told.lease(renewed, gate.map(|ms| self.keeper.instant(ms)));
+        self.metrics.set_lease(renewed, gate.map(|ms| self.keeper.instant(ms)));
     }
 
     /// Reports that this instance waits before it leads, because it created the Lease; and that it
@@ -187,44 +122,21 @@ impl Candidate {
         if let Some(from) = pending_from {
             let wait_ms = from - now;
             info!(
-                shard = self.told.number(),
                 "waiting up to {} s for a Lease that was not there: if it was deleted, its holder may \
                  still write until then",
                 wait_ms.div_ceil(1_000)
             );
-            self.told.event(EventKind::LeadershipPending { wait_ms, shard: self.told.shard() });
+            self.event(EventKind::LeadershipPending { wait_ms });
         } else if was_pending && self.open_until.is_none() {
-            self.told.event(EventKind::LeadershipLost { shard: self.told.shard() });
-        }
-    }
-
-    /// Whether this instance follows the shard: from when it holds the Lease until it released it, or
-    /// another instance holds it.
-    pub(super) fn publish_following(&mut self) {
-        let Some(seat) = &mut self.seat else { return };
-        let (owns, shard) = (self.election.owns_lease(), self.told.shard());
-        let is_others = self.election.record().is_some_and(|lease| lease.holder != self.identity);
-        if owns && !seat.follows {
-            seat.follows = true;
-            self.told.event(EventKind::ShardFollowed { shard });
-        } else if !owns && is_others && seat.follows {
-            seat.follows = false;
-            self.told.event(EventKind::ShardLeft { shard });
+            self.event(EventKind::LeadershipLost);
         }
     }
 
     fn why_lost(&self) -> String {
         match self.election.record() {
-            _ if self.seat.as_ref().is_some_and(|seat| seat.gives_up) => {
-                "giving the shard to an instance that has fewer".to_owned()
-            }
             _ if self.election.is_resigning() => "stopping".to_owned(),
             _ if self.election.is_standing_down() => "another instance sees more".to_owned(),
             None => "the Lease was deleted".to_owned(),
-            _ if self.election.gate(self.keeper.now_ms()).is_some() => {
-                "the Lease without a number could not be read, or does not name this number of shards"
-                    .to_owned()
-            }
             Some(record) if record.holder.is_empty() => "somebody edited the Lease".to_owned(),
             Some(record) if record.holder != self.identity => {
                 format!("{} holds the Lease", record.holder)

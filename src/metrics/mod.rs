@@ -10,7 +10,6 @@ mod lease;
 mod notes;
 mod process;
 mod requests;
-mod shards;
 mod text;
 mod user_impact;
 mod watches;
@@ -36,8 +35,6 @@ use process::ProcessMetrics;
 pub(crate) use process::max_fds;
 pub use requests::ClusterRequests;
 use requests::RequestCounts;
-pub use shards::ShardHolder;
-use shards::ShardMetrics;
 pub use text::Format;
 use user_impact::UserImpact;
 use watches::{ClusterStates, Detail, WatchTable};
@@ -94,7 +91,6 @@ pub struct Metrics {
     requests: Arc<RequestCounts>,
     detail: Arc<Detail>,
     lease: Arc<LeaseMetrics>,
-    shards: Arc<ShardMetrics>,
     user_impact: Arc<UserImpact>,
 }
 
@@ -125,13 +121,10 @@ impl Metrics {
         registry.register_collector(Box::new(Arc::clone(&requests)));
         let lease = Arc::new(LeaseMetrics::default());
         registry.register_collector(Box::new(Arc::clone(&lease)));
-        let shards = Arc::new(ShardMetrics::new(watches.clone()));
-        registry.register_collector(Box::new(Arc::clone(&shards)));
         registry.register_collector(Box::new(ProcessMetrics::new()));
         let user_impact = Arc::new(UserImpact::new(detail.clone()));
         registry.register_collector(Box::new(Arc::clone(&user_impact)));
-        let metrics =
-            Self { registry, instruments, watches, requests, detail, lease, shards, user_impact };
+        let metrics = Self { registry, instruments, watches, requests, detail, lease, user_impact };
         // Shown from the start, with 0.
         drop(metrics.open_connections());
         metrics

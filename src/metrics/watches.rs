@@ -22,8 +22,6 @@ pub struct WatchMetrics {
     was_listed: AtomicBool,
     /// Milliseconds since `epoch`; `NEVER` before the first response.
     last_activity_ms: AtomicU64,
-    /// Milliseconds since `epoch`; `NEVER` while it is live.
-    not_live_since_ms: AtomicU64,
     objects: AtomicU64,
     lists: AtomicU64,
     resumes: AtomicU64,
@@ -45,7 +43,6 @@ impl WatchMetrics {
             was_tried: AtomicBool::new(false),
             was_listed: AtomicBool::new(false),
             last_activity_ms: AtomicU64::new(NEVER),
-            not_live_since_ms: AtomicU64::new(millis(epoch.elapsed())),
             objects: AtomicU64::new(0),
             lists: AtomicU64::new(0),
             resumes: AtomicU64::new(0),
@@ -55,7 +52,6 @@ impl WatchMetrics {
     }
 
     pub fn list_started(&self) {
-        self.stopped_being_live();
         self.state.store(WatchState::Listing as u8, Relaxed);
         self.lists.fetch_add(1, Relaxed);
     }
@@ -76,20 +72,12 @@ impl WatchMetrics {
 
     fn became_live(&self) {
         self.state.store(WatchState::Live as u8, Relaxed);
-        self.not_live_since_ms.store(NEVER, Relaxed);
         self.bookmark_received();
-    }
-
-    fn stopped_being_live(&self) {
-        let now = millis(self.epoch.elapsed());
-        // Only the first of several attempts counts.
-        let _ = self.not_live_since_ms.compare_exchange(NEVER, now, Relaxed, Relaxed);
     }
 
     /// The watch was lost, or could not be started.
     pub fn lost(&self, failure: &RequestFailure) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure.clone());
-        self.stopped_being_live();
         self.state.store(WatchState::Lost as u8, Relaxed);
         self.was_tried.store(true, Relaxed);
     }
@@ -112,15 +100,7 @@ impl WatchMetrics {
     }
 
     fn age_seconds(&self) -> Option<f64> {
-        self.seconds_since(self.last_activity_ms.load(Relaxed))
-    }
-
-    /// For how long it has not been live; `None` while it is.
-    fn not_live_seconds(&self) -> Option<f64> {
-        self.seconds_since(self.not_live_since_ms.load(Relaxed))
-    }
-
-    fn seconds_since(&self, at_ms: u64) -> Option<f64> {
+        let at_ms = self.last_activity_ms.load(Relaxed);
         (at_ms != NEVER).then_some(())?;
         Some((self.epoch.elapsed().as_secs_f64() - at_ms as f64 / 1000.0).max(0.0))
     }
@@ -155,7 +135,6 @@ pub(super) struct WatchTable {
     table: RwLock<BTreeMap<(ClusterName, Kind), Arc<WatchMetrics>>>,
     /// Clusters for which readiness does not wait.
     discovered: RwLock<BTreeSet<ClusterName>>,
-    upstreams: RwLock<BTreeSet<ClusterName>>,
     detail: Arc<Detail>,
     was_ready: AtomicBool,
 }
@@ -176,7 +155,6 @@ impl WatchTable {
             epoch: Instant::now(),
             table: RwLock::default(),
             discovered: RwLock::default(),
-            upstreams: RwLock::default(),
             detail,
             was_ready: AtomicBool::new(false),
         }
@@ -185,23 +163,6 @@ impl WatchTable {
     pub(super) fn set_discovered(&self, cluster: &ClusterName) {
         let mut discovered = self.discovered.write().unwrap_or_else(PoisonError::into_inner);
         discovered.insert(cluster.clone());
-    }
-
-    pub(super) fn set_upstream(&self, cluster: &ClusterName) {
-        let mut upstreams = self.upstreams.write().unwrap_or_else(PoisonError::into_inner);
-        upstreams.insert(cluster.clone());
-    }
-
-    /// The upstreams whose Connectors are not followed at present, and for how many seconds.
-    pub(super) fn upstreams_not_live(&self) -> Vec<(ClusterName, f64)> {
-        let upstreams = self.upstreams.read().unwrap_or_else(PoisonError::into_inner);
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let of_upstream = table
-            .iter()
-            .filter(|((cluster, kind), _)| *kind == Kind::Connector && upstreams.contains(cluster));
-        of_upstream
-            .filter_map(|((cluster, _), watch)| Some((cluster.clone(), watch.not_live_seconds()?)))
-            .collect()
     }
 
     pub(super) fn cluster_states(&self) -> ClusterStates {
@@ -235,9 +196,7 @@ impl WatchTable {
         for kind in Kind::ALL {
             table.remove(&(cluster.clone(), kind));
         }
-        for named in [&self.discovered, &self.upstreams] {
-            named.write().unwrap_or_else(PoisonError::into_inner).remove(cluster);
-        }
+        self.discovered.write().unwrap_or_else(PoisonError::into_inner).remove(cluster);
     }
 
     /// The clusters whose Connectors are not followed at present, although they were tried.

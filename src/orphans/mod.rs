@@ -9,13 +9,12 @@ use crate::config::{Config, EventLogConfig};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::settings::{OrphanMode, Settings};
 use crate::core::data::ids::{ClusterName, Role};
-use crate::core::data::shard::Shards;
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::OrphanCandidate;
 use crate::discovery::joiner::{self, Joiner};
 use crate::discovery::look::narrowed;
 use crate::engine::{Engine, PendingLists};
-use crate::leader::gate::{Gate, Gates};
+use crate::leader::gate::Gate;
 
 pub use restore::{DeletedRoute, DeletedRoutesFound, deleted_routes};
 
@@ -29,7 +28,7 @@ pub async fn candidates(
     let config = Config { dry_run: true, ..narrowed(config, upstreams) };
     let (gate, _) = Gate::closed();
     let no_log = EventLogConfig::default();
-    let mut engine = Engine::new(&config, settings(&config), Gates::one(gate), &no_log, Vec::new());
+    let mut engine = Engine::new(&config, settings(&config), gate, &no_log, Vec::new());
     let (bus, mut events) = mpsc::channel(config.constants.watch.queue);
     let kinds = |roles: &[Role]| roles.iter().flat_map(|r| r.orphan_kinds()).copied().collect();
     engine.fleet.start_watches(kinds, bus);
@@ -65,9 +64,9 @@ pub async fn candidates(
     (candidates, engine.clock.now())
 }
 
-/// All shards are looked at, and an orphan counts at once: nothing is deleted.
+/// An orphan counts at once: nothing is deleted.
 fn settings(config: &Config) -> Settings {
-    let mut settings = Settings { shards: Shards::ONE, ..config.settings() };
+    let mut settings = config.settings();
     settings.mirror.enabled = false;
     settings.touch.enabled = false;
     settings.orphans.mode = OrphanMode::Report;

@@ -58,11 +58,7 @@ impl OutageTracker {
         for &(name, programmed) in &gateway.programmed {
             let connector = Key { ns: key.ns, name };
             let is_seen;
-            let upstream_of = self.upstream_of.get(&connector);
-            if upstream_of.is_some_and(|(upstream, _)| !self.followed.have(upstream)) {
-                continue;
-            }
-            let reported = match upstream_of {
+            let reported = match self.upstream_of.get(&connector) {
                 Some((upstream, key)) if self.upstreams.contains_key(upstream) => {
                     if !self.listed_upstreams.contains(upstream) {
                         answers.unknown += 1;

@@ -21,13 +21,11 @@ mod edge;
 mod found;
 mod lists;
 mod meter;
-mod shards;
 
 pub use answers::Answers;
 use edge::{ReportedState, TrackedEdge, announced, hash};
 pub use found::{Outage, OutageKind};
 pub use meter::UserImpactMeter;
-use shards::FollowedShards;
 
 /// Follows one timeline and finds its outages.
 ///
@@ -46,7 +44,6 @@ pub struct OutageTracker {
     /// The upstream Connector of each hub or edge Connector, and the other way round.
     upstream_of: Map<Key, (ClusterName, Key)>,
     downstream_of: BTreeMap<ClusterName, Map<Key, Key>>,
-    followed: FollowedShards,
     touch: TouchSettings,
     platform_key_heals: bool,
     /// The lists in progress, and what they have shown so far.
@@ -86,7 +83,6 @@ impl OutageTracker {
             has_hub: with(Role::Hub).next().is_some(),
             upstream_of: Map::default(),
             downstream_of: BTreeMap::new(),
-            followed: FollowedShards::new(settings.shards),
             touch: settings.touch.clone(),
             platform_key_heals,
             listing: BTreeMap::new(),
@@ -137,11 +133,6 @@ impl OutageTracker {
                     self.compare_all(at);
                 }
             }
-            // The leader of a shard follows it.
-            EventKind::ShardFollowed { shard } | EventKind::LeadershipAcquired { shard } => {
-                self.set_followed(at, *shard, true);
-            }
-            EventKind::ShardLeft { shard } => self.set_followed(at, *shard, false),
             EventKind::ListFinished { cluster, kind } => {
                 self.remove_unlisted(at, cluster, *kind);
                 let was_lost = self.edges.get(cluster).is_some_and(|e| e.lost.contains(kind));

@@ -10,7 +10,6 @@ use crate::core::contract::action::{Action, Verb};
 use crate::core::contract::event::{Event, EventKind, Outcome};
 use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
 use crate::core::data::objects::FIELD_MANAGER;
-use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
 use crate::event_log::{ClusterSpec, LogEntry, LogError, LogWriter};
@@ -45,8 +44,7 @@ pub(super) fn run<W: Write>(
         for cluster in &builder.replay.clusters {
             machine.handle_event(&Event { at: now, kind: cluster.added() });
         }
-        let acquired =
-            Event { at: now, kind: EventKind::LeadershipAcquired { shard: Shard::FIRST } };
+        let acquired = Event { at: now, kind: EventKind::LeadershipAcquired };
         feed(&mut machine, builder, &mut log, acquired, &mut writes, options)?;
     }
     let mut end = UnixMillis(u64::MAX);

@@ -141,7 +141,7 @@ impl Run {
         for cluster in &clusters {
             if self.engine.fleet.origin(&cluster.name) == Some(Origin::Configured) {
                 self.engine.fleet.replace(&cluster.name, cluster.into());
-            } else if self.engine.machine.follows_cluster(&cluster.name, &cluster.roles) {
+            } else {
                 self.join(cluster.into());
             }
         }

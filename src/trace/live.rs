@@ -23,22 +23,18 @@ use crate::core::contract::note::Hop;
 use crate::core::contract::settings::StallSettings;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::core::data::objects::UPSTREAM_STATUS;
-use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
-use crate::core::view::{LeaseWaitView, ShardView};
+use crate::core::view::LeaseWaitView;
 use crate::discovery::joiner::{self, Joiner};
 use crate::discovery::look::narrowed;
 use crate::engine::{Engine, PendingLists};
 use crate::leader::election::{LeaseRequest, LeaseResponse};
-use crate::leader::gate::{Gate, Gates};
+use crate::leader::gate::Gate;
 use crate::leader::lease::{LeaseApi, LeaseClient};
 use crate::report::count;
 use crate::watch::WatchMessage;
 
 const WRITER_REQUESTS_IN_FLIGHT_MAX: usize = 8;
-
-/// Of the reads of the shards' Leases.
-const LEASE_REQUESTS_IN_FLIGHT_MAX: usize = 8;
 
 /// Served by Karmada's API server, and by no other. Every authenticated user may read it.
 const KARMADA_API: &str = "/apis/work.karmada.io";
@@ -83,8 +79,7 @@ impl ClusterWatcher {
         // sure that a mistake in that would not be written either.
         let dry = Config { dry_run: true, ..config.clone() };
         let (gate, _) = Gate::closed();
-        let mut engine =
-            Engine::new(&dry, settings, Gates::one(gate), &EventLogConfig::default(), Vec::new());
+        let mut engine = Engine::new(&dry, settings, gate, &EventLogConfig::default(), Vec::new());
         let (bus, events) = mpsc::channel(config.constants.watch.queue);
         let settings = engine.machine.settings().clone();
         engine.fleet.start_watches(move |roles| settings.kinds_watched(roles), bus);
@@ -114,14 +109,13 @@ impl ClusterWatcher {
         progress: impl Fn(&str),
     ) {
         let until = Instant::now() + within;
-        let leases = config.election_cluster().and_then(|cluster| {
+        let lease = config.election_cluster().and_then(|cluster| {
             let cluster = self.engine.fleet.table().get(&cluster.name)?;
-            let namespace = config.leader_election.lease_namespace.clone();
-            Some(move |name| {
-                LeaseClient::new(cluster.clone(), namespace.clone(), name, within, None)
-            })
+            let election = &config.leader_election;
+            let (namespace, name) = (election.lease_namespace.clone(), election.lease_name.clone());
+            Some(LeaseClient::new(cluster, namespace, name, within, None))
         });
-        let leadership = leadership_of(config, leases);
+        let leadership = leadership_by(lease);
         let mut leadership = std::pin::pin!(leadership);
         let mut is_read = false;
         let mut told = String::new();
@@ -186,7 +180,6 @@ impl ClusterWatcher {
         self.engine.handle_event(EventKind::TimedOut);
         let mut view = self.engine.machine.view();
         view.holder.clone_from(&self.leadership.holder);
-        view.shards.clone_from(&self.leadership.shards);
         view.lease_wait = self.leadership.wait.filter(|wait| view.at_ms < wait.until_ms);
         view.tell_errors(self.managed_fields.watch_errors());
         let now = view.at_ms;
@@ -326,42 +319,10 @@ struct Leadership {
     holder: Option<String>,
     /// The Lease was not there before, and its holder waits before it may lead.
     wait: Option<LeaseWaitView>,
-    /// With several shards, who holds each.
-    shards: Vec<ShardView>,
 }
 
-/// `leases` makes the client of the Lease with a name.
-async fn leadership_of(
-    config: &Config,
-    leases: Option<impl Fn(String) -> LeaseClient>,
-) -> Leadership {
-    let Some(lease) = leases else { return Leadership::default() };
-    let (shards, name) = (config.settings().shards, &config.leader_election.lease_name);
-    if shards.is_one() {
-        return leadership_by(lease(name.clone())).await;
-    }
-    let read = shards.all().map(|shard| shard_of(shard, lease(format!("{name}-{shard}"))));
-    let shards = futures::stream::iter(read).buffered(LEASE_REQUESTS_IN_FLIGHT_MAX).collect().await;
-    Leadership { shards, ..Leadership::default() }
-}
-
-/// Who holds a shard's Lease. Neither its holder nor its end is known where it cannot be read.
-async fn shard_of(shard: Shard, mut lease: LeaseClient) -> ShardView {
-    let (response, _) = lease.send(&LeaseRequest::Get).await;
-    let LeaseResponse::Current(record, _) = response else {
-        return ShardView { shard, ..ShardView::default() };
-    };
-    let renewed = UnixMillis::parse_rfc3339(&record.renew_time);
-    let expires = renewed.map(|renewed| renewed.plus(record.lease_ms));
-    let unheld_since_ms = match record.holder.is_empty() {
-        true => renewed,
-        false => expires.filter(|at| *at <= wall_clock_now()),
-    };
-    let holder = Some(record.holder).filter(|holder| !holder.is_empty());
-    ShardView { shard, holder, unheld_since_ms, ..ShardView::default() }
-}
-
-async fn leadership_by(mut lease: LeaseClient) -> Leadership {
+async fn leadership_by(lease: Option<LeaseClient>) -> Leadership {
+    let Some(mut lease) = lease else { return Leadership::default() };
     let (response, _) = lease.send(&LeaseRequest::Get).await;
     let LeaseResponse::Current(record, _) = response else { return Leadership::default() };
     let now = wall_clock_now();
@@ -373,5 +334,5 @@ async fn leadership_by(mut lease: LeaseClient) -> Leadership {
     let created = lease.created_at().filter(|_| record.transitions == 0);
     let until = created.map(|at| at.plus(record.lease_ms)).filter(|until| now < *until);
     let wait = until.map(|until_ms| LeaseWaitView { until_ms, wait_ms: record.lease_ms });
-    Leadership { holder: Some(record.holder), wait, shards: Vec::new() }
+    Leadership { holder: Some(record.holder), wait }
 }

@@ -127,14 +127,12 @@ impl Case<'_> {
             return mirror_remedy::contention(state, hub, hub_key, other);
         }
         let view = &self.snapshot.view;
-        let upstream = self.connector.upstream.as_ref().map(|up| &up.cluster);
-        let holder = upstream.map_or(view.holder.as_deref(), |up| view.holder_of(up));
-        let leads = upstream.map_or(view.leads, |up| view.leads_upstream(up));
+        let holder = view.holder.as_deref();
         if let Some(wait) = &view.lease_wait {
             return mirror_remedy::waiting_for_lease(state, &hub.cluster, wait);
         }
         match source {
-            SnapshotSource::State | SnapshotSource::Log if !leads => {
+            SnapshotSource::State | SnapshotSource::Log if !view.leads => {
                 mirror_remedy::not_leading(state, &hub.cluster, holder)
             }
             _ if hub.writes.in_flight.is_some() => {

@@ -17,7 +17,6 @@ mod mirror_hop;
 mod mirror_remedy;
 mod phase;
 mod remedy;
-mod shard_table;
 pub mod state;
 mod table;
 mod table_text;
@@ -28,7 +27,6 @@ use serde::Serialize;
 use crate::core::contract::note::Hop;
 use crate::core::contract::settings::{OrphanMode, Settings, StallSettings};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
-use crate::core::data::shard::Shards;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::phase::Phase;
 use crate::core::view::{LivenessView, View};
@@ -271,8 +269,6 @@ const TEN_YEARS_MS: u64 = 315_000_000_000;
 /// touches wait for a window that never closes.
 fn read_only_settings(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
-    // A look follows all shards: it takes part in no election.
-    settings.shards = Shards::ONE;
     settings.orphans.mode = OrphanMode::Off;
     settings.mirror.nudge = false;
     settings.touch.window_ms = TEN_YEARS_MS;

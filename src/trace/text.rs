@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use super::diagnose::liveness_text;
-pub use super::shard_table::shards;
 pub use super::table_text::{rows, summary};
 use super::{HopCause, HopState, HopTrace, SnapshotSource, Trace};
 use crate::core::contract::note::Hop;

@@ -13,8 +13,6 @@ pub(super) enum WatchEnd {
     BusClosed,
     /// The kubeconfig names another address.
     Moved,
-    /// More of what it watches is kept than before.
-    ListsAgain,
     /// 410: the resourceVersion is too old to resume from; or the API server was restored.
     Expired(CallError),
     Failed(CallError),

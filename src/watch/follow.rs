@@ -4,7 +4,6 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
@@ -63,7 +62,6 @@ impl WatchTask {
             let frame = tokio::select! {
                 biased;
                 _ = self.moves.changed() => return Err(WatchEnd::Moved),
-                () = changed(&mut self.hub_lists) => return Err(WatchEnd::ListsAgain),
                 frame = timeout(wait, frames.next()) => frame,
             };
             let frame = match frame {
@@ -165,13 +163,5 @@ impl WatchTask {
         }
         let (cluster, kind) = (self.cluster_name(), self.kind);
         EventKind::Unreadable { cluster, kind, object, error: error.failure() }
-    }
-}
-
-async fn changed(lists: &mut Option<watch::Receiver<()>>) {
-    match lists {
-        // Without a sender the run has ended.
-        Some(lists) => drop(lists.changed().await),
-        None => std::future::pending().await,
     }
 }

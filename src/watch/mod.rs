@@ -39,7 +39,7 @@ use tracing::warn;
 
 use crate::client::{CallError, ClusterClient};
 use crate::core::contract::event::EventKind;
-use crate::core::data::ids::{ClusterName, Kind, Role};
+use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
 use end::WatchEnd;
 use log::WatchName;
@@ -82,8 +82,6 @@ pub struct WatchTask {
     unreadable_logged: bool,
     /// Changes when the kubeconfig names another address.
     moves: watch::Receiver<()>,
-    /// Changes when a hub is to be listed again; `None` where it is no hub.
-    hub_lists: Option<watch::Receiver<()>>,
     /// A later page of the last list had expired: the next list asks for everything at once.
     lists_at_once: bool,
 }
@@ -98,9 +96,6 @@ impl WatchTask {
     ) -> Self {
         let metrics = metrics.watch(cluster.name(), kind);
         let moves = cluster.moves();
-        let is_of_upstreams = matches!(kind, Kind::Connector | Kind::HttpRoute);
-        let is_shared = is_of_upstreams && cluster.roles().contains(&Role::Hub);
-        let hub_lists = is_shared.then(|| shared.hub_lists());
         Self {
             cluster,
             kind,
@@ -119,7 +114,6 @@ impl WatchTask {
             was_silent: false,
             unreadable_logged: false,
             moves,
-            hub_lists,
             lists_at_once: false,
         }
     }
@@ -133,12 +127,6 @@ impl WatchTask {
                 // Another address may be another API server: only a list shows what it holds.
                 self.moves.mark_unchanged();
                 (from, self.host, self.turn) = (None, None, None);
-            }
-            if let Some(lists) = &mut self.hub_lists
-                && lists.has_changed().unwrap_or(false)
-            {
-                lists.mark_unchanged();
-                from = None;
             }
             let end = match &mut from {
                 None => match self.list_in_turn().await {
@@ -165,10 +153,6 @@ impl WatchTask {
                 WatchEnd::BusClosed => return,
                 WatchEnd::Moved => {
                     (from, self.host, self.turn) = (None, None, None);
-                    continue;
-                }
-                WatchEnd::ListsAgain => {
-                    (from, self.turn) = (None, None);
                     continue;
                 }
                 WatchEnd::Expired(error) => {

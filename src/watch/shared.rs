@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::log::WatchLog;
 use super::pace::Pace;
@@ -61,8 +61,6 @@ pub struct WatchShared {
     pub(super) pace: Pace,
     pub(super) log: Arc<WatchLog>,
     clusters: AtomicUsize,
-    /// Changes when more of the hubs' objects is kept than before.
-    hub_lists: watch::Sender<()>,
 }
 
 impl WatchShared {
@@ -74,18 +72,7 @@ impl WatchShared {
         lists_in_parallel: usize,
     ) -> Self {
         let (pace, log) = (Pace::new(lists_in_parallel), Arc::new(WatchLog::new()));
-        let (clusters, hub_lists) = (AtomicUsize::new(0), watch::Sender::new(()));
-        Self { config, bus, pace, log, clusters, hub_lists }
-    }
-
-    /// Has every watch of a hub's objects for upstreams list again.
-    pub fn list_hubs_again(&self) {
-        self.hub_lists.send_replace(());
-    }
-
-    /// Changes when those are to be listed again.
-    pub(super) fn hub_lists(&self) -> watch::Receiver<()> {
-        self.hub_lists.subscribe()
+        Self { config, bus, pace, log, clusters: AtomicUsize::new(0) }
     }
 
     /// How many clusters are watched.

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cluster::fleet::{Fleet, Spec, app, upstream_name};
+use crate::cluster::fleet::{Fleet, Spec, app};
 use crate::cluster::follow::{Task, WatchUpdate, follow};
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, annotation, key};
 use crate::cluster::process::Signal;
 use crate::cluster::proxy::{FaultProxy, Write};
 use crate::cluster::rest::{CONNECTORS, GATEWAYS, LEASES};
 use crate::cluster::testbed::{Testbed, Topology};
-use crate::cluster::throughline::{Setup, Throughline, get, merge_json};
+use crate::cluster::throughline::{Setup, Throughline, get};
 use crate::cluster::{SOON, ensure, eventually, oracle};
 
 pub(crate) const LEASE: (&str, &str) = ("default", "throughline");
@@ -154,13 +154,8 @@ pub(crate) fn version(text: &str) -> u64 {
 impl ElectionTest {
     /// The clusters, a fleet, and a released Lease; no instance yet.
     pub(crate) async fn new(topology: Topology, connectors: usize, more: Value) -> Self {
-        Self::with_fleet(topology, Spec::of(connectors), more).await
-    }
-
-    /// The same with another fleet.
-    pub(crate) async fn with_fleet(topology: Topology, spec: Spec, more: Value) -> Self {
         let testbed = Testbed::start(topology).await;
-        let fleet = Fleet::seed(&testbed, spec).await;
+        let fleet = Fleet::seed(&testbed, Spec::of(connectors)).await;
         let holders = Arc::<Mutex<Histories>>::default();
         let to = holders.clone();
         let watching = follow(testbed.hub().rest().clone(), LEASES, move |seen| {
@@ -195,11 +190,6 @@ impl ElectionTest {
         election
     }
 
-    /// Instances that start from now on have these settings, too.
-    pub(crate) fn set(&mut self, more: Value) {
-        merge_json(&mut self.more, &more);
-    }
-
     /// Starts another instance and waits until it is ready; returns its number.
     pub(crate) async fn join(&mut self) -> usize {
         let number = self.instances.len();
@@ -208,20 +198,15 @@ impl ElectionTest {
             let proxy = FaultProxy::start(&cluster.server).await;
             let kubeconfig = cluster.server.folder().join(format!("instance-{number}.kubeconfig"));
             proxy.write_kubeconfig(&kubeconfig, crate::cluster::apiserver::THROUGHLINE);
-            let upstreams =
-                if cluster.roles == ["upstream"] { self.fleet.spec.upstreams } else { 1 };
-            clusters.extend((0..upstreams).map(|i| {
-                let name = upstream_name(cluster.name, upstreams, i);
-                json!({ "name": name, "roles": cluster.roles, "kubeconfig": kubeconfig })
-            }));
+            let (name, roles) = (cluster.name, &cluster.roles);
+            clusters.push(json!({ "name": name, "roles": roles, "kubeconfig": kubeconfig }));
             proxies.push(proxy);
         }
         let setup = Setup::of(&self.testbed).set(&json!({ "clusters": clusters })).set(&self.more);
         let throughline = setup.ready().await;
         let named = |line: &String| {
             let line: Value = serde_json::from_str(line).ok()?;
-            let joined = ["joined the leader election", "joined the elections of the shards"];
-            joined.contains(&line["message"].as_str()?).then_some(())?;
+            (line["message"] == "joined the leader election").then_some(())?;
             Some(line["identity"].as_str()?.to_owned())
         };
         let identity =

@@ -3,8 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use throughline::core::data::shard::Shards;
-
 use crate::cluster::proxy::Write;
 use crate::leading::{ElectionTest, Histories, LEASE, version};
 
@@ -22,25 +20,6 @@ impl ElectionTest {
             }
         }
         histories
-    }
-
-    /// Who held a Lease, one after the other.
-    pub(crate) fn tenures(&self, lease: &str) -> Vec<String> {
-        let mut holders: Vec<_> = self.histories()[lease].values().cloned().collect();
-        holders.retain(|holder| !holder.is_empty());
-        holders.dedup();
-        holders
-    }
-
-    /// The Lease whose holder may make a write to an object of the hub.
-    fn lease_of(&self, write: &Write) -> String {
-        let count = self.more["leaderElection"]["shards"].as_u64().unwrap_or(1);
-        let shards = Shards::try_from(u16::try_from(count).unwrap()).unwrap();
-        let upstream = self.fleet.upstream_behind(&write.target.namespace).unwrap();
-        match shards.is_one() {
-            true => LEASE.1.to_owned(),
-            false => format!("{}-{}", LEASE.1, shards.of(&upstream)),
-        }
     }
 
     /// Leader-only writes that changed something: resulting version to writer and write. Of several
@@ -77,9 +56,8 @@ impl ElectionTest {
     fn check_writers(&self, is_strict: bool) {
         let (histories, changes) = (self.histories(), self.changes());
         assert!(!changes.is_empty(), "there are no leader-only writes");
+        let (lease, history) = (LEASE.1, &histories[LEASE.1]);
         for (at, (who, write)) in &changes {
-            let lease = self.lease_of(write);
-            let history = &histories[&lease];
             let held = history.range(..at).next_back();
             let Some((since, holder)) = held else { panic!("{write:?}: no Lease before it") };
             if holder == who {
@@ -91,9 +69,7 @@ impl ElectionTest {
             assert!(!is_strict, "{what}");
             let tenure = history.range(..at).rev().find(|(_, holder)| holder == who);
             let (last, _) = tenure.unwrap_or_else(|| panic!("{what}"));
-            let same = |write: &Write| self.lease_of(write) == lease;
-            let mut between = changes.range(last..at).filter(|(_, (_, write))| same(write));
-            let other = between.find(|(_, (other, _))| other != who);
+            let other = changes.range(last..at).find(|(_, (other, _))| other != who);
             assert!(other.is_none(), "{what}: and so did {other:?}");
         }
         let mut writers: Vec<_> = changes.values().map(|(who, _)| *who).collect();

@@ -31,7 +31,6 @@ mod refusals;
 mod reload;
 mod rights;
 mod rights_claims;
-mod sharing;
 mod status;
 mod stopping;
 #[path = "../deploy/tools.rs"]

@@ -1,6 +1,7 @@
 //! A log with an event that no machine has any longer: it is read and replayed without that event, and a
 //! verification compares what comes before.
 
+use throughline::core::contract::settings::Settings;
 use throughline::event_log::{LogEntry, LogReader};
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
@@ -89,4 +90,33 @@ fn a_retired_event_is_read_like_any_other_line() {
     assert!(matches!(read(line), Ok(Some(LogEntry::Retired))));
     let error = read(r#"{"event":"retry_requested"}"#).unwrap_err().to_string();
     assert!(error.contains(r#"this "retry_requested" line has no "at_ms" field"#), "{error}");
+}
+
+/// A log of a run with several shards: their settings and numbers are skipped.
+#[test]
+fn what_several_shards_wrote_is_read_without_them() {
+    let header = r#"{"log":"throughline","version":1,"clusters":[{"name":"hub","roles":["hub"]}],"settings":{"touch":{"standInMs":2000},"shards":8}}"#;
+    let at = |line: &str| format!(r#"{{"at_ms":1795252780000,{line}}}"#);
+    let lines = [
+        r#""event":"shard_followed","shard":3"#,
+        r#""event":"leadership_pending","wait_ms":9,"shard":3"#,
+        r#""event":"leadership_acquired","shard":3"#,
+        r#""action":{"id":1,"type":"mirror","cluster":"hub","kind":"Connector","namespace":"n","name":"c","annotations":{"a":"b"},"shard":3},"because":"""#,
+        r#""event":"lease_api_lost""#,
+        r#""event":"lease_api_reachable""#,
+        r#""event":"leadership_lost","shard":3"#,
+        r#""event":"shard_left","shard":3"#,
+    ];
+    let log = [header.to_owned()].into_iter().chain(lines.map(at)).collect::<Vec<_>>().join("\n");
+    let mut reader = LogReader::new("x", log.as_bytes()).unwrap();
+    assert_eq!(reader.header().settings, Some(Settings::default()));
+    let mut read = String::new();
+    while let Some(entry) = reader.next_line().unwrap() {
+        read.push(match entry {
+            LogEntry::Event(_) => 'e',
+            LogEntry::Action(_) => 'a',
+            LogEntry::Retired => 'r',
+        });
+    }
+    assert_eq!(read, "reearrer");
 }

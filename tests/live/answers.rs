@@ -32,7 +32,6 @@ fn write(verb: Verb, kind: Kind, key: &str, value: Option<&str>) -> Action {
         annotations: vec![(key.to_owned(), value.map(str::to_owned))],
         precondition: Precondition::default(),
         connectors: Vec::new(),
-        shard: throughline::core::data::shard::Shard::FIRST,
     }
 }
 

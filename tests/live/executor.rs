@@ -12,7 +12,7 @@ use throughline::core::data::time::UnixMillis;
 use throughline::executor::ExecutorConstants;
 use throughline::executor::{Executor, FinishedAction};
 use throughline::fleet::ClusterTable;
-use throughline::leader::gate::{Gate, Gates};
+use throughline::leader::gate::Gate;
 use throughline::metrics::Metrics;
 use throughline::sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
 
@@ -44,7 +44,7 @@ async fn bench(config: ExecutorConstants) -> Bench {
     let clusters = [(served.cluster.clone(), cluster(&served, &kubeconfig))].into();
     let applier = Applier::new(clusters, Duration::from_millis(config.timeout_ms));
     let metrics = Arc::new(Metrics::new());
-    let executor = Executor::new(applier, Gates::one(Gate::always_open()), config, false, metrics);
+    let executor = Executor::new(applier, Gate::always_open(), config, false, metrics);
     Bench { served, executor, _kubeconfig: kubeconfig }
 }
 
@@ -58,7 +58,6 @@ fn touch(id: u64, name: &str, value: &str) -> Decision {
         annotations: vec![("k".into(), Some(value.into()))],
         precondition: Precondition::default(),
         connectors: Vec::new(),
-        shard: throughline::core::data::shard::Shard::FIRST,
     };
     Decision {
         at: UnixMillis(1),
@@ -233,8 +232,7 @@ async fn a_dry_run_sends_nothing() {
     let metrics = Arc::new(Metrics::new());
     let clusters = [(bench.served.cluster.clone(), cluster(&bench.served, &bench._kubeconfig))];
     let applier = Applier::new(clusters.into(), Duration::from_secs(1));
-    let mut executor =
-        Executor::new(applier, Gates::one(Gate::always_open()), quick(), true, metrics);
+    let mut executor = Executor::new(applier, Gate::always_open(), quick(), true, metrics);
     executor.submit(touch(1, "a", "1"));
     let finished = executor.next_finished().await;
     assert_eq!((finished.outcome, finished.attempts), (Outcome::DryRun, 0));
@@ -246,8 +244,7 @@ async fn a_dry_run_sends_nothing() {
 async fn dropped_actions_do_not_starve_the_loop() {
     let (gate, _keeper) = Gate::closed();
     let applier = Applier::new(ClusterTable::default(), Duration::from_secs(1));
-    let mut executor =
-        Executor::new(applier, Gates::one(gate), quick(), false, Arc::new(Metrics::new()));
+    let mut executor = Executor::new(applier, gate, quick(), false, Arc::new(Metrics::new()));
     let (send, mut received) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move { send.send(()) });
     let mut mirror = touch(1, "a", "v");

@@ -22,7 +22,7 @@ use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::core::data::time::UnixMillis;
 use throughline::executor::ExecutorConstants;
 use throughline::executor::{Executor, FinishedAction};
-use throughline::leader::gate::{Gate, GateKeeper, Gates};
+use throughline::leader::gate::{Gate, GateKeeper};
 use throughline::metrics::{Format, Metrics};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -144,7 +144,7 @@ fn bench(config: ExecutorConstants, hangs: bool) -> Bench {
     let applier = Applier::new(servers.iter().map(client).collect(), TIMEOUT);
     let (gate, keeper) = Gate::closed();
     keeper.set(Some(u64::MAX));
-    let executor = Executor::new(applier, Gates::one(gate), config, false, metrics.clone());
+    let executor = Executor::new(applier, gate, config, false, metrics.clone());
     Bench { executor, servers, metrics, keeper, finished: Vec::new(), next_id: 0 }
 }
 
@@ -211,7 +211,6 @@ impl Bench {
             annotations: vec![("k".into(), Some("v".into()))],
             precondition,
             connectors: Vec::new(),
-            shard: throughline::core::data::shard::Shard::FIRST,
         }
     }
 

@@ -8,7 +8,6 @@ use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::note::Note;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline::core::data::shard::Shard;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::event_log::{ClusterSpec, Header, LogWriter};
@@ -145,11 +144,8 @@ impl Sim {
     pub fn lead(&mut self, leads: bool) {
         if self.leads != leads {
             self.leads = leads;
-            let kind = if leads {
-                EventKind::LeadershipAcquired { shard: Shard::FIRST }
-            } else {
-                EventKind::LeadershipLost { shard: Shard::FIRST }
-            };
+            let kind =
+                if leads { EventKind::LeadershipAcquired } else { EventKind::LeadershipLost };
             self.feed(Event { at: self.now, kind });
         }
     }

@@ -111,7 +111,6 @@ impl Script {
             annotations,
             precondition: Precondition::default(),
             connectors,
-            shard: throughline::core::data::shard::Shard::FIRST,
         };
         let decision = Decision {
             at: at(ms),

@@ -7,7 +7,6 @@ use throughline::core::contract::event::EventKind;
 use throughline::core::contract::membership::{JoinRule, MemberState, OfferState, SourceName};
 use throughline::core::contract::settings::{OrphanMode, Settings};
 use throughline::core::data::ids::Role;
-use throughline::core::data::shard::Shard;
 
 #[test]
 fn a_deleted_project_that_hub_objects_name_is_told_once() {
@@ -163,7 +162,7 @@ fn every_rail_of_a_delete_holds_for_it() {
     }
     type Happens = fn(&mut Fleet);
     let keeps: [(&str, &str, Happens); 5] = [
-        ("the leader", "orphan", |f| f.event(EventKind::LeadershipLost { shard: Shard::FIRST })),
+        ("the leader", "orphan", |f| f.event(EventKind::LeadershipLost)),
         ("the source", "lists_incomplete", |f| f.lost()),
         ("the source's list", "lists_incomplete", |f| f.started()),
         ("the hub", "lists_incomplete", |f| f.hub_lost("HTTPRoute")),

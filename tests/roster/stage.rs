@@ -12,7 +12,6 @@ use throughline::core::contract::membership::{
 use throughline::core::contract::note::NoteKind;
 use throughline::core::contract::settings::{OrphanMode, Settings};
 use throughline::core::data::ids::{ClusterName, Role};
-use throughline::core::data::shard::Shard;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::event_log::{LogEntry, LogReader};
@@ -49,7 +48,7 @@ impl Fleet {
             events: Vec::new(),
         };
         fleet.event(EventKind::ClusterAdded { cluster: "hub".into(), roles: vec![Role::Hub] });
-        fleet.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+        fleet.event(EventKind::LeadershipAcquired);
         fleet.hub_lists();
         fleet.event(EventKind::DiscoveryStarted { source: SourceName::Milo, join });
         fleet

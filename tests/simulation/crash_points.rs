@@ -26,11 +26,6 @@ enum Scenario {
     Restore,
     /// The hub's etcd is empty for two seconds, the Lease included.
     EtcdLost,
-    /// A second instance comes, and the upstream's shard moves to it while its connector flips; it is
-    /// the one that gives the shard up that crashes.
-    ShardMoves,
-    /// The same; it is the one that takes it that crashes.
-    ShardComes,
 }
 
 /// Times that make a run short.
@@ -54,13 +49,10 @@ const ENDS_WITHIN: Duration = Duration::from_secs(4);
 impl Scenario {
     fn plan(self) -> Plan {
         let upstreams = if self == Self::ConfigReload { 2 } else { 1 };
-        let is_shared = matches!(self, Self::ShardMoves | Self::ShardComes);
         Plan {
             // Three Gateways for each connector, and a route with two parents that may be deleted.
             seed: if self == Self::ConfigReload { 182 } else { 17 },
             instances: 2,
-            // The upstream's is the second of two, which is given up first.
-            shards: if is_shared { 2 } else { 1 },
             upstreams,
             edges: 1,
             connectors: if self == Self::ConfigReload { 2 } else { 1 },
@@ -75,7 +67,7 @@ impl Scenario {
 
     /// The instance that crashes.
     fn victim(self) -> usize {
-        usize::from(matches!(self, Self::LeaderFollows | Self::ShardComes))
+        usize::from(self == Self::LeaderFollows)
     }
 
     async fn play(self, stage: &mut Stage, crashes_at: Option<u64>) -> BTreeMap<CrashPoint, u64> {
@@ -84,14 +76,9 @@ impl Scenario {
             stage.becomes_right().await;
             wait(stage, 5_000).await;
         }
-        if matches!(self, Self::ShardMoves | Self::ShardComes) {
-            stage.instances[1].stop();
-            wait(stage, 4_000).await;
-            stage.restart(1);
-        }
         let leads = String::from_utf8_lossy(&stage.instances[victim].tape.lock().unwrap().log)
             .contains(r#""event":"leadership_acquired""#);
-        let follows = matches!(self, Self::FirstInstall | Self::LeaderFollows | Self::ShardComes);
+        let follows = matches!(self, Self::FirstInstall | Self::LeaderFollows);
         assert_eq!(leads, !follows, "{self:?}");
         stage.arm(victim, crashes_at);
         let computer = stage.instances[victim].computer.clone();
@@ -130,13 +117,6 @@ impl Scenario {
                 stage.restore(0);
                 wait(stage, 500).await;
                 stage.report_upstream(0);
-            }
-            Self::ShardMoves | Self::ShardComes => {
-                // A lease duration, and then a move.
-                for _ in 0..10 {
-                    wait(stage, 1_000).await;
-                    stage.world.flip(0);
-                }
             }
             Self::EtcdLost => {
                 stage.lose_etcd(1);
@@ -221,8 +201,6 @@ scenarios! {
     some_crashes_of_a_reload_end_right every_crash_of_a_reload_ends_right ConfigReload;
     some_crashes_of_a_restore_end_right every_crash_of_a_restore_ends_right Restore;
     some_crashes_of_a_lost_etcd_end_right every_crash_of_a_lost_etcd_ends_right EtcdLost;
-    some_crashes_of_a_shards_holder_end_right every_crash_of_a_shards_holder_ends_right ShardMoves;
-    some_crashes_of_a_shards_taker_end_right every_crash_of_a_shards_taker_ends_right ShardComes;
 }
 
 #[test]
@@ -238,8 +216,6 @@ fn one_crash() {
         Scenario::ConfigReload,
         Scenario::Restore,
         Scenario::EtcdLost,
-        Scenario::ShardMoves,
-        Scenario::ShardComes,
     ];
     let scenario = all.into_iter().find(|scenario| format!("{scenario:?}") == name).unwrap();
     let at = std::env::var("CRASH_AT").ok().and_then(|at| at.parse().ok());

@@ -160,8 +160,7 @@ impl Stage {
                 return None;
             }
             FaultKind::LeaseDeleted => {
-                let lease = self.any_lease(random);
-                self.edit_lease(&lease, "DELETE", "").await;
+                self.edit_lease("DELETE", "").await;
                 return None;
             }
             FaultKind::LeaseEdited => {
@@ -170,8 +169,7 @@ impl Stage {
                 self.lease_edits += 1;
                 let time = format!("1999-01-01T00:00:00.{:06}Z", self.lease_edits);
                 let body = format!(r#"{{"spec":{{"renewTime":"{time}"}}}}"#);
-                let lease = self.any_lease(random);
-                self.edit_lease(&lease, "PATCH", &body).await;
+                self.edit_lease("PATCH", &body).await;
                 return None;
             }
             FaultKind::ReplicatorWrites => {

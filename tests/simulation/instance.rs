@@ -12,8 +12,7 @@ use throughline::core::contract::action::{Action, Decision};
 use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::OrphanMode;
-use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
-use throughline::core::data::shard::Shard;
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
 use throughline::environment::within;
 use throughline::event_log::{ClusterSpec, Header, LogReader, LogWriter};
 use throughline::replay::{ReplayMode, ReplayOptions, replay};
@@ -42,8 +41,8 @@ pub(crate) struct Tape {
     /// Actions without an outcome that came before one that was carried out: nothing ends them any more.
     pub(crate) forgotten: Vec<Action>,
     pub(crate) lists: Vec<CompleteList>,
-    /// When it came to lead a shard, and when it led it no longer.
-    pub(crate) leadership: Vec<(Instant, Shard, bool)>,
+    /// When it came to lead, and when it led no longer.
+    pub(crate) leadership: Vec<(Instant, bool)>,
 }
 
 /// An action that succeeded, as its instance sees it.
@@ -125,12 +124,8 @@ impl Observer for Recorder {
                 let (at, cluster, kind) = (Instant::now(), cluster.clone(), *kind);
                 tape.lists.push(CompleteList { at, cluster, kind });
             }
-            EventKind::LeadershipAcquired { shard } => {
-                tape.leadership.push((Instant::now(), *shard, true));
-            }
-            EventKind::LeadershipLost { shard } => {
-                tape.leadership.push((Instant::now(), *shard, false));
-            }
+            EventKind::LeadershipAcquired => tape.leadership.push((Instant::now(), true)),
+            EventKind::LeadershipLost => tape.leadership.push((Instant::now(), false)),
             _ => {}
         }
         drop(tape);
@@ -176,10 +171,8 @@ impl Instance {
     pub(crate) fn start(config: Config, specs: &[ClusterSpec], computer: Arc<Computer>) -> Self {
         let tape = Arc::<Mutex<Tape>>::default();
         let settings = config.settings();
-        let mut clusters = specs.to_vec();
-        // Upstreams come with their shard.
-        clusters.retain(|spec| settings.shards.is_one() || spec.roles != [Role::Upstream]);
-        let header = Header { clusters, settings: Some(settings), ..Header::default() };
+        let header =
+            Header { clusters: specs.to_vec(), settings: Some(settings), ..Header::default() };
         let writer = LogWriter::new(Sink(tape.clone()), &header).unwrap();
         let recorder = Recorder { probe: computer.probe.clone(), tape: tape.clone(), writer };
         // Room for all: a process that stood still reads the file as it is in the end.

@@ -9,11 +9,10 @@ use std::time::Duration;
 use serde_json::Value;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
-use throughline::core::data::shard::{Shard, Shards};
 use throughline::sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
-use crate::world::{TRIGGER, upstream_of};
+use crate::world::TRIGGER;
 
 const NUDGE: &str = "networking.datumapis.com/upstream-status-nudge";
 /// The bounds of "no single mistake harms many".
@@ -41,7 +40,7 @@ pub(crate) struct Write<'a> {
     pub(crate) body: &'a Value,
 }
 
-/// One of the Leases.
+/// The Lease.
 #[derive(Default)]
 struct LeaseHistory {
     /// Who holds the Lease, and the number of this tenure.
@@ -57,9 +56,7 @@ struct LeaseHistory {
 #[derive(Default)]
 pub(crate) struct Oracle {
     hub: Option<ClusterName>,
-    shards: Shards,
-    /// By name.
-    leases: BTreeMap<String, LeaseHistory>,
+    lease: LeaseHistory,
     /// When each instance went on after it stood still.
     thawed: BTreeMap<u32, Vec<Instant>>,
     /// What each upstream Connector has said so far, by its key at the hub.
@@ -81,8 +78,8 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    pub(crate) fn new(hub: &ClusterName, shards: Shards) -> Self {
-        Self { hub: Some(hub.clone()), shards, ..Self::default() }
+    pub(crate) fn new(hub: &ClusterName) -> Self {
+        Self { hub: Some(hub.clone()), ..Self::default() }
     }
 
     /// Looks at a request that an API server answered.
@@ -167,7 +164,10 @@ impl Oracle {
     fn lease(&mut self, write: &Write<'_>) {
         let created = write.body["metadata"]["name"].as_str().filter(|_| write.method == "POST");
         let name = created.or(write.path.rsplit('/').next()).unwrap_or_default();
-        let lease = self.leases.entry(name.to_owned()).or_default();
+        if name != "throughline" {
+            return self.broke(write, "is another Lease");
+        }
+        let lease = &mut self.lease;
         let holder = write.body["spec"]["holderIdentity"].as_str().unwrap_or_default();
         if holder.is_empty() {
             lease.holder = None;
@@ -183,23 +183,9 @@ impl Oracle {
         }
     }
 
-    /// Somebody else wrote the Leases.
-    pub(crate) fn leases_edited(&mut self) {
-        self.leases.values_mut().for_each(|lease| lease.holder = None);
-    }
-
-    /// The Lease that allows a write to an object of the hub: the one of its upstream's shard.
-    fn lease_of(&self, path: &str) -> String {
-        if self.shards.is_one() {
-            return "throughline".to_owned();
-        }
-        format!("throughline-{}", self.shard_of(path))
-    }
-
-    fn shard_of(&self, path: &str) -> Shard {
-        let namespace = path.split('/').skip_while(|part| *part != "namespaces").nth(1);
-        let upstream = namespace.and_then(upstream_of).unwrap_or_default();
-        self.shards.of(&upstream)
+    /// Somebody else wrote the Lease.
+    pub(crate) fn lease_edited(&mut self) {
+        self.lease.holder = None;
     }
 
     fn stood_still(&self, client: u32, at: Instant) -> bool {
@@ -218,7 +204,7 @@ impl Oracle {
         if self.stood_still(write.client, write.at) {
             return;
         }
-        let lease = self.leases.entry(self.lease_of(write.path)).or_default();
+        let lease = &mut self.lease;
         let Some(&tenure) = lease.tenures.get(&write.client) else {
             return self.broke(write, "without ever having held the Lease");
         };

@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
-use throughline::core::data::shard::Shards;
 use throughline::environment::within;
 use tokio::time::{Instant, advance};
 
@@ -33,7 +32,7 @@ struct Trace(Oracle);
 impl Trace {
     /// The upstream Connector says 1, 2 and 3, in this order.
     fn new() -> Self {
-        let mut oracle = Oracle::new(&ClusterName::from("hub"), Shards::ONE);
+        let mut oracle = Oracle::new(&ClusterName::from("hub"));
         (1..=3).for_each(|n| oracle.upstream_says(&ObjectKey::new("n", "c"), &json!(n)));
         Self(oracle)
     }
@@ -155,30 +154,6 @@ async fn an_instance_that_leads_again_may_write_again() {
     trace.holds_lease(1).mirrors(1, json!("3")).assert_right();
 }
 
-/// `project-0` is of shard 3 of 8.
-#[tokio::test(start_paused = true)]
-async fn with_shards_a_mirror_needs_the_lease_of_its_upstreams() {
-    let namespace = "ns-00000000-0000-4000-9000-000000000000";
-    let path = HUB_CONNECTOR.replace("/n/", &format!("/{namespace}/"));
-    let mirrored_by_the_holder_of = |shard: u16| {
-        let shards = Shards::try_from(8).unwrap();
-        let mut oracle = Oracle::new(&ClusterName::from("hub"), shards);
-        oracle.upstream_says(&ObjectKey::new(namespace, "c"), &json!(1));
-        let holds = json!({ "spec": { "holderIdentity": "instance-1" } });
-        Trace(oracle).write(1, "PUT", &format!("{LEASE}-{shard}"), &holds).write(
-            1,
-            "PATCH",
-            &path,
-            &annotated(UPSTREAM_STATUS, json!("1")),
-        )
-    };
-    mirrored_by_the_holder_of(3).assert_right();
-    for other in [0, 4] {
-        let trace = mirrored_by_the_holder_of(other);
-        trace.assert_broken("without ever having held the Lease");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_write_after_the_lease_expired_is_rejected() {
     let trace = Trace::led();
@@ -282,7 +257,7 @@ async fn more_than_ten_deletes_a_minute_are_rejected() {
 
 #[tokio::test(start_paused = true)]
 async fn a_trigger_value_that_a_gateway_had_before_is_rejected() {
-    let mut oracle = Oracle::new(&ClusterName::from("hub"), Shards::ONE);
+    let mut oracle = Oracle::new(&ClusterName::from("hub"));
     let edge = ClusterName::from("edge");
     for (gateway, value) in [("g", "1-1-0"), ("g", "1-2-1"), ("h", "1-1-0")] {
         oracle.trigger_stored(&edge, gateway, value);
@@ -294,8 +269,7 @@ async fn a_trigger_value_that_a_gateway_had_before_is_rejected() {
 
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_asks_without_a_pause_is_rejected() {
-    let (mut oracle, edge) =
-        (Oracle::new(&ClusterName::from("hub"), Shards::ONE), ClusterName::from("edge"));
+    let (mut oracle, edge) = (Oracle::new(&ClusterName::from("hub")), ClusterName::from("edge"));
     for _ in 0..30 {
         for _ in 0..13 {
             oracle.asked(1, &edge, GATEWAY);

@@ -2,7 +2,6 @@
 
 use throughline::core::contract::action::Action;
 use throughline::core::data::ids::ClusterName;
-use throughline::core::data::shard::Shard;
 use throughline::sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
@@ -69,17 +68,15 @@ impl Oracle {
 
     /// A write to the hub leaves an instance: its gate is open, so its own event log must not say that it
     /// does not lead.
-    pub(crate) fn sent(&mut self, write: &SentWrite, leadership: &[(Instant, Shard, bool)]) {
+    pub(crate) fn sent(&mut self, write: &SentWrite, leadership: &[(Instant, bool)]) {
         let SentWrite { at, client, path, .. } = write;
         if self.stood_still(*client, *at) || !is_leader_only(path) {
             return;
         }
-        let shard = self.shard_of(path);
-        let mut of_shard = leadership.iter().filter(|(_, of, _)| *of == shard);
-        let before = of_shard.clone().rev().find(|(since, ..)| since <= at);
-        let leads = before.is_some_and(|(since, _, leads)| *leads || within(*since, *at));
+        let before = leadership.iter().rev().find(|(since, _)| since <= at);
+        let leads = before.is_some_and(|(since, leads)| *leads || within(*since, *at));
         // A gate opens, and the event follows.
-        let leads_now = of_shard.any(|(since, _, leads)| *leads && within(*at, *since));
+        let leads_now = leadership.iter().any(|(since, leads)| *leads && within(*at, *since));
         if !leads && !leads_now {
             self.broken.push(format!(
                 "instance {client}: sends a write of {path} and does not lead, as it knows itself"

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde_json::json;
 use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind};
-use throughline::core::data::shard::Shard;
 use tokio::time::{Instant, advance};
 
 use super::{HUB_CONNECTOR, LEASE, ROUTE, Trace};
@@ -62,8 +61,8 @@ async fn a_write_that_an_instance_sends_when_it_knows_that_it_does_not_lead_is_r
     let began = Instant::now();
     let after = |ms| began + Duration::from_millis(ms);
     // It leads from 1 s to 5 s, and from 7 s on.
-    let leadership = [(1_000, true), (5_000, false), (7_000, true)]
-        .map(|(ms, leads)| (after(ms), Shard::FIRST, leads));
+    let leadership =
+        [(1_000, true), (5_000, false), (7_000, true)].map(|(ms, leads)| (after(ms), leads));
     let sent = |ms, path: &str| {
         let (at, host, path) = (after(ms), "hub".to_owned(), path.to_owned());
         let mut trace = Trace::new();

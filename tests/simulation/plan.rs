@@ -109,8 +109,6 @@ const TOGETHER: [&[FaultKind]; 10] = [
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) instances: usize,
-    /// Of the upstreams, which the instances share.
-    pub(crate) shards: u16,
     pub(crate) upstreams: usize,
     pub(crate) edges: usize,
     pub(crate) connectors: usize,
@@ -144,7 +142,6 @@ impl Plan {
         let plan = Self {
             seed,
             instances: 1 + random.below(3),
-            shards: 1,
             upstreams: 1 + random.below(upstreams),
             edges: 1 + random.below(edges),
             connectors: 1 + random.below(connectors),
@@ -156,7 +153,7 @@ impl Plan {
             without: BTreeSet::new(),
         };
         match random.one_in(3) {
-            true => Self { instances: 3, shards: 8, ..plan },
+            true => Self { instances: 3, ..plan },
             false => plan,
         }
     }
@@ -164,9 +161,9 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, instances, shards, upstreams, edges, connectors, .. } = self;
+        let Self { seed, instances, upstreams, edges, connectors, .. } = self;
         let Self { page_size, lasts, .. } = self;
-        write!(f, "seed={seed} instances={instances} shards={shards} ")?;
+        write!(f, "seed={seed} instances={instances} ")?;
         write!(f, "upstreams={upstreams} edges={edges} ")?;
         write!(f, "connectors={connectors} page={page_size} lasts={}s ", lasts.as_secs())?;
         write!(f, "fault-every={}ms change-every={}ms", self.fault_every_ms, self.change_every_ms)?;
@@ -204,7 +201,6 @@ impl FromStr for Plan {
             let plan = plan.as_mut().ok_or("a plan begins with its seed")?;
             match name {
                 "instances" => plan.instances = count()?,
-                "shards" => plan.shards = u16::try_from(number()?).unwrap(),
                 "upstreams" => plan.upstreams = count()?,
                 "edges" => plan.edges = count()?,
                 "connectors" => plan.connectors = count()?,

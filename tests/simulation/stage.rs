@@ -137,10 +137,9 @@ impl Stage {
         let world = World::new(names, plan.connectors, clock.now(), &mut random);
         let mut config = config(&specs, &kubeconfig(), plan.seed);
         config.constants.watch.page_size = plan.page_size;
-        config.leader_election.shards = plan.shards;
         set_up(&mut config);
         let ledger = Ledger {
-            oracle: Oracle::new(&world.names.hub, config.settings().shards),
+            oracle: Oracle::new(&world.names.hub),
             trace: String::new(),
             started: Instant::now(),
             touches: 0,
@@ -259,25 +258,13 @@ impl Stage {
         }
     }
 
-    /// The Lease that a person changes: one of a shard's, or the one without a number.
-    pub(crate) fn any_lease(&self, random: &mut Random) -> String {
-        let shards = usize::from(self.plan.shards);
-        match shards {
-            1 => "throughline".to_owned(),
-            _ => match random.below(shards + 1) {
-                n if n < shards => format!("throughline-{n}"),
-                _ => "throughline".to_owned(),
-            },
-        }
-    }
-
-    /// A person changes a Lease.
-    pub(crate) async fn edit_lease(&mut self, lease: &str, method: &str, body: &str) {
+    /// A person changes the Lease.
+    pub(crate) async fn edit_lease(&mut self, method: &str, body: &str) {
         let hub = self.world.names.upstreams.len();
         let (mut ours, theirs) = tokio::io::duplex(64 * 1024);
         let served = tokio::spawn(self.servers[hub].serve(theirs, PERSON));
         let request = format!(
-            "{method} /apis/coordination.k8s.io/v1/namespaces/default/leases/{lease} HTTP/1.1\r\n\
+            "{method} /apis/coordination.k8s.io/v1/namespaces/default/leases/throughline HTTP/1.1\r\n\
              host: x\r\nconnection: close\r\ncontent-type: application/merge-patch+json\r\n\
              content-length: {}\r\n\r\n{body}",
             body.len()
@@ -287,7 +274,7 @@ impl Stage {
         let mut answer = Vec::new();
         let _ = tokio::time::timeout(STEP, ours.read_to_end(&mut answer)).await;
         served.abort();
-        self.ledger.lock().unwrap().oracle.leases_edited();
+        self.ledger.lock().unwrap().oracle.lease_edited();
     }
 
     async fn run(&mut self) {
@@ -329,8 +316,7 @@ impl Stage {
             self.becomes_right().await;
             self.stays_right(CONFIRMED_WITHIN, QUIET_FOR).await;
             // The others end by themselves, as they should.
-            // One that has just started has no shard of another instance's, and less to hold.
-            if self.plan.seed.is_multiple_of(2) && self.plan.shards == 1 {
+            if self.plan.seed.is_multiple_of(2) {
                 self.weigh().await;
             }
         }

@@ -140,7 +140,7 @@ impl Stage {
         }
         if server == upstreams {
             // The Leases are others, too.
-            ledger.oracle.leases_edited();
+            ledger.oracle.lease_edited();
             return None;
         }
         let edge = server - upstreams - 1;

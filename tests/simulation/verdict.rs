@@ -14,8 +14,6 @@ use crate::stage::Stage;
 /// Everything is right so long after the last fault: a lease, a retry, a list, and the first
 /// confirmation.
 const RIGHT_WITHIN: Duration = Duration::from_secs(60);
-/// With several shards: their Leases may have to be made again once the group's is.
-const SHARDS_RIGHT_WITHIN: Duration = Duration::from_secs(120);
 
 /// An instance that starts has listed everything after this.
 const LISTS_WITHIN: Duration = Duration::from_secs(20);
@@ -85,14 +83,13 @@ impl Stage {
     pub(crate) async fn becomes_right(&mut self) {
         self.note_truth();
         let began = Instant::now();
-        let within = if self.plan.shards == 1 { RIGHT_WITHIN } else { SHARDS_RIGHT_WITHIN };
         while !self.is_broken() {
             let rest = self.half_a_second(began).await;
             if rest.deviations.is_empty() {
                 return;
             }
-            if began.elapsed() > within {
-                let seconds = within.as_secs();
+            if began.elapsed() > RIGHT_WITHIN {
+                let seconds = RIGHT_WITHIN.as_secs();
                 self.broke([format!("not right {seconds} s after the last fault")]);
                 self.broke(rest.deviations);
             }

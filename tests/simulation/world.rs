@@ -81,12 +81,6 @@ pub(crate) struct World {
 /// What the name of an upstream's namespace at the hub begins with; its number follows.
 const HUB_NAMESPACE: &str = "ns-00000000-0000-4000-9000-";
 
-/// The upstream of a namespace at the hub.
-pub(crate) fn upstream_of(hub_namespace: &str) -> Option<String> {
-    let number = usize::from_str_radix(hub_namespace.strip_prefix(HUB_NAMESPACE)?, 16).ok()?;
-    Some(format!("project-{number}"))
-}
-
 /// How often the platform's replicator looks for routes that are missing at the hub.
 const REPLICATION_MS: u64 = 1_000;
 

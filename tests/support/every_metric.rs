@@ -13,7 +13,6 @@ use throughline::core::contract::note::{
 };
 use throughline::core::contract::touches_waiting::TouchesWaiting;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey};
-use throughline::core::data::shard::{Shard, Shards};
 use throughline::core::data::time::UnixMillis;
 use throughline::metrics::{ClusterRequests, Metrics};
 use throughline::outage::Answers;
@@ -28,7 +27,6 @@ pub(crate) fn action(verb: Verb) -> Action {
         annotations: Vec::new(),
         precondition: Precondition::default(),
         connectors: Vec::new(),
-        shard: Shard::FIRST,
     }
 }
 
@@ -103,9 +101,5 @@ pub(crate) fn count(metrics: &Metrics) -> Arc<ClusterRequests> {
     metrics.add_log_lines_lost(5);
     let now = tokio::time::Instant::now();
     metrics.set_lease(Some(now), Some(now));
-    metrics.set_shards(Shards::try_from(2).unwrap());
-    metrics.set_shard_leader(Shard(1), true);
-    metrics.set_shard_lease(Shard(1), Some(now), Some(now));
-    metrics.set_shard_unheld(Shard(0), Some(now));
     requests
 }

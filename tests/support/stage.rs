@@ -11,7 +11,6 @@ use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, Kind};
-use throughline::core::data::shard::Shard;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
 use throughline::event_log::{LogEntry, LogReader};
@@ -69,7 +68,7 @@ impl Stage {
         for cluster in &reader.header().clusters {
             stage.event(cluster.added());
         }
-        stage.event(EventKind::LeadershipAcquired { shard: Shard::FIRST });
+        stage.event(EventKind::LeadershipAcquired);
         stage.list("up", "Namespace", &[&namespace(UID)]);
         for (cluster, kind) in
             [("up", "Connector"), ("up", "Gateway"), ("hub", "Connector"), ("hub", "HTTPRoute")]

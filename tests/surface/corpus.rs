@@ -17,7 +17,14 @@ const OUTCOMES: &str = "applied unchanged superseded refused failed unanswered c
     dry_run";
 
 /// Events that no machine acts on any longer: a log with one is read, and compared no further.
-const RETIRED: [&str; 2] = ["retry_requested", "settings_changed"];
+const RETIRED: [&str; 6] = [
+    "retry_requested",
+    "settings_changed",
+    "shard_followed",
+    "shard_left",
+    "lease_api_lost",
+    "lease_api_reachable",
+];
 
 /// Each log, with the lines of its text.
 fn logs() -> Vec<(String, Vec<Value>)> {

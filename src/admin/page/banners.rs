@@ -5,9 +5,6 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::core::contract::note::Hop;
-use crate::core::data::time::UnixMillis;
-use crate::core::view::ShardView;
-use crate::report::{count, duration};
 use crate::trace::{self, HopCause, Snapshot, StatusRow};
 
 /// The banners of one sort that are shown; the others are counted.
@@ -102,31 +99,12 @@ fn others(snapshot: &Snapshot) -> Vec<Banner> {
         );
         banners.push(Banner { level: Level::Warn, place: "hub".to_owned(), text, connectors: 0 });
     }
-    let unheld: Vec<_> = view.shards.iter().filter_map(|shard| unheld(view.at_ms, shard)).collect();
-    if !unheld.is_empty() {
-        let text = format!(
-            "nobody holds {}, so its upstreams are not mirrored: {}",
-            count(unheld.len(), "shard"),
-            unheld.join(", ")
-        );
-        banners.push(Banner { level: Level::Bad, place: String::new(), text, connectors: 0 });
-    }
     if view.lease_wait.is_none() && !view.leads {
         let text = match &view.holder {
-            None if !view.shards.is_empty() => "this instance leads no shard".to_owned(),
             Some(holder) => format!("this instance is a standby: {holder} leads"),
             None => "this instance does not lead, and knows no leader".to_owned(),
         };
         banners.push(Banner { level: Level::Info, place: String::new(), text, connectors: 0 });
     }
     banners
-}
-
-/// A shard changes hands within seconds; one that nobody holds for longer waits for a person.
-const UNHELD_MS: u64 = 30_000;
-
-/// The number of a shard that nobody holds, and for how long.
-fn unheld(now: UnixMillis, shard: &ShardView) -> Option<String> {
-    let ms = now.since(shard.unheld_since_ms?);
-    (ms > UNHELD_MS).then(|| format!("{} for {}", shard.shard, duration(ms)))
 }

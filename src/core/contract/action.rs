@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use crate::core::contract::membership::SourceName;
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
-use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 
 /// One write to one object.
@@ -27,10 +26,6 @@ pub struct Action {
     /// The connectors that it is about, at most [`Action::CONNECTORS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connectors: Vec<ObjectKey>,
-    /// The shard of its upstream: a leader-only action is written only while this instance leads that.
-    /// The first for a touch, which every instance may write.
-    #[serde(default, skip_serializing_if = "Shard::is_first")]
-    pub shard: Shard,
 }
 
 impl Action {

@@ -7,7 +7,6 @@ use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::Object;
-use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 
 /// Something that happened, and when. The machine has no other clock.
@@ -100,28 +99,10 @@ pub enum EventKind {
     /// loses the Lease before. Until then nobody writes, so nothing is late.
     LeadershipPending {
         wait_ms: u64,
-        shard: Shard,
     },
-    /// This instance may now mirror, nudge and delete for the upstreams of the shard.
-    LeadershipAcquired {
-        shard: Shard,
-    },
-    LeadershipLost {
-        shard: Shard,
-    },
-    /// This instance holds the shard's Lease: it joins its upstreams, and keeps the hub objects that
-    /// name them. With one shard that one is followed from the start, and never left.
-    ShardFollowed {
-        shard: Shard,
-    },
-    /// The shard's Lease was released, or another instance holds it. The machine forgets the shard.
-    ShardLeft {
-        shard: Shard,
-    },
-    /// The Lease API has not answered for longer than a lease duration: nobody knows who goes first
-    /// at an edge. With one shard all do, and this is never sent.
-    LeaseApiLost,
-    LeaseApiReachable,
+    /// This instance may now mirror, nudge and delete.
+    LeadershipAcquired,
+    LeadershipLost,
     ActionFinished {
         id: ActionId,
         outcome: Outcome,

@@ -84,8 +84,6 @@ pub enum LeaveReason {
     NotNeeded,
     /// The configuration file has a cluster of that name, which counts.
     NameTaken,
-    /// Another instance follows the shard that it belongs to.
-    ShardLeft,
 }
 
 /// What became of an offered cluster.

@@ -6,20 +6,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::core::data::ids::{ClusterName, Kind, Role};
-use crate::core::data::shard::Shards;
 
 /// A shorter wait than this would let one Connector outrun the pace of its mirrors.
 pub const DEFER_MS_MIN: u64 = 200;
 /// A second has this many turns: one in each millisecond.
 pub const DEFERRABLE_PER_SECOND_MAX: u32 = 1_000;
-
-/// What `touch.standInMs` is where it is not set.
-const STAND_IN_MS: u64 = 3_000;
-
-/// Logs of a run with one shard, where it decides nothing, do without it.
-fn is_default_stand_in(ms: &u64) -> bool {
-    *ms == STAND_IN_MS
-}
 
 /// The machine's settings. Durations are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,9 +21,6 @@ pub struct Settings {
     pub orphans: OrphanSettings,
     pub stall: StallSettings,
     pub retry: RetrySettings,
-    /// Into how many parts the upstreams are shared out among instances (`leaderElection.shards`).
-    #[serde(skip_serializing_if = "Shards::is_one")]
-    pub shards: Shards,
 }
 
 /// What throughline writes at the hub: the status annotation and the nudge.
@@ -131,10 +119,6 @@ pub struct TouchSettings {
     /// When to confirm once more after an edge's lost watch is live again.
     pub confirm_after_outage_ms: u64,
     pub scope: TouchScope,
-    /// With several shards: how long the instances that do not lead the edge's shard leave a touch to
-    /// the one that does.
-    #[serde(skip_serializing_if = "is_default_stand_in")]
-    pub stand_in_ms: u64,
     /// Exceptions from `scope`, by edge.
     pub edge_scopes: BTreeMap<ClusterName, TouchScope>,
 }
@@ -277,7 +261,6 @@ impl Default for TouchSettings {
             confirm_after_ms: vec![5_000, 60_000],
             confirm_after_outage_ms: 180_000,
             scope: TouchScope::Gateway,
-            stand_in_ms: STAND_IN_MS,
             edge_scopes: BTreeMap::new(),
         }
     }

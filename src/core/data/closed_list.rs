@@ -122,10 +122,8 @@ mod tests {
             EventName,
             "cluster_added cluster_removed list_started listed list_finished applied deleted \
              unreadable watch_lost watch_resumed watch_heard went_back leadership_pending \
-             leadership_acquired leadership_lost shard_followed shard_left lease_api_lost \
-             lease_api_reachable \
-             action_finished discovery_started cluster_offered cluster_withdrawn \
-             discovery_finished discovery_lost discovery_resumed cluster_gone \
+             leadership_acquired leadership_lost action_finished discovery_started cluster_offered \
+             cluster_withdrawn discovery_finished discovery_lost discovery_resumed cluster_gone \
              timed_out recording_ended"
         );
         assert_names!(SourceName, "milo kubeconfigSecrets kubeconfigDir");
@@ -133,7 +131,7 @@ mod tests {
         assert_names!(OfferStateName, "ready not_ready deleting broken");
         assert_names!(
             LeaveReason,
-            "withdrawn not_listed replaced roles_changed not_needed name_taken shard_left"
+            "withdrawn not_listed replaced roles_changed not_needed name_taken"
         );
         assert_names!(DiscoveryProblem, "lost too_many_missing broken name_taken");
         assert_names!(MemberState, "joined held idle not_ready broken name_taken gone");

@@ -203,11 +203,6 @@ impl ClusterState {
         !unreadable.is_empty() && unreadable.remove(&key) && unreadable.is_empty()
     }
 
-    /// Whether this object exists and can't be read.
-    pub(crate) fn is_unreadable(&self, kind: Kind, key: Key) -> bool {
-        self.watches[kind].unreadable.contains(&key)
-    }
-
     /// How many objects of a kind exist that can't be read.
     pub(crate) fn unreadable(&self, kind: Kind) -> usize {
         self.watches[kind].unreadable.len()

@@ -11,7 +11,6 @@ pub(crate) mod one_or_many;
 pub(crate) mod optional_millis;
 pub(crate) mod packed;
 pub(crate) mod per_kind;
-pub mod shard;
 pub(crate) mod string_map;
 pub mod time;
 pub(crate) mod turns;

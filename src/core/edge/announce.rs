@@ -56,16 +56,6 @@ impl Machine {
         }
     }
 
-    /// Touches that wait are due at another time.
-    pub(crate) fn reschedule_touches(&mut self, id: ClusterId) {
-        let Some(mut edge) = self.edge(id) else { return };
-        for target in edge.state.targets() {
-            if edge.state.open_touch(target).is_some_and(|touch| touch.scheduled.is_some()) {
-                edge.evaluate_target(target);
-            }
-        }
-    }
-
     /// A connector's change is not announced by all its targets in time.
     pub(crate) fn announcement_overdue(&mut self, id: ClusterId, connector: Key) {
         if let Some(mut edge) = self.edge_of_timer(Due::Announce(id, connector), id) {

@@ -10,7 +10,6 @@ use crate::core::data::ids::Kind;
 use crate::core::data::interner::{Key, Names, Sym};
 use crate::core::data::map::{Map, keys_where};
 use crate::core::data::one_or_many::OneOrMany;
-use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::edge::gateway_class::{ClassMember, GatewayClassState};
@@ -22,8 +21,6 @@ use crate::core::status::trigger::gateway_part;
 
 /// Everything known of an edge cluster.
 pub(crate) struct EdgeState {
-    /// The instance that leads it touches first.
-    pub(crate) shard: Shard,
     pub(crate) scope: TouchScope,
     /// Every list of the edge is complete and followed.
     pub(crate) ready: bool,
@@ -46,7 +43,6 @@ pub(crate) struct EdgeState {
 impl HoldsNames for EdgeState {
     fn mark(&self, used: &mut UsedNames) {
         let Self {
-            shard: _,
             scope: _,
             ready: _,
             connectors,
@@ -69,9 +65,8 @@ impl HoldsNames for EdgeState {
 }
 
 impl EdgeState {
-    pub(crate) fn new(scope: TouchScope, shard: Shard) -> Self {
+    pub(crate) fn new(scope: TouchScope) -> Self {
         Self {
-            shard,
             scope,
             ready: false,
             connectors: Map::default(),

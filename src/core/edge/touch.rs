@@ -9,7 +9,6 @@ use crate::core::context::Context;
 use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::ClusterId;
 use crate::core::data::interner::Key;
-use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::Edge;
 use crate::core::edge::gateway_class::ClassMembers;
@@ -25,8 +24,6 @@ use crate::core::status::trigger::{Trigger, is_later_n, later_n};
 pub(super) struct Touching<'m> {
     pub(super) edge: ClusterId,
     pub(super) cluster: &'m ClusterState,
-    /// The edge's: the instance that leads it goes first.
-    shard: Shard,
     is_ready: bool,
     pub(super) target: TouchTarget,
     /// The Gateway that carries the target's trigger.
@@ -182,7 +179,6 @@ impl Touching<'_> {
             Some(pending) => (pending.cause.rank(), pending.due_at(&self.ctx.settings.touch)),
             None => (self.confirmation_rank(), self.confirmation_due_at()?),
         };
-        let at = at.plus(self.ctx.stand_in_ms(self.shard));
         Some(TouchTime { rank, at: at.max(self.earliest_write_at()) })
     }
 
@@ -262,7 +258,7 @@ impl Touching<'_> {
 impl Edge<'_> {
     /// `None` where the Gateway is gone, or no Gateway of the class has a connector.
     pub(super) fn touching(&mut self, target: TouchTarget) -> Option<Touching<'_>> {
-        let EdgeState { shard, ready, connectors, proxies, gateways, classes, queue, .. } =
+        let EdgeState { ready, connectors, proxies, gateways, classes, queue, .. } =
             &mut *self.state;
         let references = References { connectors, proxies };
         let (gateway, class) = match target {
@@ -285,7 +281,6 @@ impl Edge<'_> {
         Some(Touching {
             edge: self.id,
             cluster: self.cluster,
-            shard: *shard,
             is_ready: *ready,
             target,
             gateway,

@@ -5,7 +5,6 @@ use crate::core::contract::action::{Action, AnnotationBefore, Precondition, Urge
 use crate::core::contract::settings::PlatformKeyMode;
 use crate::core::data::ids::{ActionId, Kind};
 use crate::core::data::objects::PLATFORM_KEY;
-use crate::core::data::shard::Shard;
 use crate::core::edge::pending::TouchCause;
 use crate::core::edge::touch::Touching;
 use crate::core::edge::touch_queue::TouchRank;
@@ -116,7 +115,6 @@ impl Touching<'_> {
                 }
             },
             because,
-            shard: Shard::FIRST,
         };
         self.ctx.submit(request)
     }

@@ -152,9 +152,7 @@ impl Machine {
         let routes = self.hubs.values().map(|hub| hub.routes.len()).sum::<usize>();
         let routes = u64::try_from(routes).unwrap_or(u64::MAX);
         let settings = &self.ctx.settings.orphans;
-        // The routes of other shards are not seen: the fleet's may be as many more.
-        let (fleet, followed) = self.ctx.fleet_per_followed();
-        let held = routes * fleet > u64::from(settings.share_from) * followed
+        let held = routes > u64::from(settings.share_from)
             && settings.max_share.is_exceeded(orphans, routes);
         let is_current = self.roster.sources.values().all(Source::is_live);
         // Deletes stay held while the evidence is out of sight.

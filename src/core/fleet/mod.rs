@@ -40,7 +40,6 @@ use super::contract::membership::{
     LeaveReason, MemberState, Membership, MembershipCount, SourceName,
 };
 use super::data::ids::{ClusterName, Role};
-use super::data::shard::Shard;
 use super::data::time::UnixMillis;
 use super::machine::Machine;
 use super::timers::Due;
@@ -217,10 +216,7 @@ impl Machine {
                 roster.looks.no_later(Look::Report(name), ctx.now.plus(REPORT_MS));
             }
             let is_needed = is_referenced || !source.joins_needed(offer);
-            let is_followed = ctx.settings.shards.is_one()
-                || *offer.roles != [Role::Upstream]
-                || ctx.follows_shard(ctx.settings.shards.of(cluster.as_str()));
-            if is_taken || member.is_some() || !is_needed || !is_followed {
+            if is_taken || member.is_some() || !is_needed {
                 continue;
             }
             if let Err(next_at) = roster.joins.take_turn(cluster, ctx.now) {
@@ -240,30 +236,6 @@ impl Machine {
                 roles: offer.roles.to_vec(),
             });
             roster.members.insert(cluster.clone(), member);
-        }
-    }
-
-    /// The shard is followed: what a source offers of it may join.
-    pub(super) fn join_shard(&mut self, shard: Shard) {
-        let shards = self.ctx.settings.shards;
-        let offered = self.roster.sources.values().flat_map(|source| source.offers.keys());
-        let of_shard = offered.filter(|cluster| shards.of(cluster.as_str()) == shard);
-        let clusters: BTreeSet<ClusterName> = of_shard.cloned().collect();
-        for cluster in clusters {
-            self.join_if_wanted(&cluster);
-        }
-    }
-
-    /// The shard is followed no longer: its upstreams leave, which says nothing about them.
-    pub(super) fn leave_shard(&mut self, shard: Shard) {
-        let shards = self.ctx.settings.shards;
-        let is_of = |(name, member): &(&ClusterName, &Member)| {
-            *member.roles == [Role::Upstream] && shards.of(name.as_str()) == shard
-        };
-        let members: Vec<_> =
-            self.roster.members.iter().filter(is_of).map(|(name, _)| name.clone()).collect();
-        for cluster in members {
-            self.roster.leave(&cluster, LeaveReason::ShardLeft);
         }
     }
 

@@ -229,7 +229,7 @@ impl<'m> Mirror<'m> {
             _ => limits.arrived_ms,
         };
         // While this instance waits for its first Lease, nobody may write: the hop starts after that.
-        let since = since.max(self.ctx.lease_wait(self.shard()).until);
+        let since = since.max(self.ctx.lease_wait().until);
         let late_at = since.plus(limit_ms);
         if self.ctx.now < late_at {
             self.look_again(late_at);

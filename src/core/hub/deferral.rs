@@ -248,7 +248,7 @@ impl Machine {
             let Self { ctx, hubs, .. } = self;
             let Some(hub) = hubs.get_mut(&cluster) else { return };
             // Whoever comes to lead looks at each that waits.
-            if !ctx.leads_any() {
+            if !ctx.leads() {
                 return;
             }
             let turn = hub.pace.deferrals.give_turn(ctx.now, &ctx.settings.mirror);

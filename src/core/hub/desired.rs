@@ -8,7 +8,6 @@ use crate::core::data::cluster::{ClusterState, NamespaceIdentity};
 use crate::core::data::ids::Kind;
 use crate::core::data::interner::Key;
 use crate::core::data::packed::Packed;
-use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::status::digest::Digest;
 use crate::core::status::liveness::Routing;
@@ -25,7 +24,6 @@ pub(crate) struct UpstreamCase<'m> {
     pub(super) named: u64,
     /// When the cluster was last restored from an older state.
     restored_at: Option<UnixMillis>,
-    pub(super) shard: Shard,
 }
 
 /// What should stand in a hub Connector's status annotation.
@@ -64,8 +62,8 @@ impl<'m> UpstreamCase<'m> {
         let connector = upstream.connectors.get(&named.key);
         debug_assert!(connector.is_some(), "a linked upstream Connector has its place");
         let (connector, restored_at) = (connector?, upstream.restored_at.get());
-        let (named, key, shard) = (upstream.named, named.key, upstream.shard);
-        Some(Self { cluster, connector, key, named, restored_at, shard })
+        let (named, key) = (upstream.named, named.key);
+        Some(Self { cluster, connector, key, named, restored_at })
     }
 
     /// What should stand in the status annotation of the hub Connector `at`.

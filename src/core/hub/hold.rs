@@ -98,8 +98,7 @@ impl Mirror<'_> {
         }
         let is_allowed = self.is_removal_allowed();
         let mirror = &self.ctx.settings.mirror;
-        let (grace_ms, limit) =
-            (mirror.absent_grace_ms, self.ctx.led_part_of(mirror.max_removals_per_minute));
+        let (grace_ms, limit) = (mirror.absent_grace_ms, mirror.max_removals_per_minute);
         let released_at = self.removals.released_at(upstream.cluster.sym);
         let due_at = released_at.plus(grace_ms);
         if released_at > UnixMillis(0) && self.ctx.now < due_at && !is_allowed {

@@ -20,7 +20,6 @@ use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::{ClusterId, Kind};
 use crate::core::data::interner::Key;
 use crate::core::data::objects::UPSTREAM_STATUS;
-use crate::core::data::shard::Shard;
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::EdgeState;
 use crate::core::status::digest::Digest;
@@ -111,13 +110,8 @@ impl Mirror<'_> {
         }
     }
 
-    /// The shard of the upstream that it names.
-    pub(super) fn shard(&self) -> Shard {
-        self.upstream.map_or(Shard::FIRST, |upstream| upstream.shard)
-    }
-
     pub(super) fn leads(&self) -> bool {
-        self.ctx.leads_shard(self.shard())
+        self.ctx.leads()
     }
 
     fn desired(&self) -> Desired {
@@ -247,7 +241,6 @@ impl Mirror<'_> {
             precondition,
             urgency,
             because,
-            shard: self.shard(),
         });
         let repair = self.repair();
         repair.changed_since_write = false;

@@ -28,7 +28,6 @@ use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where, sorted_keys};
 use super::data::objects::{Object, UPSTREAM_STATUS};
 use super::data::optional_millis::OptionalMillis;
-use super::data::shard::Shard;
 use super::data::used_names::{HoldsNames, UsedNames};
 use super::machine::Machine;
 use super::orphans::route::Route;
@@ -267,9 +266,9 @@ impl Machine {
         }
     }
 
-    /// This instance leads a shard, or waits no longer to lead it: everything of it that waited is due.
-    pub(crate) fn evaluate_unsettled(&mut self, shard: Shard) {
-        for (cluster, connectors, routes) in self.unsettled_of(shard) {
+    /// This instance leads, or waits no longer to lead: everything that waited is due.
+    pub(crate) fn evaluate_unsettled(&mut self) {
+        for (cluster, connectors, routes) in self.unsettled() {
             for key in connectors {
                 self.evaluate_hub_connector(Place { cluster, key });
             }
@@ -318,7 +317,7 @@ fn relink(
         }
     }
     if let Some(named) = new {
-        let upstream = ctx.upstream_of(upstreams, named.cluster);
+        let upstream = upstreams.entry(named.cluster).or_default();
         if !upstream.is_referenced() {
             ctx.reference_changed(named.cluster);
         }

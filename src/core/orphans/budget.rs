@@ -92,11 +92,6 @@ impl DeleteBudget {
         self.waiting.contains(&(since, id, key))
     }
 
-    /// Every route in the queue.
-    pub(crate) fn queued(&self) -> Vec<QueuedRoute> {
-        self.waiting.iter().chain(&self.ready).copied().collect()
-    }
-
     pub(super) fn record_delete(&mut self, now: UnixMillis) {
         self.decided.push_back(now);
     }
@@ -212,7 +207,7 @@ impl Machine {
     /// Deletes queued routes until the minute's deletes are used up.
     pub(crate) fn spend_budget(&mut self) {
         let now = self.ctx.now;
-        let limit = self.ctx.led_part_of(self.ctx.settings.orphans.max_per_minute);
+        let limit = self.ctx.settings.orphans.max_per_minute;
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         while self.budget.decided.front().is_some_and(|at| at.plus(MINUTE_MS) <= now) {
             self.budget.decided.pop_front();
@@ -237,7 +232,7 @@ impl Machine {
         }
     }
 
-    /// Looks at the queue again: leadership was lost, so that it is emptied, or the share of the limits differs.
+    /// Looks at the queue again: leadership was lost, so it is emptied.
     pub(crate) fn spend_budget_again(&mut self) {
         if !self.budget.ready.is_empty() || !self.budget.waiting.is_empty() {
             self.ctx.timers.no_later(Due::Deletes, self.ctx.now);

@@ -251,7 +251,7 @@ impl Machine {
             self.unlink_route(id, key, &old);
         }
         if let Some(parents) = route.parents.gateways() {
-            let upstream = self.ctx.upstream_of(&mut self.upstreams, parents.cluster);
+            let upstream = self.upstreams.entry(parents.cluster).or_default();
             if !upstream.is_referenced() {
                 self.ctx.reference_changed(parents.cluster);
             }

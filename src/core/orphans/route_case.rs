@@ -10,7 +10,6 @@ use crate::core::contract::settings::OrphanMode;
 use crate::core::data::cluster::ClusterState;
 use crate::core::data::ids::{ActionId, ClusterId, ClusterName, Kind};
 use crate::core::data::interner::Key;
-use crate::core::data::shard::Shard;
 use crate::core::fleet::GoneFacts;
 use crate::core::flight::WriteResult;
 use crate::core::machine::Machine;
@@ -78,7 +77,7 @@ impl RouteCase<'_> {
     /// Returns the verdict, which the budget may change.
     fn wait_in_queue(&mut self, verdict: RouteVerdict) -> RouteVerdict {
         let (id, key, now) = (self.id, self.key, self.ctx.now);
-        let may_delete = verdict == RouteVerdict::Orphan && self.may_delete();
+        let may_delete = verdict == RouteVerdict::Orphan && self.ctx.may_delete_orphans();
         if !may_delete || !self.route.flight.is_free(now) {
             self.budget.unqueue(self.route.queued_at.take(), id, key);
             if may_delete && !self.route.flight.is_in_flight() {
@@ -98,15 +97,6 @@ impl RouteCase<'_> {
             }
             Some(_) => verdict,
         }
-    }
-
-    /// The shard of the upstream that it names.
-    fn shard(&self) -> Shard {
-        self.upstream.as_ref().map_or(Shard::FIRST, |upstream| upstream.shard)
-    }
-
-    fn may_delete(&self) -> bool {
-        self.ctx.may_delete_orphans() && self.ctx.leads_shard(self.shard())
     }
 
     fn count(&mut self, verdict: RouteVerdict) {
@@ -144,7 +134,10 @@ impl RouteCase<'_> {
     pub(super) fn take_turn(&mut self) {
         self.route.queued_at = None;
         let is_free = self.route.flight.is_free(self.ctx.now);
-        if is_free && self.may_delete() && self.facts().judge().0 == RouteVerdict::Orphan {
+        if is_free
+            && self.ctx.may_delete_orphans()
+            && self.facts().judge().0 == RouteVerdict::Orphan
+        {
             self.budget.record_delete(self.ctx.now);
             self.delete();
         }
@@ -211,7 +204,6 @@ impl RouteCase<'_> {
             },
             connectors: Vec::new(),
             urgency: Urgency::Delete,
-            shard: self.shard(),
         };
         let action = self.ctx.submit(request);
         self.route.flight.started(action, ());
@@ -239,7 +231,7 @@ impl RouteCase<'_> {
 
 impl Context {
     pub(super) fn may_delete_orphans(&self) -> bool {
-        self.settings.orphans.mode == OrphanMode::Delete && self.leads_any()
+        self.settings.orphans.mode == OrphanMode::Delete && self.leads()
     }
 }
 

@@ -12,7 +12,6 @@ use super::data::objects::Object;
 use super::data::one_or_many::OneOrMany;
 use super::data::optional_millis::OptionalMillis;
 use super::data::packed::Packed;
-use super::data::shard::Shard;
 use super::data::time::UnixMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
 use super::machine::Machine;
@@ -79,7 +78,6 @@ pub(crate) struct UpstreamState {
     pub(crate) named: u64,
     /// When the cluster was last restored from an older state, as far as this instance saw.
     pub(crate) restored_at: OptionalMillis,
-    pub(crate) shard: Shard,
 }
 
 impl HoldsNames for UpstreamConnector {
@@ -114,7 +112,6 @@ impl HoldsNames for UpstreamState {
             hub_connectors_by_ns,
             named: _,
             restored_at: _,
-            shard: _,
         } = self;
         connectors.mark(used);
         gateways.mark(used);
@@ -125,10 +122,6 @@ impl HoldsNames for UpstreamState {
 }
 
 impl UpstreamState {
-    pub(crate) fn new(shard: Shard) -> Self {
-        Self { shard, ..Self::default() }
-    }
-
     /// Whether it is no cluster of this run, and no hub object names it.
     pub(crate) fn is_unused(&self) -> bool {
         self.id.is_none()

@@ -13,8 +13,8 @@ use crate::core::edge::touch_state::TouchState;
 use crate::core::edge::{EdgeConnector, EdgeState};
 use crate::core::flight::Flight;
 use crate::core::hub::HubConnector;
+use crate::core::leadership::LeaseWait;
 use crate::core::machine::Machine;
-use crate::core::shards::LeaseWait;
 use crate::core::status::digest::Digest;
 use crate::core::upstream::UpstreamConnector;
 
@@ -27,10 +27,9 @@ impl Machine {
         let phases = phase::count_phases(connectors.iter().map(|connector| connector.phase));
         View {
             at_ms: self.ctx.now,
-            leads: self.ctx.leads_any(),
+            leads: self.ctx.leads(),
             holder: None,
             lease_wait: self.lease_wait_view(),
-            shards: self.shard_views(),
             in_flight: self.in_flight(),
             clusters: self.cluster_views(),
             phases,
@@ -42,25 +41,8 @@ impl Machine {
     }
 
     fn lease_wait_view(&self) -> Option<LeaseWaitView> {
-        let mut shards = self.ctx.settings.shards.all();
-        let shard = shards.find(|shard| self.ctx.waits_for_lease(*shard))?;
-        let LeaseWait { until, ms } = self.ctx.lease_wait(shard);
-        Some(LeaseWaitView { until_ms: until, wait_ms: ms })
-    }
-
-    fn shard_views(&self) -> Vec<ShardView> {
-        let shards = self.ctx.settings.shards;
-        if shards.is_one() {
-            return Vec::new();
-        }
-        let view = |shard| ShardView { shard, ..ShardView::default() };
-        let mut views: Vec<_> = shards.all().map(view).collect();
-        for (shard, followed_since, led_since) in self.ctx.shards_followed() {
-            if let Some(view) = views.get_mut(usize::from(shard.0)) {
-                (view.followed_since_ms, view.led_since_ms) = (Some(followed_since), led_since);
-            }
-        }
-        views
+        let LeaseWait { until, ms } = self.ctx.lease_wait();
+        self.ctx.waits_for_lease().then_some(LeaseWaitView { until_ms: until, wait_ms: ms })
     }
 
     fn cluster_views(&self) -> Vec<ClusterView> {

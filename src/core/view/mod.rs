@@ -17,7 +17,6 @@ use crate::core::contract::note::Hop;
 use crate::core::contract::touches_waiting::TouchesWaiting;
 pub use crate::core::data::cluster::WatchState;
 use crate::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
-use crate::core::data::shard::{Shard, Shards};
 use crate::core::data::time::UnixMillis;
 use crate::core::edge::{hash_stamp, stamp_of};
 use crate::core::status::liveness;
@@ -40,9 +39,6 @@ pub struct View {
     /// While this instance waits before it may lead by a Lease that it created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_wait: Option<LeaseWaitView>,
-    /// Every shard, by number; empty with one shard.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shards: Vec<ShardView>,
     /// How many actions have no outcome yet.
     pub in_flight: usize,
     pub clusters: Vec<ClusterView>,
@@ -57,29 +53,6 @@ pub struct View {
     /// Deleted projects that hub objects name, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<GoneView>,
-}
-
-/// One part of the upstreams. Who holds it the machine does not know; the shell adds it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ShardView {
-    pub shard: Shard,
-    /// The holder of the shard's Lease, as last seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub holder: Option<String>,
-    /// Since when that holder was seen to hold it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_since_ms: Option<UnixMillis>,
-    /// Since when nobody holds it, so that its upstreams wait for a holder. It may still name the
-    /// last one, whose Lease has expired.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unheld_since_ms: Option<UnixMillis>,
-    /// Since when this instance follows it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub followed_since_ms: Option<UnixMillis>,
-    /// Since when it is led, too; absent while its gate is closed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub led_since_ms: Option<UnixMillis>,
 }
 
 /// A project that does not exist any longer, and that hub objects still name.
@@ -315,27 +288,6 @@ impl ClusterView {
 }
 
 impl View {
-    /// The shard of an upstream; `None` with one shard.
-    pub fn shard_of(&self, upstream: &ClusterName) -> Option<&ShardView> {
-        let shards = Shards::try_from(u16::try_from(self.shards.len()).ok()?).ok()?;
-        self.shards.get(usize::from(shards.of(upstream.as_str()).0))
-    }
-
-    /// Whether this instance may mirror for an upstream.
-    pub fn leads_upstream(&self, upstream: &ClusterName) -> bool {
-        self.shard_of(upstream).map_or(self.leads, |shard| shard.led_since_ms.is_some())
-    }
-
-    /// The instance that mirrors for an upstream, where it is known and holds its Lease.
-    pub fn holder_of(&self, upstream: &ClusterName) -> Option<&str> {
-        let holder = match self.shard_of(upstream) {
-            Some(shard) if shard.unheld_since_ms.is_some() => None,
-            Some(shard) => shard.holder.as_ref(),
-            None => self.holder.as_ref(),
-        };
-        holder.map(String::as_str)
-    }
-
     /// Adds when watches last brought anything: what they showed is unknown since then.
     pub fn tell_received(
         &mut self,

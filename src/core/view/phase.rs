@@ -9,7 +9,6 @@ use crate::core::contract::note::{Hop, Stall};
 use crate::core::data::closed_list::closed_list;
 use crate::core::data::ids::{ClusterId, ClusterName, Kind};
 use crate::core::data::interner::Key;
-use crate::core::data::shard::Shard;
 use crate::core::edge::EdgeState;
 use crate::core::hub::{Desired, HubConnector, HubState};
 use crate::core::machine::Machine;
@@ -155,12 +154,6 @@ impl Machine {
         named.is_some_and(|upstream| upstream.id.is_none())
     }
 
-    /// Whether this instance waits before it may lead the shard of the Connector's upstream.
-    fn waits_for_lease(&self, connector: &HubConnector) -> bool {
-        let named = connector.upstream.and_then(|named| self.upstreams.get(&named.cluster));
-        self.ctx.waits_for_lease(named.map_or(Shard::FIRST, |upstream| upstream.shard))
-    }
-
     pub(crate) fn phase_at(&self, key: Key) -> Phase {
         if self.stalls_at(key).any(|stall| self.is_seen(key, stall)) {
             return Phase::Stalled;
@@ -170,7 +163,7 @@ impl Machine {
         let (mut upstream, mut edges) = (None, None);
         for (id, connector) in self.hub_connectors_at(key) {
             match self.annotation(id, key, connector) {
-                AnnotationState::Wrong if self.waits_for_lease(connector) => return Phase::Waiting,
+                AnnotationState::Wrong if self.ctx.waits_for_lease() => return Phase::Waiting,
                 AnnotationState::Wrong => return Phase::Mirroring,
                 AnnotationState::Unknown => unknown = true,
                 AnnotationState::Unconfigured => unconfigured = true,

@@ -53,17 +53,14 @@ impl Machine {
         (is_at_edge && self.hub_connectors_at(place).next().is_none()).then_some(place)
     }
 
-    /// Every Connector at the hubs and edges, each name once. With several shards, what only edges show
-    /// is left to the instance that follows it: the hub's labels say which shard it is of.
+    /// Every Connector at the hubs and edges, each name once.
     pub(crate) fn places(&self) -> Vec<Key> {
         let mut keys = Vec::new();
         for (&id, hub) in &self.hubs {
             keys.extend(hub.connectors.keys().filter(|key| self.is_placed(id, **key)));
         }
         for (&id, edge) in &self.edges {
-            if self.ctx.settings.shards.is_one() {
-                keys.extend(edge.connectors.keys().filter(|key| self.is_placed(id, **key)));
-            }
+            keys.extend(edge.connectors.keys().filter(|key| self.is_placed(id, **key)));
         }
         keys.sort_unstable();
         keys.dedup();

@@ -23,7 +23,6 @@ fn action(id: u64, name: &str, urgency: Urgency) -> PendingAction {
         annotations: Vec::new(),
         precondition: Precondition::default(),
         connectors: Vec::new(),
-        shard: crate::core::data::shard::Shard::FIRST,
     };
     let concerned = Applier::default().concerned(&action);
     let decision = Decision { at: UnixMillis(1), action, urgency, because: "of a test".into() };

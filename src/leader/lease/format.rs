@@ -24,7 +24,7 @@ pub fn read(answer: &[u8]) -> Result<(Value, LeaseRecord, String), CallError> {
     Ok((object, record, version))
 }
 
-pub(in crate::leader) fn record(object: &Value) -> LeaseRecord {
+fn record(object: &Value) -> LeaseRecord {
     let spec = &object["spec"];
     let text = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
     let number = |name: &str| spec[name].as_u64().unwrap_or_default();

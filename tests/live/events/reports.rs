@@ -1,7 +1,6 @@
 //! What the reporter makes of the notes of a run.
 
 use super::*;
-use throughline::core::data::shard::Shard;
 
 fn stall(name: &str, ended: bool) -> Note {
     let stall = Stall {
@@ -39,7 +38,7 @@ fn at_second(s: u64, note: Note) -> Note {
 fn leading(bench: &Bench) -> Reporter {
     let mut reporter = Reporter::new(bench.recorder.clone(), Settings::default());
     let at = UnixMillis(START.0 - 60_000);
-    reporter.on_event(&Event { at, kind: EventKind::LeadershipAcquired { shard: Shard::FIRST } });
+    reporter.on_event(&Event { at, kind: EventKind::LeadershipAcquired });
     reporter.on_due(UnixMillis(START.0 - 50_000));
     reporter
 }
@@ -80,7 +79,7 @@ async fn a_new_leader_reports_problems_that_still_exist() {
         pass_note(&mut reporter, &stall(name, false), Kind::Connector, name);
     }
     assert_eq!(reporter.due(), None, "it does not lead");
-    reporter.on_event(&happens(0, EventKind::LeadershipAcquired { shard: Shard::FIRST }));
+    reporter.on_event(&happens(0, EventKind::LeadershipAcquired));
     pass_note(&mut reporter, &stall("a", true), Kind::Connector, "a");
     assert_eq!(reporter.due(), Some(START.plus(10_000)));
     pass_to(&mut reporter, 60);
@@ -93,7 +92,7 @@ async fn a_new_leader_reports_problems_that_still_exist() {
     assert!(!message.contains("10.0.0.7") && !message.contains("abab"), "{message}");
     assert!(message.contains(r"said \u{202e} "), "nothing turns its direction: {message}");
 
-    reporter.on_event(&happens(61, EventKind::LeadershipLost { shard: Shard::FIRST }));
+    reporter.on_event(&happens(61, EventKind::LeadershipLost));
     pass_note(&mut reporter, &stall("b", true), Kind::Connector, "b");
     pass_to(&mut reporter, 999);
     assert_eq!((bench.counted("posted"), bench.requests(ApiVerb::Create)), (1, 1));
@@ -265,10 +264,7 @@ async fn a_standby_keeps_and_posts_nothing_of_what_is_gone() {
     }
     // The last problem that ended, and no more.
     assert!(size(&reporter) < empty + 1_000, "{} and {empty}", size(&reporter));
-    reporter.on_event(&Event {
-        at: START,
-        kind: EventKind::LeadershipAcquired { shard: Shard::FIRST },
-    });
+    reporter.on_event(&Event { at: START, kind: EventKind::LeadershipAcquired });
     pass_note(&mut reporter, &at_second(1, stall("a", false)), Kind::Connector, "a");
     pass_to(&mut reporter, 999);
     bench.counts("posted", 1).await;
@@ -292,10 +288,7 @@ async fn what_happened_before_leadership_was_lost_is_not_posted_later() {
     let anomaly = Note { at: START, kind: NoteKind::Anomaly(anomaly) };
     pass_note(&mut reporter, &anomaly, Kind::Connector, "a");
     assert!(size(&reporter) > before);
-    for (s, kind) in [
-        (0, EventKind::LeadershipLost { shard: Shard::FIRST }),
-        (600, EventKind::LeadershipAcquired { shard: Shard::FIRST }),
-    ] {
+    for (s, kind) in [(0, EventKind::LeadershipLost), (600, EventKind::LeadershipAcquired)] {
         reporter.on_event(&Event { at: START.plus(s * 1_000), kind });
     }
     pass_note(&mut reporter, &at_second(601, stall("b", false)), Kind::Connector, "b");

@@ -36,9 +36,6 @@ pub(crate) struct Spec {
     /// Whether the connectors start online.
     pub(crate) online: bool,
     pub(crate) mirrored: Mirrored,
-    /// The clusters to which the upstream API server belongs, by its namespaces in turn. Of several,
-    /// each has a name of its own ([`upstream_name`]).
-    pub(crate) upstreams: usize,
     /// Also create upstream Gateways, and hub HTTPRoutes that have them as parents.
     pub(crate) with_routes: bool,
 }
@@ -53,7 +50,6 @@ impl Spec {
             gateways: 1,
             online: true,
             mirrored,
-            upstreams: 1,
             with_routes: false,
         }
     }
@@ -70,14 +66,6 @@ pub(crate) struct Fleet {
     namespaces: Vec<(String, String)>,
     /// Online and node of each connector, as last written upstream.
     now: Mutex<Vec<(bool, u32)>>,
-}
-
-/// The upstream cluster of the namespace `i`, where so many share an API server.
-pub(crate) fn upstream_name(server: &str, upstreams: usize, i: usize) -> String {
-    match upstreams {
-        1 => server.to_owned(),
-        _ => format!("{server}-{}", i % upstreams),
-    }
 }
 
 const PLATFORM: &str = "networking.datumapis.com";
@@ -126,8 +114,7 @@ impl Fleet {
             let hub_namespace = format!("ns-{uid}");
             let object = json!({ "metadata": { "name": hub_namespace } });
             let kind = ("", "Namespace");
-            let upstream = upstream_name(self.upstream, self.spec.upstreams, i);
-            let object = with_upstream_labels(object, &upstream, kind, (&name, &name));
+            let object = with_upstream_labels(object, self.upstream, kind, (&name, &name));
             self.hub.create(NAMESPACES, object.clone()).await?;
             if topology == Topology::Three {
                 self.edge.create(NAMESPACES, object).await?;
@@ -160,8 +147,7 @@ impl Fleet {
                 let (name, (source, _)) = (app(i, 0), self.upstream_key(i));
                 let route = objects::route(self.hub_key(i).0, &name, &[&name]);
                 let kind = ("gateway.networking.k8s.io", "HTTPRoute");
-                let upstream = self.upstream_of(i);
-                let route = with_upstream_labels(route, &upstream, kind, (source, &name));
+                let route = with_upstream_labels(route, self.upstream, kind, (source, &name));
                 self.hub.create(ROUTES, route).await?;
             }
             Ok(())
@@ -176,7 +162,7 @@ impl Fleet {
         let kind = (PLATFORM, "Connector");
         let hub_connector = with_upstream_labels(
             connector(namespace, &name),
-            &self.upstream_of(i),
+            self.upstream,
             kind,
             (source.0, &source.1),
         );
@@ -219,17 +205,6 @@ impl Fleet {
     /// Namespace and name of the hub and edge Connector `i`.
     pub(crate) fn hub_key(&self, i: usize) -> (&str, String) {
         (&self.namespaces[i / self.spec.per_namespace].1, format!("c-{i:05}"))
-    }
-
-    /// The upstream cluster of the Connector `i`.
-    fn upstream_of(&self, i: usize) -> String {
-        upstream_name(self.upstream, self.spec.upstreams, i / self.spec.per_namespace)
-    }
-
-    /// The upstream cluster of what is in this namespace at the hub.
-    pub(crate) fn upstream_behind(&self, hub_namespace: &str) -> Option<String> {
-        let at = self.namespaces.iter().position(|(_, at_hub)| at_hub == hub_namespace)?;
-        Some(upstream_name(self.upstream, self.spec.upstreams, at))
     }
 
     fn now(&self, i: usize) -> (bool, u32) {

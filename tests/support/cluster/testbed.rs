@@ -1,9 +1,7 @@
 //! A testbed: one, two or three API servers, a proxy in front of each, and the carrier between hub and
 //! edge.
 
-use std::path::Path;
-
-use super::apiserver::{ADMIN, ApiServer, THROUGHLINE};
+use super::apiserver::{ApiServer, THROUGHLINE};
 use super::carrier::Carrier;
 use super::proxy::{FaultProxy, Write};
 use super::rest::Rest;
@@ -54,15 +52,6 @@ impl Cluster {
         } else {
             self.proxy.kubeconfig(THROUGHLINE)
         };
-        self.config_with(&kubeconfig)
-    }
-
-    /// Its entry in a configuration of somebody who may do everything, past the proxy.
-    pub(crate) fn config_of_admin(&self) -> serde_json::Value {
-        self.config_with(&self.server.kubeconfig(ADMIN))
-    }
-
-    fn config_with(&self, kubeconfig: &Path) -> serde_json::Value {
         serde_json::json!({ "name": self.name, "roles": self.roles, "kubeconfig": kubeconfig })
     }
 }

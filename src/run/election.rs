@@ -1,0 +1,35 @@
+//! The election that a run takes part in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Run;
+use crate::client::ClusterClient;
+use crate::core::contract::event::EventKind;
+use crate::leader::lease::LeaseClient;
+use crate::leader::{LeaderElection, identity};
+
+impl Run {
+    /// Joins the election, where one is configured. Without one it leads from the start.
+    pub(super) fn start_election(
+        &mut self,
+        changes: &mpsc::UnboundedSender<EventKind>,
+    ) -> Option<LeaderElection> {
+        let keeper = self.keeper.take()?;
+        let cluster = self.config.election_cluster()?.clone();
+        let (timings, election) = (self.config.election_timings(), &self.config.leader_election);
+        let metrics = self.engine.metrics.clone();
+        let lease = LeaseClient::new(
+            Arc::new(ClusterClient::new(cluster, metrics.clone())),
+            election.lease_namespace.clone(),
+            election.lease_name.clone(),
+            Duration::from_millis(timings.request_ms()),
+            self.recorder.clone(),
+        );
+        let orphans = self.engine.machine.settings().orphans.mode;
+        let changes = changes.clone();
+        Some(LeaderElection::start(lease, identity(), timings, keeper, orphans, changes, metrics))
+    }
+}
