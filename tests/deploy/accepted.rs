@@ -99,7 +99,6 @@ async fn an_api_server_accepts_every_manifest() {
         "rbac/account.yaml",
         "rbac/upstream-delete/rules.yaml",
         "rbac/hub-delete/rules.yaml",
-        "rbac/lease-shards/rules.yaml",
         "karmada/retain-trigger.yaml",
     ];
     for object in more.iter().flat_map(|path| tools::read(&tools::repo("deploy").join(path))) {

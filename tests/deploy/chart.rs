@@ -30,17 +30,6 @@ fn wrong_values_are_reported() {
         (&["form=\"standalone\""], &["/form", "standalone-hub", "sidecar"]),
         (&["replica=3"], &["replica", "not allowed"]),
         (&["replicas=0"], &["/replicas", "minimum"]),
-        (&["shards=0"], &["/shards", "minimum"]),
-        (&["shards=257"], &["/shards", "maximum"]),
-        (&["config.leaderElection={\"shards\":8}"], &["/config/leaderElection", "not"]),
-        (
-            &["form=\"standalone-edge\"", "clusterName=\"e\"", "shards=8"],
-            &["the form standalone-edge has no hub"],
-        ),
-        (
-            &["shards=8", "config.leaderElection={\"enabled\":false}"],
-            &["shards: without an election", "leaderElection.enabled"],
-        ),
         (&["clusters=[{\"name\":\"a\",\"roles\":[\"hubs\"]}]"], &["/clusters/0/roles/0", "'hub'"]),
         (&["clusters=[{\"name\":\"a\"}]"], &["/clusters/0", "roles"]),
         (&["config.discovery={\"kubeconfigSecrets\":{\"cluster\":\"local\"}}"], &["namespace"]),
@@ -98,32 +87,6 @@ fn wrong_values_are_reported() {
             assert!(said.contains(word), "{sets:?}: no {word:?} in: {said}");
         }
     }
-}
-
-/// Each shard moves once in a rollout, and only with shards may an instance list and delete Leases.
-#[test]
-#[ignore = "needs helm: make deploy-test"]
-fn several_shards_change_the_rollout_and_the_permissions() {
-    let rendered = |sets: &[&str]| {
-        let objects = documents(&template(sets).unwrap());
-        let one = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
-        let rollout = one("Deployment")["spec"]["strategy"]["rollingUpdate"].clone();
-        let config: Value =
-            serde_saphyr::from_str(one("ConfigMap")["data"]["config.yaml"].as_str().unwrap())
-                .unwrap();
-        let rules = objects.iter().filter_map(|object| object["rules"].as_array()).flatten();
-        let of_leases = rules.filter(|rule| rule["resources"] == json!(["leases"]));
-        let verbs: Vec<_> = of_leases.map(|rule| rule["verbs"].clone()).collect();
-        (rollout, config["leaderElection"].clone(), verbs)
-    };
-    let (rollout, election, verbs) = rendered(&["shards=1"]);
-    assert_eq!(rollout, json!({ "maxUnavailable": 0, "maxSurge": 1 }));
-    assert_eq!((election, verbs), (Value::Null, vec![json!(["get", "create", "update"])]));
-    let (rollout, election, verbs) =
-        rendered(&["shards=16", "config.leaderElection={\"leaseName\":\"fleet\"}"]);
-    assert_eq!(rollout, json!({ "maxUnavailable": 0, "maxSurge": "100%" }));
-    assert_eq!(election, json!({ "leaseName": "fleet", "shards": 16 }));
-    assert_eq!(verbs, [json!(["get", "create", "update"]), json!(["list", "delete"])]);
 }
 
 /// What operators add to pods reaches them, and their own labels reach what their Prometheus selects by.

@@ -113,21 +113,11 @@ async fn start_with_all_metrics(testbed: &Testbed) -> Throughline {
     throughline
 }
 
-/// Another one, with Leases of its own, for the metrics that only several shards have.
-async fn start_with_shards(testbed: &Testbed) -> Throughline {
-    grant(testbed.hub().rest(), &["lease-shards"]).await.unwrap();
-    let election = json!({ "enabled": true, "leaseNamespace": "default", "leaseName": "shards",
-        "shards": 2, "leaseDuration": "4s", "renewDeadlineMs": 2_500, "retryPeriodMs": 500 });
-    let config = json!({ "leaderElection": election, "executor": { "timeoutMs": 1_000 } });
-    Setup::of(testbed).set(&config).ready().await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make deploy-test"]
 async fn metrics_in_dashboard_and_alerts_exist() {
     let testbed = Testbed::start(Topology::One).await;
     let throughline = start_with_all_metrics(&testbed).await;
-    let with_shards = start_with_shards(&testbed).await;
     let all = expressions();
     let mut wanted: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for (place, expression, texts) in &all {
@@ -143,10 +133,7 @@ async fn metrics_in_dashboard_and_alerts_exist() {
     }
     assert!(all.len() > 20, "{} expressions", all.len());
     eventually("all metrics are exposed", SOON, async || {
-        let mut found = scraped(&throughline).await;
-        for (metric, labels) in scraped(&with_shards).await {
-            found.entry(metric).or_default().extend(labels);
-        }
+        let found = scraped(&throughline).await;
         let missing = |((place, metric), labels): (&(String, String), &BTreeSet<String>)| {
             let Some(has) = found.get(metric) else {
                 return Some(format!("{place}: no {metric}"));
@@ -160,7 +147,6 @@ async fn metrics_in_dashboard_and_alerts_exist() {
     })
     .await;
     throughline.stop().await;
-    with_shards.stop().await;
 }
 
 #[test]

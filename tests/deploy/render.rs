@@ -107,11 +107,6 @@ pub(crate) fn values(form: &str, choice: &Choice) -> Value {
     };
     values["form"] = json!(form);
     merge_json(&mut values, &json!({ "config": choice.config }));
-    let election = values.pointer_mut("/config/leaderElection").and_then(Value::as_object_mut);
-    if let Some(shards) = election.and_then(|election| election.remove("shards")) {
-        // Permissions and rollouts follow it, so the chart has a value of its own for it.
-        values["shards"] = shards;
-    }
     if !choice.values.is_null() {
         merge_json(&mut values, &choice.values);
     }
@@ -254,12 +249,6 @@ fn choices(form: &str) -> Vec<Choice> {
     });
     if ["all-in-one", "standalone-hub"].contains(&form) {
         choices.extend(discovering(form));
-        choices.push(Choice {
-            name: "shards",
-            components: vec!["kustomize/components/shards"],
-            config: json!({ "leaderElection": { "shards": 16, "leaseName": "fleet" } }),
-            ..Choice::default()
-        });
     }
     let namespace = Some("edge-system");
     choices.push(Choice { name: "elsewhere", namespace, ..Choice::monitored() });

@@ -61,18 +61,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $clusters = append $clusters (dict "name" .name "roles" .roles
     "kubeconfig" "/etc/throughline/kubeconfig/config" "context" (default .name .context)) }}
 {{- end }}
-{{- $config := merge (dict "clusters" $clusters) .Values.config }}
-{{- if gt (int .Values.shards) 1 }}
-{{- if not (has "hub" (splitList "," (include "throughline.roles" .))) }}
-{{- fail (printf "shards: the form %s has no hub, so nothing is shared out; use all-in-one or standalone-hub" .Values.form) }}
-{{- end }}
-{{- if not (dig "leaderElection" "enabled" true $config) }}
-{{- fail "shards: without an election every instance leads everything; leave config.leaderElection.enabled at true" }}
-{{- end }}
-{{- $election := merge (dict "shards" (int .Values.shards)) (get $config "leaderElection" | default dict) }}
-{{- $config = merge (dict "leaderElection" $election) $config }}
-{{- end }}
-{{- toYaml $config }}
+{{- toYaml (merge (dict "clusters" $clusters) .Values.config) }}
 {{- end }}
 
 {{/* The permissions in files/rbac/FOLDER (kustomize uses the same files): named after the release, bound to
