@@ -299,7 +299,7 @@ async fn an_edge_that_leaves_takes_its_series_along_but_no_sum_falls() {
     let mut world = World::new(None);
     world.put("up", &upstream(Some("n1")));
     pass(5).await;
-    world.metrics.set_per_cluster(Some(false));
+    world.metrics.set_clusters(201);
     let sum = "throughline_user_visible_wrong_seconds_total{symptom=\"503\"} 5";
     let text = world.metrics.text(None, Format::Plain);
     assert!(text.contains(sum) && !text.contains("cluster=\"edge\",symptom"), "{text}");
@@ -307,7 +307,7 @@ async fn an_edge_that_leaves_takes_its_series_along_but_no_sum_falls() {
     pass(5).await;
     let text = world.metrics.text(None, Format::Plain);
     assert!(text.contains(sum), "{text}");
-    world.metrics.set_per_cluster(Some(true));
+    world.metrics.set_clusters(1);
     let text = world.metrics.text(None, Format::Plain);
     assert!(!text.contains("throughline_user_visible_wrong_seconds_total{"), "{text}");
 }

@@ -141,12 +141,7 @@ impl Metrics {
         self.watches.watch(cluster, kind)
     }
 
-    /// Whether there are series for each cluster; `None`: while there are at most 200.
-    pub fn set_per_cluster(&self, per_cluster: Option<bool>) {
-        self.detail.set(per_cluster);
-    }
-
-    /// How many clusters are joined.
+    /// How many clusters are joined. Beyond 200 there are no series for each.
     pub fn set_clusters(&self, clusters: usize) {
         self.detail.set_clusters(clusters);
     }

@@ -266,22 +266,15 @@ impl WatchTable {
 /// Whether metrics have series for each cluster.
 #[derive(Debug, Default)]
 pub(super) struct Detail {
-    /// `metrics.perCluster`.
-    setting: Mutex<Option<bool>>,
     clusters: AtomicUsize,
 }
 
 impl Detail {
-    pub(super) fn set(&self, setting: Option<bool>) {
-        *self.setting.lock().unwrap_or_else(PoisonError::into_inner) = setting;
-    }
-
     pub(super) fn set_clusters(&self, clusters: usize) {
         self.clusters.store(clusters, Relaxed);
     }
 
     pub(super) fn is_per_cluster(&self) -> bool {
-        let setting = *self.setting.lock().unwrap_or_else(PoisonError::into_inner);
-        setting.unwrap_or(self.clusters.load(Relaxed) <= PER_CLUSTER_MAX)
+        self.clusters.load(Relaxed) <= PER_CLUSTER_MAX
     }
 }

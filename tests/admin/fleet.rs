@@ -93,7 +93,7 @@ fn a_cluster_that_joins_again_before_its_last_request_ended_goes_on_counting() {
 #[test]
 fn without_series_for_each_cluster_the_sums_remain() {
     let metrics = Metrics::new();
-    metrics.set_per_cluster(Some(false));
+    metrics.set_clusters(201);
     let (a, b) = (join(&metrics, "a"), join(&metrics, "b"));
     let requests = |metrics: &Metrics| {
         let text = metrics.text(None, Format::Plain);
@@ -109,17 +109,14 @@ fn without_series_for_each_cluster_the_sums_remain() {
 }
 
 #[test]
-fn beyond_two_hundred_clusters_there_are_no_series_for_each_unless_asked_for() {
+fn beyond_two_hundred_clusters_there_are_no_series_for_each() {
     let metrics = Metrics::new();
     let _requests = join(&metrics, "a");
-    for (clusters, per_cluster, expected) in
-        [(200, None, true), (201, None, false), (201, Some(true), true), (1, Some(false), false)]
-    {
+    for (clusters, expected) in [(200, true), (201, false)] {
         metrics.set_clusters(clusters);
-        metrics.set_per_cluster(per_cluster);
         let text = metrics.text(None, Format::Plain);
         let has = |part: &str| text.contains(part);
-        let which = format!("{clusters} {per_cluster:?}: {text}");
+        let which = format!("{clusters}: {text}");
         assert_eq!(has(r#"throughline_watch_state{cluster="a""#), expected, "{which}");
         assert_eq!(has(r#"throughline_watch_age_seconds{cluster="a""#), expected, "{which}");
         assert_eq!(has(r#"host="a""#), expected, "{which}");
