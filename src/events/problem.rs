@@ -111,8 +111,8 @@ impl Problem {
         };
         let message = format!(
             "{orphans} of the {routes} routes of upstream cluster {upstream} are orphans, which is \
-             more than orphans.maxShare ({}): {effect}. If its Gateways were lost, restore them; if \
-             the routes should go, raise orphans.maxShare or orphans.shareFrom",
+             more than limits.maxShare ({}): {effect}. If its Gateways were lost, restore them; if \
+             the routes should go, raise limits.maxShare",
             settings.orphans.max_share
         );
         Self::new("DeletesHeld", subject, message)

@@ -55,11 +55,9 @@ impl HoldReason {
             }
             HoldReason::TooMany => {
                 "if they are gone for good, annotate their hub namespaces with \
-                 throughline.datumapis.com/allow-removals=true, or raise mirror.maxShare"
+                 throughline.datumapis.com/allow-removals=true, or raise limits.maxShare"
             }
-            HoldReason::Budget => {
-                "nothing; they follow within minutes (mirror.maxRemovalsPerMinute)"
-            }
+            HoldReason::Budget => "nothing; they follow within minutes (limits.maxPerMinute)",
         }
     }
 

@@ -168,7 +168,7 @@ impl Machine {
         if held && settings.mode == OrphanMode::Delete {
             let detail = format!(
                 "{orphans} of the {routes} routes at the hub are of deleted projects, more than {}; \
-                 none of them is deleted until there are fewer, or orphans.maxShare is raised",
+                 none of them is deleted until there are fewer, or limits.maxShare is raised",
                 settings.max_share
             );
             self.ctx.anomaly(AnomalyKind::TooManyOrphans, &hub, None, detail);

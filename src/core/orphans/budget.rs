@@ -153,7 +153,7 @@ impl Machine {
         if held && settings.mode == OrphanMode::Delete {
             let detail = format!(
                 "{orphans} of its {routes} routes at the hub are orphans, more than {}; none is \
-                 deleted until there are fewer, or orphans.maxShare is raised",
+                 deleted until there are fewer, or limits.maxShare is raised",
                 settings.max_share
             );
             self.ctx.anomaly(AnomalyKind::TooManyOrphans, &cluster, None, detail);

@@ -76,7 +76,7 @@ async fn orphans_by_the_hundred_are_held_and_then_deleted_slowly() {
     );
     throughline.stop().await;
 
-    let raised = json!({ "orphans": { "maxShare": 1.0 } });
+    let raised = json!({ "limits": { "maxShare": 1.0 } });
     let throughline = site.setup().set(&raised).ready().await;
     wait_for_kept(&throughline, "budget", MANY - BUDGET).await;
     eventually("the second ten are deleted", 2 * SOON, async || {
