@@ -106,7 +106,8 @@ impl Config {
             (1..LEASE_MAX_MS / 1_000).find(is_usable).unwrap_or_default(),
             LEASE_MAX_MS / 1_000,
         );
-        if !lease_ms.is_multiple_of(1_000) || !accepted.contains(&(lease_ms / 1_000)) {
+        let is_accepted = lease_ms.is_multiple_of(1_000) && accepted.contains(&(lease_ms / 1_000));
+        if election.enabled && !is_accepted {
             let found = format!("found {:?}", election.lease_duration);
             let (least, most) = (accepted.start(), accepted.end());
             problems.push(format!(
