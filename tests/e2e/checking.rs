@@ -10,14 +10,15 @@ use throughline::check::permissions::{
 };
 
 use crate::checking_world::{EDGE, HUB, UPSTREAM, World, as_throughline, held_by};
-use crate::cluster::apiserver::ApiServer;
+use crate::cluster::apiserver::{ApiServer, THROUGHLINE};
 use crate::cluster::carrier::Carrier;
 use crate::cluster::faults::Rule;
+use crate::cluster::milo::Milo;
 use crate::cluster::objects::{TRIGGER, UPSTREAM_STATUS, crd, install};
 use crate::cluster::rest::{
     CONNECTORS, CRDS, GATEWAYS, LEASES, NAMESPACES, PROXIES, Resource, Rest,
 };
-use crate::cluster::rights::{folders, only};
+use crate::cluster::rights::{self, folders, only};
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::binary;
 use crate::cluster::{SOON, ensure, eventually};
@@ -268,12 +269,24 @@ async fn the_leader(world: &mut World) {
     world.mend().await;
 }
 
-/// Checks 11 to 13: the hub's Connectors and their upstreams.
+/// Checks 4 and 11 to 13: the hub's Connectors and their upstreams.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs API servers: make e2e"]
 async fn the_hubs_connectors_and_their_upstreams() {
     let mut world = World::start().await;
     let hub = world.testbed.hub().rest().clone();
+
+    // The control plane of a Project that does not exist answers all the same.
+    let milo = Milo::start().await;
+    rights::grant(milo.root.rest(), &["discovery-milo"]).await.unwrap();
+    let path = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/typo/control-plane";
+    let kubeconfig = milo.kubeconfig_at(THROUGHLINE, path);
+    let mut clusters = world.right["clusters"].as_array().unwrap().clone();
+    clusters.push(json!({ "name": "typo", "roles": ["upstream"], "kubeconfig": kubeconfig }));
+    world.configure(&json!({ "clusters": clusters }));
+    let found = ["project", "failed", "project_missing"];
+    world.finds_only(found, "Project typo, to which").await;
+    world.mend().await;
 
     // A wrong name, proven by the uid of a namespace.
     world.config["clusters"][0]["name"] = "proj-a".into();
