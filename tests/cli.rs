@@ -62,18 +62,18 @@ fn a_replay_that_converges_exits_with_0_and_prints_no_colour_in_a_pipe() {
 
 #[test]
 fn a_replay_that_does_not_converge_exits_with_1_and_names_the_problem() {
-    let args = ["replay", &fixture(FIXTURE), "--run-on", "1s", "--output", "json"];
+    let args = ["replay", &fixture("oversized-status-nothing-fits"), "--output", "json"];
     let (out, _) = run(&args, 1);
     let report = json(&out);
     assert_eq!(report["verdict"]["converged"], false);
-    assert_contains(&report["verdict"]["problems"].to_string(), &["app", "confirmed"]);
+    assert_contains(&report["verdict"]["problems"].to_string(), &["home-lab"]);
 }
 
 #[test]
 fn several_files_exit_with_1_if_one_does_not_converge() {
     let settled = fixture("settled-world-restart-writes-nothing");
     run(&["replay", &settled, &fixture("orphan-is-reported")], 0);
-    run(&["replay", &fixture("orphan-is-reported"), &settled, "--run-on", "1s"], 1);
+    run(&["replay", &fixture("oversized-status-nothing-fits"), &settled], 1);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn bad_usage_exits_with_2_and_names_what_is_accepted() {
     assert_contains(&err, &["yaml", "text", "json"]);
     let (_, err) = run(&["replay", &fixture, "--mode", "maybe"], 2);
     assert_contains(&err, &["maybe", "what-if", "verify"]);
-    let (_, err) = run(&["replay", &fixture, "--run-on", "100"], 2);
+    let (_, err) = run(&["replay", &fixture, "--carrier-delay", "100"], 2);
     assert_contains(&err, &["100ms"]);
     for bad in ["home-lab", "/home-lab", "default/", "a/b/c"] {
         let (_, err) = run(&["replay", &fixture, "--connector", bad], 2);

@@ -48,9 +48,6 @@ pub(super) struct ReplayArgs {
     /// The output format
     #[arg(short, long, value_enum, default_value_t = ReplayFormat::Text)]
     output: ReplayFormat,
-    /// How far virtual time may run past the last line while timers are due
-    #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "15m")]
-    run_on: u64,
     /// The simulated delay of the carrier from hub to edge (what-if)
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "50ms")]
     carrier_delay: u64,
@@ -145,7 +142,6 @@ fn replay_file(args: &ReplayArgs, file: &str) -> anyhow::Result<Replay> {
     };
     let options = ReplayOptions {
         mode,
-        run_on_ms: args.run_on,
         carrier_delay_ms: args.carrier_delay,
         carrier_rate: args.carrier_rate,
         ..ReplayOptions::default()

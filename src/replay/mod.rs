@@ -53,9 +53,8 @@ impl Default for ReplayOptions {
     }
 }
 
-/// Replays a log. `settings` edits the settings from the header, or the defaults, and those that the
-/// log changes later; `progress` is
-/// called after every line; every event and action of the replay is written to `log`.
+/// Replays a log. `settings` edits the settings from the header, or the defaults; `progress` is called
+/// after every line; every event and action of the replay is written to `log`.
 ///
 /// # Errors
 /// The log can't be read, or the new one can't be written.
