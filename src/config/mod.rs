@@ -434,11 +434,11 @@ impl Config {
     /// Those for a Lease of this duration.
     fn timings_of(&self, lease_ms: u64) -> Timings {
         let Constants { election, executor, .. } = &self.constants;
+        let timings = Timings::of(lease_ms, executor.timeout_ms);
         Timings {
-            lease_ms,
-            renew_deadline_ms: election.renew_deadline_ms.unwrap_or(lease_ms * 2 / 3),
-            retry_ms: election.retry_ms.unwrap_or(lease_ms * 2 / 15),
-            write_ms: executor.timeout_ms,
+            renew_deadline_ms: election.renew_deadline_ms.unwrap_or(timings.renew_deadline_ms),
+            retry_ms: election.retry_ms.unwrap_or(timings.retry_ms),
+            ..timings
         }
     }
 
