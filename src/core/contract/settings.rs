@@ -9,8 +9,6 @@ use crate::core::data::ids::{ClusterName, Kind, Role};
 
 /// A shorter wait than this would let one Connector outrun the pace of its mirrors.
 pub const DEFER_MS_MIN: u64 = 200;
-/// A second has this many turns: one in each millisecond.
-pub const DEFERRABLE_PER_SECOND_MAX: u32 = 1_000;
 
 /// The machine's settings. Durations are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
