@@ -25,7 +25,7 @@ tutorial: ## The three API servers of docs/tutorial.md, built first if need be; 
 	cargo run --locked --quiet --example tutorial-clusters -- $(TUTORIAL)
 
 test: ## All tests
-	cargo test --locked
+	cargo test --locked --workspace
 
 CASES ?= 2000
 
@@ -98,9 +98,9 @@ bench-fleet: ## Its numbers of a fleet of projects (about 10 minutes; QUICK=1 fo
 	cargo bench --locked --bench fleet
 
 lint: ## Format, clippy, docs, dependencies: nothing may warn
-	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 	cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny@0.20.2
 	cargo deny --locked check bans licenses sources
 

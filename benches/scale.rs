@@ -16,11 +16,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use churn::CONNECTORS;
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
-use throughline::event_log::{ClusterSpec, LogEntry, LogReader};
+use throughline::event_log::{LogEntry, LogReader};
 use throughline::metrics::Metrics;
 use throughline::outage::UserImpactMeter;
 use throughline::run_log::Observer;

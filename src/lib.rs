@@ -16,9 +16,10 @@
 //! - [`watch`]: one watch of one kind in one cluster → events
 //! - [`clock`]: monotonic wall-clock time for events
 //! - [`environment`]: the computer that a run is on, which a simulation replaces
-//! - [`core`]: the pure machine, events → actions; no clock, no I/O. In it `contract` (what goes in
-//!   and out), `data`, `status` (JSON, liveness, digest), one folder for the tables and rules of each
-//!   tier (`upstream`, `hub`, `edge`, `orphans`), and `view` (state for people)
+//! - [`core`]: the pure machine, events → actions; no clock, no I/O: the package `crates/core`. In it
+//!   `contract` (what goes in and out), `data`, `status` (JSON, liveness, digest), one folder for the
+//!   tables and rules of each tier (`upstream`, `hub`, `edge`, `orphans`), and `view` (state for
+//!   people)
 //! - [`leader`]: leader election on a Lease: which instance mirrors and deletes
 //! - [`executor`]: the only writer: a queue for each cluster, order per object, retries, outcomes
 //! - [`apply`]: one action → one API request → one outcome
@@ -43,8 +44,8 @@
 //! - [`instance`]: asks the admin port of a running instance
 //! - [`record`]: watches only, written to an event log
 //! - [`orphans`]: orphaned routes: list, restore
-//! - [`sim`]: clusters in memory, the carrier, and `sim::apiserver`, which serves them over HTTP
-//! - [`replay`]: drives a recorded log through the machine: verify or what-if
+//! - [`replay`]: drives a recorded log through the machine: verify or what-if. A what-if runs on the
+//!   clusters in memory of `crates/sim`, as [`demo`] does; nothing else depends on them
 //! - [`outage`]: when an edge answered 503 for a connector that was online
 //! - [`report`]: a replay as text, JSON or HTML; the story of a live run
 //! - [`demo`]: plays a log into served in-memory clusters and runs the controller against them
@@ -56,7 +57,6 @@ pub mod check;
 pub mod client;
 pub mod clock;
 pub mod config;
-pub mod core;
 pub mod demo;
 pub mod discovery;
 mod engine;
@@ -81,6 +81,7 @@ pub mod replay;
 pub mod report;
 pub mod run;
 pub mod run_log;
-pub mod sim;
 pub mod trace;
 pub mod watch;
+
+pub use throughline_core as core;

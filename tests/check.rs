@@ -14,11 +14,11 @@ use throughline::check::permissions::{PermissionScope, required_permissions, spl
 use throughline::check::{Check, CheckReport, Finding, Level, check};
 use throughline::config::Config;
 use throughline::core::cause::{AlertRule, Cause, CauseInfo, Hop, State};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Role};
-use throughline::event_log::ClusterSpec;
 use throughline::report::{self, ReportOptions};
-use throughline::sim::SimClusters;
-use throughline::sim::apiserver::ServerMode;
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::ServerMode;
 
 use sim_apiserver::{START, TestServer, serve_cluster};
 
@@ -435,7 +435,7 @@ fn causes_md_is_the_table() {
          Everything that can be wrong, by name; `check` prints these sentences and remedies. A cause may have two\n\
          of each: the first whose facts are all known is used. `@{cluster}` stands for\n\
          `kubectl --context NAME` where a context of your kubeconfig leads to that server, else for `at CLUSTER: kubectl`.\n\n\
-         This page is generated from `src/core/cause.rs`.\n\n\
+         This page is generated from `crates/core/src/cause.rs`.\n\n\
          | cause | severity | hop | state | alerts | sentence | remedy |\n\
          |---|---|---|---|---|---|---|\n",
     );

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sim_apiserver::TestServer;
 use sim_apiserver::orphan::{self, UID, project_and_hub};
 use throughline::core::data::ids::Kind;
-use throughline::sim::apiserver::{ApiVerb, Fault};
+use throughline_sim::apiserver::{ApiVerb, Fault};
 
 /// An upstream cluster, its hub, and a folder with a configuration.
 struct Environment {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sim_apiserver::{TestServer, serve};
-use throughline::sim::apiserver::{ApiVerb, ServerMode, SimApiServerSettings};
+use throughline_sim::apiserver::{ApiVerb, ServerMode, SimApiServerSettings};
 
 /// One simulated cluster, upstream and edge, and a folder with a configuration.
 struct Place {

@@ -18,7 +18,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
 use throughline::core::data::ids::Kind;
-use throughline::sim::apiserver::{Fault, Resource};
+use throughline_sim::apiserver::{Fault, Resource};
 
 const SOON: Duration = Duration::from_secs(30);
 

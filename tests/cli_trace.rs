@@ -15,7 +15,7 @@ use std::time::Duration;
 use environment::{Environment, Running, UID, program, run, run_until};
 use serde_json::{Value, json};
 use throughline::core::data::ids::{Kind, ObjectKey};
-use throughline::sim::apiserver::Fault;
+use throughline_sim::apiserver::Fault;
 
 const LAB: [&str; 3] = ["trace", "connector", "default/lab"];
 const INCIDENT: &str = "fixtures/incident-503.jsonl";

@@ -13,7 +13,7 @@ mod sim_apiserver;
 use real_server::RealServer;
 use requests::{ScriptRun, Step, script};
 use serde_json::Value;
-use throughline::sim::apiserver::SimApiServerSettings;
+use throughline_sim::apiserver::SimApiServerSettings;
 
 async fn simulated_answers(script: &[Step]) -> Vec<Value> {
     let served = sim_apiserver::serve(SimApiServerSettings::default()).await;

@@ -25,7 +25,7 @@ use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role}
 use throughline::fleet::ClusterTable;
 use throughline::live_log::{DeletedRoutes, deleted_routes_file};
 use throughline::metrics::Metrics;
-use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 
 /// A project and its hub with one orphan, and the action that deletes it.
 struct Place {

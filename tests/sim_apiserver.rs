@@ -12,10 +12,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 use sim_apiserver::{TestServer, serve};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline::event_log::ClusterSpec;
-use throughline::sim::SimClusters;
-use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
 
 const CONNECTORS: &str = "/apis/networking.datumapis.com/v1alpha1/connectors";
 const A: &str = "/apis/networking.datumapis.com/v1alpha1/namespaces/ns/connectors/a";
@@ -271,7 +271,7 @@ async fn a_status_keeps_its_bytes_when_the_object_is_patched() {
         &served.cluster,
         object.try_into().unwrap(),
         "test",
-        throughline::sim::WatchNotice::Applied,
+        throughline_sim::WatchNotice::Applied,
     );
     assert_eq!(served.send("PATCH", A, &annotate("v")).await.0, 200);
     let sim = served.sim.lock().unwrap();

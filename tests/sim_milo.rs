@@ -15,13 +15,13 @@ use certificate::{Certificate, X509};
 use kube::Client;
 use serde_json::{Value, json};
 use sim_apiserver::{WatchEvents, answer, body_of, watch};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Role};
 use throughline::core::data::objects::{Object, WireObject};
-use throughline::event_log::ClusterSpec;
-use throughline::sim::apiserver::{
+use throughline_sim::apiserver::{
     ApiVerb, Fault, Resource, SimApiServer, SimApiServerSettings, SimMilo, SimMiloHandle,
 };
-use throughline::sim::{SimClusters, WatchNotice};
+use throughline_sim::{SimClusters, WatchNotice};
 use tokio::net::TcpListener;
 
 const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";

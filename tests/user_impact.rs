@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::contract::event::{Event, EventKind};
 use throughline::core::contract::settings::{Settings, TouchScope};
 use throughline::core::data::ids::{Kind, Role};
 use throughline::core::data::objects::{Object, WireObject};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::status::trigger::{Trigger, connector_part, digest};
-use throughline::event_log::ClusterSpec;
 use throughline::metrics::{Format, Metrics};
 use throughline::outage::UserImpactMeter;
 use throughline::run_log::Observer;

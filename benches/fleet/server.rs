@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::Value;
 use throughline::clock::Clock;
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::core::data::objects::{Object, UPSTREAM_STATUS, WireObject};
 use throughline::core::data::time::UnixMillis;
-use throughline::event_log::ClusterSpec;
-use throughline::sim::apiserver::{
+use throughline_sim::apiserver::{
     Resource, SimApiServer, SimApiServerHandle, SimApiServerSettings, SimMilo, SimMiloHandle,
 };
-use throughline::sim::{SimClusters, WatchNotice};
+use throughline_sim::{SimClusters, WatchNotice};
 use tokio::net::TcpListener;
 
 use crate::certificate::{Certificate, X509};

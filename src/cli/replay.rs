@@ -14,7 +14,7 @@ use throughline::core::data::ids::ObjectKey;
 use throughline::event_log::{LogReader, holds_outcomes};
 use throughline::replay::{self, Replay, ReplayMode, ReplayOptions};
 use throughline::report;
-use throughline::sim::CarrierRate;
+use throughline_sim::CarrierRate;
 
 use super::out::{print_with, report_options};
 use super::settings::duration_ms;

@@ -13,11 +13,13 @@ use tokio::net::TcpListener;
 
 use crate::clock::Clock;
 use crate::config::ClusterConfig;
+use crate::core::contract::event::ClusterSpec;
 use crate::core::data::ids::{ClusterName, Kind};
-use crate::event_log::ClusterSpec;
 use crate::replay::RequestCounts;
-use crate::sim::SimClusters;
-use crate::sim::apiserver::{ServerMode, SimApiServer, SimApiServerHandle, SimApiServerSettings};
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::{
+    ServerMode, SimApiServer, SimApiServerHandle, SimApiServerSettings, SimClock,
+};
 
 /// A temporary folder of this run; removed when dropped.
 pub(super) struct TempFolder(PathBuf);
@@ -66,8 +68,8 @@ impl DemoClusters {
             let listener = TcpListener::bind("127.0.0.1:0")
                 .await
                 .with_context(|| format!("listening on 127.0.0.1 for the cluster {}", spec.name))?;
-            let settings =
-                SimApiServerSettings { clock: Some(clock), ..SimApiServerSettings::default() };
+            let clock = Some(SimClock(Arc::new(move || clock.now())));
+            let settings = SimApiServerSettings { clock, ..SimApiServerSettings::default() };
             let server = SimApiServer::start(sim.clone(), spec.name.clone(), listener, settings)
                 .with_context(|| format!("serving the cluster {}", spec.name))?;
             servers.push((spec.clone(), server));

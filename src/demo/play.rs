@@ -10,18 +10,18 @@ use tokio::time::Instant;
 use super::clusters::DemoClusters;
 use super::recording::DemoLog;
 use crate::clock::Clock;
+use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Object, UPSTREAM_STATUS};
 use crate::core::data::time::UnixMillis;
 use crate::core::status::go_json;
-use crate::event_log::ClusterSpec;
 use crate::replay::audit;
 use crate::replay::overlay::Overlay;
 use crate::report::Notice;
-use crate::sim::SimClusters;
-use crate::sim::signal;
+use throughline_sim::SimClusters;
+use throughline_sim::signal;
 
 /// Hub to edge, as measured on an idle Karmada.
 const CARRIER_DELAY_MS: u64 = 50;

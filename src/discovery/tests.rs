@@ -20,8 +20,8 @@ use crate::core::contract::event::{EventKind, EventName};
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::core::data::ids::{ClusterName, Role};
 use crate::metrics::Metrics;
-use crate::sim::SimClusters;
-use crate::sim::apiserver::{
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::{
     ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle,
 };
 

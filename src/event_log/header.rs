@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::line_text::{excerpt, text};
-use super::{ClusterSpec, Header, LineError, LogPart, VERSION};
+use super::{Header, LineError, LogPart, VERSION};
+use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::settings::Settings;
 use crate::core::data::time::UnixMillis;
 

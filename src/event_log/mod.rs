@@ -45,12 +45,9 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::core::contract::action::Decision;
-use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::event::{ClusterSpec, Event};
 use crate::core::contract::settings::Settings;
-use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::objects::ObjectError;
 use crate::core::data::time::UnixMillis;
 use crate::outside_text::brief;
@@ -69,20 +66,6 @@ pub const FIRST_RELEASE: &str = "0.1.0";
 /// Longer lines are refused. No Kubernetes object is that large (etcd accepts 1.5 MiB), and the
 /// limit bounds the reader's memory whatever the input.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterSpec {
-    pub name: ClusterName,
-    /// Never empty.
-    pub roles: Vec<Role>,
-}
-
-impl ClusterSpec {
-    /// The event that configures the cluster. For the clusters of a header, the header stands for it.
-    pub fn added(&self) -> EventKind {
-        EventKind::ClusterAdded { cluster: self.name.clone(), roles: self.roles.clone() }
-    }
-}
 
 /// Line 1 of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

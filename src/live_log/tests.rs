@@ -7,9 +7,10 @@ use std::sync::Mutex;
 
 use super::files::Create;
 use super::*;
+use crate::core::contract::event::ClusterSpec;
 use crate::core::data::ids::Kind;
 use crate::core::data::time::UnixMillis;
-use crate::event_log::{ClusterSpec, LogEntry, LogReader, LogWriter};
+use crate::event_log::{LogEntry, LogReader, LogWriter};
 
 /// The results of the next writes: `None` succeeds; `Some(n)` writes n bytes before the disk is full.
 /// All writes after the script succeed.

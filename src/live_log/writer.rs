@@ -10,11 +10,12 @@ use tokio::time::Instant;
 
 use super::files::Files;
 use crate::core::contract::action::Decision;
+use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::time::UnixMillis;
 use crate::environment::disk_ready;
 use crate::event_log::redact::Redactor;
-use crate::event_log::{ClusterSpec, Header, LogWriter};
+use crate::event_log::{Header, LogWriter};
 use crate::metrics::Metrics;
 
 /// While lines arrive faster than they are written, this many bytes are written at once.

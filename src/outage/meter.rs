@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::OutageTracker;
+use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::event::Event;
 use crate::core::contract::settings::Settings;
 use crate::core::data::map::FixedState;
 use crate::core::data::used_names::HoldsNames;
-use crate::event_log::ClusterSpec;
 use crate::metrics::Metrics;
 use crate::run_log::Observer;
 

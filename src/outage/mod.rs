@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::settings::{Settings, TouchScope, TouchSettings};
 use crate::core::data::ids::{ClusterName, Kind, Role};
@@ -12,7 +13,6 @@ use crate::core::data::objects::{
     Body, Object, PLATFORM_KEY, UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS,
 };
 use crate::core::data::time::UnixMillis;
-use crate::event_log::ClusterSpec;
 use crate::replay::ConnectorNames;
 
 mod answers;

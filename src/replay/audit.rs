@@ -9,7 +9,7 @@ use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::core::status::go_json;
 use crate::core::status::liveness;
 use crate::core::status::trigger::{Trigger, connector_part, digest, gateway_part};
-use crate::sim::SimClusters;
+use throughline_sim::SimClusters;
 
 /// Objects that the machine decided to write.
 pub(crate) type WrittenObjects = BTreeSet<(ClusterName, ObjectKey)>;

@@ -2,7 +2,7 @@
 //!
 //! There are two modes. *Verify* feeds only the recorded events and compares the machine's actions
 //! with the recorded ones. *What-if* carries the machine's actions out in
-//! [`SimClusters`](crate::sim::SimClusters), on top of the recorded changes, and continues after the
+//! [`SimClusters`](throughline_sim::SimClusters), on top of the recorded changes, and continues after the
 //! last line until nothing is due.
 
 pub(crate) mod audit;
@@ -20,15 +20,16 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 
 use crate::build_info;
 use crate::core::contract::action::Decision;
+use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName};
 use crate::core::data::time::UnixMillis;
-use crate::event_log::{ClusterSpec, Header, LogEntry, LogError, LogReader, LogWriter};
-use crate::sim::CarrierRate;
+use crate::event_log::{Header, LogEntry, LogError, LogReader, LogWriter};
 pub use result::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict, RequestCounts};
 use threads::{BATCH_LEN, BATCHES_MAX, EventBatch, OutageThread, Timeline, read_batches};
+use throughline_sim::CarrierRate;
 
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {

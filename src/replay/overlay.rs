@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::event::{Event, EventKind};
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::core::data::interner::Key;
 use crate::core::data::map::Map;
 use crate::core::data::objects::{Body, Object};
-use crate::event_log::ClusterSpec;
-use crate::sim::{SimClusters, WatchNotice};
+use throughline_sim::{SimClusters, WatchNotice};
 
 /// Merges the recorded timeline into clusters whose state differs by throughline's own writes.
 pub(crate) struct Overlay {

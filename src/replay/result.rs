@@ -1,15 +1,15 @@
 //! What a replay found.
 
 use crate::core::contract::action::Decision;
+use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::event::Outcome;
 use crate::core::contract::membership::Membership;
 use crate::core::contract::note::Note;
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
-use crate::event_log::ClusterSpec;
 use crate::outage::Outage;
-use crate::sim::CarrierRate;
+use throughline_sim::CarrierRate;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]

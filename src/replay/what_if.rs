@@ -7,13 +7,14 @@ use super::overlay::Overlay;
 use super::threads::Timeline;
 use super::{ReplayBuilder, ReplayOptions, audit};
 use crate::core::contract::action::{Action, Verb};
+use crate::core::contract::event::ClusterSpec;
 use crate::core::contract::event::{Event, EventKind, Outcome};
 use crate::core::data::ids::{ActionId, ClusterName, Kind, Role};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
 use crate::core::machine::Machine;
-use crate::event_log::{ClusterSpec, LogEntry, LogError, LogWriter};
-use crate::sim::{ApiError, Preconditions, SimClusters};
+use crate::event_log::{LogEntry, LogError, LogWriter};
+use throughline_sim::{ApiError, Preconditions, SimClusters};
 
 /// Actions in flight: when each is carried out.
 type Writes = BTreeMap<(UnixMillis, ActionId), Action>;

@@ -1,8 +1,8 @@
 //! Lists and watches as they are on the wire.
 
 use kube::core::Status;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::client::CallError;
@@ -13,8 +13,8 @@ use crate::core::data::objects::{Object, WireObject};
 /// at most 3 MiB.
 pub const OBJECT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// The type of a watch event. The simulated API server writes it too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The type of a watch event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum WatchEventType {
     Added,

@@ -13,7 +13,7 @@ use throughline::core::contract::error_cause::ErrorCause;
 use throughline::core::contract::event::Outcome;
 use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline::metrics::Metrics;
-use throughline::sim::apiserver::{ApiVerb, Fault, Resource, SimApiServerSettings};
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource, SimApiServerSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

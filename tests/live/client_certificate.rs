@@ -12,7 +12,7 @@ use throughline::client::{
 };
 use throughline::core::data::ids::{ClusterName, Role};
 use throughline::metrics::Metrics;
-use throughline::sim::apiserver::SimApiServerSettings;
+use throughline_sim::apiserver::SimApiServerSettings;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
 use tokio_rustls::rustls::crypto::ring::default_provider;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::client::{CallError, ClusterClient, JSON, get, path};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline::event_log::ClusterSpec;
-use throughline::sim::SimClusters;
-use throughline::sim::apiserver::ServerMode;
 use throughline::watch::WatchConstants;
 use throughline::watch::WatchMessage;
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::ServerMode;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -22,7 +22,7 @@ use throughline::events::{EventReport, ObjectReference, Recorder, Reporter, Scop
 use throughline::metrics::{Format, Metrics};
 use throughline::run::Run;
 use throughline::run_log::Observer;
-use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode, SimApiServerSettings};
 use tokio::sync::watch;
 
 use crate::sim_apiserver::{START, TestServer, serve};

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use throughline::config::Config;
 use throughline::core::data::ids::Role;
 use throughline::run::Run;
-use throughline::sim::apiserver::{ApiVerb, Fault, Resource, SimApiServerSettings};
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource, SimApiServerSettings};
 use tokio::sync::watch;
 
 use crate::events::{events, until};

@@ -14,7 +14,7 @@ use throughline::executor::{Executor, FinishedAction};
 use throughline::fleet::ClusterTable;
 use throughline::leader::gate::Gate;
 use throughline::metrics::Metrics;
-use throughline::sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
+use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
 
 use crate::sim_apiserver::{TestServer, serve};
 use crate::{Kubeconfig, cluster};

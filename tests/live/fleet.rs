@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::json;
 use throughline::config::{ClusterConfig, Config, KubeconfigDirConfig};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline::event_log::ClusterSpec;
 use throughline::run::Run;
-use throughline::sim::SimClusters;
-use throughline::sim::apiserver::{ApiVerb, Fault, Resource};
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 

@@ -14,10 +14,8 @@ use throughline::client::{
 };
 use throughline::core::data::ids::{ClusterName, Role};
 use throughline::metrics::{Format, Metrics};
-use throughline::sim::SimClusters;
-use throughline::sim::apiserver::{
-    Fault, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle,
-};
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

@@ -4,7 +4,7 @@ use serde_json::json;
 use throughline::config::Config;
 use throughline::core::data::ids::{Kind, ObjectKey, Role};
 use throughline::run::Run;
-use throughline::sim::apiserver::{ApiVerb, Fault, Resource};
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource};
 use tokio::sync::watch;
 
 use crate::events::{UID, serve_all, until};

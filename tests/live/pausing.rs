@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use throughline::sim::apiserver::ApiVerb;
+use throughline_sim::apiserver::ApiVerb;
 
 use crate::events::UID;
 use crate::fleet::{Bench, bench};

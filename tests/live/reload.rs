@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use throughline::config::ConfigSource;
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline::event_log::ClusterSpec;
 use throughline::run::Run;
-use throughline::sim::SimClusters;
+use throughline_sim::SimClusters;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use throughline::core::contract::event::EventKind;
 use throughline::core::data::ids::Kind;
-use throughline::sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
 use throughline::watch::WatchConstants;
 use throughline::watch::WatchMessage;
+use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 

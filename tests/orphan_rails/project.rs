@@ -6,8 +6,8 @@ use throughline::client::{ConnectionSpec, Connections, Credentials, Server};
 use throughline::core::contract::action::AbsentProject;
 use throughline::core::contract::membership::SourceName;
 use throughline::discovery::ProjectRoot;
-use throughline::sim::SimClusters;
-use throughline::sim::apiserver::{SimApiServerSettings, SimMilo, SimMiloHandle};
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::{SimApiServerSettings, SimMilo, SimMiloHandle};
 
 /// A Milo root with one other project, and a hub route of the project `up`, which is not there.
 struct Deleted {

@@ -8,7 +8,7 @@ use throughline::core::contract::note::NoteKind;
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::core::data::objects::FIELD_MANAGER;
 use throughline::core::data::time::UnixMillis;
-use throughline::sim::{ApiError, Preconditions, SimClusters};
+use throughline_sim::{ApiError, Preconditions, SimClusters};
 
 use crate::sim::{RecordedAction, START, Sim};
 

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::objects::{Object, PLATFORM_KEY, UPSTREAM_STATUS, WireObject};
-use throughline::event_log::ClusterSpec;
-use throughline::sim::WatchNotice;
+use throughline_sim::WatchNotice;
 
 use crate::oracle;
 use crate::sim::Sim;

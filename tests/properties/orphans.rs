@@ -251,7 +251,7 @@ fn act(sim: &mut Sim, t: Topology, case: &Case, test_step: &TestStep) {
                 let mut route = Object::clone(route);
                 route.meta.deletion_timestamp = Some(sim.now);
                 assert!(matches!(route.body, Body::HttpRoute { .. }));
-                let notice = throughline::sim::WatchNotice::Applied;
+                let notice = throughline_sim::WatchNotice::Applied;
                 sim.clusters.put(&t.hub(), route, "somebody", notice);
             }
         }

@@ -4,14 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use throughline::core::contract::action::{Action, Decision};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::note::Note;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;
-use throughline::event_log::{ClusterSpec, Header, LogWriter};
-use throughline::sim::SimClusters;
+use throughline::event_log::{Header, LogWriter};
+use throughline_sim::SimClusters;
 
 use crate::carry::WriteFault;
 use crate::configured::cluster_of;

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::contract::event::Outcome;
 use throughline::core::contract::note::{Hop, Note, NoteKind};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey, Role};
 use throughline::core::data::time::UnixMillis;
-use throughline::event_log::ClusterSpec;
 use throughline::outage::{Outage, OutageKind};
 use throughline::replay::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict};
 use throughline::report::{self, ReportOptions};

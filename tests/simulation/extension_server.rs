@@ -7,7 +7,7 @@ use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
 use throughline::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::status::liveness::{self, Liveness};
-use throughline::sim::{Preconditions, SimClusters};
+use throughline_sim::{Preconditions, SimClusters};
 
 use crate::random::Random;
 use crate::world::TRIGGER;

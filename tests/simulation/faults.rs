@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throughline::core::data::ids::Kind;
 use throughline::core::data::objects::UPSTREAM_STATUS;
-use throughline::sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
+use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 
 use crate::computer::Disk;
 use crate::fault_kind::FaultKind;

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use throughline::core::data::ids::ClusterName;
-use throughline::sim::SimClusters;
-use throughline::sim::apiserver::AuditedRequest;
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
 const TWO_LEASES: Duration = Duration::from_secs(30);

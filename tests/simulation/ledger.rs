@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
-use throughline::sim::SimClusters;
-use throughline::sim::apiserver::AuditedRequest;
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
 use crate::histories::Histories;

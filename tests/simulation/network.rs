@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use throughline::environment::{Connected, Environment, within};
-use throughline::sim::apiserver::SimApiServerHandle;
+use throughline_sim::apiserver::SimApiServerHandle;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 

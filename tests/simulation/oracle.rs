@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use throughline::core::data::ids::{ClusterName, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
-use throughline::sim::apiserver::AuditedRequest;
+use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
 use crate::world::TRIGGER;

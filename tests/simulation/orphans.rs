@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use throughline::core::contract::settings::OrphanMode;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
-use throughline::sim::SimClusters;
-use throughline::sim::apiserver::AuditedRequest;
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
 use crate::random::Random;
@@ -177,8 +177,8 @@ impl RouteGuard {
 mod tests {
     use axum::body::Bytes;
     use http::Request;
+    use throughline::core::contract::event::ClusterSpec;
     use throughline::core::data::ids::Role;
-    use throughline::event_log::ClusterSpec;
 
     use super::*;
 
@@ -208,7 +208,7 @@ mod tests {
                 "metadata": {"name": "default"}});
             let wire: throughline::core::data::objects::WireObject =
                 serde_json::from_value(namespace).unwrap();
-            let notice = throughline::sim::WatchNotice::Applied;
+            let notice = throughline_sim::WatchNotice::Applied;
             clusters.put(&cluster, wire.try_into().unwrap(), "platform", notice);
             Self { guard: RouteGuard::new(&[site], mode), clusters: Mutex::new(clusters) }
         }

@@ -2,7 +2,7 @@
 
 use throughline::core::contract::action::Action;
 use throughline::core::data::ids::ClusterName;
-use throughline::sim::apiserver::AuditedRequest;
+use throughline_sim::apiserver::AuditedRequest;
 use tokio::time::Instant;
 
 use super::{Oracle, is_leader_only, within};

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use throughline::clock::Clock;
 use throughline::config::Config;
+use throughline::core::contract::event::ClusterSpec;
 use throughline::environment::{Environment, within};
-use throughline::event_log::ClusterSpec;
-use throughline::sim::apiserver::{
+use throughline_sim::apiserver::{
     Audit, AuditedRequest, ServerBackup, SimApiServer, SimApiServerHandle, SimApiServerSettings,
+    SimClock,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
@@ -159,7 +160,7 @@ impl Stage {
             };
             let settings = SimApiServerSettings {
                 bookmark_every: Duration::from_secs(5),
-                clock: Some(clock),
+                clock: Some(SimClock(Arc::new(move || clock.now()))),
                 audit: Some(Audit(Arc::new(audit))),
                 ..SimApiServerSettings::default()
             };

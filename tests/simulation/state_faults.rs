@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throughline::core::data::ids::{Kind, ObjectKey};
 use throughline::core::data::objects::UPSTREAM_STATUS;
-use throughline::sim::apiserver::{ApiVerb, Fault};
+use throughline_sim::apiserver::{ApiVerb, Fault};
 
 use crate::fault_kind::FaultKind;
 use crate::faults::End;

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::objects::{Object, UPSTREAM_STATUS, WireObject};
 use throughline::core::data::time::UnixMillis;
 use throughline::core::status::liveness::Liveness;
-use throughline::event_log::ClusterSpec;
-use throughline::sim::{Preconditions, SimClusters, WatchNotice};
+use throughline_sim::{Preconditions, SimClusters, WatchNotice};
 
 use crate::extension_server::{CACHE_LAG_MS, ExtensionServer};
 use crate::orphans::{Site, UPSTREAM_NAMESPACE};

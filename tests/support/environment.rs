@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use throughline::clock::wall_clock_now;
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::Role;
-use throughline::event_log::ClusterSpec;
-use throughline::sim::SimClusters;
+use throughline_sim::SimClusters;
 
 use crate::sim_apiserver::{TestServer, serve_cluster};
 pub(crate) use program::{Running, constants, program, run, start_instance};

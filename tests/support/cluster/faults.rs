@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throughline::sim::apiserver::reason_of;
+use throughline_sim::apiserver::reason_of;
 use tokio::sync::watch;
 
 #[derive(Clone, Debug)]

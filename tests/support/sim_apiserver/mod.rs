@@ -15,12 +15,12 @@ use futures::StreamExt;
 use http::{Request, Response};
 use kube::Client;
 use serde_json::{Value, json};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::{ClusterName, Role};
 use throughline::core::data::objects::{Object, WireObject};
 use throughline::core::data::time::UnixMillis;
-use throughline::event_log::ClusterSpec;
-use throughline::sim::apiserver::{SimApiServer, SimApiServerHandle, SimApiServerSettings};
-use throughline::sim::{SimClusters, WatchNotice};
+use throughline_sim::apiserver::{SimApiServer, SimApiServerHandle, SimApiServerSettings};
+use throughline_sim::{SimClusters, WatchNotice};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use throughline::core::contract::event::ClusterSpec;
 use throughline::core::data::ids::Role;
-use throughline::event_log::ClusterSpec;
-use throughline::sim::SimClusters;
+use throughline_sim::SimClusters;
 
 use super::{START, TestServer, serve_cluster};
 

@@ -1,0 +1,623 @@
+//! What can be wrong: one closed table, from which log, Events, metrics, alerts, `status`, `trace`, `check`
+//! and the runbook take their names and their words.
+//!
+//! A [`Problem`] is a cause with its subject and the facts that its texts need. A text has one form or
+//! two; the first whose facts are all known is used.
+
+use serde::Serialize;
+
+use crate::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::data::closed_list::closed_list;
+use crate::data::ids::{ClusterName, Kind, ObjectKey};
+use crate::data::time::UnixMillis;
+
+/// A longer text of an error is cut.
+const ERROR_CHARS_MAX: usize = 200;
+
+/// Declares [`Cause`] with its table. A row: severity, hop, state, alerts; the forms of the sentence; those
+/// of the remedy.
+macro_rules! table {
+    ($($cause:ident: $severity:ident, $hop:expr, $state:expr, [$($alert:ident),*],
+        [$($sentence:literal),+], [$($remedy:literal),+];)+) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+        #[strum(serialize_all = "snake_case", const_into_str)]
+        pub enum Cause {
+            $($cause,)+
+        }
+
+        impl Cause {
+            pub const fn info(self) -> &'static CauseInfo {
+                use Hop::{Announced, Carried, Mirrored};
+                use State::{Held, Stuck, Unknown};
+                match self {
+                    $(Self::$cause => &CauseInfo {
+                        severity: Severity::$severity,
+                        hop: $hop,
+                        state: $state,
+                        alert: &[$(AlertRule::$alert),*],
+                        sentence: &[$($sentence),+],
+                        remedy: &[$($remedy),+],
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+table! {
+    CredentialsRejected: Error, None, Some(Unknown), [NotWatched],
+        ["{cluster} rejects the credentials (401)."],
+        ["Renew the token or certificate in {file}; it is read again at once."];
+    PermissionMissing: Error, None, Some(Unknown), [NotWatched],
+        ["{cluster} does not allow throughline to {verb} {kind} objects."],
+        ["As an administrator: `@{cluster} -n {namespace} create role {role} --verb={verb} \
+          --resource={key}`, then `@{cluster} -n {namespace} create rolebinding {role} \
+          --role={role} --user={account}`",
+         "As an administrator: `@{cluster} create clusterrole {role} --verb={verb} \
+          --resource={key}`, then `@{cluster} create clusterrolebinding {role} \
+          --clusterrole={role} --user={account}`"];
+    KindNotServed: Error, None, Some(Unknown), [NotWatched],
+        ["{cluster} does not serve {kind}."],
+        ["Install its CustomResourceDefinition; throughline finds it by itself."];
+    ClusterUnavailable: Error, None, Some(Unknown), [NotWatched],
+        ["The API server of {cluster} does not answer: {error}."],
+        ["`@{cluster} get --raw '/readyz?verbose'`"];
+    KubeconfigInvalid: Error, None, Some(Unknown), [NotWatched],
+        ["The kubeconfig of {cluster} cannot be used: {error}."],
+        ["Correct {file}; it is read again before each attempt."];
+    ObjectUnreadable: Warning, None, Some(Unknown), [Ticket],
+        ["{kind} {object} in {cluster} cannot be decoded."],
+        ["`@{cluster} -n {namespace} get {kind} {name} -o yaml`"];
+    DiscoveryFailing: Error, None, None, [Ticket],
+        ["{source} cannot list its clusters: {error}. Known clusters stay."],
+        ["`throughline check`"];
+    ClustersMissing: Warning, None, None, [Ticket],
+        ["{part} of {whole} clusters of {source} vanished at once. They stay."],
+        ["Check where the source looks; restart throughline if they are gone for good."];
+    ClusterNameTaken: Warning, None, None, [Ticket],
+        ["{source} offers {cluster}, a name that is in use."],
+        ["Rename one of the two clusters."];
+    UpstreamUnknown: Warning, Some(Mirrored), Some(Held), [Upstream, Ticket],
+        ["Upstream {what} is configured under another name; hub objects call it {upstream}.",
+         "Hub objects name upstream {upstream}, which is not followed."],
+        ["Rename {what}; to try it: `throughline check --set {key}={upstream}`",
+         "Add {upstream} to `clusters` or to what discovery finds."];
+    ProjectMissing: Warning, Some(Mirrored), Some(Held), [Ticket],
+        ["Project {upstream}, to which {file} leads, does not exist.",
+         "Project {upstream} does not exist, but hub objects name it and may serve traffic."],
+        ["Correct the path of the server in {file}, or create the Project.",
+         "`throughline orphans`, then `orphans.deletedProjects: true`"];
+    UpstreamRestored: Warning, Some(Mirrored), Some(Held), [Ticket],
+        ["{upstream} was restored from an older state; what it lacks is not removed."],
+        ["Finish the restore; restart throughline only once `throughline check` lists no \
+          lacking Connectors."];
+    NoLeader: Error, Some(Mirrored), Some(Stuck), [Leader],
+        ["{holder}, no throughline, holds Lease {object}; nothing is mirrored, nudged or \
+          deleted.",
+         "No instance leads by Lease {object}; nothing is mirrored, nudged or deleted."],
+        ["`@{hub} -n {namespace} get lease {name} -o yaml`; if you do not know its holder, set \
+          another `leaderElection.leaseName`."];
+    LeaseUnusable: Error, None, None, [Ticket],
+        ["Lease {object} cannot be read or renewed: {error}."],
+        ["As an administrator: `@{hub} -n {namespace} create role {role} --verb={verb} \
+          --resource={key}`, then `@{hub} -n {namespace} create rolebinding {role} \
+          --role={role} --user={account}`",
+         "`@{hub} get --raw '/readyz?verbose'`"];
+    ShardUnheld: Error, Some(Mirrored), Some(Stuck), [Shard],
+        ["No instance holds shard {what}; what belongs to it is not mirrored."],
+        ["Start an instance for this shard, or read the log of the one that runs."];
+    NotReplicated: Warning, Some(Mirrored), Some(Held), [Upstream, Ticket],
+        ["The hub has no Connector for {object} of {upstream}."],
+        ["Check that the platform's replicator runs, and its log."];
+    LabelsMissing: Warning, Some(Mirrored), Some(Held), [Ticket],
+        ["Hub Connector {object} lacks the label {key}; nothing is mirrored to it."],
+        ["Let the replicator write it; by uid and name it was made from {what} of {upstream}.",
+         "Let the replicator write it."];
+    NamespaceMissing: Warning, Some(Mirrored), Some(Held), [Ticket],
+        ["Namespace {what}, from which {object} was made, is not in {upstream}."],
+        ["Check that the kubeconfig of {upstream} leads to its own control plane."];
+    NamespaceMismatch: Warning, Some(Mirrored), Some(Held), [Ticket],
+        ["Namespace {what} of {upstream} is not the one that {object} was made from."],
+        ["`@{upstream} get namespace {what} -o yaml`"];
+    RemovalsHeld: Warning, Some(Mirrored), Some(Held), [Ticket],
+        ["{part} of {whole} Connectors of {upstream} vanished at once; annotations stay."],
+        ["Restore them; if they are gone for good: `@{hub} annotate ns -l \
+          meta.datumapis.com/upstream-cluster-name={what} \
+          throughline.datumapis.com/allow-removals=true`, and afterwards the same with \
+          `allow-removals-`"];
+    StatusTooLarge: Warning, Some(Mirrored), None, [Ticket],
+        ["The status of {object} exceeds 256 KiB of annotations; only Ready and \
+          connectionDetails are kept."],
+        ["Shorten the upstream status; routing is not affected."];
+    Deferred: Info, Some(Mirrored), None, [],
+        ["{object} changed in what does not route; the rest follows within {limit}."],
+        ["None needed."];
+    NotMirrored: Error, Some(Mirrored), Some(Stuck), [],
+        ["The hub annotation of {object} differs from its upstream status; last write: {what}."],
+        ["`throughline status --state` of {holder}",
+         "`@{hub} get --raw '/readyz?verbose'`"];
+    WriteRefused: Error, None, Some(Stuck), [Ticket],
+        ["{cluster} refuses to {verb} {kind} {object}: {error}."],
+        ["As an administrator: `@{cluster} create clusterrole {role} --verb={verb} \
+          --resource={key}`, then `@{cluster} create clusterrolebinding {role} \
+          --clusterrole={role} --user={account}`",
+         "Fix the admission webhook that the answer names."];
+    WriteFailing: Error, None, Some(Stuck), [Ticket],
+        ["Writes of {kind} to {cluster} fail: {error}."],
+        ["`@{cluster} get --raw '/readyz?verbose'`, then its admission webhooks"];
+    Overwritten: Warning, None, Some(Stuck), [Ticket],
+        ["{manager} keeps overwriting {key} on {kind} {object}."],
+        ["`@{cluster} -n {namespace} get {kind} {name} -o yaml --show-managed-fields`; stop \
+          that writer. Two throughline installations need the same Lease."];
+    NotCarried: Error, Some(Carried), Some(Stuck), [],
+        ["{edge} does not have the hub annotation of {object}."],
+        ["`@{hub} -n {namespace} describe resourcebinding {what}`",
+         "See whether what carries Connectors from {hub} to {edge} runs, and its log."];
+    NotPlaced: Warning, Some(Carried), Some(Held), [Ticket],
+        ["No edge has the Connector {object}."],
+        ["Create a PropagationPolicy that selects it: `echo {what} | @{hub} apply -f -`",
+         "Create a PropagationPolicy that selects it (`throughline check` prints one)."];
+    NotAnnounced: Error, Some(Announced), Some(Stuck), [],
+        ["Gateway {object} at {edge} does not announce its connectors; last touch: {what}."],
+        ["`throughline status --state` of {holder}",
+         "`@{edge} get --raw '/readyz?verbose'`"];
+    TouchesQueued: Info, Some(Announced), None, [],
+        ["{part} touches wait at {edge}; they take about {limit}."],
+        ["Raise `touch.maxPerSecond` if Envoy Gateway keeps up."];
+    NoGateway: Info, Some(Announced), None, [],
+        ["No Gateway at {edge} routes to Connector {object}."],
+        ["Check `spec.rules[].backends[].connector` of its HTTPProxy."];
+    ConnectorMissing: Info, Some(Announced), None, [],
+        ["HTTPProxy {object} at {edge} names Connector {what}, which does not exist."],
+        ["Create the Connector, or correct the name."];
+    Orphaned: Warning, None, None, [],
+        ["All parent Gateways of route {object} are gone from {upstream}."],
+        ["`throughline orphans`; with `orphans.mode: delete` it is deleted."];
+    DeletesHeld: Warning, None, None, [Ticket],
+        ["{part} of {whole} routes of {upstream} look orphaned; none is deleted."],
+        ["Restore the Gateways; if they are gone for good, raise `limits.maxShare`, restart, \
+          and lower it again."];
+    RouteSettling: Info, None, None, [],
+        ["Route {object} is an orphan and waits {limit} before it may be deleted."],
+        ["None needed."];
+    RouteUnproven: Info, None, None, [],
+        ["The Gateways of {upstream} are not freshly and fully listed."],
+        ["See the open causes of {upstream}."];
+    RouteProtected: Info, None, None, [],
+        ["A label, a finalizer or a pending deletion protects route {object}."],
+        ["Remove the protection if the route should go."];
+    RouteNotOrphaned: Info, None, None, [],
+        ["Route {object} has a parent that exists, or none that names an upstream Gateway."],
+        ["None needed."];
+    Paused: Info, None, Some(Held), [Paused],
+        ["{kind} {object} in {cluster} is paused by annotation."],
+        ["`@{cluster} -n {namespace} annotate {kind} {name} throughline.datumapis.com/paused-`"];
+    RuleOff: Info, None, None, [],
+        ["This rule is switched off for {cluster}."],
+        ["Set `touch.enabled: true`, or give the role to another instance."];
+    ConfigRefused: Warning, None, None, [Ticket],
+        ["The changed file {file} is not used: {error}."],
+        ["`throughline config --config {file}`"];
+    EventLogFailing: Warning, None, None, [Ticket],
+        ["{file} does not take all lines: {error}. Orphan deletes wait."],
+        ["Free or enlarge the volume; see `eventLog.size`."];
+    Bug: Error, None, None, [Ticket],
+        ["throughline reached a state that should not exist: {error}."],
+        ["Report it with the event log (`throughline export`)."];
+    TouchIneffective: Error, Some(Announced), None, [],
+        ["Touches have no effect at {edge}: {error}."],
+        ["Upgrade Envoy Gateway to v1.1 or later, or use the default `touch.key`."];
+    TouchScopeWrong: Error, Some(Announced), None, [],
+        ["Scope `gatewayClass` misses Gateways: GatewayClass {what} of {edge} is not merged."],
+        ["Set `touch.scope: gateway`."];
+    RetentionMissing: Warning, Some(Carried), None, [],
+        ["Karmada may bring back old triggers: it has no retention rule for Gateways."],
+        ["`@{hub} apply -f deploy/karmada/retain-trigger.yaml`"];
+    PermissionsExcess: Warning, None, None, [],
+        ["throughline may do more in {cluster} than it needs: {what}."],
+        ["Remove these permissions."];
+    AnnotationRemoved: Info, Some(Mirrored), None, [],
+        ["The upstream Connector of {object} is gone; its annotation was removed."],
+        ["None if that was meant: the platform deletes the hub Connector. Else restore it at \
+          {upstream}."];
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum Severity {
+    Info,
+    Warning,
+    Error,
+}
+
+/// A step of a change on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum Hop {
+    /// The hub has what the upstream has.
+    Mirrored,
+    /// An edge has what the hub has.
+    Carried,
+    /// The Gateways of an edge announce what it has.
+    Announced,
+}
+
+/// What a connector is in; it has the worst of its hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum State {
+    Ok,
+    Pending,
+    /// Nothing is left for throughline to do until a person or another controller acts.
+    Held,
+    Unknown,
+    Stuck,
+}
+
+/// An alert that fires on a cause. The one about stuck connectors follows from the cause's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "snake_case", const_into_str)]
+pub enum AlertRule {
+    NotWatched,
+    Upstream,
+    Ticket,
+    Leader,
+    Shard,
+    Paused,
+}
+
+closed_list!(Cause, Severity, Hop, State, AlertRule);
+
+/// A row of the table.
+#[derive(Debug)]
+pub struct CauseInfo {
+    pub severity: Severity,
+    /// The hop that it delays; `None` where that is no one hop.
+    pub hop: Option<Hop>,
+    /// What it makes of the connectors concerned.
+    pub state: Option<State>,
+    pub alert: &'static [AlertRule],
+    /// What is wrong, with places for the subject and the facts.
+    pub sentence: &'static [&'static str],
+    /// What to do about it, in one line. Commands and keys stand in backticks; `@{cluster}` is kubectl for
+    /// that cluster.
+    pub remedy: &'static [&'static str],
+}
+
+/// One thing that is wrong with one subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    pub cause: Cause,
+    pub about: About,
+    pub since: UnixMillis,
+    pub facts: Facts,
+}
+
+/// The subject of a problem.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct About {
+    pub cluster: ClusterName,
+    /// `None` where it is none of the watched kinds.
+    pub kind: Option<Kind>,
+    /// An empty name stands for all objects of the namespace.
+    pub object: Option<ObjectKey>,
+    /// How many more objects have the same problem.
+    pub more: usize,
+}
+
+/// What the texts need beside the subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Facts {
+    pub upstream: Option<ClusterName>,
+    pub hub: Option<ClusterName>,
+    pub edge: Option<ClusterName>,
+    pub error: Option<RequestFailure>,
+    pub verb: Option<Box<str>>,
+    /// The new role that a remedy creates.
+    pub role: Option<Box<str>>,
+    /// Whom the API server takes us for.
+    pub account: Option<Box<str>>,
+    /// A field manager.
+    pub manager: Option<Box<str>>,
+    /// An annotation, a label, a key of the configuration or a resource.
+    pub key: Option<Box<str>>,
+    /// Who holds a Lease.
+    pub holder: Option<Box<str>>,
+    /// A source of clusters.
+    pub source: Option<Box<str>>,
+    /// A file, a kubeconfig with its context, or a Secret.
+    pub file: Option<Box<str>>,
+    pub what: Option<Box<str>>,
+    pub part: usize,
+    pub whole: usize,
+    pub limit_ms: Option<u64>,
+}
+
+/// What a failed request was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    Read,
+    Write,
+}
+
+/// kubectl for a cluster, as the reader reaches it; `None` where that is not known.
+pub type Kubectl<'a> = &'a dyn Fn(&ClusterName) -> Option<String>;
+
+impl Cause {
+    /// The cause that a failed request stands for.
+    pub fn of_request(error: ErrorCause, request: Request) -> Self {
+        match error {
+            ErrorCause::Unauthorized => Self::CredentialsRejected,
+            ErrorCause::Kubeconfig | ErrorCause::Certificate => Self::KubeconfigInvalid,
+            ErrorCause::Forbidden if request == Request::Read => Self::PermissionMissing,
+            ErrorCause::NotFound if request == Request::Read => Self::KindNotServed,
+            _ if request == Request::Read => Self::ClusterUnavailable,
+            error if error.is_refusal() => Self::WriteRefused,
+            _ => Self::WriteFailing,
+        }
+    }
+
+    /// What is wrong, in one sentence.
+    pub fn sentence(self, about: &About, facts: &Facts) -> String {
+        Texts { about, facts, kubectl: &|_| None }.first_known(self.info().sentence)
+    }
+
+    /// What to do about it, in one line; commands and keys stand in backticks.
+    pub fn remedy(self, about: &About, facts: &Facts, kubectl: Kubectl<'_>) -> String {
+        Texts { about, facts, kubectl }.first_known(self.info().remedy)
+    }
+}
+
+/// Fills the forms of a text.
+struct Texts<'a> {
+    about: &'a About,
+    facts: &'a Facts,
+    kubectl: Kubectl<'a>,
+}
+
+impl Texts<'_> {
+    /// The first form whose facts are all known, else the last.
+    fn first_known(&self, forms: &[&str]) -> String {
+        let mut text = String::new();
+        for form in forms {
+            let is_complete;
+            (text, is_complete) = self.fill(form);
+            if is_complete {
+                break;
+            }
+        }
+        text
+    }
+
+    /// Also returns whether every fact is known.
+    fn fill(&self, form: &str) -> (String, bool) {
+        let mut text = String::new();
+        let mut is_complete = true;
+        let mut in_command = false;
+        let mut rest = form;
+        while let Some((before, place)) = rest.split_once('{') {
+            let (name, after) = place.split_once('}').unwrap_or((place, ""));
+            in_command ^= before.matches('`').count() % 2 == 1;
+            rest = after;
+            if let Some(before) = before.strip_suffix('@') {
+                text += before;
+                text += &self.kubectl(name);
+                continue;
+            }
+            text += before;
+            let value = self.value(name);
+            is_complete &= value.is_some();
+            match value {
+                Some(value) if in_command => text += &shell_word(&value),
+                Some(value) => text += &value.replace('`', "'"),
+                None if name == "manager" => text += "Another writer",
+                None if in_command => text += &name.to_uppercase(),
+                None => text += &format!("unknown {name}"),
+            }
+        }
+        (text + rest, is_complete)
+    }
+
+    /// A command never uses throughline's own account, which may do little.
+    fn kubectl(&self, cluster: &str) -> String {
+        let cluster = match cluster {
+            "cluster" => Some(&self.about.cluster),
+            "upstream" => self.facts.upstream.as_ref(),
+            "hub" => self.facts.hub.as_ref(),
+            _ => self.facts.edge.as_ref(),
+        };
+        let Some(cluster) = cluster else { return "kubectl".to_owned() };
+        (self.kubectl)(cluster).unwrap_or_else(|| format!("at {cluster}: kubectl"))
+    }
+
+    fn value(&self, name: &str) -> Option<String> {
+        let Self { about, facts, .. } = self;
+        let text = |fact: &Option<Box<str>>| fact.as_deref().map(str::to_owned);
+        let cluster = |fact: &Option<ClusterName>| fact.as_ref().map(ClusterName::to_string);
+        let object = about.object.as_ref();
+        match name {
+            "cluster" => Some(about.cluster.to_string()),
+            "kind" => about.kind.map(|kind| kind.as_str().to_owned()).or_else(|| text(&facts.key)),
+            "object" => object.map(|object| objects(object, about.more)),
+            "namespace" => object.map(|object| object.namespace.clone()),
+            "name" => object.map(|object| object.name.clone()),
+            "upstream" => cluster(&facts.upstream),
+            "hub" => cluster(&facts.hub),
+            "edge" => cluster(&facts.edge),
+            "error" => facts.error.as_ref().map(|error| one_line(error)),
+            "verb" => text(&facts.verb),
+            "role" => text(&facts.role),
+            "account" => text(&facts.account),
+            "manager" => text(&facts.manager),
+            "key" => text(&facts.key),
+            "holder" => text(&facts.holder),
+            "source" => text(&facts.source),
+            "file" => text(&facts.file),
+            "what" => text(&facts.what),
+            "part" => Some(facts.part.to_string()),
+            "whole" => Some(facts.whole.to_string()),
+            "limit" => facts.limit_ms.map(limit),
+            _ => None,
+        }
+    }
+}
+
+/// `ns-1/home-lab and 2 more`.
+fn objects(first: &ObjectKey, more: usize) -> String {
+    let first = if first.namespace.is_empty() { first.name.clone() } else { first.to_string() };
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}
+
+/// Without the full stop that a sentence adds.
+fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = line.trim_end_matches('.');
+    match line.char_indices().nth(ERROR_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+fn limit(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..120_000 => format!("{} s", ms.div_ceil(1_000)),
+        _ => format!("{} min", ms.div_ceil(60_000)),
+    }
+}
+
+/// A text as one word of a POSIX shell.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn about() -> About {
+        let object = Some(ObjectKey::new("ns-1", "lab"));
+        About { cluster: "hub".into(), kind: Some(Kind::Connector), object, more: 0 }
+    }
+
+    fn all_facts() -> Facts {
+        let text = || Some("x".into());
+        let cluster = || Some(ClusterName::from("c"));
+        Facts {
+            upstream: cluster(),
+            hub: cluster(),
+            edge: cluster(),
+            error: Some("e".into()),
+            verb: text(),
+            role: text(),
+            account: text(),
+            manager: text(),
+            key: text(),
+            holder: text(),
+            source: text(),
+            file: text(),
+            what: text(),
+            part: 1,
+            whole: 2,
+            limit_ms: Some(1),
+        }
+    }
+
+    #[test]
+    fn every_text_is_short_ends_with_a_full_stop_and_uses_only_facts() {
+        let (about, facts) = (about(), all_facts());
+        let texts = Texts { about: &about, facts: &facts, kubectl: &|_| None };
+        for cause in Cause::ALL {
+            let CauseInfo { sentence, remedy, .. } = cause.info();
+            assert!(
+                (1..=2).contains(&sentence.len()) && (1..=2).contains(&remedy.len()),
+                "{cause:?}"
+            );
+            for form in *sentence {
+                let has_stop = form.ends_with('.') || form.ends_with("Known clusters stay.");
+                assert!(form.chars().count() <= 100 && has_stop, "{form}");
+            }
+            for form in sentence.iter().chain(*remedy) {
+                let (text, is_complete) = texts.fill(form);
+                assert!(is_complete && !text.contains(['{', '}', '@', '\n']), "{form}: {text}");
+                assert!(form.matches('`').count() % 2 == 0, "{form}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_form_whose_facts_are_all_known_is_used() {
+        let mut facts = Facts { upstream: Some("a".into()), ..Facts::default() };
+        let sentence = |facts: &Facts| Cause::UpstreamUnknown.sentence(&about(), facts);
+        assert_eq!(sentence(&facts), "Hub objects name upstream a, which is not followed.");
+        (facts.what, facts.key) = (Some("b".into()), Some("clusters[0].name".into()));
+        assert_eq!(
+            sentence(&facts),
+            "Upstream b is configured under another name; hub objects call it a."
+        );
+        assert_eq!(
+            Cause::UpstreamUnknown.remedy(&about(), &facts, &|_| None),
+            "Rename b; to try it: `throughline check --set 'clusters[0].name'=a`"
+        );
+    }
+
+    #[test]
+    fn a_command_has_the_readers_context_or_says_where_it_belongs() {
+        let facts = Facts { hub: Some("hub".into()), what: Some("b".into()), ..Facts::default() };
+        let remedy = |kubectl: Kubectl<'_>| Cause::NotCarried.remedy(&about(), &facts, kubectl);
+        let command = "-n ns-1 describe resourcebinding b`";
+        assert_eq!(remedy(&|_| None), format!("`at hub: kubectl {command}"));
+        let known = |cluster: &ClusterName| Some(format!("kubectl --context {cluster}"));
+        assert_eq!(remedy(&known), format!("`kubectl --context hub {command}"));
+    }
+
+    #[test]
+    fn texts_from_outside_are_one_short_line() {
+        let error = format!("500 x: a\n  b`c {}", "d".repeat(300));
+        let facts = Facts { error: Some(error.into()), ..Facts::default() };
+        let text = Cause::ClusterUnavailable.sentence(&about(), &facts);
+        assert!(
+            text.starts_with("The API server of hub does not answer: 500 x: a b'c ddd"),
+            "{text}"
+        );
+        assert!(text.ends_with("dd….") && text.chars().count() < 250, "{text}");
+    }
+
+    #[test]
+    fn what_is_missing_is_said_and_others_are_counted() {
+        let object = Some(ObjectKey::new("ns-1", "lab"));
+        let about = About { cluster: "hub".into(), kind: Some(Kind::Gateway), object, more: 2 };
+        let facts = Facts { key: Some("k".into()), ..Facts::default() };
+        assert_eq!(
+            Cause::Overwritten.sentence(&about, &facts),
+            "Another writer keeps overwriting k on Gateway ns-1/lab and 2 more."
+        );
+        let remedy = Cause::WriteRefused.remedy(&about, &facts, &|_| None);
+        assert_eq!(remedy, "Fix the admission webhook that the answer names.");
+    }
+
+    #[test]
+    fn a_failed_request_has_one_cause() {
+        use ErrorCause::{Forbidden, Invalid, Kubeconfig, NotFound, TimedOut, Unauthorized};
+        for (error, read, write) in [
+            (Unauthorized, Cause::CredentialsRejected, Cause::CredentialsRejected),
+            (Forbidden, Cause::PermissionMissing, Cause::WriteRefused),
+            (NotFound, Cause::KindNotServed, Cause::WriteFailing),
+            (Kubeconfig, Cause::KubeconfigInvalid, Cause::KubeconfigInvalid),
+            (Invalid, Cause::ClusterUnavailable, Cause::WriteRefused),
+            (TimedOut, Cause::ClusterUnavailable, Cause::WriteFailing),
+        ] {
+            let found = [Request::Read, Request::Write].map(|r| Cause::of_request(error, r));
+            assert_eq!(found, [read, write], "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Why a request to an API server failed. The client classifies the error where it occurs; the
+//! machine, the event log, `/state` and `trace` carry the result, so that no text is parsed back.
+
+use std::fmt;
+use std::ops::Deref;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::ids::Kind;
+
+/// Why a request failed, as far as it decides when to retry and what a person can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCause {
+    /// 401: the credentials are missing, wrong or expired.
+    Unauthorized,
+    /// 403: RBAC, an admission webhook or a quota forbids it.
+    Forbidden,
+    /// 404: the object, or its whole API, does not exist.
+    NotFound,
+    /// 409, or a 422 about `metadata.uid`: the object changed after it was read.
+    Conflict,
+    /// 409 `AlreadyExists`.
+    AlreadyExists,
+    /// 410: the resourceVersion is too old.
+    Expired,
+    /// 400, 422 and every other 4xx: the same request will fail again.
+    Invalid,
+    /// 429: the API server asks for fewer requests.
+    Throttled,
+    /// 5xx.
+    ServerError,
+    /// 408, or no response in time.
+    TimedOut,
+    /// No connection: DNS, routing, a refused or broken connection.
+    Unreachable,
+    /// One side rejected the other's TLS certificate.
+    Certificate,
+    /// No client could be made: a missing or broken kubeconfig, or credentials that can't be read.
+    Kubeconfig,
+    /// The response broke off or could not be parsed.
+    Unreadable,
+    /// 2xx, but the object in the answer does not say what was written.
+    NotKept,
+    /// None of these is known to be the cause; also a cause that a newer version wrote.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+/// What to do about a failed request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The same request will fail again: do not retry it soon.
+    Never,
+    /// It may succeed later.
+    Backoff,
+    /// It was decided on an old view of the object: wait for the watch to show the new one.
+    Refetch,
+}
+
+impl ErrorCause {
+    /// The cause that an HTTP status stands for.
+    pub fn from_status(code: u16, reason: &str, message: &str) -> Self {
+        match code {
+            401 => Self::Unauthorized,
+            403 => Self::Forbidden,
+            404 => Self::NotFound,
+            409 if reason == "AlreadyExists" => Self::AlreadyExists,
+            409 => Self::Conflict,
+            // A patch names the uid that it was decided for. For an object of the same name with
+            // another uid, API servers answer 422 about `metadata.uid` where they don't answer 409.
+            422 if message.contains("metadata.uid") => Self::Conflict,
+            410 => Self::Expired,
+            408 => Self::TimedOut,
+            429 => Self::Throttled,
+            400..500 => Self::Invalid,
+            _ => Self::ServerError,
+        }
+    }
+
+    /// Classifies the text of an error whose cause was not recorded: logs and `/state` of versions
+    /// before `cause` was added. The only place that reads a cause from text.
+    pub fn from_text(text: &str) -> Self {
+        let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
+        if let Ok(code) = first.trim_end_matches(':').parse::<u16>()
+            && (400..600).contains(&code)
+        {
+            let (reason, message) = rest.split_once(": ").unwrap_or((rest, ""));
+            return Self::from_status(code, reason, message);
+        }
+        // As the versions that recorded no cause spelled them.
+        if text.starts_with("no way to the cluster") {
+            Self::Kubeconfig
+        } else if text.starts_with("can't reach the API server") {
+            if is_about_certificate(text) { Self::Certificate } else { Self::Unreachable }
+        } else if text.starts_with("no answer from the API server within")
+            || text.starts_with("no outcome within")
+        {
+            Self::TimedOut
+        } else if text.starts_with("the API server's answer can't be used") {
+            Self::Unreadable
+        } else {
+            Self::Other
+        }
+    }
+
+    /// When to retry.
+    pub fn class(self) -> ErrorClass {
+        match self {
+            Self::Forbidden | Self::Invalid | Self::AlreadyExists | Self::NotKept => {
+                ErrorClass::Never
+            }
+            Self::NotFound | Self::Conflict | Self::Expired => ErrorClass::Refetch,
+            // Credentials may be renewed in place at any time: 401 is no refusal of the request.
+            Self::Unauthorized
+            | Self::Throttled
+            | Self::ServerError
+            | Self::TimedOut
+            | Self::Unreachable
+            | Self::Certificate
+            | Self::Kubeconfig
+            | Self::Unreadable
+            | Self::Other => ErrorClass::Backoff,
+        }
+    }
+
+    /// Whether the API server refused the request and will refuse it again: a person has to act.
+    pub fn is_refusal(self) -> bool {
+        self.class() == ErrorClass::Never
+    }
+
+    /// What a person can do about it; `None` when only waiting helps.
+    pub fn remedy(self, verb: &str, kind: Kind) -> Option<String> {
+        let resource = kind.resource();
+        Some(match self {
+            Self::Unauthorized => "renew the token or client certificate in the kubeconfig; \
+                 throughline reads it again before each attempt"
+                .to_owned(),
+            Self::Forbidden => {
+                format!("grant {verb} on {resource} to the user or ServiceAccount")
+            }
+            Self::NotFound if verb != "patch" && verb != "delete" => {
+                format!(
+                    "install the CustomResourceDefinition {resource}; throughline keeps looking \
+                     for it"
+                )
+            }
+            Self::NotKept => format!(
+                "find what takes it out again: a mutating admission webhook for {resource}, or a \
+                 proxy in front of the API server"
+            ),
+            Self::Certificate => "check certificate-authority-data, the server's name and the \
+                 client certificate in the kubeconfig"
+                .to_owned(),
+            Self::Kubeconfig => {
+                "fix the kubeconfig; throughline reads it again before each attempt".to_owned()
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Whether a connection failed over a certificate. rustls is not a direct dependency, so its errors
+/// are known by their text alone: `invalid peer certificate: …`, `received fatal alert: BadCertificate`.
+pub fn is_about_certificate(text: &str) -> bool {
+    text.contains("peer certificate") || text.contains("Certificate") || text.contains("UnknownCA")
+}
+
+/// A request that failed: the cause for the program, the text for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "FailureFields")]
+pub struct RequestFailure {
+    /// What the API server answered, or why it did not.
+    #[serde(rename = "error")]
+    pub text: Box<str>,
+    pub cause: ErrorCause,
+}
+
+/// As it is read: logs and `/state` of older versions have no `cause`.
+#[derive(Deserialize)]
+struct FailureFields {
+    error: Box<str>,
+    cause: Option<ErrorCause>,
+}
+
+impl From<FailureFields> for RequestFailure {
+    fn from(FailureFields { error, cause }: FailureFields) -> Self {
+        Self::recorded(error, cause)
+    }
+}
+
+impl RequestFailure {
+    pub fn new(cause: ErrorCause, text: impl Into<Box<str>>) -> Self {
+        Self { text: text.into(), cause }
+    }
+
+    /// As read from a log or `/state`, where `cause` may be missing, or one of a newer version.
+    pub fn recorded(text: impl Into<Box<str>>, cause: Option<ErrorCause>) -> Self {
+        let (text, cause) = (text.into(), cause.filter(|cause| *cause != ErrorCause::Other));
+        Self { cause: cause.unwrap_or_else(|| ErrorCause::from_text(&text)), text }
+    }
+}
+
+impl From<&str> for RequestFailure {
+    fn from(text: &str) -> Self {
+        Self::recorded(text, None)
+    }
+}
+
+impl From<String> for RequestFailure {
+    fn from(text: String) -> Self {
+        Self::recorded(text, None)
+    }
+}
+
+impl Deref for RequestFailure {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for RequestFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_older_logs_are_classified() {
+        for (text, cause) in [
+            ("401 Unauthorized: Unauthorized", ErrorCause::Unauthorized),
+            ("403", ErrorCause::Forbidden),
+            ("403 Forbidden: no", ErrorCause::Forbidden),
+            ("404 NotFound: the server could not find …", ErrorCause::NotFound),
+            ("409 AlreadyExists: it is there", ErrorCause::AlreadyExists),
+            ("422 Invalid: metadata.uid: Invalid value", ErrorCause::Conflict),
+            ("422 Invalid: spec.rules", ErrorCause::Invalid),
+            ("503 ServiceUnavailable: no", ErrorCause::ServerError),
+            ("no way to the cluster: no such file", ErrorCause::Kubeconfig),
+            ("can't reach the API server: connection refused", ErrorCause::Unreachable),
+            (
+                "can't reach the API server: invalid peer certificate: UnknownIssuer",
+                ErrorCause::Certificate,
+            ),
+            ("no answer from the API server within 200 ms", ErrorCause::TimedOut),
+            ("the API server's answer can't be used: EOF", ErrorCause::Unreadable),
+            ("etcd: leader changed", ErrorCause::Other),
+            ("", ErrorCause::Other),
+        ] {
+            assert_eq!(ErrorCause::from_text(text), cause, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_recorded_cause_counts_more_than_the_text() {
+        let read = |json: &str| serde_json::from_str::<RequestFailure>(json).unwrap().cause;
+        assert_eq!(read(r#"{"error":"500 x","cause":"forbidden"}"#), ErrorCause::Forbidden);
+        assert_eq!(read(r#"{"error":"500 x"}"#), ErrorCause::ServerError);
+        assert_eq!(read(r#"{"error":"500 x","cause":"from_the_future"}"#), ErrorCause::ServerError);
+    }
+}

@@ -1,0 +1,158 @@
+//! Closed lists: enums whose variants are names on the wire, in metrics and in reports.
+//!
+//! The enum itself is the only declaration: strum derives the names from it, and `closed_list!` adds
+//! what every list offers. So a new variant reaches `ALL`, `as_str`, `parse` and serde by itself.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
+
+use serde::de::{Deserializer, Error, Visitor};
+
+/// Adds `ALL`, `as_str`, `parse`, `Serialize` and `Deserialize` to enums that derive `EnumString`,
+/// `IntoStaticStr` (with `const_into_str`), `VariantArray` and `VariantNames`.
+#[macro_export]
+macro_rules! closed_list {
+    ($($list:ty),+ $(,)?) => {$(
+        impl $list {
+            /// Every variant, in the order of declaration.
+            pub const ALL: [$list; <$list as strum::VariantArray>::VARIANTS.len()] =
+                match <$list as strum::VariantArray>::VARIANTS.first_chunk() {
+                    Some(all) => *all,
+                    None => unreachable!(),
+                };
+
+            /// The name on the wire, in metrics and in reports.
+            pub const fn as_str(self) -> &'static str {
+                self.into_str()
+            }
+
+            /// Reads what [`as_str`](Self::as_str) writes.
+            pub fn parse(name: &str) -> Option<Self> {
+                name.parse().ok()
+            }
+        }
+
+        impl serde::Serialize for $list {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $list {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::data::closed_list::by_name(deserializer)
+            }
+        }
+    )+};
+}
+pub use closed_list;
+
+/// Reads a variant by its name, with the errors of a derived `Deserialize`.
+pub fn by_name<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: FromStr + strum::VariantNames,
+    D: Deserializer<'de>,
+{
+    struct Name<T>(PhantomData<T>);
+    impl<T: FromStr + strum::VariantNames> Visitor<'_> for Name<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "one of {}", T::VARIANTS.join(", "))
+        }
+        fn visit_str<E: Error>(self, name: &str) -> Result<T, E> {
+            name.parse().map_err(|_| E::unknown_variant(name, T::VARIANTS))
+        }
+    }
+    deserializer.deserialize_str(Name(PhantomData))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::contract::action::Verb;
+    use crate::contract::event::{EventName, OutcomeName};
+    use crate::contract::hold_reason::HoldReason;
+    use crate::contract::membership::{
+        DiscoveryProblem, JoinRule, LeaveReason, MemberState, OfferStateName, SourceName,
+    };
+    use crate::contract::note::{AnomalyKind, Hop};
+    use crate::data::ids::{Kind, Role};
+    use crate::orphans::keep_reason::KeepReason;
+    use crate::view::Phase;
+
+    /// The names stand in logs, reports, metrics and alerts of other people: they never change.
+    #[test]
+    fn wire_names_are_stable_and_read_back() {
+        macro_rules! assert_names {
+            ($list:ty, $names:literal) => {
+                let names: Vec<_> = <$list>::ALL.iter().map(|entry| entry.as_str()).collect();
+                assert_eq!(names.join(" "), $names);
+                for entry in <$list>::ALL {
+                    let json = format!("{:?}", entry.as_str());
+                    assert_eq!(<$list>::parse(entry.as_str()), Some(entry));
+                    assert_eq!(serde_json::to_string(&entry).unwrap(), json);
+                    assert_eq!(serde_json::from_str::<$list>(&json).unwrap(), entry);
+                }
+            };
+        }
+        assert_names!(Kind, "Connector HTTPProxy Gateway HTTPRoute Namespace");
+        assert_names!(Role, "upstream downstream edge");
+        assert_names!(Verb, "mirror nudge touch delete");
+        assert_names!(Hop, "upstream mirrored arrived touched");
+        assert_names!(
+            Phase,
+            "settled offline unreplicated mirroring waiting carrying touching deferred unproven stalled unconfigured \
+             paused unknown"
+        );
+        assert_names!(
+            KeepReason,
+            "no_replica being_deleted protected paused finalizers no_parents foreign_parent anonymous \
+             cluster_unknown cluster_gone went_back lists_incomplete stale namespace_unproved parent_exists \
+             young settling share_exceeded budget"
+        );
+        assert_names!(
+            HoldReason,
+            "namespace_missing namespace_differs unreadable restored too_many budget"
+        );
+        assert_names!(
+            AnomalyKind,
+            "contention oversized_status undecodable unknown_cluster refused \
+             unknown_action too_many_orphans went_back too_many_clusters impossible"
+        );
+        assert_names!(
+            EventName,
+            "cluster_added cluster_removed list_started listed list_finished applied deleted \
+             unreadable watch_lost watch_resumed watch_heard went_back leadership_pending \
+             leadership_acquired leadership_lost action_finished discovery_started cluster_offered \
+             cluster_withdrawn discovery_finished discovery_lost discovery_resumed cluster_gone \
+             timed_out recording_ended"
+        );
+        assert_names!(SourceName, "milo kubeconfigSecrets kubeconfigDir");
+        assert_names!(JoinRule, "needed all");
+        assert_names!(OfferStateName, "ready not_ready deleting broken");
+        assert_names!(
+            LeaveReason,
+            "withdrawn not_listed replaced roles_changed not_needed name_taken"
+        );
+        assert_names!(DiscoveryProblem, "lost too_many_missing broken name_taken");
+        assert_names!(MemberState, "joined held idle not_ready broken name_taken gone");
+        assert_names!(
+            OutcomeName,
+            "applied unchanged superseded refused failed unanswered conflict not_found dropped \
+             dry_run"
+        );
+    }
+
+    #[test]
+    fn a_role_is_also_read_by_its_new_name_and_errors_list_the_names() {
+        assert_eq!(Role::parse("hub"), Some(Role::Hub));
+        assert_eq!(Role::parse("Hub"), None);
+        let error = serde_json::from_str::<Role>("\"x\"").unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "unknown variant `x`, expected one of `upstream`, `downstream`, `edge`"
+            ),
+            "{error}"
+        );
+    }
+}

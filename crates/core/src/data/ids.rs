@@ -1,0 +1,285 @@
+//! Names and numbers as types: clusters, roles, kinds, objects, uids, resourceVersions.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::closed_list::closed_list;
+
+/// The name of a cluster, as in the configuration or the header of a log, e.g. `org/team-1`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterName(Arc<str>);
+
+impl ClusterName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for ClusterName {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl Borrow<str> for ClusterName {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ClusterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The tier that a cluster belongs to. One cluster may hold several roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(strum::EnumString, strum::IntoStaticStr, strum::VariantArray, strum::VariantNames)]
+#[strum(serialize_all = "lowercase", const_into_str)]
+pub enum Role {
+    /// A project control plane. It owns the truth; nothing is ever written there.
+    Upstream,
+    /// The federation hub. Logs and reports say `downstream`, because version 1 of the event log
+    /// does; both names are read.
+    #[strum(to_string = "downstream", serialize = "hub")]
+    Hub,
+    /// A member cluster next to Envoy Gateway.
+    Edge,
+}
+
+/// The kinds of object that throughline watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    strum::VariantNames
+)]
+#[strum(const_into_str)]
+pub enum Kind {
+    Connector,
+    #[strum(serialize = "HTTPProxy")]
+    HttpProxy,
+    Gateway,
+    #[strum(serialize = "HTTPRoute")]
+    HttpRoute,
+    Namespace,
+}
+
+closed_list!(Role, Kind);
+
+impl Role {
+    /// The kinds that the mirror and the touch read in a cluster of this role.
+    pub const fn liveness_kinds(self) -> &'static [Kind] {
+        match self {
+            // A namespace's uid is in the name of the hub's namespace for it. And where tiers share
+            // a cluster, only the labels of its namespaces tell the tiers apart.
+            Role::Upstream => &[Kind::Connector, Kind::Namespace],
+            // A person agrees to removals by an annotation of the hub's namespace.
+            Role::Hub => &[Kind::Connector, Kind::Namespace],
+            Role::Edge => &[Kind::Connector, Kind::HttpProxy, Kind::Gateway],
+        }
+    }
+
+    /// The kinds that the orphan rule reads in a cluster of this role.
+    pub const fn orphan_kinds(self) -> &'static [Kind] {
+        match self {
+            Role::Upstream => &[Kind::Namespace, Kind::Gateway],
+            Role::Hub => &[Kind::HttpRoute],
+            Role::Edge => &[],
+        }
+    }
+}
+
+impl Kind {
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Kind::Connector => "networking.datumapis.com/v1alpha1",
+            Kind::HttpProxy => "networking.datumapis.com/v1alpha",
+            Kind::Gateway | Kind::HttpRoute => "gateway.networking.k8s.io/v1",
+            Kind::Namespace => "v1",
+        }
+    }
+
+    /// The resource as RBAC and CRDs name it: `connectors.networking.datumapis.com`.
+    pub const fn resource(self) -> &'static str {
+        match self {
+            Kind::Connector => "connectors.networking.datumapis.com",
+            Kind::HttpProxy => "httpproxies.networking.datumapis.com",
+            Kind::Gateway => "gateways.gateway.networking.k8s.io",
+            Kind::HttpRoute => "httproutes.gateway.networking.k8s.io",
+            Kind::Namespace => "namespaces",
+        }
+    }
+
+    /// Whether the absence of such an object, in a cluster with these roles, can justify a delete.
+    /// Then the machine must know how fresh the watch is, so the shell passes its bookmarks on.
+    pub fn can_prove_absence(self, roles: &[Role]) -> bool {
+        self == Kind::Gateway && roles.contains(&Role::Upstream)
+    }
+
+    /// The kind's name in request paths, e.g. `connectors`.
+    pub fn plural(self) -> &'static str {
+        self.resource().split('.').next().unwrap_or_default()
+    }
+}
+
+/// Namespace and name of an object. Printed as `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectKey {
+    /// Empty for cluster-scoped objects.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectKey {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The number of an action. A machine counts its actions from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ActionId(pub u64);
+
+/// A `metadata.uid`; its usual form, a UUID, takes 16 bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Uid {
+    #[default]
+    Absent,
+    Uuid([u8; 16]),
+    Text(Box<str>),
+}
+
+impl Uid {
+    pub fn new(text: &str) -> Uid {
+        if text.is_empty() {
+            return Uid::Absent;
+        }
+        parse_uuid(text).map_or_else(|| Uid::Text(text.into()), Uid::Uuid)
+    }
+
+    pub(crate) fn text(&self) -> Option<String> {
+        match self {
+            Uid::Absent => None,
+            Uid::Text(text) => Some(text.to_string()),
+            Uid::Uuid(bytes) => {
+                let mut out = String::with_capacity(36);
+                for (i, byte) in bytes.iter().enumerate() {
+                    if matches!(i, 4 | 6 | 8 | 10) {
+                        out.push('-');
+                    }
+                    out.push(char::from(b"0123456789abcdef"[usize::from(byte >> 4)]));
+                    out.push(char::from(b"0123456789abcdef"[usize::from(byte & 15)]));
+                }
+                Some(out)
+            }
+        }
+    }
+}
+
+/// Reads only the canonical lower-case form, so that [`Uid::text`] returns the same bytes.
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let text = text.as_bytes();
+    if text.len() != 36 {
+        return None;
+    }
+    let mut out = [0; 16];
+    let mut nibbles = 0;
+    for (i, &byte) in text.iter().enumerate() {
+        if matches!(i, 8 | 13 | 18 | 23) {
+            if byte != b'-' {
+                return None;
+            }
+            continue;
+        }
+        let nibble = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        out[nibbles / 2] = out[nibbles / 2] << 4 | nibble;
+        nibbles += 1;
+    }
+    Some(out)
+}
+
+/// A `metadata.resourceVersion`. Two numbers can be compared: Kubernetes promises their order since
+/// 1.35, and they were etcd revisions long before.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) enum ResourceVersion {
+    #[default]
+    Absent,
+    Number(u64),
+    /// Not a number. Rare, so the second pointer does not matter.
+    #[allow(clippy::box_collection)]
+    Text(Box<String>),
+}
+
+impl ResourceVersion {
+    pub(crate) fn new(text: &str) -> Self {
+        if text.is_empty() {
+            return Self::Absent;
+        }
+        match text.parse::<u64>() {
+            Ok(number) if !text.starts_with(['0', '+']) => Self::Number(number),
+            _ => Self::Text(Box::new(text.to_owned())),
+        }
+    }
+
+    pub(crate) fn text(&self) -> Option<String> {
+        match self {
+            Self::Absent => None,
+            Self::Number(number) => Some(number.to_string()),
+            Self::Text(text) => Some(text.to_string()),
+        }
+    }
+
+    /// `false` when the two cannot be compared.
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Number(a), Self::Number(b)) if a < b)
+    }
+}
+
+/// An index into the machine's table of clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ClusterId(pub(crate) u16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_returns_the_text_it_was_made_from() {
+        for text in
+            ["7a0f3b4a-dbd4-4c7d-91a3-d1688bc3926c", "7A0F3B4A-dbd4-4c7d-91a3-d1688bc3926c", "u1"]
+        {
+            assert_eq!(Uid::new(text).text().as_deref(), Some(text));
+        }
+        assert_eq!(Uid::new("").text(), None);
+        assert!(matches!(Uid::new("7a0f3b4a-dbd4-4c7d-91a3-d1688bc3926c"), Uid::Uuid(_)));
+    }
+
+    #[test]
+    fn only_numeric_versions_can_be_compared() {
+        let v = ResourceVersion::new;
+        assert!(v("9").is_older_than(&v("10")));
+        assert!(!v("10").is_older_than(&v("10")));
+        assert!(!v("a").is_older_than(&v("b")));
+        assert!(!v("").is_older_than(&v("1")));
+        assert_eq!(v("007").text().as_deref(), Some("007"));
+    }
+}

@@ -1,0 +1,66 @@
+//! The map that the machine's tables and indexes are made of.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A hasher without a random seed, because the machine depends on nothing but its events. Even so,
+/// the iteration order of a map never reaches an output.
+#[derive(Default)]
+pub struct FixedHasher(u64);
+
+impl Hasher for FixedHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = self.0.rotate_left(23) ^ xxh3_64(bytes);
+    }
+
+    fn write_u8(&mut self, n: u8) {
+        self.write_u64(u64::from(n));
+    }
+
+    fn write_u16(&mut self, n: u16) {
+        self.write_u64(u64::from(n));
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.write_u64(u64::from(n));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        let product = u128::from(self.0 ^ n ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93_u128;
+        self.0 = (product as u64) ^ ((product >> 64) as u64);
+    }
+}
+
+pub type FixedState = BuildHasherDefault<FixedHasher>;
+pub type Map<K, V> = HashMap<K, V, FixedState>;
+
+/// The keys of a table, sorted, because its own order may not reach an output.
+pub fn sorted_keys<K: Copy + Ord, T>(table: &Map<K, T>) -> Vec<K> {
+    let mut keys: Vec<_> = table.keys().copied().collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// The keys of the rows that are wanted. The order is not defined.
+pub fn keys_where<K: Copy, T>(
+    table: &Map<K, T>,
+    is_wanted: impl Fn(&T) -> bool,
+) -> impl Iterator<Item = K> {
+    table.iter().filter(move |(_, row)| is_wanted(row)).map(|(key, _)| *key)
+}
+
+/// Removes an entry from an index, and the set that held it if it was the last.
+pub fn remove_indexed<K: Eq + Hash, V: Ord>(index: &mut Map<K, BTreeSet<V>>, key: &K, entry: &V) {
+    if let Some(entries) = index.get_mut(key) {
+        entries.remove(entry);
+        if entries.is_empty() {
+            index.remove(key);
+        }
+    }
+}

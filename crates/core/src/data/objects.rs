@@ -1,0 +1,291 @@
+//! Slim Kubernetes objects: only the fields that throughline reads.
+//!
+//! One type reads every kind ([`Object`], through [`WireObject`]), whatever the order of the members,
+//! and writes it back as a Kubernetes object.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use crate::data::ids::{Kind, ObjectKey, Uid};
+use crate::data::liveness_fields::LivenessFields;
+pub use crate::data::string_map::StringMap;
+use crate::data::time::UnixMillis;
+use crate::data::wire_object::null_as_empty;
+pub use crate::data::wire_object::{ObjectError, WireObject};
+
+/// The status annotation of a hub Connector: the upstream `.status` as compact JSON.
+pub const UPSTREAM_STATUS: &str = "networking.datumapis.com/upstream-status";
+/// The platform stamp: the platform's extension server writes it once its cache has a change.
+pub const PLATFORM_KEY: &str = "networking.datumapis.com/connector-ready-generation";
+/// Label: the upstream cluster, encoded (see [`upstream_cluster_name`]).
+pub const UPSTREAM_CLUSTER_NAME: &str = "meta.datumapis.com/upstream-cluster-name";
+pub const UPSTREAM_GROUP: &str = "meta.datumapis.com/upstream-group";
+pub const UPSTREAM_KIND: &str = "meta.datumapis.com/upstream-kind";
+pub const UPSTREAM_NAME: &str = "meta.datumapis.com/upstream-name";
+/// Label: the upstream object's namespace. On a Namespace it means that hub or edge objects live there.
+pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
+/// Annotation of a hub namespace: `true` lets its Connectors lose their status annotation, however
+/// many of their upstream do.
+pub const ALLOW_REMOVALS: &str = "throughline.datumapis.com/allow-removals";
+/// Annotation of a hub Connector, an edge Gateway or a hub HTTPRoute: `true` stops every write to it.
+pub const PAUSED: &str = "throughline.datumapis.com/paused";
+/// Label: Karmada's deletion protection; the value `Always` forbids deletion. Karmada enforces it only
+/// in its webhook, so throughline respects it too.
+pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
+/// The field manager of throughline's writes in `managedFields`.
+pub const FIELD_MANAGER: &str = "throughline";
+/// Envoy Gateway calls its extension servers only when its intermediate representation changes, and
+/// of a Gateway's annotations only those with this prefix enter it (seen with version 1.8.1).
+pub const EXTENSION_PREFIX: &str = "gateway.envoyproxy.io/";
+pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+
+/// Decodes an `upstream-cluster-name` label: `_` stands for `/`; one leading `cluster-` is stripped,
+/// then one leading `/`, which older hub objects have. `None` when nothing is left.
+pub fn upstream_cluster_name(label: &str) -> Option<String> {
+    let name = label.replace('_', "/");
+    let name = name.strip_prefix("cluster-").unwrap_or(&name);
+    let name = name.strip_prefix('/').unwrap_or(name);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// An entry of `managedFields`: a writer and the time of its last write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManagedFields {
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub manager: String,
+    /// By the API server's clock, in whole seconds.
+    #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
+    pub time: Option<UnixMillis>,
+    /// Of a Connector: what it owns of the fields that liveness is read from. `None` where a recording
+    /// leaves that out.
+    #[serde(default, rename = "fieldsV1", skip_serializing_if = "Option::is_none")]
+    pub fields: Option<LivenessFields>,
+}
+
+/// `metadata`, slim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Meta {
+    /// Empty for a Namespace.
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "str::is_empty")]
+    pub namespace: Box<str>,
+    /// Never empty.
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub name: Box<str>,
+    /// Empty when the input had none.
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "str::is_empty")]
+    pub uid: Box<str>,
+    /// Empty when the input had none.
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "str::is_empty")]
+    pub resource_version: Box<str>,
+    /// By the API server's clock.
+    #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
+    pub creation_timestamp: Option<UnixMillis>,
+    /// Set while the object is being deleted.
+    #[serde(default, with = "optional_time", skip_serializing_if = "Option::is_none")]
+    pub deletion_timestamp: Option<UnixMillis>,
+    #[serde(default, skip_serializing_if = "StringMap::is_empty")]
+    pub labels: StringMap,
+    #[serde(default, skip_serializing_if = "StringMap::is_empty")]
+    pub annotations: StringMap,
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<Box<str>>,
+    /// Empty in recordings that leave it out.
+    #[serde(default, deserialize_with = "null_as_empty", skip_serializing_if = "Vec::is_empty")]
+    pub managed_fields: Vec<ManagedFields>,
+}
+
+impl Meta {
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(&*self.namespace, &*self.name)
+    }
+
+    /// Whether a person has paused the object, so that nothing is written to it.
+    pub fn is_paused(&self) -> bool {
+        self.annotations.get(PAUSED) == Some("true")
+    }
+
+    /// The upstream object that a hub object's labels name: cluster, namespace, name. `None` when
+    /// one of the three is missing or empty.
+    pub fn upstream(&self) -> Option<(String, &str, &str)> {
+        let label = |key| self.labels.get(key).filter(|value| !value.is_empty());
+        let cluster = upstream_cluster_name(label(UPSTREAM_CLUSTER_NAME)?)?;
+        Some((cluster, label(UPSTREAM_NAMESPACE)?, label(UPSTREAM_NAME)?))
+    }
+
+    /// Of a Namespace: whether hub or edge objects live there rather than upstream ones. Its name, `ns-`
+    /// and a uid, says so as well as the label: nobody can prune a name by mistake.
+    pub fn is_hub_namespace(&self) -> bool {
+        let is_uid = |text: &str| matches!(Uid::new(text), Uid::Uuid(_));
+        self.labels.get(UPSTREAM_NAMESPACE).is_some()
+            || self.name.strip_prefix("ns-").is_some_and(is_uid)
+    }
+
+    /// When another writer of what liveness is read from last wrote the object. One that only set a
+    /// label does not count; where the fields are not known, every writer does.
+    pub fn others_wrote_at(&self) -> Option<UnixMillis> {
+        self.managed_fields
+            .iter()
+            .filter(|f| f.manager != FIELD_MANAGER)
+            .filter(|f| f.fields.is_none_or(LivenessFields::any))
+            .filter_map(|f| f.time)
+            .max()
+    }
+
+    /// The field manager of whoever changed a value of ours, which is still there if `is_present`. It
+    /// is our own where another throughline did it. One that removed the value may have left no trace.
+    pub fn overwritten_by(&self, is_present: bool) -> Option<&str> {
+        let others = self.managed_fields.iter().filter(|f| f.manager != FIELD_MANAGER);
+        let last = others.filter(|f| f.time.is_some()).max_by_key(|f| f.time);
+        let ours = self.we_wrote_at().filter(|_| is_present);
+        if ours > last.and_then(|last| last.time) {
+            return Some(FIELD_MANAGER);
+        }
+        Some(last?.manager.as_str()).filter(|manager| !manager.is_empty())
+    }
+
+    /// When throughline last wrote the object.
+    pub fn we_wrote_at(&self) -> Option<UnixMillis> {
+        self.managed_fields
+            .iter()
+            .filter(|f| f.manager == FIELD_MANAGER)
+            .filter_map(|f| f.time)
+            .max()
+    }
+}
+
+/// One of an HTTPRoute's `spec.parentRefs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ParentRef {
+    /// Absent means `gateway.networking.k8s.io`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Absent means `Gateway`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Absent means the route's own namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    #[serde(default, deserialize_with = "null_as_empty")]
+    pub name: String,
+}
+
+/// The fields that only one kind has.
+#[derive(Clone, Debug)]
+pub enum Body {
+    Connector {
+        /// `.status`, verbatim; `None` when absent or `null`.
+        status: Option<Box<RawValue>>,
+    },
+    HttpProxy {
+        /// `spec.rules[].backends[].connector.name`, in order, without duplicates.
+        connectors: Vec<Box<str>>,
+    },
+    Gateway {
+        /// `spec.gatewayClassName`.
+        class: Box<str>,
+    },
+    HttpRoute {
+        /// `spec.parentRefs`.
+        parents: Vec<ParentRef>,
+    },
+    Namespace,
+}
+
+/// A slim Kubernetes object of one of the kinds that throughline watches.
+#[derive(Clone, Debug)]
+pub struct Object {
+    pub meta: Meta,
+    pub body: Body,
+}
+
+impl Object {
+    pub fn kind(&self) -> Kind {
+        match self.body {
+            Body::Connector { .. } => Kind::Connector,
+            Body::HttpProxy { .. } => Kind::HttpProxy,
+            Body::Gateway { .. } => Kind::Gateway,
+            Body::HttpRoute { .. } => Kind::HttpRoute,
+            Body::Namespace => Kind::Namespace,
+        }
+    }
+
+    /// A Connector's `.status` as JSON text; `None` for other kinds.
+    pub fn status(&self) -> Option<&str> {
+        match &self.body {
+            Body::Connector { status } => status.as_ref().map(|s| s.get()),
+            _ => None,
+        }
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let kind = self.kind();
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("apiVersion", kind.api_version())?;
+        map.serialize_entry("kind", kind.as_str())?;
+        map.serialize_entry("metadata", &self.meta)?;
+        match &self.body {
+            Body::Connector { status: Some(status) } => map.serialize_entry("status", status)?,
+            Body::HttpProxy { connectors } => {
+                let backend =
+                    |name| serde_json::json!({"backends": [{"connector": {"name": name}}]});
+                let rules: Vec<_> = connectors.iter().map(backend).collect();
+                map.serialize_entry("spec", &serde_json::json!({ "rules": rules }))?;
+            }
+            Body::Gateway { class } => {
+                map.serialize_entry("spec", &serde_json::json!({ "gatewayClassName": class }))?;
+            }
+            Body::HttpRoute { parents } => {
+                map.serialize_entry("spec", &serde_json::json!({ "parentRefs": parents }))?;
+            }
+            Body::Connector { status: None } | Body::Namespace => {}
+        }
+        map.end()
+    }
+}
+
+/// RFC 3339 text, `null` or absent. An unreadable time counts as absent, which is safe: wherever
+/// throughline reads a time, a missing one means "do not act on it".
+mod optional_time {
+    use super::{Deserialize, Deserializer, Serializer, UnixMillis};
+
+    pub(crate) fn serialize<S: Serializer>(
+        time: &Option<UnixMillis>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => serializer.collect_str(time),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<UnixMillis>, D::Error> {
+        let text = Option::<std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        Ok(text.and_then(|t| UnixMillis::parse_rfc3339(&t)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_namespace_is_known_by_its_name_or_its_label() {
+        let is_hub = |name: &str, is_labelled: bool| {
+            let label = (UPSTREAM_NAMESPACE, "default");
+            let labels = is_labelled.then_some(label).into_iter().collect();
+            Meta { name: name.into(), labels, ..Meta::default() }.is_hub_namespace()
+        };
+        let uid = "d21638c0-24ac-5767-8067-f82929dc4121";
+        assert!(is_hub(&format!("ns-{uid}"), false) && is_hub("team", true));
+        for name in ["team", "ns-", "ns-team", uid, &format!("ns-{uid}0"), &format!("ns-{uid}-0")] {
+            assert!(!is_hub(name, false), "{name}");
+        }
+    }
+}

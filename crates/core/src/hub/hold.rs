@@ -1,0 +1,144 @@
+//! What is not acted on, and what is removed: the status annotation stays until it is proven that
+//! upstream has nothing to say, and while too many would go.
+
+use super::HubWrite;
+use super::desired::{Desired, DesiredStatus, UpstreamCase};
+use super::mirror::Mirror;
+use super::removals::Wanted;
+use crate::contract::action::{AbsentObjects, Urgency};
+use crate::contract::hold_reason::HoldReason;
+use crate::data::cluster::NamespaceIdentity;
+use crate::data::ids::Kind;
+use crate::data::objects::UPSTREAM_STATUS;
+use crate::data::time::UnixMillis;
+use crate::status::digest::Digest;
+
+impl Mirror<'_> {
+    /// What upstream says is not known. The annotation stays; a stall stays open only while an
+    /// upstream watch is not live, because then it may be as late as before.
+    pub(super) fn leave(&mut self) {
+        let Some(upstream) = self.upstream else {
+            self.set_held(None);
+            self.end_deferral();
+            return self.end_stall();
+        };
+        let kinds = [Kind::Connector, Kind::Namespace];
+        if kinds.into_iter().all(|kind| upstream.cluster.is_live(kind)) {
+            self.end_stall();
+        }
+    }
+
+    /// What upstream seems to say is not acted on. The annotation stays, and nothing is late.
+    pub(super) fn hold(&mut self, reason: HoldReason, until: Option<UnixMillis>) {
+        self.set_held(Some(reason));
+        self.end_deferral();
+        self.end_stall();
+        if let Some(until) = until {
+            self.look_again(until);
+        }
+    }
+
+    pub(super) fn set_held(&mut self, held: Option<HoldReason>) {
+        let before = std::mem::replace(&mut self.connector.held, held);
+        if let Some(named) = self.connector.upstream {
+            self.removals.count_hold(self.ctx, named.cluster, before, held);
+        }
+        if before.is_some() && held.is_none() {
+            self.repair().free_since = self.ctx.now;
+        }
+    }
+
+    /// Has a removal counted from the moment the upstream Connector goes missing, not only when its
+    /// grace period is over.
+    pub(super) fn track_removal(&mut self, desired: &Desired) {
+        let Some(upstream) = self.upstream else { return };
+        let is_absent = self.connector.digest == Digest::ABSENT;
+        let wanted = match desired {
+            Desired::Unknown => return,
+            _ if self.is_removal_allowed() => Wanted::No,
+            Desired::Held(..) => Wanted::No,
+            Desired::NotBefore(_) => Wanted::Yes,
+            Desired::Status(desired) if desired.digest != Digest::ABSENT => Wanted::No,
+            Desired::Status(_) if is_absent => Wanted::Done,
+            Desired::Status(_) => Wanted::Yes,
+        };
+        let sym = upstream.cluster.sym;
+        let kinds = [Kind::Connector, Kind::Namespace];
+        let is_current = kinds.into_iter().all(|kind| upstream.cluster.is_live(kind));
+        self.removals.track(self.ctx, sym, self.at, upstream.named, wanted, is_current);
+    }
+
+    /// Nothing is removed while the object is paused.
+    pub(super) fn untrack_removal(&mut self) {
+        let Some(upstream) = self.upstream else { return };
+        let kinds = [Kind::Connector, Kind::Namespace];
+        let is_current = kinds.into_iter().all(|kind| upstream.cluster.is_live(kind));
+        let (sym, named) = (upstream.cluster.sym, upstream.named);
+        self.removals.track(self.ctx, sym, self.at, named, Wanted::No, is_current);
+    }
+
+    /// Whether a person agreed to it.
+    pub(super) fn is_removal_allowed(&self) -> bool {
+        self.hub.allows_removals(self.at.key.ns)
+    }
+
+    /// Whether too many of the upstream's annotations would go.
+    pub(super) fn is_removal_held(&self) -> bool {
+        let is_held =
+            self.upstream.is_some_and(|upstream| self.removals.is_held(upstream.cluster.sym));
+        is_held && !self.is_removal_allowed()
+    }
+
+    /// Removes the annotation, if nothing speaks against it: the upstream has nothing to say.
+    pub(super) fn remove(&mut self, mut desired: DesiredStatus) {
+        self.end_deferral();
+        let Some(upstream) = self.upstream else { return };
+        if self.is_removal_held() {
+            return self.hold(HoldReason::TooMany, None);
+        }
+        let is_allowed = self.is_removal_allowed();
+        let mirror = &self.ctx.settings.mirror;
+        let (grace_ms, limit) = (mirror.absent_grace_ms, mirror.max_removals_per_minute);
+        let released_at = self.removals.released_at(upstream.cluster.sym);
+        let due_at = released_at.plus(grace_ms);
+        if released_at > UnixMillis(0) && self.ctx.now < due_at && !is_allowed {
+            self.set_held(None);
+            return self.look_again(due_at);
+        }
+        desired.since = desired.since.max(due_at);
+        let now = self.ctx.now;
+        if self.leads() && self.may_write_now() {
+            let turn = if is_allowed { Ok(()) } else { self.removals.take_turn(now, limit) };
+            if let Err(next_at) = turn {
+                return self.hold(HoldReason::Budget, Some(next_at));
+            }
+            self.set_held(None);
+            self.mark_behind(desired);
+            return self.write_removal(desired, upstream);
+        }
+        self.set_held(None);
+        self.mark_behind(desired);
+    }
+
+    fn write_removal(&mut self, desired: DesiredStatus, upstream: UpstreamCase<'_>) {
+        let UpstreamCase { cluster, connector, key, .. } = upstream;
+        let text = |sym| self.ctx.names.text(sym).to_owned();
+        let identity = cluster.namespace_identity(&self.ctx.names, self.at.key.ns, key.ns);
+        let namespace_deleted = identity != NamespaceIdentity::Agrees;
+        let absent = (namespace_deleted || !connector.exists()).then(|| AbsentObjects {
+            cluster: cluster.name.clone(),
+            namespace: text(key.ns),
+            namespace_uid: text(self.at.key.ns).strip_prefix("ns-").map(str::to_owned),
+            namespace_deleted,
+            kind: Kind::Connector,
+            names: vec![text(key.name)],
+        });
+        let because = match absent {
+            Some(_) => "the Connector no longer exists upstream, so the hub may not claim a status",
+            None => "upstream has no status, so the hub may not claim one",
+        };
+        let annotation = (UPSTREAM_STATUS.to_owned(), None);
+        let write = HubWrite::Status(desired.digest, desired.routing);
+        self.write(Urgency::Routing, annotation, because.to_owned(), write, absent);
+    }
+}

@@ -1,0 +1,241 @@
+//! Limits on deletes: at most so many per minute, and none in an upstream cluster where too large a
+//! share of the routes are orphans.
+//!
+//! A cluster in which many routes become orphans at once has more likely lost its Gateways than its
+//! tenants. So all changes of one moment are counted first ([`Due::Share`]), and only then is anything
+//! deleted ([`Due::Deletes`]).
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::context::Context;
+use crate::contract::note::{AnomalyKind, NoteKind};
+use crate::contract::settings::OrphanMode;
+use crate::data::ids::{ClusterId, Kind};
+use crate::data::interner::{Key, Sym};
+use crate::data::time::UnixMillis;
+use crate::data::used_names::{HoldsNames, UsedNames};
+use crate::machine::Machine;
+use crate::orphans::keep_reason::KeepReason;
+use crate::orphans::route::RouteVerdict;
+use crate::timers::Due;
+
+const MINUTE_MS: u64 = 60_000;
+
+/// A route in the queue, and since when. The route that has waited longest comes first.
+type QueuedRoute = (UnixMillis, ClusterId, Key);
+
+/// How many routes have each verdict.
+#[derive(Default)]
+pub(crate) struct VerdictCounts {
+    orphans: u64,
+    kept: [u64; KeepReason::ALL.len()],
+}
+
+impl VerdictCounts {
+    pub(crate) const fn get(&self, verdict: RouteVerdict) -> u64 {
+        match verdict {
+            RouteVerdict::Orphan => self.orphans,
+            RouteVerdict::Kept(reason) => self.kept[reason as usize],
+        }
+    }
+
+    const fn get_mut(&mut self, verdict: RouteVerdict) -> &mut u64 {
+        match verdict {
+            RouteVerdict::Orphan => &mut self.orphans,
+            RouteVerdict::Kept(reason) => &mut self.kept[reason as usize],
+        }
+    }
+
+    pub(crate) const fn add(&mut self, verdict: RouteVerdict) {
+        *self.get_mut(verdict) += 1;
+    }
+
+    pub(crate) const fn remove(&mut self, verdict: RouteVerdict) {
+        *self.get_mut(verdict) -= 1;
+    }
+}
+
+/// The deletes of the last minute, and the routes in the queue.
+#[derive(Default)]
+pub(crate) struct DeleteBudget {
+    pub(crate) counts: VerdictCounts,
+    /// When each delete of the last minute was decided.
+    decided: VecDeque<UnixMillis>,
+    /// Routes that the budget has not looked at yet.
+    ready: BTreeSet<QueuedRoute>,
+    /// Routes for which there was no room. They all come before those in `ready`.
+    waiting: BTreeSet<QueuedRoute>,
+}
+
+impl HoldsNames for DeleteBudget {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { counts: _, decided: _, ready, waiting } = self;
+        ready.mark(used);
+        waiting.mark(used);
+    }
+}
+
+impl DeleteBudget {
+    pub(super) fn queue(&mut self, since: UnixMillis, id: ClusterId, key: Key) {
+        self.ready.insert((since, id, key));
+    }
+
+    pub(super) fn unqueue(&mut self, since: Option<UnixMillis>, id: ClusterId, key: Key) {
+        if let Some(since) = since {
+            self.ready.remove(&(since, id, key));
+            self.waiting.remove(&(since, id, key));
+        }
+    }
+
+    /// Whether the route waits because the minute's deletes are used up.
+    pub(super) fn had_no_room_for(&self, since: UnixMillis, id: ClusterId, key: Key) -> bool {
+        self.waiting.contains(&(since, id, key))
+    }
+
+    pub(super) fn record_delete(&mut self, now: UnixMillis) {
+        self.decided.push_back(now);
+    }
+
+    fn next(&mut self) -> Option<QueuedRoute> {
+        self.waiting.pop_first().or_else(|| self.ready.pop_first())
+    }
+}
+
+/// How many of an upstream cluster's routes are orphans.
+#[derive(Default)]
+pub(crate) struct OrphanShare {
+    /// Routes that name the cluster.
+    pub(crate) routes: u64,
+    /// Those of them none of whose parents exists, whatever their age.
+    pub(crate) orphans: u64,
+    /// Whether they are too many, so that none is deleted.
+    pub(crate) held: bool,
+    /// When that last ended. The settling time of each orphan starts again then.
+    pub(crate) released_at: UnixMillis,
+    /// The cluster was restored from an older state: its Gateways may be lost rather than deleted.
+    pub(crate) version_regressed: bool,
+}
+
+impl OrphanShare {
+    /// The cluster is no longer configured; another one may take its name.
+    pub(crate) fn forget_state(&mut self) {
+        self.version_regressed = false;
+    }
+
+    /// Has the share evaluated once every change of this moment is counted.
+    pub(crate) fn schedule_check(&self, upstream: Sym, ctx: &mut Context) {
+        if self.held || self.orphans > 0 {
+            ctx.timers.no_later(Due::Share(upstream), ctx.now);
+        }
+    }
+}
+
+impl Machine {
+    /// Holds the deletes of an upstream cluster while too many of its routes are orphans.
+    pub(crate) fn evaluate_orphan_share(&mut self, sym: Sym) {
+        let cluster = self.ctx.names.text(sym).into();
+        // An upstream may be gone by now that no route names any longer.
+        let Some(upstream) = self.upstreams.get(&sym) else { return };
+        let settings = &self.ctx.settings.orphans;
+        let (routes, orphans) = (upstream.share.routes, upstream.share.orphans);
+        // All routes of a deleted project are orphans: they count among those of the whole hub.
+        let is_gone = upstream.id.is_none() && self.roster.is_gone(self.ctx.names.text(sym));
+        if is_gone {
+            self.ctx.timers.no_later(Due::GoneShare, self.ctx.now);
+        }
+        let held = !is_gone
+            && routes > u64::from(settings.share_from)
+            && settings.max_share.is_exceeded(orphans, routes);
+        // Deletes stay held while the evidence is out of sight.
+        if held == upstream.share.held || (!held && !self.is_orphan_evidence_current(upstream.id)) {
+            return;
+        }
+        if held && settings.mode == OrphanMode::Delete {
+            let detail = format!(
+                "{orphans} of its {routes} routes at the hub are orphans, more than {}; none is \
+                 deleted until there are fewer, or limits.maxShare is raised",
+                settings.max_share
+            );
+            self.ctx.anomaly(AnomalyKind::TooManyOrphans, &cluster, None, detail);
+        }
+        self.ctx.note(NoteKind::DeletesHeld { cluster, held, orphans, routes });
+        if let Some(upstream) = self.upstreams.get_mut(&sym) {
+            upstream.share.held = held;
+            if !held {
+                upstream.share.released_at = self.ctx.now;
+            }
+        }
+        self.evaluate_routes_naming(sym);
+        self.drop_unused_upstream(sym);
+    }
+
+    fn is_orphan_evidence_current(&self, upstream: Option<ClusterId>) -> bool {
+        let Some(cluster) = upstream.and_then(|id| self.cluster(id)) else { return true };
+        let fresh_until = cluster.last_activity_at().plus(self.ctx.settings.orphans.fresh_ms);
+        let mut hubs = self.hubs.keys().filter_map(|id| self.cluster(*id));
+        cluster.proves_absence(Kind::Gateway)
+            && cluster.proves_absence(Kind::Namespace)
+            && self.ctx.now <= fresh_until
+            && hubs.all(|hub| hub.is_live(Kind::HttpRoute))
+    }
+
+    /// The resourceVersions of a cluster are lower than before: it was restored from an older state.
+    pub(crate) fn cluster_version_regressed(&mut self, id: ClusterId) {
+        let Some((sym, name)) = self.cluster(id).map(|c| (c.sym, c.name.clone())) else {
+            return self.impossible_cluster(id, "a resourceVersion regressed without a cluster");
+        };
+        // Hubs and edges are not concerned.
+        let Some(upstream) = self.upstreams.get_mut(&sym) else { return };
+        upstream.restored(self.ctx.now);
+        let hub_connectors = upstream.hub_connectors();
+        let was_regressed = std::mem::replace(&mut upstream.share.version_regressed, true);
+        self.evaluate_hub_connectors(hub_connectors);
+        if was_regressed {
+            return;
+        }
+        let settle_s = self.ctx.settings.mirror.restored_settle_ms / 1_000;
+        let detail = format!(
+            "its resourceVersions are lower than before, as after a restore from an older state; \
+             until throughline is restarted, none of its orphans is deleted and no annotation is \
+             removed because a Connector is missing; a status is mirrored once its Connector \
+             changes, or after {settle_s} s"
+        );
+        self.ctx.anomaly(AnomalyKind::ResourceVersionRegressed, &name, None, detail);
+        self.evaluate_routes_naming(sym);
+    }
+
+    /// Deletes queued routes until the minute's deletes are used up.
+    pub(crate) fn spend_budget(&mut self) {
+        let now = self.ctx.now;
+        let limit = self.ctx.settings.orphans.max_per_minute;
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        while self.budget.decided.front().is_some_and(|at| at.plus(MINUTE_MS) <= now) {
+            self.budget.decided.pop_front();
+        }
+        // Without permission to delete, nothing is left to wait for: the whole queue is emptied.
+        while (self.budget.decided.len() < limit || !self.ctx.may_delete_orphans())
+            && let Some((_, id, key)) = self.budget.next()
+        {
+            match self.route_case(id, key) {
+                Some(mut case) => case.take_turn(),
+                None => self.impossible_cluster(id, "a queued route does not exist"),
+            }
+        }
+        for (since, id, key) in std::mem::take(&mut self.budget.ready) {
+            self.budget.waiting.insert((since, id, key));
+            self.evaluate_route(id, key);
+        }
+        if !self.budget.waiting.is_empty()
+            && let Some(first) = self.budget.decided.front()
+        {
+            self.ctx.timers.no_later(Due::Deletes, first.plus(MINUTE_MS));
+        }
+    }
+
+    /// Looks at the queue again: leadership was lost, so it is emptied.
+    pub(crate) fn spend_budget_again(&mut self) {
+        if !self.budget.ready.is_empty() || !self.budget.waiting.is_empty() {
+            self.ctx.timers.no_later(Due::Deletes, self.ctx.now);
+        }
+    }
+}

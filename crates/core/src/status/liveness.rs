@@ -1,0 +1,295 @@
+//! Liveness: the part of a Connector's status that routing depends on, read exactly as the edge's
+//! extension server reads it.
+//!
+//! That server decodes with Go's `encoding/json` into a struct. Go decodes a repeated key *into the
+//! value that the first one left*, so several pieces can make up one status; and a wrong type in any
+//! known field makes it refuse the whole document. This decoder does the same in one pass: it keeps
+//! the fields that the answer depends on, and checks the types of the others.
+
+use crate::status::go_json::{GO_DEPTH_MAX, Reader};
+use crate::status::trigger::connector_part;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Liveness {
+    /// Whether the condition of type `Ready` has status `True`.
+    pub online: bool,
+    /// The id of the tunnel node; empty when offline, or when the connection's type is not
+    /// `PublicKey`.
+    pub node_id: Box<str>,
+}
+
+/// Stands for a liveness: two that route alike are equal. One of 4 thousand million changes goes
+/// unnoticed, and is late by `mirror.deferMs`; tables hold two of these for each hub Connector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Routing(u32);
+
+impl Default for Routing {
+    fn default() -> Self {
+        Liveness::default().routing()
+    }
+}
+
+impl Liveness {
+    pub(crate) fn routing(&self) -> Routing {
+        // The lower half of a good hash is one.
+        Routing(connector_part("", self.online, &self.node_id) as u32)
+    }
+}
+
+/// Reads the annotation if it is present and can be decoded, else the live status. Without either,
+/// the connector is offline.
+pub fn read(annotation: Option<&str>, live: Option<&str>) -> Liveness {
+    annotation.and_then(decode).or_else(|| live.and_then(decode)).unwrap_or_default()
+}
+
+/// Decodes one Connector status document; `None` when Go's `encoding/json` would refuse it.
+pub fn decode(document: &str) -> Option<Liveness> {
+    let mut reader = Reader::new(document, GO_DEPTH_MAX);
+    let mut status = Status::default();
+    status.decode(&mut reader)?;
+    reader.end()?;
+    Some(status.liveness())
+}
+
+/// The fields of a ConnectorStatus that the answer depends on.
+#[derive(Default)]
+struct Status {
+    conditions: Conditions,
+    details: Option<Details>,
+}
+
+/// A Go slice of conditions. Go keeps the elements beyond `len`: they come back when a repeated key
+/// makes the slice longer again.
+#[derive(Default)]
+struct Conditions {
+    list: Vec<Condition>,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Condition {
+    is_ready: bool,
+    is_true: bool,
+}
+
+#[derive(Default)]
+struct Details {
+    is_public_key: bool,
+    /// `publicKey.id`; `None` without a public key.
+    node_id: Option<Box<str>>,
+}
+
+impl Status {
+    fn liveness(self) -> Liveness {
+        let conditions = self.conditions.list.get(..self.conditions.len).unwrap_or_default();
+        let online = conditions.iter().find(|c| c.is_ready).is_some_and(|c| c.is_true);
+        let details = self.details.filter(|details| online && details.is_public_key);
+        Liveness { online, node_id: details.and_then(|d| d.node_id).unwrap_or_default() }
+    }
+
+    fn decode(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+        const FIELDS: &[&str] = &["conditions", "connectionDetails", "capabilities", "leaseRef"];
+        if null(reader)? {
+            return Some(());
+        }
+        reader.object(|r, key| match field(&key, FIELDS) {
+            "conditions" => self.conditions.decode(r),
+            "connectionDetails" => Details::decode(&mut self.details, r),
+            "capabilities" => list(r, |r, _| {
+                structure(r, |r, key| match field(key, &["type", "conditions"]) {
+                    "type" => string(r),
+                    "conditions" => list(r, |r, _| Condition::default().decode(r)),
+                    _ => r.skip().map(drop),
+                })
+            }),
+            "leaseRef" => structure(r, |r, key| match field(key, &["name"]) {
+                "name" => string(r),
+                _ => r.skip().map(drop),
+            }),
+            _ => r.skip().map(drop),
+        })
+    }
+}
+
+impl Conditions {
+    /// `decodeState.array` of `encoding/json/decode.go`.
+    fn decode(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+        self.len = 0;
+        list(reader, |r, i| {
+            if i == self.list.len() {
+                self.list.push(Condition::default());
+            }
+            self.len = i + 1;
+            self.list.get_mut(i)?.decode(r)
+        })?;
+        if self.len == 0 {
+            // After `null` and `[]`, Go starts with a new slice.
+            self.list.clear();
+        }
+        Some(())
+    }
+}
+
+impl Condition {
+    fn decode(&mut self, reader: &mut Reader<'_>) -> Option<()> {
+        const FIELDS: &[&str] =
+            &["type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"];
+        structure(reader, |r, key| match field(key, FIELDS) {
+            "type" => text(r, |text| self.is_ready = text == "Ready"),
+            "status" => text(r, |text| self.is_true = text == "True"),
+            "reason" | "message" => string(r),
+            "lastTransitionTime" => {
+                let mut is_time = true;
+                text(r, |text| is_time = is_rfc3339(text))?;
+                is_time.then_some(())
+            }
+            "observedGeneration" => integer::<i64>(r),
+            _ => r.skip().map(drop),
+        })
+    }
+}
+
+impl Details {
+    fn decode(details: &mut Option<Self>, reader: &mut Reader<'_>) -> Option<()> {
+        if null(reader)? {
+            *details = None;
+            return Some(());
+        }
+        let details = details.get_or_insert_default();
+        structure(reader, |r, key| match field(key, &["type", "publicKey"]) {
+            "type" => text(r, |text| details.is_public_key = text == "PublicKey"),
+            "publicKey" => public_key(&mut details.node_id, r),
+            _ => r.skip().map(drop),
+        })
+    }
+}
+
+fn public_key(node_id: &mut Option<Box<str>>, reader: &mut Reader<'_>) -> Option<()> {
+    const FIELDS: &[&str] = &["id", "discoveryMode", "homeRelay", "addresses"];
+    if null(reader)? {
+        *node_id = None;
+        return Some(());
+    }
+    let node_id = node_id.get_or_insert_default();
+    structure(reader, |r, key| match field(key, FIELDS) {
+        "id" => text(r, |text| *node_id = text.into()),
+        "discoveryMode" | "homeRelay" => string(r),
+        "addresses" => list(r, |r, _| {
+            structure(r, |r, key| match field(key, &["address", "port"]) {
+                "address" => string(r),
+                "port" => integer::<i32>(r),
+                _ => r.skip().map(drop),
+            })
+        }),
+        _ => r.skip().map(drop),
+    })
+}
+
+/// The field of a struct that a key names, exactly or by Go's case folding; empty for none.
+fn field(key: &str, fields: &[&'static str]) -> &'static str {
+    let exact = fields.iter().find(|field| **field == key);
+    exact.or_else(|| fields.iter().find(|field| folds_to(key, field))).copied().unwrap_or_default()
+}
+
+/// `foldName` of `encoding/json/fold.go`: letters match in either case, and in all of Unicode only
+/// U+017F (ſ) and U+212A (the Kelvin sign) also fold to ASCII letters.
+pub fn folds_to(key: &str, field: &str) -> bool {
+    let folded = key.chars().map(|c| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        c => c.to_ascii_lowercase(),
+    });
+    folded.eq(field.chars().map(|c| c.to_ascii_lowercase()))
+}
+
+/// Reads a `null`, if one is next; returns whether it was.
+fn null(reader: &mut Reader<'_>) -> Option<bool> {
+    Some(reader.peek()? == b'n' && reader.word().map(|_| true)?)
+}
+
+/// A struct, or `null`.
+fn structure(
+    reader: &mut Reader<'_>,
+    mut each: impl FnMut(&mut Reader<'_>, &str) -> Option<()>,
+) -> Option<()> {
+    if null(reader)? { Some(()) } else { reader.object(|r, key| each(r, &key)) }
+}
+
+/// A slice, or `null`.
+fn list(
+    reader: &mut Reader<'_>,
+    each: impl FnMut(&mut Reader<'_>, usize) -> Option<()>,
+) -> Option<()> {
+    if null(reader)? { Some(()) } else { reader.array(each) }
+}
+
+/// A string, which goes to `then`, or `null`, which changes nothing.
+fn text(reader: &mut Reader<'_>, then: impl FnOnce(&str)) -> Option<()> {
+    if !null(reader)? {
+        then(&reader.string()?.get());
+    }
+    Some(())
+}
+
+/// A string that the answer does not depend on, or `null`.
+fn string(reader: &mut Reader<'_>) -> Option<()> {
+    if null(reader)? { Some(()) } else { reader.string().map(drop) }
+}
+
+/// An integer in the range of `T`, or `null`. Go refuses `1.0` and `1e3` as integers.
+fn integer<T: std::str::FromStr>(reader: &mut Reader<'_>) -> Option<()> {
+    if null(reader)? { Some(()) } else { reader.number()?.parse::<T>().ok().map(drop) }
+}
+
+/// Whether Go's `time.Parse(time.RFC3339, …)` accepts the text. It is more lenient than the RFC: an
+/// hour of one digit, a comma before the fraction, offsets up to 24:60 (`parse` in `time/format.go`).
+fn is_rfc3339(text: &str) -> bool {
+    parse_rfc3339(text.as_bytes()).is_some()
+}
+
+fn parse_rfc3339(text: &[u8]) -> Option<()> {
+    let (century, text) = two_digits(text)?;
+    let (year, text) = two_digits(text)?;
+    let (month, text) = two_digits(text.strip_prefix(b"-")?)?;
+    let (day, text) = two_digits(text.strip_prefix(b"-")?)?;
+    let text = text.strip_prefix(b"T")?;
+    let (hour, text) = two_digits(text).or_else(|| one_digit(text))?;
+    let (minute, text) = two_digits(text.strip_prefix(b":")?)?;
+    let (second, text) = two_digits(text.strip_prefix(b":")?)?;
+    let is_leap = if year == 0 { century % 4 == 0 } else { year % 4 == 0 };
+    let days = match month {
+        2 => 28 + u8::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1..=days).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let zone = match text {
+        [b'.' | b',', fraction @ ..] => match fraction.iter().position(|b| !b.is_ascii_digit())? {
+            0 => return None,
+            len => fraction.get(len..)?,
+        },
+        _ => text,
+    };
+    let offset = match zone {
+        b"Z" => return Some(()),
+        [b'+' | b'-', offset @ ..] => offset,
+        _ => return None,
+    };
+    let (hours, offset) = two_digits(offset)?;
+    let (minutes, rest) = two_digits(offset.strip_prefix(b":")?)?;
+    (hours <= 24 && minutes <= 60 && rest.is_empty()).then_some(())
+}
+
+fn two_digits(text: &[u8]) -> Option<(u8, &[u8])> {
+    let (tens, text) = one_digit(text)?;
+    let (ones, text) = one_digit(text)?;
+    Some((tens * 10 + ones, text))
+}
+
+fn one_digit(text: &[u8]) -> Option<(u8, &[u8])> {
+    let (first, rest) = text.split_first()?;
+    first.is_ascii_digit().then(|| (first - b'0', rest))
+}

@@ -1,0 +1,191 @@
+//! The value of the trigger annotation, `<digest>-<n>-<c>`, and the digest in it.
+
+use std::fmt;
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
+
+/// A trigger value. Printed as 16 hexadecimal digits, the number of writes and the number of
+/// confirmations, e.g. `9f2c41d07be5a630-3-1`. It is short and shows no node id, because it ends up
+/// in Envoy's route metadata.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// Stands for the name, liveness and node id of every connector that is announced.
+    pub digest: u64,
+    /// The number of writes to the object, so that no value is used twice on it.
+    pub n: u32,
+    /// The number of confirmations of this announcement.
+    pub c: u32,
+}
+
+impl Trigger {
+    /// `None` when the value is not one of throughline's.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let (digest, n, c) = (parts.next()?, parts.next()?, parts.next()?);
+        // One value has one spelling: a write names the text that it replaces.
+        let plain =
+            |s: &str| s.bytes().all(|b| b.is_ascii_digit()) && (s == "0" || !s.starts_with('0'));
+        let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        (parts.next().is_none() && digest.len() == 16 && digest.bytes().all(lower_hex))
+            .then_some(())?;
+        (plain(n) && plain(c)).then_some(())?;
+        Some(Self {
+            digest: u64::from_str_radix(digest, 16).ok()?,
+            n: n.parse().ok()?,
+            c: c.parse().ok()?,
+        })
+    }
+}
+
+/// The later of two numbers of writes, where 0 is none. They count around a circle, and the later one is
+/// less than half of it ahead: anybody can write the highest number there is, and what comes after that
+/// must still count as later.
+pub(crate) fn later_n(one: u32, two: u32) -> u32 {
+    let is_ahead = two.wrapping_sub(one) <= u32::MAX / 2;
+    if one == 0 || (two > 0 && is_ahead) { two } else { one }
+}
+
+/// Whether a number of writes is later than another.
+pub(crate) fn is_later_n(n: u32, than: u32) -> bool {
+    n != than && later_n(than, n) == n
+}
+
+/// The number of the write after number `n`.
+pub(crate) fn next_n(n: u32) -> u32 {
+    n.wrapping_add(1).max(1)
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{}-{}", self.digest, self.n, self.c)
+    }
+}
+
+/// One connector's part of a digest. Parts are combined by wrapping addition, so that the digest of
+/// many connectors changes in O(1) when one connector does.
+pub fn connector_part(name: &str, online: bool, node_id: &str) -> u64 {
+    let node = (!node_id.is_empty()).then(|| node_hash(node_id).to_le_bytes());
+    let node = node.as_ref().map_or(&[][..], |hash| hash);
+    let mut hash = Xxh3::new();
+    for part in [name.as_bytes(), &[0, u8::from(online), 0], node] {
+        hash.update(part);
+    }
+    hash.digest()
+}
+
+/// The prefix of a stand-in.
+const NODE_STAND_IN: &str = "redacted-";
+
+/// The hash of a node id that goes into a digest. A stand-in carries the hash of the node id it
+/// replaces, so that a redacted log replays to the same triggers.
+pub fn node_hash(node_id: &str) -> u128 {
+    carried_hash(node_id).unwrap_or_else(|| xxh3_128(node_id.as_bytes()))
+}
+
+/// Replaces a node id in a redacted event log: `redacted-`, the 32 hexadecimal digits of its
+/// [`node_hash`], and a padding of `-` up to `bytes`. A stand-in is returned unchanged.
+pub fn node_stand_in(node_id: &str, bytes: usize) -> String {
+    match carried_hash(node_id) {
+        Some(_) => node_id.to_owned(),
+        None => padded(format!("{NODE_STAND_IN}{:032x}", node_hash(node_id)), '-', bytes),
+    }
+}
+
+/// An ASCII text with a filler behind it, `bytes` long together. Formatting pads to 65,535 at most and
+/// panics beyond that, and the texts are those of others.
+pub fn padded(mut text: String, filler: char, bytes: usize) -> String {
+    text.extend(std::iter::repeat_n(filler, bytes.saturating_sub(text.len())));
+    text
+}
+
+fn carried_hash(node_id: &str) -> Option<u128> {
+    let (digits, filler) = node_id.strip_prefix(NODE_STAND_IN)?.split_at_checked(32)?;
+    let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    (digits.bytes().all(lower_hex) && filler.bytes().all(|b| b == b'-')).then_some(())?;
+    u128::from_str_radix(digits, 16).ok()
+}
+
+/// One gateway's part of the digest of its class.
+pub fn gateway_part(namespace: &str, name: &str, digest: u64) -> u64 {
+    let mut hash = Xxh3::new();
+    for part in [namespace.as_bytes(), &[0], name.as_bytes(), &[0], &digest.to_le_bytes()] {
+        hash.update(part);
+    }
+    hash.digest()
+}
+
+/// The digest of the connectors of one gateway; their order does not matter.
+pub fn digest(parts: impl IntoIterator<Item = u64>) -> u64 {
+    let sum = parts.into_iter().fold(0_u64, u64::wrapping_add);
+    xxh3_64(&sum.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_values_of_ours_can_be_parsed() {
+        let value = Trigger { digest: 0x00ab, n: 12, c: 3 };
+        assert_eq!(value.to_string(), "00000000000000ab-12-3");
+        assert_eq!(Trigger::parse(&value.to_string()), Some(value));
+        for text in [
+            "",
+            "true/8c5d",
+            "00000000000000ab",
+            "00000000000000ab-1",
+            "00000000000000ab-1-2-3",
+            "00000000000000AB-1-2",
+            "0ab-1-2",
+            "00000000000000ab--2",
+            "00000000000000ab-1-",
+            "00000000000000ab-+1-2",
+            "00000000000000ab-4294967296-0",
+            "00000000000000ag-1-2",
+        ] {
+            assert_eq!(Trigger::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_count_around_a_circle_that_leaves_out_zero() {
+        assert_eq!((next_n(0), next_n(7), next_n(u32::MAX)), (1, 8, 1));
+        for (earlier, later) in [(0, 1), (0, u32::MAX), (7, 8), (7, 9_000), (u32::MAX, 1)] {
+            assert_eq!((later_n(earlier, later), later_n(later, earlier)), (later, later));
+            assert!(is_later_n(later, earlier) && !is_later_n(earlier, later));
+        }
+        assert!(!is_later_n(7, 7) && !is_later_n(0, 0));
+    }
+
+    /// Digests stay on objects in users' clusters, so they must never change.
+    #[test]
+    fn the_digest_is_stable() {
+        assert_eq!(connector_part("home-lab", true, "8c5d"), 0xbe9f_cde7_0680_5965);
+        assert_eq!(digest([1, 2]), digest([2, 1]));
+        assert_ne!(connector_part("a", true, ""), connector_part("a", false, ""));
+        assert_ne!(connector_part("a", true, "b"), connector_part("ab", true, ""));
+        assert_ne!(gateway_part("a", "bc", 1), gateway_part("ab", "c", 1));
+    }
+
+    #[test]
+    fn a_stand_in_has_the_hash_of_its_node_id() {
+        for (id, bytes) in [("8c5d", 0), ("8c5d", 41), ("8c5d", 42), ("8c5d", 64), ("é<", 13)] {
+            let stand_in = node_stand_in(id, bytes);
+            assert_eq!(stand_in.len(), bytes.max(41));
+            assert_eq!(node_hash(&stand_in), node_hash(id));
+            assert_eq!(node_stand_in(&stand_in, 99), stand_in);
+            assert_eq!(connector_part("a", true, &stand_in), connector_part("a", true, id));
+        }
+        assert_eq!(node_stand_in(&"x".repeat(200_000), 200_000).len(), 200_000);
+        let taken = node_stand_in("8c5d", 0);
+        for other in [
+            taken.replace('-', "_"),
+            taken[..40].to_owned(),
+            format!("{taken}a"),
+            format!("{}A", &taken[..40]),
+            format!("{}é", &taken[..40]),
+        ] {
+            assert_eq!(node_hash(&other), xxh3_128(other.as_bytes()), "{other}");
+        }
+    }
+}

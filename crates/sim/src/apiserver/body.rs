@@ -1,0 +1,21 @@
+//! The bodies of responses: whole, or a stream of pieces.
+
+use bytes::Bytes;
+use futures::{Stream, TryStreamExt};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+
+use super::watch::WatchCut;
+
+pub(super) type Body = UnsyncBoxBody<Bytes, WatchCut>;
+
+pub(super) fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+pub(super) fn streamed(
+    pieces: impl Stream<Item = Result<Bytes, WatchCut>> + Send + 'static,
+) -> Body {
+    StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync()
+}

@@ -1,0 +1,247 @@
+//! Connections: accepts them, with TLS if the caller offers it, and serves HTTP/1.1 or, if the client
+//! agrees to it (ALPN), HTTP/2.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::signal::Sender;
+use bytes::Bytes;
+use http::{Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use super::body::Body;
+use super::handle::{Fault, ServerMode};
+use super::milo::Milo;
+use super::status::Failure;
+use super::{Audit, AuditedRequest, BODY_BYTES_MAX, Server, SimApiServerSettings, handle_request};
+
+/// What all clusters behind one listener share.
+pub(super) struct Front {
+    pub(super) settings: SimApiServerSettings,
+    pub(super) mode: Sender<ServerMode>,
+    pub(super) latency: Sender<Duration>,
+    /// How often all connections were asked to end (GOAWAY).
+    pub(super) goaways: Sender<u64>,
+    pub(super) connections: Arc<Gauge>,
+    /// Requests without a response yet. A watch has its response once it starts.
+    pub(super) requests: Arc<Gauge>,
+    /// Running watches.
+    pub(super) watches: Arc<Gauge>,
+}
+
+impl Front {
+    pub(super) fn new(settings: SimApiServerSettings) -> Self {
+        Self {
+            settings,
+            mode: Sender::new(ServerMode::Serving),
+            latency: Sender::new(Duration::ZERO),
+            goaways: Sender::new(0),
+            connections: Arc::default(),
+            requests: Arc::default(),
+            watches: Arc::default(),
+        }
+    }
+}
+
+/// How many there are, and the most that there were at the same time.
+#[derive(Default)]
+pub(super) struct Gauge {
+    now: AtomicUsize,
+    max: AtomicUsize,
+}
+
+impl Gauge {
+    /// Counts one until the result is dropped.
+    pub(super) fn count(self: &Arc<Self>) -> Counted {
+        let now = self.now.fetch_add(1, Relaxed) + 1;
+        self.max.fetch_max(now, Relaxed);
+        Counted(self.clone())
+    }
+
+    pub(super) fn now(&self) -> usize {
+        self.now.load(Relaxed)
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.max.load(Relaxed)
+    }
+}
+
+/// One that a [`Gauge`] counts.
+pub(super) struct Counted(Arc<Gauge>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Relaxed);
+    }
+}
+
+/// What a listener serves.
+#[derive(Clone)]
+pub(super) enum Site {
+    Cluster(Arc<Server>),
+    Milo(Arc<Milo>),
+}
+
+impl Site {
+    fn front(&self) -> &Arc<Front> {
+        match self {
+            Site::Cluster(server) => &server.front,
+            Site::Milo(milo) => milo.front(),
+        }
+    }
+}
+
+pub(super) async fn accept(site: Site, listener: TcpListener, tls: Option<TlsAcceptor>) {
+    let mut mode = site.front().mode.subscribe();
+    loop {
+        tokio::select! {
+            biased;
+            () = mode.wait_for(|mode| *mode == ServerMode::Stopped) => return,
+            accepted = listener.accept() => {
+                // Fails if the client is already gone; keep accepting others.
+                let Ok((stream, _)) = accepted else { continue };
+                // Without it, small responses wait for each other; the server works all the same.
+                let _ = stream.set_nodelay(true);
+                if site.front().mode.get() != ServerMode::Down {
+                    tokio::spawn(serve(site.clone(), stream, tls.clone(), 0));
+                }
+            }
+        }
+    }
+}
+
+pub(super) async fn serve(
+    site: Site,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    tls: Option<TlsAcceptor>,
+    client: u32,
+) {
+    let front = site.front().clone();
+    let _counted = front.connections.count();
+    let mut mode = front.mode.subscribe();
+    let connection = async {
+        let Some(tls) = tls else { return serve_http1(site, stream, client).await };
+        // If the handshake fails, the client reports it.
+        let Ok(stream) = tls.accept(stream).await else { return };
+        match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => serve_http2(site, stream, client).await,
+            _ => serve_http1(site, stream, client).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = connection => {}
+        () = mode.wait_for(|mode| matches!(mode, ServerMode::Down | ServerMode::Stopped)) => {}
+    }
+}
+
+async fn serve_http1(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin, client: u32) {
+    let service = service_fn(|request| respond(site.clone(), client, request));
+    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // If the connection failed, the client reports it.
+    let _ = connection.await;
+}
+
+async fn serve_http2(site: Site, stream: impl AsyncRead + AsyncWrite + Unpin, client: u32) {
+    let mut goaways = site.front().goaways.subscribe();
+    let service = service_fn(|request| respond(site.clone(), client, request));
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(site.front().settings.max_concurrent_streams)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        biased;
+        _ = connection.as_mut() => return,
+        () = goaways.changed() => connection.as_mut().graceful_shutdown(),
+    }
+    let _ = connection.await;
+}
+
+async fn respond(
+    site: Site,
+    client: u32,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let front = site.front().clone();
+    let _counted = front.requests.count();
+    let (head, body) = request.into_parts();
+    let (arrived, within) = (Instant::now(), timeout_of(&head.uri));
+    let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
+    let mut mode = front.mode.subscribe();
+    // Fails only if the server is gone, and then the connection is gone too.
+    mode.wait_for(|mode| *mode != ServerMode::Frozen).await;
+    let latency = front.latency.get();
+    if !latency.is_zero() {
+        tokio::time::sleep(latency).await;
+    }
+    let response = match body {
+        // As its context ends in an API server that stood still, whatever the request asks for.
+        Ok(_) if within.is_some_and(|within| arrived.elapsed() > within) => {
+            Err(Failure::timed_out())
+        }
+        Ok(body) => answer(&site, client, Request::from_parts(head, body.to_bytes())),
+        Err(_) => Err(Failure::too_large(BODY_BYTES_MAX)),
+    };
+    match response {
+        Err(failure) if failure.code() == Fault::NO_RESPONSE => std::future::pending().await,
+        response => Ok(response.unwrap_or_else(|failure| failure.response())),
+    }
+}
+
+/// How long the request may take: `timeout=5000ms`.
+fn timeout_of(uri: &Uri) -> Option<Duration> {
+    let timeout = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
+    timeout.strip_suffix("ms")?.parse().ok().map(Duration::from_millis)
+}
+
+/// Handles a request, and once more later if it is to be repeated.
+fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<Body>, Failure> {
+    let server = match site {
+        Site::Cluster(server) => server,
+        Site::Milo(milo) => {
+            let (server, path) = milo.route(request.uri().path());
+            return handle_request(&server, path, &request);
+        }
+    };
+    let response = answer_once(server, client, &request, false);
+    let is_write = request.method() != Method::GET;
+    let after = if is_write { server.lock().state.repeats.pop_front() } else { None };
+    if let Some(after) = after {
+        let server = server.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            // Nobody waits for this answer.
+            drop(answer_once(&server, client, &request, true));
+        });
+    }
+    response
+}
+
+fn answer_once(
+    server: &Arc<Server>,
+    client: u32,
+    request: &Request<Bytes>,
+    is_repeat: bool,
+) -> Result<Response<Body>, Failure> {
+    let response = handle_request(server, request.uri().path(), request);
+    if let Some(Audit(audit)) = &server.front.settings.audit {
+        let (code, executed) = match &response {
+            Ok(response) => (response.status().as_u16(), true),
+            Err(failure) => (failure.code(), failure.is_executed()),
+        };
+        let (cluster, request) = (server.cluster.clone(), request.clone());
+        audit(&AuditedRequest { cluster, client, request, code, executed, is_repeat });
+    }
+    response
+}

@@ -1,0 +1,341 @@
+//! A cluster of [`SimClusters`] over HTTP: the part of the Kubernetes API that throughline uses. A
+//! real client connects to it as to a real cluster.
+//!
+//! It serves our five kinds, Lease and Event, and, where switched on, Milo's Project and
+//! ProjectControlPlane: lists with pages, watches with bookmarks, single
+//! objects, create, update, merge patch, JSON Patch, delete with preconditions, and the probes. Codes, reasons
+//! and messages are those of kube-apiserver 1.36; one script of requests runs against both
+//! (`tests/conformance.rs`). Known differences:
+//!
+//! - Objects keep only the fields that matter here; `generation` is not counted.
+//! - Other patch types, field selectors, finalizers, dry run, admission, schemas, and the syntax of names
+//!   and labels are not supported.
+//! - A deleted Namespace is gone immediately, and its objects stay.
+//! - `managedFields` keep a manager whose last field was taken over or removed, and count a removal
+//!   as a write; API servers record only who set a field.
+//! - Leases and Events live as long as the server, not as the [`SimClusters`]; Events never expire.
+
+mod body;
+mod connection;
+mod handle;
+mod json_patch;
+mod list;
+mod milo;
+mod reads;
+mod request;
+mod selector;
+mod status;
+mod store;
+mod watch;
+mod write;
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::signal::Sender;
+use bytes::Bytes;
+use http::header::USER_AGENT;
+use http::{Request, Response};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+pub use handle::{Fault, ServerLoad, ServerMode, SimApiServerHandle, SimMiloHandle};
+pub use milo::SimMilo;
+pub use request::{ApiVerb, Resource};
+pub use status::reason_of;
+pub use store::ServerBackup;
+
+use crate::{SimClusters, WatchNotice};
+use body::Body;
+use connection::{Front, Site, accept};
+use request::{QueryParams, RequestTarget};
+use status::{Failure, json_response};
+use store::{LockedCluster, ServerState};
+use throughline_core::contract::event::ClusterSpec;
+use throughline_core::data::ids::{ClusterName, Role};
+use throughline_core::data::objects::{Body as ObjectBody, Meta, Object};
+use throughline_core::data::time::UnixMillis;
+
+/// The limit of API servers for a request body.
+const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+#[derive(Clone, Debug)]
+pub struct SimApiServerSettings {
+    /// The interval of bookmarks on a watch that asked for them.
+    pub bookmark_every: Duration,
+    /// Changes kept per kind, for watches that resume.
+    pub history_changes: usize,
+    /// The simulated time follows this clock: it advances before each request. `None`: the caller
+    /// advances it.
+    pub clock: Option<SimClock>,
+    /// The most requests, watches included, at a time on one HTTP/2 connection
+    /// (`SETTINGS_MAX_CONCURRENT_STREAMS`).
+    pub max_concurrent_streams: u32,
+    /// Gets every request and how it was answered.
+    pub audit: Option<Audit>,
+}
+
+/// Tells the time.
+#[derive(Clone)]
+pub struct SimClock(pub Arc<dyn Fn() -> UnixMillis + Send + Sync>);
+
+impl std::fmt::Debug for SimClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SimClock")
+    }
+}
+
+/// Sees every request once it has been answered.
+#[derive(Clone)]
+pub struct Audit(pub Arc<dyn Fn(&AuditedRequest) + Send + Sync>);
+
+impl std::fmt::Debug for Audit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Audit")
+    }
+}
+
+/// A request and how it was answered. What it did is in the clusters.
+#[derive(Clone, Debug)]
+pub struct AuditedRequest {
+    pub cluster: ClusterName,
+    /// The number that [`SimApiServerHandle::serve`] got for the connection; 0 where there is a listener.
+    pub client: u32,
+    pub request: Request<Bytes>,
+    /// [`Fault::NO_RESPONSE`] for a request that hangs.
+    pub code: u16,
+    /// Whether it was carried out: with success, or behind a fault that hides that.
+    pub executed: bool,
+    /// A proxy's repetition of a write, which nobody waits for.
+    pub is_repeat: bool,
+}
+
+impl Default for SimApiServerSettings {
+    /// One bookmark a minute and 100 streams, as on API servers.
+    fn default() -> Self {
+        Self {
+            bookmark_every: Duration::from_secs(60),
+            history_changes: 10_000,
+            clock: None,
+            max_concurrent_streams: 100,
+            audit: None,
+        }
+    }
+}
+
+/// One cluster as it is served.
+struct Server {
+    sim: Arc<Mutex<SimClusters>>,
+    cluster: ClusterName,
+    state: Mutex<ServerState>,
+    front: Arc<Front>,
+    /// How often the watches of each resource have been cut.
+    watch_cuts: Sender<[u64; Resource::ALL.len()]>,
+    /// Running watches of each resource.
+    watches: [AtomicUsize; Resource::ALL.len()],
+}
+
+impl Server {
+    fn new(sim: Arc<Mutex<SimClusters>>, cluster: ClusterName, front: Arc<Front>) -> Self {
+        let history_changes = front.settings.history_changes;
+        let server = Self {
+            sim,
+            cluster,
+            state: Mutex::new(ServerState::new(history_changes)),
+            front,
+            watch_cuts: Sender::new([0; Resource::ALL.len()]),
+            watches: Default::default(),
+        };
+        {
+            let mut cluster = server.lock();
+            cluster.sim.keep_history(history_changes);
+            cluster.sim.keep_managed_fields();
+        }
+        server
+    }
+
+    /// Locks the simulated clusters, then the server's own state; always in this order.
+    fn lock(&self) -> LockedCluster<'_> {
+        let mut cluster = LockedCluster::lock(&self.sim, &self.state, &self.cluster);
+        if let Some(SimClock(now)) = &self.front.settings.clock {
+            cluster.sim.advance(now());
+        }
+        cluster
+    }
+
+    fn cut_watches(&self, resource: Option<Resource>) {
+        self.watch_cuts.modify(|cuts| {
+            for one in Resource::ALL.into_iter().filter(|r| resource.is_none_or(|w| w == *r)) {
+                cuts[one as usize] += 1;
+            }
+        });
+    }
+}
+
+/// Serves one simulated cluster.
+pub struct SimApiServer;
+
+impl SimApiServer {
+    /// Serves `cluster` on `listener` until the handle is dropped; needs a tokio runtime. From now
+    /// on the clusters keep histories and managed fields, and [`SimClusters::poll_event`] returns
+    /// nothing. The caller plays changes into them and, without a clock, advances their time.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub fn start(
+        sim: Arc<Mutex<SimClusters>>,
+        cluster: ClusterName,
+        listener: TcpListener,
+        settings: SimApiServerSettings,
+    ) -> std::io::Result<SimApiServerHandle> {
+        Self::start_with(sim, cluster, listener, None, settings)
+    }
+
+    /// Serves one cluster on a free port of this machine. It holds the namespace `default` and nothing
+    /// else. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// No port can be had.
+    pub async fn start_one() -> std::io::Result<SimApiServerHandle> {
+        let spec = ClusterSpec { name: ClusterName::from("one"), roles: vec![Role::Edge] };
+        let mut sim = SimClusters::new(std::slice::from_ref(&spec), 0);
+        let meta = Meta { name: "default".into(), ..Meta::default() };
+        let namespace = Object { meta, body: ObjectBody::Namespace };
+        sim.put(&spec.name, namespace, "kube-apiserver", WatchNotice::Applied);
+        let sim = Arc::new(Mutex::new(sim));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let clock = || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            UnixMillis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+        };
+        let clock = Some(SimClock(Arc::new(clock)));
+        Self::start(sim, spec.name, listener, SimApiServerSettings { clock, ..Default::default() })
+    }
+
+    /// As [`SimApiServer::start`], over TLS. Connections use HTTP/2 where acceptor and client agree to
+    /// the protocol `h2` (ALPN), and HTTP/1.1 otherwise.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub fn start_tls(
+        sim: Arc<Mutex<SimClusters>>,
+        cluster: ClusterName,
+        listener: TcpListener,
+        tls: TlsAcceptor,
+        settings: SimApiServerSettings,
+    ) -> std::io::Result<SimApiServerHandle> {
+        Self::start_with(sim, cluster, listener, Some(tls), settings)
+    }
+
+    /// As [`SimApiServer::start`], without a listener: it serves the connections that
+    /// [`SimApiServerHandle::serve`] gets. `address` is what it is called.
+    pub fn start_without_listener(
+        sim: Arc<Mutex<SimClusters>>,
+        cluster: ClusterName,
+        address: SocketAddr,
+        settings: SimApiServerSettings,
+    ) -> SimApiServerHandle {
+        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
+        SimApiServerHandle { server, address, is_tls: false }
+    }
+
+    fn start_with(
+        sim: Arc<Mutex<SimClusters>>,
+        cluster: ClusterName,
+        listener: TcpListener,
+        tls: Option<TlsAcceptor>,
+        settings: SimApiServerSettings,
+    ) -> std::io::Result<SimApiServerHandle> {
+        let (address, is_tls) = (listener.local_addr()?, tls.is_some());
+        let server = Arc::new(Server::new(sim, cluster, Arc::new(Front::new(settings))));
+        tokio::spawn(accept(Site::Cluster(server.clone()), listener, tls));
+        Ok(SimApiServerHandle { server, address, is_tls })
+    }
+}
+
+fn handle_request(
+    server: &Arc<Server>,
+    path: &str,
+    request: &Request<Bytes>,
+) -> Result<Response<Body>, Failure> {
+    match (request.method().as_str(), path) {
+        ("GET", "/livez" | "/readyz" | "/healthz") => return Ok(Response::new(body::whole("ok"))),
+        ("GET", "/version") => {
+            let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.4",
+                "platform": "memory"});
+            return Ok(json_response(200, &version));
+        }
+        (_, "/livez" | "/readyz" | "/healthz" | "/version") => {
+            return Err(Failure::method_not_allowed());
+        }
+        _ => {}
+    }
+    let target = RequestTarget::parse(path)?;
+    let params = QueryParams::parse(request.uri())?;
+    let verb = target.verb(request.method(), &params)?;
+    let fault = {
+        let mut cluster = server.lock();
+        *cluster.state.request_counts.entry((verb, target.resource)).or_default() += 1;
+        if cluster.state.unserved.contains(&target.resource) {
+            return Err(Failure::unknown_resource(target.resource.api_version()));
+        }
+        if cluster.state.is_initializing(target.resource, Instant::now()) {
+            return Err(Failure::initializing());
+        }
+        let matches =
+            |f: &Fault| f.verbs.contains(&verb) && f.resource.is_none_or(|r| r == target.resource);
+        let at = cluster.state.faults.iter().position(matches);
+        at.and_then(|at| cluster.state.faults.remove(at))
+    };
+    if let Some(fault) = fault {
+        let failure = Failure::injected(fault.code, fault.retry_after_s);
+        // The fault hides the outcome from the client.
+        let is_executed =
+            fault.executes && execute(server, request, &target, &params, verb).is_ok();
+        return Err(if is_executed { failure.but_executed() } else { failure });
+    }
+    execute(server, request, &target, &params, verb)
+}
+
+fn execute(
+    server: &Arc<Server>,
+    request: &Request<Bytes>,
+    target: &RequestTarget,
+    params: &QueryParams,
+    verb: ApiVerb,
+) -> Result<Response<Body>, Failure> {
+    let write = write::ObjectWrite { target, manager: field_manager(request, params) };
+    let mut cluster = server.lock();
+    match verb {
+        ApiVerb::Get => {
+            let key = target.key();
+            let object = cluster.get(target.resource, &key);
+            let object = object.ok_or_else(|| Failure::not_found(target.resource, &key.name))?;
+            Ok(json_response(200, &object.to_value()))
+        }
+        ApiVerb::Create => write.create(&mut cluster, request.body()),
+        ApiVerb::Update => write.update(&mut cluster, request.body()),
+        ApiVerb::Patch => write.patch(&mut cluster, request),
+        ApiVerb::Delete => write.delete(&mut cluster, request.body()),
+        ApiVerb::List => {
+            drop(cluster);
+            list::list(server, target, params)
+        }
+        ApiVerb::Watch => {
+            drop(cluster);
+            watch::watch(server, target, params)
+        }
+    }
+}
+
+/// The query parameter `fieldManager`, or else the name in the User-Agent.
+fn field_manager(request: &Request<Bytes>, params: &QueryParams) -> String {
+    if !params.field_manager.is_empty() {
+        return params.field_manager.clone();
+    }
+    let agent = request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+    agent.and_then(|agent| agent.split('/').next()).unwrap_or("unknown").to_owned()
+}

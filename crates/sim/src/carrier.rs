@@ -1,0 +1,229 @@
+//! The carrier, which copies Connectors from the hub to the edges: after a delay it applies all
+//! annotations of the hub object (Karmada's template), and never status.
+//!
+//! With a rate it takes one changed object at a time, first in, first out, as a controller does whose
+//! client has a limit. An object that changes again while it waits keeps its place and is taken once.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::str::FromStr;
+
+use super::{Preconditions, SimCluster, SimClusters};
+use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline_core::data::interner::Key;
+use throughline_core::data::time::UnixMillis;
+
+/// How many changed objects a carrier takes in a second, 1 to 1,000. Karmada's default is 20: its
+/// client may send 40 requests a second, and each change costs two hub writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarrierRate(u16);
+
+impl CarrierRate {
+    /// Time has milliseconds, so a higher rate is none.
+    const MAX: u16 = 1_000;
+
+    pub fn per_second(self) -> u16 {
+        self.0
+    }
+
+    fn interval_us(self) -> u64 {
+        1_000_000 / u64::from(self.0)
+    }
+}
+
+impl FromStr for CarrierRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rate = text.parse().ok().filter(|rate| (1..=Self::MAX).contains(rate));
+        rate.map(Self).ok_or_else(|| {
+            "expected a whole number of changes a second, 1 to 1000, for example 20; without this \
+             flag the carrier has no limit"
+                .to_owned()
+        })
+    }
+}
+
+impl fmt::Display for CarrierRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => f.write_str("1 change a second"),
+            rate => write!(f, "{rate} changes a second"),
+        }
+    }
+}
+
+/// Changed hub Connectors that a carrier with a rate has not taken yet.
+pub(super) struct HubQueue {
+    rate: CarrierRate,
+    /// When it may take the next one.
+    free_at_us: u64,
+    order: VecDeque<(ClusterName, Key)>,
+    /// The annotations of each that changed.
+    changed: BTreeMap<(ClusterName, Key), BTreeSet<Box<str>>>,
+}
+
+impl HubQueue {
+    /// When it takes the first one that waits.
+    fn next_at(&self) -> Option<UnixMillis> {
+        self.order.front().map(|_| UnixMillis(self.free_at_us.div_ceil(1_000)))
+    }
+
+    fn push(&mut self, hub: &ClusterName, key: Key, changed: &BTreeSet<Box<str>>) {
+        let waiting = self.changed.entry((hub.clone(), key)).or_insert_with(|| {
+            self.order.push_back((hub.clone(), key));
+            BTreeSet::new()
+        });
+        waiting.extend(changed.iter().cloned());
+    }
+
+    /// Takes the first, if it may by `now`. Returns when it did.
+    fn take(
+        &mut self,
+        now: UnixMillis,
+    ) -> Option<(UnixMillis, ClusterName, Key, BTreeSet<Box<str>>)> {
+        let at = self.next_at().filter(|at| *at <= now)?;
+        self.free_at_us = self.free_at_us.saturating_add(self.rate.interval_us());
+        let (hub, key) = self.order.pop_front()?;
+        let changed = self.changed.remove(&(hub.clone(), key)).unwrap_or_default();
+        Some((at, hub, key, changed))
+    }
+
+    fn forget(&mut self, cluster: &ClusterName) {
+        self.order.retain(|(hub, _)| hub != cluster);
+        self.changed.retain(|(hub, _), _| hub != cluster);
+    }
+}
+
+/// Annotations of one hub Connector that are on their way to an edge.
+#[derive(Default)]
+pub(super) struct PendingCarry {
+    due_at: UnixMillis,
+    annotation_keys: BTreeSet<Box<str>>,
+    /// In backoff: nothing happens until the hub object changes again.
+    is_stuck: bool,
+}
+
+impl PendingCarry {
+    pub(super) fn due_at(&self) -> UnixMillis {
+        self.due_at
+    }
+}
+
+impl SimClusters {
+    /// Lets the carrier take at most this many changed objects in a second, from now on.
+    pub fn limit_carrier(&mut self, rate: CarrierRate) {
+        let (order, changed) = (VecDeque::new(), BTreeMap::new());
+        self.hub_queue = Some(HubQueue { rate, free_at_us: 0, order, changed });
+    }
+
+    /// When the carrier next has something to do.
+    pub fn next_due(&self) -> Option<UnixMillis> {
+        let carry = self.next_carry().map(|(at, ..)| *at);
+        let take = self.hub_queue.as_ref().and_then(HubQueue::next_at);
+        Some([carry, take].into_iter().flatten().min()?.max(self.now))
+    }
+
+    pub(super) fn forget_carries(&mut self, name: &ClusterName) {
+        self.pending_carries.retain(|(edge, _), _| edge != name);
+        self.carry_queue.retain(|(_, edge, _)| edge != name);
+        if let Some(queue) = &mut self.hub_queue {
+            queue.forget(name);
+        }
+    }
+
+    /// The earliest pending carry to an edge that is reachable.
+    fn next_carry(&self) -> Option<&(UnixMillis, ClusterName, Key)> {
+        let is_reachable = |name| self.clusters.get(name).is_some_and(|c: &SimCluster| c.reachable);
+        self.carry_queue.iter().find(|(_, edge, _)| is_reachable(edge))
+    }
+
+    /// Moves time forward and lets the carrier do what falls due.
+    pub fn advance(&mut self, to: UnixMillis) {
+        self.now = self.now.max(to);
+        while let Some((at, hub, key, changed)) =
+            self.hub_queue.as_mut().and_then(|queue| queue.take(to))
+        {
+            self.begin_carry(at, &hub, key, &changed);
+        }
+        while let Some(first) = self.next_carry().filter(|(at, ..)| *at <= self.now).cloned() {
+            self.carry_queue.remove(&first);
+            let (_, edge, key) = first;
+            if let Some(carry) = self.pending_carries.remove(&(edge.clone(), key)) {
+                self.carry(&edge, key, carry);
+            }
+        }
+    }
+
+    fn carry(&mut self, edge: &ClusterName, key: Key, carry: PendingCarry) {
+        let hub = self.with_role(Role::Hub).find(|hub| *hub != edge).cloned();
+        let Some(template) = hub.and_then(|hub| self.at(&hub, Kind::Connector, key)).cloned()
+        else {
+            return;
+        };
+        let annotation = |k: Box<str>| {
+            let value = template.meta.annotations.get(&k).map(str::to_owned);
+            (k.into_string(), value)
+        };
+        // Karmada applies the whole template, whatever changed; keys that only the edge has stay.
+        let mut keys = carry.annotation_keys;
+        keys.extend(template.meta.annotations.iter().map(|(k, _)| Box::from(k)));
+        let patch: Vec<_> = keys.into_iter().map(annotation).collect();
+        let key = self.names.object_key(key);
+        // Nothing can be refused here: hub and edge have the same annotation limit.
+        let _ =
+            self.patch(edge, Kind::Connector, &key, &patch, &Preconditions::default(), "karmada");
+    }
+
+    /// Puts the carry of one object to an edge into backoff until the hub object changes again, as
+    /// Karmada does after failed attempts.
+    pub fn set_carry_stuck(&mut self, edge: &ClusterName, key: &ObjectKey) {
+        let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
+        if let Some(carry) = self.pending_carries.get_mut(&(edge.clone(), key)) {
+            carry.is_stuck = true;
+            self.carry_queue.remove(&(carry.due_at, edge.clone(), key));
+        }
+    }
+
+    /// Schedules a carry to every other edge after annotations changed at the hub.
+    pub(super) fn schedule_carry(
+        &mut self,
+        hub: &ClusterName,
+        key: Key,
+        changed: &BTreeSet<Box<str>>,
+    ) {
+        let now = self.now;
+        let Some(queue) = &mut self.hub_queue else {
+            return self.begin_carry(now, hub, key, changed);
+        };
+        if queue.order.is_empty() {
+            // While nothing waited, it gathered no credit.
+            queue.free_at_us = queue.free_at_us.max(now.0.saturating_mul(1_000));
+        }
+        queue.push(hub, key, changed);
+    }
+
+    /// The carrier took an object at `at`, and applies it after the delay.
+    fn begin_carry(
+        &mut self,
+        at: UnixMillis,
+        hub: &ClusterName,
+        key: Key,
+        changed: &BTreeSet<Box<str>>,
+    ) {
+        let edges: Vec<_> = self.with_role(Role::Edge).filter(|e| *e != hub).cloned().collect();
+        for edge in edges {
+            let due_at = at.plus(self.carrier_delay_ms);
+            let new = PendingCarry { due_at, ..PendingCarry::default() };
+            let carry = self.pending_carries.entry((edge.clone(), key)).or_insert(new);
+            carry.annotation_keys.extend(changed.iter().cloned());
+            if std::mem::take(&mut carry.is_stuck) {
+                carry.due_at = due_at;
+            }
+            self.carry_queue.insert((carry.due_at, edge, key));
+        }
+    }
+}

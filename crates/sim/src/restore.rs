@@ -1,0 +1,45 @@
+//! An etcd that is restored from a backup: objects and resourceVersion go back, and nothing tells a
+//! watcher.
+
+use std::sync::Arc;
+
+use super::{SimCluster, SimClusters};
+use throughline_core::data::ids::ClusterName;
+use throughline_core::data::interner::Key;
+use throughline_core::data::map::Map;
+use throughline_core::data::objects::Object;
+use throughline_core::data::per_kind::PerKind;
+
+/// A backup of one cluster. The default is that of a new one.
+#[derive(Clone)]
+pub struct Backup {
+    version: u64,
+    objects: PerKind<Map<Key, Arc<Object>>>,
+}
+
+impl Default for Backup {
+    fn default() -> Self {
+        Self { version: 1, objects: PerKind::default() }
+    }
+}
+
+impl SimClusters {
+    /// Everything of our kinds that the cluster holds; `None` if there is no such cluster.
+    pub fn backup(&self, cluster: &ClusterName) -> Option<Backup> {
+        let SimCluster { version, objects, .. } = self.clusters.get(cluster)?;
+        Some(Backup { version: version.get(), objects: objects.clone() })
+    }
+
+    /// Puts a cluster back into an older state. Its watches have to be cut: API servers restart.
+    pub fn restore(&mut self, name: &ClusterName, backup: &Backup) {
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        let latest = cluster.version.get().max(cluster.undone_until.unwrap_or(0));
+        cluster.undone_until = Some(latest);
+        cluster.version.set(backup.version);
+        cluster.objects = backup.objects.clone();
+        if let Some(changes) = self.history_changes {
+            cluster.keep_history(changes);
+        }
+        self.forget_carries(name);
+    }
+}

@@ -1,0 +1,211 @@
+//! What a write does to a simulated cluster: versions, preconditions, managed fields, and what the watches
+//! show of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{
+    ANNOTATION_LIMIT_BYTES, ApiError, ChangeKind, Preconditions, SimClusters, WatchNotice,
+};
+use throughline_core::contract::action::{AbsentObjects, AnnotationBefore};
+use throughline_core::contract::event::EventKind;
+use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline_core::data::objects::{ManagedFields, Object, StringMap};
+use throughline_core::data::time::UnixMillis;
+
+impl SimClusters {
+    /// Creates or replaces an object in the name of `manager`. The object gets a resourceVersion
+    /// and, if it has none, a uid.
+    pub fn put(
+        &mut self,
+        name: &ClusterName,
+        object: Object,
+        manager: &str,
+        notice: WatchNotice,
+    ) -> Option<Arc<Object>> {
+        let mut object = object;
+        let kind = object.kind();
+        let key = self.key_of(&object);
+        let cluster = self.clusters.get_mut(name)?;
+        let is_hub_connector = cluster.roles.contains(&Role::Hub) && kind == Kind::Connector;
+        object.meta.resource_version = cluster.next_version().to_string().into();
+        let old = cluster.objects[kind].get(&key);
+        if object.meta.uid.is_empty() {
+            self.uids += 1;
+            object.meta.uid = match old {
+                Some(old) => old.meta.uid.clone(),
+                None => format!("00000000-0000-4000-8000-{:012x}", self.uids).into(),
+            };
+        }
+        if self.has_managed_fields {
+            if let Some(old) = old {
+                object.meta.managed_fields.clone_from(&old.meta.managed_fields);
+            }
+            update_managed_fields(&mut object, manager, self.now);
+        }
+        let is_carried = is_hub_connector && notice != WatchNotice::Listed;
+        let changed = match is_carried {
+            true => changed_annotations(old.map(|o| &**o), &object),
+            false => BTreeSet::new(),
+        };
+        let object = Arc::new(object);
+        let previous = cluster.objects[kind].insert(key, object.clone());
+        let change = match &previous {
+            Some(_) => ChangeKind::Modified,
+            None => ChangeKind::Added,
+        };
+        cluster.record(change, &object, previous);
+        let is_watched = !cluster.lost_watches.contains(&kind);
+        let (cluster, seen) = (name.clone(), object.clone());
+        match notice {
+            WatchNotice::Applied if is_watched => {
+                self.emit(EventKind::Applied { cluster, object: seen });
+            }
+            WatchNotice::Applied => {}
+            WatchNotice::Listed => self.emit(EventKind::Listed { cluster, object: seen }),
+        }
+        if !changed.is_empty() {
+            self.schedule_carry(name, key, &changed);
+        }
+        Some(object)
+    }
+
+    /// Why objects that a write requires to be absent do not count as absent, if they don't.
+    pub fn absence_conflict(&self, absent: &AbsentObjects) -> Option<String> {
+        let AbsentObjects { cluster, namespace, namespace_uid, kind, names, .. } = absent;
+        let found = self.get(cluster, Kind::Namespace, &ObjectKey::new("", namespace));
+        let is_same = found.is_some_and(|found| Some(&*found.meta.uid) == namespace_uid.as_deref());
+        if namespace_uid.is_some() && is_same == absent.namespace_deleted {
+            let state = if is_same { "still exists" } else { "was deleted or recreated" };
+            return Some(format!("namespace {namespace} {state} in {cluster}"));
+        }
+        let exists =
+            |name: &&String| self.get(cluster, *kind, &ObjectKey::new(namespace, *name)).is_some();
+        let name = names.iter().find(exists).filter(|_| !absent.namespace_deleted)?;
+        Some(format!("{kind} {name} still exists in {cluster}"))
+    }
+
+    /// A merge patch of annotations; `None` removes a key. Returns the object's resourceVersion and
+    /// whether anything changed.
+    ///
+    /// # Errors
+    /// Those of an API server: the cluster is unreachable, the object is missing, a precondition
+    /// does not hold, or the annotations would be too large.
+    pub fn patch(
+        &mut self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        annotations: &[(String, Option<String>)],
+        preconditions: &Preconditions,
+        manager: &str,
+    ) -> Result<(String, bool), ApiError> {
+        let old = self.get_if(cluster, kind, key, preconditions)?;
+        let changes = annotations.iter().any(|(k, v)| old.meta.annotations.get(k) != v.as_deref());
+        if !changes {
+            return Ok((old.meta.resource_version.to_string(), false));
+        }
+        let mut new = Object::clone(&old);
+        for (k, v) in annotations {
+            new.meta.annotations.set(k, v.as_deref());
+        }
+        if new.meta.annotations.bytes() > ANNOTATION_LIMIT_BYTES {
+            return Err(ApiError::Invalid(format!(
+                "metadata.annotations: too long: may not be more than {ANNOTATION_LIMIT_BYTES} bytes"
+            )));
+        }
+        let new =
+            self.put(cluster, new, manager, WatchNotice::Applied).ok_or(ApiError::Unreachable)?;
+        Ok((new.meta.resource_version.to_string(), true))
+    }
+
+    /// The object, if the preconditions hold.
+    fn get_if(
+        &self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        preconditions: &Preconditions,
+    ) -> Result<Arc<Object>, ApiError> {
+        let cluster =
+            self.clusters.get(cluster).filter(|c| c.reachable).ok_or(ApiError::Unreachable)?;
+        let key = self.names.find(&key.namespace, &key.name).ok_or(ApiError::NotFound)?;
+        let object = cluster.objects[kind].get(&key).ok_or(ApiError::NotFound)?;
+        let meta = &object.meta;
+        for (field, expected, actual) in [
+            ("uid", &preconditions.uid, &meta.uid),
+            ("resourceVersion", &preconditions.resource_version, &meta.resource_version),
+        ] {
+            if expected.as_ref().is_some_and(|expected| **expected != **actual) {
+                return Err(ApiError::Conflict(format!("{field} is {actual}, not the one given")));
+            }
+        }
+        if let Some(AnnotationBefore { key, value, .. }) = preconditions.annotation.as_deref()
+            && meta.annotations.get(key) != value.as_deref()
+        {
+            return Err(ApiError::Conflict(format!("{key} has another value")));
+        }
+        Ok(object.clone())
+    }
+
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// As [`SimClusters::patch`].
+    pub fn delete(
+        &mut self,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &ObjectKey,
+        preconditions: &Preconditions,
+    ) -> Result<(), ApiError> {
+        self.get_if(cluster, kind, key, preconditions)?;
+        self.remove(cluster, kind, key);
+        Ok(())
+    }
+
+    /// Removes an object unconditionally.
+    pub fn remove(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey) {
+        self.remove_object(name, kind, key, true);
+    }
+
+    /// Removes an object that a list did not bring again: no watch shows that it was deleted.
+    pub fn remove_unlisted(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey) {
+        self.remove_object(name, kind, key, false);
+    }
+
+    fn remove_object(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey, is_shown: bool) {
+        let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
+        let Some(cluster) = self.clusters.get_mut(name) else { return };
+        let Some(mut object) = cluster.objects[kind].remove(&key) else { return };
+        let previous = object.clone();
+        let version = cluster.next_version();
+        Arc::make_mut(&mut object).meta.resource_version = version.to_string().into();
+        cluster.record(ChangeKind::Deleted, &object, Some(previous));
+        if is_shown && !cluster.lost_watches.contains(&kind) {
+            self.emit(EventKind::Deleted { cluster: name.clone(), object });
+        }
+        if let Some(carry) = self.pending_carries.remove(&(name.clone(), key)) {
+            self.carry_queue.remove(&(carry.due_at(), name.clone(), key));
+        }
+    }
+}
+
+fn changed_annotations(old: Option<&Object>, new: &Object) -> BTreeSet<Box<str>> {
+    let none = StringMap::default();
+    let before = old.map_or(&none, |o| &o.meta.annotations);
+    let after = &new.meta.annotations;
+    let differs = |(k, _): &(&str, &str)| before.get(k) != after.get(k);
+    let changed = before.iter().filter(differs).chain(after.iter().filter(differs));
+    changed.map(|(k, _)| k.into()).collect()
+}
+
+/// API servers keep the time of a manager's last write in whole seconds.
+fn update_managed_fields(object: &mut Object, manager: &str, now: UnixMillis) {
+    let time = Some(UnixMillis(now.0 / 1000 * 1000));
+    let fields = &mut object.meta.managed_fields;
+    match fields.iter_mut().find(|f| f.manager == manager) {
+        Some(entry) => entry.time = time,
+        None => fields.push(ManagedFields { manager: manager.to_owned(), time, fields: None }),
+    }
+}

@@ -1,6 +1,0 @@
-//! A Connector's status: Go's JSON, the digest, the liveness, and the trigger that announces it.
-
-pub(crate) mod digest;
-pub mod go_json;
-pub mod liveness;
-pub mod trigger;
