@@ -2,6 +2,9 @@
 .PHONY: help run demo tutorial test explore sim mistakes crash-points fuzz e2e deploy-test browser bench bench-live bench-fleet lint release image ci
 .DEFAULT_GOAL := help
 
+# A build from nothing takes a fifth less time so. Whoever changes a line and calls cargo has it.
+export CARGO_INCREMENTAL ?= 0
+
 LOG ?=
 # Set, it keeps a demo and its live page up until Ctrl-C.
 LINGER ?=

@@ -111,7 +111,7 @@ impl Names {
     }
 
     /// How many names there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.spans.len() - self.free.len()
     }
 
