@@ -6,7 +6,7 @@
 
 #![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
 
-#[path = "support/churn.rs"]
+#[path = "../crates/core/tests/support/churn.rs"]
 mod churn;
 mod support;
 

@@ -11,7 +11,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, reason = "a bench may panic")]
 #![allow(clippy::duplicate_mod, reason = "the tests' proxy has a copy of its own")]
 
-#[path = "../../tests/support/certificate.rs"]
+#[path = "../../crates/sim/tests/support/certificate.rs"]
 mod certificate;
 #[path = "../../tests/support/cluster/mod.rs"]
 mod cluster;

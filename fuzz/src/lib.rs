@@ -1,6 +1,6 @@
 //! The targets, which `make test` calls too.
 
-#[path = "../../tests/fuzz/targets.rs"]
+#[path = "../../tests/properties/fuzz/targets/mod.rs"]
 mod targets;
 
 /// Calls the target of this name.

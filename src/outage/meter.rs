@@ -127,7 +127,7 @@ mod tests {
             }
         }
         let tracker = &meter.tracker;
-        assert!(tracker.names.len() < 5_000, "{}", tracker.names.len());
+        assert!(tracker.names.count() < 5_000, "{}", tracker.names.count());
         assert!(tracker.upstream_of.len() < 5_000, "{}", tracker.upstream_of.len());
         assert!(tracker.downstream_of.values().map(|d| d.len()).sum::<usize>() < 5_000);
         let edge = tracker.edges.values().next().unwrap();

@@ -1,7 +1,7 @@
 //! The oracle's own test: for each thing that must hold, a run that breaks it, which is rejected, and
 //! right ones, which are accepted.
 
-mod own_account_tests;
+mod own_account;
 
 use std::sync::Arc;
 use std::time::Duration;

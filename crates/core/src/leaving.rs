@@ -60,7 +60,7 @@ impl Machine {
             edge.connectors.len() + edge.proxies.len() + edge.gateways.len() + edge.referrers.len()
         });
         TableSizes {
-            names: self.ctx.names.len(),
+            names: self.ctx.names.count(),
             clusters: self.clusters.iter().count(),
             upstreams: self.upstreams.len(),
             removals: self.removals.len(),

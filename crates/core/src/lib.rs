@@ -1,7 +1,7 @@
 //! The pure core: the state of three tiers of clusters, the rules, and the actions that they decide.
 //!
 //! No async, no I/O, no clock, no randomness, no logging: the same events always give the same
-//! actions (`tests/tidy.rs` searches for what would break that). [`machine`] is the way in and out;
+//! actions (`tests/rules/purity.rs` searches for what would break that). [`machine`] is the way in and out;
 //! `dispatch` hands each object to its tier; `fleet` decides which clusters
 //! join and leave; a rule stands beside the data it reads: `hub` has
 //! mirror and nudge, `edge` has touch, [`orphans`] has delete.

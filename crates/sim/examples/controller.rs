@@ -2,7 +2,7 @@
 //!
 //! It carries the label `team` of each Gateway into an annotation. As every controller, it lists and
 //! watches, writes on the version that it read, and goes on after a conflict and after a watch that was
-//! cut. `tests/controller.rs` does all of that to it.
+//! cut. `tests/server/controller.rs` does all of that to it.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 // Prints what client-go's own EventCorrelator makes of a row of Events, a JSON object a line:
-// tests/vectors/events.jsonl is its output, and tests/vectors.rs holds throughline's to it.
+// tests/vectors/events.jsonl is its output, and tests/shell/event_vectors.rs holds throughline's to it.
 //
 //	cd tests/apiserver && go run ./eventcorrelator >../vectors/events.jsonl
 //

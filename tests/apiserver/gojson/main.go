@@ -1,6 +1,6 @@
 // Answers as the platform's Go code does: for each line of JSON on standard input, with the text of a
 // status annotation and of a live status, whether a connector is online, its node id, and the
-// annotation's canonical form. tests/fuzz.rs compares throughline's answers with these.
+// annotation's canonical form. tests/properties/fuzz.rs compares throughline's answers with these.
 package main
 
 import (

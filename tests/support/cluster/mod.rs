@@ -6,7 +6,7 @@
 
 pub(crate) mod apiserver;
 pub(crate) mod carrier;
-#[path = "../certificate.rs"]
+#[path = "../../../crates/sim/tests/support/certificate.rs"]
 mod certificate;
 #[path = "../constants.rs"]
 pub(crate) mod constants;

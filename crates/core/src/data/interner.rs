@@ -111,14 +111,14 @@ impl Names {
     }
 
     /// How many names there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.spans.len() - self.free.len()
     }
 
     /// Whether there are twice as many names as the last sweep left, so that a sweep costs O(1) for
     /// each name that came since.
     pub fn is_sweep_due(&self) -> bool {
-        self.len() >= 2 * self.kept.max(SWEEP_NAMES_MIN)
+        self.count() >= 2 * self.kept.max(SWEEP_NAMES_MIN)
     }
 
     /// Nothing is marked as used yet.
@@ -145,7 +145,7 @@ impl Names {
         }
         // The lowest first.
         self.free.reverse();
-        self.kept = self.len();
+        self.kept = self.count();
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
             sym.mark(&mut used);
         }
         names.sweep(&used);
-        assert_eq!(names.len(), 34);
+        assert_eq!(names.count(), 34);
         for (n, sym) in syms.iter().enumerate() {
             let text = format!("name-{n}");
             let is_kept = n % 3 == 0;
@@ -199,7 +199,7 @@ mod tests {
         let slots = names.spans.len();
         let again: Vec<_> = (0..66).map(|n| names.intern(&format!("new-{n}"))).collect();
         assert!(again.iter().enumerate().all(|(n, sym)| names.text(*sym) == format!("new-{n}")));
-        assert_eq!((names.len(), names.spans.len()), (100, slots.max(100)));
+        assert_eq!((names.count(), names.spans.len()), (100, slots.max(100)));
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
                 names.sweep(&used);
                 sweeps += 1;
             }
-            assert!(names.len() <= 4_000 && names.spans.len() <= 4_000);
+            assert!(names.count() <= 4_000 && names.spans.len() <= 4_000);
         }
         assert!(sweeps <= 51, "{sweeps}");
         assert!(kept.iter().enumerate().all(|(n, sym)| names.text(*sym) == format!("kept-{n}")));

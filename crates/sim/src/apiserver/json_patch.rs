@@ -47,7 +47,7 @@ mod tests {
 
     use super::*;
 
-    /// What kube-apiserver 1.36 answers; `tests/conformance.rs` asks it.
+    /// What kube-apiserver 1.36 answers; `tests/server/conformance.rs` asks it.
     #[test]
     fn operations_succeed_and_fail_as_on_an_api_server() {
         let object = json!({"a": {"x/y": "1", "n": null}, "b": "2"});

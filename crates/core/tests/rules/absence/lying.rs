@@ -1,0 +1,260 @@
+//! Generated worlds in which upstream lies: the annotations that go are those whose Connector was
+//! deleted in a proven namespace, and never more than the limits allow.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use throughline_core::contract::action::{Action, Decision};
+use throughline_core::contract::error_cause::RequestFailure;
+use throughline_core::contract::event::Outcome;
+
+use crate::fleet::{Fleet, name, namespace};
+use crate::stage::{START, UID};
+
+const OTHER_UID: &str = "6bcb0b35-0000-4000-8000-00000000ffff";
+const TEN_MINUTES_MS: u64 = 600_000;
+
+/// What the upstream's address leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Server {
+    Honest,
+    /// A control plane that holds nothing.
+    Empty,
+    /// One that holds a namespace of the same name.
+    Other,
+    /// Its lists lack half of the Connectors.
+    Half,
+    /// It was restored to a state in which only every third Connector existed.
+    Restored,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Delete(usize),
+    Create(usize),
+    DeleteNamespace,
+    Turn(Server),
+    Unreadable(usize),
+    Lose,
+    Pass(u64),
+}
+
+struct World {
+    fleet: Fleet,
+    server: Server,
+    existing: BTreeSet<usize>,
+    namespace_exists: bool,
+    is_lost: bool,
+    /// When each annotation went.
+    removed: Vec<(u64, usize)>,
+    size: usize,
+}
+
+impl World {
+    fn new(size: usize) -> Self {
+        Self {
+            fleet: Fleet::new(size),
+            server: Server::Honest,
+            existing: (0..size).collect(),
+            namespace_exists: true,
+            is_lost: false,
+            removed: Vec::new(),
+            size,
+        }
+    }
+
+    /// Whether a list of this server has the Connector.
+    fn is_listed(&self, number: usize) -> bool {
+        let exists = self.existing.contains(&number);
+        match self.server {
+            Server::Honest => exists,
+            Server::Empty | Server::Other => false,
+            Server::Half => exists && number.is_multiple_of(2),
+            Server::Restored => exists && number.is_multiple_of(3),
+        }
+    }
+
+    fn uid(&self) -> Option<&'static str> {
+        match self.server {
+            Server::Empty => None,
+            Server::Other => Some(OTHER_UID),
+            _ => self.namespace_exists.then_some(UID),
+        }
+    }
+
+    fn relist(&mut self) {
+        let stage = &mut self.fleet.stage;
+        stage.list_started("up", "Connector");
+        for number in (0..self.size).filter(|number| self.is_listed(*number)).collect::<Vec<_>>() {
+            let object = self.fleet.upstream(number, Some("n1"));
+            self.fleet.stage.listed("up", &object);
+        }
+        if self.server == Server::Restored {
+            self.fleet.stage.version_went_back("up", "Connector");
+        }
+        self.fleet.stage.list_finished("up", "Connector");
+        let namespaces: Vec<_> = self.uid().map(namespace).into_iter().collect();
+        let namespaces: Vec<_> = namespaces.iter().map(String::as_str).collect();
+        self.fleet.relist_namespaces(&namespaces);
+        self.is_lost = false;
+    }
+
+    fn apply(&mut self, op: &Op) {
+        let is_shown = self.server == Server::Honest && !self.is_lost;
+        match *op {
+            Op::Delete(number) => {
+                let number = number % self.size;
+                if self.existing.remove(&number) && is_shown {
+                    self.fleet.delete_upstream(number..number + 1);
+                }
+            }
+            Op::Create(number) => {
+                let number = number % self.size;
+                if self.namespace_exists && self.existing.insert(number) && is_shown {
+                    self.fleet.change(number, Some("n1"));
+                }
+            }
+            Op::DeleteNamespace => {
+                if is_shown && std::mem::take(&mut self.namespace_exists) {
+                    for number in std::mem::take(&mut self.existing) {
+                        self.fleet.delete_upstream(number..number + 1);
+                    }
+                    self.fleet.stage.deleted("up", &namespace(UID));
+                }
+            }
+            Op::Turn(server) => {
+                self.server = server;
+                self.relist();
+            }
+            Op::Unreadable(number) => {
+                let name = name(number % self.size);
+                self.fleet.stage.unreadable(&name, "x");
+            }
+            Op::Lose => {
+                self.fleet.stage.lost("up", "Connector");
+                self.is_lost = true;
+            }
+            Op::Pass(ms) => {
+                let until = self.fleet.stage.now - START + ms;
+                while self.fleet.stage.now < START + until {
+                    let next = (self.fleet.stage.now - START + 1_000).min(until);
+                    self.fleet.stage.pass_to(next);
+                    self.carry_out();
+                }
+            }
+        }
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        for decision in self.fleet.stage.actions() {
+            let action = &decision.action;
+            let is_removal = action.annotations[0].1.is_none();
+            if is_removal && !self.is_absent_live(action) {
+                let error = RequestFailure::from("it exists");
+                self.fleet.stage.finish(&decision, Outcome::Conflict { error });
+            } else if is_removal {
+                self.removed.push((self.fleet.stage.now, self.number(&decision)));
+                self.fleet.carry_out(&decision);
+            } else {
+                let object = self.fleet.at_hub(self.number(&decision), Some("n1"));
+                self.fleet.stage.applied("hub", &object);
+                self.fleet.stage.succeed(&decision);
+            }
+        }
+    }
+
+    fn number(&self, decision: &Decision) -> usize {
+        decision.action.object.name[1..].parse().unwrap()
+    }
+
+    /// What this server answers to the reads right before the write. Its lists lie, not its GETs.
+    fn is_absent_live(&self, action: &Action) -> bool {
+        // A removal names its evidence.
+        let absent = action.precondition.absent.as_ref().unwrap();
+        let number: usize = action.object.name[1..].parse().unwrap();
+        if absent.namespace_deleted {
+            return self.uid() != Some(UID);
+        }
+        let exists = match self.server {
+            Server::Half => self.existing.contains(&number),
+            _ => self.is_listed(number),
+        };
+        self.uid() == Some(UID) && !exists
+    }
+
+    fn assert_lawful(&self) {
+        for (at, number) in &self.removed {
+            let within = |window_ms: u64| {
+                let from = at.saturating_sub(window_ms - 1);
+                let removed = self.removed.iter().filter(|(other, _)| (from..=*at).contains(other));
+                removed.map(|(_, number)| number).collect::<BTreeSet<_>>().len()
+            };
+            assert!(within(60_000) <= 10, "{number}: more than ten a minute");
+            let is_small = self.size < 10;
+            assert!(
+                is_small || within(TEN_MINUTES_MS) * 10 <= self.size * 3,
+                "{number}: more than 30 % of {} within ten minutes",
+                self.size
+            );
+        }
+    }
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let server = prop_oneof![
+        3 => Just(Server::Honest),
+        1 => Just(Server::Empty),
+        1 => Just(Server::Other),
+        1 => Just(Server::Half),
+        1 => Just(Server::Restored),
+    ];
+    prop_oneof![
+        6 => any::<usize>().prop_map(Op::Delete),
+        3 => any::<usize>().prop_map(Op::Create),
+        1 => Just(Op::DeleteNamespace),
+        3 => server.prop_map(Op::Turn),
+        1 => any::<usize>().prop_map(Op::Unreadable),
+        1 => Just(Op::Lose),
+        4 => (1_u64..20_000).prop_map(Op::Pass),
+        1 => (60_000_u64..700_000).prop_map(Op::Pass),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+
+    #[test]
+    fn only_annotations_of_deleted_connectors_go_and_never_too_many(
+        size in 1_usize..64,
+        ops in prop::collection::vec(op(), 1..40),
+    ) {
+        let mut world = World::new(size);
+        let mut seen = 0;
+        for op in &ops {
+            let existed = world.existing.clone();
+            world.apply(op);
+            for (_, number) in &world.removed[seen..] {
+                prop_assert!(
+                    !existed.contains(number) || !world.existing.contains(number),
+                    "c{number} exists, and lost its annotation: {:?}", world.server
+                );
+            }
+            seen = world.removed.len();
+        }
+        world.assert_lawful();
+    }
+}
+
+/// One that was removed, came back and went again counts, also while it is held.
+#[test]
+fn one_that_goes_twice_within_ten_minutes_counts() {
+    let mut world = World::new(29);
+    let went = (0..6).map(Op::Delete).chain([Op::Pass(5_000), Op::Create(5)]);
+    let again = [Op::Delete(5), Op::Delete(6), Op::Delete(7), Op::Unreadable(0), Op::Delete(8)];
+    let back = [Op::Turn(Server::Empty), Op::Turn(Server::Honest), Op::Pass(5_000)];
+    for op in went.chain(again).chain(back) {
+        world.apply(&op);
+    }
+    world.assert_lawful();
+}

@@ -1,0 +1,126 @@
+//! One Gateway carries the trigger for its whole class. Where that one can't be written, another
+//! does, so that a class never depends on a single object.
+
+use throughline_core::contract::action::Decision;
+use throughline_core::contract::error_cause::{ErrorCause, RequestFailure};
+use throughline_core::contract::event::Outcome;
+use throughline_core::contract::note::{Anomaly, AnomalyKind, NoteKind};
+use throughline_core::contract::settings::{Settings, TouchScope};
+
+use crate::stage::{START, Stage, UID, status};
+
+fn forbidden() -> Outcome {
+    Outcome::Refused { error: RequestFailure::new(ErrorCause::Forbidden, "403 Forbidden: no") }
+}
+
+/// A Gateway of the class and its HTTPProxy, which references the connector.
+fn add(stage: &mut Stage, name: &str, trigger: Option<&str>) {
+    let v = stage.version();
+    let annotations = trigger.map_or(String::new(), |trigger| {
+        format!(r#","annotations":{{"gateway.envoyproxy.io/connector-liveness":"{trigger}"}}"#)
+    });
+    stage.applied("edge", &format!(r#"{{"kind":"HTTPProxy","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"u-p-{name}","resourceVersion":"{v}"}},"spec":{{"rules":[{{"backends":[{{"connector":{{"name":"lab"}}}}]}}]}}}}"#));
+    stage.applied("edge", &format!(r#"{{"kind":"Gateway","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"u-{name}","resourceVersion":"{v}"{annotations}}},"spec":{{"gatewayClassName":"edge"}}}}"#));
+}
+
+/// A class of Gateways `g00`, `g01` and so on. Everything is announced, by the first of them.
+fn class(count: usize) -> Stage {
+    let mut settings = Settings::default();
+    settings.touch.scope = TouchScope::GatewayClass;
+    let mut stage = Stage::new(settings);
+    let online = status(Some("n1"));
+    stage.upstream(Some(&online));
+    stage.hub(Some(&online));
+    stage.edge(Some(&online));
+    for n in 0..count {
+        add(&mut stage, &format!("g{n:02}"), None);
+    }
+    stage.settle_to(600_000);
+    stage.notes();
+    stage
+}
+
+/// Lets time pass. Every touch of a Gateway in `refuse` ends with `outcome`, and every other one well.
+/// Returns when each touch was, after the start, and of which Gateway.
+fn touches(
+    stage: &mut Stage,
+    to: u64,
+    outcome: &Outcome,
+    refuses: impl Fn(&str) -> bool,
+) -> Vec<(u64, String)> {
+    let mut all = Vec::new();
+    while stage.now < START + to {
+        let next = stage.machine.poll_deadline().map_or(u64::MAX, |(at, _)| at.0);
+        stage.pass_to(next.min(START + to) - START);
+        let touches: Vec<Decision> = stage
+            .actions()
+            .into_iter()
+            .filter(|action| &*action.action.cluster.to_string() == "edge")
+            .collect();
+        for touch in touches {
+            let name = touch.action.object.name.to_string();
+            match refuses(&name) {
+                true => stage.finish(&touch, outcome.clone()),
+                false => stage.succeed(&touch),
+            }
+            all.push((touch.at.0 - START, name));
+        }
+    }
+    all
+}
+
+#[test]
+fn a_gateway_that_cannot_be_written_is_replaced_by_the_next_of_its_class() {
+    for outcome in [forbidden(), Outcome::NotFound] {
+        let mut stage = class(5);
+        stage.edge(Some(&status(None)));
+        let touched = touches(&mut stage, 661_200, &outcome, |name| name == "g00");
+        let (first, second) = (&touched[0], &touched[1]);
+        assert_eq!((first.0, &*first.1), (600_100, "g00"), "{outcome:?}");
+        assert_eq!((second.0, &*second.1), (600_200, "g01"), "a window after the refusal");
+        // The confirmations stay with the Gateway that works.
+        let rest: Vec<_> = touched[2..].iter().map(|(_, name)| &**name).collect();
+        assert_eq!(rest, ["g01", "g01"]);
+        // So does the next change.
+        stage.edge(Some(&status(Some("n1"))));
+        let touched = touches(&mut stage, 700_000, &outcome, |name| name == "g00");
+        assert!(
+            touched.iter().all(|(_, name)| name == "g01") && !touched.is_empty(),
+            "{touched:?}"
+        );
+    }
+}
+
+#[test]
+fn a_refusal_by_the_whole_class_is_tried_a_few_times_at_once_and_then_every_15_s() {
+    let mut stage = class(50);
+    stage.edge(Some(&status(None)));
+    let touched = touches(&mut stage, 690_000, &forbidden(), |_| true);
+    let names: Vec<_> = touched.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names[..4], ["g00", "g01", "g02", "g03"]);
+    assert!(touched[3].0 <= 600_400, "{touched:?}");
+    assert!(touched.len() <= 4 + 6, "{touched:?}");
+    let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+    assert_eq!(distinct.len(), names.len(), "each probe tries another one");
+    let details = stage.notes().into_iter().filter_map(|note| match note.kind {
+        NoteKind::Anomaly(Anomaly { anomaly: AnomalyKind::Refused, detail, .. }) => Some(detail),
+        _ => None,
+    });
+    let details: Vec<_> = details.collect();
+    assert!(
+        details[0].ends_with("another Gateway of its class is written instead"),
+        "{details:#?}"
+    );
+    // The permission is back.
+    let touched = touches(&mut stage, 706_000, &forbidden(), |_| false);
+    assert!(!touched.is_empty());
+}
+
+#[test]
+fn the_only_gateway_of_a_class_is_tried_again_every_15_s() {
+    let mut stage = class(1);
+    stage.edge(Some(&status(None)));
+    let touched = touches(&mut stage, 646_000, &forbidden(), |_| true);
+    let at: Vec<_> = touched.iter().map(|(at, _)| *at).collect();
+    assert_eq!(at, [600_100, 615_100, 630_100, 645_100]);
+}

@@ -1,0 +1,31 @@
+//! The rules, to the millisecond: one module for each promise. They need the core alone, so a change of a
+//! rule builds and runs this program in seconds. What a rule does to a whole fleet under faults is in
+//! `tests/properties` of the program.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
+
+mod absence;
+#[path = "../support/churn.rs"]
+mod churn;
+mod class_scope;
+mod corners;
+mod deferral;
+mod fleet;
+#[path = "../support/go_vectors.rs"]
+mod go_vectors;
+mod hops;
+mod memory;
+mod naming;
+mod nudging;
+mod orphan_budget;
+mod orphans;
+mod pausing;
+mod purity;
+mod roster;
+#[path = "../support/stage.rs"]
+mod stage;
+mod touch_pace;
+mod touching;
+mod vectors;
+mod view;
+mod waiting;

@@ -1,0 +1,80 @@
+//! The same events give the same actions, so nothing in the core may read the time, do I/O or use chance.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Crates that only compute. Macros run in the compiler, so what they need does not count.
+const DEPENDENCIES: [&str; 9] = [
+    "itoa",
+    "memchr",
+    "serde",
+    "serde_core",
+    "serde_json",
+    "strum",
+    "throughline-core",
+    "xxhash-rust",
+    "zmij",
+];
+
+/// What the standard library would give.
+const FORBIDDEN: [&str; 12] = [
+    "std::time",
+    "SystemTime",
+    "Instant",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "async ",
+    "RandomState",
+    "println!",
+];
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn source_files() -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![package().join("src")]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files
+}
+
+#[test]
+fn the_core_is_pure() {
+    let files = source_files();
+    assert!(files.len() > 50, "{}", files.len());
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        for (number, line) in code.lines().enumerate() {
+            let line = line.split("//").next().unwrap();
+            for word in FORBIDDEN {
+                assert!(!line.contains(word), "{}:{}: {word}", path.display(), number + 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_core_depends_on_nothing_that_could_be_impure() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--package", "throughline-core", "--edges", "normal,no-proc-macro"])
+        .args(["--target", "all", "--prefix", "none", "--locked", "--offline"])
+        .current_dir(package())
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let needed: BTreeSet<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(needed, BTreeSet::from(DEPENDENCIES), "{error}");
+}

@@ -1,0 +1,61 @@
+//! The simulated API server answers as a real one does: one script of requests runs against both,
+//! and their answers must be the same.
+
+use serde_json::Value;
+use throughline_sim::apiserver::SimApiServerSettings;
+
+use crate::real_server::RealServer;
+use crate::requests::{ScriptRun, Step, script};
+use crate::sim_apiserver;
+
+async fn simulated_answers(script: &[Step]) -> Vec<Value> {
+    let served = sim_apiserver::serve(SimApiServerSettings::default()).await;
+    let mut run = ScriptRun::new(served.client.clone());
+    let mut answers = Vec::new();
+    for step in script {
+        match step.hook.as_deref() {
+            Some("compact") => served.handle.compact(),
+            Some(hook) => panic!("{}: no such hook: {hook}", step.name),
+            None => {}
+        }
+        answers.push(run.step(step).await);
+    }
+    answers
+}
+
+async fn real_answers(script: &[Step]) -> Vec<Value> {
+    let real = RealServer::start().await;
+    let mut run = ScriptRun::new(real.client.clone());
+    let mut answers = Vec::new();
+    for step in script {
+        match step.hook.as_deref() {
+            Some("compact") => real.compact().await,
+            Some(hook) => panic!("{}: no such hook: {hook}", step.name),
+            None => {}
+        }
+        answers.push(run.step(step).await);
+    }
+    answers
+}
+
+#[tokio::test]
+async fn the_simulated_server_answers_with_the_codes_and_reasons_of_the_script() {
+    let script = script();
+    assert_eq!(simulated_answers(&script).await.len(), script.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs kube-apiserver and etcd in the folder KUBEBUILDER_ASSETS; `make e2e` has them"]
+async fn simulated_and_real_kube_apiserver_answer_alike() {
+    let script = script();
+    let simulated = simulated_answers(&script).await;
+    let real = real_answers(&script).await;
+    let mut differences = String::new();
+    for ((step, simulated), real) in script.iter().zip(&simulated).zip(&real) {
+        if simulated != real {
+            differences +=
+                &format!("\n{}\n  simulated: {simulated}\n  real:      {real}\n", step.name);
+        }
+    }
+    assert!(differences.is_empty(), "the answers differ:{differences}");
+}

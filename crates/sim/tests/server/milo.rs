@@ -1,0 +1,329 @@
+//! The simulated Milo: many control planes behind one listener, over TLS and HTTP/2.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use kube::Client;
+use serde_json::{Value, json};
+use throughline_core::contract::event::ClusterSpec;
+use throughline_core::data::ids::{ClusterName, Role};
+use throughline_core::data::objects::{Object, WireObject};
+use throughline_sim::apiserver::{
+    ApiVerb, Fault, Resource, SimApiServer, SimApiServerSettings, SimMilo, SimMiloHandle,
+};
+use throughline_sim::{SimClusters, WatchNotice};
+use tokio::net::TcpListener;
+
+use crate::certificate::{Certificate, X509};
+use crate::sim_apiserver::{self, WatchEvents, answer, body_of, watch};
+
+const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
+const CONNECTORS: &str = "apis/networking.datumapis.com/v1alpha1/connectors";
+
+struct Milo {
+    sim: Arc<Mutex<SimClusters>>,
+    handle: SimMiloHandle,
+    client: Client,
+}
+
+fn client(url: &str, ca: Option<&Certificate>) -> Client {
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.root_cert = ca.map(|ca| vec![ca.der.clone()]);
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
+async fn milo() -> Milo {
+    let mut sim = SimClusters::new(&[], 0);
+    sim.advance(sim_apiserver::START);
+    let sim = Arc::new(Mutex::new(sim));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let settings = SimApiServerSettings::default();
+    let handle = SimMilo::start(sim.clone(), listener, None, settings).unwrap();
+    let client = client(&handle.url(), None);
+    Milo { sim, handle, client }
+}
+
+impl Milo {
+    async fn get(&self, path: &str) -> (u16, Value) {
+        body_of(answer(&self.client, "GET", path, &Value::Null).await.unwrap()).await
+    }
+
+    async fn watch(&self, path: &str) -> WatchEvents {
+        watch(&self.client, path).await
+    }
+
+    fn put(&self, project: &str, object: &Value) {
+        let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
+        let object = Object::try_from(wire).unwrap();
+        let mut sim = self.sim.lock().unwrap();
+        sim.put(&ClusterName::from(project), object, "test", WatchNotice::Applied).unwrap();
+    }
+}
+
+fn connector(name: &str) -> Value {
+    json!({"apiVersion": "networking.datumapis.com/v1alpha1", "kind": "Connector",
+        "metadata": {"namespace": "ns", "name": name}})
+}
+
+fn namespace(name: &str, uid: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}})
+}
+
+fn in_project(project: &str, path: &str) -> String {
+    format!("{PROJECTS}/{project}/control-plane/{path}")
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    let items = list["items"].as_array().unwrap().iter();
+    items.map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn projects_are_separate_and_share_one_resource_version() {
+    let milo = milo().await;
+    for name in ["a", "b"] {
+        milo.handle.add_project(name, &[], true);
+    }
+    milo.put("a", &connector("one"));
+    let (_, a) = milo.get(&in_project("a", CONNECTORS)).await;
+    assert_eq!(names(&a), ["one"]);
+    milo.put("b", &connector("two"));
+    let (_, b) = milo.get(&in_project("b", CONNECTORS)).await;
+    assert_eq!(names(&b), ["two"]);
+    let (_, again) = milo.get(&in_project("a", CONNECTORS)).await;
+    assert_eq!(version(&again), version(&b), "writes to others move an idle project's version");
+    assert!(version(&again) > version(&a));
+    assert_eq!(milo.handle.unknown_requests(), BTreeMap::new());
+}
+
+#[tokio::test]
+async fn unknown_projects_answer_with_empty_lists_and_are_counted() {
+    let milo = milo().await;
+    let (code, list) = milo.get(&in_project("typo", CONNECTORS)).await;
+    assert_eq!((code, names(&list)), (200, vec![]));
+    let _watch = milo.watch(&in_project("typo", &format!("{CONNECTORS}?watch=1"))).await;
+    assert_eq!(milo.get(&format!("{PROJECTS}/typo")).await.0, 404, "only the root tells");
+    assert_eq!(milo.handle.unknown_requests(), BTreeMap::from([("typo".to_owned(), 2)]));
+    assert_eq!(
+        milo.handle.root_requests(),
+        BTreeMap::from([((ApiVerb::Get, Resource::Projects), 1)])
+    );
+    assert_eq!(milo.handle.load().watches, 1);
+    let watched = BTreeMap::from([(Resource::Connectors, 1)]);
+    assert_eq!(milo.handle.watched_projects(), watched);
+}
+
+#[tokio::test]
+async fn the_root_shows_how_projects_come_and_go() {
+    let milo = milo().await;
+    let first = milo.handle.add_project("a", &[], false);
+    let mut watch = milo.watch(&format!("{PROJECTS}?watch=1")).await;
+    let ready = |object: &Value| object["status"]["conditions"][0]["status"].clone();
+    let (what, object) = watch.event().await;
+    assert_eq!((what.as_str(), ready(&object)), ("ADDED", json!("Unknown")));
+    assert_eq!(object["metadata"]["namespace"], Value::Null);
+    milo.handle.set_ready("a", true);
+    let (what, object) = watch.event().await;
+    assert_eq!((what.as_str(), ready(&object)), ("MODIFIED", json!("True")));
+    milo.handle.start_deletion("a");
+    let (what, object) = watch.event().await;
+    assert_eq!((what.as_str(), ready(&object)), ("MODIFIED", json!("True")));
+    assert!(object["metadata"]["deletionTimestamp"].is_string());
+    milo.put("a", &namespace("default", "the-old-uid"));
+    milo.put("a", &connector("one"));
+    milo.handle.remove_project("a");
+    assert_eq!(watch.event().await.0, "DELETED");
+    let again = milo.handle.add_project("a", &[], true);
+    let (what, object) = watch.event().await;
+    assert_eq!((what.as_str(), &object["metadata"]["uid"]), ("ADDED", &json!(again)));
+    assert_ne!(first, again);
+    let (_, namespaces) = milo.get(&in_project("a", "api/v1/namespaces")).await;
+    assert_eq!(namespaces["items"][0]["metadata"]["uid"], "the-old-uid", "which is inherited");
+    assert_eq!(names(&milo.get(&in_project("a", CONNECTORS)).await.1), [""; 0]);
+}
+
+#[tokio::test]
+async fn label_selectors_apply_to_lists_and_watches() {
+    let milo = milo().await;
+    milo.handle.add_project("a", &[("tier", "gold")], true);
+    milo.handle.add_project("b", &[("tier", "tin")], true);
+    let selector = "labelSelector=tier%3Dgold";
+    let (_, list) = milo.get(&format!("{PROJECTS}?{selector}")).await;
+    assert_eq!(names(&list), ["a"]);
+    let from = version(&list);
+    let mut watch =
+        milo.watch(&format!("{PROJECTS}?watch=1&resourceVersion={from}&{selector}")).await;
+    milo.handle.set_ready("b", false);
+    milo.handle.set_labels("b", &[("tier", "gold")]);
+    let (what, object) = watch.event().await;
+    assert_eq!((what.as_str(), &object["metadata"]["name"]), ("ADDED", &json!("b")));
+    milo.handle.set_ready("b", true);
+    assert_eq!(watch.event().await.0, "MODIFIED");
+    milo.handle.set_labels("a", &[]);
+    let (what, object) = watch.event().await;
+    assert_eq!((what.as_str(), &object["metadata"]["name"]), ("DELETED", &json!("a")));
+    assert_eq!(object["metadata"]["labels"]["tier"], "gold", "the last state that matched");
+    assert_eq!(milo.get(&format!("{PROJECTS}?labelSelector=a%20b")).await.0, 400);
+}
+
+#[tokio::test]
+async fn a_resource_is_made_at_its_first_request() {
+    let milo = milo().await;
+    milo.handle.add_project("a", &[], true);
+    milo.handle.set_initializing(Duration::from_millis(100));
+    let path = in_project("a", CONNECTORS);
+    let (code, status) = milo.get(&path).await;
+    assert_eq!((code, &status["message"]), (429, &json!("storage is (re)initializing")));
+    tokio::time::sleep(Duration::from_millis(110)).await;
+    assert_eq!(milo.get(&path).await.0, 200);
+    assert_eq!(milo.get(&in_project("a", "api/v1/namespaces")).await.0, 429, "each on its own");
+    assert_eq!(milo.get(PROJECTS).await.0, 200);
+}
+
+#[tokio::test]
+async fn faults_affect_one_project() {
+    let milo = milo().await;
+    for name in ["a", "b"] {
+        milo.handle.add_project(name, &[], true);
+    }
+    milo.handle.inject("a", &Fault::on_watches(Resource::Connectors, 403), usize::from(u8::MAX));
+    assert_eq!(milo.get(&in_project("a", CONNECTORS)).await.0, 403);
+    assert_eq!(milo.get(&in_project("b", CONNECTORS)).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_restart_cuts_everything_and_old_watches_get_410() {
+    let milo = milo().await;
+    milo.handle.add_project("a", &[], true);
+    milo.put("a", &connector("one"));
+    let (_, list) = milo.get(&in_project("a", CONNECTORS)).await;
+    let from = version(&list);
+    let path = in_project("a", &format!("{CONNECTORS}?watch=1&resourceVersion={from}"));
+    let mut cut = milo.watch(&path).await;
+    milo.put("a", &connector("two"));
+    assert_eq!(cut.event().await.0, "ADDED");
+    milo.handle.stop();
+    assert!(cut.next().await.unwrap().is_err());
+    assert!(answer(&milo.client, "GET", "/livez", &Value::Null).await.is_err());
+    milo.handle.resume();
+    let mut old = milo.watch(&path).await;
+    let (what, status) = old.event().await;
+    assert_eq!((what.as_str(), &status["code"]), ("ERROR", &json!(410)));
+    assert_eq!(names(&milo.get(&in_project("a", CONNECTORS)).await.1), ["one", "two"]);
+}
+
+/// Sends requests on one HTTP/2 connection.
+async fn http2(
+    address: std::net::SocketAddr,
+    ca: &Certificate,
+) -> hyper::client::conn::http2::SendRequest<Empty<Bytes>> {
+    use tokio_rustls::rustls;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.der.clone().into()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let tcp = tokio::net::TcpStream::connect(address).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let tls = connector.connect("localhost".try_into().unwrap(), tcp).await.unwrap();
+    assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let io = hyper_util::rt::TokioIo::new(tls);
+    let (send, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    tokio::spawn(connection);
+    send
+}
+
+async fn over_tls(protocols: &[&str], streams: u32) -> (Certificate, SimMiloHandle) {
+    let sim = Arc::new(Mutex::new(SimClusters::new(&[], 0)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let certificate = Certificate::self_signed("milo", X509::V3);
+    let settings =
+        SimApiServerSettings { max_concurrent_streams: streams, ..SimApiServerSettings::default() };
+    let acceptor = certificate.acceptor(protocols);
+    let handle = SimMilo::start(sim, listener, Some(acceptor), settings).unwrap();
+    handle.add_project("a", &[], true);
+    (certificate, handle)
+}
+
+#[tokio::test]
+async fn watches_share_an_http2_connection_up_to_the_limit() {
+    let (certificate, handle) = over_tls(&["h2", "http/1.1"], 3).await;
+    let mut send = http2(handle.address(), &certificate).await;
+    let path = in_project("a", &format!("{CONNECTORS}?watch=1"));
+    let url = format!("https://localhost{path}");
+    let request = || http::Request::get(&url).body(Empty::new()).unwrap();
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(send.send_request(request()).await.unwrap());
+    }
+    let load = handle.load();
+    assert_eq!((load.connections, load.watches), (1, 3));
+    let fourth = tokio::time::timeout(Duration::from_millis(200), send.send_request(request()));
+    assert!(fourth.await.is_err(), "it waits for one of the three to end");
+    drop(open.pop());
+    assert_eq!(send.send_request(request()).await.unwrap().status(), 200);
+    handle.stop();
+    // The end of a connection ends its watches.
+    let ended = async {
+        while handle.load().watches > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), ended).await.unwrap();
+    assert_eq!(handle.load().connections, 0);
+}
+
+#[tokio::test]
+async fn a_goaway_lets_running_watches_continue() {
+    let (certificate, handle) = over_tls(&["h2"], 100).await;
+    let mut send = http2(handle.address(), &certificate).await;
+    let url = format!("https://localhost{}", in_project("a", &format!("{CONNECTORS}?watch=1")));
+    let request = || http::Request::get(&url).body(Empty::new()).unwrap();
+    let _watch = send.send_request(request()).await.unwrap();
+    handle.send_goaway();
+    let refused = async { while send.send_request(request()).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(5), refused).await.unwrap();
+    assert!(handle.load().watches >= 1);
+    assert_eq!(handle.load().connections, 1);
+}
+
+#[tokio::test]
+async fn a_client_without_http2_gets_http1() {
+    let (certificate, handle) = over_tls(&["h2", "http/1.1"], 100).await;
+    let client = client(&handle.url(), Some(&certificate));
+    let answer = answer(&client, "GET", PROJECTS, &Value::Null).await.unwrap();
+    assert_eq!(names(&body_of(answer).await.1), ["a"]);
+}
+
+#[tokio::test]
+async fn a_single_cluster_is_served_over_tls() {
+    let name = ClusterName::from("one");
+    let spec = ClusterSpec { name: name.clone(), roles: vec![Role::Hub] };
+    let sim = Arc::new(Mutex::new(SimClusters::new(&[spec], 0)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let certificate = Certificate::self_signed("one", X509::V3);
+    let acceptor = certificate.acceptor(&["h2", "http/1.1"]);
+    let settings = SimApiServerSettings::default();
+    let handle = SimApiServer::start_tls(sim, name, listener, acceptor, settings).unwrap();
+    assert!(handle.url().starts_with("https://127.0.0.1:"));
+    let client = client(&handle.url(), Some(&certificate));
+    assert_eq!(answer(&client, "GET", "/livez", &Value::Null).await.unwrap().status(), 200);
+    assert_eq!(
+        answer(&client, "GET", PROJECTS, &Value::Null).await.unwrap().status(),
+        404,
+        "only Milo has projects"
+    );
+}

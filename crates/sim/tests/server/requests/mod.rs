@@ -1,0 +1,157 @@
+//! The script of requests, and a server's answers to it in a form that can be compared between
+//! servers.
+
+mod normalize;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::Value;
+
+pub(crate) use normalize::Normalizer;
+
+/// One request and its expected response; `script.yaml` explains each member.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    request: String,
+    #[serde(default)]
+    body: Value,
+    #[serde(default, rename = "as")]
+    manager: Option<String>,
+    #[serde(default, rename = "type")]
+    content_type: Option<String>,
+    code: u16,
+    #[serde(default)]
+    reason: Option<String>,
+    /// The messages are known to differ.
+    #[serde(default)]
+    own_words: bool,
+    #[serde(default)]
+    capture: BTreeMap<String, String>,
+    #[serde(default)]
+    watch: Option<usize>,
+    #[serde(default)]
+    pub(crate) hook: Option<String>,
+}
+
+pub(crate) fn script() -> Vec<Step> {
+    serde_saphyr::from_str(include_str!("script.yaml")).unwrap()
+}
+
+/// Sends the script to one server.
+pub(crate) struct ScriptRun {
+    client: Client,
+    captured: BTreeMap<String, String>,
+    normalizer: Normalizer,
+}
+
+impl ScriptRun {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, captured: BTreeMap::new(), normalizer: Normalizer::default() }
+    }
+
+    /// Sends a step's request and returns the answer in comparable form.
+    ///
+    /// # Panics
+    /// The code or the reason differ from the script.
+    pub(crate) async fn step(&mut self, step: &Step) -> Value {
+        let (method, path) = step.request.split_once(' ').unwrap();
+        let mut path = self.expand(path);
+        if let Some(manager) = &step.manager {
+            path = format!("{path}?fieldManager={manager}");
+        }
+        let content_type = step.content_type.as_deref().unwrap_or(match method {
+            "PATCH" => "application/merge-patch+json",
+            _ => "application/json",
+        });
+        let body =
+            if step.body.is_null() { String::new() } else { self.expand(&step.body.to_string()) };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(Body::from(body.into_bytes()))
+            .unwrap();
+        let answer = async {
+            let answer = self.client.send(request).await.unwrap();
+            let code = answer.status().as_u16();
+            let answer = match step.watch {
+                Some(lines) if code == 200 => watch_events(answer, lines).await,
+                _ => whole_body(answer).await,
+            };
+            (code, answer)
+        };
+        let (code, answer) =
+            tokio::time::timeout(Duration::from_secs(60), answer).await.expect(&step.name);
+        assert_eq!(code, step.code, "{}: {answer}", step.name);
+        if let Some(reason) = &step.reason {
+            assert_eq!(answer["reason"], **reason, "{}: {answer}", step.name);
+        }
+        for (name, pointer) in &step.capture {
+            let value = answer.pointer(pointer).and_then(Value::as_str);
+            self.captured.insert(name.clone(), value.expect(&step.name).to_owned());
+        }
+        let mut comparable = self.normalizer.answer(&answer, step.manager.as_deref());
+        if step.own_words {
+            comparable["message"] = Value::Null;
+            let causes = comparable.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+            for cause in causes.into_iter().flatten() {
+                cause["message"] = Value::Null;
+            }
+        }
+        comparable
+    }
+
+    /// Replaces captured values, and `FILL:N` by N characters.
+    fn expand(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (name, value) in &self.captured {
+            text = text.replace(&format!("${{{name}}}"), value);
+        }
+        if let Some((before, rest)) = text.split_once("FILL:") {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let (number, after) = rest.split_at(digits);
+            text = format!("{before}{}{after}", "x".repeat(number.parse().unwrap()));
+        }
+        assert!(!text.contains("${"), "{text}: nothing was captured");
+        text
+    }
+}
+
+async fn whole_body(answer: Response<Body>) -> Value {
+    let bytes = answer.into_body().collect_bytes().await.unwrap();
+    serde_json::from_slice(&bytes)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).trim().to_owned()))
+}
+
+/// The first events of a watch as an array; fewer if the watch ends earlier.
+async fn watch_events(answer: Response<Body>, count: usize) -> Value {
+    let mut stream = answer.into_body().into_data_stream();
+    let mut text = Vec::new();
+    let mut events = Vec::new();
+    while events.len() < count {
+        let Some(bytes) = stream.next().await else { break };
+        text.extend_from_slice(&bytes.unwrap());
+        let end = text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let complete: Vec<u8> = text.drain(..end).collect();
+        for line in complete.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
+            let event: Value = serde_json::from_slice(line).unwrap();
+            // Plain bookmarks come at any time; the one after the initial events is part of the answer.
+            let is_answer = event["type"] != "BOOKMARK"
+                || event["object"]["metadata"]["annotations"].is_object();
+            if is_answer {
+                events.push(event);
+            }
+        }
+    }
+    events.truncate(count);
+    Value::Array(events)
+}

@@ -1,0 +1,231 @@
+//! The HTML report, as far as it can be tested without a browser; `tests/browser` uses one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::digest::{SHA256, digest};
+use serde_json::Value;
+
+use crate::logs;
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn fixture(name: &str) -> PathBuf {
+    source(&format!("fixtures/{name}.jsonl"))
+}
+
+fn written(name: &str, text: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+fn run_replay(output: &str, log: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
+    command.args(["replay", "--output", output]).args(more).arg(log).output().unwrap()
+}
+
+fn report_of(output: &str, log: &Path, more: &[&str]) -> String {
+    let made = run_replay(output, log, more);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).unwrap()
+}
+
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    text.split_once(from).unwrap().1.split_once(to).unwrap().0
+}
+
+fn data(page: &str) -> &str {
+    between(page, "<script type=\"application/json\" id=\"data\">", "</script>")
+}
+
+/// A page without its data, which is the same for all logs.
+fn frame(page: &str) -> String {
+    page.replace(data(page), "")
+}
+
+#[test]
+fn the_page_uses_no_network_and_no_markup_from_data() {
+    let page = report_of("html", &fixture("incident-503"), &[]);
+    let frame = frame(&page).replace("http://www.w3.org/2000/svg", "");
+    for network_access in [
+        "://",
+        " src=",
+        "@import",
+        "url(h",
+        "<link",
+        "<iframe",
+        "fetch(",
+        "XMLHttpRequest",
+        "import(",
+    ] {
+        assert!(!frame.contains(network_access), "{network_access}");
+    }
+    for href in frame.match_indices("href=\"").map(|(at, found)| &frame[at + found.len()..]) {
+        assert!(href.starts_with('#'), "{}", &href[..40]);
+    }
+    for injection in [
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "Function(",
+        "'style',",
+        " style=\"",
+    ] {
+        assert!(!frame.contains(injection), "{injection}");
+    }
+}
+
+#[test]
+fn the_policy_allows_only_the_pages_own_style_and_script() {
+    let page = report_of("html", &fixture("incident-503"), &[]);
+    let hash = |text: &str| STANDARD.encode(digest(&SHA256, text.as_bytes()));
+    let style = hash(between(&page, "<style>", "</style>"));
+    let script = hash(between(&page, "<script>", "</script>"));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; base-uri 'none'; \
+         form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    );
+    let file = source("src/report/html/policy");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&file, &policy).unwrap();
+        return;
+    }
+    let actual = fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        actual,
+        policy,
+        "style or script changed: UPDATE_EXPECT=1 rewrites {}",
+        file.display()
+    );
+    assert!(page.contains(&format!("content=\"{policy}\"")));
+}
+
+#[test]
+fn the_page_holds_the_json_report_without_annotations() {
+    let log = fixture("careless-platform");
+    let acted = Path::new(env!("CARGO_TARGET_TMPDIR")).join("html-acted.jsonl");
+    let mut modes = Vec::new();
+    report_of("json", &log, &["--save", acted.to_str().unwrap()]);
+    for log in [&log, &acted] {
+        let mut report: Value = serde_json::from_str(&report_of("json", log, &[])).unwrap();
+        for action in report["actions"].as_array_mut().unwrap() {
+            let action = action.as_object_mut().unwrap();
+            assert!(action.remove("precondition").is_some());
+            assert_eq!(action.remove("annotations").is_some(), action["type"] != "delete");
+        }
+        let page = report_of("html", log, &[]);
+        let mut shown: Value = serde_json::from_str(data(&page)).unwrap();
+        let picture = shown.as_object_mut().unwrap().remove("picture").unwrap();
+        assert_eq!(shown, report);
+        assert!(!page.contains("upstream-status\":"), "an annotation is in the page");
+        modes.push(shown["mode"].clone());
+        // Every action belongs to an entry of a story.
+        let stories = picture["connectors"].as_array().unwrap().iter().map(|part| &part["story"]);
+        let rows = stories.chain([&picture["others"]]).flat_map(|story| story.as_array().unwrap());
+        let mut ids: Vec<_> = rows.filter_map(|row| row["actions"].as_array()).flatten().collect();
+        ids.sort_by_key(|id| id.as_u64());
+        ids.dedup();
+        let all: Vec<_> = report["actions"].as_array().unwrap().iter().map(|a| &a["id"]).collect();
+        assert_eq!(ids, all);
+    }
+    assert_eq!(modes, ["what-if", "verify"]);
+}
+
+#[test]
+fn the_page_has_the_sentences_of_the_text_report() {
+    let log = fixture("incident-503");
+    let page: Value = serde_json::from_str(data(&report_of("html", &log, &[]))).unwrap();
+    let picture = &page["picture"];
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = flat(&report_of("text", &log, &[]));
+    let lines = |name: &str| picture[name].as_array().unwrap().clone();
+    let mut sentences: Vec<_> = lines("head").into_iter().chain(lines("summary")).collect();
+    assert!(sentences.len() > 10, "{sentences:?}");
+    for part in picture["connectors"].as_array().unwrap() {
+        sentences.extend(part["story"].as_array().unwrap().iter().map(|row| row["text"].clone()));
+    }
+    for line in sentences {
+        let line = flat(line.as_str().unwrap());
+        assert!(text.contains(&line), "{line:?} is not in: {text}");
+    }
+    let figure = &picture["connectors"][0]["figures"][0];
+    assert_eq!(
+        (figure["symptom"].as_str(), figure["recorded"]["text"].as_str()),
+        (Some("503"), Some("52.2\u{a0}s"))
+    );
+}
+
+#[test]
+fn names_stay_inside_the_data() {
+    let plain = report_of("html", &written("html-plain.jsonl", &logs::flips(2, 2, "c-")), &[]);
+    let page = report_of("html", &written("html-evil.jsonl", &logs::flips(2, 2, logs::EVIL)), &[]);
+    assert!(!data(&page).contains('<'), "a tag can begin in the data");
+    let frame = frame(&page);
+    assert_eq!(frame, self::frame(&plain), "a name is outside the data");
+    let shown: Value = serde_json::from_str(data(&page)).unwrap();
+    let name = shown["connectors"][0]["upstream"]["name"].as_str().unwrap();
+    assert_eq!(name, format!("{}1", logs::EVIL));
+}
+
+/// `U+202E` makes what follows it read backwards, in a terminal as on a page.
+#[test]
+fn no_report_turns_the_direction_of_text() {
+    let log = written("html-bidi.jsonl", &logs::flips(2, 2, "lab\u{202e}c-"));
+    let reports = ["text", "json", "html"].map(|output| report_of(output, &log, &[]));
+    for report in &reports {
+        assert!(!report.contains('\u{202e}'), "{report}");
+    }
+    let [_, json, page] = reports;
+    let name = |json: &str| {
+        let report: Value = serde_json::from_str(json).unwrap();
+        report["connectors"][0]["upstream"]["name"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(name(&json), "lab\u{202e}c-1", "JSON says the same");
+    assert_eq!(name(data(&page)), r"lab\u{202e}c-1", "a page shows the escape");
+}
+
+/// The page of a long log is small enough to mail.
+#[test]
+fn each_hop_and_action_adds_few_bytes() {
+    let size = |times| {
+        let log = written(&format!("html-{times}.jsonl"), &logs::flips(20, times, "c-"));
+        let page = report_of("html", &log, &[]);
+        let shown: Value = serde_json::from_str(data(&page)).unwrap();
+        let hops = shown["connectors"].as_array().unwrap().iter();
+        let hops: usize = hops.map(|c| c["hops"].as_array().unwrap().len()).sum();
+        (page.len(), hops + shown["actions"].as_array().unwrap().len())
+    };
+    let (few, many) = (size(5), size(25));
+    let each = (many.0 - few.0) / (many.1 - few.1);
+    assert!(many.1 > 4 * few.1 && each < 350, "{each} bytes for each hop and action");
+    let bare = frame(&report_of("html", &fixture("incident-503"), &[])).len();
+    assert!(bare < 120_000, "{bare} bytes before anything happened");
+}
+
+#[test]
+fn a_page_about_one_connector_leaves_out_the_others() {
+    let more = ["--connector", "shop/conn-2"];
+    let page = report_of("html", &fixture("careless-platform"), &more);
+    let shown: Value = serde_json::from_str(data(&page)).unwrap();
+    assert_eq!(shown["connectors"].as_array().unwrap().len(), 1);
+    assert_eq!(shown["picture"]["connectors"][0]["key"], "shop/conn-2");
+    assert_eq!(shown["picture"]["only"], "shop/conn-2");
+    assert_eq!(shown["picture"]["others"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn two_logs_do_not_fit_on_one_page() {
+    let log = fixture("incident-503");
+    let made = run_replay("html", &log, &[log.to_str().unwrap()]);
+    let error = String::from_utf8(made.stderr).unwrap();
+    assert_eq!(made.status.code(), Some(2), "{error}");
+    assert!(made.stdout.is_empty() && error.contains("one at a time"), "{error}");
+}

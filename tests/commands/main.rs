@@ -1,0 +1,35 @@
+//! What people ask for: the program's commands, what they print, and what they need for it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
+
+mod check;
+mod cli;
+mod cli_live;
+mod cli_orphans;
+mod cli_record;
+mod cli_status;
+mod cli_trace;
+mod config;
+#[path = "../support/constants.rs"]
+mod constants;
+mod crash_loop;
+mod demo;
+mod environment;
+#[path = "../support/every_metric.rs"]
+mod every_metric;
+mod html;
+#[path = "../support/http.rs"]
+mod http;
+#[path = "../browser/logs.rs"]
+mod logs;
+mod paused;
+mod program;
+mod report;
+#[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
+#[path = "../../crates/core/tests/support/stage.rs"]
+mod stage;
+mod status;
+mod surface;
+mod tidy;
+mod trace;

@@ -1,0 +1,97 @@
+//! The shape of JSON: which members there are and of which types, whatever their values.
+
+use super::*;
+use throughline::admin::Query;
+use throughline::config::StateAccess;
+use throughline::event_log::LogReader;
+use throughline::trace::log::{self, LogMoment};
+
+use crate::http::Server;
+
+/// Logs that together show most of what can be shown.
+const LOGS: [(&str, &str); 7] = [
+    ("careless-platform", ""),
+    ("incident-503", "default/home-lab"),
+    ("oversized-status-nothing-fits", "default/home-lab"),
+    ("second-writer-keeps-at-it", "default/home-lab"),
+    ("three-tiers-through-the-carrier", "default/home-lab"),
+    ("upstream-cluster-not-configured", "default/known"),
+    ("orphan-is-reported", ""),
+];
+
+/// Adds each member under its path, with the type of its value.
+fn add(value: &Value, path: &str, members: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    members.entry(path.to_owned()).or_default().insert(kind);
+    match value {
+        Value::Array(items) => items.iter().for_each(|v| add(v, &format!("{path}[]"), members)),
+        Value::Object(object) => {
+            for (key, value) in object {
+                // Annotations and labels are data.
+                let key = if key.contains('/') { "*" } else { key };
+                add(value, &format!("{path}.{key}"), members);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn assert_shape(name: &str, values: impl IntoIterator<Item = Value>) {
+    let mut members = BTreeMap::new();
+    values.into_iter().for_each(|value| add(&value, "", &mut members));
+    let mut text = String::new();
+    for (path, kinds) in members.iter().filter(|(path, _)| !path.is_empty()) {
+        let _ =
+            writeln!(text, "{path}: {}", kinds.iter().copied().collect::<Vec<_>>().join(" or "));
+    }
+    assert_golden(name, &text);
+}
+
+/// One state for each log, at its end and in its middle.
+#[tokio::test]
+async fn shape_of_the_state() {
+    let mut states = Vec::new();
+    for (name, _) in LOGS {
+        for at in [LogMoment::End, LogMoment::Offset(5_000)] {
+            let mut reader = LogReader::open(&fixture(name)).unwrap();
+            let (snapshot, _) = log::snapshot(&mut reader, at, true).unwrap();
+            let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
+            tokio::spawn(async move {
+                if let Some(Query::State(answer)) = asked.recv().await {
+                    drop(answer.send(Box::new(snapshot.view)));
+                }
+            });
+            states.push(serde_json::from_str(&server.get("/state").await.body).unwrap());
+            server.stop().await;
+        }
+    }
+    assert_shape("state.txt", states);
+}
+
+#[test]
+fn shape_of_status() {
+    let status = |(name, _)| json(&["status", "--log", &fixture(name), "-o", "json"]);
+    assert_shape("status.txt", LOGS.map(status));
+}
+
+#[test]
+fn shape_of_trace() {
+    let traced = LOGS.into_iter().filter(|(_, connector)| !connector.is_empty());
+    let trace = |(name, connector): (&str, &str)| {
+        json(&["trace", "connector", connector, "--log", &fixture(name), "-o", "json"])
+    };
+    assert_shape("trace.txt", traced.map(trace));
+}
+
+#[test]
+fn shape_of_replay() {
+    let replay = |(name, _)| json(&["replay", &fixture(name), "-o", "json"]);
+    assert_shape("replay.txt", LOGS.map(replay));
+}

@@ -1,0 +1,125 @@
+//! House rules that a program can judge fairly.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files_under(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![repository().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)) {
+                found.push(path);
+            }
+        }
+    }
+    assert!(!found.is_empty(), "no {endings:?} under {folder}");
+    found.sort();
+    found
+}
+
+/// Far above the usual size, so that a topic need not be split to meet a number.
+#[test]
+fn no_file_is_far_too_long() {
+    const LINES_MAX: usize = 700;
+    for folder in ["crates", "src", "tests", "benches"] {
+        for path in files_under(folder, &[".rs", ".js", ".css"]) {
+            let lines = fs::read_to_string(&path).unwrap().lines().count();
+            assert!(lines <= LINES_MAX, "{} has {lines} lines; split it", path.display());
+        }
+    }
+}
+
+/// `lib.rs` is the code map: readers look there for a module.
+#[test]
+fn every_module_is_in_the_code_map() {
+    let map = fs::read_to_string(repository().join("src/lib.rs")).unwrap();
+    for line in map.lines() {
+        let module = line.strip_prefix("pub mod ").or_else(|| line.strip_prefix("mod "));
+        if let Some(module) = module.and_then(|module| module.strip_suffix(';')) {
+            let (linked, plain) = (format!("//! - [`{module}`]"), format!("//! - `{module}`"));
+            assert!(map.contains(&linked) || map.contains(&plain), "{module} is not in the map");
+        }
+    }
+}
+
+/// Calques and private words that readers stumbled over, each with plain words for it. Two spaces or a
+/// line break inside a phrase hide it: this is a reminder, not a grammar.
+const UNCLEAR: [(&str, &str); 26] = [
+    ("anew", "again"),
+    ("so long as many", "as long as"),
+    ("the own", "its own"),
+    ("by hand of", "by"),
+    ("who leads", "the leader"),
+    ("is wished", "is desired"),
+    ("none to be seen", "none found"),
+    ("wants to be", "must be"),
+    ("wants to have", "needs"),
+    ("spoil", "overwrite"),
+    ("spoils", "overwrites"),
+    ("heard of", "received from"),
+    ("the how-manieth", "the index of"),
+    ("is told", "is reported"),
+    ("are told", "are reported"),
+    ("was told", "was reported"),
+    ("were told", "were reported"),
+    ("be told", "be reported, be known"),
+    ("can't be had", "is not available"),
+    ("what came back", "the answer, the error"),
+    ("came back with", "returned"),
+    ("looked at again", "evaluated again"),
+    ("gives back", "returns"),
+    ("passed over", "skipped"),
+    ("the matter", "the problem"),
+    ("may nothing", "may not … anything"),
+];
+
+#[test]
+fn the_words_are_plain() {
+    let mut paths = vec![repository().join("README.md")];
+    for folder in ["crates", "src", "tests", "docs", "deploy"] {
+        paths.extend(files_under(folder, &[".rs", ".md", ".yaml", ".js"]));
+    }
+    let mut found = String::new();
+    for path in paths.iter().filter(|path| !path.ends_with("tests/commands/tidy.rs")) {
+        for (number, line) in fs::read_to_string(path).unwrap().lines().enumerate() {
+            let line = line.to_lowercase();
+            for (phrase, plain) in UNCLEAR.iter().filter(|(phrase, _)| has_phrase(&line, phrase)) {
+                let path = path.strip_prefix(repository()).unwrap().display();
+                found += &format!("{path}:{}: {phrase:?}; say {plain:?}\n", number + 1);
+            }
+        }
+    }
+    assert!(found.is_empty(), "\n{found}{} in all", found.lines().count());
+}
+
+/// Whether a line holds the phrase as whole words.
+fn has_phrase(line: &str, phrase: &str) -> bool {
+    let is_word = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    line.match_indices(phrase).any(|(start, _)| {
+        let (before, after) = (&line.as_bytes()[..start], &line.as_bytes()[start + phrase.len()..]);
+        !is_word(before.last()) && !is_word(after.first())
+    })
+}
+
+/// Who installs by hand starts from what the page shows.
+#[test]
+fn the_install_page_shows_the_configuration_of_the_hubs_overlay() {
+    let without_comments = |text: &str| -> Vec<String> {
+        let lines = text.lines().map(|line| line.split('#').next().unwrap().trim_end().to_owned());
+        lines.filter(|line| !line.is_empty()).collect()
+    };
+    let read = |path| fs::read_to_string(repository().join(path)).unwrap();
+    let page = read("docs/how-to/install.md");
+    let (_, block) = page.split_once("```yaml\n# config.yaml\n").unwrap();
+    let shown = without_comments(block.split("```").next().unwrap());
+    let overlay = read("deploy/kustomize/overlays/standalone-hub/config.yaml");
+    assert_eq!(shown, without_comments(&overlay));
+}

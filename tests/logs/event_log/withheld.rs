@@ -1,0 +1,133 @@
+//! Annotations that no rule reads: their values are in no log, and their lengths still count.
+
+use std::io::Cursor;
+
+use serde_json::{Value, json};
+use throughline::core::contract::event::EventKind;
+use throughline::event_log::{LogEntry, LogReader};
+use throughline::replay::{ReplayMode, ReplayOptions, replay};
+
+use crate::reading::*;
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const TOKEN: &str = "s3cr3t-b34r3r-t0k3n";
+
+/// What `kubectl apply` leaves on an HTTPProxy that sets a header.
+fn last_applied() -> String {
+    let headers = json!({"set": [{"name": "Authorization", "value": format!("Bearer {TOKEN}")}]});
+    let rules =
+        json!([{"filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": headers}]}]);
+    json!({"kind": "HTTPProxy", "spec": {"rules": rules}}).to_string()
+}
+
+fn line(event: &str, kind: &str, annotations: &Value) -> String {
+    let metadata = json!({"namespace": "ns-1", "name": "p", "annotations": annotations});
+    let object = json!({"kind": kind, "metadata": metadata});
+    let line = json!({"at_ms": START_MS, "event": event, "cluster": "hub", "object": object});
+    line.to_string()
+}
+
+fn annotations(log: &str) -> Vec<String> {
+    let mut reader = LogReader::new("x", log.as_bytes()).unwrap();
+    let mut found = Vec::new();
+    while let Some(line) = reader.next_line().unwrap() {
+        if let LogEntry::Event(event) = line
+            && let EventKind::Listed { object, .. }
+            | EventKind::Applied { object, .. }
+            | EventKind::Deleted { object, .. } = &event.kind
+        {
+            found.extend(object.meta.annotations.iter().map(|(_, value)| value.to_owned()));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_bearer_token_in_an_annotation_or_a_deleted_route_is_in_no_log() {
+    let mut lines = Vec::new();
+    for kind in ["HTTPProxy", "HTTPRoute", "Gateway", "Connector", "Namespace"] {
+        for event in ["listed", "applied", "deleted"] {
+            lines.push(line(event, kind, &json!({LAST_APPLIED: last_applied()})));
+        }
+    }
+    for outcome in ["applied", "unanswered"] {
+        let route = json!({"kind": "HTTPRoute", "metadata": {"name": "r"}, "spec": last_applied()});
+        let line = json!({"at_ms": START_MS, "event": "action_finished", "id": 1,
+            "outcome": outcome, "deleted": route});
+        lines.push(line.to_string());
+    }
+    let result = read_lines(&(lines.join("\n") + "\n"));
+    check_silent(&result, lines.len());
+    assert!(!result.written.contains(TOKEN), "{}", result.written);
+    let bytes = last_applied().len();
+    let withheld = format!(r#""{LAST_APPLIED}":"redacted:{bytes}""#);
+    assert_eq!(result.written.matches(&withheld).count(), 15, "{}", result.written);
+
+    // A reader finds a value of the same length, and writes the same log again.
+    assert!(annotations(&result.written).iter().all(|value| value.len() == bytes));
+    assert_eq!(read(&result.written).written, result.written);
+}
+
+#[test]
+fn what_rules_read_stays_and_a_filler_is_bounded() {
+    let read_by_rules = json!({
+        "networking.datumapis.com/upstream-status": "{}",
+        "nudge.example.com": "1",
+        "gateway.envoyproxy.io/trigger": "redacted:7",
+        "networking.datumapis.com/connector-ready-generation": "true/x",
+        "throughline.datumapis.com/paused": "true",
+        "throughline.datumapis.com/allow-removals": "true",
+    });
+    let header = HEADER.replace(
+        "]}]",
+        r#"]}],"settings":{"mirror":{"nudgeKey":"nudge.example.com"},"touch":{"key":"gateway.envoyproxy.io/trigger"}}"#,
+    );
+    let log = format!("{header}\n{}\n", line("applied", "Gateway", &read_by_rules));
+    let written = read(&log).written;
+    let again: Value = serde_json::from_str(written.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(again["object"]["metadata"]["annotations"], read_by_rules);
+    // Without these settings, two of the six are anybody's.
+    let log = format!("{HEADER}\n{}\n", line("applied", "Gateway", &read_by_rules));
+    assert_eq!(read(&log).written.matches("redacted:").count(), 2);
+
+    let huge = json!({"a": "redacted:99999999999", "b": "redacted:5", "c": "redacted:-1",
+        "d": "redacted:", "e": "x"});
+    let log = format!("{HEADER}\n{}\n", line("applied", "Gateway", &huge));
+    let lengths: Vec<_> = annotations(&log).iter().map(String::len).collect();
+    assert_eq!(lengths, [1 << 20, 0, 11, 9, 1]);
+}
+
+#[test]
+fn the_size_limit_decides_as_it_did_before_values_were_withheld() {
+    let fixture = include_str!("../../../fixtures/oversized-status-is-reduced.jsonl");
+    let filled = |bytes: usize| {
+        let lines = fixture.lines().map(|line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            if line["object"]["kind"] == "Connector" && line["object"]["metadata"].is_object() {
+                let annotations = &mut line["object"]["metadata"]["annotations"];
+                annotations[LAST_APPLIED] = "x".repeat(bytes).into();
+            }
+            line.to_string() + "\n"
+        });
+        lines.collect::<String>()
+    };
+    let decided = |log: &str| {
+        let mut reader = LogReader::new("x", Cursor::new(log.as_bytes())).unwrap();
+        let options = ReplayOptions { mode: Some(ReplayMode::WhatIf), ..ReplayOptions::default() };
+        let mut acted = Vec::new();
+        let replayed = replay(&mut reader, "x", |_| Ok(()), &options, Some(&mut acted), |_| {});
+        let actions = replayed.unwrap().actions.into_iter().map(|done| done.decision);
+        (actions.collect::<Vec<_>>(), String::from_utf8(acted).unwrap())
+    };
+    let mut seen = Vec::new();
+    // The limit of this fixture is 1,000 bytes: two statuses fit when reduced, then one, then none.
+    for bytes in [20, 300, 900] {
+        let log = filled(bytes);
+        let (actions, acted) = decided(&log);
+        let withheld = read(&log).written;
+        assert!(!withheld.contains("xxxx") && !acted.contains("xxxx"));
+        assert_eq!(decided(&withheld).0, actions, "{bytes}");
+        assert!(!seen.contains(&actions), "the length makes a difference");
+        seen.push(actions);
+    }
+}

@@ -1,0 +1,232 @@
+//! Compressed, cut-off and damaged event logs: the reader never panics and loses nothing that is
+//! readable.
+
+use std::io::{self, Cursor, Write};
+
+use proptest::prelude::*;
+use throughline::event_log::{LineError, LogEntry, LogError, LogReader, LogWriter};
+
+use crate::reading::*;
+
+#[test]
+fn compressed_logs_read_like_plain_ones() {
+    let whole = sample();
+    let (first, second) = whole.split_at(700);
+    for bytes in [sample().into_bytes(), gzip(&sample()), [gzip(first), gzip(second)].concat()] {
+        let result = read_any(bytes);
+        check_silent(&result, LINES.len());
+        assert_eq!(result.written, sample());
+    }
+}
+
+#[test]
+fn a_cut_off_compressed_log_is_read_up_to_the_cut() {
+    for (bytes, empty) in [(gzip(&sample()), gzip(""))] {
+        for cut in 5..bytes.len() {
+            let result = read_any(&bytes[..cut]);
+            match result.error {
+                // The cut is in the header.
+                Some(error) => {
+                    assert!(error.starts_with("x.jsonl:1: can't read further: "), "{error}")
+                }
+                None => {
+                    assert_eq!(result.warnings.len(), 1, "{result:?}");
+                    let n = result.lines + 1;
+                    let about = |line| {
+                        format!(
+                            "x.jsonl:{line}: warning: the compressed stream is cut off in this line"
+                        )
+                    };
+                    let at = [about(n), about(n + 1)];
+                    assert!(at.iter().any(|at| result.warnings[0].starts_with(at)), "{result:?}");
+                    assert!(sample().starts_with(&result.written));
+                }
+            }
+        }
+        assert!(read_any(empty).error.unwrap().starts_with("x.jsonl:1: the log is empty"));
+    }
+    // Only the end of the stream is missing.
+    let without_length = gzip(&sample());
+    let result = read_any(&without_length[..without_length.len() - 4]);
+    assert_eq!((result.lines, result.error, result.warnings.len()), (LINES.len(), None, 1));
+    assert_eq!(result.written, sample());
+    // Of two gzip members, the first is whole.
+    let second = gzip(LINES[0]);
+    let bytes = [gzip(&sample()), second[..second.len() / 2].to_vec()].concat();
+    let result = read_any(bytes);
+    assert_eq!((result.lines >= LINES.len(), result.error, result.warnings.len()), (true, None, 1));
+}
+
+#[test]
+fn a_damaged_compressed_log_is_an_error_with_its_line() {
+    let mut bytes = gzip(&sample());
+    let n = bytes.len();
+    bytes[n - 6] ^= 1; // the checksum
+    let result = read_any(bytes);
+    assert_eq!(result.lines, LINES.len());
+    let error = result.error.unwrap();
+    assert!(
+        error.starts_with(&format!("x.jsonl:{}: can't read further: ", LINES.len() + 2)),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_file_has_a_progress() {
+    let base = std::env::temp_dir().join(format!("throughline-event-log-{}", std::process::id()));
+    std::fs::create_dir_all(&base).unwrap();
+    for (name, bytes) in [("a.jsonl", sample().into_bytes()), ("b.jsonl", gzip(&sample()))] {
+        let path = base.join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let mut reader = LogReader::open(path.to_str().unwrap()).unwrap();
+        assert_eq!(reader.line_number(), 1);
+        assert_eq!(reader.bytes_read(), HEADER.len() as u64 + 1);
+        assert!(reader.progress().is_some_and(|p| (0.0..=1.0).contains(&p)));
+        while reader.next_line().unwrap().is_some() {}
+        assert_eq!(reader.line_number(), LINES.len() as u64 + 1);
+        assert_eq!((reader.bytes_read(), reader.progress()), (sample().len() as u64, Some(1.0)));
+    }
+    let none = base.join("none").to_str().unwrap().to_owned();
+    for path in [none.as_str(), base.to_str().unwrap()] {
+        let error = LogReader::open(path).map(|_| ()).unwrap_err();
+        assert!(matches!(&error, LogError::Open { .. }) && error.line_error().is_none());
+        assert!(error.to_string().starts_with(&format!("{path}: can't open the event log: ")));
+    }
+    std::fs::remove_dir_all(&base).unwrap();
+    assert_eq!(LogReader::new("x", HEADER.as_bytes()).unwrap().progress(), None);
+}
+
+#[test]
+fn callers_can_match_on_line_errors() {
+    let error = LogReader::new("x", &b""[..]).map(|_| ()).unwrap_err();
+    assert_eq!(error.line_error(), Some(&LineError::Empty));
+}
+
+#[test]
+fn the_writer_returns_the_errors_of_its_sink() {
+    struct Full(usize);
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            assert!(bytes.ends_with(b"\n"), "a line at a time");
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::Other.into())
+        }
+    }
+    let mut reader = LogReader::new("x", Cursor::new(sample())).unwrap();
+    assert!(LogWriter::new(Full(10), reader.header()).is_err());
+    let mut writer = LogWriter::new(Full(HEADER.len() + 1), reader.header()).unwrap();
+    let Some(LogEntry::Event(event)) = reader.next_line().unwrap() else { panic!() };
+    assert_eq!(writer.event(&event).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert!(writer.flush().is_err());
+}
+
+/// A change to a log's bytes.
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(prop::sample::Index, u8),
+    Truncate(prop::sample::Index),
+    Insert(prop::sample::Index, Vec<u8>),
+    Repeat(prop::sample::Index, prop::sample::Index),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let at = any::<prop::sample::Index>;
+    let bytes = prop_oneof![
+        prop::collection::vec(any::<u8>(), 1..8),
+        prop::sample::select(vec!["\n", "{", "}", "[", "null", "\"", "\\u", "0", "-", "\0", "é"])
+            .prop_map(|text| text.as_bytes().to_vec()),
+    ];
+    prop_oneof![
+        4 => (at(), 1..=255u8).prop_map(|(at, mask)| Damage::Flip(at, mask)),
+        1 => at().prop_map(Damage::Truncate),
+        4 => (at(), bytes).prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
+        1 => (at(), at()).prop_map(|(from, to)| Damage::Repeat(from, to)),
+    ]
+}
+
+fn damaged(mut log: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
+    for damage in damages {
+        if log.is_empty() {
+            break;
+        }
+        match damage {
+            Damage::Flip(at, mask) => {
+                let at = at.index(log.len());
+                log[at] ^= mask;
+            }
+            Damage::Truncate(at) => log.truncate(at.index(log.len())),
+            Damage::Insert(at, bytes) => {
+                let at = at.index(log.len());
+                log.splice(at..at, bytes.iter().copied());
+            }
+            Damage::Repeat(from, to) => {
+                let (from, to) = (from.index(log.len()), to.index(log.len()));
+                let part = log[from.min(to)..from.max(to)].to_vec();
+                log.splice(to..to, part);
+            }
+        }
+    }
+    log
+}
+
+/// Whatever could be read of a damaged log can be written and read again, with the same result.
+fn check_damaged(result: &ReadResult) -> Result<(), TestCaseError> {
+    if let Some(error) = &result.error {
+        prop_assert!(error.starts_with("x.jsonl:"), "{}", error);
+    }
+    if !result.written.is_empty() {
+        let again = read(&result.written);
+        prop_assert_eq!((&again.error, &again.warnings), (&None, &vec![]));
+        prop_assert_eq!(&again.written, &result.written);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn no_damage_makes_the_reader_panic(damages in prop::collection::vec(damage(), 0..6)) {
+        check_damaged(&read(damaged(sample().into_bytes(), &damages)))?;
+    }
+
+    #[test]
+    fn no_damage_to_one_line_makes_the_reader_panic(
+        line in prop::sample::select(LINES),
+        damages in prop::collection::vec(damage(), 1..4),
+    ) {
+        let line = damaged(line.as_bytes().to_vec(), &damages);
+        check_damaged(&read([format!("{HEADER}\n").as_bytes(), &line, b"\n"].concat()))?;
+    }
+
+    #[test]
+    fn no_damage_to_a_compressed_log_makes_the_reader_panic(
+        damages in prop::collection::vec(damage(), 0..4),
+    ) {
+        check_damaged(&read_any(damaged(gzip(&sample()), &damages)))?;
+    }
+}
+
+/// A replay writes what it read: clusters that only a lost line named, too.
+#[test]
+fn the_log_of_a_replay_of_a_log_with_a_gap_can_be_read() {
+    use throughline::replay::{ReplayMode, ReplayOptions, replay};
+    let lines = [
+        format!(r#"{{"at_ms":{START_MS},"event":"log_gap","lines":3}}"#),
+        LINES[0].to_owned(),
+        LINES[0].replace("\"hub\"", "\"lost\""),
+        LINES[2].replace("\"hub\"", "\"lost\""),
+    ];
+    let log = format!("{HEADER}\n{}\n", lines.join("\n"));
+    for mode in [ReplayMode::WhatIf, ReplayMode::Verify] {
+        let mut reader = LogReader::new("x.jsonl", Cursor::new(&log)).unwrap();
+        let options = ReplayOptions { mode: Some(mode), ..ReplayOptions::default() };
+        let mut written = Vec::new();
+        replay(&mut reader, "x.jsonl", |_| Ok(()), &options, Some(&mut written), |_| {}).unwrap();
+        let result = read(&written);
+        assert_eq!(result.error, None, "{}", String::from_utf8_lossy(&written));
+        let gap = "warning: 1 line is missing here";
+        assert!(result.warnings.iter().any(|warning| warning.contains(gap)), "{result:?}");
+    }
+}

@@ -1,0 +1,424 @@
+//! The event log of a live run: rotated, restarted, replayed, and on full or slow disks.
+
+mod export;
+mod starts;
+
+use std::fs::{self, File};
+use std::io::{Cursor, Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throughline::config::{EventLogConfig, Size};
+use throughline::core::contract::event::ClusterSpec;
+use throughline::core::contract::event::{Event, EventKind};
+use throughline::core::data::ids::{Kind, Role};
+use throughline::core::data::time::UnixMillis;
+use throughline::event_log::{Header, LogEntry, LogReader, LogWriter, holds_outcomes};
+use throughline::live_log::LiveLog;
+use throughline::metrics::Metrics;
+use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
+
+const START_MS: u64 = 1_763_715_600_000;
+const GRACE: Duration = Duration::from_secs(60);
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("live-log-{name}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir(&folder).unwrap();
+    folder
+}
+
+/// A log of so many bytes in four parts.
+fn config(file: &Path, size: u64) -> EventLogConfig {
+    EventLogConfig { file: Some(file.to_owned()), size: Size(size), ..Default::default() }
+}
+
+fn start(config: &EventLogConfig, header: &Header) -> LiveLog {
+    LiveLog::start(config, header, Arc::new(Metrics::new())).unwrap().unwrap()
+}
+
+fn header() -> Header {
+    let cluster = ClusterSpec { name: "edge".into(), roles: vec![Role::Edge] };
+    Header { clusters: vec![cluster], ..Header::default() }
+}
+
+/// The `number`-th of some events, of about so many bytes.
+fn event(number: u64, bytes: usize) -> Event {
+    let error = format!("{number} {}", "x".repeat(bytes)).into();
+    let kind = EventKind::WatchLost { cluster: "edge".into(), kind: Kind::Gateway, error };
+    Event { at: at(number), kind }
+}
+
+fn at(number: u64) -> UnixMillis {
+    UnixMillis(START_MS + number)
+}
+
+fn open(file: &Path) -> LogReader<Box<dyn std::io::BufRead + Send>> {
+    LogReader::open(file.to_str().unwrap()).unwrap()
+}
+
+/// The numbers of the events.
+fn times(file: &Path) -> Vec<u64> {
+    let at = |line| match line {
+        LogEntry::Event(event) => event.at.since(at(0)),
+        LogEntry::Action(decision) => decision.at.since(at(0)),
+        LogEntry::Retired => panic!("no event of this log is retired"),
+    };
+    open(file).map(|line| at(line.unwrap())).collect()
+}
+
+fn numbered(file: &Path, number: u32) -> PathBuf {
+    PathBuf::from(format!("{}.{number}", file.display()))
+}
+
+fn verified(file: &Path) -> Replay {
+    let options = ReplayOptions { mode: Some(ReplayMode::Verify), ..ReplayOptions::default() };
+    let none = None::<Vec<u8>>;
+    replay(&mut open(file), "log", |_| Ok(()), &options, none, |_| {}).unwrap()
+}
+
+/// The recorded incident with all actions and outcomes, as a live run would log it.
+fn incident_log() -> (Header, Vec<LogEntry>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/incident-503.jsonl");
+    let mut acted = Vec::new();
+    let options = ReplayOptions { mode: Some(ReplayMode::WhatIf), ..ReplayOptions::default() };
+    replay(&mut open(&path), "log", |_| Ok(()), &options, Some(&mut acted), |_| {}).unwrap();
+    let reader = LogReader::new("acted", Cursor::new(acted)).unwrap();
+    (reader.header().clone(), reader.map(Result::unwrap).collect())
+}
+
+fn log_all(log: &mut LiveLog, lines: &[LogEntry]) {
+    for line in lines {
+        match line {
+            LogEntry::Event(event) => log.event(event),
+            LogEntry::Action(decision) => log.action(decision),
+            LogEntry::Retired => panic!("no event of this log is retired"),
+        }
+    }
+}
+
+/// An HTTPProxy as `kubectl apply` leaves it may hold a token, redaction or not.
+#[test]
+fn no_value_of_an_annotation_that_no_rule_reads_is_logged() {
+    let folder = folder("withheld");
+    let object = serde_json::json!({"kind": "HTTPProxy", "metadata": {"namespace": "n", "name": "p",
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "Bearer s3cr3t"}}});
+    let wire: throughline::core::data::objects::WireObject =
+        serde_json::from_value(object).unwrap();
+    let object = Arc::new(wire.try_into().unwrap());
+    let kind = EventKind::Applied { cluster: "edge".into(), object };
+    for redact in [false, true] {
+        let file = folder.join(redact.to_string());
+        let config = EventLogConfig { redact, ..config(&file, 1 << 20) };
+        let mut log = start(&config, &header());
+        log.event(&Event { at: at(1), kind: kind.clone() });
+        log.finish(GRACE);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains("redacted:13") && !text.contains("s3cr3t"), "{text}");
+    }
+}
+
+#[test]
+fn without_a_file_there_is_no_log() {
+    let log = LiveLog::start(&EventLogConfig::default(), &header(), Arc::new(Metrics::new()));
+    assert!(log.unwrap().is_none());
+}
+
+#[test]
+fn a_rotated_log_replays_as_one() {
+    let file = folder("replays").join("run.jsonl");
+    let (header, lines) = incident_log();
+    let mut log = start(&config(&file, 1 << 30), &header);
+    log_all(&mut log, &lines);
+    log.finish(GRACE);
+    let bytes = size(&file);
+    fs::remove_file(&file).unwrap();
+    let mut log = start(&config(&file, bytes + bytes / 4), &header);
+    log_all(&mut log, &lines);
+    log.finish(GRACE);
+
+    let parts = rotated(&file).0 + 1;
+    for number in 0..parts {
+        let part = if number == 0 { file.clone() } else { numbered(&file, number) };
+        assert!(size(&part) <= (bytes + bytes / 4) / 4, "{}", part.display());
+    }
+    assert_eq!(parts, 4);
+    let (mut reader, mut count) = (open(&file), 0);
+    assert_eq!(reader.header(), &Header { redacted: Some(true), ..header.clone() });
+    assert_eq!(reader.files().count(), parts as usize);
+    let mut progress = 0.0;
+    while reader.next_line().unwrap().is_some() {
+        count += 1;
+        let now = reader.progress().unwrap();
+        assert!(now >= progress, "{now} after {progress}");
+        progress = now;
+    }
+    assert_eq!((count, progress), (lines.len(), 1.0));
+    assert_eq!((reader.warnings(), reader.gaps()), (vec![], vec![]));
+    let bytes: u64 = (1..parts).map(|n| fs::metadata(numbered(&file, n)).unwrap().len()).sum();
+    assert_eq!(reader.bytes_read(), bytes + fs::metadata(&file).unwrap().len());
+    let whole = verified(&file);
+    assert_eq!(whole.verdict.problems, Vec::<String>::new());
+    let actions = lines.iter().filter(|line| matches!(line, LogEntry::Action(_))).count();
+    assert_eq!(whole.actions.len(), actions);
+
+    // Reading an older part leaves out the later ones.
+    assert_eq!(open(&numbered(&file, 2)).files().count(), parts as usize - 2);
+    // The latest part alone may hold no outcome.
+    fs::write(&file, fs::read_to_string(&file).unwrap().lines().next().unwrap()).unwrap();
+    assert_eq!(holds_outcomes(file.to_str().unwrap()).unwrap(), Some(true));
+
+    fs::remove_file(numbered(&file, 3)).unwrap();
+    let cut = verified(&file);
+    assert!(!cut.verdict.good);
+    let part = parts - 2;
+    let place = format!("{}:1: this is part {part} of a rotated log", numbered(&file, 2).display());
+    assert!(cut.verdict.problems[0].starts_with(&place), "{}", cut.verdict.problems[0]);
+    assert!(cut.warnings[0].contains("run.jsonl.3"), "{}", cut.warnings[0]);
+    assert!(cut.first_at >= whole.first_at, "a part may begin with an action");
+    // A file of another log in its place is not part of it.
+    fs::copy(numbered(&file, 1), numbered(&file, 3)).unwrap();
+    assert!(verified(&file).verdict.problems[0].contains("belongs to another log"));
+}
+
+fn size(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |metadata| metadata.len())
+}
+
+/// How many rotated files there are, and their size.
+fn rotated(file: &Path) -> (u32, u64) {
+    let files = (1..1_000).take_while(|n| numbered(file, *n).exists());
+    files.fold((0, 0), |(n, bytes), number| (n + 1, bytes + size(&numbered(file, number))))
+}
+
+#[test]
+fn the_oldest_parts_go_when_all_are_too_large_and_each_is_readable_by_its_owner_alone() {
+    for limit in [4, 20_000, 40_000, 100_000] {
+        let file = folder(&format!("kept-{limit}")).join("log");
+        let mut log = start(&config(&file, limit), &header());
+        for number in 0..100 {
+            log.event(&event(number, 300));
+        }
+        log.finish(GRACE);
+        let (files, bytes) = rotated(&file);
+        assert!(bytes <= limit / 4 * 3 && size(&file) <= (limit / 4).max(1_000), "{bytes}");
+        assert_eq!(
+            files,
+            if limit == 4 {
+                0
+            } else if limit == 100_000 {
+                1
+            } else {
+                3
+            }
+        );
+        for number in 1..=files {
+            let mode = fs::metadata(numbered(&file, number)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        // The rest is the end of the log, without a gap.
+        let times = times(&file);
+        assert_eq!(times, (100 - times.len() as u64..100).collect::<Vec<_>>());
+        let gaps = open(&file).gaps();
+        if limit == 100_000 {
+            assert_eq!((times.len(), gaps), (100, vec![]));
+        } else {
+            assert!(gaps[0].text.contains("reading starts here"));
+        }
+    }
+}
+
+#[test]
+fn the_next_files_header_names_clusters_that_were_added_later() {
+    let file = folder("clusters").join("log");
+    let mut log = start(&config(&file, 32_000), &header());
+    let added = EventKind::ClusterAdded { cluster: "late".into(), roles: vec![Role::Upstream] };
+    log.event(&Event { at: at(0), kind: added });
+    for number in 0..20 {
+        log.event(&event(number, 500));
+    }
+    log.event(&Event { at: at(20), kind: EventKind::ClusterRemoved { cluster: "edge".into() } });
+    for number in 21..30 {
+        let cluster = "late".into();
+        let kind =
+            EventKind::WatchLost { cluster, kind: Kind::Gateway, error: "x".repeat(500).into() };
+        log.event(&Event { at: at(number), kind });
+    }
+    log.finish(GRACE);
+    assert_eq!(open(&file).count(), 31);
+    let whole = fs::read_to_string(&file).unwrap();
+    let alone = LogReader::new("alone", Cursor::new(whole)).unwrap();
+    let names: Vec<_> = alone.header().clusters.iter().map(|c| c.name.to_string()).collect();
+    assert_eq!(names, ["late"]);
+    assert!(alone.map(Result::unwrap).count() > 0);
+}
+
+#[test]
+fn a_line_is_written_without_waiting_for_the_next() {
+    let file = folder("follow").join("log");
+    let mut log = start(&config(&file, 1 << 20), &header());
+    log.event(&event(7, 0));
+    // On failure this never ends, and the test's time limit does.
+    while !fs::read_to_string(&file)
+        .unwrap_or_default()
+        .contains(&format!("\"at_ms\":{},", at(7).0))
+    {
+        std::thread::yield_now();
+    }
+    log.finish(GRACE);
+}
+
+#[test]
+fn a_log_that_cannot_be_created_says_what_to_do() {
+    let folder = folder("refused");
+    for file in [folder.join("missing/log"), folder.clone()] {
+        let error = LiveLog::start(&config(&file, 1), &header(), Arc::new(Metrics::new()));
+        let error = format!("{:#}", error.unwrap_err());
+        let place = format!("eventLog.file {}: cannot create", file.display());
+        assert!(error.starts_with(&place) && error.contains("; choose a file in"), "{error}");
+    }
+}
+
+#[test]
+fn the_log_is_redacted_by_default() {
+    let (header, lines) = incident_log();
+    for redact in [true, false] {
+        let file = folder(&format!("redact-{redact}")).join("log");
+        let mut log = start(&EventLogConfig { redact, ..config(&file, 1 << 30) }, &header);
+        log_all(&mut log, &lines);
+        log.finish(GRACE);
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text.contains("redacted-"), redact);
+        assert_eq!(verified(&file).verdict.problems, Vec::<String>::new());
+    }
+}
+
+/// Keeps the log for people.
+#[derive(Clone, Default)]
+struct CapturedLog(Arc<Mutex<Vec<u8>>>);
+
+impl Write for CapturedLog {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl CapturedLog {
+    fn lines(&self, word: &str) -> usize {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(word)).count()
+    }
+}
+
+/// One test, because it captures the log of the whole process.
+#[test]
+fn a_full_and_a_slow_disk_cost_lines_and_nothing_else() {
+    let log_lines = CapturedLog::default();
+    let writer = log_lines.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
+
+    let full = Path::new("/dev/full");
+    let mut log = start(&config(full, 4_000), &header());
+    for number in 0..10_000 {
+        log.event(&event(number, 100));
+    }
+    log.finish(GRACE);
+    assert!(fs::metadata(full).unwrap().file_type().is_char_device());
+    assert!(!Path::new("/dev/full.1").exists());
+    assert_eq!(log_lines.lines("/dev/full"), 1);
+
+    // A pipe that nobody reads acts as a disk that takes 64 KiB and then nothing.
+    let pipe = folder("slow").join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let both_ends = File::options().read(true).write(true).open(&pipe).unwrap();
+    let plain = EventLogConfig { redact: false, ..config(&pipe, 4_000) };
+    let mut log = start(&plain, &header());
+    for number in 0..1_000 {
+        log.event(&event(number, 64 * 1024));
+    }
+    assert_eq!((log_lines.lines("too slow"), log_lines.lines("has caught up lines_lost")), (1, 0));
+    let mut reading = File::open(&pipe).unwrap();
+    drop(both_ends);
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        reading.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    log.finish(GRACE);
+    let mut reader = LogReader::new("pipe", Cursor::new(reader.join().unwrap().unwrap())).unwrap();
+    let mut count = 0;
+    while reader.next_line().unwrap().is_some() {
+        count += 1;
+    }
+    let gaps = reader.gaps();
+    assert_eq!(gaps.len(), 1);
+    let lacks = format!("{} lines are missing here", 1_000 - count);
+    assert!(gaps[0].text.starts_with(&lacks), "{} and {count} lines", gaps[0].text);
+    assert!((100..900).contains(&count), "{count} lines");
+    assert_eq!((log_lines.lines("too slow"), log_lines.lines("has caught up lines_lost")), (1, 1));
+}
+
+#[test]
+fn a_gap_is_reported_before_the_differences_that_it_causes() {
+    let (header, lines) = incident_log();
+    let mut writer = LogWriter::new(Vec::new(), &header).unwrap();
+    // The event of the connector's return is lost, and with it the name of a cluster.
+    let is_lost =
+        |line: &&LogEntry| matches!(line, LogEntry::Event(e) if e.at.0 == 1_795_252_787_091);
+    let lost = lines.iter().filter(is_lost).count();
+    assert!(lost > 0);
+    let mut is_gap_written = false;
+    for line in &lines {
+        match line {
+            line if is_lost(&line) => {
+                if !is_gap_written {
+                    writer.gap(UnixMillis(1_795_252_787_091), lost as u64).unwrap();
+                    let kind = EventKind::ClusterRemoved { cluster: "unnamed".into() };
+                    writer.event(&Event { at: UnixMillis(1_795_252_787_091), kind }).unwrap();
+                }
+                is_gap_written = true;
+            }
+            LogEntry::Event(event) => writer.event(event).unwrap(),
+            LogEntry::Action(decision) => writer.action(decision).unwrap(),
+            LogEntry::Retired => panic!("no event of this log is retired"),
+        }
+    }
+    let log = String::from_utf8(writer.into_inner()).unwrap();
+    let file = folder("gap").join("log");
+    fs::write(&file, &log).unwrap();
+    let replay = verified(&file);
+    let lacks = if lost == 1 { "1 line is".to_owned() } else { format!("{lost} lines are") };
+    assert!(replay.verdict.problems[0].contains(&format!("{lacks} missing here")));
+    assert!(replay.verdict.problems[1].contains("action "), "{}", replay.verdict.problems[1]);
+    assert!(replay.warnings[0].contains("missing here"), "{}", replay.warnings[0]);
+
+    // Even if the actions are the same, a log with a gap proves nothing.
+    let end = lines.iter().filter(|line| matches!(line, LogEntry::Event(_))).count() as u64;
+    let text = format!("{{\"at_ms\":1795252900000,\"event\":\"log_gap\",\"lines\":{end}}}\n");
+    let (header, lines) = incident_log();
+    let mut whole = LogWriter::new(Vec::new(), &header).unwrap();
+    for line in &lines {
+        match line {
+            LogEntry::Event(event) => whole.event(event).unwrap(),
+            LogEntry::Action(decision) => whole.action(decision).unwrap(),
+            LogEntry::Retired => panic!("no event of this log is retired"),
+        }
+    }
+    whole.sink_mut().extend_from_slice(text.as_bytes());
+    fs::write(&file, whole.into_inner()).unwrap();
+    let replay = verified(&file);
+    assert_eq!((replay.verdict.good, replay.verdict.problems.len()), (false, 1));
+
+    let text = "{\"at_ms\":1795252900000,\"event\":\"log_gap\"}\n";
+    let header = log.split_inclusive('\n').next().unwrap();
+    fs::write(&file, format!("{header}{text}")).unwrap();
+    let error = open(&file).next_line().unwrap_err().to_string();
+    assert!(error.ends_with("this \"log_gap\" line has no \"lines\" field; add it"), "{error}");
+}

@@ -1,0 +1,9 @@
+//! Event logs: the format, the log of a live run, and what a replay makes of recorded events.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
+
+mod event_log;
+mod event_log_damage;
+mod fixtures;
+mod live_log;
+mod reading;

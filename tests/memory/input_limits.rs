@@ -1,0 +1,211 @@
+//! Inputs that are far too long, too deep or too well compressed end in a clear error, and cost little
+//! memory.
+
+use std::fmt::Debug;
+use std::io::{Cursor, Read, Write};
+
+use throughline::client::KubeconfigText;
+use throughline::config::{ConfigError, ConfigSource};
+use throughline::core::data::ids::Kind;
+use throughline::core::status::go_json::{canonical, reduce};
+use throughline::core::status::liveness::decode;
+use throughline::core::view::View;
+use throughline::event_log::LogReader;
+use throughline::event_log::redact::Redactor;
+use throughline::leader::lease;
+use throughline::watch::page::PageParser;
+use throughline::watch::wire;
+
+use crate::{ALONE, Before, MIB};
+
+const HEADER: &str =
+    r#"{"log":"throughline","version":1,"clusters":[{"name":"up","roles":["upstream"]}]}"#;
+
+/// How deep the inputs are nested.
+const LEVELS: usize = 100_000;
+
+/// Does the work, and how much memory it took at its peak beyond what was there before.
+fn measured<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = Before::now();
+    let done = work();
+    (done, before.growth())
+}
+
+/// Reads a log to its end: its error, and the number of warnings.
+fn read(input: impl Read + Send + 'static) -> (Option<String>, usize) {
+    let mut reader = match LogReader::decompressing("x.jsonl", input) {
+        Ok(reader) => reader,
+        Err(error) => return (Some(error.to_string()), 0),
+    };
+    let mut warnings = 0;
+    loop {
+        let line = reader.next_line();
+        warnings += reader.warnings().len();
+        match line {
+            Ok(Some(_)) => {}
+            Ok(None) => return (None, warnings),
+            Err(error) => return (Some(error.to_string()), warnings),
+        }
+    }
+}
+
+fn gzip(data: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(data).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn a_log_costs_no_more_memory_than_its_longest_line() {
+    let _alone = ALONE.blocking_lock();
+    let too_long = "x.jsonl:2: the line is longer than 67108864 bytes";
+    let start = format!("{HEADER}\n{{\"at_ms\":1763715600000,\"event\":\"timed_out\",\"x\":\"");
+    let line = Cursor::new(start.clone()).chain(std::io::repeat(b'x').take(100 * MIB as u64));
+    let ((error, _), growth) = measured(|| read(line));
+    assert!(error.is_some_and(|error| error.starts_with(too_long)));
+    assert!(growth < 160 * MIB, "{} MiB for a line of 100 MB", growth / MIB);
+
+    // 4 GiB of one line in 20 MiB of gzip.
+    let block = vec![b'x'; 16 * MIB];
+    let bomb = [gzip(start.as_bytes()), gzip(&block).repeat(256)].concat();
+    assert!(bomb.len() < 32 * MIB, "{}", bomb.len());
+    let ((error, _), growth) = measured(|| read(Cursor::new(bomb)));
+    assert!(error.is_some_and(|error| error.starts_with(too_long)));
+    assert!(growth < 160 * MIB, "{} MiB for a bomb", growth / MIB);
+
+    // Each line has something to warn of.
+    let object = |i: usize| format!(r#"{{"kind":"Kind{i}","metadata":{{"name":"x"}}}}"#);
+    let mut lines = format!("{HEADER}\n");
+    for i in 0..50_000 {
+        lines += &format!("{{\"at_ms\":1763715600000,\"event\":\"log_gap\",\"lines\":{i}}}\n");
+        let object = object(i);
+        lines += &format!(
+            "{{\"at_ms\":1763715600000,\"event\":\"applied\",\"cluster\":\"up\",\"object\":{object}}}\n"
+        );
+    }
+    let bomb = gzip(lines.as_bytes());
+    let ((error, warnings), growth) = measured(|| read(Cursor::new(bomb)));
+    assert_eq!((error, warnings), (None, 1_000));
+    assert!(growth < 20 * MIB, "{} MiB for warnings", growth / MIB);
+}
+
+#[test]
+fn a_name_of_megabytes_is_quoted_in_part() {
+    let _alone = ALONE.blocking_lock();
+    let name = "\\u001b[2J".repeat(1_000_000);
+    for line in [
+        format!(r#"{{"at_ms":1763715600000,"event":"{name}"}}"#),
+        format!(r#"{{"at_ms":1763715600000,"event":"list_started","cluster":"{name}"}}"#),
+        format!(r#"{{"at_ms":1763715600000,"event":"action_finished","id":1,"outcome":"{name}"}}"#),
+        format!(
+            r#"{{"at_ms":1763715600000,"event":"cluster_added","cluster":"u","roles":["{name}"]}}"#
+        ),
+        format!(
+            r#"{{"at_ms":1763715600000,"event":"cluster_added","cluster":"{name}","roles":[]}}"#
+        ),
+    ] {
+        let (error, _) = read(Cursor::new(format!("{HEADER}\n{line}\n")));
+        let error = error.unwrap();
+        assert!(error.len() < 4_000 && error.contains('…'), "{} bytes", error.len());
+        assert!(!error.contains(char::is_control), "{error:?}");
+    }
+}
+
+/// `levels` levels of brackets with `inner` in between.
+fn nested(open: &str, inner: &str, close: &str) -> String {
+    open.repeat(LEVELS) + inner + &close.repeat(LEVELS)
+}
+
+fn is_short(error: &impl Debug) {
+    let error = format!("{error:?}");
+    assert!(error.len() < 3_000, "{} bytes", error.len());
+}
+
+/// A stack that overflows would end the process.
+#[test]
+fn json_nested_100_000_deep_is_refused_or_kept_as_text() {
+    let _alone = ALONE.blocking_lock();
+    for deep in [nested("[", "", "]"), nested("{\"a\":", "1", "}"), "[".repeat(LEVELS)] {
+        assert_eq!((canonical(&deep), reduce(&deep), decode(&deep)), (None, None, None));
+        let status = format!(r#"{{"conditions":{deep},"connectionDetails":{deep},"x":{deep}}}"#);
+        assert_eq!((canonical(&status), reduce(&status), decode(&status)), (None, None, None));
+        assert!(!Redactor::new().status(&status).is_empty());
+
+        is_short(&lease::read(format!(r#"{{"metadata":{deep}}}"#).as_bytes()).map(|_| ()));
+        is_short(&serde_json::from_str::<View>(&deep).map(|_| ()).unwrap_err());
+        is_short(&serde_json::from_str::<View>(&format!(r#"{{"clusters":{deep}}}"#)).unwrap_err());
+
+        let mut page = PageParser::default();
+        page.push(
+            format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{deep}]}}"#).as_bytes(),
+        )
+        .unwrap();
+        let error = page.advance().unwrap_err().to_string();
+        assert!(error.contains("more than 10000 brackets deep"), "{error}");
+
+        let fields = ["metadata", "spec", "status", "x"];
+        for field in fields {
+            for inner in [deep.clone(), format!(r#"{{"rules":{deep},"parentRefs":{deep}}}"#)] {
+                let object =
+                    format!(r#"{{"kind":"Gateway","metadata":{{"name":"g"}},"{field}":{inner}}}"#);
+                for kind in [Kind::Connector, Kind::HttpProxy, Kind::Gateway, Kind::HttpRoute] {
+                    is_short(&wire::object(&object, kind).map(|_| ()));
+                }
+                let event = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+                is_short(&wire::watch_event(event.as_bytes()).map(|_| ()));
+            }
+        }
+        let managed =
+            format!(r#"{{"metadata":{{"name":"c","managedFields":[{{"fieldsV1":{deep}}}]}}}}"#);
+        is_short(&wire::object(&managed, Kind::Connector).map(|_| ()));
+
+        for line in
+            [format!(r#"{{"log":"throughline","version":1,"clusters":{deep}}}"#), deep.clone()]
+        {
+            is_short(&read(Cursor::new(format!("{line}\n"))).0.unwrap());
+        }
+        for field in ["x", "object", "action", "settings", "deleted", "roles"] {
+            let line = format!(r#"{{"at_ms":1763715600000,"event":"timed_out","{field}":{deep}}}"#);
+            is_short(&read(Cursor::new(format!("{HEADER}\n{line}\n"))));
+        }
+    }
+}
+
+fn load(text: &str) -> Result<(), ConfigError> {
+    ConfigSource::default().load_text(text).map(drop)
+}
+
+#[test]
+fn yaml_nested_100_000_deep_or_made_of_aliases_is_refused() {
+    let _alone = ALONE.blocking_lock();
+    let block: String = (0..3_000).map(|i| " ".repeat(i) + "a:\n").collect();
+    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for i in 1..30 {
+        let before = format!("*a{}, ", i - 1).repeat(9);
+        laughs += &format!("a{i}: &a{i} [{before}]\n");
+    }
+    laughs += "clusters: *a29\n";
+    for text in [
+        nested("[", "", "]"),
+        nested("{a: ", "1", "}"),
+        "[".repeat(LEVELS),
+        "- ".repeat(LEVELS),
+        "? ".repeat(LEVELS),
+        block,
+        laughs,
+    ] {
+        let ((config, kubeconfig), growth) =
+            measured(|| (load(&text).unwrap_err(), KubeconfigText::parse(&text).unwrap_err()));
+        is_short(&config.to_string());
+        is_short(&kubeconfig);
+        assert!(growth < 120 * MIB, "{} MiB for {:?}", growth / MIB, &text[..20]);
+    }
+}
+
+#[test]
+fn a_configuration_without_an_end_is_refused() {
+    let _alone = ALONE.blocking_lock();
+    let file = Some("/dev/zero".into());
+    let error = ConfigSource { file, ..ConfigSource::default() }.load().unwrap_err();
+    assert!(error.to_string().starts_with("/dev/zero: has more than 16 MiB"), "{error}");
+}

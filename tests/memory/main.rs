@@ -1,0 +1,41 @@
+//! Inputs that are far too large cost little memory. What counts is the peak of the whole process, so one
+//! test runs at a time, and no other test is in this program.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
+
+mod input_limits;
+mod list_memory;
+
+use std::fs;
+
+use tokio::sync::Mutex;
+
+const MIB: usize = 1024 * 1024;
+
+/// Held by the test that measures.
+static ALONE: Mutex<()> = Mutex::const_new(());
+
+/// The memory from which a test measures, in bytes.
+struct Before(usize);
+
+impl Before {
+    /// The peak counts from here.
+    fn now() -> Self {
+        // Resets the peak (proc(5)).
+        fs::write("/proc/self/clear_refs", "5").unwrap();
+        Self(memory("VmRSS"))
+    }
+
+    /// How much more memory it took at its peak.
+    fn growth(&self) -> usize {
+        memory("VmHWM").saturating_sub(self.0)
+    }
+}
+
+/// A line of /proc/self/status, in bytes.
+fn memory(line: &str) -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix(line)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}

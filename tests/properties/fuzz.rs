@@ -1,0 +1,84 @@
+//! Every reader of bytes from outside, with what it should be able to read and with mutations of that.
+//!
+//! The same cases in every run: they are counted, and their seed is fixed. `make fuzz` looks for new
+//! ones with libFuzzer; docs/explanation/fuzzing.md says what it found.
+
+mod corpora;
+mod go;
+mod mutator;
+mod targets;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use corpora::corpus;
+use mutator::{Random, mutated};
+use targets::{TARGETS, run};
+
+/// How many mutations each target gets.
+fn executions(target: &str) -> usize {
+    let default = match target {
+        // A log through a machine, a connection, or a report for each.
+        "log_snapshot" | "admin_request" | "state" | "config" => 300,
+        "compressed_log" => 500,
+        _ => 2_000,
+    };
+    std::env::var("FUZZ_EXECUTIONS").map_or(default, |n| n.parse().unwrap())
+}
+
+fn fuzz(target: &str) {
+    let corpus = corpus(target);
+    assert!(corpus.len() >= 5, "{} inputs", corpus.len());
+    corpus.iter().for_each(|input| run(target, input));
+    let mut random = Random(7);
+    for i in 0..executions(target) {
+        let input = mutated(&corpus, &mut random);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(target, &input))) {
+            let text = String::from_utf8_lossy(&input);
+            eprintln!("mutation {i} for {target}, {} bytes: {text:?}", input.len());
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+macro_rules! fuzz {
+    ($($target:ident)*) => {
+        $(#[test] fn $target() { fuzz(stringify!($target)); })*
+
+        /// Each target has its test here and its file in `fuzz`.
+        #[test]
+        fn every_target_is_run() {
+            let tested = BTreeSet::from([$(stringify!($target)),*]);
+            let known: BTreeSet<_> = TARGETS.iter().map(|(name, _)| *name).collect();
+            assert_eq!(tested, known);
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+            let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+            for target in known {
+                let file = fs::read_to_string(folder.join(format!("fuzz_targets/{target}.rs"))).unwrap();
+                assert!(file.contains(&format!("run({target:?}, data)")), "{file}");
+                assert!(manifest.contains(&format!("name = {target:?}")), "{target} in Cargo.toml");
+            }
+        }
+    };
+}
+
+fuzz! {
+    event_log compressed_log log_snapshot redaction watch_stream list_page object canonical_json
+    liveness labels lease kubeconfig config state admin_request
+}
+
+/// For `make fuzz`: writes the corpora into the folder that FUZZ_CORPORA names.
+#[test]
+#[ignore = "writes files"]
+fn write_corpora() {
+    let folder = std::env::var("FUZZ_CORPORA").unwrap();
+    for (target, _) in TARGETS {
+        let folder = Path::new(&folder).join(target);
+        fs::create_dir_all(&folder).unwrap();
+        for (i, input) in corpus(target).into_iter().enumerate() {
+            fs::write(folder.join(format!("fixture-{i:04}")), input).unwrap();
+        }
+    }
+}

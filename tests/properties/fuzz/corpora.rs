@@ -1,0 +1,339 @@
+//! What fuzzing starts from: pieces of the fixtures, of the vectors and of the documents in this
+//! repository, made when they are needed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use throughline::event_log::LogReader;
+use throughline::trace::log::{LogMoment, snapshot};
+
+/// Of each fixture, no more than this many bytes.
+const LOG_BYTES_MAX: usize = 3_000;
+
+/// The first byte of the inputs that are read in pieces: short ones, long ones, all at once.
+const PIECES: [u8; 3] = [0, 16, 255];
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = repository().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The inputs for a target, by its name.
+pub(crate) fn corpus(target: &str) -> Vec<Vec<u8>> {
+    match target {
+        "event_log" | "compressed_log" | "log_snapshot" => in_pieces(logs()),
+        "watch_stream" => in_pieces(watches()),
+        "list_page" => in_pieces(pages()),
+        "admin_request" => in_pieces(requests()),
+        "object" => bytes(objects().into_iter().map(|object| object.to_string()).chain(errors())),
+        "canonical_json" => bytes(statuses().chain(spellings())),
+        "liveness" => bytes(liveness_vectors().chain(statuses())),
+        "redaction" => bytes(statuses().chain(error_texts())),
+        "labels" => bytes(labels()),
+        "lease" => bytes(leases()),
+        "kubeconfig" => bytes(kubeconfigs()),
+        "config" => bytes(configs()),
+        "state" => bytes(states()),
+        _ => panic!("{target} has no corpus"),
+    }
+}
+
+fn bytes(texts: impl IntoIterator<Item = String>) -> Vec<Vec<u8>> {
+    texts.into_iter().map(String::into_bytes).collect()
+}
+
+fn in_pieces(texts: Vec<String>) -> Vec<Vec<u8>> {
+    let first = PIECES.iter().cycle();
+    texts
+        .into_iter()
+        .zip(first)
+        .map(|(text, first)| [&[*first], text.as_bytes()].concat())
+        .collect()
+}
+
+fn fixtures() -> Vec<String> {
+    let folder = fs::read_dir(repository().join("fixtures")).unwrap();
+    let mut paths: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|end| end == "jsonl"));
+    paths.sort();
+    assert!(paths.len() > 80, "{} fixtures", paths.len());
+    paths.into_iter().map(read).collect()
+}
+
+/// The beginning of each fixture, and single lines of every sort after a header.
+fn logs() -> Vec<String> {
+    let mut logs = Vec::new();
+    let mut sorts = BTreeMap::new();
+    for log in fixtures() {
+        let end = log.char_indices().map(|(at, _)| at).take_while(|at| *at < LOG_BYTES_MAX).last();
+        logs.push(log[..end.unwrap_or(0)].to_owned());
+        for line in log.lines().skip(1) {
+            let value: Value = serde_json::from_str(line).unwrap();
+            let sort =
+                [&value["event"], &value["outcome"], &value["state"], &value["action"]["type"]];
+            sorts.entry(format!("{sort:?}")).or_insert_with(|| line.to_owned());
+        }
+    }
+    let header = r#"{"log":"throughline","version":1,"part":1,"started_ms":1763715600000,"clusters":[{"name":"up","roles":["upstream"]},{"name":"hub","roles":["hub","edge"]}],"recorded":true}"#;
+    let gap = r#"{"at_ms":1763715600000,"event":"log_gap","lines":7}"#;
+    let lines: Vec<_> = sorts.into_values().collect();
+    logs.push(format!("{header}\n{gap}\n{}\n", lines.join("\n")));
+    logs.extend(lines.into_iter().map(|line| format!("{header}\n{gap}\n{line}\n")));
+    logs
+}
+
+/// Objects of the fixtures: of each kind, those that have other fields than the ones before.
+fn objects() -> Vec<Value> {
+    fn form(value: &Value) -> String {
+        match value {
+            Value::Object(map) => {
+                map.iter().map(|(key, value)| format!("{key}{{{}}}", form(value))).collect()
+            }
+            Value::Array(list) => list.first().map(form).unwrap_or_default(),
+            Value::String(text) => text.starts_with('{').to_string(),
+            _ => String::new(),
+        }
+    }
+    let mut found = BTreeMap::new();
+    for line in fixtures().iter().flat_map(|log| log.lines()) {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        let object = line["object"].take();
+        if object.is_object() {
+            found.entry(format!("{} {}", object["kind"], form(&object))).or_insert(object);
+        }
+    }
+    found.into_values().collect()
+}
+
+/// What an API server answers instead of an object.
+fn errors() -> Vec<String> {
+    let status = |code: u16, reason: &str, details: Value| {
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+            "message": format!("{reason}: no"), "details": details})
+    };
+    let gateway = json!({"name": "g", "group": "gateway.networking.k8s.io", "kind": "gateways"});
+    let texts = [
+        status(404, "NotFound", gateway),
+        status(410, "Expired", Value::Null),
+        status(429, "TooManyRequests", json!({"retryAfterSeconds": 7})),
+        status(500, "", json!({"causes": [{"reason": "x", "message": "y", "field": "z"}]})),
+    ];
+    texts.iter().map(Value::to_string).collect()
+}
+
+fn watches() -> Vec<String> {
+    let event = |name: &str, object: &Value| json!({"type": name, "object": object}).to_string();
+    let bookmark = json!({"metadata": {"resourceVersion": "12746"}});
+    let objects = objects();
+    let mut watches: Vec<_> = objects
+        .chunks(3)
+        .zip(["ADDED", "MODIFIED", "DELETED"].into_iter().cycle())
+        .map(|(objects, name)| objects.iter().map(|object| event(name, object) + "\n").collect())
+        .collect();
+    let errors = errors();
+    watches.extend(errors.iter().map(|status| {
+        let status = serde_json::from_str(status).unwrap();
+        format!("{}\n\n{}\r\n", event("BOOKMARK", &bookmark), event("ERROR", &status))
+    }));
+    watches
+}
+
+fn pages() -> Vec<String> {
+    let page = |objects: &[Value]| {
+        let metadata = json!({"resourceVersion": "7", "continue": "n\"x", "remainingItemCount": 3});
+        json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": objects})
+    };
+    let mut pages: Vec<_> = objects().chunks(4).map(|objects| page(objects).to_string()).collect();
+    pages.extend(
+        [
+            r#" { "items" : [ {"a": ["\"", "{"]} , {} ] , "metadata" : {"resourceVersion":"7"} } "#,
+            r#"{"metadata":{"resourceVersion":"7","continue":null},"items":null}"#,
+            r#"{"met\u0061data":{"resourceVersion":"7"},"\u0069tems":["\\\\\"€", 7 ,null,[[]],"" ]}"#,
+        ]
+        .map(str::to_owned),
+    );
+    pages
+}
+
+fn vectors(file: &str) -> impl Iterator<Item = Value> {
+    let lines = read(Path::new("tests/vectors").join(file));
+    let lines: Vec<_> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.into_iter()
+}
+
+/// Annotation and live status, with a zero byte between.
+fn liveness_vectors() -> impl Iterator<Item = String> {
+    vectors("liveness.jsonl").chain(vectors("platform-liveness.jsonl")).map(|vector| {
+        let annotation = vector["annotation"].as_str().unwrap_or_default().to_owned();
+        format!("{annotation}\0{}", vector["live"])
+    })
+}
+
+fn statuses() -> impl Iterator<Item = String> {
+    let of_objects = objects().into_iter().map(|object| object["status"].to_string());
+    let annotations =
+        vectors("liveness.jsonl").map(|v| v["annotation"].as_str().map(str::to_owned));
+    of_objects.filter(|status| status != "null").chain(annotations.flatten())
+}
+
+fn spellings() -> impl Iterator<Item = String> {
+    let both = vectors("spelling.jsonl").chain(vectors("platform-spelling.jsonl"));
+    both.map(|vector| vector["status"].as_str().unwrap_or_default().to_owned())
+}
+
+fn error_texts() -> Vec<String> {
+    [
+        "dial tcp 10.20.0.7:6443: connect: connection refused",
+        "Get \"https://api.example.test/apis?x=1\": EOF",
+        "no route to fe80::1%eth0 (2001:db8::7), 10.0.0.0/8; größer: \u{2028}192.168.7.7!",
+        "Authorization: Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl",
+        "the bearer token=hunter2-hunter2 is wrong; token abcdef.0123456789abcdef",
+        "a\u{202e}b\x1b[2J\u{2066}c\r\nd\u{feff}",
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+fn labels() -> Vec<String> {
+    let mut labels: Vec<_> = [
+        "cluster-org_team-1",
+        "cluster-_project",
+        "/a/b",
+        "9f2c41d07be5a630-3-1",
+        "0000000000000000-0-0",
+        "true/8c5d1f3b9a7e42f0",
+        "2026-11-21T09:21:58.000Z",
+        "2026-02-29T23:59:60+24:00",
+        "Connector",
+        "ns-7a0f3b4a-dbd4-4c7d-91a3-d1688bc3926c",
+        "redacted-0123456789abcdef0123456789abcdef---",
+    ]
+    .map(str::to_owned)
+    .into();
+    for object in objects() {
+        for values in [&object["metadata"]["labels"], &object["metadata"]["annotations"]] {
+            let values = values.as_object().into_iter().flat_map(|map| map.values());
+            labels.extend(values.filter_map(Value::as_str).map(str::to_owned));
+        }
+    }
+    labels.sort();
+    labels.dedup();
+    labels
+}
+
+fn leases() -> Vec<String> {
+    let unseen = json!({"count": 2, "names": ["a", "b"]}).to_string();
+    let follows = json!({"count": 1, "names": ["a"], "digest": "00ff"}).to_string();
+    let metadata = json!({"name": "throughline", "namespace": "n", "uid": "u", "resourceVersion": "7",
+        "labels": {"team": "a"}, "annotations": {"throughline.datumapis.com/unseen": unseen,
+        "throughline.datumapis.com/follows": follows, "throughline.datumapis.com/hand-over-to": "b"}});
+    let spec = json!({"holderIdentity": "me", "acquireTime": "2026-11-21T09:19:32.865007Z",
+        "renewTime": "2026-11-21T09:19:34.865007Z", "leaseDurationSeconds": 15, "leaseTransitions": 2,
+        "strategy": "OldestEmulationVersion"});
+    let bare = json!({"resourceVersion": "7"});
+    [
+        json!({"kind": "Lease", "metadata": metadata, "spec": spec}),
+        json!({"metadata": bare, "spec": spec}),
+        json!({"metadata": metadata, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}),
+        json!({"metadata": bare}),
+        json!({"metadata": bare, "spec": null}),
+    ]
+    .map(|lease| lease.to_string())
+    .into()
+}
+
+fn kubeconfigs() -> Vec<String> {
+    const WHOLE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  \
+        context:\n    cluster: a\n    user: u\nclusters:\n- name: a\n  cluster:\n    server: \
+        https://one:6443\n    certificate-authority-data: Zm9v\nusers:\n- name: u\n  user:\n    \
+        token: canary-5f2b7c9d1e\n";
+    let with = |from: &str, to: &str| WHOLE.replace(from, to);
+    vec![
+        WHOLE.to_owned(),
+        with("https://one:6443", "one"),
+        with("current-context: c", "current-context: d"),
+        with("user: u\n", "user: v\n"),
+        with("certificate-authority-data", "certificate-authority"),
+        with("token:", "exec: {command: sh}\n    token:"),
+        with("token:", "tokenFile: /t\n    token:"),
+        with("token:", "auth-provider: {name: gcp}\n    token:"),
+        with("    token:", "    client-key: /k\n    token:"),
+        "{current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}], clusters: [{name: c, \
+         cluster: {server: 'https://a:6443'}}], users: [{name: u, user: {token: secret}}]}"
+            .to_owned(),
+        "a: &a [x]\nb: [*a, *a]\ncurrent-context: !!str x".to_owned(),
+    ]
+}
+
+/// Whole configurations, and each of their sections alone.
+fn configs() -> Vec<String> {
+    let bad = read("tests/commands/config/bad.txt");
+    let mut configs: Vec<_> = bad.split("===\n").map(str::to_owned).collect();
+    for file in [
+        "deploy/examples/hub.yaml",
+        "deploy/kustomize/components/sidecar/config.yaml",
+        "deploy/kustomize/overlays/standalone-hub/config.yaml",
+        "deploy/kustomize/overlays/all-in-one/config.yaml",
+        "deploy/kustomize/overlays/standalone-edge/config.yaml",
+    ] {
+        let text = read(file);
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+        let lines: Vec<_> = lines.map(|l| l.split(" # ").next().unwrap_or_default()).collect();
+        let text = lines.join("\n");
+        configs.extend(text.split("\n\n").map(|section| section.trim_matches('\n').to_owned()));
+        configs.push(text);
+    }
+    configs.extend(
+        [
+            "discovery: {milo: {kubeconfig: /m, join: needed, labelSelector: 'a in (b,c),!d,e!=f'}}",
+            "discovery: {kubeconfigSecrets: {cluster: hub, namespace: n, roles: [upstream]}}",
+            "discovery: {kubeconfigDir: {path: /c, roles: [edge]}}\nclusters: [{name: h, roles: [hub]}]",
+            "touch: {scope: gatewayClass}\norphans: {minAge: 1h 30m}\nclusters:\n- {name: a, roles: [hub, edge]}",
+            "eventLog: {file: x.jsonl, size: 1.5Gi}\nleaderElection: {leaseDuration: PT1M}",
+        ]
+        .map(str::to_owned),
+    );
+    configs.sort();
+    configs.dedup();
+    configs
+}
+
+/// The state at the end of some fixtures.
+fn states() -> Vec<String> {
+    let logs = fixtures().into_iter().filter(|log| log.len() < 6_000).step_by(4);
+    let states = logs.filter_map(|log| {
+        let mut reader = LogReader::new("x", Cursor::new(log)).unwrap();
+        let (snapshot, _) = snapshot(&mut reader, LogMoment::End, true).ok()?;
+        Some(serde_json::to_string(&snapshot.view).unwrap())
+    });
+    states.collect()
+}
+
+fn requests() -> Vec<String> {
+    let mut requests = Vec::new();
+    for path in ["/", "/livez", "/readyz?verbose=true", "/metrics", "/state", "/none?%00&a=b"] {
+        for host in ["localhost:8080", "127.0.0.1", "evil.example"] {
+            requests.push(format!(
+                "GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json, */*;q=0.5"
+            ));
+        }
+    }
+    requests.extend(
+        [
+            "POST /state HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0",
+            "HEAD /metrics HTTP/1.0\r\nAccept: application/openmetrics-text;version=1.0.0",
+            "GET http://localhost/state HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: upgrade",
+            "PRI * HTTP/2.0\r\n\r\nSM",
+            "\u{16}\u{3}\u{1}\u{2}",
+        ]
+        .map(str::to_owned),
+    );
+    requests
+}

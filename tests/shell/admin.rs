@@ -1,0 +1,215 @@
+//! The admin port over TCP: probes, metrics, state, and how they behave when the loop is gone.
+
+mod crowd;
+mod fleet;
+mod page;
+mod readiness;
+mod scrape;
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+
+use throughline::config::StateAccess;
+use throughline::core::contract::hold_reason::HoldReason;
+use throughline::core::contract::note::NoteKind;
+use throughline::core::contract::settings::Settings;
+use throughline::core::data::ids::Kind;
+use throughline::metrics::{ClusterRequests, Metrics};
+
+use crate::every_metric::{count, note};
+use crate::http::{self, Server, get};
+use crate::stage::{Stage, status};
+
+const OPEN: &str =
+    "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+
+fn stage() -> Stage {
+    let mut stage = Stage::new(Settings::default());
+    stage.upstream(Some(&status(Some("n1"))));
+    stage.gateway(r#""throughline.datumapis.com/paused":"true""#);
+    stage
+}
+
+#[tokio::test]
+async fn livez_says_whether_the_loop_answers() {
+    let server = Server::with_loop(stage().machine).await;
+    let answer = server.get("/livez").await;
+    assert_eq!((answer.status, &*answer.body), (200, "ok\n"));
+    server.stop().await;
+
+    let (server, asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
+    let answer = server.get("/livez").await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.body.contains("did not answer within 2 s"), "{}", answer.body);
+    drop(asked);
+    for path in ["/livez", "/state"] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.status, 503, "{path}");
+        assert!(answer.body.contains("the event loop has ended"), "{}", answer.body);
+    }
+    // What needs no loop still answers.
+    let answer = server.get("/metrics").await;
+    assert_eq!(answer.status, 200);
+    let scraped = scrape::read(&answer.body, false);
+    assert!(!scraped.has("throughline_connectors") && scraped.has("throughline_actions_under_way"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_scrape_is_well_formed_in_both_formats_and_has_every_count() {
+    let server = Server::with_loop(stage().machine).await;
+    let requests = count(&server.metrics);
+    for (accept, open, content_type) in [
+        (OPEN, true, "application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        ("*/*", false, "text/plain; version=0.0.4; charset=utf-8"),
+    ] {
+        let answer = get(server.address, "/metrics", accept).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.headers["content-type"], content_type);
+        let scraped = scrape::read(&answer.body, open);
+        for (series, value) in [
+            (r#"controller_runtime_reconcile_total{controller="mirror",result="success"}"#, 1.0),
+            (r#"controller_runtime_reconcile_total{controller="mirror",result="requeue"}"#, 1.0),
+            (r#"controller_runtime_reconcile_total{controller="touch",result="error"}"#, 1.0),
+            (r#"controller_runtime_reconcile_total{controller="delete",result="error"}"#, 0.0),
+            (r#"controller_runtime_reconcile_errors_total{controller="touch"}"#, 1.0),
+            (r#"controller_runtime_reconcile_time_seconds_count{controller="touch"}"#, 1.0),
+            (r#"workqueue_depth{name="actions"}"#, 4.0),
+            (r#"workqueue_adds_total{name="actions",controller="mirror"}"#, 1.0),
+            (r#"workqueue_queue_duration_seconds_sum{name="actions",controller="touch"}"#, 0.003),
+            (r#"workqueue_work_duration_seconds_sum{name="actions",controller="mirror"}"#, 0.02),
+            (r#"workqueue_retries_total{name="actions",controller="mirror"}"#, 1.0),
+            (r#"rest_client_requests_total{code="200",method="PATCH",host="org/team \"a\""}"#, 2.0),
+            (
+                r#"rest_client_requests_total{code="<error>",method="PATCH",host="org/team \"a\""}"#,
+                1.0,
+            ),
+            (r#"leader_election_master_status{name="throughline"}"#, 1.0),
+            (r#"throughline_build_info{version="0.1.0",commit="unknown"}"#, 1.0),
+            (r#"throughline_hop_seconds_count{hop="mirrored"}"#, 1.0),
+            (r#"throughline_hop_seconds_bucket{le="0.025",hop="mirrored"}"#, 0.0),
+            (r#"throughline_hop_seconds_bucket{le="0.05",hop="mirrored"}"#, 1.0),
+            (r#"throughline_hop_seconds_bucket{le="120.0",hop="touched"}"#, 0.0),
+            (r#"throughline_connectors{phase="unreplicated"}"#, 1.0),
+            (r#"throughline_connectors{phase="settled"}"#, 0.0),
+            (r#"throughline_paused_objects{cluster="edge",kind="Gateway"}"#, 1.0),
+            (r#"throughline_stalls_open{hop="arrived"}"#, 1.0),
+            (r#"throughline_stalls_total{hop="arrived"}"#, 2.0),
+            (r#"throughline_anomalies_total{anomaly="oversized_status"}"#, 1.0),
+            (r#"throughline_actions_total{verb="touch",outcome="superseded"}"#, 1.0),
+            ("throughline_actions_under_way", 2.0),
+            ("throughline_event_seconds_count", 1.0),
+            ("throughline_event_log_lines_lost_total", 5.0),
+            (r#"throughline_watch_state{cluster="org/team \"a\"",kind="Connector"}"#, 1.0),
+            (r#"throughline_watch_state{cluster="org/team \"a\"",kind="Gateway"}"#, 0.0),
+            (r#"throughline_watch_objects{cluster="org/team \"a\"",kind="Connector"}"#, 7.0),
+            (r#"throughline_watch_events_total{cluster="org/team \"a\"",kind="Connector"}"#, 1.0),
+            (
+                r#"throughline_watch_restarts_total{cluster="org/team \"a\"",kind="Connector",by="list"}"#,
+                1.0,
+            ),
+            (
+                r#"throughline_watch_restarts_total{cluster="org/team \"a\"",kind="Connector",by="resume"}"#,
+                1.0,
+            ),
+        ] {
+            assert_eq!(scraped.value(series), value, "{series}");
+        }
+        assert!(!answer.body.contains("10.0.0.1"), "addresses must not appear in metrics");
+        let age = r#"throughline_watch_age_seconds{cluster="org/team \"a\"",kind="#;
+        assert!(scraped.value(&format!("{age}\"Connector\"}}")) < 60.0);
+        assert!(
+            !scraped.series.contains_key(&format!("{age}\"Gateway\"}}")),
+            "nothing was received"
+        );
+        if cfg!(target_os = "linux") {
+            assert!(scraped.value("process_resident_memory_bytes") > 1e6);
+            assert!(scraped.value("process_open_fds") >= 3.0);
+            assert!(scraped.value("process_start_time_seconds") > 1.7e9);
+            assert!(scraped.has("process_cpu_seconds_total"));
+        }
+    }
+    drop(requests);
+    server.metrics.remove_cluster(&"org/team \"a\"".into());
+    let answer = server.get("/metrics").await;
+    assert!(!answer.body.contains("org/team"), "{}", answer.body);
+    server.stop().await;
+}
+
+/// Dashboards are made from the documentation.
+#[tokio::test]
+async fn the_documentation_lists_exactly_the_metrics_that_exist() {
+    let server = Server::with_loop(stage().machine).await;
+    let _requests = count(&server.metrics);
+    let scraped = scrape::read(&server.get("/metrics").await.body, false);
+    let page = include_str!("../../docs/reference/metrics.md");
+    let (_, section) = page.split_once("\n## Metrics\n").unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let mut documented: Vec<_> = rows.map(|row| row.split(['`', '{']).next().unwrap()).collect();
+    documented.sort_unstable();
+    let families: Vec<_> = scraped.families.keys().map(String::as_str).collect();
+    assert_eq!(documented, families);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_state_is_indented_json_unless_json_is_asked_for() {
+    let stage = stage();
+    let expected = serde_json::to_value(stage.machine.view()).unwrap();
+    let server = Server::with_loop(stage.machine).await;
+    let people = get(server.address, "/state", "*/*").await;
+    assert_eq!(people.status, 200);
+    assert_eq!(people.headers["content-type"], "application/json");
+    assert!(people.body.lines().count() > 20);
+    let program = get(server.address, "/state", "application/json").await;
+    assert_eq!(program.body.lines().count(), 1);
+    for answer in [people, program] {
+        let mut state: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+        let instance = state.as_object_mut().unwrap().remove("instance").unwrap();
+        assert_eq!(state, expected);
+        assert_eq!(instance["version"], env!("CARGO_PKG_VERSION"));
+        assert!(instance["commit"].is_string() && instance["sinceMs"].is_u64(), "{instance}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn by_default_the_state_is_served_to_this_host_only() {
+    let (server, asked) = Server::start("127.0.0.1", StateAccess::Off).await;
+    tokio::spawn(http::answer_queries(asked, stage().machine));
+    assert_eq!(server.get("/state").await.status, 404);
+    server.stop().await;
+
+    // A client from another address of this host, if it has one; connect() on UDP sends no packet.
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let outside = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
+    let Some(outside) = outside.ok().filter(|a| !a.ip().is_loopback()) else { return };
+    for (access, expected) in [(StateAccess::Loopback, 403), (StateAccess::Everyone, 200)] {
+        let (server, asked) = Server::start("0.0.0.0", access).await;
+        tokio::spawn(http::answer_queries(asked, stage().machine));
+        let broken = server.metrics.watch(&"a".into(), Kind::Connector);
+        broken.lost(&"dial 10.0.0.1: refused".into());
+        let address = (outside.ip(), server.address.port()).into();
+        let answer = get(address, "/state", "*/*").await;
+        assert_eq!(answer.status, expected, "{}", answer.body);
+        assert_eq!(answer.body.contains("admin.state"), expected == 403);
+        // Errors may hold addresses: only those who may see the state see them.
+        let answer = get(address, "/readyz", "*/*").await;
+        assert_eq!(answer.body.contains("10.0.0.1"), expected == 200, "{}", answer.body);
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_path_answers_404_with_the_paths_that_exist() {
+    let server = Server::with_loop(stage().machine).await;
+    let index = server.get("/").await;
+    assert_eq!(index.status, 200);
+    let answer = server.get("/healthz").await;
+    assert_eq!(answer.status, 404);
+    for path in ["/livez", "/readyz", "/metrics", "/state"] {
+        assert!(index.body.contains(path) && answer.body.contains(path), "{}", answer.body);
+    }
+    assert!(answer.body.starts_with("no such path: /healthz"), "{}", answer.body);
+    server.stop().await;
+}

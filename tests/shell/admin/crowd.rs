@@ -1,0 +1,117 @@
+//! Many clients at once, slow ones and strangers among them: probes are answered all the same, few
+//! descriptors are used, and the loop keeps most of its time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use throughline::admin::Query;
+use throughline::config::StateAccess;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use super::stage;
+use crate::http::{Server, answer_queries, get, get_as};
+
+/// As many as the port serves at a time.
+const CONNECTIONS_MAX: usize = 64;
+
+async fn half_open(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: ").await.unwrap();
+    stream
+}
+
+/// How many of these the server has not closed yet.
+async fn count_open(streams: &mut [TcpStream]) -> usize {
+    let mut open = 0;
+    for stream in streams {
+        let read = timeout(Duration::from_millis(2), stream.read(&mut [0; 1024])).await;
+        // A request that never ended may be answered with 408 or 400 before the end.
+        open += usize::from(read.is_err());
+    }
+    open
+}
+
+#[tokio::test]
+async fn half_open_connections_hinder_no_probe_and_are_few() {
+    let server = Server::with_loop(stage().machine).await;
+    let mut crowd = Vec::new();
+    for _ in 0..300 {
+        crowd.push(half_open(&server).await);
+    }
+    for path in ["/livez", "/metrics"] {
+        let answer = timeout(Duration::from_secs(10), server.get(path)).await;
+        assert_eq!(answer.expect("an answer").status, 200);
+    }
+    let open = count_open(&mut crowd).await;
+    assert!(open <= CONNECTIONS_MAX, "{open} connections are open");
+
+    // Those that were left alone are closed once their request's head is overdue.
+    let until = Instant::now() + Duration::from_secs(30);
+    while count_open(&mut crowd).await > 0 {
+        assert!(Instant::now() < until, "half-open connections stay");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn half_open_connections_do_not_delay_a_stop() {
+    let server = Server::with_loop(stage().machine).await;
+    let _crowd = [half_open(&server).await, half_open(&server).await];
+    assert_eq!(server.get("/livez").await.status, 200);
+    timeout(Duration::from_secs(4), server.stop()).await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_page_that_gives_itself_our_address_does_not_get_the_state() {
+    let server = Server::with_loop(stage().machine).await;
+    server
+        .metrics
+        .watch(&"a".into(), throughline::core::data::ids::Kind::Connector)
+        .lost(&"dial 10.0.0.1: refused".into());
+    let (address, port) = (server.address, server.address.port());
+    let page = format!("page.example:{port}");
+    let answer = get_as(&page, address, "/state", "*/*").await;
+    assert_eq!(answer.status, 421);
+    assert!(answer.body.contains("http://localhost:PORT/state"), "{}", answer.body);
+    let answer = get_as(&page, address, "/readyz?verbose", "*/*").await;
+    assert!(!answer.body.contains("10.0.0.1"), "{}", answer.body);
+    // As kubectl port-forward has it.
+    let answer = get_as(&format!("localhost:{port}"), address, "/state", "*/*").await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    // Probes and Prometheus may use any name.
+    for path in ["/livez", "/metrics"] {
+        assert_eq!(get_as(&page, address, path, "*/*").await.status, 200);
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_for_the_state_leave_the_loop_most_of_its_time() {
+    const BUILDING: Duration = Duration::from_millis(20);
+    let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
+    let (forward, forwarded) = tokio::sync::mpsc::channel(4);
+    tokio::spawn(answer_queries(forwarded, stage().machine));
+    let built = Arc::new(AtomicU32::new(0));
+    let count = built.clone();
+    tokio::spawn(async move {
+        while let Some(query) = asked.recv().await {
+            if matches!(query, Query::State(_)) {
+                count.fetch_add(1, Relaxed);
+                std::thread::sleep(BUILDING);
+            }
+            drop(forward.send(query).await);
+        }
+    });
+    let began = Instant::now();
+    let address = server.address;
+    let crowd = (0..20).map(|_| tokio::spawn(get(address, "/state", "application/json")));
+    for answer in crowd.collect::<Vec<_>>() {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    let share = (BUILDING * built.load(Relaxed)).as_secs_f64() / began.elapsed().as_secs_f64();
+    assert!(share < 0.2, "{share:.2} of the loop's time");
+    server.stop().await;
+}

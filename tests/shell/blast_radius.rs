@@ -1,0 +1,375 @@
+//! How many objects one wrong input reaches: each against 1,000 connectors and 1,000 routes, with
+//! `orphans.mode` delete, and the writes of the minute after it. The table in `blast_radius.expected`
+//! is reviewed by hand; no row may have more than ten writes. `UPDATE_EXPECT=1` rewrites it.
+
+use std::fmt::Write as _;
+use std::io::Cursor;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use throughline::core::contract::action::{Action, Verb};
+use throughline::core::data::time::UnixMillis;
+use throughline::event_log::LogReader;
+use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
+
+const START: u64 = 1_795_252_772_000;
+/// When the mistake happens.
+const MISTAKE: u64 = START + 60_000;
+const CONNECTORS: usize = 1_000;
+const WRITES_MAX: usize = 10;
+
+/// A fleet of 1,000 connectors and as many Gateways and routes, in upstreams of the same size.
+struct Fleet {
+    upstreams: usize,
+    lines: Vec<Value>,
+    version: u64,
+    at: u64,
+}
+
+fn status(online: bool, node: usize) -> Value {
+    let ready = if online { "True" } else { "False" };
+    json!({"conditions": [{"type": "Ready", "status": ready}],
+           "connectionDetails": {"type": "PublicKey", "publicKey": {"id": format!("node-{node}")}}})
+}
+
+fn upstream(number: usize) -> String {
+    format!("project-{number:04}")
+}
+
+fn uid(number: usize) -> String {
+    format!("{number:08x}-0000-4000-8000-000000000001")
+}
+
+impl Fleet {
+    fn new(upstreams: usize) -> Self {
+        let mut clusters: Vec<_> = (0..upstreams)
+            .map(|number| json!({"name": upstream(number), "roles": ["upstream"]}))
+            .collect();
+        clusters.push(json!({"name": "hub", "roles": ["hub"]}));
+        let settings = json!({"orphans": {"mode": "delete"}});
+        let header =
+            json!({"log": "throughline", "version": 1, "clusters": clusters, "settings": settings});
+        let mut fleet = Self { upstreams, lines: vec![header], version: 0, at: START };
+        for number in 0..upstreams {
+            fleet.list_namespaces(number, Some(&uid(number)));
+            fleet.list_connectors(number, fleet.all(), true);
+            fleet.list_gateways(number, fleet.all(), false);
+        }
+        let connectors = fleet.hub_objects(Fleet::hub_connector);
+        fleet.list("hub", "Connector", connectors, false);
+        let routes = fleet.hub_objects(|fleet, number, c| fleet.hub_route(number, c, "g"));
+        fleet.list("hub", "HTTPRoute", routes, false);
+        fleet.list("hub", "Namespace", Vec::new(), false);
+        fleet.line(json!({"event": "leadership_acquired"}));
+        fleet.at = MISTAKE;
+        fleet
+    }
+
+    fn per_upstream(&self) -> usize {
+        CONNECTORS / self.upstreams
+    }
+
+    fn all(&self) -> std::ops::Range<usize> {
+        0..self.per_upstream()
+    }
+
+    fn line(&mut self, mut line: Value) {
+        line["at_ms"] = json!(self.at);
+        self.lines.push(line);
+    }
+
+    fn version(&mut self) -> String {
+        self.version += 1;
+        self.version.to_string()
+    }
+
+    fn list(&mut self, cluster: &str, kind: &str, objects: Vec<Value>, is_older: bool) {
+        self.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
+        for object in objects {
+            self.line(json!({"event": "listed", "cluster": cluster, "object": object}));
+        }
+        if is_older {
+            self.line(json!({"event": "went_back", "cluster": cluster, "kind": kind}));
+        }
+        self.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
+    }
+
+    fn namespace(&mut self, uid: &str) -> Value {
+        let version = self.version();
+        json!({"kind": "Namespace",
+               "metadata": {"name": "default", "uid": uid, "resourceVersion": version}})
+    }
+
+    fn list_namespaces(&mut self, number: usize, uid: Option<&str>) {
+        let namespaces = uid.map(|uid| self.namespace(uid)).into_iter().collect();
+        self.list(&upstream(number), "Namespace", namespaces, false);
+    }
+
+    fn connector(&mut self, connector: usize, status: Option<Value>) -> Value {
+        let version = self.version();
+        let mut object = json!({"kind": "Connector", "metadata": {"namespace": "default",
+            "name": format!("c{connector}"), "uid": format!("u-{connector}"),
+            "resourceVersion": version}});
+        if let Some(status) = status {
+            object["status"] = status;
+        }
+        object
+    }
+
+    fn list_connectors(&mut self, number: usize, of: std::ops::Range<usize>, online: bool) {
+        let objects = of.map(|c| self.connector(c, Some(status(online, c)))).collect();
+        self.list(&upstream(number), "Connector", objects, false);
+    }
+
+    fn gateway(&mut self, gateway: usize) -> Value {
+        let version = self.version();
+        json!({"kind": "Gateway", "metadata": {"namespace": "default", "name": format!("g{gateway}"),
+               "uid": format!("u-g-{gateway}"), "resourceVersion": version}})
+    }
+
+    fn list_gateways(&mut self, number: usize, of: std::ops::Range<usize>, is_older: bool) {
+        let objects = of.map(|g| self.gateway(g)).collect();
+        self.list(&upstream(number), "Gateway", objects, is_older);
+    }
+
+    /// What the hub holds of an upstream's object, an hour old.
+    fn hub_object(&mut self, kind: &str, number: usize, name: &str) -> Value {
+        let (version, group) = (self.version(), "gateway.networking.k8s.io");
+        json!({"kind": kind, "metadata": {
+            "namespace": format!("ns-{}", uid(number)), "name": name,
+            "uid": format!("u-hub-{kind}-{number}-{name}"), "resourceVersion": version,
+            "creationTimestamp": UnixMillis(START - 3_600_000).to_string(),
+            "labels": {
+                "meta.datumapis.com/upstream-cluster-name": format!("cluster-{}", upstream(number)),
+                "meta.datumapis.com/upstream-namespace": "default",
+                "meta.datumapis.com/upstream-group": group,
+                "meta.datumapis.com/upstream-kind": kind,
+                "meta.datumapis.com/upstream-name": name}}})
+    }
+
+    fn hub_connector(&mut self, number: usize, c: usize) -> Value {
+        let mut object = self.hub_object("Connector", number, &format!("c{c}"));
+        let annotation = status(true, c).to_string();
+        object["metadata"]["annotations"] =
+            json!({"networking.datumapis.com/upstream-status": annotation});
+        object
+    }
+
+    /// A route whose one parent is a Gateway of this name and its number.
+    fn hub_route(&mut self, number: usize, c: usize, parent: &str) -> Value {
+        let mut object = self.hub_object("HTTPRoute", number, &format!("r{c}"));
+        object["spec"] = json!({"parentRefs": [{"name": format!("{parent}{c}")}]});
+        object
+    }
+
+    fn hub_objects(&mut self, make: impl Fn(&mut Self, usize, usize) -> Value) -> Vec<Value> {
+        let places = (0..self.upstreams).flat_map(|number| self.all().map(move |c| (number, c)));
+        let places: Vec<_> = places.collect();
+        places.into_iter().map(|(number, c)| make(self, number, c)).collect()
+    }
+
+    fn apply(&mut self, cluster: &str, object: &Value) {
+        self.line(json!({"event": "applied", "cluster": cluster, "object": object}));
+    }
+
+    fn delete(&mut self, cluster: &str, object: &Value) {
+        self.line(json!({"event": "deleted", "cluster": cluster, "object": object}));
+    }
+
+    /// The watches of an upstream.
+    fn lose(&mut self, number: usize, error: &str) {
+        for kind in ["Connector", "Gateway", "Namespace"] {
+            let (event, cluster) = ("watch_lost", upstream(number));
+            self.line(json!({"event": event, "cluster": cluster, "kind": kind, "error": error}));
+        }
+    }
+
+    fn each(mut self, mistake: impl Fn(&mut Self, usize)) -> Self {
+        for number in 0..self.upstreams {
+            mistake(&mut self, number);
+        }
+        self
+    }
+
+    /// Replays it as a what-if, for a minute after the mistake.
+    fn replayed(mut self) -> Replay {
+        self.at = MISTAKE + 60_000;
+        self.line(json!({"event": "timed_out"}));
+        let log: String = self.lines.iter().map(|line| format!("{line}\n")).collect();
+        let mut reader = LogReader::new("fleet", Cursor::new(log)).unwrap();
+        let mode = Some(ReplayMode::WhatIf);
+        let options = ReplayOptions { mode, run_on_ms: 0, ..ReplayOptions::default() };
+        replay(&mut reader, "fleet", |_| Ok(()), &options, None::<Vec<u8>>, |_| {}).unwrap()
+    }
+}
+
+type Mistake = (&'static str, fn(&mut Fleet, usize));
+
+const MISTAKES: [Mistake; 26] = [
+    ("none (the control)", |_, _| {}),
+    ("an empty control plane", |fleet, number| {
+        fleet.list_connectors(number, 0..0, true);
+        fleet.list_gateways(number, 0..0, false);
+        fleet.list_namespaces(number, None);
+    }),
+    ("the same, Namespaces first", |fleet, number| {
+        fleet.list_namespaces(number, None);
+        fleet.list_gateways(number, 0..0, false);
+        fleet.list_connectors(number, 0..0, true);
+    }),
+    ("another control plane, same names, all offline", |fleet, number| {
+        fleet.list_namespaces(number, Some("ffffffff-0000-4000-8000-000000000001"));
+        fleet.list_connectors(number, fleet.all(), false);
+        fleet.list_gateways(number, 0..0, false);
+    }),
+    ("an emptied etcd", |fleet, number| {
+        let cluster = upstream(number);
+        fleet.list(&cluster, "Connector", Vec::new(), true);
+        fleet.list(&cluster, "Gateway", Vec::new(), true);
+        fleet.list(&cluster, "Namespace", Vec::new(), true);
+    }),
+    ("a restored etcd: older statuses, half of the objects", |fleet, number| {
+        let half = 0..fleet.per_upstream() / 2;
+        let old = half.clone().map(|c| fleet.connector(c, Some(status(false, c)))).collect();
+        fleet.list(&upstream(number), "Connector", old, true);
+        fleet.list_gateways(number, half, true);
+    }),
+    ("half of the Connectors in the list", |fleet, number| {
+        fleet.list_connectors(number, 0..fleet.per_upstream() / 2, true);
+    }),
+    ("three in ten Connectors are missing in the list", |fleet, number| {
+        fleet.list_connectors(number, 0..fleet.per_upstream() * 7 / 10, true);
+    }),
+    ("no Connector in the list, Namespaces as ever", |fleet, number| {
+        fleet.list_connectors(number, 0..0, true);
+    }),
+    ("every Connector is deleted", |fleet, number| {
+        for c in fleet.all() {
+            let object = fleet.connector(c, Some(status(true, c)));
+            fleet.delete(&upstream(number), &object);
+        }
+    }),
+    ("every Namespace is deleted", |fleet, number| {
+        let namespace = fleet.namespace(&uid(number));
+        fleet.delete(&upstream(number), &namespace);
+    }),
+    ("every status vanishes", |fleet, number| {
+        for c in fleet.all() {
+            let object = fleet.connector(c, None);
+            fleet.apply(&upstream(number), &object);
+        }
+    }),
+    ("one object can't be read, the others are not listed", |fleet, number| {
+        let cluster = upstream(number);
+        for (kind, name) in [("Connector", "c0"), ("Gateway", "g0")] {
+            fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
+            fleet.line(json!({"event": "unreadable", "cluster": cluster, "kind": kind,
+                "namespace": "default", "name": name, "error": "x"}));
+            fleet.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
+        }
+    }),
+    ("no object can be read", |fleet, number| {
+        let cluster = upstream(number);
+        for (kind, prefix) in [("Connector", "c"), ("Gateway", "g")] {
+            fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
+            for n in fleet.all() {
+                fleet.line(json!({"event": "unreadable", "cluster": cluster, "kind": kind,
+                    "namespace": "default", "name": format!("{prefix}{n}"), "error": "x"}));
+            }
+            fleet.line(json!({"event": "list_finished", "cluster": cluster, "kind": kind}));
+        }
+    }),
+    ("page 2 of every list expires", |fleet, number| {
+        for kind in ["Connector", "Gateway", "Namespace"] {
+            let cluster = upstream(number);
+            fleet.line(json!({"event": "list_started", "cluster": cluster, "kind": kind}));
+        }
+        fleet.lose(number, "410 Expired: the provided continue parameter is too old");
+    }),
+    ("every request is forbidden", |fleet, number| {
+        fleet.lose(number, "403 Forbidden: connectors is forbidden");
+    }),
+    ("every path answers 404", |fleet, number| {
+        fleet.lose(number, "404 NotFound: the server could not find the requested resource");
+    }),
+    ("half of the Gateways in the list", |fleet, number| {
+        fleet.list_gateways(number, 0..fleet.per_upstream() / 2, false);
+    }),
+    ("three in ten Gateways are missing in the list", |fleet, number| {
+        fleet.list_gateways(number, 0..fleet.per_upstream() * 7 / 10, false);
+    }),
+    ("no Gateway in the list, Namespaces as ever", |fleet, number| {
+        fleet.list_gateways(number, 0..0, false);
+    }),
+    ("every Gateway is deleted", |fleet, number| {
+        for g in fleet.all() {
+            let object = fleet.gateway(g);
+            fleet.delete(&upstream(number), &object);
+        }
+    }),
+    ("every Gateway has another name", |fleet, number| {
+        fleet.list_gateways(number, 5_000..5_000 + fleet.per_upstream(), false);
+    }),
+    ("every route names another parent", |fleet, number| {
+        for c in fleet.all() {
+            let object = fleet.hub_route(number, c, "wrong");
+            fleet.apply("hub", &object);
+        }
+    }),
+    ("every hub object names the next upstream", |fleet, number| {
+        let next = format!("cluster-{}", upstream((number + 1) % fleet.upstreams));
+        for c in fleet.all() {
+            let objects = [fleet.hub_connector(number, c), fleet.hub_route(number, c, "g")];
+            for mut object in objects {
+                object["metadata"]["labels"]["meta.datumapis.com/upstream-cluster-name"] =
+                    json!(next);
+                fleet.apply("hub", &object);
+            }
+        }
+    }),
+    ("every hub object loses its labels", |fleet, number| {
+        for c in fleet.all() {
+            for mut object in [fleet.hub_connector(number, c), fleet.hub_route(number, c, "g")] {
+                object["metadata"]["labels"] = json!({});
+                fleet.apply("hub", &object);
+            }
+        }
+    }),
+    ("the hub is an empty cluster", |fleet, number| {
+        // Once: there is one hub.
+        if number == 0 {
+            fleet.list("hub", "Connector", Vec::new(), false);
+            fleet.list("hub", "HTTPRoute", Vec::new(), false);
+        }
+    }),
+];
+
+#[test]
+fn no_mistake_reaches_more_than_ten_objects_a_minute() {
+    let mut table = String::from(
+        "# The writes in the minute after a mistake, of 1,000 connectors and 1,000 routes: removed\n\
+         # annotations, deleted routes, other mirrors. Upstreams × connectors and routes of each.\n",
+    );
+    for (name, mistake) in MISTAKES {
+        for upstreams in [1, 50, 500] {
+            let replay = Fleet::new(upstreams).each(mistake).replayed();
+            let decisions = replay.actions.iter().map(|record| &record.decision);
+            let (before, after): (Vec<_>, Vec<_>) =
+                decisions.partition(|decision| decision.at < UnixMillis(MISTAKE));
+            assert_eq!(before.len(), 0, "{name}");
+            let count = |is: fn(&Action) -> bool| after.iter().filter(|d| is(&d.action)).count();
+            let removed = count(|a| a.verb == Verb::Mirror && a.annotations[0].1.is_none());
+            let deleted = count(|a| a.verb == Verb::Delete);
+            let others = after.len() - removed - deleted;
+            let size = format!("{upstreams} × {}", CONNECTORS / upstreams);
+            let counts = format!("{removed:>3} removed {deleted:>3} deleted {others:>4} other");
+            writeln!(table, "{name:<55} {size:>9} {counts}").unwrap();
+            assert!(after.len() <= WRITES_MAX, "{name}, {size}: {counts}");
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/shell/blast_radius.expected");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, &table).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), table, "UPDATE_EXPECT=1 rewrites it");
+}

@@ -1,0 +1,367 @@
+//! Instances in an election whose Lease API responds, hangs, fails and loses responses. Time is paused:
+//! it advances only while every task waits.
+
+mod handover;
+mod several;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throughline::core::contract::error_cause::{ErrorCause, RequestFailure};
+use throughline::core::contract::event::EventKind;
+use throughline::core::contract::settings::OrphanMode;
+use throughline::leader::LeaderElection;
+use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse, Timings};
+use throughline::leader::gate::Gate;
+use throughline::leader::handover::{Follows, Unseen};
+use throughline::leader::lease::LeaseApi;
+use throughline::metrics::Metrics;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+const TIMINGS: Timings =
+    Timings { lease_ms: 15_000, renew_deadline_ms: 10_000, retry_ms: 2_000, write_ms: 5_000 };
+const LEASE: Duration = Duration::from_secs(15);
+const RETRY: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Default)]
+enum Behaviour {
+    #[default]
+    Responds,
+    /// Responds after so many milliseconds.
+    Slow(u64),
+    /// Carries requests out, and never responds.
+    LosesResponses,
+    Hangs,
+    Fails,
+    /// Answers every write with a conflict.
+    Conflicts,
+}
+
+#[derive(Default)]
+struct Server {
+    lease: Option<(LeaseRecord, u64)>,
+    version: u64,
+    behaviour: Behaviour,
+    events: Vec<String>,
+    /// The Lease's annotations.
+    unseen: Unseen,
+    follows: Follows,
+    question: Option<String>,
+}
+
+impl Server {
+    fn write(&mut self, record: LeaseRecord) -> LeaseResponse {
+        self.version += 1;
+        self.lease = Some((record.clone(), self.version));
+        LeaseResponse::Current(record, self.version.to_string())
+    }
+
+    fn answer(&mut self, request: &LeaseRequest) -> LeaseResponse {
+        match (request, self.lease.clone()) {
+            (LeaseRequest::Get, None) => LeaseResponse::NotFound,
+            (LeaseRequest::Get, Some((record, version))) => {
+                LeaseResponse::Current(record, version.to_string())
+            }
+            (_, _) if matches!(self.behaviour, Behaviour::Conflicts) => LeaseResponse::Conflict,
+            (LeaseRequest::Create(record), None) => self.write(record.clone()),
+            (LeaseRequest::Update(record, version), Some((_, is)))
+                if *version == is.to_string() =>
+            {
+                self.write(record.clone())
+            }
+            _ => LeaseResponse::Conflict,
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct FakeApi(Arc<Mutex<Server>>, OwnView);
+
+/// What one instance says in the Lease, and what it read there.
+#[derive(Clone, Default)]
+struct OwnView {
+    unseen: Unseen,
+    follows: Follows,
+    holder_unseen: Unseen,
+    holder_follows: Follows,
+    question: Option<String>,
+}
+
+impl FakeApi {
+    fn behaviour(&self, behaviour: Behaviour) {
+        self.0.lock().unwrap().behaviour = behaviour;
+    }
+
+    fn edit(&self, edit: impl FnOnce(&mut LeaseRecord)) {
+        let mut server = self.0.lock().unwrap();
+        let mut record = server.lease.clone().unwrap_or_default().0;
+        edit(&mut record);
+        server.write(record);
+    }
+
+    fn released() -> Self {
+        let api = Self::default();
+        api.edit(|record| record.lease_ms = 1_000);
+        api
+    }
+
+    fn holder(&self) -> String {
+        let server = self.0.lock().unwrap();
+        server.lease.as_ref().map(|(record, _)| record.holder.clone()).unwrap_or_default()
+    }
+}
+
+impl LeaseApi for FakeApi {
+    async fn send(&mut self, request: &LeaseRequest) -> (LeaseResponse, Option<RequestFailure>) {
+        let behaviour = { self.0.lock().unwrap().behaviour };
+        let request_time = Duration::from_millis(TIMINGS.request_ms());
+        let failed =
+            |cause, text: &str| (LeaseResponse::Failed, Some(RequestFailure::new(cause, text)));
+        let timed_out = failed(ErrorCause::TimedOut, "no response in time");
+        match behaviour {
+            Behaviour::Hangs => {
+                sleep(request_time).await;
+                return timed_out;
+            }
+            Behaviour::Fails => {
+                return failed(ErrorCause::Other, "500 InternalError");
+            }
+            Behaviour::LosesResponses => {
+                self.0.lock().unwrap().answer(request);
+                sleep(request_time).await;
+                return timed_out;
+            }
+            Behaviour::Slow(ms) => sleep(Duration::from_millis(ms)).await,
+            Behaviour::Responds | Behaviour::Conflicts => sleep(Duration::from_millis(5)).await,
+        }
+        let mut server = self.0.lock().unwrap();
+        let response = server.answer(request);
+        if matches!(response, LeaseResponse::Current(..)) {
+            if *request != LeaseRequest::Get {
+                (server.unseen, server.question) = (self.1.unseen.clone(), None);
+                server.follows = self.1.follows.clone();
+            }
+            self.1.holder_unseen = server.unseen.clone();
+            self.1.holder_follows = server.follows.clone();
+            self.1.question = server.question.clone().or(self.1.question.take());
+        }
+        (response, None)
+    }
+
+    fn set_remarks(&mut self, unseen: &Unseen, follows: &Follows) {
+        (self.1.unseen, self.1.follows) = (unseen.clone(), follows.clone());
+    }
+
+    fn holder_follows(&self) -> Option<Follows> {
+        Some(self.1.holder_follows.clone())
+    }
+
+    fn holder_unseen(&self) -> Option<Unseen> {
+        Some(self.1.holder_unseen.clone())
+    }
+
+    async fn ask(&mut self, identity: &str) {
+        let mut server = self.0.lock().unwrap();
+        let (record, _) = server.lease.clone().unwrap();
+        server.write(record);
+        server.question = Some(identity.to_owned());
+    }
+
+    fn take_question(&mut self) -> Option<String> {
+        self.1.question.take()
+    }
+
+    fn post_event(&self, message: String) {
+        self.0.lock().unwrap().events.push(message);
+    }
+}
+
+fn is_acquired(event: EventKind) -> bool {
+    match event {
+        EventKind::LeadershipAcquired => true,
+        EventKind::LeadershipLost => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+struct Instance {
+    election: LeaderElection,
+    metrics: Arc<Metrics>,
+    gate: Gate,
+    events: mpsc::UnboundedReceiver<EventKind>,
+}
+
+fn instance(name: &str, api: &FakeApi) -> Instance {
+    let (gate, keeper) = Gate::closed();
+    let (changes, events) = mpsc::unbounded_channel();
+    let metrics = Arc::new(Metrics::new());
+    let (identity, orphans) = (name.to_owned(), OrphanMode::Report);
+    let shared = metrics.clone();
+    let election =
+        LeaderElection::start(api.clone(), identity, TIMINGS, keeper, orphans, changes, shared);
+    Instance { election, metrics, gate, events }
+}
+
+impl Instance {
+    /// Waits until it starts or stops leading, and returns how long that took.
+    #[track_caller]
+    fn becomes(
+        &mut self,
+        leads: bool,
+        within: Duration,
+    ) -> impl Future<Output = Duration> + use<'_> {
+        let since = Instant::now();
+        let place = std::panic::Location::caller();
+        async move {
+            let next = async {
+                loop {
+                    match self.events.recv().await {
+                        Some(EventKind::LeadershipPending { .. }) => {}
+                        event => return event,
+                    }
+                }
+            };
+            let event = timeout(within, next).await;
+            let event = event.unwrap_or_else(|_| panic!("{place}: not within {within:?}"));
+            assert_eq!(event.map(is_acquired), Some(leads), "{place}");
+            assert_eq!(self.gate.is_open(), leads, "{place}: the gate");
+            since.elapsed()
+        }
+    }
+
+    /// Asserts that nothing changes for `long`.
+    #[track_caller]
+    fn stays(&mut self, long: Duration) -> impl Future<Output = ()> + use<'_> {
+        let place = std::panic::Location::caller();
+        async move {
+            let event = timeout(long, self.events.recv()).await;
+            assert!(event.is_err(), "{place}: {event:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_is_led_at_once() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
+    assert!(one.becomes(true, RETRY).await < Duration::from_millis(100));
+    assert_eq!(api.holder(), "one");
+    one.stays(Duration::from_secs(3600)).await;
+    assert!(one.gate.is_open());
+    assert_eq!(api.0.lock().unwrap().events, ["one became leader"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_lease_it_leads_only_after_a_lease_duration() {
+    let api = FakeApi::default();
+    let mut one = instance("one", &api);
+    let after = one.becomes(true, 2 * LEASE).await;
+    assert!((LEASE..LEASE + RETRY).contains(&after), "{after:?}");
+    assert_eq!(api.holder(), "one");
+}
+
+/// The wait for a Lease that was not there is reported when it begins, once; and that it is over
+/// when somebody else takes the Lease meanwhile. Waiting for another instance's Lease is none.
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_a_lease_that_was_not_there_is_reported_once() {
+    let api = FakeApi::default();
+    let mut one = instance("one", &api);
+    let first = one.events.recv().await;
+    let Some(EventKind::LeadershipPending { wait_ms, .. }) = first else { panic!("{first:?}") };
+    assert!(Duration::from_millis(wait_ms).abs_diff(LEASE) < Duration::from_millis(100));
+    let then = one.events.recv().await;
+    assert!(matches!(then, Some(EventKind::LeadershipAcquired)), "{then:?}");
+
+    let api = FakeApi::default();
+    let mut two = instance("two", &api);
+    let first = two.events.recv().await;
+    assert!(matches!(first, Some(EventKind::LeadershipPending { .. })), "{first:?}");
+    api.edit(|record| record.holder = "somebody".to_owned());
+    let then = timeout(2 * RETRY, two.events.recv()).await;
+    assert!(matches!(then, Ok(Some(EventKind::LeadershipLost))), "{then:?}");
+    let then = two.events.recv().await;
+    assert!(matches!(then, Some(EventKind::LeadershipAcquired)), "{then:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_hangs_or_fails_closes_the_gate_in_time_however_often() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
+    one.becomes(true, RETRY).await;
+    for behaviour in [Behaviour::Hangs, Behaviour::Fails, Behaviour::Conflicts, Behaviour::Hangs] {
+        sleep(Duration::from_secs(7)).await;
+        api.behaviour(behaviour);
+        let gate = Duration::from_millis(TIMINGS.gate_ms());
+        let after = one.becomes(false, gate + Duration::from_millis(5)).await;
+        assert!(after > gate - RETRY - Duration::from_millis(50), "{after:?}");
+        // For hours, without another event.
+        one.stays(Duration::from_secs(4 * 3600)).await;
+        api.behaviour(Behaviour::Responds);
+        one.becomes(true, 8 * RETRY).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_and_slow_responses_do_not_lose_the_lease() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
+    one.becomes(true, RETRY).await;
+    for _ in 0..5 {
+        api.behaviour(Behaviour::LosesResponses);
+        one.stays(Duration::from_millis(TIMINGS.request_ms())).await;
+        api.behaviour(Behaviour::Slow(1_500));
+        one.stays(Duration::from_secs(30)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_is_lost_and_led_again_a_lease_duration_later() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
+    one.becomes(true, RETRY).await;
+    api.0.lock().unwrap().lease = None;
+    one.becomes(false, RETRY + RETRY).await;
+    let after = one.becomes(true, 2 * LEASE).await;
+    assert!(after > LEASE - RETRY, "{after:?}");
+    assert_eq!(
+        api.0.lock().unwrap().events,
+        ["one became leader", "one stopped leading", "one became leader"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_gave_to_another_holder_is_waited_for() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
+    one.becomes(true, RETRY).await;
+    api.edit(|record| record.holder = "somebody".to_owned());
+    one.becomes(false, RETRY + RETRY).await;
+    let after = one.becomes(true, 2 * LEASE).await;
+    assert!((LEASE - RETRY..LEASE + RETRY).contains(&after), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_annotation_or_a_wrong_clock_changes_nothing() {
+    let api = FakeApi::released();
+    let mut one = instance("one", &api);
+    one.becomes(true, RETRY).await;
+    for _ in 0..10 {
+        api.edit(|_| {});
+        one.stays(Duration::from_secs(5)).await;
+    }
+    // A record that is years old by its own timestamp does not expire before a lease duration.
+    let api = FakeApi::default();
+    api.edit(|record| {
+        *record = LeaseRecord {
+            holder: "another".to_owned(),
+            lease_ms: 15_000,
+            transitions: 7,
+            renew_time: "2001-01-01T00:00:00.000000Z".to_owned(),
+        };
+    });
+    let mut two = instance("two", &api);
+    let after = two.becomes(true, 2 * LEASE).await;
+    assert!((LEASE..LEASE + RETRY).contains(&after), "{after:?}");
+    assert_eq!(api.0.lock().unwrap().lease.as_ref().unwrap().0.transitions, 8);
+}

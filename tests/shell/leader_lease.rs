@@ -1,0 +1,203 @@
+//! The Lease over HTTP: the requests, their format, and what each response counts as.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri};
+use serde_json::{Value, json};
+use throughline::client::ClusterClient;
+use throughline::config::ClusterConfig;
+use throughline::core::data::ids::Role;
+use throughline::events::Recorder;
+use throughline::leader::election::{LeaseRecord, LeaseRequest, LeaseResponse};
+use throughline::leader::lease::{LeaseApi, LeaseClient};
+use throughline::metrics::Metrics;
+use tokio::sync::mpsc;
+
+const PATH: &str = "/apis/coordination.k8s.io/v1/namespaces/ns/leases";
+
+type SentRequest = (Method, String, Value);
+/// A status code and a body; `None` for no response.
+type Reply = Option<(u16, Value)>;
+
+/// Answers each request with the next of these.
+#[derive(Clone)]
+struct FakeServer {
+    answers: Arc<Mutex<Vec<Reply>>>,
+    requests: mpsc::UnboundedSender<SentRequest>,
+}
+
+async fn answer(
+    State(server): State<FakeServer>,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+) -> (StatusCode, String) {
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    server.requests.send((method, uri.to_string(), body)).unwrap();
+    let next = server.answers.lock().unwrap().pop();
+    match next.expect("one request too many") {
+        Some((code, body)) => (StatusCode::from_u16(code).unwrap(), body.to_string()),
+        None => std::future::pending().await,
+    }
+}
+
+/// A Lease whose API server gives these answers, and the requests that it gets.
+async fn lease(
+    name: &str,
+    answers: Vec<Reply>,
+    timeout: Duration,
+) -> (LeaseClient, mpsc::UnboundedReceiver<SentRequest>) {
+    let (sent, requests) = mpsc::unbounded_channel();
+    let answers = Arc::new(Mutex::new(answers.into_iter().rev().collect()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let app =
+        axum::Router::new().fallback(answer).with_state(FakeServer { answers, requests: sent });
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    let kubeconfig = json!({
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "ns"}}],
+        "current-context": "one",
+    });
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("leader-lease");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join(name);
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let config = ClusterConfig {
+        name: "hub".into(),
+        roles: vec![Role::Hub],
+        kubeconfig: Some(file),
+        context: None,
+        in_cluster: false,
+    };
+    let metrics = Arc::new(Metrics::new());
+    let cluster = Arc::new(ClusterClient::new(config, metrics.clone()));
+    let (events, mut workers) = Recorder::start(vec![cluster.clone()], 30, metrics);
+    workers.detach_all();
+    (LeaseClient::new(cluster, None, "throughline".to_owned(), timeout, Some(events)), requests)
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn record(holder: &str, renew_time: &str) -> LeaseRecord {
+    LeaseRecord {
+        holder: holder.to_owned(),
+        lease_ms: 15_000,
+        transitions: 3,
+        renew_time: renew_time.to_owned(),
+    }
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Reply {
+    Some((code, json!({"kind": "Status", "code": code, "reason": reason, "message": message})))
+}
+
+/// A 404 as API servers send it: `details` names the object.
+fn missing(group: &str, resource: &str, name: &str) -> Reply {
+    let message = format!("{resource}.{group} \"{name}\" not found");
+    let mut reply = status(404, "NotFound", message.trim_start_matches('.'))?;
+    reply.1["details"] = json!({"group": group, "kind": resource, "name": name});
+    Some(reply)
+}
+
+#[tokio::test]
+async fn a_lease_has_client_gos_format_and_keeps_the_fields_of_others() {
+    let found = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "throughline", "namespace": "ns", "uid": "u-1", "resourceVersion": "7",
+            "labels": {"team": "edge"}, "annotations": {"a": "b"}},
+        "spec": {"holderIdentity": "go", "leaseDurationSeconds": 15, "leaseTransitions": 3,
+            "acquireTime": "2026-11-21T09:00:00.000000Z",
+            "renewTime": "2026-11-21T09:00:10.000000Z", "preferredHolder": "other"},
+    });
+    let mut written = found.clone();
+    written["metadata"]["resourceVersion"] = json!("8");
+    written["spec"] = json!({"holderIdentity": "me", "leaseDurationSeconds": 15,
+        "leaseTransitions": 4, "acquireTime": "now", "renewTime": "now",
+        "preferredHolder": "other"});
+    let answers = vec![Some((200, found.clone())), Some((200, written.clone()))];
+    let (mut lease, mut requests) = lease("spelled", answers, PATIENCE).await;
+
+    let (answer, _) = lease.send(&LeaseRequest::Get).await;
+    let theirs = record("go", "2026-11-21T09:00:10.000000Z");
+    assert_eq!(answer, LeaseResponse::Current(theirs.clone(), "7".to_owned()));
+    let (method, path, _) = requests.recv().await.unwrap();
+    assert_eq!((method, path), (Method::GET, format!("{PATH}/throughline")));
+
+    let mine = LeaseRecord { transitions: 4, ..record("me", "now") };
+    let (answer, _) = lease.send(&LeaseRequest::Update(mine.clone(), "7".to_owned())).await;
+    assert_eq!(answer, LeaseResponse::Current(mine, "8".to_owned()));
+    let (method, path, body) = requests.recv().await.unwrap();
+    assert_eq!(method, Method::PUT);
+    assert_eq!(path, format!("{PATH}/throughline?fieldManager=throughline"));
+    // With uid and resourceVersion: without them, a PUT would create a Lease that was deleted.
+    assert_eq!(body["metadata"], found["metadata"]);
+    assert_eq!(body["spec"], written["spec"]);
+}
+
+#[tokio::test]
+async fn a_missing_lease_is_created_and_a_change_of_leader_posts_an_event() {
+    let mine = record("me", "now");
+    let created = json!({"metadata": {"uid": "u-2", "resourceVersion": "1"},
+        "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "leaseTransitions": 3,
+            "renewTime": "now"}});
+    let answers = vec![Some((201, created)), status(403, "Forbidden", "no events")];
+    let (mut lease, mut requests) = lease("created", answers, PATIENCE).await;
+    let (answer, _) = lease.send(&LeaseRequest::Create(mine.clone())).await;
+    assert_eq!(answer, LeaseResponse::Current(mine, "1".to_owned()));
+    let (method, path, body) = requests.recv().await.unwrap();
+    assert_eq!((method, path), (Method::POST, format!("{PATH}?fieldManager=throughline")));
+    assert_eq!(body["metadata"], json!({"name": "throughline", "namespace": "ns"}));
+    assert_eq!(body["spec"]["acquireTime"], "now");
+
+    lease.post_event("me became leader".to_owned());
+    let (method, path, event) = requests.recv().await.unwrap();
+    let events = "/api/v1/namespaces/ns/events?fieldManager=throughline";
+    assert_eq!((method, path.as_str()), (Method::POST, events));
+    assert_eq!(event["reason"], "LeaderElection");
+    assert_eq!(event["message"], "me became leader");
+    assert_eq!(event["involvedObject"]["uid"], "u-2");
+    assert_eq!(event["involvedObject"]["kind"], "Lease");
+}
+
+#[tokio::test]
+async fn each_error_counts_as_what_it_says_about_the_lease() {
+    let cases = [
+        (missing("coordination.k8s.io", "leases", "throughline"), LeaseResponse::NotFound),
+        // A 404 about the API group or the namespace says nothing about the Lease.
+        (status(404, "NotFound", "404 page not found"), LeaseResponse::Failed),
+        (missing("", "namespaces", "throughline"), LeaseResponse::Failed),
+        (status(409, "Conflict", "the object has been modified"), LeaseResponse::Conflict),
+        (status(403, "Forbidden", "no"), LeaseResponse::Failed),
+        (status(500, "InternalError", "etcd"), LeaseResponse::Failed),
+        (Some((200, json!("not a Lease"))), LeaseResponse::Failed),
+        (Some((200, json!({"metadata": {}}))), LeaseResponse::Failed),
+    ];
+    let (answers, expected): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
+    let (mut lease, _requests) = lease("refused", answers, PATIENCE).await;
+    for expected in expected {
+        let (answer, why) = lease.send(&LeaseRequest::Get).await;
+        let why = why.expect("a reason");
+        assert_eq!(answer, expected, "{why}");
+        assert!(why.starts_with("get of Lease throughline: "), "{why}");
+        assert_eq!(why.contains("grant get on leases"), why.contains("403"), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_hangs_ends_after_its_timeout() {
+    let answers = vec![None, missing("coordination.k8s.io", "leases", "throughline")];
+    let (mut lease, _requests) = lease("hangs", answers, Duration::from_millis(300)).await;
+    let (answer, why) = lease.send(&LeaseRequest::Get).await;
+    assert_eq!(answer, LeaseResponse::Failed);
+    assert!(why.unwrap().contains("no response from the API server within 300 ms"));
+    // The next request does not wait behind it.
+    let (answer, _) = lease.send(&LeaseRequest::Get).await;
+    assert_eq!(answer, LeaseResponse::NotFound);
+}

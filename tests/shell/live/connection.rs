@@ -1,0 +1,189 @@
+//! The connection to a cluster follows its kubeconfig: to another address, to other credentials; and
+//! stays as it is while the kubeconfig is broken.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use throughline::client::{CallError, ClusterClient, JSON, get, path};
+use throughline::core::contract::event::ClusterSpec;
+use throughline::core::contract::event::EventKind;
+use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
+use throughline::watch::WatchConstants;
+use throughline::watch::WatchMessage;
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::ServerMode;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::live::{Kubeconfig, Over, cluster, watch_task};
+use crate::log::Log;
+use crate::sim_apiserver::{START, TestServer, serve_cluster_with};
+
+/// Longer than throughline takes to notice anything here.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One API server at two addresses, and a client whose kubeconfig names the first.
+struct Moving {
+    old: TestServer,
+    new: TestServer,
+    client: Arc<ClusterClient>,
+    kubeconfig: Kubeconfig,
+}
+
+async fn moving(over: Over) -> Moving {
+    let name = ClusterName::from("one");
+    let roles = vec![Role::Upstream, Role::Edge];
+    let mut sim = SimClusters::new(&[ClusterSpec { name: name.clone(), roles }], 0);
+    sim.advance(START);
+    let sim = Arc::new(Mutex::new(sim));
+    let old = serve_cluster_with(&sim, name.clone(), over.tls()).await;
+    let new = serve_cluster_with(&sim, name, over.tls()).await;
+    old.put(gateway("g"));
+    let kubeconfig = Kubeconfig::of(&old);
+    let client = cluster(&old, &kubeconfig);
+    Moving { old, new, client, kubeconfig }
+}
+
+fn gateway(name: &str) -> Value {
+    json!({"kind": "Gateway", "metadata": {"namespace": "n", "name": name}})
+}
+
+impl Moving {
+    fn watch(&self) -> mpsc::Receiver<WatchMessage> {
+        let (bus, events) = mpsc::channel(16);
+        let config = WatchConstants {
+            backoff_first_ms: 10,
+            backoff_max_ms: 200,
+            ..WatchConstants::default()
+        };
+        let client = self.client.clone();
+        tokio::spawn(watch_task(client, Kind::Gateway, config, bus).run());
+        events
+    }
+
+    async fn get(&self) -> Result<(), CallError> {
+        let (kind, key) = (Kind::Gateway, ObjectKey::new("n", "g"));
+        let object = format!("{}/{}", path(kind, Some(&key.namespace)), key.name);
+        let request = get(&object, JSON)?;
+        self.client.call(request, Duration::from_secs(2)).await.map(drop)
+    }
+
+    async fn get_until_answered(&self) {
+        let until = Instant::now() + PATIENCE;
+        while let Err(error) = self.get().await {
+            assert!(Instant::now() < until, "{error}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// Skips events until one fits.
+async fn expect(events: &mut mpsc::Receiver<WatchMessage>, fits: impl Fn(&EventKind) -> bool) {
+    let found = async { while !fits(&events.recv().await.expect("the watch continues").kind) {} };
+    timeout(PATIENCE, found).await.expect("the event");
+}
+
+fn is_listed(event: &EventKind) -> bool {
+    matches!(event, EventKind::ListFinished { .. })
+}
+
+#[tokio::test]
+async fn watches_and_requests_follow_an_api_server_that_moved() {
+    for over in Over::BOTH {
+        let moving = moving(over).await;
+        let mut events = moving.watch();
+        expect(&mut events, is_listed).await;
+
+        moving.old.handle.set_mode(ServerMode::Down);
+        expect(&mut events, |e| matches!(e, EventKind::WatchLost { .. })).await;
+        moving.get().await.unwrap_err();
+        moving.new.write_kubeconfig(&moving.kubeconfig.0);
+
+        expect(&mut events, is_listed).await;
+        moving.get_until_answered().await;
+        moving.new.put(gateway("later"));
+        expect(&mut events, |e| matches!(e, EventKind::Applied { .. })).await;
+    }
+}
+
+/// The old one may be a copy that nobody writes to any more.
+#[tokio::test]
+async fn a_watch_leaves_the_old_address_even_while_that_still_answers() {
+    for over in Over::BOTH {
+        let moving = moving(over).await;
+        let mut events = moving.watch();
+        expect(&mut events, is_listed).await;
+        moving.new.write_kubeconfig(&moving.kubeconfig.0);
+        expect(&mut events, is_listed).await;
+        moving.old.handle.set_mode(ServerMode::Down);
+        moving.get().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_broken_kubeconfig_keeps_the_connection_and_is_logged_once() {
+    for over in Over::BOTH {
+        let log = Log::default();
+        let _guard = log.capture();
+        let moving = moving(over).await;
+        moving.get().await.unwrap();
+
+        std::fs::write(&moving.kubeconfig.0, "clusters: [").unwrap();
+        log.until_contains("cannot be used").await;
+        moving.get().await.unwrap();
+
+        // Requests that fail now have the broken file read again.
+        moving.old.handle.set_mode(ServerMode::Down);
+        for _ in 0..3 {
+            moving.get().await.unwrap_err();
+            sleep(Duration::from_millis(1_100)).await;
+        }
+        assert_eq!(log.text().matches("cannot be used").count(), 1, "{}", log.text());
+
+        moving.new.write_kubeconfig(&moving.kubeconfig.0);
+        moving.get_until_answered().await;
+        log.until_contains("names another address").await;
+    }
+}
+
+#[tokio::test]
+async fn changes_that_concern_other_clusters_change_nothing() {
+    for over in Over::BOTH {
+        let log = Log::default();
+        let _guard = log.capture();
+        let moving = moving(over).await;
+        moving.get().await.unwrap();
+        add_user(&moving.kubeconfig.0);
+        moving.old.handle.set_mode(ServerMode::Down);
+        moving.get().await.unwrap_err();
+        sleep(Duration::from_millis(1_500)).await;
+        assert!(!log.text().contains("kubeconfig"), "{}", log.text());
+    }
+}
+
+fn add_user(kubeconfig: &Path) {
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let users = config["users"].as_array_mut().unwrap();
+    users.push(json!({"name": "other", "user": {"token": "t"}}));
+    std::fs::write(kubeconfig, config.to_string()).unwrap();
+}
+
+/// A credential plugin that fails is not run once for each watch that waits for it.
+#[tokio::test]
+async fn a_failing_credential_plugin_runs_once_for_all_requests_that_wait() {
+    let moving = moving(Over::BOTH[0]).await;
+    let runs = moving.kubeconfig.0.with_extension("runs");
+    let text = std::fs::read_to_string(&moving.kubeconfig.0).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let script = format!("echo ran >> {}; exit 1", runs.display());
+    config["users"][0]["user"] = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}});
+    std::fs::write(&moving.kubeconfig.0, config.to_string()).unwrap();
+    let asked = futures::future::join_all((0..20).map(|_| moving.get())).await;
+    assert!(asked.iter().all(Result::is_err), "{asked:?}");
+    assert_eq!(std::fs::read_to_string(&runs).unwrap(), "ran\n");
+    std::fs::remove_file(&runs).unwrap();
+}

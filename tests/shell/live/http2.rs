@@ -1,0 +1,320 @@
+//! The connections of clusters that share a host: HTTP/2 with a limit of streams, servers that shut
+//! down or fall silent, and servers without HTTP/2.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{Request, Response};
+use serde_json::{Value, json};
+use throughline::client::{
+    CallError, ClusterClient, ConnectionSpec, Connections, Credentials, Frames, JSON,
+    KubeconfigText, Server, get,
+};
+use throughline::core::data::ids::{ClusterName, Role};
+use throughline::metrics::{Format, Metrics};
+use throughline_sim::SimClusters;
+use throughline_sim::apiserver::{Fault, ServerMode, SimApiServerSettings, SimMilo, SimMiloHandle};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::certificate::{Certificate, X509};
+use crate::live::Over;
+use crate::live::events::until;
+use crate::sim_apiserver::START;
+
+const NAMESPACES: &str = "/api/v1/namespaces";
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A Milo behind one listener, and clients that share what they can.
+struct Fleet {
+    milo: SimMiloHandle,
+    ca: Vec<u8>,
+    connections: Connections,
+    metrics: Arc<Metrics>,
+}
+
+impl Fleet {
+    async fn new(streams: u32, protocols: &[&str]) -> Self {
+        let mut sim = SimClusters::new(&[], 0);
+        sim.advance(START);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let certificate = Certificate::self_signed("localhost", X509::V3);
+        let settings =
+            SimApiServerSettings { max_concurrent_streams: streams, ..Default::default() };
+        let tls = Some(certificate.acceptor(protocols));
+        let milo = SimMilo::start(Arc::new(Mutex::new(sim)), listener, tls, settings).unwrap();
+        let metrics = Arc::new(Metrics::new());
+        Self { milo, ca: certificate.der, connections: Connections::new(&metrics), metrics }
+    }
+
+    /// A project's control plane.
+    fn project(&self, name: &str) -> ClusterClient {
+        self.milo.add_project(name, &[], true);
+        let url = self.milo.project_url(name);
+        let path = url.strip_prefix(&self.milo.url()).unwrap().to_owned();
+        let spec = spec(&self.milo.url(), &self.ca, json!({}), Server::Path(path));
+        self.client(name, spec)
+    }
+
+    fn client(&self, name: &str, spec: ConnectionSpec) -> ClusterClient {
+        let (roles, metrics) = (vec![Role::Upstream], self.metrics.clone());
+        ClusterClient::shared(ClusterName::from(name), roles, spec, &self.connections, metrics)
+    }
+
+    fn connections(&self) -> usize {
+        self.milo.load().connections
+    }
+}
+
+fn kubeconfig(url: &str, ca: &[u8], user: Value) -> String {
+    let pem = pem::encode(&pem::Pem::new("CERTIFICATE", ca.to_vec()));
+    let cluster = json!({"server": url, "certificate-authority-data": STANDARD.encode(pem)});
+    json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": user}]})
+    .to_string()
+}
+
+fn spec(url: &str, ca: &[u8], user: Value, server: Server) -> ConnectionSpec {
+    let text = KubeconfigText::parse(&kubeconfig(url, ca, user)).unwrap();
+    ConnectionSpec { credentials: Credentials::Text(text), server }
+}
+
+async fn open_watch(client: &ClusterClient) -> Response<kube::client::Body> {
+    let request = get(&format!("{NAMESPACES}?watch=true"), JSON).unwrap();
+    client.open(request, 10 * SECOND).await.unwrap()
+}
+
+async fn list(client: &ClusterClient) -> Result<(), CallError> {
+    client.call(get(NAMESPACES, JSON).unwrap(), 5 * SECOND).await.map(drop)
+}
+
+/// A Namespace is created, which is a write.
+async fn write(client: &ClusterClient, name: &str) -> Result<(), CallError> {
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let request = Request::post(NAMESPACES).header("content-type", JSON);
+    let request = request.body(body.to_string().into_bytes()).unwrap();
+    client.call(request, 5 * SECOND).await.map(drop)
+}
+
+/// A client of whatever listens there.
+pub(crate) fn client_of(url: &str, ca: &[u8]) -> ClusterClient {
+    let (name, roles) = (ClusterName::from("one"), vec![Role::Upstream]);
+    let spec = spec(url, ca, json!({}), Server::AsConfigured);
+    ClusterClient::shared(name, roles, spec, &Connections::default(), Arc::new(Metrics::new()))
+}
+
+/// Opens a watch of each of so many projects.
+async fn watch_all(fleet: &Fleet, count: usize) -> (Vec<ClusterClient>, Vec<Frames>) {
+    let clients: Vec<_> = (0..count).map(|i| fleet.project(&format!("p{i}"))).collect();
+    let watches = futures::future::join_all(clients.iter().map(open_watch)).await;
+    let watches = watches.into_iter().map(|response| Frames::new(response.into_body()));
+    (clients, watches.collect())
+}
+
+#[tokio::test]
+async fn writes_pass_while_250_watches_share_3_connections() {
+    let fleet = Fleet::new(100, &["h2", "http/1.1"]).await;
+    let (clients, watches) = watch_all(&fleet, 250).await;
+    assert_eq!(fleet.milo.load().watches, 250);
+    assert_eq!(fleet.connections(), 3);
+    let began = Instant::now();
+    let writes = clients.iter().take(80).map(|client| write(client, "new"));
+    for written in futures::future::join_all(writes).await {
+        written.unwrap();
+    }
+    assert!(began.elapsed() < 3 * SECOND, "{:?}", began.elapsed());
+    assert_eq!(fleet.connections(), 4, "short requests have one of their own");
+    assert_eq!(fleet.milo.load().connections_max, 4, "of those that wait for one, one connects");
+    let metrics = fleet.metrics.text(None, Format::Plain);
+    assert!(metrics.contains(r#"throughline_connections{protocol="h2"} 4"#), "{metrics}");
+    drop(watches);
+    until("the watches end", async || fleet.milo.load().watches == 0).await;
+    list(&clients[0]).await.unwrap();
+    // Nobody holds them any more.
+    drop(clients);
+    until("the connections end", async || fleet.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn a_lower_limit_of_the_server_is_kept() {
+    let fleet = Fleet::new(20, &["h2"]).await;
+    let (_clients, _watches) = watch_all(&fleet, 35).await;
+    assert_eq!(fleet.milo.load().watches, 35);
+    assert_eq!(fleet.connections(), 4, "10 of 20 streams are used on each");
+}
+
+#[tokio::test]
+async fn after_a_goaway_new_requests_use_a_new_connection_and_running_ones_go_on() {
+    let fleet = Fleet::new(100, &["h2"]).await;
+    let (clients, mut watches) = watch_all(&fleet, 2).await;
+    list(&clients[0]).await.unwrap();
+    fleet.milo.send_goaway();
+    sleep(Duration::from_millis(50)).await;
+    // The connection without a running request ends, and the other carries its watches on.
+    write(&clients[0], "after").await.unwrap();
+    let frame = timeout(5 * SECOND, watches[0].next()).await.unwrap().unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&frame).contains("after"));
+    let _another = open_watch(&clients[1]).await;
+    assert_eq!(fleet.milo.load().watches, 3);
+    assert_eq!(fleet.connections(), 3);
+}
+
+/// Watches end, and the rest fits on fewer connections.
+#[tokio::test]
+async fn surplus_connections_end_after_a_while() {
+    let fleet = Fleet::new(20, &["h2"]).await;
+    let (_clients, mut watches) = watch_all(&fleet, 15).await;
+    assert_eq!(fleet.connections(), 2);
+    watches.truncate(3);
+    until("one is enough", async || fleet.milo.load().watches == 3).await;
+    until("the other ends", async || fleet.connections() == 1).await;
+    assert_eq!(fleet.milo.load().watches, 3);
+}
+
+/// Forwards to a server until the test makes it silent; then it keeps its connections open.
+async fn proxy(to: std::net::SocketAddr) -> (String, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let silent = watch::Sender::new(false);
+    let silence = silent.clone();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(to).await.unwrap();
+            let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
+            tokio::spawn(pump(near_in, far_out, silence.subscribe()));
+            tokio::spawn(pump(far_in, near_out, silence.subscribe()));
+        }
+    });
+    (url, silent)
+}
+
+async fn silence(silent: &mut watch::Receiver<bool>) {
+    let _ = silent.wait_for(|silent| *silent).await;
+}
+
+async fn pump(
+    mut from: impl AsyncReadExt + Unpin,
+    mut to: impl AsyncWriteExt + Unpin,
+    mut silent: watch::Receiver<bool>,
+) {
+    let mut buffer = vec![0; 65_536];
+    loop {
+        tokio::select! {
+            () = silence(&mut silent) => std::future::pending().await,
+            read = from.read(&mut buffer) => match read {
+                Ok(bytes) if bytes > 0 => to.write_all(&buffer[..bytes]).await.unwrap(),
+                _ => return,
+            },
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_falls_silent_is_noticed_within_20_s() {
+    let fleet = Fleet::new(100, &["h2"]).await;
+    let (url, silent) = proxy(fleet.milo.address()).await;
+    fleet.milo.add_project("p", &[], true);
+    let project = fleet.milo.project_url("p").replacen(&fleet.milo.url(), "", 1);
+    let client = fleet.client("p", spec(&url, &fleet.ca, json!({}), Server::Path(project)));
+    let mut watch = Frames::new(open_watch(&client).await.into_body());
+    silent.send_replace(true);
+    let began = Instant::now();
+    timeout(20 * SECOND, watch.next()).await.expect("an error within 20 s").unwrap_err();
+    assert!(began.elapsed() > 5 * SECOND, "a pause of the server is no end: {:?}", began.elapsed());
+}
+
+/// A server that does not answer one request may be gone: pings take longer to show it.
+#[tokio::test]
+async fn a_request_in_vain_sends_the_next_ones_to_another_connection() {
+    let fleet = Fleet::new(100, &["h2"]).await;
+    let client = fleet.project("p");
+    list(&client).await.unwrap();
+    assert_eq!(fleet.connections(), 1);
+    fleet.milo.inject("p", &Fault::on_writes(Fault::NO_RESPONSE), 1);
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    let request = Request::post(NAMESPACES).header("content-type", JSON);
+    let request = request.body(body.to_string().into_bytes()).unwrap();
+    let error = client.call(request, Duration::from_millis(1_200)).await.unwrap_err();
+    assert!(matches!(error, CallError::TimedOut(_)), "{error}");
+    list(&client).await.unwrap();
+    assert_eq!(fleet.connections(), 2);
+}
+
+/// The server may send 1 MB ahead on the connection of the watches; nobody reads it.
+#[tokio::test]
+async fn requests_pass_while_the_reader_of_a_watch_is_slow() {
+    let fleet = Fleet::new(100, &["h2"]).await;
+    let client = fleet.project("p");
+    let _unread = open_watch(&client).await;
+    let annotations = json!({"long": "x".repeat(60_000)});
+    for i in 0..60 {
+        let name = format!("n{i}");
+        let metadata = json!({"name": name, "annotations": annotations});
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        let request = Request::post(NAMESPACES).header("content-type", JSON);
+        let request = request.body(body.to_string().into_bytes()).unwrap();
+        client.call(request, 5 * SECOND).await.unwrap();
+    }
+    list(&client).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_without_http2_is_served_over_http1() {
+    for protocols in [&["http/1.1"][..], &[]] {
+        let fleet = Fleet::new(100, protocols).await;
+        let client = fleet.project("p");
+        list(&client).await.unwrap();
+        write(&client, "n").await.unwrap();
+        assert_eq!(fleet.connections(), 1, "also the connection that showed it is used");
+        let _watch = open_watch(&client).await;
+        list(&client).await.unwrap();
+        assert_eq!(fleet.connections(), 2);
+        let metrics = fleet.metrics.text(None, Format::Plain);
+        assert!(metrics.contains(r#"throughline_connections{protocol="http/1.1"} 2"#), "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_went_away_is_an_error_and_its_return_is_noticed_at_once() {
+    for over in Over::BOTH {
+        let protocols: &[&str] = if over == Over::Http2 { &["h2"] } else { &[] };
+        let fleet = Fleet::new(100, protocols).await;
+        let client = fleet.project("p");
+        list(&client).await.unwrap();
+        fleet.milo.set_mode(ServerMode::Down);
+        list(&client).await.unwrap_err();
+        fleet.milo.set_mode(ServerMode::Serving);
+        list(&client).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn other_credentials_for_the_same_address_keep_what_is_open() {
+    let fleet = Fleet::new(100, &["h2"]).await;
+    let client = fleet.project("p");
+    let path = fleet.milo.project_url("p").replacen(&fleet.milo.url(), "", 1);
+    let at = |url: &str, token: &str| {
+        spec(url, &fleet.ca, json!({"token": token}), Server::Path(path.clone()))
+    };
+    let moves = client.moves();
+    let mut watch = Frames::new(open_watch(&client).await.into_body());
+    list(&client).await.unwrap();
+    client.replace(at(&fleet.milo.url(), "new"));
+    sleep(Duration::from_millis(300)).await;
+    assert!(!moves.has_changed().unwrap());
+    write(&client, "after").await.unwrap();
+    let frame = timeout(5 * SECOND, watch.next()).await.unwrap().unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&frame).contains("after"));
+    assert_eq!(fleet.connections(), 2, "tokens are no reason for connections of their own");
+
+    let (url, _silent) = proxy(fleet.milo.address()).await;
+    client.replace(at(&url, "new"));
+    until("the move is noticed", async || moves.has_changed().unwrap()).await;
+    list(&client).await.unwrap();
+}

@@ -1,0 +1,89 @@
+//! Requests that got no answer over HTTP/2: those that the server cannot have handled are sent again on
+//! another connection, and no others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::{Reason, server};
+use http::{Request, Response};
+use throughline::client::{CallError, JSON};
+use tokio::net::TcpListener;
+
+use crate::certificate::{Certificate, X509};
+use crate::live::http2::client_of;
+
+/// What the server does with its first request. It answers all others.
+#[derive(Clone, Copy)]
+enum First {
+    Reset(Reason),
+    /// Ends the connection with a GOAWAY that names no stream as handled.
+    GoAway,
+    /// Ends the connection without a word.
+    Die,
+}
+
+/// Serves HTTP/2; counts requests and connections.
+async fn serve(first: First) -> (String, Certificate, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let certificate = Certificate::self_signed("localhost", X509::V3);
+    let tls = certificate.acceptor(&["h2"]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let (requests, connections) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (seen, opened) = (requests.clone(), connections.clone());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let stream = tls.accept(stream).await.unwrap();
+            opened.fetch_add(1, SeqCst);
+            let seen = seen.clone();
+            tokio::spawn(async move {
+                let mut connection = server::handshake(stream).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    match (seen.fetch_add(1, SeqCst), first) {
+                        (0, First::Reset(reason)) => respond.send_reset(reason),
+                        (0, First::GoAway) => {
+                            connection.abrupt_shutdown(Reason::NO_ERROR);
+                        }
+                        (0, First::Die) => return,
+                        _ => {
+                            let mut body = respond.send_response(Response::new(()), false).unwrap();
+                            body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    (url, certificate, requests, connections)
+}
+
+/// A write; also how many requests and connections the server saw.
+async fn write(first: First) -> (Result<(), CallError>, usize, usize) {
+    let (url, certificate, requests, connections) = serve(first).await;
+    let client = client_of(&url, &certificate.der);
+    let request = Request::patch("/api/v1/namespaces/n").header("content-type", JSON);
+    let request = request.body(b"{}".to_vec()).unwrap();
+    let written = client.call(request, Duration::from_secs(10)).await.map(drop);
+    (written, requests.load(SeqCst), connections.load(SeqCst))
+}
+
+#[tokio::test]
+async fn what_the_server_disclaims_is_sent_again_on_another_connection() {
+    let (written, requests, connections) = write(First::Reset(Reason::REFUSED_STREAM)).await;
+    written.unwrap();
+    assert_eq!((requests, connections), (2, 2));
+}
+
+#[tokio::test]
+async fn what_the_server_may_have_handled_is_not_sent_again() {
+    for first in [First::Reset(Reason::INTERNAL_ERROR), First::Die] {
+        let (written, requests, _) = write(first).await;
+        let error = written.unwrap_err();
+        assert!(matches!(error, CallError::Unreachable(_)), "{error}");
+        assert_eq!(requests, 1, "{error}");
+    }
+    // h2's server names the last stream that it has seen, so this one may be handled.
+    let (written, requests, _) = write(First::GoAway).await;
+    assert!(written.is_err() && requests == 1);
+}

@@ -1,0 +1,279 @@
+//! How a fleet of hundreds of clusters behind one API server treats it: when they join, when one of
+//! them hangs, when the server begins to serve them, and when it restarts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{Response, StatusCode, Uri};
+use futures::StreamExt;
+use serde_json::json;
+use throughline::client::{ClusterClient, ConnectionSpec, Connections, Credentials, Server};
+use throughline::core::contract::event::EventKind;
+use throughline::core::data::ids::{Kind, Role};
+use throughline::metrics::Metrics;
+use throughline::watch::WatchConstants;
+use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout};
+
+use crate::live::Kubeconfig;
+use crate::log::Log;
+
+const PARALLEL: usize = 8;
+
+/// An API server with any number of control planes, at `/p/NAME`, each without objects.
+#[derive(Default)]
+struct Served {
+    lists: AtomicUsize,
+    lists_now: AtomicUsize,
+    lists_max: AtomicUsize,
+    /// Control planes that never answer a list.
+    hanging: Mutex<BTreeSet<String>>,
+    /// How many more times a control plane says that it begins to serve.
+    initializing: Mutex<BTreeMap<String, usize>>,
+    cut: Notify,
+    /// While it is down, what a proxy answers in its place; 0 while it is up.
+    down: AtomicU16,
+}
+
+async fn answer(State(served): State<Arc<Served>>, uri: Uri) -> Response<Body> {
+    let project = uri.path().split('/').nth(2).unwrap_or_default().to_owned();
+    let response = |code: u16, body: Body| {
+        Response::builder().status(StatusCode::from_u16(code).unwrap()).body(body).unwrap()
+    };
+    let down = served.down.load(SeqCst);
+    if down != 0 {
+        return response(down, Body::empty());
+    }
+    if uri.query().unwrap_or_default().contains("watch=true") {
+        let served = served.clone();
+        let cut = async move {
+            served.cut.notified().await;
+            Err::<String, _>(std::io::Error::other("cut"))
+        };
+        return response(200, Body::from_stream(futures::stream::once(cut).boxed()));
+    }
+    if let Some(left) = served.initializing.lock().unwrap().get_mut(&project)
+        && *left > 0
+    {
+        *left -= 1;
+        let status = json!({"kind": "Status", "apiVersion": "v1", "code": 429,
+            "reason": "TooManyRequests", "message": "storage is (re)initializing"});
+        return response(429, Body::from(status.to_string()));
+    }
+    served.lists.fetch_add(1, SeqCst);
+    let now = served.lists_now.fetch_add(1, SeqCst) + 1;
+    served.lists_max.fetch_max(now, SeqCst);
+    if served.hanging.lock().unwrap().contains(&project) {
+        served.lists_now.fetch_sub(1, SeqCst);
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    served.lists_now.fetch_sub(1, SeqCst);
+    let list = json!({"metadata": {"resourceVersion": "7"}, "items": []});
+    response(200, Body::from(list.to_string()))
+}
+
+const ONE_KIND: &[Kind] = &[Kind::Connector];
+
+struct Fleet {
+    served: Arc<Served>,
+    events: mpsc::Receiver<WatchMessage>,
+    shared: Arc<WatchShared>,
+    kubeconfig: Kubeconfig,
+    clusters: usize,
+    kinds: &'static [Kind],
+    began: Instant,
+    tasks: tokio::task::JoinSet<()>,
+}
+
+impl Fleet {
+    async fn new(clusters: usize, kinds: &'static [Kind], served: Served) -> Self {
+        let served = Arc::new(served);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().fallback(answer).with_state(served.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let kubeconfig = Kubeconfig::to(address);
+        let (bus, events) = mpsc::channel(1024);
+        let config = WatchConstants { timeout_ms: 5_000, ..WatchConstants::default() };
+        let shared = Arc::new(WatchShared::new(config, bus, PARALLEL));
+        shared.set_clusters(clusters);
+        let (began, tasks) = (Instant::now(), tokio::task::JoinSet::new());
+        let mut fleet = Self { served, events, shared, kubeconfig, clusters, kinds, began, tasks };
+        fleet.join();
+        fleet
+    }
+
+    fn join(&mut self) {
+        let metrics = Arc::new(Metrics::new());
+        let connections = Connections::default();
+        for n in 0..self.clusters {
+            let (file, context) = (Some(self.kubeconfig.0.clone()), None);
+            let credentials = Credentials::Kubeconfig { file, context };
+            let spec = ConnectionSpec { credentials, server: Server::Path(format!("/p/p{n}")) };
+            let (name, roles) = (format!("p{n}").as_str().into(), vec![Role::Upstream]);
+            let client = ClusterClient::shared(name, roles, spec, &connections, metrics.clone());
+            let client = Arc::new(client);
+            for kind in self.kinds {
+                let (id, shared) = (MembershipId(n as u64), self.shared.clone());
+                self.tasks.spawn(WatchTask::new(client.clone(), *kind, id, shared, &metrics).run());
+            }
+        }
+    }
+
+    /// Waits until so many different watches have had such an event; returns how many lost events
+    /// came meanwhile.
+    async fn until(&mut self, watches: usize, of: impl Fn(&EventKind) -> Option<Kind>) -> usize {
+        let (mut seen, mut lost) = (BTreeSet::new(), 0);
+        while seen.len() < watches {
+            let next = timeout(Duration::from_secs(60), self.events.recv()).await;
+            let message = next.expect("an event in time").expect("the watches go on");
+            lost += usize::from(matches!(message.kind, EventKind::WatchLost { .. }));
+            if let Some(kind) = of(&message.kind) {
+                seen.insert((message.membership.0, kind));
+            }
+        }
+        lost
+    }
+
+    fn lists_max(&self) -> usize {
+        self.served.lists_max.load(SeqCst)
+    }
+}
+
+fn listed(event: &EventKind) -> Option<Kind> {
+    match event {
+        EventKind::ListFinished { kind, .. } => Some(*kind),
+        _ => None,
+    }
+}
+
+fn lost(event: &EventKind) -> Option<Kind> {
+    match event {
+        EventKind::WatchLost { kind, .. } => Some(*kind),
+        _ => None,
+    }
+}
+
+fn resumed(event: &EventKind) -> Option<Kind> {
+    match event {
+        EventKind::WatchResumed { kind, .. } => Some(*kind),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn five_hundred_clusters_join_with_eight_lists_at_a_time() {
+    let mut fleet = Fleet::new(500, ONE_KIND, Served::default()).await;
+    assert_eq!(fleet.until(500, listed).await, 0);
+    assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
+    assert_eq!(fleet.served.lists.load(SeqCst), 500);
+}
+
+#[tokio::test]
+async fn clusters_that_hang_hold_up_no_other() {
+    let served = Served::default();
+    // As many as there are turns, and one more.
+    served.hanging.lock().unwrap().extend((0..=PARALLEL).map(|n| format!("p{n}")));
+    let mut fleet = Fleet::new(100, ONE_KIND, served).await;
+    fleet.until(100 - PARALLEL - 1, listed).await;
+    // Their lists time out after 5 s; turns come back after one.
+    assert!(fleet.began.elapsed() < Duration::from_secs(4), "{:?}", fleet.began.elapsed());
+}
+
+#[tokio::test]
+async fn a_server_that_begins_to_serve_loses_no_watch() {
+    let served = Served::default();
+    let initializing = (0..40).map(|n| (format!("p{n}"), 1 + n % 2));
+    served.initializing.lock().unwrap().extend(initializing);
+    let log = Log::default();
+    let _guard = log.capture();
+    let mut fleet = Fleet::new(40, ONE_KIND, served).await;
+    assert_eq!(fleet.until(40, listed).await, 0);
+    assert!(!log.text().contains("WARN"), "{}", log.text());
+}
+
+/// The lines with these words, by their error: how many watches each is about.
+fn by_error(log: &str, words: &str) -> BTreeMap<String, Vec<usize>> {
+    let mut lines = BTreeMap::<_, Vec<_>>::new();
+    for line in log.lines().filter(|line| line.contains(words)) {
+        let (text, error) = line.split_once(" error=").unwrap_or_else(|| panic!("{line}"));
+        let error = error.split(" remedy=").next().unwrap();
+        let (text, _) = text.rsplit_once(" watches").unwrap_or_else(|| panic!("{line}"));
+        let count = text.rsplit(' ').next().unwrap().replace(',', "").parse().unwrap();
+        lines.entry(error.to_owned()).or_default().push(count);
+    }
+    lines
+}
+
+/// A restart: all watches break at once, and come back one after another. While it lasts, the error
+/// changes for some of them.
+#[tokio::test]
+async fn a_restart_is_one_line_for_each_cause_and_no_stampede() {
+    const CLUSTERS: usize = 600;
+    const KINDS: &[Kind] = &[Kind::Connector, Kind::HttpRoute, Kind::Gateway];
+    const WATCHES: usize = CLUSTERS * KINDS.len();
+    let log = Log::default();
+    let _guard = log.capture();
+    let mut fleet = Fleet::new(CLUSTERS, KINDS, Served::default()).await;
+    fleet.until(WATCHES, listed).await;
+    // The watches are open.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    fleet.served.lists_max.store(0, SeqCst);
+    fleet.served.down.store(503, SeqCst);
+    fleet.served.cut.notify_waiters();
+    fleet.until(WATCHES, lost).await;
+    log.until_contains("503 Service Unavailable").await;
+    fleet.served.down.store(401, SeqCst);
+    log.until_contains("401 Unauthorized").await;
+    fleet.served.down.store(0, SeqCst);
+    let up = Instant::now();
+    fleet.until(WATCHES, resumed).await;
+    assert!(up.elapsed() < Duration::from_secs(20), "{:?}", up.elapsed());
+    assert!(fleet.lists_max() <= PARALLEL, "{} at a time", fleet.lists_max());
+    log.until_contains("watch resumed").await;
+    // Those that suffered from the other cause are reported as long after they are live again.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let lines = log.text();
+    let (lost, resumed) = (by_error(&lines, "watch lost"), by_error(&lines, "watch resumed"));
+    assert!(lost.values().chain(resumed.values()).all(|lines| lines.len() == 1), "{lines}");
+    assert!(lost.len() >= 2 && resumed.keys().all(|error| lost.contains_key(error)), "{lines}");
+    assert_eq!(resumed.values().flatten().sum::<usize>(), WATCHES, "{lines}");
+    assert!(lost.values().flatten().any(|count| *count == WATCHES), "{lines}");
+}
+
+#[tokio::test]
+async fn a_loss_ends_as_it_was_told_and_watches_that_end_are_not_resumed() {
+    let log = Log::default();
+    let _guard = log.capture();
+    let mut fleet = Fleet::new(40, ONE_KIND, Served::default()).await;
+    fleet.until(40, listed).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for most_clusters_leave in [true, false] {
+        fleet.served.down.store(503, SeqCst);
+        fleet.served.cut.notify_waiters();
+        fleet.until(40, lost).await;
+        // It is reported after a second.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        if most_clusters_leave {
+            fleet.shared.set_clusters(1);
+            fleet.served.down.store(0, SeqCst);
+            log.until_contains("watch resumed: 40 watches").await;
+            fleet.until(40, resumed).await;
+            fleet.shared.set_clusters(40);
+        } else {
+            fleet.tasks.shutdown().await;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+    }
+    let lines = log.text();
+    assert_eq!(lines.matches("watch lost; retrying: 40 watches of").count(), 2, "{lines}");
+    assert_eq!(lines.matches("watch resumed").count(), 1, "{lines}");
+}

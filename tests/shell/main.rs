@@ -1,0 +1,30 @@
+//! What lies between the machine and the API servers: watches, writes, the election, and what a running
+//! process reports.
+
+#![allow(unreachable_pub, reason = "a test crate has no callers")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
+
+mod admin;
+mod blast_radius;
+#[path = "../../crates/sim/tests/support/certificate.rs"]
+mod certificate;
+mod event_vectors;
+#[path = "../support/every_metric.rs"]
+mod every_metric;
+#[path = "../../crates/core/tests/support/go_vectors.rs"]
+mod go_vectors;
+#[path = "../support/http.rs"]
+mod http;
+mod leader;
+mod leader_lease;
+mod leader_model;
+mod live;
+#[path = "../support/live_fleet.rs"]
+mod live_fleet;
+mod log;
+mod orphan_rails;
+#[path = "../../crates/sim/tests/support/sim_apiserver/mod.rs"]
+mod sim_apiserver;
+#[path = "../../crates/core/tests/support/stage.rs"]
+mod stage;
+mod user_impact;
