@@ -59,7 +59,8 @@ async fn all_say(environment: &Environment, url: &str, watching: &mut Watching, 
         for source in &sources {
             let (_, out, err) = environment.run(&["status", "--output", "json"], source).await;
             let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
-            found.push(json["connectors"][0]["phase"].as_str().unwrap().to_owned());
+            // An instance that has just started has not listed it yet.
+            found.push(json["connectors"][0]["phase"].as_str().unwrap_or("-").to_owned());
         }
         found.push(watching.phase());
         if found.iter().all(|phase| phase == expected) {
