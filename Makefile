@@ -88,10 +88,12 @@ browser: ## The HTML page of a replay and the live page, clicked through in a he
 	  echo "Debian, Ubuntu: apt-get install chromium chromium-driver; elsewhere: CHROMEDRIVER=/path/to/chromedriver" >&2; exit 1; }
 	CHROMEDRIVER=$(CHROMEDRIVER) cargo test --locked --test browser -- --include-ignored --test-threads=1
 
-deploy-test: ## deploy/ and the commands of install.md and tutorial.md, on real API servers; tools are built first
+deploy-test: ## deploy/, the image, and the commands of install.md and tutorial.md, on real API servers; tools are built first
 	tests/apiserver/build >/dev/null
 	tests/deploy/tools/build >/dev/null
-	cargo test --locked --test deploy -- --include-ignored --test-threads=$(E2E_THREADS) $(E2E)
+	if tests/deploy/image/build >/dev/null; then skip=; elif [ $$? = 3 ]; then skip='--skip image::'; else exit 1; fi; \
+	  cargo test --locked --test deploy -- --include-ignored --test-threads=$(E2E_THREADS) $$skip $(E2E) && \
+	  { [ -z "$$skip" ] || echo "NOT RUN: the tests of the image; tests/deploy/image/build says why" >&2; }
 
 bench: ## The numbers in docs/explanation/benchmarks.md: cost per event, memory, replay speed
 	cargo bench --locked --bench scale --bench replay
@@ -113,7 +115,7 @@ lint: ## Format, clippy, docs, dependencies: nothing may warn
 release: ## Into dist/: the static binary, man pages, completions, SBOM, checksums (docs/how-to/release.md)
 	release/build all
 
-image: ## The container image, where a container builder works; elsewhere all up to it
+image: ## The container image throughline:VERSION; needs buildah, podman or docker (docs/how-to/release.md)
 	release/build image
 
 ci: ## What CI runs

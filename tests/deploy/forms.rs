@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use crate::accepted::{apply, namespace};
@@ -46,7 +48,8 @@ pub(crate) fn kubeconfig(path: &Path, clusters: &[Access<'_>]) {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": named("cluster", &|(_, server, _)| {
-            json!({ "server": server.url(), "certificate-authority": server.ca() })
+            let ca = BASE64.encode(fs::read(server.ca()).unwrap());
+            json!({ "server": server.url(), "certificate-authority-data": ca })
         }),
         "users": named("user", &|(.., token)| json!({ "token": token })),
         "contexts": named("context", &|(name, ..)| {
@@ -68,21 +71,36 @@ async fn create_account(cluster: &Cluster, rights: &str) -> String {
     token(cluster.rest(), "throughline").await
 }
 
-/// Applies a form in its cluster and starts throughline. These clusters run no pods, so a kubeconfig with
-/// the token of the pod's ServiceAccount replaces `inCluster`.
-async fn install(form: &str, choice: &Choice, own: &Cluster, remotes: PathBuf) -> Throughline {
+/// A form that is applied in its cluster, without its Deployment.
+pub(crate) struct Applied {
+    /// The pod's `spec`.
+    pub(crate) pod: Value,
+    /// The pod's `config.yaml`.
+    pub(crate) config: String,
+    /// That of the pod's ServiceAccount.
+    pub(crate) token: String,
+}
+
+pub(crate) async fn apply_form(form: &str, choice: &Choice, own: &Cluster) -> Applied {
     let objects = kustomize(form, choice);
     for object in objects.iter().filter(|object| object["kind"] != "Deployment") {
         apply(own.rest(), object).await.unwrap();
     }
     let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
-    let pod = &deployment["spec"]["template"]["spec"];
+    let pod = deployment["spec"]["template"]["spec"].clone();
     let token = token(own.rest(), pod["serviceAccountName"].as_str().unwrap()).await;
+    let config = config_map(&objects)["data"]["config.yaml"].as_str().unwrap().to_owned();
+    Applied { pod, config, token }
+}
+
+/// Applies a form and starts throughline. These clusters run no pods, so a kubeconfig with the token of
+/// the pod's ServiceAccount replaces `inCluster`.
+async fn install(form: &str, choice: &Choice, own: &Cluster, remotes: PathBuf) -> Throughline {
+    let Applied { config, token, .. } = apply_form(form, choice, own).await;
     let in_cluster = own.server.folder().join(format!("{form}.kubeconfig"));
     kubeconfig(&in_cluster, &[(own.name, &own.server, token)]);
 
-    let config = config_map(&objects)["data"]["config.yaml"].as_str().unwrap();
-    let mut config: Value = serde_saphyr::from_str(config).unwrap();
+    let mut config: Value = serde_saphyr::from_str(&config).unwrap();
     for cluster in config["clusters"].as_array_mut().unwrap() {
         let cluster = cluster.as_object_mut().unwrap();
         let file = match cluster.remove("inCluster") {
@@ -95,7 +113,10 @@ async fn install(form: &str, choice: &Choice, own: &Cluster, remotes: PathBuf) -
 }
 
 /// Starts the clusters of a form, with CRDs and a fleet, and without permissions.
-async fn start_clusters(topology: Topology, names: &[&'static str]) -> (Testbed, Fleet, PathBuf) {
+pub(crate) async fn start_clusters(
+    topology: Topology,
+    names: &[&'static str],
+) -> (Testbed, Fleet, PathBuf) {
     let testbed = Testbed::start_named(topology, names, |_| false).await;
     for cluster in &testbed.clusters {
         install_crds(cluster.rest()).await;
@@ -137,14 +158,19 @@ async fn all_in_one() {
     flip_and_stop(&testbed, &fleet, vec![process]).await;
 }
 
-const THREE: [&str; 3] = ["project-a", "hub", "edge-1"];
+pub(crate) const THREE: [&str; 3] = ["project-a", "hub", "edge-1"];
 
-/// Installs standalone-hub, with its permissions in the other clusters.
-async fn install_at_hub(choice: &Choice, testbed: &Testbed, remotes: &Path) -> Throughline {
+/// Creates the permissions of standalone-hub in the other clusters, and the kubeconfig for them.
+pub(crate) async fn create_remotes(testbed: &Testbed, path: &Path) {
     let (up, edge) = (testbed.upstream(), testbed.edge());
     let up = (up.name, &up.server, create_account(up, "upstream").await);
     let edge = (edge.name, &edge.server, create_account(edge, "edge").await);
-    kubeconfig(remotes, &[up, edge]);
+    kubeconfig(path, &[up, edge]);
+}
+
+/// Installs standalone-hub, with its permissions in the other clusters.
+async fn install_at_hub(choice: &Choice, testbed: &Testbed, remotes: &Path) -> Throughline {
+    create_remotes(testbed, remotes).await;
     install("standalone-hub", choice, testbed.hub(), remotes.to_owned()).await
 }
 

@@ -1,5 +1,5 @@
-//! Tests `deploy/` and the commands of docs/how-to/install.md and docs/tutorial.md with real tools and real API
-//! servers. `make deploy-test` runs them.
+//! Tests `deploy/`, the image, and the commands of docs/how-to/install.md and docs/tutorial.md with real tools and
+//! real API servers. `make deploy-test` runs them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
@@ -11,6 +11,7 @@ mod cluster;
 mod dashboard;
 mod docs;
 mod forms;
+mod image;
 mod karmada;
 mod promql;
 mod render;

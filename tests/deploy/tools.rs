@@ -36,6 +36,20 @@ pub(crate) fn run_tool<A: AsRef<OsStr>>(name: &str, args: &[A]) -> Result<String
     if output.status.success() { Ok(said) } else { Err(format!("{said}{complained}")) }
 }
 
+/// Removes what cargo and make set for this test. With it, a cargo that the command runs would build
+/// crates again whose build scripts look at these variables.
+pub(crate) fn without_cargo(command: &mut Command) {
+    for (name, _) in std::env::vars() {
+        let by_cargo = ["CARGO_PKG_", "CARGO_MANIFEST", "CARGO_BIN_", "CARGO_CRATE_"];
+        if by_cargo.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    for name in ["CARGO", "CARGO_PRIMARY_PACKAGE", "MAKEFLAGS", "MAKELEVEL"] {
+        command.env_remove(name);
+    }
+}
+
 /// The documents of a YAML text.
 pub(crate) fn documents(text: &str) -> Vec<Value> {
     let parse = |text: &str| {

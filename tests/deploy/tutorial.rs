@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use crate::cluster::SOON;
 use crate::cluster::process::Process;
 use crate::cluster::throughline::binary;
-use crate::tools::{repo, tools_folder};
+use crate::tools::{repo, tools_folder, without_cargo};
 use crate::transcript::{fits, found_within, lines_of, normalized};
 
 const PAGE: &str = "docs/tutorial.md";
@@ -155,16 +155,9 @@ impl Reader {
             .replace(&format!("$PWD/{}", self.folder.display()), self.folder.to_str().unwrap());
         let mut command = Command::new("bash");
         command.args(["-c", &script]).current_dir(repo("."));
-        // A reader's shell has none of what cargo and make set for this test: with it, cargo would
-        // build crates again whose build scripts look at these variables.
-        for (name, _) in std::env::vars() {
-            let by_cargo = ["CARGO_PKG_", "CARGO_MANIFEST", "CARGO_BIN_", "CARGO_CRATE_"];
-            if by_cargo.iter().any(|prefix| name.starts_with(prefix)) {
-                command.env_remove(name);
-            }
-        }
-        let unset = ["CARGO", "CARGO_PRIMARY_PACKAGE", "MAKEFLAGS", "MAKELEVEL", "RUST_LOG"];
-        for name in unset.into_iter().chain(["KUBECONFIG", "THROUGHLINE_CONFIG"]) {
+        // A reader's shell has none of it.
+        without_cargo(&mut command);
+        for name in ["RUST_LOG", "KUBECONFIG", "THROUGHLINE_CONFIG"] {
             command.env_remove(name);
         }
         command.env("PATH", path).env("TUTORIAL", &self.folder);
