@@ -2,7 +2,7 @@
 .PHONY: help run demo tutorial test explore sim mistakes crash-points fuzz e2e deploy-test browser bench bench-live bench-fleet lint release image ci
 .DEFAULT_GOAL := help
 
-# A build from nothing takes a fifth less time so. Whoever changes a line and calls cargo has it.
+# Incremental files make a build from nothing slower. Whoever calls cargo after each changed line has them.
 export CARGO_INCREMENTAL ?= 0
 
 LOG ?=
