@@ -1,5 +1,8 @@
-//! The machine's promises, tested with generated clusters and schedules of changes and faults; and what
-//! the readers of logs and of other bytes from outside promise for any input ([`redaction`], [`fuzz`]).
+//! The machine's promises, tested with generated clusters and schedules of changes and faults; what the
+//! readers of logs and of other bytes from outside promise for any input ([`redaction`], [`fuzz`]); the
+//! election in every state ([`leader_model`]); and how far any mistake reaches ([`blast_radius`]).
+//!
+//! They compute and never wait, so they share no program with tests that run against the clock.
 //!
 //! Each test names a promise. `PROPTEST_CASES` sets the number of cases for each. A failure prints its
 //! seed and saves it in `tests/properties/regressions`.
@@ -7,12 +10,14 @@
 #![allow(unreachable_pub, reason = "a test crate has no callers")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
+mod blast_radius;
 mod carry;
 mod configured;
 mod deferring;
 mod failing;
 mod fuzz;
 mod generate;
+mod leader_model;
 mod leading;
 mod leaving;
 mod model;

@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
 mod admin;
-mod blast_radius;
 #[path = "../../crates/sim/tests/support/certificate.rs"]
 mod certificate;
 mod event_vectors;
@@ -17,7 +16,6 @@ mod go_vectors;
 mod http;
 mod leader;
 mod leader_lease;
-mod leader_model;
 mod live;
 #[path = "../support/live_fleet.rs"]
 mod live_fleet;

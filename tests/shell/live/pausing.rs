@@ -26,6 +26,7 @@ async fn a_paused_hub_connector_is_not_written_until_the_annotation_goes() {
     let running = bench.run(true);
     bench.until_mirrored("True").await;
     annotate(&bench, json!("true")).await;
+    bench.until_logged(&format!(r#""{PAUSED}":"true""#)).await;
     let written = bench.count(&bench.hub, ApiVerb::Patch);
     for ready in ["False", "True", "False"] {
         bench.set_ready(ready);

@@ -367,7 +367,7 @@ fn no_mistake_reaches_more_than_ten_objects_a_minute() {
             assert!(after.len() <= WRITES_MAX, "{name}, {size}: {counts}");
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/shell/blast_radius.expected");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/properties/blast_radius.expected");
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         std::fs::write(&path, &table).unwrap();
     }
