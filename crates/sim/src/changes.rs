@@ -146,7 +146,7 @@ impl SimClusters {
     }
 
     /// Increments the resourceVersion for an object that is stored elsewhere (a Lease or an Event).
-    pub fn next_version(&mut self, cluster: &ClusterName) -> u64 {
+    pub(crate) fn next_version(&mut self, cluster: &ClusterName) -> u64 {
         let Some(cluster) = self.clusters.get_mut(cluster) else { return 0 };
         let version = cluster.next_version();
         if let Some(history) = &cluster.history {

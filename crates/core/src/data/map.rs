@@ -48,7 +48,7 @@ pub fn sorted_keys<K: Copy + Ord, T>(table: &Map<K, T>) -> Vec<K> {
 }
 
 /// The keys of the rows that are wanted. The order is not defined.
-pub fn keys_where<K: Copy, T>(
+pub(crate) fn keys_where<K: Copy, T>(
     table: &Map<K, T>,
     is_wanted: impl Fn(&T) -> bool,
 ) -> impl Iterator<Item = K> {
@@ -56,7 +56,11 @@ pub fn keys_where<K: Copy, T>(
 }
 
 /// Removes an entry from an index, and the set that held it if it was the last.
-pub fn remove_indexed<K: Eq + Hash, V: Ord>(index: &mut Map<K, BTreeSet<V>>, key: &K, entry: &V) {
+pub(crate) fn remove_indexed<K: Eq + Hash, V: Ord>(
+    index: &mut Map<K, BTreeSet<V>>,
+    key: &K,
+    entry: &V,
+) {
     if let Some(entries) = index.get_mut(key) {
         entries.remove(entry);
         if entries.is_empty() {

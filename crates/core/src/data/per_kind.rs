@@ -12,7 +12,7 @@ impl<T> PerKind<T> {
         Self(Kind::ALL.map(entry))
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.0.iter()
     }
 

@@ -12,7 +12,7 @@ pub struct Digest([u64; 2]);
 impl Digest {
     pub const ABSENT: Digest = Digest([0, 0]);
 
-    pub fn of_bytes(bytes: &str) -> Self {
+    pub(crate) fn of_bytes(bytes: &str) -> Self {
         let wide = xxh3_128(bytes.as_bytes());
         Self([wide as u64, (wide >> 64) as u64])
     }

@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
     }
 
     /// `true`, `false` or `null`.
-    pub fn word(&mut self) -> Option<&'static str> {
+    pub(crate) fn word(&mut self) -> Option<&'static str> {
         self.peek()?;
         let rest = self.text.get(self.at..)?;
         let word = ["null", "true", "false"].into_iter().find(|word| rest.starts_with(word))?;
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A number, verbatim.
-    pub fn number(&mut self) -> Option<&'a str> {
+    pub(crate) fn number(&mut self) -> Option<&'a str> {
         let is_negative = self.peek()? == b'-';
         let start = self.at;
         self.at += usize::from(is_negative);
