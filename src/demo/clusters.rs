@@ -18,7 +18,7 @@ use crate::core::data::ids::{ClusterName, Kind};
 use crate::replay::RequestCounts;
 use throughline_sim::SimClusters;
 use throughline_sim::apiserver::{
-    ServerMode, SimApiServer, SimApiServerHandle, SimApiServerSettings, SimClock,
+    ServerMode, SimApiServer, SimApiServerHandle, SimApiServerSettings,
 };
 
 /// A temporary folder of this run; removed when dropped.
@@ -68,8 +68,10 @@ impl DemoClusters {
             let listener = TcpListener::bind("127.0.0.1:0")
                 .await
                 .with_context(|| format!("listening on 127.0.0.1 for the cluster {}", spec.name))?;
-            let clock = Some(SimClock(Arc::new(move || clock.now())));
-            let settings = SimApiServerSettings { clock, ..SimApiServerSettings::default() };
+            let settings = SimApiServerSettings {
+                clock: Some(Arc::new(move || clock.now())),
+                ..SimApiServerSettings::default()
+            };
             let server = SimApiServer::start(sim.clone(), spec.name.clone(), listener, settings)
                 .with_context(|| format!("serving the cluster {}", spec.name))?;
             servers.push((spec.clone(), server));

@@ -10,8 +10,7 @@ use throughline::config::Config;
 use throughline::core::contract::event::ClusterSpec;
 use throughline::environment::{Environment, within};
 use throughline_sim::apiserver::{
-    Audit, AuditedRequest, ServerBackup, SimApiServer, SimApiServerHandle, SimApiServerSettings,
-    SimClock,
+    AuditedRequest, ServerBackup, SimApiServer, SimApiServerHandle, SimApiServerSettings,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
@@ -160,8 +159,8 @@ impl Stage {
             };
             let settings = SimApiServerSettings {
                 bookmark_every: Duration::from_secs(5),
-                clock: Some(SimClock(Arc::new(move || clock.now()))),
-                audit: Some(Audit(Arc::new(audit))),
+                clock: Some(Arc::new(move || clock.now())),
+                audit: Some(Arc::new(audit)),
                 ..SimApiServerSettings::default()
             };
             let at = all.iter().position(|other| other.name == spec.name).unwrap();

@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use throughline_core::contract::action::{AnnotationBefore, Precondition};
-use throughline_core::contract::event::ClusterSpec;
-use throughline_core::contract::event::{Event, EventKind};
+use throughline_core::contract::event::{ClusterSpec, Event, EventKind};
 use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline_core::data::interner::{Key, Names};
 use throughline_core::data::map::Map;

@@ -23,7 +23,7 @@ use super::body::Body;
 use super::handle::{Fault, ServerMode};
 use super::milo::Milo;
 use super::status::Failure;
-use super::{Audit, AuditedRequest, BODY_BYTES_MAX, Server, SimApiServerSettings, handle_request};
+use super::{AuditedRequest, BODY_BYTES_MAX, Server, SimApiServerSettings, handle_request};
 
 /// What all clusters behind one listener share.
 pub(super) struct Front {
@@ -235,7 +235,7 @@ fn answer_once(
     is_repeat: bool,
 ) -> Result<Response<Body>, Failure> {
     let response = handle_request(server, request.uri().path(), request);
-    if let Some(Audit(audit)) = &server.front.settings.audit {
+    if let Some(audit) = &server.front.settings.audit {
         let (code, executed) = match &response {
             Ok(response) => (response.status().as_u16(), true),
             Err(failure) => (failure.code(), failure.is_executed()),

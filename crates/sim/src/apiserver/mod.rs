@@ -62,7 +62,7 @@ use throughline_core::data::time::UnixMillis;
 /// The limit of API servers for a request body.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SimApiServerSettings {
     /// The interval of bookmarks on a watch that asked for them.
     pub bookmark_every: Duration,
@@ -79,24 +79,10 @@ pub struct SimApiServerSettings {
 }
 
 /// Tells the time.
-#[derive(Clone)]
-pub struct SimClock(pub Arc<dyn Fn() -> UnixMillis + Send + Sync>);
-
-impl std::fmt::Debug for SimClock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SimClock")
-    }
-}
+pub type SimClock = Arc<dyn Fn() -> UnixMillis + Send + Sync>;
 
 /// Sees every request once it has been answered.
-#[derive(Clone)]
-pub struct Audit(pub Arc<dyn Fn(&AuditedRequest) + Send + Sync>);
-
-impl std::fmt::Debug for Audit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Audit")
-    }
-}
+pub type Audit = Arc<dyn Fn(&AuditedRequest) + Send + Sync>;
 
 /// A request and how it was answered. What it did is in the clusters.
 #[derive(Clone, Debug)]
@@ -160,7 +146,7 @@ impl Server {
     /// Locks the simulated clusters, then the server's own state; always in this order.
     fn lock(&self) -> LockedCluster<'_> {
         let mut cluster = LockedCluster::lock(&self.sim, &self.state, &self.cluster);
-        if let Some(SimClock(now)) = &self.front.settings.clock {
+        if let Some(now) = &self.front.settings.clock {
             cluster.sim.advance(now());
         }
         cluster
@@ -211,8 +197,11 @@ impl SimApiServer {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             UnixMillis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
         };
-        let clock = Some(SimClock(Arc::new(clock)));
-        Self::start(sim, spec.name, listener, SimApiServerSettings { clock, ..Default::default() })
+        let settings = SimApiServerSettings {
+            clock: Some(Arc::new(clock)),
+            ..SimApiServerSettings::default()
+        };
+        Self::start(sim, spec.name, listener, settings)
     }
 
     /// As [`SimApiServer::start`], over TLS. Connections use HTTP/2 where acceptor and client agree to

@@ -1,7 +1,6 @@
 use super::*;
 use crate::WatchNotice;
-use throughline_core::contract::event::ClusterSpec;
-use throughline_core::contract::event::EventKind;
+use throughline_core::contract::event::{ClusterSpec, EventKind};
 use throughline_core::data::objects::{Object, WireObject};
 
 const DELAY_MS: u64 = 50;
