@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use churn::CONNECTORS;
-use throughline::core::contract::event::ClusterSpec;
-use throughline::core::contract::event::{Event, EventKind, Outcome};
+use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::time::UnixMillis;
 use throughline::core::machine::Machine;

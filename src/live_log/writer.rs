@@ -10,8 +10,7 @@ use tokio::time::Instant;
 
 use super::files::Files;
 use crate::core::contract::action::Decision;
-use crate::core::contract::event::ClusterSpec;
-use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::data::time::UnixMillis;
 use crate::environment::disk_ready;
 use crate::event_log::redact::Redactor;

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::OutageTracker;
-use crate::core::contract::event::ClusterSpec;
-use crate::core::contract::event::Event;
+use crate::core::contract::event::{ClusterSpec, Event};
 use crate::core::contract::settings::Settings;
 use crate::core::data::map::FixedState;
 use crate::core::data::used_names::HoldsNames;

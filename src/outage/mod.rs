@@ -3,8 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::core::contract::event::ClusterSpec;
-use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::contract::settings::{Settings, TouchScope, TouchSettings};
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::core::data::interner::{Key, Names};

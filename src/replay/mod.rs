@@ -20,8 +20,7 @@ use std::sync::mpsc::{Sender, channel, sync_channel};
 
 use crate::build_info;
 use crate::core::contract::action::Decision;
-use crate::core::contract::event::ClusterSpec;
-use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName};

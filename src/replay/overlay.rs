@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::core::contract::event::ClusterSpec;
-use crate::core::contract::event::{Event, EventKind};
+use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::data::ids::{ClusterName, Kind, Role};
 use crate::core::data::interner::Key;
 use crate::core::data::map::Map;

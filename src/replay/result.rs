@@ -1,8 +1,7 @@
 //! What a replay found.
 
 use crate::core::contract::action::Decision;
-use crate::core::contract::event::ClusterSpec;
-use crate::core::contract::event::Outcome;
+use crate::core::contract::event::{ClusterSpec, Outcome};
 use crate::core::contract::membership::Membership;
 use crate::core::contract::note::Note;
 use crate::core::contract::settings::Settings;

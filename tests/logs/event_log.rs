@@ -7,8 +7,7 @@ mod withheld;
 
 use std::io::{self, BufReader, Cursor, Read};
 
-use throughline::core::contract::event::ClusterSpec;
-use throughline::core::contract::event::{Event, EventKind, Outcome};
+use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
 use throughline::core::contract::settings::{OrphanMode, Settings};
 use throughline::event_log::{
     Header, LINE_BYTES_MAX, LogEntry, LogReader, LogWriter, event_names, outcome_names,

@@ -12,8 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throughline::config::{EventLogConfig, Size};
-use throughline::core::contract::event::ClusterSpec;
-use throughline::core::contract::event::{Event, EventKind};
+use throughline::core::contract::event::{ClusterSpec, Event, EventKind};
 use throughline::core::data::ids::{Kind, Role};
 use throughline::core::data::time::UnixMillis;
 use throughline::event_log::{Header, LogEntry, LogReader, LogWriter, holds_outcomes};

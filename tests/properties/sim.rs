@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use throughline::core::contract::action::{Action, Decision};
-use throughline::core::contract::event::ClusterSpec;
-use throughline::core::contract::event::{Event, EventKind, Outcome};
+use throughline::core::contract::event::{ClusterSpec, Event, EventKind, Outcome};
 use throughline::core::contract::note::Note;
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throughline::core::contract::event::ClusterSpec;
-use throughline::core::contract::event::{Event, EventKind};
+use throughline::core::contract::event::{ClusterSpec, Event, EventKind};
 use throughline::core::contract::settings::{Settings, TouchScope};
 use throughline::core::data::ids::{Kind, Role};
 use throughline::core::data::objects::{Object, WireObject};

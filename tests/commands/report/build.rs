@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
-use throughline::core::contract::event::ClusterSpec;
-use throughline::core::contract::event::Outcome;
+use throughline::core::contract::event::{ClusterSpec, Outcome};
 use throughline::core::contract::note::{Hop, Note, NoteKind};
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ActionId, Kind, ObjectKey, Role};

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use throughline::client::{CallError, ClusterClient, JSON, get, path};
-use throughline::core::contract::event::ClusterSpec;
-use throughline::core::contract::event::EventKind;
+use throughline::core::contract::event::{ClusterSpec, EventKind};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::watch::WatchConstants;
 use throughline::watch::WatchMessage;
