@@ -48,6 +48,23 @@ impl Watching {
     }
 }
 
+/// Waits until an instance that has just started lists its connector, and its log has it.
+async fn until_listed(environment: &Environment, url: &str) {
+    let log = environment.file("events.jsonl");
+    for source in [["--state", url], ["--log", &*log]] {
+        let end = Instant::now() + SOON;
+        loop {
+            let (_, out, err) = environment.run(&["status", "--output", "json"], &source).await;
+            let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
+            if json["connectors"][0].is_object() {
+                break;
+            }
+            assert!(Instant::now() < end, "{source:?} lists no connector: {out}{err}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
 /// The phase of the only connector, asked for in every way, once all agree on this one; and how far
 /// apart they put its beginning.
 async fn all_say(environment: &Environment, url: &str, watching: &mut Watching, expected: &str) {
@@ -59,8 +76,7 @@ async fn all_say(environment: &Environment, url: &str, watching: &mut Watching, 
         for source in &sources {
             let (_, out, err) = environment.run(&["status", "--output", "json"], source).await;
             let json: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{err}"));
-            // An instance that has just started has not listed it yet.
-            found.push(json["connectors"][0]["phase"].as_str().unwrap_or("-").to_owned());
+            found.push(json["connectors"][0]["phase"].as_str().unwrap().to_owned());
         }
         found.push(watching.phase());
         if found.iter().all(|phase| phase == expected) {
@@ -75,6 +91,7 @@ async fn all_say(environment: &Environment, url: &str, watching: &mut Watching, 
 async fn a_connector_has_one_phase_whichever_way_it_is_asked_for() {
     let environment = Environment::new().await;
     let (_instance, url) = environment.start_instance().await;
+    until_listed(&environment, &url).await;
     let mut watching = Watching::start(&environment);
     all_say(&environment, &url, &mut watching, "settled").await;
 
@@ -105,6 +122,7 @@ async fn a_connector_waits_while_its_instance_waits_for_the_lease() {
     with_election["leaderElection"] = json!({"enabled": true, "leaseNamespace": "tl"});
     std::fs::write(&config, with_election.to_string()).unwrap();
     let (_instance, url) = environment.start_instance().await;
+    until_listed(&environment, &url).await;
     let waiting = "waiting up to 15 s for a Lease that was not there";
     let end = Instant::now() + SOON;
     // The Lease is there once the instance waits; a look reads it once.
