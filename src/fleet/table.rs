@@ -1,50 +1,65 @@
 //! The clusters of a run, for everyone who only asks.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use dashmap::DashMap;
 
 use crate::client::ClusterClient;
 use crate::core::data::ids::ClusterName;
+use crate::core::data::map::FixedState;
+
+/// A power of two. The loop alone writes, and readers hold a shard only to clone an `Arc`.
+const SHARDS: usize = 4;
 
 /// The clusters that are joined now, by name. Clones share the table; only `Fleet`
 /// changes the one of a run.
-#[derive(Clone, Default)]
-pub struct ClusterTable(Arc<RwLock<BTreeMap<ClusterName, Arc<ClusterClient>>>>);
+///
+/// No method returns a guard or calls back, so nobody can hold a shard across an await or lock a
+/// second one.
+#[derive(Clone)]
+pub struct ClusterTable(Arc<DashMap<ClusterName, Arc<ClusterClient>, FixedState>>);
 
 impl ClusterTable {
     /// `None` for a cluster that never joined, or has left.
     pub fn get(&self, name: &ClusterName) -> Option<Arc<ClusterClient>> {
-        self.read(|clusters| clusters.get(name).cloned())
+        self.0.get(name).map(|entry| entry.value().clone())
     }
 
     /// Whether the cluster is joined.
     pub fn contains(&self, name: &ClusterName) -> bool {
-        self.read(|clusters| clusters.contains_key(name))
+        self.0.contains_key(name)
     }
 
-    /// All of them, by name.
+    /// All of them, sorted by name because the order of the shards may not reach an output.
     pub(crate) fn all(&self) -> Vec<Arc<ClusterClient>> {
-        self.read(|clusters| clusters.values().cloned().collect())
+        let mut clusters: Vec<_> = self.0.iter().map(|entry| entry.value().clone()).collect();
+        clusters.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        clusters
     }
 
     pub(super) fn insert(&self, cluster: Arc<ClusterClient>) {
-        let name = cluster.name().clone();
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name, cluster);
+        self.0.insert(cluster.name().clone(), cluster);
     }
 
     pub(super) fn remove(&self, name: &ClusterName) -> Option<Arc<ClusterClient>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(name)
+        self.0.remove(name).map(|(_, cluster)| cluster)
     }
+}
 
-    fn read<T>(&self, of: impl FnOnce(&BTreeMap<ClusterName, Arc<ClusterClient>>) -> T) -> T {
-        of(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+impl Default for ClusterTable {
+    fn default() -> Self {
+        Self(Arc::new(DashMap::with_hasher_and_shard_amount(FixedState::default(), SHARDS)))
     }
 }
 
 impl FromIterator<(ClusterName, Arc<ClusterClient>)> for ClusterTable {
     fn from_iter<I: IntoIterator<Item = (ClusterName, Arc<ClusterClient>)>>(clusters: I) -> Self {
-        Self(Arc::new(RwLock::new(clusters.into_iter().collect())))
+        let table = Self::default();
+        for (name, cluster) in clusters {
+            table.0.insert(name, cluster);
+        }
+        table
     }
 }
 
@@ -56,6 +71,32 @@ impl<const N: usize> From<[(ClusterName, Arc<ClusterClient>); N]> for ClusterTab
 
 impl fmt::Debug for ClusterTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.read(|clusters| f.debug_set().entries(clusters.keys()).finish())
+        let clusters = self.all();
+        f.debug_set().entries(clusters.iter().map(|cluster| cluster.name())).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{ConnectionSpec, Connections, Credentials, Server};
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn all_are_sorted_by_name_whatever_shard_holds_them() {
+        let (table, metrics) = (ClusterTable::default(), Arc::new(Metrics::new()));
+        let (credentials, server) = (Credentials::InCluster, Server::AsConfigured);
+        let (spec, connections) = (ConnectionSpec { credentials, server }, Connections::default());
+        let client = |name: &ClusterName| {
+            let (name, spec) = (name.clone(), spec.clone());
+            ClusterClient::shared(name, vec![], spec, &connections, metrics.clone())
+        };
+        let names: Vec<_> = (10..60).map(|n| ClusterName::from(format!("p{n}").as_str())).collect();
+        for name in names.iter().rev() {
+            table.insert(Arc::new(client(name)));
+        }
+        assert!(table.remove(&names[7]).is_some() && !table.contains(&names[7]));
+        let all: Vec<_> = table.all().iter().map(|cluster| cluster.name().clone()).collect();
+        assert_eq!(all, [&names[..7], &names[8..]].concat());
     }
 }
