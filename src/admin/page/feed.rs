@@ -2,18 +2,20 @@
 //! open; all pages get what it makes of the answer. While none is open there is no task.
 //!
 //! A page keeps the id of its last event and gets what has changed since, however long ago that was: a
-//! slow reader costs no queue, and a connection can end at any time. It ends after a while by itself, as
-//! all connections of this port do, and the page asks again.
+//! slow reader costs one waiting event, and a connection can end at any time. It ends after a while by
+//! itself, as all connections of this port do, and the page asks again.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
-use futures::stream;
 use serde_json::json;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
 
 use super::board::{Board, Frame};
 use crate::admin::state::{self, StateError};
@@ -96,14 +98,11 @@ impl Feed {
             since: since.map(str::to_owned),
             until: Instant::now() + STREAM_WITHIN,
             follows,
-            state: PageState::Opening,
             _permit: permit,
         };
-        let events = stream::unfold(page, async |mut page| {
-            let event = page.next().await?;
-            Some((Ok::<_, std::convert::Infallible>(event), page))
-        });
-        Body::from_stream(Box::pin(events)).into_response()
+        let (events, body) = mpsc::channel(1);
+        drop(spawn(page.run(events)));
+        Body::from_stream(ReceiverStream::new(body).map(Ok::<_, Infallible>)).into_response()
     }
 
     fn join(&self, admin: &Admin) -> watch::Receiver<Update> {
@@ -167,13 +166,6 @@ async fn look(
     Ok(Update::Frame(Arc::new(frame)))
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PageState {
-    Opening,
-    Open,
-    Ended,
-}
-
 /// One open page.
 struct Page {
     updates: watch::Receiver<Update>,
@@ -181,47 +173,49 @@ struct Page {
     since: Option<String>,
     until: Instant,
     follows: bool,
-    state: PageState,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Page {
-    /// The next bytes; `None` at the end.
-    async fn next(&mut self) -> Option<Bytes> {
-        match self.state {
-            PageState::Ended => return None,
-            PageState::Opening => {
-                self.state = PageState::Open;
-                // The head of the answer leaves with it, before the loop has been asked.
-                return Some(format!("retry: {RETRY_MS}\n\n").into());
-            }
-            PageState::Open => {}
+    /// Sends events until the page is closed, its time is over, or the port stops.
+    async fn run(mut self, events: mpsc::Sender<Bytes>) {
+        // The head of the answer leaves with it, before the loop has been asked.
+        if events.send(format!("retry: {RETRY_MS}\n\n").into()).await.is_err() {
+            return;
         }
-        loop {
+        // There is room when the last event was taken: a slow reader gets the newest one next.
+        while let Ok(room) = events.reserve().await {
             tokio::select! {
                 // The end first: a stop must not wait for an update.
                 biased;
                 _ = self.stopping.wait_for(|stopping| *stopping) => {
-                    self.state = PageState::Ended;
-                    return Some("event: end\ndata: \n\n".into());
+                    return room.send("event: end\ndata: \n\n".into());
                 }
-                () = sleep_until(self.until) => return None,
-                changed = self.updates.changed() => changed.ok()?,
+                () = events.closed() => return,
+                () = sleep_until(self.until) => return,
+                changed = self.updates.changed() => if changed.is_err() { return },
             }
-            let update = self.updates.borrow_and_update().clone();
-            let event = match update {
-                Update::None => continue,
-                Update::Trouble(why) => format!("event: trouble\ndata: {}\n\n", json!(*why)).into(),
-                Update::Frame(frame) => {
-                    let event = frame.event(self.since.as_deref());
-                    self.since = Some(frame.id());
-                    event
-                }
-            };
+            let Some(event) = self.event() else { continue };
+            room.send(event);
             if !self.follows {
-                self.state = PageState::Ended;
+                return;
             }
-            return Some(event);
+        }
+    }
+
+    /// What the last update means to this page.
+    fn event(&mut self) -> Option<Bytes> {
+        let update = self.updates.borrow_and_update().clone();
+        match update {
+            Update::None => None,
+            Update::Trouble(why) => {
+                Some(format!("event: trouble\ndata: {}\n\n", json!(*why)).into())
+            }
+            Update::Frame(frame) => {
+                let event = frame.event(self.since.as_deref());
+                self.since = Some(frame.id());
+                Some(event)
+            }
         }
     }
 }
