@@ -5,8 +5,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use throughline::logging;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio_stream::wrappers::SignalStream;
+use tokio_stream::{Stream, StreamExt};
 
 use super::config::ConfigArgs;
 use super::out::one_thread;
@@ -48,24 +50,25 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 
 /// Becomes true at the first SIGTERM or SIGINT. A second one ends the process immediately.
 pub(super) fn stop_on_signals() -> anyhow::Result<watch::Receiver<bool>> {
-    let listen = |kind| signal(kind).context("listening for signals");
-    let (term, interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let listen = |kind, name, code| {
+        let signals = SignalStream::new(signal(kind).context("listening for signals")?);
+        anyhow::Ok(signals.map(move |()| (name, code)))
+    };
+    let terminated = listen(SignalKind::terminate(), "SIGTERM", 143)?;
+    let interrupted = listen(SignalKind::interrupt(), "SIGINT", 130)?;
     let (stop, stopping) = watch::channel(false);
-    tokio::spawn(handle_signals(term, interrupt, stop));
+    tokio::spawn(handle_signals(terminated.merge(interrupted), stop));
     Ok(stopping)
 }
 
-async fn handle_signals(mut term: Signal, mut interrupt: Signal, stop: watch::Sender<bool>) {
-    let mut next = async || {
-        tokio::select! {
-            _ = term.recv() => ("SIGTERM", 143),
-            _ = interrupt.recv() => ("SIGINT", 130),
-        }
-    };
-    let (name, _) = next().await;
+async fn handle_signals(
+    mut signals: impl Stream<Item = (&'static str, i32)> + Unpin,
+    stop: watch::Sender<bool>,
+) {
+    let Some((name, _)) = signals.next().await else { return };
     tracing::info!("{name}: stopping; a second signal ends the process immediately");
     stop.send_replace(true);
-    let (name, code) = next().await;
+    let Some((name, code)) = signals.next().await else { return };
     tracing::warn!("second {name}: ending immediately");
     std::process::exit(code);
 }

@@ -19,6 +19,8 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use tokio_stream::wrappers::SignalStream;
+use tokio_stream::{Stream, StreamExt};
 use tracing::{error, info, warn};
 
 use super::{ClusterConfig, Config, ConfigError, ConfigSource};
@@ -47,12 +49,8 @@ pub(crate) fn follow(
     if source.file.is_none() {
         return Ok(followed);
     }
-    let mut hangups = signal(SignalKind::hangup())?;
-    let (asks, asked) = mpsc::channel(1);
-    tokio::spawn(
-        async move { while hangups.recv().await.is_some() && asks.send(()).await.is_ok() {} },
-    );
-    tokio::spawn(Follower::new(source, started.clone(), metrics, clusters).run(asked));
+    let hangups = SignalStream::new(signal(SignalKind::hangup())?);
+    tokio::spawn(Follower::new(source, started.clone(), metrics, clusters).run(hangups));
     Ok(followed)
 }
 
@@ -93,12 +91,12 @@ impl Follower {
         Self { source, started, clusters, metrics, followed, decided: None, candidate: None }
     }
 
-    /// Looks now and then, and at once when a person asks.
-    async fn run(mut self, mut asked: mpsc::Receiver<()>) {
+    /// Looks now and then, and at once on SIGHUP.
+    async fn run(mut self, mut hangups: impl Stream<Item = ()> + Unpin) {
         loop {
             tokio::select! {
                 () = self.followed.closed() => return,
-                Some(()) = asked.recv() => {
+                Some(()) = hangups.next() => {
                     info!("SIGHUP: reading the configuration file again");
                     self.look_now().await;
                 }
