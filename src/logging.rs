@@ -22,7 +22,7 @@ use crate::outside_text::{Secret, lines, one_line, replace_secrets};
 
 /// Our own lines already say what the libraries' would. kube's client logs every failed request as
 /// an error, even one that is retried.
-const LIBRARY_LEVELS: &str = "kube_client=error,kube_client::client::builder=off,hyper=error,tower=error,\
+const LIBRARY_LEVELS: &str = "kube_client=error,kube_client::client::builder=off,kube_runtime=error,hyper=error,tower=error,\
                      h2=error,rustls=error";
 /// Fields that quote texts from outside.
 const QUOTES: [&str; 3] = ["error", "reason", "detail"];

@@ -4,15 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use kube::client::Body;
 use serde::de::DeserializeOwned;
 
 use super::permissions::split_resource;
-use crate::client::{CallError, ClusterClient, no_request};
+use crate::client::{self, CallError, ClusterClient, Patience, kube_client};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role, Uid};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
@@ -40,7 +38,8 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(client: Arc<ClusterClient>, file: String) -> Self {
-        let kube = over(client.clone());
+        let patience = Patience { timeout: REQUEST_TIMEOUT, silent_after: REQUEST_TIMEOUT };
+        let (kube, _) = kube_client(client.clone(), patience);
         Self { client, kube, file, is_reached: false, account: None, denied: Vec::new() }
     }
 
@@ -118,30 +117,9 @@ impl Cluster {
     }
 }
 
-/// A client whose requests go through ours: one set of connections and one classification of errors.
-fn over(cluster: Arc<ClusterClient>) -> kube::Client {
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let cluster = cluster.clone();
-        async move {
-            let (head, body) = request.into_parts();
-            let body = body.collect_bytes().await.map_err(|error| no_request(&error))?;
-            let request = Request::from_parts(head, body.to_vec());
-            let answer = cluster.call_with_head(request, REQUEST_TIMEOUT).await?;
-            Ok::<Response<Body>, CallError>(answer.map(Body::from))
-        }
-    });
-    kube::Client::new(service, "default")
-}
-
-/// The error of a client that [`over`] made.
+/// The error of a client over ours.
 pub(super) fn call_error(error: kube::Error) -> CallError {
-    match error {
-        kube::Error::Service(error) => match error.downcast::<CallError>() {
-            Ok(error) => *error,
-            Err(error) => CallError::Unreachable(error.to_string()),
-        },
-        error => CallError::Unreadable(error.to_string()),
-    }
+    client::call_error(&error)
 }
 
 fn watched(kind: Kind) -> ApiResource {

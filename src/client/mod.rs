@@ -8,6 +8,7 @@ mod error;
 mod fingerprint;
 pub(crate) mod pool;
 mod request;
+mod service;
 mod spec;
 mod tls;
 
@@ -35,6 +36,7 @@ pub use crate::core::contract::error_cause::ErrorClass;
 pub use connections::Connections;
 pub use error::CallError;
 pub use request::{JSON, get, no_request, path, with_body};
+pub(crate) use service::{HEALTHY_AFTER, Patience, call_error, current_version, kube_client};
 pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server, TextError};
 
 /// A longer response body is an error where it is read as a whole. Lists that a run follows are not.

@@ -96,7 +96,7 @@ impl Directory {
 
     /// All files as one list, so that what is missing at once counts as one.
     async fn list(&mut self, files: Stamps) -> Result<(), BusClosed> {
-        self.ledger.list_started().await?;
+        self.ledger.new_list();
         let mut offers = BTreeMap::new();
         for (file, stamp) in &files {
             let is_read = self.listed.as_ref().and_then(|listed| listed.get(file)) == Some(stamp);

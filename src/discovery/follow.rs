@@ -1,65 +1,68 @@
-//! Follows the objects that show clusters: lists them page by page, watches from there, resumes a
-//! broken watch where it stopped, and lists again when that is too old. [`watch`](crate::watch) does
-//! the same for the kinds that the machine reads, and holds the reasons; here objects become offers.
-
-mod list;
+//! Follows the objects that show clusters, by kube-runtime's `watcher`: what it lists and sees change
+//! becomes offers. [`watch`](crate::watch) has the reasons why the kinds that the machine reads are followed
+//! otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
-use http::HeaderValue;
-use http::header::ACCEPT_ENCODING;
-use kube::api::WatchParams;
-use kube::core::Request;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use kube::Api;
+use kube::core::{ApiResource, DynamicObject, ResourceExt};
+use kube_runtime::watcher::{self, Event, watcher};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::warn;
 
-use super::ledger::{BusClosed, Ledger, Offer};
+use super::ledger::{BusClosed, Ledger, Missing, Offer};
 use super::proof::Question;
-use crate::client::{CallError, ClusterClient, Frames, no_request};
+use crate::client::{
+    CallError, ClusterClient, HEALTHY_AFTER, Patience, call_error, current_version, kube_client,
+};
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::watch::WatchConstants;
 use crate::watch::pauses::pauses;
-use crate::watch::wire::{self, Lines, WatchEvent, WatchEventType};
-
-/// API servers end a watch after this time; it is resumed without a sign.
-const WATCH_SECONDS: u32 = 290;
 
 /// A watch counts as resumed if no error came within this time.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
-/// After a watch has lasted this long, pauses start again from the shortest.
-const HEALTHY_AFTER: Duration = Duration::from_secs(10);
-
 /// The longest pause that an API server may ask for.
 const THROTTLED_MAX: Duration = Duration::from_secs(5);
 
-/// In the message of a 504: the API server has not reached this resourceVersion yet.
-const TOO_LARGE: &str = "Too large resource version";
-
 /// The objects that show clusters.
 pub(super) struct Objects {
-    /// Of the list, as `/apis/GROUP/VERSION/PLURAL`.
-    pub(super) path: String,
-    /// As RBAC and CRDs name them, with the group.
-    pub(super) resource: &'static str,
+    pub(super) resource: ApiResource,
+    /// `None` for cluster-scoped objects, or for those of all namespaces.
+    pub(super) namespace: Option<String>,
     pub(super) label_selector: Option<String>,
+    /// A page is read as a whole.
+    pub(super) page_size: u32,
+}
+
+impl Objects {
+    fn api(&self, client: kube::Client) -> Api<DynamicObject> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
+            None => Api::all_with(client, &self.resource),
+        }
+    }
+
+    /// As RBAC and CRDs name them, with the group.
+    fn full_name(&self) -> String {
+        let ApiResource { plural, group, .. } = &self.resource;
+        if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
+    }
 }
 
 /// Reads objects of one kind.
 pub(super) trait Reader: Send + Sync + 'static {
-    /// What an object offers; `ledger` has what it offered before.
-    ///
-    /// # Errors
-    /// It is no object of this kind; what it shows is unknown.
-    fn offer(&self, object: &str, ledger: &Ledger) -> Result<Offer, CallError>;
+    /// What an object offers; `ledger` has what it offered before. One that can't be read is a broken
+    /// offer, and the others count all the same.
+    fn offer(&self, object: &DynamicObject, ledger: &Ledger) -> Offer;
 
-    /// The name that a deleted object had, and who showed it.
-    ///
-    /// # Errors
-    /// As [`Reader::offer`].
-    fn deleted(&self, object: &str) -> Result<(ClusterName, String), CallError>;
+    /// Tells the object from another one that shows a cluster of the same name.
+    fn shown_by(&self, object: &DynamicObject) -> String;
 }
 
 /// Finds the cluster that holds the objects; `None` while it is not there.
@@ -80,107 +83,192 @@ pub(super) struct Follower<R> {
     pub(super) proofs: Option<Proofs>,
 }
 
-/// Why a list or a watch ended.
-enum End {
-    BusClosed,
-    /// The kubeconfig names another address.
-    Moved,
-    /// 410: too old to resume from.
-    Expired,
-    Failed(CallError),
-}
-
-impl From<CallError> for End {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::Status { code: 410, .. } => End::Expired,
-            // Restored from an older state, it will not reach this version for a long time.
-            CallError::Status { code: 504, message, .. } if message.contains(TOO_LARGE) => {
-                End::Expired
-            }
-            error => End::Failed(error),
-        }
-    }
-}
-
-impl From<BusClosed> for End {
-    fn from(_: BusClosed) -> Self {
-        End::BusClosed
-    }
-}
-
-/// The state of one connection to the host.
-struct Position {
-    host: Arc<ClusterClient>,
-    moves: watch::Receiver<()>,
-    /// Where to watch from; `None` before a list.
-    from: Option<String>,
-    /// The latest version before the next list.
+/// The API server that holds the objects, as it is followed.
+struct Host {
+    client: Arc<ClusterClient>,
+    api: Api<DynamicObject>,
+    pauses: ExponentialBackoff,
+    /// When the last watch was opened; `None` before the first, and after an error.
+    opened: Option<Instant>,
+    /// What its next list lacks may still be at the API server that was followed before.
+    is_another: bool,
+    /// The highest resourceVersion seen.
     last_version: u64,
-    /// A broken watch: the API server may have another history by now.
-    is_unsure: bool,
-    /// What is missing in the next list may be missing because it comes from elsewhere.
-    is_elsewhere: bool,
 }
+
+type Events = BoxStream<'static, watcher::Result<Event<DynamicObject>>>;
 
 impl<R: Reader> Follower<R> {
     /// Runs until the bus is closed.
     pub(super) async fn run(mut self) {
-        let mut pauses_since = Instant::now();
-        let mut pause_of = pauses(&self.config);
-        let mut position = None;
+        let mut is_another = false;
+        let mut absent = pauses(&self.config);
         loop {
-            let end = self.step(&mut position).await;
-            if pauses_since.elapsed() > HEALTHY_AFTER {
-                pause_of = pauses(&self.config);
-            }
-            let mut pause = match end {
-                Ok(()) => continue,
-                Err(End::BusClosed) => return,
-                Err(End::Moved) => continue,
-                Err(End::Expired) => self.next_pause(&mut pause_of),
-                // It is starting up, or busy: it has lost nothing.
-                Err(End::Failed(error)) if error.code() == Some(429) => {
-                    let asked = error.retry_after().unwrap_or_default().min(THROTTLED_MAX);
-                    self.next_pause(&mut pause_of).max(asked)
-                }
-                Err(End::Failed(error)) => {
-                    if let Some(position) = &mut position {
-                        position.is_unsure = true;
-                    }
-                    let remedy = self.remedy(&error);
-                    if self.ledger.lost(error.failure(), remedy.as_deref()).await.is_err() {
-                        return;
-                    }
-                    self.next_pause(&mut pause_of).saturating_sub(error.waited())
-                }
+            let followed = match (self.find_host)() {
+                Some(client) => self.follow(client, is_another).await,
+                None => self.wait_for_host(&mut absent).await,
             };
-            while !pause.is_zero() {
-                let began = Instant::now();
-                tokio::select! {
-                    () = sleep(pause) => break,
-                    gone = next_proven(&mut self.proofs) => {
-                        if self.ledger.gone(gone).await.is_err() {
-                            return;
-                        }
-                    }
-                }
-                pause = pause.saturating_sub(began.elapsed());
+            if followed.is_err() {
+                return;
             }
-            pauses_since = Instant::now();
+            is_another = true;
         }
     }
 
-    fn next_pause(&self, pauses: &mut ExponentialBackoff) -> Duration {
-        pauses.next().unwrap_or(Duration::from_millis(self.config.backoff_max_ms))
+    async fn wait_for_host(&mut self, pauses: &mut ExponentialBackoff) -> Result<(), BusClosed> {
+        let error = "the cluster that holds the objects is not configured".to_owned();
+        self.report_lost(&CallError::NoClient(error)).await?;
+        self.pause(self.next_pause(pauses)).await
     }
 
-    fn timeout(&self) -> Duration {
-        Duration::from_millis(self.config.timeout_ms)
+    /// Follows the objects until they are to be looked for elsewhere.
+    async fn follow(
+        &mut self,
+        client: Arc<ClusterClient>,
+        is_another: bool,
+    ) -> Result<(), BusClosed> {
+        let silent_after = Duration::from_millis(self.config.silent_after_ms);
+        let patience = Patience { timeout: self.timeout(), silent_after };
+        let (kube, mut opened) = kube_client(client.clone(), patience);
+        let mut moves = client.moves();
+        let pauses = pauses(&self.config);
+        let api = self.objects.api(kube);
+        let mut host = Host { client, api, pauses, opened: None, is_another, last_version: 0 };
+        let mut events = self.events(&host);
+        loop {
+            let resumed_at = host.opened.filter(|_| self.ledger.is_lost());
+            tokio::select! {
+                biased;
+                _ = moves.changed() => return Ok(()),
+                gone = next_proven(&mut self.proofs) => self.ledger.gone(gone).await?,
+                Ok(()) = opened.changed() => {
+                    host.opened = Some(Instant::now());
+                    if !self.is_still(&host.client) {
+                        return Ok(());
+                    }
+                }
+                Some(event) = events.next() => match event {
+                    Ok(event) => self.handle(event, &mut host).await?,
+                    Err(error) => {
+                        let is_resumable = is_resumable(&error);
+                        self.fail(&error, &mut host).await?;
+                        if !self.is_still(&host.client) {
+                            return Ok(());
+                        }
+                        if !is_resumable {
+                            events = self.events(&host);
+                        }
+                    }
+                },
+                () = sleep_until(resumed_at.unwrap_or_else(Instant::now) + RESUMED_AFTER),
+                    if resumed_at.is_some() => self.ledger.resumed().await?,
+            }
+        }
+    }
+
+    fn events(&self, host: &Host) -> Events {
+        let config = watcher::Config {
+            label_selector: self.objects.label_selector.clone(),
+            page_size: Some(self.objects.page_size),
+            ..watcher::Config::default()
+        };
+        watcher(host.api.clone(), config).boxed()
+    }
+
+    fn is_still(&self, client: &Arc<ClusterClient>) -> bool {
+        (self.find_host)().is_some_and(|host| Arc::ptr_eq(&host, client))
+    }
+
+    async fn handle(
+        &mut self,
+        event: Event<DynamicObject>,
+        host: &mut Host,
+    ) -> Result<(), BusClosed> {
+        if self.ledger.is_lost() && matches!(event, Event::Apply(_) | Event::Delete(_)) {
+            self.ledger.resumed().await?;
+        }
+        match event {
+            Event::Init => self.ledger.new_list(),
+            Event::InitApply(object) => {
+                host.note(&object);
+                self.ledger.listed(self.reader.offer(&object, &self.ledger)).await?;
+            }
+            Event::InitDone => {
+                let missing = self.ledger.list_finished().await?;
+                self.ask_for_proof(missing, host).await;
+            }
+            Event::Apply(object) => {
+                host.note(&object);
+                self.ledger.changed(self.reader.offer(&object, &self.ledger)).await?;
+            }
+            Event::Delete(object) => {
+                host.note(&object);
+                let cluster = ClusterName::from(&*object.name_any());
+                let shown_by = self.reader.shown_by(&object);
+                let was_shown = self.ledger.withdrawn(&cluster, &shown_by).await?;
+                if let Some(proofs) = self.proofs.as_ref().filter(|_| was_shown) {
+                    let _ = proofs.ask.send(Question::Deleted(cluster));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A list that lacks many at once proves nothing about any of them; nor does one from elsewhere, or
+    /// from an older state.
+    async fn ask_for_proof(&self, missing: Missing, host: &mut Host) {
+        let is_another = std::mem::take(&mut host.is_another);
+        let Some(proofs) = self.proofs.as_ref().filter(|_| !missing.is_suspicious) else { return };
+        if missing.clusters.is_empty() || is_another {
+            return;
+        }
+        let path = host.api.resource_url();
+        match current_version(&host.client, path, self.timeout()).await {
+            Ok(now) if now >= host.last_version => {
+                for cluster in missing.clusters {
+                    let _ = proofs.ask.send(Question::Deleted(cluster));
+                }
+            }
+            Ok(now) => {
+                warn!(
+                    resource = self.objects.full_name(),
+                    before = host.last_version,
+                    now,
+                    "the resourceVersion went backwards: the API server was restored from an older state"
+                );
+                host.last_version = now;
+            }
+            Err(error) => warn!(resource = self.objects.full_name(), %error,
+                "cannot tell whether this list is older than the one before: what it lacks stays"),
+        }
+    }
+
+    /// Reports an error, and waits before the next attempt.
+    async fn fail(&mut self, error: &watcher::Error, host: &mut Host) -> Result<(), BusClosed> {
+        let was_opened = host.opened.take();
+        if was_opened.is_some_and(|opened| opened.elapsed() > HEALTHY_AFTER) {
+            host.pauses = pauses(&self.config);
+        }
+        let call = call_error(error);
+        let asked = call.retry_after().unwrap_or_default().min(THROTTLED_MAX);
+        match call.code() {
+            // It is starting up, or busy: it has lost nothing.
+            Some(429) => {}
+            // A watch can't go on from there, and the next list tells why if that is no rare event.
+            Some(410) if !matches!(error, watcher::Error::InitialListFailed(_)) => {}
+            _ => self.report_lost(&call).await?,
+        }
+        let pause = self.next_pause(&mut host.pauses).saturating_sub(call.waited());
+        self.pause(pause.max(asked)).await
+    }
+
+    async fn report_lost(&mut self, error: &CallError) -> Result<(), BusClosed> {
+        let remedy = self.remedy(error);
+        self.ledger.lost(error.failure(), remedy.as_deref()).await
     }
 
     fn remedy(&self, error: &CallError) -> Option<String> {
-        let resource = self.objects.resource;
+        let resource = self.objects.full_name();
         match error.code() {
             Some(403) => Some(format!(
                 "grant get, list and watch on {resource} to the user or ServiceAccount"
@@ -191,147 +279,41 @@ impl<R: Reader> Follower<R> {
         }
     }
 
-    /// One list, or one watch.
-    async fn step(&mut self, position: &mut Option<Position>) -> Result<(), End> {
-        let host = (self.find_host)().ok_or_else(|| {
-            CallError::NoClient("the cluster that holds the objects is not configured".to_owned())
-        })?;
-        let is_same = |position: &&mut Position| Arc::ptr_eq(&position.host, &host);
-        let position = match position.as_mut().filter(is_same) {
-            Some(_) => position.as_mut(),
-            None => {
-                let moves = host.moves();
-                let is_elsewhere = position.is_some();
-                Some(position.insert(Position {
-                    host,
-                    moves,
-                    from: None,
-                    last_version: 0,
-                    is_unsure: false,
-                    is_elsewhere,
-                }))
-            }
-        };
-        let Some(position) = position else { return Ok(()) };
-        if position.moves.has_changed().unwrap_or(false) {
-            // Another address may be another API server.
-            position.moves.mark_unchanged();
-            position.from = None;
-            position.is_elsewhere = true;
-        }
-        let Some(mut version) = position.from.take() else {
-            position.from = Some(self.list(position).await?);
-            return Ok(());
-        };
-        let ended = self.watch_from(position, &mut version).await;
-        position.last_version = position.last_version.max(numeric(&version));
-        if !matches!(ended, Err(End::Moved | End::Expired)) {
-            position.from = Some(version);
-        }
-        ended
-    }
-
-    fn read(&self, object: &str) -> Result<Offer, CallError> {
-        self.reader.offer(object, &self.ledger)
-    }
-
-    /// Watches from `version`, and advances it, until the API server ends the watch or is silent.
-    async fn watch_from(
-        &mut self,
-        position: &mut Position,
-        version: &mut String,
-    ) -> Result<(), End> {
-        let opened = Instant::now();
-        let params = WatchParams {
-            label_selector: self.objects.label_selector.clone(),
-            ..WatchParams::default().timeout(WATCH_SECONDS)
-        };
-        let request = Request::new(self.objects.path.clone()).watch(&params, version);
-        let mut request = request.map_err(|e| no_request(&e))?;
-        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let response = position.host.open(request, self.timeout()).await?;
-        if position.is_unsure {
-            self.check_history(position, version).await?;
-        }
-        let mut frames = Frames::new(response.into_body());
-        let mut lines = Lines::default();
-        let silent_after = Duration::from_millis(self.config.silent_after_ms);
-        let mut has_frames = false;
-        let mut silent_at = Instant::now() + silent_after;
+    async fn pause(&mut self, pause: Duration) -> Result<(), BusClosed> {
+        let mut pause = std::pin::pin!(sleep(pause));
         loop {
-            let wait = if self.ledger.is_lost() {
-                RESUMED_AFTER
-            } else {
-                silent_at.saturating_duration_since(Instant::now())
-            };
-            let frame = tokio::select! {
-                biased;
-                _ = position.moves.changed() => {
-                    position.is_elsewhere = true;
-                    return Err(End::Moved);
-                }
-                gone = next_proven(&mut self.proofs) => {
-                    self.ledger.gone(gone).await?;
-                    continue;
-                }
-                frame = timeout(wait, frames.next()) => frame,
-            };
-            match frame {
-                Ok(Ok(Some(frame))) => {
-                    has_frames = true;
-                    silent_at = Instant::now() + silent_after;
-                    lines.push(&frame);
-                }
-                Ok(Ok(None)) if has_frames || opened.elapsed() > HEALTHY_AFTER => {
-                    position.is_unsure = opened.elapsed().as_secs() < u64::from(WATCH_SECONDS) - 10;
-                    return Ok(());
-                }
-                Ok(Ok(None)) => {
-                    let error = "the watch ended at once without an event".to_owned();
-                    return Err(CallError::Unreadable(error).into());
-                }
-                Err(_) if self.ledger.is_lost() => self.ledger.resumed().await?,
-                Err(_) => {
-                    position.is_unsure = true;
-                    return Ok(());
-                }
-                Ok(Err(error)) => return Err(error.into()),
-            }
-            while let Some(line) = lines.next_line()? {
-                self.handle_line(line, version).await?;
+            tokio::select! {
+                () = &mut pause => return Ok(()),
+                gone = next_proven(&mut self.proofs) => self.ledger.gone(gone).await?,
             }
         }
     }
 
-    async fn handle_line(&mut self, line: &[u8], version: &mut String) -> Result<(), End> {
-        let WatchEvent { event_type, object } = wire::watch_event(line)?;
-        if self.ledger.is_lost() && event_type != WatchEventType::Error {
-            self.ledger.resumed().await?;
-        }
-        if event_type == WatchEventType::Error {
-            return Err(wire::status(object.get()).into());
-        }
-        let now = wire::version(object.get())?;
-        match event_type {
-            WatchEventType::Added | WatchEventType::Modified => {
-                let offer = self.read(object.get())?;
-                self.ledger.changed(offer).await?;
-            }
-            WatchEventType::Deleted => {
-                let (cluster, shown_by) = self.reader.deleted(object.get())?;
-                let was_shown = self.ledger.withdrawn(&cluster, &shown_by).await?;
-                if let Some(proofs) = self.proofs.as_ref().filter(|_| was_shown) {
-                    let _ = proofs.ask.send(Question::Deleted(cluster));
-                }
-            }
-            WatchEventType::Bookmark if numeric(&now) < numeric(version) => {
-                return Err(End::Expired);
-            }
-            WatchEventType::Bookmark | WatchEventType::Error => {}
-        }
-        *version = now;
-        Ok(())
+    fn next_pause(&self, pauses: &mut ExponentialBackoff) -> Duration {
+        pauses.next().unwrap_or(Duration::from_millis(self.config.backoff_max_ms))
     }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.config.timeout_ms)
+    }
+}
+
+impl Host {
+    fn note(&mut self, object: &DynamicObject) {
+        let version = object.resource_version().and_then(|version| version.parse().ok());
+        self.last_version = self.last_version.max(version.unwrap_or(0));
+    }
+}
+
+/// Whether a watch goes on where it stopped. `watcher` would do so after each error; but a line that it can't
+/// read would be skipped, and a version that is too old is asked for again for ever.
+fn is_resumable(error: &watcher::Error) -> bool {
+    let is_broken = matches!(
+        error,
+        watcher::Error::WatchStartFailed(_)
+            | watcher::Error::WatchFailed(kube::Error::ReadEvents(_))
+    );
+    is_broken && call_error(error).code() != Some(410)
 }
 
 /// The next Project that is proven gone; never returns where nothing is proven.
@@ -344,9 +326,4 @@ async fn next_proven(proofs: &mut Option<Proofs>) -> ClusterName {
         Some(cluster) => cluster,
         None => std::future::pending().await,
     }
-}
-
-/// An API server's resourceVersions are growing numbers; any other text counts as 0.
-fn numeric(version: &str) -> u64 {
-    version.parse().unwrap_or(0)
 }

@@ -112,6 +112,7 @@ pub(super) struct Ledger {
     to: Outlets,
     shown: BTreeMap<ClusterName, Shown>,
     lists: u32,
+    is_list_begun: bool,
     /// While the source is lost: the error that was last logged.
     lost: Option<String>,
     /// Names that two objects claim, so that each is logged once.
@@ -142,6 +143,7 @@ impl Ledger {
             to,
             shown: BTreeMap::new(),
             lists: 0,
+            is_list_begun: false,
             lost: None,
             contested: BTreeSet::new(),
         }
@@ -164,8 +166,15 @@ impl Ledger {
         Ok(self.to.bus.send(event).await?)
     }
 
-    /// A list begins: the first answer of the source is there.
-    pub(super) async fn list_started(&mut self) -> Result<(), BusClosed> {
+    /// A list is asked for. It begins with the first answer.
+    pub(super) fn new_list(&mut self) {
+        self.is_list_begun = false;
+    }
+
+    async fn begin_list(&mut self) -> Result<(), BusClosed> {
+        if std::mem::replace(&mut self.is_list_begun, true) {
+            return Ok(());
+        }
         self.lists += 1;
         self.lost = None;
         let (source, join) = (self.source, self.join);
@@ -174,6 +183,7 @@ impl Ledger {
 
     /// One cluster of the list.
     pub(super) async fn listed(&mut self, offer: Offer) -> Result<(), BusClosed> {
+        self.begin_list().await?;
         self.note(offer, true).await
     }
 
@@ -268,6 +278,7 @@ impl Ledger {
 
     /// The list is complete. Returns what it lacks.
     pub(super) async fn list_finished(&mut self) -> Result<Missing, BusClosed> {
+        self.begin_list().await?;
         let all = self.shown.len();
         let is_missing = |(_, shown): &(&ClusterName, &Shown)| shown.list != self.lists;
         let clusters: Vec<_> =

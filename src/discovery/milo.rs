@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, ResourceExt};
 use serde::Deserialize;
 
 use super::follow::{Objects, Reader};
@@ -21,8 +22,6 @@ use crate::core::data::ids::ClusterName;
 
 pub(crate) const PROJECTS: &str = "projects.resourcemanager.miloapis.com";
 pub(crate) const PROJECTS_PATH: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects";
-pub(crate) const CONTROL_PLANES: &str = "projectcontrolplanes.infrastructure.miloapis.com";
-const CONTROL_PLANES_PATH: &str = "/apis/infrastructure.miloapis.com/v1alpha1/projectcontrolplanes";
 
 /// The path of a project's control plane at the Milo API server.
 pub(crate) fn control_plane_path(project: &str) -> String {
@@ -52,39 +51,25 @@ pub(crate) fn root(config: &MiloConfig) -> ConnectionSpec {
     ConnectionSpec { credentials, server }
 }
 
-pub(super) fn objects(config: &MiloConfig) -> Objects {
-    let (path, resource) = if config.internal_service_discovery {
-        (CONTROL_PLANES_PATH, CONTROL_PLANES)
+pub(super) fn objects(config: &MiloConfig, page_size: u32) -> Objects {
+    let (group, kind, plural) = if config.internal_service_discovery {
+        ("infrastructure.miloapis.com", "ProjectControlPlane", "projectcontrolplanes")
     } else {
-        (PROJECTS_PATH, PROJECTS)
+        ("resourcemanager.miloapis.com", "Project", "projects")
     };
-    Objects { path: path.to_owned(), resource, label_selector: config.label_selector.clone() }
+    let kind = GroupVersionKind::gvk(group, "v1alpha1", kind);
+    Objects {
+        resource: ApiResource::from_gvk_with_plural(&kind, plural),
+        namespace: None,
+        label_selector: config.label_selector.clone(),
+        page_size,
+    }
 }
 
 /// Reads Projects, or ProjectControlPlanes.
 pub(super) struct ProjectReader {
     credentials: Credentials,
     internal: bool,
-}
-
-#[derive(Deserialize)]
-struct Project<'a> {
-    #[serde(borrow)]
-    metadata: Meta<'a>,
-    #[serde(default)]
-    status: Option<Status>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta<'a> {
-    name: &'a str,
-    #[serde(default)]
-    namespace: &'a str,
-    #[serde(default)]
-    uid: &'a str,
-    #[serde(default)]
-    deletion_timestamp: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -99,16 +84,6 @@ struct Condition {
     #[serde(rename = "type")]
     name: String,
     status: String,
-}
-
-impl Meta<'_> {
-    /// `NAMESPACE/NAME`, or the name of a cluster-scoped object.
-    fn key(&self) -> String {
-        match self.namespace {
-            "" => self.name.to_owned(),
-            namespace => format!("{namespace}/{}", self.name),
-        }
-    }
 }
 
 impl ProjectReader {
@@ -132,45 +107,46 @@ impl ProjectReader {
         if self.internal { "ControlPlaneReady" } else { "Ready" }
     }
 
-    fn state(&self, project: &Project<'_>) -> OfferState {
-        let conditions = project.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let is_ready = |c: &Condition| c.name == self.condition() && c.status == "True";
-        if project.metadata.deletion_timestamp.is_some() {
-            OfferState::Deleting
-        } else if conditions.unwrap_or_default().iter().any(is_ready) {
-            OfferState::Ready
-        } else {
-            OfferState::NotReady
+    /// # Errors
+    /// Its name or its conditions can't be used.
+    fn state(&self, project: &DynamicObject) -> Result<OfferState, RequestFailure> {
+        if !is_path_segment(&project.name_any()) {
+            let error = "its name cannot be part of a path";
+            return Err(RequestFailure::new(ErrorCause::Invalid, error));
         }
+        if project.metadata.deletion_timestamp.is_some() {
+            return Ok(OfferState::Deleting);
+        }
+        let status = Option::<Status>::deserialize(&project.data["status"])
+            .map_err(|e| CallError::Unreadable(format!("its status: {e}")).failure())?;
+        let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+        let is_ready = |c: &Condition| c.name == self.condition() && c.status == "True";
+        Ok(match conditions.iter().any(is_ready) {
+            true => OfferState::Ready,
+            false => OfferState::NotReady,
+        })
     }
-}
-
-fn parse(object: &str) -> Result<Project<'_>, CallError> {
-    serde_json::from_str(object).map_err(|e| CallError::Unreadable(format!("a Project: {e}")))
 }
 
 impl Reader for ProjectReader {
-    fn offer(&self, object: &str, _: &Ledger) -> Result<Offer, CallError> {
-        let project = parse(object)?;
-        let name = project.metadata.name;
-        let (state, connection) = if is_path_segment(name) {
-            (self.state(&project), Some(self.connection(name)))
-        } else {
-            let error = "its name cannot be part of a path";
-            (OfferState::Broken { error: RequestFailure::new(ErrorCause::Invalid, error) }, None)
-        };
-        Ok(Offer {
-            cluster: ClusterName::from(name),
-            uid: project.metadata.uid.to_owned(),
-            state,
-            connection,
-            shown_by: project.metadata.key(),
-        })
+    fn offer(&self, project: &DynamicObject, _: &Ledger) -> Offer {
+        let name = project.name_any();
+        let state = self.state(project);
+        Offer {
+            cluster: ClusterName::from(&*name),
+            uid: project.uid().unwrap_or_default(),
+            connection: state.is_ok().then(|| self.connection(&name)),
+            state: state.unwrap_or_else(|error| OfferState::Broken { error }),
+            shown_by: self.shown_by(project),
+        }
     }
 
-    fn deleted(&self, object: &str) -> Result<(ClusterName, String), CallError> {
-        let project = parse(object)?;
-        Ok((ClusterName::from(project.metadata.name), project.metadata.key()))
+    /// `NAMESPACE/NAME`, or the name of a cluster-scoped object.
+    fn shown_by(&self, project: &DynamicObject) -> String {
+        match project.namespace() {
+            None => project.name_any(),
+            Some(namespace) => format!("{namespace}/{}", project.name_any()),
+        }
     }
 }
 
@@ -205,9 +181,8 @@ impl ProjectRoot {
         let request = get(&format!("{PROJECTS_PATH}/{name}"), JSON)?;
         match self.client.call(request, self.timeout).await {
             Ok(answer) => {
-                let text = std::str::from_utf8(&answer)
-                    .map_err(|e| CallError::Unreadable(e.to_string()))?;
-                if parse(text)?.metadata.name == name {
+                let project: Result<DynamicObject, _> = serde_json::from_slice(&answer);
+                if project.is_ok_and(|project| project.metadata.name.as_deref() == Some(name)) {
                     return Ok(true);
                 }
                 Err(CallError::Unreadable("the answer is not that Project".to_owned()))
@@ -254,7 +229,9 @@ mod tests {
                 MiloConfig { internal_service_discovery: internal, ..MiloConfig::default() };
             ProjectReader::new(&config)
         };
-        let state = |internal, object: &str| reader(internal).state(&parse(object).unwrap());
+        let state = |internal, object: &str| {
+            reader(internal).state(&serde_json::from_str(object).unwrap()).unwrap()
+        };
         let with = |condition: &str, status: &str| {
             format!(
                 r#"{{"metadata":{{"name":"shop","uid":"u"}},"status":{{"conditions":[{{"type":"{condition}","status":"{status}"}}]}}}}"#

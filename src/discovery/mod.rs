@@ -174,7 +174,7 @@ fn start_milo(
     }
     let follower = Follower {
         find_host: Box::new(move || Some(client.clone())) as FindHost,
-        objects: milo::objects(milo),
+        objects: milo::objects(milo, parts.config.constants.watch.page_size),
         reader: ProjectReader::new(milo),
         ledger: parts.ledger(SourceName::Milo, milo.join, &[Role::Upstream]),
         config: parts.config.constants.watch.clone(),

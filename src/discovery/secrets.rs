@@ -2,78 +2,51 @@
 //! provider reads them.
 
 use k8s_openapi::ByteString;
+use kube::core::{ApiResource, DynamicObject, ResourceExt};
 use serde::Deserialize;
 
 use super::follow::{Objects, Reader};
 use super::kubeconfig;
 use super::ledger::{Ledger, Offer};
-use crate::client::CallError;
 use crate::config::KubeconfigSecretsConfig;
-use crate::core::data::ids::ClusterName;
 
 /// Of the Secret's data.
 const KEY: &str = "kubeconfig";
 
+/// A Secret may have 1 MiB, and as much again in its base64 and its annotations.
+const PAGE_SIZE: u32 = 10;
+
 pub(super) fn objects(config: &KubeconfigSecretsConfig) -> Objects {
     Objects {
-        path: format!("/api/v1/namespaces/{}/secrets", config.namespace),
-        resource: "secrets",
+        resource: ApiResource::erase::<k8s_openapi::api::core::v1::Secret>(&()),
+        namespace: Some(config.namespace.clone()),
         label_selector: Some(config.label_selector.clone()),
+        page_size: PAGE_SIZE,
     }
 }
 
 /// Reads Secrets. What they hold reaches no error text.
 pub(super) struct SecretReader;
 
-#[derive(Deserialize)]
-struct Secret {
-    metadata: Meta,
-    #[serde(default)]
-    data: serde_json::Value,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta {
-    name: String,
-    #[serde(default)]
-    uid: String,
-    #[serde(default)]
-    deletion_timestamp: Option<String>,
-}
-
-fn parse(object: &str) -> Result<Secret, CallError> {
-    serde_json::from_str(object).map_err(|e| {
-        // serde's own text may quote a value.
-        CallError::Unreadable(format!("a Secret: line {}, column {}", e.line(), e.column()))
-    })
-}
-
-impl Secret {
-    fn shown_by(&self) -> String {
-        format!("Secret {}", self.metadata.name)
-    }
-
-    fn text(&self) -> Result<String, String> {
-        let value = self.data.get(KEY).ok_or_else(|| format!("the Secret has no key {KEY}"))?;
-        let bytes = ByteString::deserialize(value)
-            .map_err(|_| format!("the Secret's {KEY} is not base64"))?;
-        String::from_utf8(bytes.0).map_err(|_| format!("the Secret's {KEY} is not UTF-8"))
-    }
+fn text(secret: &DynamicObject) -> Result<String, String> {
+    let value =
+        secret.data["data"].get(KEY).ok_or_else(|| format!("the Secret has no key {KEY}"))?;
+    let bytes =
+        ByteString::deserialize(value).map_err(|_| format!("the Secret's {KEY} is not base64"))?;
+    String::from_utf8(bytes.0).map_err(|_| format!("the Secret's {KEY} is not UTF-8"))
 }
 
 impl Reader for SecretReader {
-    fn offer(&self, object: &str, ledger: &Ledger) -> Result<Offer, CallError> {
-        let secret = parse(object)?;
-        let text = secret.text();
+    fn offer(&self, secret: &DynamicObject, ledger: &Ledger) -> Offer {
+        let text = text(secret);
         let text = text.as_deref().map_err(Clone::clone);
-        let Meta { name, uid, deletion_timestamp } = &secret.metadata;
-        let is_deleting = deletion_timestamp.is_some();
-        Ok(kubeconfig::offer(name, uid, secret.shown_by(), text, is_deleting, ledger))
+        let uid = secret.uid().unwrap_or_default();
+        let is_deleting = secret.metadata.deletion_timestamp.is_some();
+        let shown_by = self.shown_by(secret);
+        kubeconfig::offer(&secret.name_any(), &uid, shown_by, text, is_deleting, ledger)
     }
 
-    fn deleted(&self, object: &str) -> Result<(ClusterName, String), CallError> {
-        let secret = parse(object)?;
-        Ok((ClusterName::from(&*secret.metadata.name), secret.shown_by()))
+    fn shown_by(&self, secret: &DynamicObject) -> String {
+        format!("Secret {}", secret.name_any())
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
+use kube::core::DynamicObject;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -46,7 +47,7 @@ impl Bench {
 
     /// Lists these; returns the names that are missing, and whether they are suspiciously many.
     async fn list(&mut self, offers: &[Offer]) -> (Vec<String>, bool) {
-        self.ledger.list_started().await.unwrap();
+        self.ledger.new_list();
         for offer in offers {
             self.ledger.listed(offer.clone()).await.unwrap();
         }
@@ -138,16 +139,16 @@ async fn a_broken_offer_keeps_the_connection_and_the_first_of_two_claims_counts(
     assert_eq!(bench.connection("a"), before);
 }
 
-fn secret(data: &serde_json::Value) -> String {
-    json!({ "metadata": { "name": "shop", "namespace": "n", "uid": "u" }, "data": data })
-        .to_string()
+fn secret(data: &serde_json::Value) -> DynamicObject {
+    let metadata = json!({ "name": "shop", "namespace": "n", "uid": "u" });
+    serde_json::from_value(json!({ "metadata": metadata, "data": data })).unwrap()
 }
 
 #[test]
 fn a_secret_shows_a_cluster_or_why_not() {
     let bench = Bench::new();
     let shown = |data: &serde_json::Value| {
-        let offer = SecretReader.offer(&secret(data), &bench.ledger).unwrap();
+        let offer = SecretReader.offer(&secret(data), &bench.ledger);
         let error = match offer.state {
             OfferState::Broken { error } => error.to_string(),
             _ => String::new(),
@@ -173,6 +174,8 @@ fn a_secret_shows_a_cluster_or_why_not() {
         (json!({ "kubeconfig": "%%secret%%" }), "base64"),
         (json!({ "other": "" }), "no key kubeconfig"),
         (json!(null), "no key kubeconfig"),
+        (json!(7), "no key kubeconfig"),
+        (json!({ "kubeconfig": 7 }), "base64"),
     ] {
         let (_, error, connects) = shown(&data);
         assert!(error.contains(word) && !error.contains("secret-") && !connects, "{error}");
