@@ -102,6 +102,7 @@ impl Joiner {
                 }
                 Membership::Leave { cluster, .. } => {
                     if engine.fleet.origin(&cluster) == Some(Origin::Discovered) {
+                        self.discovery.left(&cluster);
                         engine.leave(&cluster);
                         pending.left(&cluster);
                     }

@@ -40,8 +40,7 @@ pub(super) fn offer(
         Err(error) => {
             // Which server it was about is unknown: it stays the one that was known.
             let prefix = format!("{holder}/");
-            let before = ledger.offer(&cluster).map(|before| before.uid.clone());
-            let before = before.filter(|uid| uid.starts_with(&prefix));
+            let before = ledger.uid(&cluster).filter(|uid| uid.starts_with(&prefix));
             let error = RequestFailure::new(ErrorCause::Kubeconfig, error);
             (before.unwrap_or(prefix), OfferState::Broken { error }, None)
         }

@@ -46,50 +46,61 @@ struct Shown {
 
 /// The connections of all offered clusters, for whoever lets one join.
 #[derive(Clone, Default)]
-pub(super) struct Connectable(Arc<Mutex<Offered>>);
+pub(super) struct Connectable(Arc<Mutex<Connections>>);
 
 #[derive(Default)]
-struct Offered {
-    connections: BTreeMap<(SourceName, ClusterName), ConnectionSpec>,
-    /// Whose connection was asked for last: two sources may offer one name.
-    asked: BTreeMap<ClusterName, SourceName>,
+struct Connections {
+    offered: BTreeMap<(SourceName, ClusterName), (String, ConnectionSpec)>,
+    /// Joined clusters: which offer, by source and uid, each was joined by. One that its source no longer
+    /// shows may stay joined, and return with other credentials.
+    joined: BTreeMap<ClusterName, (SourceName, String)>,
 }
 
 impl Connectable {
-    fn lock(&self) -> MutexGuard<'_, Offered> {
+    fn lock(&self) -> MutexGuard<'_, Connections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The connection of a cluster that joins.
     pub(super) fn get(&self, source: SourceName, cluster: &ClusterName) -> Option<ConnectionSpec> {
-        let mut offered = self.lock();
-        let found = offered.connections.get(&(source, cluster.clone())).cloned()?;
-        offered.asked.insert(cluster.clone(), source);
+        let mut connections = self.lock();
+        let (uid, found) = connections.offered.get(&(source, cluster.clone())).cloned()?;
+        connections.joined.insert(cluster.clone(), (source, uid));
         Some(found)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.lock().connections.len()
+    pub(super) fn left(&self, cluster: &ClusterName) {
+        self.lock().joined.remove(cluster);
     }
 
-    /// Returns whether the cluster uses the connection that was there before.
+    pub(super) fn len(&self) -> usize {
+        self.lock().offered.len()
+    }
+
+    /// Returns whether it is news to a joined cluster.
     fn insert(
         &self,
         source: SourceName,
         cluster: &ClusterName,
+        uid: &str,
         connection: ConnectionSpec,
     ) -> bool {
-        let mut offered = self.lock();
-        let before = offered.connections.insert((source, cluster.clone()), connection.clone());
-        let is_used = offered.asked.get(cluster) == Some(&source);
-        is_used && before.is_some_and(|before| before != connection)
+        let mut connections = self.lock();
+        let offer = (uid.to_owned(), connection.clone());
+        let before = connections.offered.insert((source, cluster.clone()), offer);
+        let is_joined = connections.joined.get(cluster) == Some(&(source, uid.to_owned()));
+        is_joined && before.is_none_or(|(_, before)| before != connection)
     }
 
     fn remove(&self, source: SourceName, cluster: &ClusterName) {
-        let mut offered = self.lock();
-        offered.connections.remove(&(source, cluster.clone()));
-        if offered.asked.get(cluster) == Some(&source) {
-            offered.asked.remove(cluster);
-        }
+        self.lock().offered.remove(&(source, cluster.clone()));
+    }
+
+    /// The uid of the offer that a cluster was joined by.
+    fn joined_uid(&self, source: SourceName, cluster: &ClusterName) -> Option<String> {
+        let connections = self.lock();
+        let joined = connections.joined.get(cluster).filter(|(by, _)| *by == source);
+        joined.map(|(_, uid)| uid.clone())
     }
 }
 
@@ -157,9 +168,10 @@ impl Ledger {
         self.shown.contains_key(cluster)
     }
 
-    /// The offer of a cluster as it was last shown.
-    pub(super) fn offer(&self, cluster: &ClusterName) -> Option<&Offer> {
-        self.shown.get(cluster).map(|shown| &shown.offer)
+    /// The uid of a cluster that is shown, or joined still.
+    pub(super) fn uid(&self, cluster: &ClusterName) -> Option<String> {
+        let shown = self.shown.get(cluster).map(|shown| shown.offer.uid.clone());
+        shown.or_else(|| self.to.connections.joined_uid(self.source, cluster))
     }
 
     async fn send(&self, event: EventKind) -> Result<(), BusClosed> {
@@ -246,8 +258,7 @@ impl Ledger {
             }
             return;
         };
-        let replaces = self.to.connections.insert(source, cluster, connection.clone());
-        if is_same && replaces {
+        if self.to.connections.insert(source, cluster, &offer.uid, connection.clone()) {
             // The receiver is gone only when the run ends.
             let _ = self.to.changes.send((cluster.clone(), connection));
         }

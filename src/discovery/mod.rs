@@ -122,7 +122,12 @@ impl Discovery {
         self.connections.get(source, cluster)
     }
 
-    /// Waits until other credentials for a cluster are found that was offered before.
+    /// A cluster left that had joined.
+    pub(crate) fn left(&self, cluster: &ClusterName) {
+        self.connections.left(cluster);
+    }
+
+    /// Waits until other credentials for a joined cluster are found.
     pub(crate) async fn changed(&mut self) -> (ClusterName, ConnectionSpec) {
         match self.changes.recv().await {
             Some(change) => change,

@@ -123,6 +123,25 @@ async fn other_credentials_change_the_connection_and_another_uid_is_another_clus
 }
 
 #[tokio::test]
+async fn credentials_that_return_reach_a_cluster_that_stayed_joined() {
+    let mut bench = Bench::new();
+    bench.list(&[offer("a", "1", "/one"), offer("b", "1", "/one")]).await;
+    assert!(bench.connection("a").is_some());
+    // A list that lacks everything: the machine keeps what is joined.
+    bench.list(&[]).await;
+    bench.list(&[offer("a", "1", "/two"), offer("b", "1", "/two")]).await;
+    let (cluster, connection) = bench.changes.try_recv().unwrap();
+    assert_eq!((cluster.as_str(), Some(connection)), ("a", bench.connection("a")));
+    assert!(bench.changes.try_recv().is_err(), "b is not joined");
+    // Withdrawn, and back as another cluster, or after it left: that joins by itself.
+    assert!(bench.ledger.withdrawn(&"a".into(), "a").await.unwrap());
+    bench.ledger.changed(offer("a", "2", "/three")).await.unwrap();
+    bench.connections.left(&"a".into());
+    bench.ledger.changed(offer("a", "1", "/four")).await.unwrap();
+    assert!(bench.changes.try_recv().is_err());
+}
+
+#[tokio::test]
 async fn a_broken_offer_keeps_the_connection_and_the_first_of_two_claims_counts() {
     let mut bench = Bench::new();
     bench.list(&[offer("a", "1", "/one")]).await;

@@ -48,6 +48,9 @@ impl Run {
                     } else {
                         info!(%cluster, reason, "cluster leaves");
                     }
+                    if let Some(discovery) = &self.discovery {
+                        discovery.left(&cluster);
+                    }
                     self.leave(&cluster);
                 }
             }
