@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::time::sleep;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
 
 use super::kubeconfig;
 use super::ledger::{BusClosed, Ledger, Offer};
@@ -19,6 +20,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// A file that changed later than this may still be being written.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
+
+/// A file or a directory that takes longer to read counts as one that can't be read.
+const READ_WITHIN: Duration = Duration::from_secs(2);
 
 /// No kubeconfig is longer, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -38,9 +42,34 @@ struct Stamp {
 /// By name of the file.
 type Stamps = BTreeMap<String, Stamp>;
 
+/// Reading that may never end, as on a mount that hangs, or of `/proc/kmsg`. It has a thread of its own,
+/// because the runtime waits for its own threads when it ends; nothing is begun again before it has ended.
+struct Reading<T>(oneshot::Receiver<T>);
+
+impl<T: Send + 'static> Reading<T> {
+    fn start(work: impl FnOnce() -> T + Send + 'static) -> Self {
+        let (done, reading) = oneshot::channel();
+        std::thread::spawn(move || done.send(work()));
+        Self(reading)
+    }
+
+    /// `None` where it takes too long.
+    async fn wait(&mut self) -> Option<T> {
+        timeout(READ_WITHIN, &mut self.0).await.ok()?.ok()
+    }
+
+    fn is_ended(&mut self) -> bool {
+        !matches!(self.0.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+    }
+}
+
 pub(super) struct Directory {
     path: PathBuf,
     ledger: Ledger,
+    /// A look at the directory that has not ended.
+    looking: Option<Reading<io::Result<Stamps>>>,
+    /// Files whose reading has not ended.
+    reading: BTreeMap<String, Reading<Result<String, String>>>,
     /// The files as the last list read them.
     listed: Option<Stamps>,
     /// The files as the last look found them.
@@ -51,8 +80,8 @@ pub(super) struct Directory {
 
 impl Directory {
     pub(super) fn new(path: PathBuf, ledger: Ledger) -> Self {
-        let (found, offers) = (Stamps::new(), BTreeMap::new());
-        Self { path, ledger, listed: None, found, offers }
+        let (found, offers, reading) = (Stamps::new(), BTreeMap::new(), BTreeMap::new());
+        Self { path, ledger, looking: None, reading, listed: None, found, offers }
     }
 
     /// Runs until the bus is closed.
@@ -64,8 +93,12 @@ impl Directory {
 
     async fn look(&mut self) -> Result<(), BusClosed> {
         let path = self.path.clone();
-        let found = tokio::task::spawn_blocking(move || stamps(&path)).await;
-        let found = match found.unwrap_or_else(|e| Err(io::Error::other(e))) {
+        let looking = self.looking.get_or_insert_with(|| Reading::start(move || stamps(&path)));
+        let Some(found) = looking.wait().await else {
+            return self.lost(&io::ErrorKind::TimedOut.into()).await;
+        };
+        self.looking = None;
+        let found = match found {
             Ok(found) => found,
             Err(error) => {
                 self.listed = None;
@@ -88,10 +121,22 @@ impl Directory {
             .map(|(name, stamp)| (name.clone(), *stamp))
             .collect();
         settled.extend(kept);
+        self.forget_ended();
         if self.listed.as_ref() != Some(&settled) {
             self.list(settled).await?;
         }
         Ok(())
+    }
+
+    /// A file whose reading ended late is read again.
+    fn forget_ended(&mut self) {
+        self.reading.retain(|file, reading| {
+            let is_ended = reading.is_ended();
+            if is_ended && let Some(listed) = &mut self.listed {
+                listed.remove(file);
+            }
+            !is_ended
+        });
     }
 
     /// All files as one list, so that what is missing at once counts as one.
@@ -104,9 +149,7 @@ impl Directory {
             let offer = match known {
                 Some(offer) => offer,
                 None => {
-                    let path = self.path.join(file);
-                    let text = tokio::task::spawn_blocking(move || read(&path)).await;
-                    let text = text.unwrap_or_else(|e| Err(e.to_string()));
+                    let text = self.read(file).await;
                     let text = text.as_deref().map_err(Clone::clone);
                     let shown_by = format!("file {file}");
                     kubeconfig::offer(cluster_of(file), "", shown_by, text, false, &self.ledger)
@@ -117,6 +160,18 @@ impl Directory {
         }
         (self.offers, self.listed) = (offers, Some(files));
         self.ledger.list_finished().await.map(drop)
+    }
+
+    async fn read(&mut self, file: &str) -> Result<String, String> {
+        if !self.reading.contains_key(file) {
+            let path = self.path.join(file);
+            let mut reading = Reading::start(move || read(&path));
+            if let Some(text) = reading.wait().await {
+                return text;
+            }
+            self.reading.insert(file.to_owned(), reading);
+        }
+        Err("cannot read the file: it does not answer".to_owned())
     }
 
     async fn lost(&mut self, error: &io::Error) -> Result<(), BusClosed> {
@@ -168,15 +223,76 @@ fn cluster_of(file: &str) -> &str {
 
 fn read(path: &Path) -> Result<String, String> {
     let told = |error: io::Error| format!("cannot read the file: {error}");
-    if fs::metadata(path).map_err(told)?.len() > FILE_BYTES_MAX {
+    let mut text = String::new();
+    // Not by its length: it may grow, or have none.
+    let mut file = fs::File::open(path).map_err(told)?.take(FILE_BYTES_MAX + 1);
+    if file.read_to_string(&mut text).map_err(told)? as u64 > FILE_BYTES_MAX {
         return Err(format!("the file has more than {FILE_BYTES_MAX} bytes"));
     }
-    fs::read_to_string(path).map_err(told)
+    Ok(text)
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+
+    use super::super::ledger::{Connectable, Outlets};
     use super::*;
+    use crate::core::contract::event::EventKind;
+    use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
+
+    const TEXT: &str = "{current-context: c, contexts: [{name: c, context: {cluster: a}}],
+        clusters: [{name: a, cluster: {server: 'https://one:6443'}}]}";
+
+    /// Looks twice, since new files count from the second look. Returns what was offered, and what of it
+    /// is broken.
+    async fn offered(
+        directory: &mut Directory,
+        events: &mut mpsc::Receiver<EventKind>,
+    ) -> Vec<(String, bool)> {
+        directory.look().await.unwrap();
+        directory.look().await.unwrap();
+        let mut offered = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            if let EventKind::ClusterOffered { cluster, state, .. } = event {
+                offered.push((cluster.to_string(), matches!(state, OfferState::Broken { .. })));
+            }
+        }
+        offered
+    }
+
+    #[tokio::test]
+    async fn a_file_that_hangs_is_broken_until_it_answers_and_the_others_go_on() {
+        let folder = std::env::temp_dir().join(format!("throughline-hang-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        for file in ["good.yaml", "hung.yaml"] {
+            fs::write(folder.join(file), TEXT).unwrap();
+        }
+        let (bus, mut events) = mpsc::channel(100);
+        let (changes, _) = mpsc::unbounded_channel();
+        let outlets = Outlets { bus, connections: Connectable::default(), changes };
+        let source = SourceName::KubeconfigDir;
+        let ledger = Ledger::new(source, JoinRule::All, Vec::new(), None, outlets);
+        let mut directory = Directory::new(folder.clone(), ledger);
+        let (go_on, gate) = std::sync::mpsc::channel::<()>();
+        let hung =
+            Reading::start(move || gate.recv().map(|()| String::new()).map_err(|e| e.to_string()));
+        directory.reading.insert("hung.yaml".to_owned(), hung);
+        let first = offered(&mut directory, &mut events).await;
+        let second = offered(&mut directory, &mut events).await;
+        go_on.send(()).unwrap();
+        while !directory.reading.is_empty() {
+            sleep(Duration::from_millis(5)).await;
+            directory.forget_ended();
+        }
+        let third = offered(&mut directory, &mut events).await;
+        fs::remove_dir_all(&folder).unwrap();
+        let both = |is_broken| [("good".to_owned(), false), ("hung".to_owned(), is_broken)];
+        assert_eq!(first, both(true));
+        assert!(second.is_empty(), "nothing is told again: {second:?}");
+        assert_eq!(third, both(false));
+    }
 
     #[test]
     fn a_cluster_has_the_name_of_its_file() {

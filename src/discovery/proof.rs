@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::{info, warn};
 
 use super::milo::{ProjectRoot, is_path_segment};
@@ -66,21 +66,15 @@ impl UnknownNames {
 /// Answers `questions` with those whose Project does not exist, until nobody asks any longer.
 pub(super) async fn run(
     root: Arc<ProjectRoot>,
-    mut questions: mpsc::UnboundedReceiver<Question>,
+    questions: mpsc::UnboundedReceiver<Question>,
     proven: mpsc::UnboundedSender<ClusterName>,
 ) {
-    let mut asked = FuturesUnordered::new();
-    loop {
-        tokio::select! {
-            question = questions.recv(), if asked.len() < IN_FLIGHT_MAX => match question {
-                Some(question) => asked.push(is_gone(root.clone(), question)),
-                None => return,
-            },
-            Some(gone) = asked.next(), if !asked.is_empty() => {
-                if gone.is_some_and(|gone| proven.send(gone).is_err()) {
-                    return;
-                }
-            }
+    let questions = UnboundedReceiverStream::new(questions);
+    let answers = questions.map(|question| is_gone(root.clone(), question));
+    let mut answers = answers.buffer_unordered(IN_FLIGHT_MAX).filter_map(std::future::ready);
+    while let Some(gone) = answers.next().await {
+        if proven.send(gone).is_err() {
+            return;
         }
     }
 }

@@ -139,7 +139,7 @@ impl DiscoveryProblem {
                 "check that the discovery looks in the right place; if they are gone for good, \
                  restart throughline"
             }
-            Self::Broken => "fix their kubeconfigs",
+            Self::Broken => "fix their kubeconfigs, or the objects that show them",
             Self::NameTaken => {
                 "give them another name, or take the cluster out of the configuration file"
             }
