@@ -272,3 +272,43 @@ async fn a_cluster_joins_moves_and_leaves_with_its_kubeconfig_secret() {
     }
     run.stop().await;
 }
+
+/// So many vanish at once that the clusters stay: they are still those that return.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn secrets_that_return_with_another_token_are_used() {
+    const NAMES: [&str; 3] = ["up", "second", "third"];
+    let (testbed, fleet) = testbed_and_fleet().await;
+    let (upstream, hub) = (testbed.upstream(), testbed.hub().rest());
+    rights::grant(hub, &["discovery-secrets"]).await.unwrap();
+    let discovery = json!({ "kubeconfigSecrets": { "cluster": testbed.hub().name,
+                                                   "namespace": "default" } });
+    let set = async |label: Value, user: &str| {
+        let change = json!({
+            "metadata": { "labels": { "sigs.k8s.io/multicluster-runtime-kubeconfig": label } },
+            "stringData": { "kubeconfig": kubeconfig(&upstream.proxy, user) },
+        });
+        for name in NAMES {
+            hub.merge(SECRETS, ("default", name), &change).await.unwrap();
+        }
+    };
+    for name in NAMES {
+        let mut object = secret(&kubeconfig(&upstream.proxy, NOBODY));
+        object["metadata"]["name"] = name.into();
+        hub.create(SECRETS, object).await.unwrap();
+    }
+    let run = setup(&testbed, &discovery).ready().await;
+    is_logged(&run, "cluster joins", 3).await;
+    is_logged(&run, "watch lost", 1).await;
+    set(Value::Null, NOBODY).await;
+    is_logged(&run, "too many clusters went missing at once", 1).await;
+
+    set("true".into(), THROUGHLINE).await;
+    eventually("every hub Connector has its status", Duration::from_secs(10), async || {
+        let found = annotations(&fleet).await;
+        ensure(found.iter().all(Option::is_some), || format!("{found:?}"))
+    })
+    .await;
+    assert_eq!((logged(&run, "cluster joins"), logged(&run, "cluster leaves")), (3, 0));
+    run.stop().await;
+}

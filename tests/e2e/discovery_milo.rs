@@ -117,3 +117,39 @@ async fn every_selected_project_joins_where_the_rule_says_so() {
     assert!(milo.strangers().is_empty(), "asked: {:?}", milo.strangers());
     run.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn a_project_that_cannot_be_decoded_stops_no_other() {
+    const OTHERS: usize = 20;
+    let (testbed, fleet) = testbed_and_fleet().await;
+    let (milo, upstream) = (Milo::start().await, testbed.upstream());
+    let root = milo.root.rest();
+    rights::grant(root, &["discovery-milo"]).await.unwrap();
+    let spoil = async |name: &str| {
+        let status = json!({ "conditions": [{ "type": "Ready", "status": 1 }] });
+        root.merge_status(crate::cluster::milo::PROJECTS, ("", name), &status).await.unwrap();
+    };
+    milo.serve("broken", &upstream.proxy).await;
+    milo.create("broken").await;
+    spoil("broken").await;
+    for i in 1..OTHERS {
+        let name = format!("project-{i}");
+        milo.serve(&name, &upstream.proxy).await;
+        milo.create(&name).await;
+    }
+    let run = setup(&testbed, &by(&milo, &json!({ "join": "all" }))).ready().await;
+    is_logged(&run, "no connection can be made of it", 1).await;
+
+    // In a watch, too: the last one comes after the list, and a broken one that has joined stays.
+    milo.serve("up", &upstream.proxy).await;
+    milo.create("up").await;
+    is_logged(&run, "cluster joins", OTHERS).await;
+    oracle::converges(&testbed).await;
+    spoil("up").await;
+    is_logged(&run, "no connection can be made of it", 2).await;
+    fleet.flip(0).await.unwrap();
+    oracle::converges(&testbed).await;
+    assert_eq!((logged(&run, "cluster leaves"), logged(&run, "discovery lost")), (0, 0));
+    run.stop().await;
+}
