@@ -33,7 +33,7 @@ use crate::leader::gate::{Gate, GateKeeper};
 use crate::metrics::MachineCounts;
 use crate::outage::UserImpactMeter;
 use crate::run_log::{Observer, RunLog};
-use changes::{changed, machine_settings};
+use changes::machine_settings;
 
 /// The queue of queries from the admin port.
 const QUERIES_MAX: usize = 16;
@@ -163,7 +163,7 @@ impl Run {
         let discovers = self.discovery.is_some();
         while !*stop.borrow() {
             self.carry_out_memberships();
-            let (engine, discovery) = (&mut self.engine, &mut self.discovery);
+            let engine = &mut self.engine;
             let (deadline, reports) = (engine.deadline(), engine.observers_due());
             tokio::select! {
                 // The rarest first: none of them keeps the watches waiting for long.
@@ -171,9 +171,8 @@ impl Run {
                 _ = stop.changed() => {}
                 Some(kind) = leadership.recv() => engine.handle_event(kind),
                 Some(clusters) = self.reloads.recv() => self.reload(clusters),
-                (name, connection) = changed(discovery) => self.replace_discovered(&name, connection),
                 _ = unknown_due.tick(), if discovers => self.ask_for_unknown(),
-                Some(kind) = discovered.recv() => engine.handle_event(kind),
+                Some(kind) = discovered.recv() => self.handle_discovered(kind),
                 () = reports => engine.report_due(),
                 () = deadline => engine.handle_event(EventKind::TimedOut),
                 finished = engine.executor.next_finished() => engine.handle_finished(finished),

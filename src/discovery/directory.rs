@@ -236,7 +236,7 @@ fn read(path: &Path) -> Result<String, String> {
 mod tests {
     use tokio::sync::mpsc;
 
-    use super::super::ledger::{Connectable, Outlets};
+    use super::super::ledger::Connectable;
     use super::*;
     use crate::core::contract::event::EventKind;
     use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
@@ -270,10 +270,8 @@ mod tests {
             fs::write(folder.join(file), TEXT).unwrap();
         }
         let (bus, mut events) = mpsc::channel(100);
-        let (changes, _) = mpsc::unbounded_channel();
-        let outlets = Outlets { bus, connections: Connectable::default(), changes };
-        let source = SourceName::KubeconfigDir;
-        let ledger = Ledger::new(source, JoinRule::All, Vec::new(), None, outlets);
+        let (source, connections) = (SourceName::KubeconfigDir, Connectable::default());
+        let ledger = Ledger::new(source, JoinRule::All, Vec::new(), None, bus, connections);
         let mut directory = Directory::new(folder.clone(), ledger);
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
         let hung =

@@ -68,19 +68,14 @@ pub(super) trait Reader: Send + Sync + 'static {
 /// Finds the cluster that holds the objects; `None` while it is not there.
 pub(super) type FindHost = Box<dyn Fn() -> Option<Arc<ClusterClient>> + Send + Sync>;
 
-/// Where names go whose Project may be gone, and where those come from whose Project is.
-pub(super) struct Proofs {
-    pub(super) ask: mpsc::UnboundedSender<Question>,
-    pub(super) proven: mpsc::UnboundedReceiver<ClusterName>,
-}
-
 pub(super) struct Follower<R> {
     pub(super) find_host: FindHost,
     pub(super) objects: Objects,
     pub(super) reader: R,
     pub(super) ledger: Ledger,
     pub(super) config: WatchConstants,
-    pub(super) proofs: Option<Proofs>,
+    /// Where names go whose Project may be gone.
+    pub(super) ask: Option<mpsc::UnboundedSender<Question>>,
 }
 
 /// The API server that holds the objects, as it is followed.
@@ -118,7 +113,8 @@ impl<R: Reader> Follower<R> {
     async fn wait_for_host(&mut self, pauses: &mut ExponentialBackoff) -> Result<(), BusClosed> {
         let error = "the cluster that holds the objects is not configured".to_owned();
         self.report_lost(&CallError::NoClient(error)).await?;
-        self.pause(self.next_pause(pauses)).await
+        sleep(self.next_pause(pauses)).await;
+        Ok(())
     }
 
     /// Follows the objects until they are to be looked for elsewhere.
@@ -140,7 +136,6 @@ impl<R: Reader> Follower<R> {
             tokio::select! {
                 biased;
                 _ = moves.changed() => return Ok(()),
-                gone = next_proven(&mut self.proofs) => self.ledger.gone(gone).await?,
                 Ok(()) = opened.changed() => {
                     host.opened = Some(Instant::now());
                     if !self.is_still(&host.client) {
@@ -206,8 +201,8 @@ impl<R: Reader> Follower<R> {
                 let cluster = ClusterName::from(&*object.name_any());
                 let shown_by = self.reader.shown_by(&object);
                 let was_shown = self.ledger.withdrawn(&cluster, &shown_by).await?;
-                if let Some(proofs) = self.proofs.as_ref().filter(|_| was_shown) {
-                    let _ = proofs.ask.send(Question::Deleted(cluster));
+                if let Some(ask) = self.ask.as_ref().filter(|_| was_shown) {
+                    let _ = ask.send(Question::Deleted(cluster));
                 }
             }
         }
@@ -218,7 +213,7 @@ impl<R: Reader> Follower<R> {
     /// from an older state.
     async fn ask_for_proof(&self, missing: Missing, host: &mut Host) {
         let is_another = std::mem::take(&mut host.is_another);
-        let Some(proofs) = self.proofs.as_ref().filter(|_| !missing.is_suspicious) else { return };
+        let Some(ask) = self.ask.as_ref().filter(|_| !missing.is_suspicious) else { return };
         if missing.clusters.is_empty() || is_another {
             return;
         }
@@ -226,7 +221,7 @@ impl<R: Reader> Follower<R> {
         match current_version(&host.client, path, self.timeout()).await {
             Ok(now) if now >= host.last_version => {
                 for cluster in missing.clusters {
-                    let _ = proofs.ask.send(Question::Deleted(cluster));
+                    let _ = ask.send(Question::Deleted(cluster));
                 }
             }
             Ok(now) => {
@@ -259,7 +254,8 @@ impl<R: Reader> Follower<R> {
             _ => self.report_lost(&call).await?,
         }
         let pause = self.next_pause(&mut host.pauses).saturating_sub(call.waited());
-        self.pause(pause.max(asked)).await
+        sleep(pause.max(asked)).await;
+        Ok(())
     }
 
     async fn report_lost(&mut self, error: &CallError) -> Result<(), BusClosed> {
@@ -276,16 +272,6 @@ impl<R: Reader> Follower<R> {
             Some(404) => Some(format!("check that this API server serves {resource}")),
             // The text for the other causes names no kind.
             _ => error.remedy("list and watch", Kind::Namespace),
-        }
-    }
-
-    async fn pause(&mut self, pause: Duration) -> Result<(), BusClosed> {
-        let mut pause = std::pin::pin!(sleep(pause));
-        loop {
-            tokio::select! {
-                () = &mut pause => return Ok(()),
-                gone = next_proven(&mut self.proofs) => self.ledger.gone(gone).await?,
-            }
         }
     }
 
@@ -314,16 +300,4 @@ fn is_resumable(error: &watcher::Error) -> bool {
             | watcher::Error::WatchFailed(kube::Error::ReadEvents(_))
     );
     is_broken && call_error(error).code() != Some(410)
-}
-
-/// The next Project that is proven gone; never returns where nothing is proven.
-async fn next_proven(proofs: &mut Option<Proofs>) -> ClusterName {
-    let proven = match proofs {
-        Some(proofs) => proofs.proven.recv().await,
-        None => None,
-    };
-    match proven {
-        Some(cluster) => cluster,
-        None => std::future::pending().await,
-    }
 }

@@ -77,19 +77,21 @@ impl Connectable {
         self.lock().offered.len()
     }
 
-    /// Returns whether it is news to a joined cluster.
-    fn insert(
+    /// The connection that is offered of the cluster that joined, and not of another one of its name.
+    pub(super) fn of_joined(
         &self,
         source: SourceName,
         cluster: &ClusterName,
-        uid: &str,
-        connection: ConnectionSpec,
-    ) -> bool {
-        let mut connections = self.lock();
-        let offer = (uid.to_owned(), connection.clone());
-        let before = connections.offered.insert((source, cluster.clone()), offer);
-        let is_joined = connections.joined.get(cluster) == Some(&(source, uid.to_owned()));
-        is_joined && before.is_none_or(|(_, before)| before != connection)
+    ) -> Option<ConnectionSpec> {
+        let connections = self.lock();
+        let (uid, connection) = connections.offered.get(&(source, cluster.clone()))?;
+        let is_it = connections.joined.get(cluster) == Some(&(source, uid.clone()));
+        is_it.then(|| connection.clone())
+    }
+
+    fn insert(&self, source: SourceName, offer: &Offer, connection: ConnectionSpec) {
+        let offered = (offer.uid.clone(), connection);
+        self.lock().offered.insert((source, offer.cluster.clone()), offered);
     }
 
     fn remove(&self, source: SourceName, cluster: &ClusterName) {
@@ -104,15 +106,6 @@ impl Connectable {
     }
 }
 
-/// Where a ledger tells what it notes.
-#[derive(Clone)]
-pub(super) struct Outlets {
-    pub(super) bus: mpsc::Sender<EventKind>,
-    pub(super) connections: Connectable,
-    /// Other credentials for a cluster that was offered before.
-    pub(super) changes: mpsc::UnboundedSender<(ClusterName, ConnectionSpec)>,
-}
-
 /// What one source has shown so far.
 pub(super) struct Ledger {
     source: SourceName,
@@ -120,7 +113,8 @@ pub(super) struct Ledger {
     roles: Vec<Role>,
     /// Only these; all where absent.
     only: Option<BTreeSet<ClusterName>>,
-    to: Outlets,
+    bus: mpsc::Sender<EventKind>,
+    connections: Connectable,
     shown: BTreeMap<ClusterName, Shown>,
     lists: u32,
     is_list_begun: bool,
@@ -144,14 +138,16 @@ impl Ledger {
         join: JoinRule,
         roles: Vec<Role>,
         only: Option<BTreeSet<ClusterName>>,
-        to: Outlets,
+        bus: mpsc::Sender<EventKind>,
+        connections: Connectable,
     ) -> Self {
         Self {
             source,
             join,
             roles,
             only,
-            to,
+            bus,
+            connections,
             shown: BTreeMap::new(),
             lists: 0,
             is_list_begun: false,
@@ -164,18 +160,14 @@ impl Ledger {
         self.lost.is_some()
     }
 
-    pub(super) fn shows(&self, cluster: &ClusterName) -> bool {
-        self.shown.contains_key(cluster)
-    }
-
     /// The uid of a cluster that is shown, or joined still.
     pub(super) fn uid(&self, cluster: &ClusterName) -> Option<String> {
         let shown = self.shown.get(cluster).map(|shown| shown.offer.uid.clone());
-        shown.or_else(|| self.to.connections.joined_uid(self.source, cluster))
+        shown.or_else(|| self.connections.joined_uid(self.source, cluster))
     }
 
     async fn send(&self, event: EventKind) -> Result<(), BusClosed> {
-        Ok(self.to.bus.send(event).await?)
+        Ok(self.bus.send(event).await?)
     }
 
     /// A list is asked for. It begins with the first answer.
@@ -223,7 +215,8 @@ impl Ledger {
         }
         self.contested.remove(&cluster);
         let is_news = before.is_none_or(|shown| {
-            (&shown.offer.uid, &shown.offer.state) != (&offer.uid, &offer.state)
+            let Offer { uid, state, connection, .. } = &shown.offer;
+            (uid, state, connection) != (&offer.uid, &offer.state, &offer.connection)
         });
         self.tell_broken(&offer, before.map(|shown| &shown.offer));
         self.keep_connection(&offer, before.map(|shown| &shown.offer));
@@ -250,17 +243,11 @@ impl Ledger {
 
     /// A broken offer of the same cluster leaves the connection that there was.
     fn keep_connection(&self, offer: &Offer, before: Option<&Offer>) {
-        let (source, cluster) = (self.source, &offer.cluster);
         let is_same = before.is_some_and(|before| before.uid == offer.uid);
-        let Some(connection) = offer.connection.clone() else {
-            if !is_same {
-                self.to.connections.remove(source, cluster);
-            }
-            return;
-        };
-        if self.to.connections.insert(source, cluster, &offer.uid, connection.clone()) {
-            // The receiver is gone only when the run ends.
-            let _ = self.to.changes.send((cluster.clone(), connection));
+        match offer.connection.clone() {
+            Some(connection) => self.connections.insert(self.source, offer, connection),
+            None if is_same => {}
+            None => self.connections.remove(self.source, &offer.cluster),
         }
     }
 
@@ -284,7 +271,7 @@ impl Ledger {
     fn forget(&mut self, cluster: &ClusterName) {
         self.shown.remove(cluster);
         self.contested.remove(cluster);
-        self.to.connections.remove(self.source, cluster);
+        self.connections.remove(self.source, cluster);
     }
 
     /// The list is complete. Returns what it lacks.
@@ -327,14 +314,5 @@ impl Ledger {
         self.lost = None;
         info!(source = %self.source, "discovery resumed");
         self.send(EventKind::DiscoveryResumed { source: self.source }).await
-    }
-
-    /// The Project of a cluster that was withdrawn, or is missing, does not exist any longer.
-    pub(super) async fn gone(&mut self, cluster: ClusterName) -> Result<(), BusClosed> {
-        if self.shows(&cluster) {
-            return Ok(()); // made again in the meantime
-        }
-        info!(source = %self.source, %cluster, "the Project does not exist any longer");
-        self.send(EventKind::ClusterGone { source: self.source, cluster }).await
     }
 }

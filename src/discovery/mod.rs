@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::client::{ClusterClient, ConnectionSpec, Connections};
-use crate::config::{self, Config};
+use crate::config::{Config, DiscoveryConfig, KubeconfigSecretsConfig, MiloConfig};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::{JoinRule, SourceName};
 use crate::core::data::ids::{ClusterName, Role};
@@ -39,8 +39,8 @@ use crate::fleet::ClusterTable;
 use crate::metrics::Metrics;
 
 use directory::Directory;
-use follow::{FindHost, Follower, Proofs};
-use ledger::{Connectable, Ledger, Outlets};
+use follow::Follower;
+use ledger::{Connectable, Ledger};
 use milo::ProjectReader;
 pub use milo::ProjectRoot;
 use proof::{Question, UnknownNames};
@@ -52,12 +52,11 @@ const ROOT: &str = "discovery/milo";
 /// The sources of clusters of a run. Its end ends them.
 pub(crate) struct Discovery {
     connections: Connectable,
-    changes: mpsc::UnboundedReceiver<(ClusterName, ConnectionSpec)>,
-    projects: Option<Arc<ProjectRoot>>,
-    ask: Option<mpsc::UnboundedSender<Question>>,
+    /// Where Projects are what clusters are discovered by: who tells whether one exists, and where one asks.
+    milo: Option<(Arc<ProjectRoot>, mpsc::UnboundedSender<Question>)>,
     unknown: UnknownNames,
     sources: BTreeSet<SourceName>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl std::fmt::Debug for Discovery {
@@ -74,16 +73,7 @@ impl std::fmt::Debug for Discovery {
 struct Parts<'a> {
     config: &'a Config,
     only: Option<&'a BTreeSet<ClusterName>>,
-    outlets: Outlets,
-    tasks: JoinSet<()>,
-    sources: BTreeSet<SourceName>,
-}
-
-impl Parts<'_> {
-    fn ledger(&mut self, source: SourceName, join: JoinRule, roles: &[Role]) -> Ledger {
-        self.sources.insert(source);
-        Ledger::new(source, join, roles.to_vec(), self.only.cloned(), self.outlets.clone())
-    }
+    bus: mpsc::Sender<EventKind>,
 }
 
 impl Discovery {
@@ -97,20 +87,91 @@ impl Discovery {
         bus: mpsc::Sender<EventKind>,
         metrics: &Arc<Metrics>,
     ) -> Self {
-        let (changes_to, changes) = mpsc::unbounded_channel();
-        let connectable = Connectable::default();
-        let outlets = Outlets { bus, connections: connectable.clone(), changes: changes_to };
-        let (tasks, sources) = (JoinSet::new(), BTreeSet::new());
-        let mut parts = Parts { config, only, outlets, tasks, sources };
-        let (projects, ask) = match start_milo(&mut parts, connections, metrics) {
-            Some((projects, ask)) => (Some(projects), Some(ask)),
-            None => (None, None),
+        let mut discovery = Self {
+            connections: Connectable::default(),
+            milo: None,
+            unknown: UnknownNames::default(),
+            sources: BTreeSet::new(),
+            tasks: JoinSet::new(),
         };
-        start_secrets(&mut parts, clusters.clone());
-        start_directory(&mut parts);
-        let Parts { sources, tasks, .. } = parts;
-        let unknown = UnknownNames::default();
-        Self { connections: connectable, changes, projects, ask, unknown, sources, _tasks: tasks }
+        let parts = Parts { config, only, bus };
+        let DiscoveryConfig { milo, kubeconfig_secrets, kubeconfig_dir, .. } = &config.discovery;
+        if let Some(milo) = milo {
+            discovery.start_milo(milo, &parts, connections, metrics);
+        }
+        if let Some(secrets) = kubeconfig_secrets {
+            discovery.start_secrets(secrets, &parts, clusters.clone());
+        }
+        if let Some(directory) = kubeconfig_dir {
+            let ledger = discovery.ledger(
+                SourceName::KubeconfigDir,
+                JoinRule::All,
+                &directory.roles,
+                &parts,
+            );
+            discovery.tasks.spawn(Directory::new(directory.path.clone(), ledger).run());
+        }
+        discovery
+    }
+
+    fn ledger(
+        &mut self,
+        source: SourceName,
+        join: JoinRule,
+        roles: &[Role],
+        parts: &Parts<'_>,
+    ) -> Ledger {
+        self.sources.insert(source);
+        let (only, bus) = (parts.only.cloned(), parts.bus.clone());
+        Ledger::new(source, join, roles.to_vec(), only, bus, self.connections.clone())
+    }
+
+    fn start_milo(
+        &mut self,
+        milo: &MiloConfig,
+        parts: &Parts<'_>,
+        connections: &Connections,
+        metrics: &Arc<Metrics>,
+    ) {
+        let (name, spec) = (ClusterName::from(ROOT), milo::root(milo));
+        let client = ClusterClient::shared(name, Vec::new(), spec, connections, metrics.clone());
+        let client = Arc::new(client);
+        let watch = &parts.config.constants.watch;
+        // A ProjectControlPlane that is gone says nothing about its Project.
+        if !milo.internal_service_discovery {
+            let timeout = Duration::from_millis(watch.timeout_ms);
+            let root = Arc::new(ProjectRoot::new(client.clone(), timeout));
+            let (ask, questions) = mpsc::unbounded_channel();
+            self.tasks.spawn(proof::run(root.clone(), questions, parts.bus.clone()));
+            self.milo = Some((root, ask));
+        }
+        let follower = Follower {
+            find_host: Box::new(move || Some(client.clone())),
+            objects: milo::objects(milo, watch.page_size),
+            reader: ProjectReader::new(milo),
+            ledger: self.ledger(SourceName::Milo, milo.join, &[Role::Upstream], parts),
+            config: watch.clone(),
+            ask: self.milo.as_ref().map(|(_, ask)| ask.clone()),
+        };
+        self.tasks.spawn(follower.run());
+    }
+
+    fn start_secrets(
+        &mut self,
+        secrets: &KubeconfigSecretsConfig,
+        parts: &Parts<'_>,
+        clusters: ClusterTable,
+    ) {
+        let (host, source) = (secrets.cluster.clone(), SourceName::KubeconfigSecrets);
+        let follower = Follower {
+            find_host: Box::new(move || clusters.get(&host)),
+            objects: secrets::objects(secrets),
+            reader: SecretReader,
+            ledger: self.ledger(source, JoinRule::All, &secrets.roles, parts),
+            config: parts.config.constants.watch.clone(),
+            ask: None,
+        };
+        self.tasks.spawn(follower.run());
     }
 
     /// The connection that a source offers under this name; `None` where it offers none any longer.
@@ -127,25 +188,25 @@ impl Discovery {
         self.connections.left(cluster);
     }
 
-    /// Waits until other credentials for a joined cluster are found.
-    pub(crate) async fn changed(&mut self) -> (ClusterName, ConnectionSpec) {
-        match self.changes.recv().await {
-            Some(change) => change,
-            // No source is left that could tell.
-            None => std::future::pending().await,
-        }
+    /// The connection that a source offers now of a cluster that it had join.
+    pub(crate) fn of_joined(
+        &self,
+        source: SourceName,
+        cluster: &ClusterName,
+    ) -> Option<ConnectionSpec> {
+        self.connections.of_joined(source, cluster)
     }
 
     /// The Projects, where they are what clusters are discovered by.
     pub(crate) fn projects(&self) -> Option<Arc<ProjectRoot>> {
-        self.projects.clone()
+        self.milo.as_ref().map(|(root, _)| root.clone())
     }
 
     /// Has the root asked for names that hub objects name and no list contains, each at most once an
     /// hour. `cluster_gone` comes of those that answer 404. Names that are no longer among them are
     /// forgotten.
     pub(crate) fn ask_for_unknown(&mut self, names: Vec<ClusterName>) {
-        let Some(ask) = &self.ask else { return };
+        let Some((_, ask)) = &self.milo else { return };
         for name in self.unknown.due(names) {
             // The receiver is gone only when the run ends.
             let _ = ask.send(Question::Unknown(name));
@@ -156,66 +217,4 @@ impl Discovery {
     pub(crate) fn sources(&self) -> &BTreeSet<SourceName> {
         &self.sources
     }
-}
-
-fn start_milo(
-    parts: &mut Parts<'_>,
-    connections: &Connections,
-    metrics: &Arc<Metrics>,
-) -> Option<(Arc<ProjectRoot>, mpsc::UnboundedSender<Question>)> {
-    let milo = parts.config.discovery.milo.as_ref()?;
-    let client = root_client(milo, connections, metrics);
-    let timeout = Duration::from_millis(parts.config.constants.watch.timeout_ms);
-    // A ProjectControlPlane that is gone says nothing about its Project.
-    let projects = (!milo.internal_service_discovery)
-        .then(|| Arc::new(ProjectRoot::new(client.clone(), timeout)));
-    let (mut asked, mut proofs) = (None, None);
-    if let Some(root) = projects {
-        let (ask, questions) = mpsc::unbounded_channel();
-        let (answers, proven) = mpsc::unbounded_channel();
-        parts.tasks.spawn(proof::run(root.clone(), questions, answers));
-        asked = Some((root, ask.clone()));
-        proofs = Some(Proofs { ask, proven });
-    }
-    let follower = Follower {
-        find_host: Box::new(move || Some(client.clone())) as FindHost,
-        objects: milo::objects(milo, parts.config.constants.watch.page_size),
-        reader: ProjectReader::new(milo),
-        ledger: parts.ledger(SourceName::Milo, milo.join, &[Role::Upstream]),
-        config: parts.config.constants.watch.clone(),
-        proofs,
-    };
-    parts.tasks.spawn(follower.run());
-    asked
-}
-
-/// The API server that holds the Projects.
-fn root_client(
-    milo: &config::MiloConfig,
-    connections: &Connections,
-    metrics: &Arc<Metrics>,
-) -> Arc<ClusterClient> {
-    let name = ClusterName::from(ROOT);
-    let spec = milo::root(milo);
-    Arc::new(ClusterClient::shared(name, Vec::new(), spec, connections, metrics.clone()))
-}
-
-fn start_secrets(parts: &mut Parts<'_>, clusters: ClusterTable) {
-    let Some(secrets) = &parts.config.discovery.kubeconfig_secrets else { return };
-    let host = secrets.cluster.clone();
-    let follower = Follower {
-        find_host: Box::new(move || clusters.get(&host)) as FindHost,
-        objects: secrets::objects(secrets),
-        reader: SecretReader,
-        ledger: parts.ledger(SourceName::KubeconfigSecrets, JoinRule::All, &secrets.roles),
-        config: parts.config.constants.watch.clone(),
-        proofs: None,
-    };
-    parts.tasks.spawn(follower.run());
-}
-
-fn start_directory(parts: &mut Parts<'_>) {
-    let Some(directory) = &parts.config.discovery.kubeconfig_dir else { return };
-    let ledger = parts.ledger(SourceName::KubeconfigDir, JoinRule::All, &directory.roles);
-    parts.tasks.spawn(Directory::new(directory.path.clone(), ledger).run());
 }

@@ -13,6 +13,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tracing::{info, warn};
 
 use super::milo::{ProjectRoot, is_path_segment};
+use crate::core::contract::event::EventKind;
+use crate::core::contract::membership::SourceName;
 use crate::core::data::ids::ClusterName;
 use crate::environment;
 
@@ -63,17 +65,19 @@ impl UnknownNames {
     }
 }
 
-/// Answers `questions` with those whose Project does not exist, until nobody asks any longer.
+/// Tells the machine which of the Projects that `questions` name do not exist, until nobody asks any longer.
 pub(super) async fn run(
     root: Arc<ProjectRoot>,
     questions: mpsc::UnboundedReceiver<Question>,
-    proven: mpsc::UnboundedSender<ClusterName>,
+    bus: mpsc::Sender<EventKind>,
 ) {
     let questions = UnboundedReceiverStream::new(questions);
     let answers = questions.map(|question| is_gone(root.clone(), question));
-    let mut answers = answers.buffer_unordered(IN_FLIGHT_MAX).filter_map(std::future::ready);
-    while let Some(gone) = answers.next().await {
-        if proven.send(gone).is_err() {
+    let mut gone = answers.buffer_unordered(IN_FLIGHT_MAX).filter_map(std::future::ready);
+    while let Some(cluster) = gone.next().await {
+        info!(%cluster, "the Project does not exist any longer");
+        let event = EventKind::ClusterGone { source: SourceName::Milo, cluster };
+        if bus.send(event).await.is_err() {
             return;
         }
     }

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::follow::Reader;
-use super::ledger::{Connectable, Ledger, Offer, Outlets};
+use super::ledger::{Connectable, Ledger, Offer};
 use super::milo::ProjectRoot;
 use super::proof::{self, Question, UnknownNames};
 use super::secrets::SecretReader;
@@ -31,18 +31,15 @@ const SOURCE: SourceName = SourceName::KubeconfigSecrets;
 struct Bench {
     ledger: Ledger,
     events: mpsc::Receiver<EventKind>,
-    changes: mpsc::UnboundedReceiver<(ClusterName, ConnectionSpec)>,
     connections: Connectable,
 }
 
 impl Bench {
     fn new() -> Self {
         let (bus, events) = mpsc::channel(100);
-        let (changes_to, changes) = mpsc::unbounded_channel();
-        let connections = Connectable::default();
-        let outlets = Outlets { bus, connections: connections.clone(), changes: changes_to };
-        let ledger = Ledger::new(SOURCE, JoinRule::All, vec![Role::Upstream], None, outlets);
-        Self { ledger, events, changes, connections }
+        let (roles, connections) = (vec![Role::Upstream], Connectable::default());
+        let ledger = Ledger::new(SOURCE, JoinRule::All, roles, None, bus, connections.clone());
+        Self { ledger, events, connections }
     }
 
     /// Lists these; returns the names that are missing, and whether they are suspiciously many.
@@ -62,6 +59,10 @@ impl Bench {
             told.push(EventName::from(&event).as_str());
         }
         told
+    }
+
+    fn of_joined(&self, cluster: &str) -> Option<ConnectionSpec> {
+        self.connections.of_joined(SOURCE, &ClusterName::from(cluster))
     }
 
     fn connection(&self, cluster: &str) -> Option<ConnectionSpec> {
@@ -108,37 +109,34 @@ async fn a_list_says_what_it_lacks_and_many_at_once_are_suspicious() {
 }
 
 #[tokio::test]
-async fn other_credentials_change_the_connection_and_another_uid_is_another_cluster() {
+async fn other_credentials_are_news_and_another_uid_is_another_cluster() {
     let mut bench = Bench::new();
     bench.list(&[offer("a", "1", "/zero")]).await;
+    bench.told();
     bench.ledger.changed(offer("a", "1", "/one")).await.unwrap();
-    assert!(bench.changes.try_recv().is_err(), "nobody uses it");
-    assert!(bench.connection("a").is_some());
+    assert_eq!((bench.told(), bench.of_joined("a")), (vec!["cluster_offered"], None));
+    assert_eq!(bench.connection("a"), offer("a", "1", "/one").connection);
     bench.ledger.changed(offer("a", "1", "/two")).await.unwrap();
-    let (cluster, connection) = bench.changes.try_recv().unwrap();
-    assert_eq!((cluster.as_str(), Some(connection)), ("a", bench.connection("a")));
+    assert_eq!(bench.of_joined("a"), offer("a", "1", "/two").connection);
     bench.ledger.changed(offer("a", "2", "/three")).await.unwrap();
-    assert!(bench.changes.try_recv().is_err());
+    assert_eq!(bench.of_joined("a"), None);
     assert_eq!(bench.connection("a"), offer("a", "2", "/three").connection);
+    assert_eq!(bench.of_joined("a"), bench.connection("a"));
+    bench.connections.left(&"a".into());
+    assert_eq!(bench.of_joined("a"), None);
 }
 
+/// A list that lacks everything: the machine keeps what is joined.
 #[tokio::test]
-async fn credentials_that_return_reach_a_cluster_that_stayed_joined() {
+async fn credentials_that_return_are_those_of_a_cluster_that_stayed_joined() {
     let mut bench = Bench::new();
     bench.list(&[offer("a", "1", "/one"), offer("b", "1", "/one")]).await;
     assert!(bench.connection("a").is_some());
-    // A list that lacks everything: the machine keeps what is joined.
     bench.list(&[]).await;
+    assert_eq!(bench.of_joined("a"), None);
     bench.list(&[offer("a", "1", "/two"), offer("b", "1", "/two")]).await;
-    let (cluster, connection) = bench.changes.try_recv().unwrap();
-    assert_eq!((cluster.as_str(), Some(connection)), ("a", bench.connection("a")));
-    assert!(bench.changes.try_recv().is_err(), "b is not joined");
-    // Withdrawn, and back as another cluster, or after it left: that joins by itself.
-    assert!(bench.ledger.withdrawn(&"a".into(), "a").await.unwrap());
-    bench.ledger.changed(offer("a", "2", "/three")).await.unwrap();
-    bench.connections.left(&"a".into());
-    bench.ledger.changed(offer("a", "1", "/four")).await.unwrap();
-    assert!(bench.changes.try_recv().is_err());
+    assert_eq!(bench.of_joined("a"), offer("a", "1", "/two").connection);
+    assert_eq!(bench.of_joined("b"), None);
 }
 
 #[tokio::test]
@@ -261,18 +259,22 @@ async fn only_a_404_says_that_a_project_is_gone() {
 async fn an_answer_that_tells_nothing_is_asked_for_again() {
     let (milo, root) = root().await;
     let (ask, questions) = mpsc::unbounded_channel();
-    let (answers, mut proven) = mpsc::unbounded_channel();
-    let asking = tokio::spawn(proof::run(root, questions, answers));
+    let (bus, mut events) = mpsc::channel(10);
+    let asking = tokio::spawn(proof::run(root, questions, bus));
+    let mut gone = async || match events.recv().await {
+        Some(EventKind::ClusterGone { cluster, .. }) => cluster.to_string(),
+        event => format!("{event:?}"),
+    };
     ask.send(Question::Unknown("there".into())).unwrap();
     ask.send(Question::Deleted("y".into())).unwrap();
-    assert_eq!(proven.recv().await, Some("y".into()));
+    assert_eq!(gone().await, "y");
     milo.inject_at_root(&refusal(), 1);
     ask.send(Question::Unknown("x".into())).unwrap();
-    assert_eq!(proven.recv().await, Some("x".into()));
+    assert_eq!(gone().await, "x");
     // So often that nothing is known: the next list, or the next hour, asks again.
     milo.inject_at_root(&refusal(), 3);
     ask.send(Question::Unknown("z".into())).unwrap();
     drop(ask);
-    assert_eq!(proven.recv().await, None);
+    assert_eq!(gone().await, "None");
     asking.await.unwrap();
 }

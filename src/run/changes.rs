@@ -3,13 +3,12 @@
 use tracing::{debug, info};
 
 use super::Run;
-use crate::client::{ClusterClient, ConnectionSpec};
+use crate::client::ClusterClient;
 use crate::config::{ClusterConfig, Config};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::{Membership, SourceName};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ClusterName, Role};
-use crate::discovery::Discovery;
 use crate::fleet::{Member, Origin};
 
 /// With so many clusters, a line for each that joins or leaves hides the others.
@@ -21,14 +20,6 @@ pub(super) fn machine_settings(config: &Config) -> Settings {
     // In a dry run no mirrored value ever reaches an edge, so every one would be nudged.
     settings.mirror.nudge &= !config.dry_run;
     settings
-}
-
-/// Waits for other credentials of a cluster; forever where none is discovered.
-pub(super) async fn changed(discovery: &mut Option<Discovery>) -> (ClusterName, ConnectionSpec) {
-    match discovery {
-        Some(discovery) => discovery.changed().await,
-        None => std::future::pending().await,
-    }
 }
 
 impl Run {
@@ -96,11 +87,19 @@ impl Run {
         self.engine.fleet.len() >= LARGE_FLEET
     }
 
-    /// Other credentials for a cluster were found. One of the configuration file that has the same name
-    /// is reached as the file says.
-    pub(super) fn replace_discovered(&mut self, cluster: &ClusterName, connection: ConnectionSpec) {
-        if self.engine.fleet.origin(cluster) == Some(Origin::Discovered) {
-            self.engine.fleet.replace(cluster, connection);
+    /// A source shows something. The offer of a joined cluster may bring other credentials. One of the
+    /// configuration file that has the same name is reached as the file says.
+    pub(super) fn handle_discovered(&mut self, kind: EventKind) {
+        let offered = match &kind {
+            EventKind::ClusterOffered { source, cluster, .. } => Some((*source, cluster.clone())),
+            _ => None,
+        };
+        self.engine.handle_event(kind);
+        let (Some((source, cluster)), Some(discovery)) = (offered, &self.discovery) else { return };
+        if self.engine.fleet.origin(&cluster) == Some(Origin::Discovered)
+            && let Some(connection) = discovery.of_joined(source, &cluster)
+        {
+            self.engine.fleet.replace(&cluster, connection);
         }
     }
 
