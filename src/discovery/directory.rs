@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::kubeconfig;
-use super::ledger::{BusClosed, Ledger, Offer};
+use super::ledger::{Ledger, Offer};
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 
 /// How often the directory is looked at.
@@ -84,14 +84,15 @@ impl Directory {
         Self { path, ledger, looking: None, reading, listed: None, found, offers }
     }
 
-    /// Runs until the bus is closed.
+    /// Runs until it is dropped.
     pub(super) async fn run(mut self) {
-        while self.look().await.is_ok() {
+        loop {
+            self.look().await;
             sleep(LOOK_EVERY).await;
         }
     }
 
-    async fn look(&mut self) -> Result<(), BusClosed> {
+    async fn look(&mut self) {
         let path = self.path.clone();
         let looking = self.looking.get_or_insert_with(|| Reading::start(move || stamps(&path)));
         let Some(found) = looking.wait().await else {
@@ -110,22 +111,15 @@ impl Directory {
         // A file that is being written counts as it was before; a new one, not yet.
         let mut settled = self.found.clone();
         settled.retain(|name, stamp| before.get(name) == Some(stamp) || stamp.is_settled(now));
-        let unsettled = |(name, _): &(&String, &Stamp)| {
-            self.found.contains_key(*name) && !settled.contains_key(*name)
-        };
-        let kept: Stamps = self
-            .listed
-            .iter()
-            .flatten()
-            .filter(unsettled)
-            .map(|(name, stamp)| (name.clone(), *stamp))
-            .collect();
-        settled.extend(kept);
+        for (name, stamp) in self.listed.iter().flatten() {
+            if self.found.contains_key(name) {
+                settled.entry(name.clone()).or_insert(*stamp);
+            }
+        }
         self.forget_ended();
         if self.listed.as_ref() != Some(&settled) {
-            self.list(settled).await?;
+            self.list(settled).await;
         }
-        Ok(())
     }
 
     /// A file whose reading ended late is read again.
@@ -140,7 +134,7 @@ impl Directory {
     }
 
     /// All files as one list, so that what is missing at once counts as one.
-    async fn list(&mut self, files: Stamps) -> Result<(), BusClosed> {
+    async fn list(&mut self, files: Stamps) {
         self.ledger.new_list();
         let mut offers = BTreeMap::new();
         for (file, stamp) in &files {
@@ -156,10 +150,10 @@ impl Directory {
                 }
             };
             offers.insert(file.clone(), offer.clone());
-            self.ledger.listed(offer).await?;
+            self.ledger.listed(offer).await;
         }
         (self.offers, self.listed) = (offers, Some(files));
-        self.ledger.list_finished().await.map(drop)
+        self.ledger.list_finished().await;
     }
 
     async fn read(&mut self, file: &str) -> Result<String, String> {
@@ -174,10 +168,10 @@ impl Directory {
         Err("cannot read the file: it does not answer".to_owned())
     }
 
-    async fn lost(&mut self, error: &io::Error) -> Result<(), BusClosed> {
+    async fn lost(&mut self, error: &io::Error) {
         let text = format!("cannot read the directory {}: {error}", self.path.display());
         let remedy = "check discovery.kubeconfigDir.path and the volume that is mounted there";
-        self.ledger.lost(RequestFailure::new(ErrorCause::Kubeconfig, text), Some(remedy)).await
+        self.ledger.lost(RequestFailure::new(ErrorCause::Kubeconfig, text), Some(remedy)).await;
     }
 }
 
@@ -250,8 +244,8 @@ mod tests {
         directory: &mut Directory,
         events: &mut mpsc::Receiver<EventKind>,
     ) -> Vec<(String, bool)> {
-        directory.look().await.unwrap();
-        directory.look().await.unwrap();
+        directory.look().await;
+        directory.look().await;
         let mut offered = Vec::new();
         while let Ok(event) = events.try_recv() {
             if let EventKind::ClusterOffered { cluster, state, .. } = event {

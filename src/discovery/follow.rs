@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::warn;
 
-use super::ledger::{BusClosed, Ledger, Missing, Offer};
+use super::ledger::{Ledger, Missing, Offer};
 use super::proof::Question;
 use crate::client::{
     CallError, ClusterClient, HEALTHY_AFTER, Patience, call_error, current_version, kube_client,
@@ -94,35 +94,24 @@ struct Host {
 type Events = BoxStream<'static, watcher::Result<Event<DynamicObject>>>;
 
 impl<R: Reader> Follower<R> {
-    /// Runs until the bus is closed.
+    /// Runs until it is dropped.
     pub(super) async fn run(mut self) {
         let mut is_another = false;
         let mut absent = pauses(&self.config);
         loop {
-            let followed = match (self.find_host)() {
-                Some(client) => self.follow(client, is_another).await,
-                None => self.wait_for_host(&mut absent).await,
+            let Some(client) = (self.find_host)() else {
+                let error = "the cluster that holds the objects is not configured".to_owned();
+                self.report_lost(&CallError::NoClient(error)).await;
+                sleep(self.next_pause(&mut absent)).await;
+                continue;
             };
-            if followed.is_err() {
-                return;
-            }
+            self.follow(client, is_another).await;
             is_another = true;
         }
     }
 
-    async fn wait_for_host(&mut self, pauses: &mut ExponentialBackoff) -> Result<(), BusClosed> {
-        let error = "the cluster that holds the objects is not configured".to_owned();
-        self.report_lost(&CallError::NoClient(error)).await?;
-        sleep(self.next_pause(pauses)).await;
-        Ok(())
-    }
-
     /// Follows the objects until they are to be looked for elsewhere.
-    async fn follow(
-        &mut self,
-        client: Arc<ClusterClient>,
-        is_another: bool,
-    ) -> Result<(), BusClosed> {
+    async fn follow(&mut self, client: Arc<ClusterClient>, is_another: bool) {
         let silent_after = Duration::from_millis(self.config.silent_after_ms);
         let patience = Patience { timeout: self.timeout(), silent_after };
         let (kube, mut opened) = kube_client(client.clone(), patience);
@@ -135,20 +124,20 @@ impl<R: Reader> Follower<R> {
             let resumed_at = host.opened.filter(|_| self.ledger.is_lost());
             tokio::select! {
                 biased;
-                _ = moves.changed() => return Ok(()),
+                _ = moves.changed() => return,
                 Ok(()) = opened.changed() => {
                     host.opened = Some(Instant::now());
                     if !self.is_still(&host.client) {
-                        return Ok(());
+                        return;
                     }
                 }
                 Some(event) = events.next() => match event {
-                    Ok(event) => self.handle(event, &mut host).await?,
+                    Ok(event) => self.handle(event, &mut host).await,
                     Err(error) => {
                         let is_resumable = is_resumable(&error);
-                        self.fail(&error, &mut host).await?;
+                        self.fail(&error, &mut host).await;
                         if !self.is_still(&host.client) {
-                            return Ok(());
+                            return;
                         }
                         if !is_resumable {
                             events = self.events(&host);
@@ -156,7 +145,7 @@ impl<R: Reader> Follower<R> {
                     }
                 },
                 () = sleep_until(resumed_at.unwrap_or_else(Instant::now) + RESUMED_AFTER),
-                    if resumed_at.is_some() => self.ledger.resumed().await?,
+                    if resumed_at.is_some() => self.ledger.resumed().await,
             }
         }
     }
@@ -174,39 +163,34 @@ impl<R: Reader> Follower<R> {
         (self.find_host)().is_some_and(|host| Arc::ptr_eq(&host, client))
     }
 
-    async fn handle(
-        &mut self,
-        event: Event<DynamicObject>,
-        host: &mut Host,
-    ) -> Result<(), BusClosed> {
+    async fn handle(&mut self, event: Event<DynamicObject>, host: &mut Host) {
         if self.ledger.is_lost() && matches!(event, Event::Apply(_) | Event::Delete(_)) {
-            self.ledger.resumed().await?;
+            self.ledger.resumed().await;
         }
         match event {
             Event::Init => self.ledger.new_list(),
             Event::InitApply(object) => {
                 host.note(&object);
-                self.ledger.listed(self.reader.offer(&object, &self.ledger)).await?;
+                self.ledger.listed(self.reader.offer(&object, &self.ledger)).await;
             }
             Event::InitDone => {
-                let missing = self.ledger.list_finished().await?;
+                let missing = self.ledger.list_finished().await;
                 self.ask_for_proof(missing, host).await;
             }
             Event::Apply(object) => {
                 host.note(&object);
-                self.ledger.changed(self.reader.offer(&object, &self.ledger)).await?;
+                self.ledger.changed(self.reader.offer(&object, &self.ledger)).await;
             }
             Event::Delete(object) => {
                 host.note(&object);
                 let cluster = ClusterName::from(&*object.name_any());
                 let shown_by = self.reader.shown_by(&object);
-                let was_shown = self.ledger.withdrawn(&cluster, &shown_by).await?;
+                let was_shown = self.ledger.withdrawn(&cluster, &shown_by).await;
                 if let Some(ask) = self.ask.as_ref().filter(|_| was_shown) {
                     let _ = ask.send(Question::Deleted(cluster));
                 }
             }
         }
-        Ok(())
     }
 
     /// A list that lacks many at once proves nothing about any of them; nor does one from elsewhere, or
@@ -239,7 +223,7 @@ impl<R: Reader> Follower<R> {
     }
 
     /// Reports an error, and waits before the next attempt.
-    async fn fail(&mut self, error: &watcher::Error, host: &mut Host) -> Result<(), BusClosed> {
+    async fn fail(&mut self, error: &watcher::Error, host: &mut Host) {
         let was_opened = host.opened.take();
         if was_opened.is_some_and(|opened| opened.elapsed() > HEALTHY_AFTER) {
             host.pauses = pauses(&self.config);
@@ -251,16 +235,15 @@ impl<R: Reader> Follower<R> {
             Some(429) => {}
             // A watch can't go on from there, and the next list tells why if that is no rare event.
             Some(410) if !matches!(error, watcher::Error::InitialListFailed(_)) => {}
-            _ => self.report_lost(&call).await?,
+            _ => self.report_lost(&call).await,
         }
         let pause = self.next_pause(&mut host.pauses).saturating_sub(call.waited());
         sleep(pause.max(asked)).await;
-        Ok(())
     }
 
-    async fn report_lost(&mut self, error: &CallError) -> Result<(), BusClosed> {
+    async fn report_lost(&mut self, error: &CallError) {
         let remedy = self.remedy(error);
-        self.ledger.lost(error.failure(), remedy.as_deref()).await
+        self.ledger.lost(error.failure(), remedy.as_deref()).await;
     }
 
     fn remedy(&self, error: &CallError) -> Option<String> {

@@ -92,7 +92,7 @@ impl Joiner {
                     if engine.fleet.origin(&name) == Some(Origin::Configured) {
                         continue;
                     }
-                    let Some(connection) = self.discovery.connection(source, &name) else {
+                    let Some(connection) = self.discovery.connections.get(source, &name) else {
                         engine.handle_event(EventKind::ClusterRemoved { cluster: name });
                         continue;
                     };
@@ -102,7 +102,7 @@ impl Joiner {
                 }
                 Membership::Leave { cluster, .. } => {
                     if engine.fleet.origin(&cluster) == Some(Origin::Discovered) {
-                        self.discovery.left(&cluster);
+                        self.discovery.connections.left(&cluster);
                         engine.leave(&cluster);
                         pending.left(&cluster);
                     }

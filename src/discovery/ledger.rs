@@ -13,16 +13,6 @@ use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::core::data::ids::{ClusterName, Role};
 
-/// The machine is gone: the run ends.
-#[derive(Debug)]
-pub(super) struct BusClosed;
-
-impl From<mpsc::error::SendError<EventKind>> for BusClosed {
-    fn from(_: mpsc::error::SendError<EventKind>) -> Self {
-        Self
-    }
-}
-
 /// One cluster as its source shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Offer {
@@ -46,7 +36,7 @@ struct Shown {
 
 /// The connections of all offered clusters, for whoever lets one join.
 #[derive(Clone, Default)]
-pub(super) struct Connectable(Arc<Mutex<Connections>>);
+pub(crate) struct Connectable(Arc<Mutex<Connections>>);
 
 #[derive(Default)]
 struct Connections {
@@ -61,24 +51,21 @@ impl Connectable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of a cluster that joins.
-    pub(super) fn get(&self, source: SourceName, cluster: &ClusterName) -> Option<ConnectionSpec> {
+    /// The connection of a cluster that joins; `None` where its source offers it no longer.
+    pub(crate) fn get(&self, source: SourceName, cluster: &ClusterName) -> Option<ConnectionSpec> {
         let mut connections = self.lock();
         let (uid, found) = connections.offered.get(&(source, cluster.clone())).cloned()?;
         connections.joined.insert(cluster.clone(), (source, uid));
         Some(found)
     }
 
-    pub(super) fn left(&self, cluster: &ClusterName) {
+    /// A cluster that had joined.
+    pub(crate) fn left(&self, cluster: &ClusterName) {
         self.lock().joined.remove(cluster);
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.lock().offered.len()
-    }
-
     /// The connection that is offered of the cluster that joined, and not of another one of its name.
-    pub(super) fn of_joined(
+    pub(crate) fn of_joined(
         &self,
         source: SourceName,
         cluster: &ClusterName,
@@ -166,8 +153,9 @@ impl Ledger {
         shown.or_else(|| self.connections.joined_uid(self.source, cluster))
     }
 
-    async fn send(&self, event: EventKind) -> Result<(), BusClosed> {
-        Ok(self.bus.send(event).await?)
+    /// The receiver is gone only when the run ends, and this task with it.
+    async fn send(&self, event: EventKind) {
+        let _ = self.bus.send(event).await;
     }
 
     /// A list is asked for. It begins with the first answer.
@@ -175,9 +163,9 @@ impl Ledger {
         self.is_list_begun = false;
     }
 
-    async fn begin_list(&mut self) -> Result<(), BusClosed> {
+    async fn begin_list(&mut self) {
         if std::mem::replace(&mut self.is_list_begun, true) {
-            return Ok(());
+            return;
         }
         self.lists += 1;
         self.lost = None;
@@ -186,20 +174,20 @@ impl Ledger {
     }
 
     /// One cluster of the list.
-    pub(super) async fn listed(&mut self, offer: Offer) -> Result<(), BusClosed> {
-        self.begin_list().await?;
+    pub(super) async fn listed(&mut self, offer: Offer) {
+        self.begin_list().await;
         self.note(offer, true).await
     }
 
     /// A cluster that is new or changed. One that is as before is not told again.
-    pub(super) async fn changed(&mut self, offer: Offer) -> Result<(), BusClosed> {
+    pub(super) async fn changed(&mut self, offer: Offer) {
         self.note(offer, false).await
     }
 
-    async fn note(&mut self, offer: Offer, in_list: bool) -> Result<(), BusClosed> {
+    async fn note(&mut self, offer: Offer, in_list: bool) {
         let cluster = offer.cluster.clone();
         if self.only.as_ref().is_some_and(|only| !only.contains(&cluster)) {
-            return Ok(());
+            return;
         }
         let before = self.shown.get(&cluster);
         let is_claimed = |shown: &Shown| {
@@ -211,7 +199,7 @@ impl Ledger {
                 warn!(source = %self.source, %cluster, first, ignored = offer.shown_by,
                     "two sources of one name: the first counts; rename or remove the other");
             }
-            return Ok(());
+            return;
         }
         self.contested.remove(&cluster);
         let is_news = before.is_none_or(|shown| {
@@ -228,7 +216,9 @@ impl Ledger {
             state: offer.state.clone(),
         };
         self.shown.insert(cluster, Shown { offer, list: self.lists });
-        if in_list || is_news { self.send(event).await } else { Ok(()) }
+        if in_list || is_news {
+            self.send(event).await;
+        }
     }
 
     /// Logs a broken offer once for each cause. The machine warns, once for all of them.
@@ -252,20 +242,16 @@ impl Ledger {
     }
 
     /// The source says that a cluster is gone. Returns whether it was shown.
-    pub(super) async fn withdrawn(
-        &mut self,
-        cluster: &ClusterName,
-        shown_by: &str,
-    ) -> Result<bool, BusClosed> {
+    pub(super) async fn withdrawn(&mut self, cluster: &ClusterName, shown_by: &str) -> bool {
         let is_it = |shown: &&Shown| shown.offer.shown_by == shown_by;
         let Some(uid) = self.shown.get(cluster).filter(is_it).map(|shown| shown.offer.uid.clone())
         else {
-            return Ok(false);
+            return false;
         };
         self.forget(cluster);
         let (source, cluster) = (self.source, cluster.clone());
-        self.send(EventKind::ClusterWithdrawn { source, cluster, uid }).await?;
-        Ok(true)
+        self.send(EventKind::ClusterWithdrawn { source, cluster, uid }).await;
+        true
     }
 
     fn forget(&mut self, cluster: &ClusterName) {
@@ -275,8 +261,8 @@ impl Ledger {
     }
 
     /// The list is complete. Returns what it lacks.
-    pub(super) async fn list_finished(&mut self) -> Result<Missing, BusClosed> {
-        self.begin_list().await?;
+    pub(super) async fn list_finished(&mut self) -> Missing {
+        self.begin_list().await;
         let all = self.shown.len();
         let is_missing = |(_, shown): &(&ClusterName, &Shown)| shown.list != self.lists;
         let clusters: Vec<_> =
@@ -286,31 +272,26 @@ impl Ledger {
         }
         info!(source = %self.source, clusters = self.shown.len(), missing = clusters.len(),
             "clusters listed");
-        self.send(EventKind::DiscoveryFinished { source: self.source }).await?;
+        self.send(EventKind::DiscoveryFinished { source: self.source }).await;
         let is_suspicious = clusters.len() > 1 && clusters.len() * 3 > all;
-        Ok(Missing { clusters, is_suspicious })
+        Missing { clusters, is_suspicious }
     }
 
     /// The source can't be read: what it showed stays. Told once, and logged for each new error. The
     /// machine warns once it lasts.
-    pub(super) async fn lost(
-        &mut self,
-        error: RequestFailure,
-        remedy: Option<&str>,
-    ) -> Result<(), BusClosed> {
+    pub(super) async fn lost(&mut self, error: RequestFailure, remedy: Option<&str>) {
         let text = error.to_string();
         if self.lost.as_ref() != Some(&text) {
             info!(source = %self.source, error = text, remedy, clusters = self.shown.len(),
                 "discovery lost: the clusters that it showed stay; retrying");
         }
         if self.lost.replace(text).is_none() {
-            self.send(EventKind::DiscoveryLost { source: self.source, error }).await?;
+            self.send(EventKind::DiscoveryLost { source: self.source, error }).await;
         }
-        Ok(())
     }
 
     /// A broken source continues where it stopped.
-    pub(super) async fn resumed(&mut self) -> Result<(), BusClosed> {
+    pub(super) async fn resumed(&mut self) {
         self.lost = None;
         info!(source = %self.source, "discovery resumed");
         self.send(EventKind::DiscoveryResumed { source: self.source }).await

@@ -58,7 +58,7 @@ pub(crate) async fn look(
         match event {
             EventKind::DiscoveryStarted { source, join } => drop(rules.insert(source, join)),
             EventKind::ClusterOffered { source, cluster, roles, state, .. } => {
-                let connection = discovery.connection(source, &cluster);
+                let connection = discovery.connections.get(source, &cluster);
                 // A name of the file, or of an earlier source, counts.
                 let is_taken = clusters.contains(&cluster)
                     || look.found.get(&cluster).is_some_and(|found| found.source < source);

@@ -30,7 +30,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::client::{ClusterClient, ConnectionSpec, Connections};
+use crate::client::{ClusterClient, Connections};
 use crate::config::{Config, DiscoveryConfig, KubeconfigSecretsConfig, MiloConfig};
 use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::{JoinRule, SourceName};
@@ -51,7 +51,8 @@ const ROOT: &str = "discovery/milo";
 
 /// The sources of clusters of a run. Its end ends them.
 pub(crate) struct Discovery {
-    connections: Connectable,
+    /// Those that the sources offer.
+    pub(crate) connections: Connectable,
     /// Where Projects are what clusters are discovered by: who tells whether one exists, and where one asks.
     milo: Option<(Arc<ProjectRoot>, mpsc::UnboundedSender<Question>)>,
     unknown: UnknownNames,
@@ -61,11 +62,7 @@ pub(crate) struct Discovery {
 
 impl std::fmt::Debug for Discovery {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let connections = self.connections.len();
-        f.debug_struct("Discovery")
-            .field("sources", &self.sources)
-            .field("connections", &connections)
-            .finish_non_exhaustive()
+        f.debug_struct("Discovery").field("sources", &self.sources).finish_non_exhaustive()
     }
 }
 
@@ -172,29 +169,6 @@ impl Discovery {
             ask: None,
         };
         self.tasks.spawn(follower.run());
-    }
-
-    /// The connection that a source offers under this name; `None` where it offers none any longer.
-    pub(crate) fn connection(
-        &self,
-        source: SourceName,
-        cluster: &ClusterName,
-    ) -> Option<ConnectionSpec> {
-        self.connections.get(source, cluster)
-    }
-
-    /// A cluster left that had joined.
-    pub(crate) fn left(&self, cluster: &ClusterName) {
-        self.connections.left(cluster);
-    }
-
-    /// The connection that a source offers now of a cluster that it had join.
-    pub(crate) fn of_joined(
-        &self,
-        source: SourceName,
-        cluster: &ClusterName,
-    ) -> Option<ConnectionSpec> {
-        self.connections.of_joined(source, cluster)
     }
 
     /// The Projects, where they are what clusters are discovered by.

@@ -77,9 +77,7 @@ pub(super) async fn run(
     while let Some(cluster) = gone.next().await {
         info!(%cluster, "the Project does not exist any longer");
         let event = EventKind::ClusterGone { source: SourceName::Milo, cluster };
-        if bus.send(event).await.is_err() {
-            return;
-        }
+        let _ = bus.send(event).await;
     }
 }
 

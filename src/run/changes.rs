@@ -40,7 +40,7 @@ impl Run {
                         info!(%cluster, reason, "cluster leaves");
                     }
                     if let Some(discovery) = &self.discovery {
-                        discovery.left(&cluster);
+                        discovery.connections.left(&cluster);
                     }
                     self.leave(&cluster);
                 }
@@ -61,7 +61,8 @@ impl Run {
             return;
         }
         let discovery = self.discovery.as_ref();
-        let Some(connection) = discovery.and_then(|found| found.connection(source, &name)) else {
+        let Some(connection) = discovery.and_then(|found| found.connections.get(source, &name))
+        else {
             // Its source withdrew it meanwhile, and the event that says so is on its way; until then
             // the machine asks again.
             info!(cluster = %name, source = source.as_str(), "a cluster is gone before it joined");
@@ -97,7 +98,7 @@ impl Run {
         self.engine.handle_event(kind);
         let (Some((source, cluster)), Some(discovery)) = (offered, &self.discovery) else { return };
         if self.engine.fleet.origin(&cluster) == Some(Origin::Discovered)
-            && let Some(connection) = discovery.of_joined(source, &cluster)
+            && let Some(connection) = discovery.connections.of_joined(source, &cluster)
         {
             self.engine.fleet.replace(&cluster, connection);
         }
