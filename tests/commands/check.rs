@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use expect_test::expect_file;
 use serde_json::{Value, json};
 use throughline::check::permissions::{PermissionScope, required_permissions, split_resource};
 use throughline::check::{Check, CheckReport, Finding, Level, check};
@@ -448,9 +449,5 @@ fn causes_md_is_the_table() {
         ];
         page += &format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/causes.md");
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::write(&path, &page).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(path).unwrap(), page, "UPDATE_EXPECT=1 rewrites it");
+    expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/causes.md")].assert_eq(&page);
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use expect_test::expect_file;
 use serde_json::{Value, json};
 use throughline::config::{Config, ConfigError, ConfigSource, Size, override_settings};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings, TouchScope};
@@ -34,8 +35,9 @@ const ONE: &str = "clusters: [{name: one, roles: [upstream, hub, edge]}]\n";
 /// Each rule and each old key has a file that breaks it. After each file follows what is said about it.
 #[test]
 fn each_bad_file_is_refused_with_its_message() {
-    let golden = Path::new("tests/commands/config/bad.txt");
-    let text = fs::read_to_string(golden).unwrap();
+    let golden =
+        expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/config/bad.txt")];
+    let text = golden.data();
     let files = text.split("===\n").map(|section| {
         let lines = section.split_inclusive('\n').filter(|line| !line.starts_with('>'));
         let file: String = lines.collect();
@@ -43,11 +45,7 @@ fn each_bad_file_is_refused_with_its_message() {
         let said: String = error.to_string().lines().map(|line| format!("> {line}\n")).collect();
         format!("{file}{said}")
     });
-    let found = files.collect::<Vec<_>>().join("===\n");
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        fs::write(golden, &found).unwrap();
-    }
-    assert_eq!(found, fs::read_to_string(golden).unwrap(), "UPDATE_EXPECT=1 rewrites it");
+    golden.assert_eq(&files.collect::<Vec<_>>().join("===\n"));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use expect_test::expect_file;
 use serde_json::Value;
 use throughline::metrics::{Format, MachineCounts, Metrics};
 
@@ -29,16 +30,7 @@ fn fixture(name: &str) -> String {
 }
 
 fn assert_golden(name: &str, text: &str) {
-    let golden = surface(name);
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        fs::write(&golden, text).unwrap();
-    }
-    let expected = fs::read_to_string(&golden).unwrap_or_default();
-    let (old, new): (BTreeSet<_>, BTreeSet<_>) =
-        (expected.lines().collect(), text.lines().collect());
-    let (gone, added) = (old.difference(&new), new.difference(&old));
-    let (gone, added) = (gone.collect::<Vec<_>>(), added.collect::<Vec<_>>());
-    assert!(expected == text, "UPDATE_EXPECT=1 rewrites {name}: gone {gone:#?}, new {added:#?}");
+    expect_file![surface(name)].assert_eq(text);
 }
 
 /// What the program prints with these arguments.

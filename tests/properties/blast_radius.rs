@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 use std::io::Cursor;
-use std::path::Path;
 
+use expect_test::expect_file;
 use serde_json::{Value, json};
 use throughline::core::contract::action::{Action, Verb};
 use throughline::core::data::time::UnixMillis;
@@ -367,9 +367,6 @@ fn no_mistake_reaches_more_than_ten_objects_a_minute() {
             assert!(after.len() <= WRITES_MAX, "{name}, {size}: {counts}");
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/properties/blast_radius.expected");
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::write(&path, &table).unwrap();
-    }
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), table, "UPDATE_EXPECT=1 rewrites it");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/properties");
+    expect_file![format!("{folder}/blast_radius.expected")].assert_eq(&table);
 }

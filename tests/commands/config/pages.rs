@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use expect_test::expect_file;
 use serde_json::Value;
 use throughline::config::Config;
 
@@ -121,14 +122,11 @@ fn table() -> String {
 
 #[test]
 fn the_reference_is_made_of_the_docs_of_the_structs() {
-    let page = "docs/reference/configuration.md";
-    let text = fs::read_to_string(page).unwrap();
+    let page =
+        expect_file![concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/configuration.md")];
+    let text = page.data();
     let start = text.find("| key | type |").unwrap();
     let end = start + text[start..].find("\n\n").map_or(text.len() - start, |end| end + 1);
-    let expected = format!("{}{}{}", &text[..start], table(), &text[end..]);
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        fs::write(page, &expected).unwrap();
-    }
-    assert_eq!(fs::read_to_string(page).unwrap(), expected, "UPDATE_EXPECT=1 rewrites it");
+    page.assert_eq(&format!("{}{}{}", &text[..start], table(), &text[end..]));
     assert_eq!(keys().len(), 43);
 }
