@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use golden::{difference, rendered};
+use expect_test::expect_file;
+use golden::rendered;
+use similar::TextDiff;
 use throughline::core::contract::action::Verb;
 use throughline::core::contract::event::{Event, EventKind, Outcome};
 use throughline::core::contract::note::{Hop, Note, NoteKind};
@@ -60,35 +62,31 @@ fn replayed(name: &str, change: impl Fn(&mut Settings), log: Option<&mut Vec<u8>
 }
 
 #[test]
-fn every_fixture_has_a_golden_and_a_row_in_the_readme() {
+fn every_fixture_has_a_row_in_the_readme() {
     let fixtures = names("jsonl");
     assert!(fixtures.len() >= 26, "{} fixtures", fixtures.len());
     assert_eq!(fixtures, titles().into_keys().collect(), "rows in fixtures/README.md");
-    if std::env::var_os("UPDATE_EXPECT").is_none() {
-        assert_eq!(fixtures, names("expected"), "goldens");
-    }
 }
 
 #[test]
 fn every_fixture_replays_to_its_golden() {
-    let update = std::env::var_os("UPDATE_EXPECT").is_some();
     let titles = titles();
-    let mut failed = String::new();
-    for name in names("jsonl") {
+    let replays = names("jsonl").into_iter().map(|name| {
         let title = titles.get(&name).map_or("(no row in fixtures/README.md)", String::as_str);
         let actual = format!("# {title}\n{}", rendered(&replayed(&name, |_| {}, None)));
-        let path = folder().join(format!("{name}.expected"));
-        if update {
-            fs::write(&path, &actual).unwrap();
-            continue;
-        }
-        let expected = fs::read_to_string(&path).unwrap_or_default();
-        if actual != expected {
-            failed +=
-                &format!("\n--- fixtures/{name}.expected\n{}", difference(&expected, &actual));
-        }
+        (expect_file![folder().join(format!("{name}.expected"))], name, actual)
+    });
+    let replays: Vec<_> = replays.collect();
+    // `assert_eq` stops at the first golden that differs; these lines show all of them.
+    for (golden, name, actual) in &replays {
+        let (expected, replayed) = (golden.data(), format!("replay of {name}"));
+        let diff = TextDiff::from_lines(&expected, actual);
+        print!("{}", diff.unified_diff().context_radius(0).header(name, &replayed));
     }
-    assert!(failed.is_empty(), "UPDATE_EXPECT=1 rewrites the goldens{failed}");
+    for (golden, _, actual) in &replays {
+        golden.assert_eq(actual);
+    }
+    assert_eq!(names("expected"), names("jsonl"), "goldens and fixtures");
 }
 
 /// The log of a what-if verifies: fed the same events, the machine decides the same.
