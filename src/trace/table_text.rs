@@ -41,18 +41,15 @@ fn cells(row: &StatusRow, at: UnixMillis) -> [String; 7] {
     ]
 }
 
-/// The lines of a table, its head first. Each is one word, so that it is not broken between cells.
-pub(super) fn lines<'a>(head: &[&str], rows: impl Iterator<Item = &'a [String]>) -> Vec<String> {
-    let head: Vec<_> = head.iter().map(|name| (*name).to_owned()).collect();
-    let rows: Vec<_> = rows.collect();
-    let table: Vec<&[String]> = std::iter::once(&*head).chain(rows).collect();
-    let width = |i: usize| table.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..head.len()).map(width).collect();
-    let line = |row: &&[String]| {
-        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        padded.collect::<Vec<_>>().join("  ").trim_end().replace(' ', "\u{a0}")
-    };
-    table.iter().map(line).collect()
+/// Pads the cells of each column to the widest. They are not wrapped, so that a name stays whole for
+/// `grep` and for copying.
+pub(super) fn align<const N: usize>(rows: &mut [[String; N]]) {
+    for i in 0..N {
+        let width = rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+        for row in &mut *rows {
+            row[i] = format!("{:width$}", row[i]);
+        }
+    }
 }
 
 /// `2/2` where the gateways announce the present truth, `2/2 stale` where they announce another or
@@ -79,8 +76,13 @@ pub fn rows(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut writer = TextWriter::new(out, options);
-    let table: Vec<_> = rows.iter().map(|row| cells(row, snapshot.view.at_ms)).collect();
-    let lines = lines(&COLUMNS, table.iter().map(<[String; 7]>::as_slice));
+    let head_cells = COLUMNS.map(str::to_owned);
+    let row_cells = rows.iter().map(|row| cells(row, snapshot.view.at_ms));
+    let mut table: Vec<_> = std::iter::once(head_cells).chain(row_cells).collect();
+    align(&mut table);
+    // A line is one word: the writer breaks none of it.
+    let line = |cells: &[String; 7]| cells.join("  ").trim_end().replace(' ', "\u{a0}");
+    let lines: Vec<_> = table.iter().map(line).collect();
     if head {
         writer.put(0, 4, &[(Style::Bold, &lines[0])])?;
     }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::diagnose::liveness_text;
+use super::table_text::align;
 pub use super::table_text::{rows, summary};
 use super::{HopCause, HopState, HopTrace, SnapshotSource, Trace};
 use crate::core::contract::note::Hop;
@@ -70,19 +71,7 @@ fn put_trace(trace: &Trace, writer: &mut TextWriter<'_>) -> io::Result<()> {
     writer.gap()?;
     let groups = group_gateways(&trace.hops);
     let lines: Vec<_> = groups.iter().map(|group| line(trace, group)).collect();
-    let width = |cell: for<'l> fn(&'l Line<'_>) -> &'l str| {
-        lines.iter().map(|line| cell(line).chars().count()).max().unwrap_or(0)
-    };
-    let widths = [
-        // Of the usual states.
-        width(|line| line.hop.state.as_str()).max(7),
-        width(|line| line.hop.cluster.as_str()),
-        width(|line| &line.says),
-        width(|line| &line.age),
-    ];
-    for line in &lines {
-        put_line(line, widths, writer)?;
-    }
+    put_lines(&lines, writer)?;
     writer.gap()?;
     put_verdict(trace, &groups, writer)
 }
@@ -150,27 +139,28 @@ fn gateways(group: &[&HopTrace]) -> String {
     }
 }
 
-fn put_line(line: &Line<'_>, widths: [usize; 4], writer: &mut TextWriter<'_>) -> io::Result<()> {
-    let [state, cluster, says, age] = widths;
-    let hop = line.hop;
-    let state = format!("{:state$}", hop.state.as_str());
-    let rest = format!(
-        "  {:9}  {:cluster$}  {:says$}  {:>age$}",
-        hop_name(hop.hop),
-        hop.cluster.as_str(),
-        line.says,
-        line.age
-    );
-    writer.put(
-        2,
-        22,
-        &[
-            (hop.state.style(), &state),
-            (Style::Plain, &rest),
-            (Style::Dim, "  "),
-            (Style::Dim, &line.writer),
-        ],
-    )
+fn put_lines(lines: &[Line<'_>], writer: &mut TextWriter<'_>) -> io::Result<()> {
+    let age_width = lines.iter().map(|line| line.age.chars().count()).max().unwrap_or(0);
+    let cells = |Line { hop, says, age, .. }: &Line<'_>| {
+        // As wide as the usual states and the longest hop, whatever this trace has.
+        let (state, name) = (hop.state.as_str(), hop_name(hop.hop));
+        let cluster = hop.cluster.to_string();
+        [
+            format!("{state:7}"),
+            format!("{name:9}"),
+            cluster,
+            says.clone(),
+            format!("{age:>age_width$}"),
+        ]
+    };
+    let mut table: Vec<_> = lines.iter().map(cells).collect();
+    align(&mut table);
+    for (line, [state, rest @ ..]) in lines.iter().zip(&table) {
+        let (style, rest) = (line.hop.state.style(), format!("  {}  ", rest.join("  ")));
+        let parts = [(style, &**state), (Style::Plain, &rest), (Style::Dim, &line.writer)];
+        writer.put(2, 22, &parts)?;
+    }
+    Ok(())
 }
 
 /// `mirrored (hub)`, `announced (edge, app-1)`.

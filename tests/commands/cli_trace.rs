@@ -15,6 +15,18 @@ use crate::program::{Running, program, run};
 const LAB: [&str; 3] = ["trace", "connector", "default/lab"];
 const INCIDENT: &str = "fixtures/incident-503.jsonl";
 
+/// What a log names may hold anything; a line break in it must not move or hide another row.
+#[test]
+fn every_connector_has_one_row_whatever_its_name_holds() {
+    let log = std::fs::read_to_string(INCIDENT).unwrap().replace("home-lab", "home\\nlab");
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("line-break.jsonl");
+    std::fs::write(&file, log).unwrap();
+    let (_, out, err) = run(&["status", "--log", file.to_str().unwrap()]);
+    let rows: Vec<_> = out.lines().filter(|line| line.starts_with("project-a  ")).collect();
+    let names = ["default/home\u{fffd}lab  ", "default/office    "];
+    assert!(rows.len() == 2 && rows.iter().zip(names).all(|(r, n)| r.contains(n)), "{out}{err}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_instance_and_log_give_the_same_trace() {
     let environment = Environment::new().await;
