@@ -3,6 +3,12 @@
 //! Error messages of API servers, webhooks and libraries may hold addresses, keys and tokens, and
 //! characters that steer a terminal. No line does: both formats clean their fields here, so that no
 //! call can forget it.
+//!
+//! A task that logs about one thing runs in a span, e.g. `error_span!("watch", %cluster, %kind)`, and
+//! each of its lines has the span's fields, before its own. A field that the line names itself replaces
+//! the span's, and that of an inner span the outer one's. The span has the level ERROR, because a filter that lets only warnings through drops an
+//! INFO span, and with it the fields of the warnings. Spans of libraries add nothing: nobody knows what
+//! they hold.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -10,11 +16,12 @@ use std::io::{self, IsTerminal};
 use anyhow::Context as _;
 use serde_json::Value;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, MakeWriter};
+use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use crate::clock::wall_clock_now;
 use crate::config::{LogConfig, LogFormat};
@@ -86,10 +93,14 @@ where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    lines.event_format(style).finish()
+    lines.fmt_fields(style).event_format(style).finish()
 }
 
-/// The fields of an event, clean and spelled.
+fn is_ours(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with(env!("CARGO_CRATE_NAME"))
+}
+
+/// The fields of an event or a span, clean and spelled.
 struct Fields {
     json: bool,
     is_ours: bool,
@@ -98,10 +109,9 @@ struct Fields {
 }
 
 impl Fields {
-    fn of(event: &Event<'_>, json: bool) -> Self {
-        let is_ours = event.metadata().target().starts_with(env!("CARGO_CRATE_NAME"));
+    fn of(recorded: impl RecordFields, json: bool, is_ours: bool) -> Self {
         let mut fields = Self { json, is_ours, message: String::new(), others: Vec::new() };
-        event.record(&mut fields);
+        recorded.record(&mut fields);
         fields
     }
 
@@ -157,24 +167,54 @@ impl Visit for Fields {
     }
 }
 
-impl<S, N> FormatEvent<S, N> for LineStyle
+impl LineStyle {
+    fn is_json(self) -> bool {
+        matches!(self, Self::Json)
+    }
+}
+
+/// The fields of a span, once for all of its lines: one on each line of the text, as `name=value`. No
+/// value has a line break, for all are clean.
+impl<'w> FormatFields<'w> for LineStyle {
+    fn format_fields<R: RecordFields>(&self, mut out: Writer<'w>, fields: R) -> fmt::Result {
+        let fields = Fields::of(fields, self.is_json(), true);
+        fields.others.iter().try_for_each(|(name, value)| writeln!(out, "{name}={value}"))
+    }
+}
+
+impl<S> FormatEvent<S, LineStyle> for LineStyle
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(
         &self,
-        _: &FmtContext<'_, S, N>,
+        context: &FmtContext<'_, S, LineStyle>,
         mut out: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
         let (now, level) = (wall_clock_now(), *event.metadata().level());
-        let Fields { message, others, .. } = Fields::of(event, matches!(self, LineStyle::Json));
+        let is_ours = is_ours(event.metadata());
+        let Fields { message, others, .. } = Fields::of(event, self.is_json(), is_ours);
+        let mut of_spans = String::new();
+        for span in context.event_scope().into_iter().flat_map(Scope::from_root) {
+            if let Some(fields) = span.extensions().get::<FormattedFields<Self>>()
+                && self::is_ours(span.metadata())
+            {
+                of_spans.push_str(&fields.fields);
+            }
+        }
+        let of_spans = of_spans.lines().filter_map(|line| line.split_once('='));
+        let own = others.iter().map(|(name, value)| (*name, &**value));
+        let mut fields = Vec::new();
+        for (name, value) in of_spans.chain(own) {
+            fields.retain(|(outer, _)| *outer != name);
+            fields.push((name, value));
+        }
         let LineStyle::Text { colour } = *self else {
             let text = |text: &str| Value::from(text).to_string();
             write!(out, "{{\"timestamp\":\"{now}\",\"level\":\"{level}\",")?;
             write!(out, "\"message\":{}", text(&message))?;
-            for (name, value) in others {
+            for (name, value) in fields {
                 write!(out, ",\"{name}\":{value}")?;
             }
             return writeln!(out, ",\"target\":{}}}", text(event.metadata().target()));
@@ -189,7 +229,7 @@ where
             Level::TRACE => "\x1b[35m",
         });
         write!(out, "{dim}{now}{plain} {lit}{level:<5}{plain} {message}")?;
-        for (name, value) in others {
+        for (name, value) in fields {
             write!(out, " {italic}{name}{plain}{dim}={plain}{value}")?;
         }
         writeln!(out)
@@ -225,7 +265,7 @@ mod tests {
     }
 
     fn one_of_each() {
-        let span = tracing::info_span!("noise", very = "noisy");
+        let span = tracing::info_span!(target: "kube_client", "noise", very = "noisy");
         let _inside = span.enter();
         tracing::info!(cluster = %"hub", tries = 2, "mirrored");
         tracing::debug!("details");
@@ -259,6 +299,28 @@ mod tests {
         assert_eq!(keys, ["cluster", "level", "message", "target", "timestamp", "tries"]);
         assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &"mirrored".into()));
         assert_eq!((&line["cluster"], &line["tries"]), (&"hub".into(), &2.into()));
+    }
+
+    /// What a task logs about one thing names it in each line, whatever the filter lets through.
+    #[test]
+    fn a_line_has_the_fields_of_its_spans() {
+        let log = || {
+            let watch = tracing::error_span!("watch", cluster = %"a\nb", kind = "Gateway");
+            let _watch = watch.enter();
+            let _other = tracing::error_span!("one", cluster = "hub", tries = 2).entered();
+            tracing::warn!(kind = "Connector", error = "gone", "lost");
+        };
+        for level in ["warn", "info"] {
+            let out = logged(level, LineStyle::Text { colour: false }, log);
+            let expected =
+                " WARN  lost cluster=\"hub\" tries=2 kind=\"Connector\" error=\"gone\"\n";
+            assert!(out.ends_with(expected), "{out}");
+            let out = logged(level, LineStyle::Json, log);
+            let rest =
+                r#""message":"lost","cluster":"hub","tries":2,"kind":"Connector","error":"gone""#;
+            assert!(out.contains(rest), "{out}");
+            assert_eq!(out.matches("cluster").count(), 1, "{out}");
+        }
     }
 
     /// An API server's message may hold anything; what it says must still be readable.
