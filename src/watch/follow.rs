@@ -1,5 +1,6 @@
 //! An open watch, from its request to its end.
 
+use std::convert::Infallible;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +8,19 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use super::end::WatchEnd;
+use super::end::{BusClosed, WatchEnd};
 use super::pauses::between;
 use super::request::watch_request;
-use super::wire::{self, Lines, WatchEvent, WatchEventType};
-use super::{HEALTHY_AFTER, WatchTask, numeric};
+use super::retry::HEALTHY_AFTER;
+use super::wire::{self, Lines, NoObject, WatchEvent, WatchEventType};
+use super::{WatchTask, numeric};
 use crate::client::{CallError, Frames};
 use crate::core::contract::event::EventKind;
+use crate::core::data::ids::ObjectKey;
 
 /// API servers end a watch after a time between these, drawn for each as client-go does, so that those
 /// which began together don't end together. It is resumed without an event.
-const WATCH_SECONDS: RangeInclusive<u32> = 300..=600;
+const WATCH_TIME: RangeInclusive<Duration> = Duration::from_secs(300)..=Duration::from_secs(600);
 
 /// A watch that an API server ends sooner than it was asked to, by more than this, was cut on its way,
 /// or the API server went away.
@@ -27,122 +30,133 @@ const WATCH_END_EARLY: Duration = Duration::from_secs(10);
 /// once. A watch counts as resumed if none came within this time.
 const EXPIRED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Where a watch was silent, an API server that does not answer sooner than this is silent, too: what
-/// it showed is unknown.
-const SILENT_ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// A watch whose response has begun.
+pub(super) struct OpenWatch {
+    frames: Frames,
+    /// How long the API server was asked to keep it open.
+    lasts: Duration,
+}
 
 impl WatchTask {
-    /// Opens a watch from `version`.
-    pub(super) async fn open(&mut self, version: &str, seconds: u32) -> Result<Frames, WatchEnd> {
-        let request = watch_request(self.kind, version, seconds)?;
-        let timeout = match std::mem::take(&mut self.was_silent) {
-            true => self.timeout().min(SILENT_ANSWER_WITHIN),
-            false => self.timeout(),
-        };
-        let response = self.cluster.open(request, timeout).await?;
-        if self.is_history_unsure {
-            self.check_history(version).await?;
-            self.is_history_unsure = false;
+    /// Opens a watch from a resourceVersion.
+    pub(super) async fn open(
+        &mut self,
+        from: &str,
+        answer_within: Duration,
+    ) -> Result<OpenWatch, WatchEnd> {
+        let lasts = between(WATCH_TIME);
+        let request = watch_request(self.kind, from, lasts)?;
+        let response = self.cluster.open(request, answer_within).await?;
+        if self.history.is_unsure {
+            self.check_history(from).await?;
+            self.history.is_unsure = false;
         }
-        Ok(Frames::new(response.into_body()))
+        Ok(OpenWatch { frames: Frames::new(response.into_body()), lasts })
     }
 
-    /// Watches from `version`, and advances it, until the API server ends the watch or is silent for
-    /// too long.
-    pub(super) async fn watch_from(&mut self, version: &mut String) -> Result<(), WatchEnd> {
-        let seconds = between(WATCH_SECONDS);
-        let mut frames = Box::pin(self.open_in_turn(version, seconds)).await?;
-        self.succeeded();
-        let (opened, asked) = (Instant::now(), Duration::from_secs(seconds.into()));
+    /// Passes on what a watch brings, and advances `from`, until the watch ends.
+    pub(super) async fn follow(
+        &mut self,
+        OpenWatch { mut frames, lasts }: OpenWatch,
+        from: &mut String,
+    ) -> Result<Infallible, WatchEnd> {
+        let opened = Instant::now();
         let mut lines = Lines::default();
         let silent_after = Duration::from_millis(self.shared.config.silent_after_ms);
         let mut has_frames = false;
         loop {
+            let list_in = self.list_at.map(|at| at.saturating_duration_since(Instant::now()));
+            if list_in.is_some_and(|left| left.is_zero()) {
+                return Err(WatchEnd::Nameless);
+            }
             let wait = if self.lost.is_some() { EXPIRED_WITHIN } else { silent_after };
             let frame = tokio::select! {
                 biased;
                 _ = self.moves.changed() => return Err(WatchEnd::Moved),
-                frame = timeout(wait, frames.next()) => frame,
+                frame = timeout(list_in.map_or(wait, |left| left.min(wait)), frames.next()) => frame,
             };
             let frame = match frame {
                 Ok(Ok(Some(frame))) => frame,
                 Ok(Ok(None)) if has_frames || opened.elapsed() > HEALTHY_AFTER => {
-                    self.is_history_unsure = opened.elapsed() + WATCH_END_EARLY < asked;
-                    return Ok(());
+                    let is_early = opened.elapsed() + WATCH_END_EARLY < lasts;
+                    return Err(if is_early { WatchEnd::Early } else { WatchEnd::Complete });
                 }
                 Ok(Ok(None)) => {
                     let error = "the watch ended at once without an event".to_owned();
                     return Err(CallError::Unreadable(error).into());
                 }
+                Ok(Err(error)) => return Err(error.into()),
+                Err(_) if list_in.is_some_and(|left| left < wait) => continue,
                 Err(_) if self.lost.is_some() => {
                     self.report_resumed().await?;
                     continue;
                 }
-                // Silent: resuming it will show whether the API server still answers.
-                Err(_) => {
-                    (self.is_history_unsure, self.was_silent) = (true, true);
-                    return Ok(());
-                }
-                Ok(Err(error)) => return Err(error.into()),
+                Err(_) => return Err(WatchEnd::Silent),
             };
             has_frames = true;
             lines.push(&frame);
             while let Some(line) = lines.next_line()? {
-                self.handle_line(line, version).await?;
+                self.handle_line(line, from).await?;
             }
         }
     }
 
-    /// Nothing was missed: the changes since the watch was lost follow, in order.
-    async fn report_resumed(&mut self) -> Result<(), WatchEnd> {
-        self.lost = None;
+    /// A watch is live again, if it was lost. Nothing was missed: the changes since then follow, in order.
+    async fn report_resumed(&mut self) -> Result<(), BusClosed> {
+        if self.lost.take().is_none() {
+            return Ok(());
+        }
         self.metrics.resumed();
         let (cluster, kind) = (self.cluster_name(), self.kind);
         self.send(EventKind::WatchResumed { cluster, kind }).await?;
         if !self.shared.log.resumed(self.watch_name()) {
-            info!(cluster = %self.cluster.name(), kind = %self.kind, "watch resumed");
+            info!("watch resumed");
         }
         Ok(())
     }
 
-    async fn handle_line(&mut self, line: &[u8], version: &mut String) -> Result<(), WatchEnd> {
+    async fn handle_line(&mut self, line: &[u8], from: &mut String) -> Result<(), WatchEnd> {
         let WatchEvent { event_type, object } = wire::watch_event(line)?;
-        if self.lost.is_some() && event_type != WatchEventType::Error {
-            self.report_resumed().await?;
-        }
+        let text = object.get();
         match event_type {
+            WatchEventType::Error => return Err(wire::status(text).into()),
             WatchEventType::Bookmark => {
+                wire::check_type(text, self.kind).map_err(WatchEnd::OtherType)?;
+                self.report_resumed().await?;
                 self.metrics.bookmark_received();
-                let bookmark = wire::version(object.get())?;
-                if numeric(&bookmark) < numeric(version) {
+                let bookmark = wire::version(text)?;
+                if numeric(&bookmark) < numeric(from) {
                     // The API server was restored from an older state: only a list shows it.
                     return Err(WatchEnd::went_back());
                 }
-                *version = bookmark;
+                *from = bookmark;
                 if self.proves_absence() {
                     let (cluster, kind) = (self.cluster_name(), self.kind);
                     self.send(EventKind::Bookmark { cluster, kind }).await?;
                 }
             }
-            WatchEventType::Error => return Err(wire::status(object.get()).into()),
             WatchEventType::Added | WatchEventType::Modified | WatchEventType::Deleted => {
-                self.metrics.event_received();
-                let object = match wire::object(object.get(), self.kind) {
-                    Ok(object) => object,
-                    Err(error) => {
-                        *version = wire::version(object.get())?;
-                        let event = self.unreadable(object.get(), &error);
-                        return Ok(self.send(event).await?);
+                let event = match wire::object(text, self.kind) {
+                    Err(NoObject::OtherType(error)) => return Err(WatchEnd::OtherType(error)),
+                    Err(NoObject::Unreadable(object, error)) => {
+                        if let Ok(version) = wire::version(text) {
+                            *from = version;
+                        }
+                        self.unreadable(object, &error)
+                    }
+                    Ok(object) => {
+                        from.clear();
+                        from.push_str(&object.meta.resource_version);
+                        let (cluster, object) = (self.cluster_name(), Arc::new(object));
+                        match event_type {
+                            WatchEventType::Deleted => EventKind::Deleted { cluster, object },
+                            _ => EventKind::Applied { cluster, object },
+                        }
                     }
                 };
-                version.clear();
-                version.push_str(&object.meta.resource_version);
-                let (cluster, object) = (self.cluster_name(), Arc::new(object));
-                let kind = match event_type {
-                    WatchEventType::Deleted => EventKind::Deleted { cluster, object },
-                    _ => EventKind::Applied { cluster, object },
-                };
-                self.send(kind).await?;
+                self.report_resumed().await?;
+                self.metrics.event_received();
+                self.send(event).await?;
             }
         }
         Ok(())
@@ -154,14 +168,23 @@ impl WatchTask {
     }
 
     /// An object that can't be read exists all the same, and must not stop the others. Only the first
-    /// after a list is logged; the machine counts them.
-    pub(super) fn unreadable(&mut self, text: &str, error: &CallError) -> EventKind {
-        let object = wire::key(text);
+    /// after a list is logged; the machine counts them. One without a name is never seen to become
+    /// readable or to go, so the watch lists again.
+    pub(super) fn unreadable(&mut self, object: ObjectKey, error: &CallError) -> EventKind {
+        if object.name.is_empty() && self.list_at.is_none() {
+            self.list_later();
+        }
         if !std::mem::replace(&mut self.unreadable_logged, true) {
-            warn!(cluster = %self.cluster.name(), kind = %self.kind, %object, %error,
+            warn!(%object, %error,
                 "cannot read an object, so none of its kind counts as missing there");
         }
         let (cluster, kind) = (self.cluster_name(), self.kind);
         EventKind::Unreadable { cluster, kind, object, error: error.failure() }
+    }
+
+    /// Not at once: the next list may have it, too.
+    pub(super) fn list_later(&mut self) {
+        let longest = Duration::from_millis(self.shared.config.backoff_max_ms);
+        self.list_at = Some(Instant::now() + between(longest / 2..=longest));
     }
 }

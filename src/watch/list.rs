@@ -8,36 +8,56 @@ use kube::core::Request;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::end::WatchEnd;
+use super::end::{BusClosed, WatchEnd};
 use super::page::{Page, Part};
-use super::wire;
-use super::{WatchTask, numeric};
-use crate::client::{CallError, no_request, path};
+use super::wire::{self, NoObject};
+use super::{Pages, WatchTask, numeric};
+use crate::client::{no_request, path};
 use crate::clock::millis;
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::Role;
 
+/// Which resourceVersions the API server has reached.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// The highest that was seen; 0 before the first list is complete.
+    pub(super) last: u64,
+    /// The watch broke, was silent or ended early, so the API server may have another history by now:
+    /// what it shows next is compared first.
+    pub(super) is_unsure: bool,
+}
+
+impl History {
+    pub(super) fn reached(&mut self, version: &str) {
+        self.last = self.last.max(numeric(version));
+    }
+}
+
 impl WatchTask {
     /// Lists everything, page by page, and sends each object as it arrives. Returns the resourceVersion
     /// to watch from.
-    pub(super) async fn list(&mut self) -> Result<String, WatchEnd> {
+    pub(super) async fn list(&mut self, pages: Pages) -> Result<String, WatchEnd> {
         let began = Instant::now();
         let all = Request::new(path(self.kind, None));
         let cluster = self.cluster.clone();
         let mut next = String::new();
         let mut objects = 0_u64;
         let mut has_started = false;
-        // If that fails, too, it may be too large: the next list is one of pages again.
-        let is_at_once = std::mem::take(&mut self.lists_at_once);
+        let limit = (pages == Pages::Limited).then_some(self.shared.config.page_size);
         loop {
-            let limit = (!is_at_once).then_some(self.shared.config.page_size);
             let token = Some(next).filter(|token| !token.is_empty());
             let is_first = token.is_none();
             let params = ListParams { limit, continue_token: token, ..ListParams::default() };
             let request = all.list(&params).map_err(|e| no_request(&e))?;
             let mut page = match Page::open(&cluster, request, self.timeout()).await {
                 Err(error) if error.code() == Some(410) => {
-                    return Err(self.list_expired(error, is_first));
+                    if is_first {
+                        return Err(WatchEnd::Failed(error));
+                    }
+                    // Rare: the list took longer than the API server keeps its history. Where it expires
+                    // each time, pages would never end; client-go, too, then lists without them.
+                    warn!(%error, "a later page of the list has expired; listing everything at once");
+                    return Err(WatchEnd::PageExpired(error));
                 }
                 page => page?,
             };
@@ -57,7 +77,8 @@ impl WatchTask {
                         let cluster = self.cluster_name();
                         EventKind::Listed { cluster, object: Arc::new(object) }
                     }
-                    Err(error) => self.unreadable(item, &error),
+                    Err(NoObject::OtherType(error)) => return Err(WatchEnd::OtherType(error)),
+                    Err(NoObject::Unreadable(object, error)) => self.unreadable(object, &error),
                 };
                 self.send(event).await?;
             };
@@ -65,42 +86,39 @@ impl WatchTask {
             if next.is_empty() {
                 let version = metadata.resource_version;
                 self.check_regression(&version).await?;
-                self.is_history_unsure = false;
-                self.metrics.list_finished(objects);
-                let (cluster, kind) = (self.cluster_name(), self.kind);
-                self.send(EventKind::ListFinished { cluster, kind }).await?;
-                let ms = millis(began.elapsed());
-                self.was_listed = true;
-                if self.shared.is_crowd() {
-                    self.shared.log.listed(self.watch_name(), objects);
-                } else {
-                    self.shared.log.resumed(self.watch_name());
-                    info!(cluster = %self.cluster.name(), kind = %self.kind, objects, ms, "listed");
-                }
+                self.list_finished(objects, began).await?;
                 return Ok(version);
             }
         }
     }
 
-    async fn list_started(&mut self) -> Result<(), WatchEnd> {
+    async fn list_started(&mut self) -> Result<(), BusClosed> {
         self.metrics.list_started();
         let (cluster, kind) = (self.cluster_name(), self.kind);
         self.send(EventKind::ListStarted { cluster, kind }).await?;
         self.lost = None;
-        self.unreadable_logged = false;
+        if self.list_at.take().is_none() {
+            self.unreadable_logged = false;
+        }
         Ok(())
     }
 
-    /// A page that expires is rare: the list took longer than the API server keeps its history. Where
-    /// it expires each time, pages would never end; client-go, too, then lists without them.
-    fn list_expired(&mut self, error: CallError, is_first_page: bool) -> WatchEnd {
-        if is_first_page {
-            return WatchEnd::Failed(error);
+    async fn list_finished(&mut self, objects: u64, began: Instant) -> Result<(), BusClosed> {
+        self.history.is_unsure = false;
+        self.metrics.list_finished(objects);
+        let (cluster, kind) = (self.cluster_name(), self.kind);
+        self.send(EventKind::ListFinished { cluster, kind }).await?;
+        if self.list_at.is_some() {
+            // However long the list took.
+            self.list_later();
         }
-        warn!(cluster = %self.cluster.name(), kind = %self.kind, %error,
-            "a later page of the list has expired; listing everything at once");
-        self.lists_at_once = true;
-        WatchEnd::Expired(error)
+        if self.shared.is_crowd() {
+            self.shared.log.listed(self.watch_name(), objects);
+        } else {
+            self.shared.log.resumed(self.watch_name());
+            info!(objects, ms = millis(began.elapsed()), "listed");
+        }
+        Ok(())
     }
 
     /// An API server that was restored from an older state accepts a watch from a resourceVersion
@@ -112,19 +130,22 @@ impl WatchTask {
         if numeric(&page.resource_version) >= numeric(version) {
             return Ok(());
         }
-        self.last_version = self.last_version.max(numeric(version));
+        self.history.reached(version);
         self.check_regression(&page.resource_version).await?;
         Err(WatchEnd::went_back())
     }
 
     /// Where a list's version is lower than the last one seen, the API server was restored from an
     /// older state. The machine must know that about an upstream.
-    async fn check_regression(&mut self, version: &str) -> Result<(), WatchEnd> {
+    async fn check_regression(&mut self, version: &str) -> Result<(), BusClosed> {
         let now = numeric(version);
-        let before = std::mem::replace(&mut self.last_version, now);
+        let before = std::mem::replace(&mut self.history.last, now);
         if now < before {
-            warn!(cluster = %self.cluster.name(), kind = %self.kind, before, now,
-                "the resourceVersion went backwards: the API server was restored from an older state");
+            warn!(
+                before,
+                now,
+                "the resourceVersion went backwards: the API server was restored from an older state"
+            );
             if self.cluster.roles().contains(&Role::Upstream) {
                 let (cluster, kind) = (self.cluster_name(), self.kind);
                 self.send(EventKind::ResourceVersionRegressed { cluster, kind }).await?;

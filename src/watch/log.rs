@@ -97,8 +97,8 @@ impl WatchLog {
         failure: &RequestFailure,
         remedy: Option<String>,
     ) {
-        let (cluster, kind) = (watch.cluster, watch.kind);
-        debug!(%cluster, %kind, error = %failure, "watch lost, one of many; retrying");
+        let kind = watch.kind;
+        debug!(error = %failure, "watch lost, one of many; retrying");
         let mut state = self.state();
         let now = state.clock.now();
         let before = state.lost.insert((watch.membership, kind), failure.cause);
@@ -120,7 +120,7 @@ impl WatchLog {
 
     /// A list is complete.
     pub(super) fn listed(self: &Arc<Self>, watch: WatchName<'_>, objects: u64) {
-        debug!(cluster = %watch.cluster, kind = %watch.kind, objects, "listed, one of many");
+        debug!(objects, "listed, one of many");
         let mut state = self.state();
         let now = state.clock.now();
         state.progress.lists += 1;

@@ -1,20 +1,21 @@
 //! One watch of one kind in one cluster, for as long as the process runs: it lists page by page,
 //! watches from there, resumes a broken watch at the last resourceVersion, and relists when that is
-//! too old.
+//! too old. [`State`] says what it does, and `WatchTask::next` what follows.
 //!
-//! kube-runtime's `watcher` is not used because its `Event` has no bookmarks. After a watch breaks,
-//! only a bookmark shows that it is live again while nothing changes, and the machine has to know
-//! that. Nor does it show a list's resourceVersion, by which a restored API server is recognised.
-//! kube's lower level, `Api::watch` and `Client::request_events`, yields `WatchEvent`s with bookmarks,
-//! but copies each event into an owned type and ends a broken watch like a complete one. So this
-//! module uses the level below: `Client::send`, with requests from `kube::core::Request`.
+//! kube-runtime's `watcher`, which follows what `discovery/` needs, is not used here. It collects a
+//! whole page of a list before it hands out the first object; one of 200 MiB took 398 MiB, and takes 8
+//! here. To it a watch that broke, one that ended and one that is silent are the same, but the machine
+//! deletes only on proof that a view is current. And it has no limit for a line, and no `Retry-After`.
+//! `Client::request_events`, one level below, copies each event into an owned type and ends a broken
+//! watch like a complete one. So this module uses `Client::send`, with requests from
+//! `kube::core::Request`.
 //!
 //! ```text
 //!            list_started, listed …, list_finished        applied, deleted …
 //!   ──► list ───────────────────────────────────► watch ◄───────────────────┐
 //!        ▲ │ fails: watch_lost, pause              │ │ ends, or is silent ──┘ same resourceVersion
 //!        │ └──┐                                    │ │ breaks: watch_lost, pause, watch_resumed
-//!        └────┴──────── 410: too old ──────────────┘ └──────────────────────┘
+//!        └────┴── 410; another type; no name ──────┘ └──────────────────────┘
 //! ```
 
 mod end;
@@ -32,24 +33,79 @@ pub mod wire;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::ExponentialBackoff;
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
-use tracing::warn;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::{Instrument, error_span, warn};
 
 use crate::client::{CallError, ClusterClient};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
-use end::WatchEnd;
+use end::{BusClosed, WatchEnd};
+use list::History;
 use log::WatchName;
 use pace::{Host, Turn, in_turn};
 use pauses::between;
-use retry::INITIALIZING_PAUSE;
+use retry::{INITIALIZING_PAUSE, LastAttempt, Pauses};
 pub use shared::{MembershipId, WatchConstants, WatchMessage, WatchShared};
 
-/// After a watch has lasted this long, pauses start again from the shortest.
-const HEALTHY_AFTER: Duration = Duration::from_secs(10);
+/// Where a watch was silent, an API server that does not answer sooner than this is silent, too: what
+/// it showed is unknown.
+const SILENT_ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// What a watch does.
+#[derive(Debug)]
+enum State {
+    /// Waits for its turn at the API server, where what is next needs one.
+    Waiting {
+        next: Attempt,
+        turn: Option<Turn>,
+    },
+    Listing {
+        pages: Pages,
+        turn: Option<Turn>,
+    },
+    Watching {
+        from: String,
+        answer_within: Duration,
+        turn: Option<Turn>,
+    },
+    /// Pauses after a failure, until `host` answers anybody at the latest. A turn goes unused as long.
+    Backoff {
+        until: Instant,
+        host: Option<Arc<Host>>,
+        next: Attempt,
+        turn: Option<Turn>,
+    },
+    /// Another address may be another API server: only a list shows what it holds.
+    Moved,
+}
+
+/// A request that may have to wait.
+#[derive(Debug)]
+enum Attempt {
+    List(Pages),
+    /// From a resourceVersion, with a limit for the time to the answer.
+    Watch {
+        from: String,
+        answer_within: Duration,
+    },
+}
+
+/// How a list asks for what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pages {
+    Limited,
+    /// A later page of the last list had expired. Where that fails, too, everything may be too much:
+    /// the next list is one of pages again.
+    AllAtOnce,
+}
+
+impl From<Attempt> for State {
+    fn from(next: Attempt) -> Self {
+        State::Waiting { next, turn: None }
+    }
+}
 
 #[derive(Debug)]
 pub struct WatchTask {
@@ -60,30 +116,17 @@ pub struct WatchTask {
     metrics: Arc<WatchMetrics>,
     /// The API server; `None` until it is known.
     host: Option<Arc<Host>>,
-    /// The right to list now.
-    turn: Option<Turn>,
-    /// The pauses that are left; `None` while all is well.
-    pauses: Option<Box<ExponentialBackoff>>,
-    /// A list was complete.
-    was_listed: bool,
-    /// The last attempt failed.
-    has_failed: bool,
-    /// Since when the API server says that it begins to serve this.
-    initializing_since: Option<Instant>,
-    /// While the watch is lost: the error that was last logged.
-    lost: Option<String>,
-    /// The last resourceVersion seen before the next list.
-    last_version: u64,
-    /// The watch broke, was silent or ended early: the API server may have another history by now.
-    is_history_unsure: bool,
-    /// The watch brought nothing for too long, and is opened again.
-    was_silent: bool,
-    /// An object that can't be read was logged since the last list.
-    unreadable_logged: bool,
     /// Changes when the kubeconfig names another address.
     moves: watch::Receiver<()>,
-    /// A later page of the last list had expired: the next list asks for everything at once.
-    lists_at_once: bool,
+    history: History,
+    last_attempt: LastAttempt,
+    pauses: Pauses,
+    /// While the watch is lost: the error that was last logged.
+    lost: Option<String>,
+    /// When to list again, because an object came whose name can't be read.
+    list_at: Option<Instant>,
+    /// An object that can't be read was logged since the last list.
+    unreadable_logged: bool,
 }
 
 impl WatchTask {
@@ -103,96 +146,153 @@ impl WatchTask {
             shared,
             metrics,
             host: None,
-            turn: None,
-            pauses: None,
-            was_listed: false,
-            has_failed: false,
-            initializing_since: None,
-            lost: None,
-            last_version: 0,
-            is_history_unsure: false,
-            was_silent: false,
-            unreadable_logged: false,
             moves,
-            lists_at_once: false,
+            history: History::default(),
+            last_attempt: LastAttempt::Succeeded,
+            pauses: Pauses::new(),
+            lost: None,
+            list_at: None,
+            unreadable_logged: false,
         }
     }
 
     /// Runs until the bus is closed.
-    pub async fn run(mut self) {
-        let mut from = None;
-        let mut pauses_since = Instant::now();
-        loop {
-            if self.moves.has_changed().unwrap_or(false) {
-                // Another address may be another API server: only a list shows what it holds.
-                self.moves.mark_unchanged();
-                (from, self.host, self.turn) = (None, None, None);
+    pub fn run(mut self) -> impl Future<Output = ()> + Send {
+        let span = error_span!("watch", cluster = %self.cluster.name(), kind = %self.kind);
+        let run = async move {
+            let mut state = State::from(Attempt::List(Pages::Limited));
+            while let Ok(next) = self.next(state).await {
+                state = next;
             }
-            let end = match &mut from {
-                None => match self.list_in_turn().await {
-                    Ok(version) => {
-                        from = Some(version);
-                        self.succeeded();
-                        continue;
-                    }
-                    Err(end) => end,
-                },
-                Some(version) => {
-                    let ended = self.watch_from(version).await;
-                    self.last_version = self.last_version.max(numeric(version));
-                    match ended {
-                        Ok(()) => continue,
-                        Err(end) => end,
-                    }
-                }
-            };
-            if pauses_since.elapsed() > HEALTHY_AFTER {
-                self.pauses = None;
-            }
-            let pause = match end {
-                WatchEnd::BusClosed => return,
-                WatchEnd::Moved => {
-                    (from, self.host, self.turn) = (None, None, None);
-                    continue;
-                }
-                WatchEnd::Expired(error) => {
-                    let was_watched = from.take().is_some();
-                    self.turn = None;
-                    if pauses_since.elapsed() > HEALTHY_AFTER {
-                        pauses_since = Instant::now();
-                        continue; // relist without a pause after a healthy watch
-                    }
-                    // Nothing follows the changes during the pause.
-                    if was_watched && self.report_lost(&error).await.is_err() {
-                        return;
-                    }
-                    self.next_pause()
-                }
-                WatchEnd::Failed(error) if self.is_initializing(&error) => {
-                    // In its turn: beginning to serve is what costs the API server most.
-                    between(INITIALIZING_PAUSE)
-                }
-                WatchEnd::Failed(error) => {
-                    if self.report_lost(&error).await.is_err() {
-                        return;
-                    }
-                    match self.pause_after(&error).await {
-                        Some(pause) => pause,
-                        None => {
-                            pauses_since = Instant::now();
-                            continue;
-                        }
-                    }
-                }
-            };
-            let turn = self.turn.take();
-            ((), self.turn) = in_turn(turn, sleep(pause)).await;
-            pauses_since = Instant::now();
-        }
+        };
+        run.instrument(span)
     }
 
-    async fn send(&self, kind: EventKind) -> Result<(), mpsc::error::SendError<WatchMessage>> {
-        self.shared.bus.send(WatchMessage { membership: self.membership, kind }).await
+    async fn next(&mut self, state: State) -> Result<State, BusClosed> {
+        let has_moved = self.moves.has_changed().unwrap_or(false);
+        Ok(match if has_moved { State::Moved } else { state } {
+            State::Waiting { next, turn } => {
+                let turn = self.take_turn(&next, turn).await;
+                match next {
+                    Attempt::List(pages) => State::Listing { pages, turn },
+                    Attempt::Watch { from, answer_within } => {
+                        State::Watching { from, answer_within, turn }
+                    }
+                }
+            }
+            State::Listing { pages, turn } => {
+                // In a box, because this is seldom run and the task is as large as its largest part.
+                match in_turn(turn, Box::pin(self.list(pages))).await {
+                    (Ok(from), _) => {
+                        self.succeeded();
+                        Attempt::Watch { from, answer_within: self.timeout() }.into()
+                    }
+                    (Err(end), turn) => self.after(end, None, turn).await?,
+                }
+            }
+            State::Watching { mut from, answer_within, turn } => {
+                let opened = Box::pin(self.open(&from, answer_within));
+                let (end, turn) = match in_turn(turn, opened).await {
+                    (Ok(watch), turn) => {
+                        drop(turn);
+                        self.succeeded();
+                        let Err(end) = self.follow(watch, &mut from).await;
+                        (end, None)
+                    }
+                    (Err(end), turn) => (end, turn),
+                };
+                self.history.reached(&from);
+                self.after(end, Some(from), turn).await?
+            }
+            State::Backoff { until, host, next, turn } => {
+                let pause = async {
+                    match host {
+                        Some(host) => drop(timeout_at(until, host.answers()).await),
+                        None => sleep_until(until).await,
+                    }
+                };
+                let ((), turn) = in_turn(turn, pause).await;
+                self.pauses.ended();
+                State::Waiting { next, turn }
+            }
+            State::Moved => {
+                self.moves.mark_unchanged();
+                self.host = None;
+                Attempt::List(Pages::Limited).into()
+            }
+        })
+    }
+
+    /// What follows the end of a list, or of a watch that had come to `from`.
+    async fn after(
+        &mut self,
+        end: WatchEnd,
+        from: Option<String>,
+        turn: Option<Turn>,
+    ) -> Result<State, BusClosed> {
+        let list = Attempt::List(match end {
+            WatchEnd::PageExpired(_) => Pages::AllAtOnce,
+            _ => Pages::Limited,
+        });
+        let was_watched = from.is_some();
+        let answer_within = match end {
+            WatchEnd::Silent => self.timeout().min(SILENT_ANSWER_WITHIN),
+            _ => self.timeout(),
+        };
+        let again = match from {
+            Some(from) => Attempt::Watch { from, answer_within },
+            None => Attempt::List(Pages::Limited),
+        };
+        self.history.is_unsure |= matches!(end, WatchEnd::Early | WatchEnd::Silent);
+        Ok(match end {
+            WatchEnd::BusClosed => return Err(BusClosed),
+            WatchEnd::Moved => State::Moved,
+            WatchEnd::Complete | WatchEnd::Early | WatchEnd::Silent => again.into(),
+            WatchEnd::Nameless => list.into(),
+            WatchEnd::Expired(_) | WatchEnd::PageExpired(_) if self.pauses.was_healthy() => {
+                self.pauses.ended();
+                list.into()
+            }
+            WatchEnd::Expired(error) | WatchEnd::PageExpired(error) => {
+                // Nothing follows the changes during the pause.
+                if was_watched {
+                    self.report_lost(&error).await?;
+                }
+                let until = Instant::now() + self.pauses.next(&self.shared.config);
+                State::Backoff { until, host: None, next: list, turn: None }
+            }
+            WatchEnd::Failed(error) if self.is_initializing(&error) => {
+                // In its turn: beginning to serve is what costs the API server most.
+                let until = Instant::now() + between(INITIALIZING_PAUSE);
+                State::Backoff { until, host: None, next: again, turn }
+            }
+            WatchEnd::Failed(error) => self.after_failure(&error, again, turn).await?,
+            WatchEnd::OtherType(error) => self.after_failure(&error, list, turn).await?,
+        })
+    }
+
+    async fn after_failure(
+        &mut self,
+        error: &CallError,
+        next: Attempt,
+        turn: Option<Turn>,
+    ) -> Result<State, BusClosed> {
+        self.report_lost(error).await?;
+        // Waiting in vain for a response is a pause already.
+        let pause = self.pauses.next(&self.shared.config).saturating_sub(error.waited());
+        let now = Instant::now();
+        Ok(match error.retry_after() {
+            // The turn goes unused as long, so that the others heed it, too.
+            Some(asked) => State::Backoff { until: now + pause.max(asked), host: None, next, turn },
+            None => {
+                let host = self.host_that_is_down(error);
+                State::Backoff { until: now + pause, host, next, turn: None }
+            }
+        })
+    }
+
+    async fn send(&self, kind: EventKind) -> Result<(), BusClosed> {
+        Ok(self.shared.bus.send(WatchMessage { membership: self.membership, kind }).await?)
     }
 
     fn timeout(&self) -> Duration {
@@ -208,18 +308,17 @@ impl WatchTask {
     }
 
     /// Reports a failure: to the machine when the watch becomes lost, in the log for each new error.
-    async fn report_lost(&mut self, error: &CallError) -> Result<(), WatchEnd> {
+    async fn report_lost(&mut self, error: &CallError) -> Result<(), BusClosed> {
         let failure = error.failure();
-        self.is_history_unsure = true;
+        self.history.is_unsure = true;
         self.metrics.lost(&failure);
         let text = failure.to_string();
         if self.lost.as_ref() != Some(&text) {
-            let (cluster, kind) = (self.cluster.name(), self.kind);
-            let remedy = error.remedy("list and watch", kind);
+            let remedy = error.remedy("list and watch", self.kind);
             if self.shared.is_crowd() {
                 self.shared.log.lost(self.watch_name(), &failure, remedy);
             } else {
-                warn!(%cluster, %kind, error = %text, remedy, "watch lost; retrying");
+                warn!(error = %text, remedy, "watch lost; retrying");
             }
         }
         if self.lost.replace(text).is_none() {

@@ -20,29 +20,11 @@ pub(crate) fn pauses(config: &WatchConstants) -> ExponentialBackoff {
         .build()
 }
 
-/// A value drawn at random.
-pub(super) fn between<T: Draw>(range: RangeInclusive<T>) -> T {
-    let random = environment::random() >> 11;
-    T::draw(range, random as f64 / (1_u64 << 53) as f64)
-}
-
-pub(super) trait Draw: Sized {
-    /// The value at `share`, from 0 to 1, of the way through the range.
-    fn draw(range: RangeInclusive<Self>, share: f64) -> Self;
-}
-
-impl Draw for Duration {
-    fn draw(range: RangeInclusive<Self>, share: f64) -> Self {
-        let (start, end) = range.into_inner();
-        start + end.saturating_sub(start).mul_f64(share)
-    }
-}
-
-impl Draw for u32 {
-    fn draw(range: RangeInclusive<Self>, share: f64) -> Self {
-        let (start, end) = range.into_inner();
-        start + (f64::from(end - start) * share) as u32
-    }
+/// A time drawn at random.
+pub(super) fn between(range: RangeInclusive<Duration>) -> Duration {
+    let share = (environment::random() >> 11) as f64 / (1_u64 << 53) as f64;
+    let (start, end) = range.into_inner();
+    start + end.saturating_sub(start).mul_f64(share)
 }
 
 #[cfg(test)]

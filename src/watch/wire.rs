@@ -3,6 +3,7 @@
 use kube::core::Status;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::client::CallError;
@@ -43,18 +44,82 @@ pub fn watch_event(line: &[u8]) -> Result<WatchEvent<'_>, CallError> {
     serde_json::from_slice(line).map_err(|e| unreadable("a watch event", &e))
 }
 
-/// An object whose kind is known from the request: in lists of built-in kinds, the items do not name
-/// theirs.
-pub fn object(text: &str, kind: Kind) -> Result<Object, CallError> {
-    let wire: WireObject = serde_json::from_str(text).map_err(|e| unreadable(kind.as_str(), &e))?;
-    wire.into_object_of(kind).map_err(|e| CallError::Unreadable(e.to_string()))
+/// Why something is no object of the kind that was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum NoObject {
+    /// It names another kind or apiVersion. The request names the version, so another one of the same
+    /// group is as wrong: this is not the stream that was asked for.
+    #[error("{0}")]
+    OtherType(CallError),
+    /// Its name is empty where not even that can be read.
+    #[error("{1}")]
+    Unreadable(ObjectKey, CallError),
+}
+
+/// What can be read of an object without the rest.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Named<'a> {
+    api_version: Value,
+    kind: Value,
+    #[serde(borrow)]
+    metadata: Option<&'a RawValue>,
+}
+
+impl Named<'_> {
+    fn of(object: &str) -> Named<'_> {
+        serde_json::from_str(object).unwrap_or_default()
+    }
+
+    /// # Errors
+    /// It names another type than `kind`. Items of built-in lists name none.
+    fn check_type(&self, kind: Kind) -> Result<(), CallError> {
+        let (asked_version, asked) = (kind.api_version(), kind.as_str());
+        let version = self.api_version.as_str().unwrap_or(asked_version);
+        let found = self.kind.as_str().filter(|kind| !kind.is_empty()).unwrap_or(asked);
+        if (version, found) == (asked_version, asked) {
+            return Ok(());
+        }
+        Err(CallError::Unreadable(format!(
+            "{found} of {version} came where {asked} of {asked_version} was asked for; a proxy may mix \
+             answers"
+        )))
+    }
+
+    /// Empty where it can't be read.
+    fn key(&self) -> ObjectKey {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct ObjectName {
+            namespace: String,
+            name: String,
+        }
+        let name = self.metadata.and_then(|metadata| serde_json::from_str(metadata.get()).ok());
+        let ObjectName { namespace, name } = name.unwrap_or_default();
+        ObjectKey::new(namespace, name)
+    }
+}
+
+/// An object of a kind that is known from the request.
+pub fn object(text: &str, kind: Kind) -> Result<Object, NoObject> {
+    let error = match serde_json::from_str::<WireObject>(text) {
+        Ok(wire) if wire.is_named(kind) => match wire.into_object_of(kind) {
+            Ok(object) => return Ok(object),
+            Err(error) => CallError::Unreadable(error.to_string()),
+        },
+        Ok(_) => CallError::Unreadable("an object of another type".to_owned()),
+        Err(error) => unreadable(kind.as_str(), &error),
+    };
+    let named = Named::of(text);
+    named.check_type(kind).map_err(NoObject::OtherType)?;
+    Err(NoObject::Unreadable(named.key(), error))
 }
 
 /// An item of a list, as [`object`].
 ///
 /// # Errors
-/// The list is broken. An object that can't be read is the inner error.
-pub fn item(text: &str, kind: Kind) -> Result<Result<Object, CallError>, CallError> {
+/// The list is broken. What is no object is the inner error.
+pub fn item(text: &str, kind: Kind) -> Result<Result<Object, NoObject>, CallError> {
     let object = object(text, kind);
     if object.is_err() {
         // Nothing but quotes and brackets was looked at before.
@@ -63,21 +128,10 @@ pub fn item(text: &str, kind: Kind) -> Result<Result<Object, CallError>, CallErr
     Ok(object)
 }
 
-/// Namespace and name of an object that can't be read otherwise; empty where not even they can.
-pub fn key(object: &str) -> ObjectKey {
-    #[derive(Deserialize)]
-    struct Named {
-        metadata: ObjectName,
-    }
-    #[derive(Deserialize)]
-    struct ObjectName {
-        #[serde(default)]
-        namespace: String,
-        #[serde(default)]
-        name: String,
-    }
-    let named = serde_json::from_str::<Named>(object).ok().map(|named| named.metadata);
-    named.map_or_else(|| ObjectKey::new("", ""), |key| ObjectKey::new(key.namespace, key.name))
+/// # Errors
+/// What a watch brought names another type than `kind`.
+pub fn check_type(object: &str, kind: Kind) -> Result<(), CallError> {
+    Named::of(object).check_type(kind)
 }
 
 pub fn version(object: &str) -> Result<String, CallError> {

@@ -97,6 +97,12 @@ where
 }
 
 impl WireObject {
+    /// Whether it names no other `apiVersion` and `kind` than these.
+    pub fn is_named(&self, kind: Kind) -> bool {
+        self.api_version.as_deref().is_none_or(|version| version == kind.api_version())
+            && (self.kind.is_empty() || *self.kind == *kind.as_str())
+    }
+
     /// Makes an object of a kind that is known from the request: in lists of built-in kinds, the
     /// items do not name theirs.
     ///

@@ -7,7 +7,7 @@ use throughline::client::CallError;
 use throughline::core::data::ids::Kind;
 use throughline::core::data::objects::{Object, WireObject};
 use throughline::watch::page::{PageMeta, PageParser};
-use throughline::watch::wire::{self, Lines, WatchEventType};
+use throughline::watch::wire::{self, Lines, NoObject, WatchEventType};
 
 use super::{check_length, pieces};
 
@@ -27,11 +27,14 @@ fn event(line: &[u8], kind: Kind) -> Result<String, String> {
     let event = wire::watch_event(line).map_err(|error| failure(&error))?;
     let text = event.object.get();
     let read = match event.event_type {
-        WatchEventType::Bookmark => wire::version(text).map_err(|error| failure(&error))?,
+        WatchEventType::Bookmark => wire::check_type(text, kind)
+            .and_then(|()| wire::version(text))
+            .map_err(|error| failure(&error))?,
         WatchEventType::Error => failure(&wire::status(text)),
         _ => match wire::object(text, kind) {
             Ok(object) => serde_json::to_string(&object).unwrap(),
-            Err(error) => format!("{}: {}", wire::key(text), failure(&error)),
+            Err(NoObject::OtherType(error)) => failure(&error),
+            Err(NoObject::Unreadable(key, error)) => format!("{key}: {}", failure(&error)),
         },
     };
     Ok(format!("{:?} {read}", event.event_type))
@@ -84,7 +87,7 @@ fn page<'d>(pieces: impl Iterator<Item = &'d [u8]>, kind: Kind) -> ReadPage {
             parser.push(piece)?;
             while let Some(range) = parser.advance()? {
                 let text = parser.item(range)?;
-                let _: Result<Object, CallError> = wire::item(text, kind)?;
+                let _: Result<Object, NoObject> = wire::item(text, kind)?;
                 let _: IgnoredAny = serde_json::from_str(text)
                     .map_err(|error| CallError::Unreadable(error.to_string()))?;
                 items.push(text.to_owned());
@@ -117,11 +120,15 @@ pub(super) fn list_page(data: &[u8]) {
 /// An object of any kind can be written, and reads as the same.
 pub(super) fn object(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let _ = (wire::key(text), wire::version(text).map_err(|error| failure(&error)));
+    let _ = wire::version(text).map_err(|error| failure(&error));
     failure_of_status(text);
     for kind in KINDS {
-        let Ok(object) = wire::object(text, kind).map_err(|error| failure(&error)) else {
-            continue;
+        let object = match wire::object(text, kind) {
+            Ok(object) => object,
+            Err(NoObject::OtherType(error) | NoObject::Unreadable(_, error)) => {
+                failure(&error);
+                continue;
+            }
         };
         assert_eq!(object.kind(), kind);
         let written = serde_json::to_string(&object).unwrap();
