@@ -13,6 +13,7 @@ mod http2_repeats;
 mod hung;
 mod lanes;
 mod lists;
+mod mixed;
 mod pacing;
 mod pausing;
 mod reload;
