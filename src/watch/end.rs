@@ -1,34 +1,50 @@
-//! Why a list or a watch ended, which says how it goes on.
+//! Why a list or a watch ended, and what follows.
 
-use tokio::sync::mpsc;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use super::WatchMessage;
+use tokio::time::Instant;
+use tracing::warn;
+
+use super::list::Pages;
+use super::pace::Turn;
+use super::pauses::between;
+use super::{Attempt, State, WatchTask};
 use crate::client::CallError;
+use crate::core::contract::event::EventKind;
 
 /// In the message of a 504: the API server has not reached this resourceVersion yet.
 const TOO_LARGE: &str = "Too large resource version";
 
-/// Nobody takes events any longer: the run ends.
-#[derive(Debug)]
-pub(super) struct BusClosed;
+/// In the message of a 429: the API server has just begun to serve this resource, or this project.
+const INITIALIZING: &str = "storage is (re)initializing";
 
+/// For so long that is no failure.
+const INITIALIZING_MAX: Duration = Duration::from_secs(30);
+
+/// The pauses meanwhile, with jitter.
+const INITIALIZING_PAUSE: RangeInclusive<Duration> =
+    Duration::from_millis(100)..=Duration::from_millis(900);
+
+/// Where a watch was silent, an API server that does not answer sooner than this is silent, too: what
+/// it showed is unknown.
+const SILENT_ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Why a list or a watch ended.
 #[derive(Debug)]
 pub(super) enum WatchEnd {
+    /// Nobody takes events any longer: the run ends.
     BusClosed,
     /// The kubeconfig names another address.
     Moved,
-    /// The API server ended the watch when it was asked to.
-    Complete,
-    /// The API server ended the watch sooner: it went away, or something cut it on its way.
-    Early,
+    /// The API server, or something on the way to it, ended the watch.
+    Ended,
     /// The watch brought nothing for too long. Resuming it shows whether the API server answers.
     Silent,
     /// An object without a readable name came a while ago: only a list shows which one it is.
     Nameless,
-    /// 410: the resourceVersion is too old to resume from; or the API server was restored.
-    Expired(CallError),
-    /// 410 for a later page of a list.
-    PageExpired(CallError),
+    /// 410: the resourceVersion, or the next page, is too old; or the API server was restored.
+    Expired(CallError, Pages),
     /// Something of another type came, so what is missing may have gone elsewhere.
     OtherType(CallError),
     Failed(CallError),
@@ -37,31 +53,119 @@ pub(super) enum WatchEnd {
 impl WatchEnd {
     /// The resourceVersions of the API server are lower than before.
     pub(super) fn went_back() -> Self {
-        Self::Expired(CallError::Unreadable("its resourceVersions went back".to_owned()))
+        let error = CallError::Unreadable("its resourceVersions went back".to_owned());
+        Self::Expired(error, Pages::Limited)
     }
 }
 
 impl From<CallError> for WatchEnd {
     fn from(error: CallError) -> Self {
-        match error {
-            CallError::Status { code: 410, .. } => WatchEnd::Expired(error),
+        let has_expired = match &error {
+            CallError::Status { code: 410, .. } => true,
             // Restored from an older state, it will not reach this version for a long time.
-            CallError::Status { code: 504, ref message, .. } if message.contains(TOO_LARGE) => {
-                WatchEnd::Expired(error)
+            CallError::Status { code: 504, message, .. } => message.contains(TOO_LARGE),
+            _ => false,
+        };
+        if has_expired { Self::Expired(error, Pages::Limited) } else { Self::Failed(error) }
+    }
+}
+
+impl WatchTask {
+    /// What follows the end of a list, or of a watch that had come to `from`.
+    pub(super) async fn after(
+        &mut self,
+        end: WatchEnd,
+        from: Option<String>,
+        turn: Option<Turn>,
+    ) -> Result<State, WatchEnd> {
+        let was_watched = from.is_some();
+        let again = match from {
+            Some(from) => Attempt::Watch { from, answer_within: self.timeout() },
+            None => Attempt::List(Pages::Limited),
+        };
+        Ok(match (end, again) {
+            (WatchEnd::BusClosed, _) => return Err(WatchEnd::BusClosed),
+            (WatchEnd::Moved, _) => State::Moved,
+            (WatchEnd::Silent, Attempt::Watch { from, answer_within }) => {
+                let answer_within = answer_within.min(SILENT_ANSWER_WITHIN);
+                Attempt::Watch { from, answer_within }.into()
             }
-            error => WatchEnd::Failed(error),
+            (WatchEnd::Ended | WatchEnd::Silent, again) => again.into(),
+            (WatchEnd::Nameless, _) => Attempt::List(Pages::Limited).into(),
+            (WatchEnd::Expired(_, pages), _) if self.pauses.was_healthy() => {
+                self.pauses.ended();
+                Attempt::List(pages).into()
+            }
+            (WatchEnd::Expired(error, pages), _) => {
+                // Nothing follows the changes during the pause.
+                if was_watched {
+                    self.report_lost(&error).await?;
+                }
+                let until = Instant::now() + self.pauses.next(&self.shared.config);
+                State::Backoff { until, host: None, next: Attempt::List(pages), turn: None }
+            }
+            (WatchEnd::Failed(error), next) if self.is_initializing(&error) => {
+                // In its turn: beginning to serve is what costs the API server most.
+                let until = Instant::now() + between(INITIALIZING_PAUSE);
+                State::Backoff { until, host: None, next, turn }
+            }
+            (WatchEnd::Failed(error), next) => self.after_failure(&error, next, turn).await?,
+            (WatchEnd::OtherType(error), _) => {
+                self.after_failure(&error, Attempt::List(Pages::Limited), turn).await?
+            }
+        })
+    }
+
+    /// Whether the API server begins to serve this resource, or this project. That is no failure,
+    /// unless it lasts.
+    fn is_initializing(&mut self, error: &CallError) -> bool {
+        let is = matches!(error, CallError::Status { code: 429, message, .. }
+            if message.contains(INITIALIZING));
+        if !is {
+            self.initializing_since = None;
+            return false;
         }
+        self.initializing_since.get_or_insert_with(Instant::now).elapsed() < INITIALIZING_MAX
     }
-}
 
-impl From<BusClosed> for WatchEnd {
-    fn from(_: BusClosed) -> Self {
-        WatchEnd::BusClosed
+    async fn after_failure(
+        &mut self,
+        error: &CallError,
+        next: Attempt,
+        turn: Option<Turn>,
+    ) -> Result<State, WatchEnd> {
+        self.report_lost(error).await?;
+        // Waiting in vain for a response is a pause already.
+        let pause = self.pauses.next(&self.shared.config).saturating_sub(error.waited());
+        let now = Instant::now();
+        if let Some(asked) = error.retry_after() {
+            // The turn goes unused as long, so that the others heed it, too.
+            return Ok(State::Backoff { until: now + pause.max(asked), host: None, next, turn });
+        }
+        // Where the API server is down, rather than this cluster, its answer to anybody ends the pause.
+        let is_unreachable = matches!(error, CallError::Unreachable(_));
+        let host = self.host.clone().filter(|host| is_unreachable && host.unreachable());
+        Ok(State::Backoff { until: now + pause, host, next, turn: None })
     }
-}
 
-impl From<mpsc::error::SendError<WatchMessage>> for BusClosed {
-    fn from(_: mpsc::error::SendError<WatchMessage>) -> Self {
-        BusClosed
+    /// Reports a failure: to the machine when the watch becomes lost, in the log for each new error.
+    async fn report_lost(&mut self, error: &CallError) -> Result<(), WatchEnd> {
+        let failure = error.failure();
+        self.history.is_unsure = true;
+        self.metrics.lost(&failure);
+        let text = failure.to_string();
+        if self.lost.as_ref() != Some(&text) {
+            let remedy = error.remedy("list and watch", self.kind);
+            if self.shared.is_crowd() {
+                self.shared.log.lost(self.watch_name(), &failure, remedy);
+            } else {
+                warn!(error = %text, remedy, "watch lost; retrying");
+            }
+        }
+        if self.lost.replace(text).is_none() {
+            self.send(|cluster, kind| EventKind::WatchLost { cluster, kind, error: failure })
+                .await?;
+        }
+        Ok(())
     }
 }

@@ -5,18 +5,19 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::ACCEPT_ENCODING;
+use kube::api::WatchParams;
+use kube::core::Request;
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use super::end::{BusClosed, WatchEnd};
+use super::end::WatchEnd;
 use super::pauses::between;
-use super::request::watch_request;
-use super::retry::HEALTHY_AFTER;
 use super::wire::{self, Lines, NoObject, WatchEvent, WatchEventType};
 use super::{WatchTask, numeric};
-use crate::client::{CallError, Frames};
+use crate::client::{CallError, Frames, no_request, path};
 use crate::core::contract::event::EventKind;
-use crate::core::data::ids::ObjectKey;
 
 /// API servers end a watch after a time between these, drawn for each as client-go does, so that those
 /// which began together don't end together. It is resumed without an event.
@@ -25,6 +26,9 @@ const WATCH_TIME: RangeInclusive<Duration> = Duration::from_secs(300)..=Duration
 /// A watch that an API server ends sooner than it was asked to, by more than this, was cut on its way,
 /// or the API server went away.
 const WATCH_END_EARLY: Duration = Duration::from_secs(10);
+
+/// A watch that ends without an event before this has failed.
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// An API server answers 200 even when a resourceVersion is too old, and then sends an ERROR event at
 /// once. A watch counts as resumed if none came within this time.
@@ -45,7 +49,13 @@ impl WatchTask {
         answer_within: Duration,
     ) -> Result<OpenWatch, WatchEnd> {
         let lasts = between(WATCH_TIME);
-        let request = watch_request(self.kind, from, lasts)?;
+        let params = WatchParams::default().timeout(lasts.as_secs() as u32);
+        let request = Request::new(path(self.kind, None)).watch(&params, from);
+        let mut request = request.map_err(|e| no_request(&e))?;
+        // Kubernetes 1.37 may gzip each event as a gzip member of its own (`WatchListCompression`,
+        // kubernetes/kubernetes#139308), which decoders of one member can't read, and without the header
+        // a proxy could ask for compression. kube's `request_events` does the same.
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let response = self.cluster.open(request, answer_within).await?;
         if self.history.is_unsure {
             self.check_history(from).await?;
@@ -77,9 +87,9 @@ impl WatchTask {
             };
             let frame = match frame {
                 Ok(Ok(Some(frame))) => frame,
-                Ok(Ok(None)) if has_frames || opened.elapsed() > HEALTHY_AFTER => {
-                    let is_early = opened.elapsed() + WATCH_END_EARLY < lasts;
-                    return Err(if is_early { WatchEnd::Early } else { WatchEnd::Complete });
+                Ok(Ok(None)) if has_frames || opened.elapsed() > AT_ONCE => {
+                    self.history.is_unsure = opened.elapsed() + WATCH_END_EARLY < lasts;
+                    return Err(WatchEnd::Ended);
                 }
                 Ok(Ok(None)) => {
                     let error = "the watch ended at once without an event".to_owned();
@@ -91,7 +101,10 @@ impl WatchTask {
                     self.report_resumed().await?;
                     continue;
                 }
-                Err(_) => return Err(WatchEnd::Silent),
+                Err(_) => {
+                    self.history.is_unsure = true;
+                    return Err(WatchEnd::Silent);
+                }
             };
             has_frames = true;
             lines.push(&frame);
@@ -102,13 +115,12 @@ impl WatchTask {
     }
 
     /// A watch is live again, if it was lost. Nothing was missed: the changes since then follow, in order.
-    async fn report_resumed(&mut self) -> Result<(), BusClosed> {
+    async fn report_resumed(&mut self) -> Result<(), WatchEnd> {
         if self.lost.take().is_none() {
             return Ok(());
         }
         self.metrics.resumed();
-        let (cluster, kind) = (self.cluster_name(), self.kind);
-        self.send(EventKind::WatchResumed { cluster, kind }).await?;
+        self.send(|cluster, kind| EventKind::WatchResumed { cluster, kind }).await?;
         if !self.shared.log.resumed(self.watch_name()) {
             info!("watch resumed");
         }
@@ -131,32 +143,34 @@ impl WatchTask {
                 }
                 *from = bookmark;
                 if self.proves_absence() {
-                    let (cluster, kind) = (self.cluster_name(), self.kind);
-                    self.send(EventKind::Bookmark { cluster, kind }).await?;
+                    self.send(|cluster, kind| EventKind::Bookmark { cluster, kind }).await?;
                 }
             }
             WatchEventType::Added | WatchEventType::Modified | WatchEventType::Deleted => {
-                let event = match wire::object(text, self.kind) {
-                    Err(NoObject::OtherType(error)) => return Err(WatchEnd::OtherType(error)),
-                    Err(NoObject::Unreadable(object, error)) => {
-                        if let Ok(version) = wire::version(text) {
-                            *from = version;
-                        }
-                        self.unreadable(object, &error)
-                    }
+                let object = wire::object(text, self.kind);
+                if !matches!(object, Err(NoObject::OtherType(_))) && self.lost.is_some() {
+                    Box::pin(self.report_resumed()).await?;
+                }
+                self.metrics.event_received();
+                match object {
                     Ok(object) => {
                         from.clear();
                         from.push_str(&object.meta.resource_version);
-                        let (cluster, object) = (self.cluster_name(), Arc::new(object));
-                        match event_type {
-                            WatchEventType::Deleted => EventKind::Deleted { cluster, object },
-                            _ => EventKind::Applied { cluster, object },
-                        }
+                        let object = Arc::new(object);
+                        let is_deleted = event_type == WatchEventType::Deleted;
+                        self.send(|cluster, _| match is_deleted {
+                            true => EventKind::Deleted { cluster, object },
+                            false => EventKind::Applied { cluster, object },
+                        })
+                        .await?;
                     }
-                };
-                self.report_resumed().await?;
-                self.metrics.event_received();
-                self.send(event).await?;
+                    Err(error) => {
+                        if let Ok(version) = wire::version(text) {
+                            *from = version;
+                        }
+                        Box::pin(self.no_object(error)).await?;
+                    }
+                }
             }
         }
         Ok(())
@@ -170,7 +184,11 @@ impl WatchTask {
     /// An object that can't be read exists all the same, and must not stop the others. Only the first
     /// after a list is logged; the machine counts them. One without a name is never seen to become
     /// readable or to go, so the watch lists again.
-    pub(super) fn unreadable(&mut self, object: ObjectKey, error: &CallError) -> EventKind {
+    pub(super) async fn no_object(&mut self, error: NoObject) -> Result<(), WatchEnd> {
+        let (object, error) = match error {
+            NoObject::OtherType(error) => return Err(WatchEnd::OtherType(error)),
+            NoObject::Unreadable(object, error) => (object, error),
+        };
         if object.name.is_empty() && self.list_at.is_none() {
             self.list_later();
         }
@@ -178,8 +196,8 @@ impl WatchTask {
             warn!(%object, %error,
                 "cannot read an object, so none of its kind counts as missing there");
         }
-        let (cluster, kind) = (self.cluster_name(), self.kind);
-        EventKind::Unreadable { cluster, kind, object, error: error.failure() }
+        let error = error.failure();
+        self.send(|cluster, kind| EventKind::Unreadable { cluster, kind, object, error }).await
     }
 
     /// Not at once: the next list may have it, too.

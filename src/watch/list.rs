@@ -8,10 +8,10 @@ use kube::core::Request;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::end::{BusClosed, WatchEnd};
+use super::end::WatchEnd;
 use super::page::{Page, Part};
-use super::wire::{self, NoObject};
-use super::{Pages, WatchTask, numeric};
+use super::wire;
+use super::{WatchTask, numeric};
 use crate::client::{no_request, path};
 use crate::clock::millis;
 use crate::core::contract::event::EventKind;
@@ -25,6 +25,15 @@ pub(super) struct History {
     /// The watch broke, was silent or ended early, so the API server may have another history by now:
     /// what it shows next is compared first.
     pub(super) is_unsure: bool,
+}
+
+/// How a list asks for what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    Limited,
+    /// A later page of the last list had expired. Where that fails, too, everything may be too much:
+    /// the next list is one of pages again.
+    AllAtOnce,
 }
 
 impl History {
@@ -57,7 +66,7 @@ impl WatchTask {
                     // Rare: the list took longer than the API server keeps its history. Where it expires
                     // each time, pages would never end; client-go, too, then lists without them.
                     warn!(%error, "a later page of the list has expired; listing everything at once");
-                    return Err(WatchEnd::PageExpired(error));
+                    return Err(WatchEnd::Expired(error, Pages::AllAtOnce));
                 }
                 page => page?,
             };
@@ -72,15 +81,13 @@ impl WatchTask {
                     Part::End(metadata) => break metadata,
                 };
                 objects += 1;
-                let event = match wire::item(item, self.kind)? {
+                match wire::item(item, self.kind)? {
                     Ok(object) => {
-                        let cluster = self.cluster_name();
-                        EventKind::Listed { cluster, object: Arc::new(object) }
+                        let object = Arc::new(object);
+                        self.send(|cluster, _| EventKind::Listed { cluster, object }).await?;
                     }
-                    Err(NoObject::OtherType(error)) => return Err(WatchEnd::OtherType(error)),
-                    Err(NoObject::Unreadable(object, error)) => self.unreadable(object, &error),
-                };
-                self.send(event).await?;
+                    Err(error) => self.no_object(error).await?,
+                }
             };
             next = metadata.next;
             if next.is_empty() {
@@ -92,10 +99,9 @@ impl WatchTask {
         }
     }
 
-    async fn list_started(&mut self) -> Result<(), BusClosed> {
+    async fn list_started(&mut self) -> Result<(), WatchEnd> {
         self.metrics.list_started();
-        let (cluster, kind) = (self.cluster_name(), self.kind);
-        self.send(EventKind::ListStarted { cluster, kind }).await?;
+        self.send(|cluster, kind| EventKind::ListStarted { cluster, kind }).await?;
         self.lost = None;
         if self.list_at.take().is_none() {
             self.unreadable_logged = false;
@@ -103,11 +109,10 @@ impl WatchTask {
         Ok(())
     }
 
-    async fn list_finished(&mut self, objects: u64, began: Instant) -> Result<(), BusClosed> {
+    async fn list_finished(&mut self, objects: u64, began: Instant) -> Result<(), WatchEnd> {
         self.history.is_unsure = false;
         self.metrics.list_finished(objects);
-        let (cluster, kind) = (self.cluster_name(), self.kind);
-        self.send(EventKind::ListFinished { cluster, kind }).await?;
+        self.send(|cluster, kind| EventKind::ListFinished { cluster, kind }).await?;
         if self.list_at.is_some() {
             // However long the list took.
             self.list_later();
@@ -137,7 +142,7 @@ impl WatchTask {
 
     /// Where a list's version is lower than the last one seen, the API server was restored from an
     /// older state. The machine must know that about an upstream.
-    async fn check_regression(&mut self, version: &str) -> Result<(), BusClosed> {
+    async fn check_regression(&mut self, version: &str) -> Result<(), WatchEnd> {
         let now = numeric(version);
         let before = std::mem::replace(&mut self.history.last, now);
         if now < before {
@@ -147,8 +152,8 @@ impl WatchTask {
                 "the resourceVersion went backwards: the API server was restored from an older state"
             );
             if self.cluster.roles().contains(&Role::Upstream) {
-                let (cluster, kind) = (self.cluster_name(), self.kind);
-                self.send(EventKind::ResourceVersionRegressed { cluster, kind }).await?;
+                self.send(|cluster, kind| EventKind::ResourceVersionRegressed { cluster, kind })
+                    .await?;
             }
         }
         Ok(())

@@ -1,14 +1,13 @@
 //! One watch of one kind in one cluster, for as long as the process runs: it lists page by page,
 //! watches from there, resumes a broken watch at the last resourceVersion, and relists when that is
-//! too old. [`State`] says what it does, and `WatchTask::next` what follows.
+//! too old. [`State`] says what it does, `WatchTask::next` what follows, and `WatchTask::after` what
+//! follows the end of a list or a watch.
 //!
-//! kube-runtime's `watcher`, which follows what `discovery/` needs, is not used here. It collects a
-//! whole page of a list before it hands out the first object; one of 200 MiB took 398 MiB, and takes 8
-//! here. To it a watch that broke, one that ended and one that is silent are the same, but the machine
-//! deletes only on proof that a view is current. And it has no limit for a line, and no `Retry-After`.
-//! `Client::request_events`, one level below, copies each event into an owned type and ends a broken
-//! watch like a complete one. So this module uses `Client::send`, with requests from
-//! `kube::core::Request`.
+//! kube-runtime's `watcher`, which `discovery/` uses, collects a whole page of a list before it hands
+//! out the first object: one of 200 MiB took 398 MiB, and takes 8 here. To it a watch that broke, one
+//! that ended and one that is silent look alike, but the machine deletes only on proof that a view is
+//! current. And it limits no line, and heeds no `Retry-After`. `Client::request_events`, one level
+//! below, ends a broken watch like a complete one. So this module uses `Client::send`.
 //!
 //! ```text
 //!            list_started, listed …, list_finished        applied, deleted …
@@ -25,8 +24,6 @@ mod log;
 mod pace;
 pub mod page;
 pub(crate) mod pauses;
-mod request;
-mod retry;
 mod shared;
 pub mod wire;
 
@@ -35,23 +32,18 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
-use tracing::{Instrument, error_span, warn};
+use tracing::{Instrument, error_span};
 
-use crate::client::{CallError, ClusterClient};
+use crate::client::ClusterClient;
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
-use end::{BusClosed, WatchEnd};
-use list::History;
+use end::WatchEnd;
+use list::{History, Pages};
 use log::WatchName;
-use pace::{Host, Turn, in_turn};
-use pauses::between;
-use retry::{INITIALIZING_PAUSE, LastAttempt, Pauses};
+use pace::{Host, Order, Turn, in_turn};
+use pauses::Pauses;
 pub use shared::{MembershipId, WatchConstants, WatchMessage, WatchShared};
-
-/// Where a watch was silent, an API server that does not answer sooner than this is silent, too: what
-/// it showed is unknown.
-const SILENT_ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a watch does.
 #[derive(Debug)]
@@ -81,24 +73,11 @@ enum State {
     Moved,
 }
 
-/// A request that may have to wait.
+/// What comes once it may.
 #[derive(Debug)]
 enum Attempt {
     List(Pages),
-    /// From a resourceVersion, with a limit for the time to the answer.
-    Watch {
-        from: String,
-        answer_within: Duration,
-    },
-}
-
-/// How a list asks for what there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pages {
-    Limited,
-    /// A later page of the last list had expired. Where that fails, too, everything may be too much:
-    /// the next list is one of pages again.
-    AllAtOnce,
+    Watch { from: String, answer_within: Duration },
 }
 
 impl From<Attempt> for State {
@@ -119,8 +98,9 @@ pub struct WatchTask {
     /// Changes when the kubeconfig names another address.
     moves: watch::Receiver<()>,
     history: History,
-    last_attempt: LastAttempt,
     pauses: Pauses,
+    /// Since when the API server says that it begins to serve this.
+    initializing_since: Option<Instant>,
     /// While the watch is lost: the error that was last logged.
     lost: Option<String>,
     /// When to list again, because an object came whose name can't be read.
@@ -137,18 +117,16 @@ impl WatchTask {
         shared: Arc<WatchShared>,
         metrics: &Metrics,
     ) -> Self {
-        let metrics = metrics.watch(cluster.name(), kind);
-        let moves = cluster.moves();
         Self {
+            metrics: metrics.watch(cluster.name(), kind),
+            moves: cluster.moves(),
             cluster,
             kind,
             membership,
             shared,
-            metrics,
             host: None,
-            moves,
             history: History::default(),
-            last_attempt: LastAttempt::Succeeded,
+            initializing_since: None,
             pauses: Pauses::new(),
             lost: None,
             list_at: None,
@@ -168,11 +146,15 @@ impl WatchTask {
         run.instrument(span)
     }
 
-    async fn next(&mut self, state: State) -> Result<State, BusClosed> {
+    /// What is seldom run is in a box: the task is as large as its largest part.
+    async fn next(&mut self, state: State) -> Result<State, WatchEnd> {
         let has_moved = self.moves.has_changed().unwrap_or(false);
         Ok(match if has_moved { State::Moved } else { state } {
             State::Waiting { next, turn } => {
-                let turn = self.take_turn(&next, turn).await;
+                let turn = match turn {
+                    None if self.needs_turn(&next) => Box::pin(self.turn()).await,
+                    turn => turn,
+                };
                 match next {
                     Attempt::List(pages) => State::Listing { pages, turn },
                     Attempt::Watch { from, answer_within } => {
@@ -181,13 +163,12 @@ impl WatchTask {
                 }
             }
             State::Listing { pages, turn } => {
-                // In a box, because this is seldom run and the task is as large as its largest part.
                 match in_turn(turn, Box::pin(self.list(pages))).await {
                     (Ok(from), _) => {
                         self.succeeded();
                         Attempt::Watch { from, answer_within: self.timeout() }.into()
                     }
-                    (Err(end), turn) => self.after(end, None, turn).await?,
+                    (Err(end), turn) => Box::pin(self.after(end, None, turn)).await?,
                 }
             }
             State::Watching { mut from, answer_within, turn } => {
@@ -202,7 +183,7 @@ impl WatchTask {
                     (Err(end), turn) => (end, turn),
                 };
                 self.history.reached(&from);
-                self.after(end, Some(from), turn).await?
+                Box::pin(self.after(end, Some(from), turn)).await?
             }
             State::Backoff { until, host, next, turn } => {
                 let pause = async {
@@ -223,76 +204,42 @@ impl WatchTask {
         })
     }
 
-    /// What follows the end of a list, or of a watch that had come to `from`.
-    async fn after(
-        &mut self,
-        end: WatchEnd,
-        from: Option<String>,
-        turn: Option<Turn>,
-    ) -> Result<State, BusClosed> {
-        let list = Attempt::List(match end {
-            WatchEnd::PageExpired(_) => Pages::AllAtOnce,
-            _ => Pages::Limited,
-        });
-        let was_watched = from.is_some();
-        let answer_within = match end {
-            WatchEnd::Silent => self.timeout().min(SILENT_ANSWER_WITHIN),
-            _ => self.timeout(),
-        };
-        let again = match from {
-            Some(from) => Attempt::Watch { from, answer_within },
-            None => Attempt::List(Pages::Limited),
-        };
-        self.history.is_unsure |= matches!(end, WatchEnd::Early | WatchEnd::Silent);
-        Ok(match end {
-            WatchEnd::BusClosed => return Err(BusClosed),
-            WatchEnd::Moved => State::Moved,
-            WatchEnd::Complete | WatchEnd::Early | WatchEnd::Silent => again.into(),
-            WatchEnd::Nameless => list.into(),
-            WatchEnd::Expired(_) | WatchEnd::PageExpired(_) if self.pauses.was_healthy() => {
-                self.pauses.ended();
-                list.into()
-            }
-            WatchEnd::Expired(error) | WatchEnd::PageExpired(error) => {
-                // Nothing follows the changes during the pause.
-                if was_watched {
-                    self.report_lost(&error).await?;
-                }
-                let until = Instant::now() + self.pauses.next(&self.shared.config);
-                State::Backoff { until, host: None, next: list, turn: None }
-            }
-            WatchEnd::Failed(error) if self.is_initializing(&error) => {
-                // In its turn: beginning to serve is what costs the API server most.
-                let until = Instant::now() + between(INITIALIZING_PAUSE);
-                State::Backoff { until, host: None, next: again, turn }
-            }
-            WatchEnd::Failed(error) => self.after_failure(&error, again, turn).await?,
-            WatchEnd::OtherType(error) => self.after_failure(&error, list, turn).await?,
-        })
+    /// Whether it must wait for the right to ask: for its first list, and where so many watches were cut
+    /// at the same moment that one after another is opened again.
+    fn needs_turn(&self, next: &Attempt) -> bool {
+        match next {
+            Attempt::List(_) => self.history.last == 0 || self.shared.is_crowd(),
+            Attempt::Watch { .. } => self.history.is_unsure && self.shared.is_crowd(),
+        }
     }
 
-    async fn after_failure(
-        &mut self,
-        error: &CallError,
-        next: Attempt,
-        turn: Option<Turn>,
-    ) -> Result<State, BusClosed> {
-        self.report_lost(error).await?;
-        // Waiting in vain for a response is a pause already.
-        let pause = self.pauses.next(&self.shared.config).saturating_sub(error.waited());
-        let now = Instant::now();
-        Ok(match error.retry_after() {
-            // The turn goes unused as long, so that the others heed it, too.
-            Some(asked) => State::Backoff { until: now + pause.max(asked), host: None, next, turn },
-            None => {
-                let host = self.host_that_is_down(error);
-                State::Backoff { until: now + pause, host, next, turn: None }
-            }
-        })
+    async fn turn(&mut self) -> Option<Turn> {
+        if self.host.is_none() {
+            // Without a client, the request tells why.
+            let address = self.cluster.host().await.ok()?;
+            self.host = Some(self.shared.pace.host(&address));
+        }
+        let order = if self.lost.is_some() { Order::Retry } else { Order::First };
+        Some(self.host.as_ref()?.turn(order).await)
     }
 
-    async fn send(&self, kind: EventKind) -> Result<(), BusClosed> {
-        Ok(self.shared.bus.send(WatchMessage { membership: self.membership, kind }).await?)
+    /// A list is complete, or a watch is open.
+    fn succeeded(&mut self) {
+        self.initializing_since = None;
+        if let Some(host) = &self.host {
+            host.answered();
+        }
+    }
+
+    /// Sends an event, which is made once there is room for it.
+    async fn send(
+        &self,
+        event: impl FnOnce(ClusterName, Kind) -> EventKind,
+    ) -> Result<(), WatchEnd> {
+        let permit = self.shared.bus.reserve().await.map_err(|_| WatchEnd::BusClosed)?;
+        let kind = event(self.cluster.name().clone(), self.kind);
+        permit.send(WatchMessage { membership: self.membership, kind });
+        Ok(())
     }
 
     fn timeout(&self) -> Duration {
@@ -301,31 +248,6 @@ impl WatchTask {
 
     fn watch_name(&self) -> WatchName<'_> {
         WatchName { membership: self.membership, cluster: self.cluster.name(), kind: self.kind }
-    }
-
-    fn cluster_name(&self) -> ClusterName {
-        self.cluster.name().clone()
-    }
-
-    /// Reports a failure: to the machine when the watch becomes lost, in the log for each new error.
-    async fn report_lost(&mut self, error: &CallError) -> Result<(), BusClosed> {
-        let failure = error.failure();
-        self.history.is_unsure = true;
-        self.metrics.lost(&failure);
-        let text = failure.to_string();
-        if self.lost.as_ref() != Some(&text) {
-            let remedy = error.remedy("list and watch", self.kind);
-            if self.shared.is_crowd() {
-                self.shared.log.lost(self.watch_name(), &failure, remedy);
-            } else {
-                warn!(error = %text, remedy, "watch lost; retrying");
-            }
-        }
-        if self.lost.replace(text).is_none() {
-            let (cluster, kind) = (self.cluster_name(), self.kind);
-            self.send(EventKind::WatchLost { cluster, kind, error: failure }).await?;
-        }
-        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::time::Instant;
 
 use crate::environment;
 use crate::watch::WatchConstants;
@@ -18,6 +19,40 @@ pub(crate) fn pauses(config: &WatchConstants) -> ExponentialBackoff {
         .with_jitter_seed(environment::random())
         .without_max_times()
         .build()
+}
+
+/// After so long without a pause, pauses start again from the shortest.
+const HEALTHY_AFTER: Duration = Duration::from_secs(10);
+
+/// The pauses of one watch: they grow until an attempt lasts.
+#[derive(Debug)]
+pub(super) struct Pauses {
+    left: Option<Box<ExponentialBackoff>>,
+    last_ended_at: Instant,
+}
+
+impl Pauses {
+    pub(super) fn new() -> Self {
+        Self { left: None, last_ended_at: Instant::now() }
+    }
+
+    pub(super) fn next(&mut self, config: &WatchConstants) -> Duration {
+        if self.was_healthy() {
+            self.left = None;
+        }
+        let left = self.left.get_or_insert_with(|| Box::new(pauses(config)));
+        left.next().unwrap_or(Duration::from_millis(config.backoff_max_ms))
+    }
+
+    /// Whether the last pause is long ago.
+    pub(super) fn was_healthy(&self) -> bool {
+        self.last_ended_at.elapsed() > HEALTHY_AFTER
+    }
+
+    /// A pause ends, or there is none.
+    pub(super) fn ended(&mut self) {
+        self.last_ended_at = Instant::now();
+    }
 }
 
 /// A time drawn at random.

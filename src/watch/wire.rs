@@ -56,48 +56,42 @@ pub enum NoObject {
     Unreadable(ObjectKey, CallError),
 }
 
-/// What can be read of an object without the rest.
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Named<'a> {
-    api_version: Value,
-    kind: Value,
-    #[serde(borrow)]
-    metadata: Option<&'a RawValue>,
+/// # Errors
+/// What came names another type than `kind`. Items of built-in lists name none.
+pub fn check_type(object: &str, kind: Kind) -> Result<(), CallError> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Named {
+        api_version: Value,
+        kind: Value,
+    }
+    let named: Named = serde_json::from_str(object).unwrap_or_default();
+    let (asked_version, asked) = (kind.api_version(), kind.as_str());
+    let version = named.api_version.as_str().unwrap_or(asked_version);
+    let found = named.kind.as_str().filter(|kind| !kind.is_empty()).unwrap_or(asked);
+    if (version, found) == (asked_version, asked) {
+        return Ok(());
+    }
+    Err(CallError::Unreadable(format!(
+        "{found} of {version} came where {asked} of {asked_version} was asked for; a proxy may mix answers"
+    )))
 }
 
-impl Named<'_> {
-    fn of(object: &str) -> Named<'_> {
-        serde_json::from_str(object).unwrap_or_default()
+/// Namespace and name of an object that can't be read otherwise; empty where not even they can.
+fn key(object: &str) -> ObjectKey {
+    #[derive(Deserialize)]
+    struct Named {
+        metadata: ObjectName,
     }
-
-    /// # Errors
-    /// It names another type than `kind`. Items of built-in lists name none.
-    fn check_type(&self, kind: Kind) -> Result<(), CallError> {
-        let (asked_version, asked) = (kind.api_version(), kind.as_str());
-        let version = self.api_version.as_str().unwrap_or(asked_version);
-        let found = self.kind.as_str().filter(|kind| !kind.is_empty()).unwrap_or(asked);
-        if (version, found) == (asked_version, asked) {
-            return Ok(());
-        }
-        Err(CallError::Unreadable(format!(
-            "{found} of {version} came where {asked} of {asked_version} was asked for; a proxy may mix \
-             answers"
-        )))
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct ObjectName {
+        namespace: String,
+        name: String,
     }
-
-    /// Empty where it can't be read.
-    fn key(&self) -> ObjectKey {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct ObjectName {
-            namespace: String,
-            name: String,
-        }
-        let name = self.metadata.and_then(|metadata| serde_json::from_str(metadata.get()).ok());
-        let ObjectName { namespace, name } = name.unwrap_or_default();
-        ObjectKey::new(namespace, name)
-    }
+    let named = serde_json::from_str(object).map(|Named { metadata }| metadata);
+    let ObjectName { namespace, name } = named.unwrap_or_default();
+    ObjectKey::new(namespace, name)
 }
 
 /// An object of a kind that is known from the request.
@@ -110,9 +104,8 @@ pub fn object(text: &str, kind: Kind) -> Result<Object, NoObject> {
         Ok(_) => CallError::Unreadable("an object of another type".to_owned()),
         Err(error) => unreadable(kind.as_str(), &error),
     };
-    let named = Named::of(text);
-    named.check_type(kind).map_err(NoObject::OtherType)?;
-    Err(NoObject::Unreadable(named.key(), error))
+    check_type(text, kind).map_err(NoObject::OtherType)?;
+    Err(NoObject::Unreadable(key(text), error))
 }
 
 /// An item of a list, as [`object`].
@@ -126,12 +119,6 @@ pub fn item(text: &str, kind: Kind) -> Result<Result<Object, NoObject>, CallErro
         let _: IgnoredAny = serde_json::from_str(text).map_err(|e| unreadable("a list", &e))?;
     }
     Ok(object)
-}
-
-/// # Errors
-/// What a watch brought names another type than `kind`.
-pub fn check_type(object: &str, kind: Kind) -> Result<(), CallError> {
-    Named::of(object).check_type(kind)
 }
 
 pub fn version(object: &str) -> Result<String, CallError> {
@@ -208,22 +195,6 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_complete_however_the_stream_is_cut() {
-        let text = b"{\"a\":1}\n\n{\"b\":22}\n{\"c";
-        for size in 1..=text.len() {
-            let mut lines = Lines::default();
-            let mut seen = Vec::new();
-            for chunk in text.chunks(size) {
-                lines.push(chunk);
-                while let Some(line) = lines.next_line().unwrap() {
-                    seen.push(String::from_utf8(line.to_vec()).unwrap());
-                }
-            }
-            assert_eq!(seen, ["{\"a\":1}", "", "{\"b\":22}"], "chunks of {size} bytes");
-        }
-    }
 
     #[test]
     fn a_large_line_holds_no_room_once_it_was_taken() {

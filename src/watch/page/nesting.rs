@@ -10,73 +10,70 @@ const DEPTH_MAX: u32 = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
     depth: u32,
-    is_in_string: bool,
+    within: Within,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Within {
+    /// Between the parts of an object or a list, or before the value.
+    #[default]
+    Brackets,
+    String,
     /// Within a string, after a backslash.
-    is_escaped: bool,
-    /// A number, `true` or the like: it ends before what follows it.
-    is_bare: bool,
+    Escape,
+    /// A number, `true` or the like, that is the whole value: it ends before what follows it.
+    Bare,
 }
 
 impl Nesting {
     /// Reads on from `at`, and stops behind the value. Returns whether that is reached.
     pub(super) fn read(&mut self, bytes: &[u8], at: &mut usize) -> Result<bool, CallError> {
         while let Some(&byte) = bytes.get(*at) {
-            if self.is_in_string {
-                *at += self.read_string(&bytes[*at..]);
-                if !self.is_in_string && self.depth == 0 {
+            match (self.within, byte) {
+                (Within::Escape, _) => self.within = Within::String,
+                (Within::String, _) => {
+                    let Some(end) = memchr::memchr2(b'"', b'\\', &bytes[*at..]) else {
+                        *at = bytes.len();
+                        return Ok(false);
+                    };
+                    *at += end;
+                    let is_end = bytes[*at] == b'"';
+                    self.within = if is_end { Within::Brackets } else { Within::Escape };
+                    if is_end && self.depth == 0 {
+                        *at += 1;
+                        return Ok(true);
+                    }
+                }
+                (Within::Bare, b'}' | b']' | b',' | b' ' | b'\n' | b'\r' | b'\t') => {
                     return Ok(true);
                 }
-                continue;
-            }
-            match byte {
-                b'}' | b']' | b',' if self.depth == 0 => return self.end_of_bare(),
-                b' ' | b'\n' | b'\r' | b'\t' if self.depth == 0 => return self.end_of_bare(),
-                b'"' if self.is_bare => return Err(broken("a quote follows a value")),
-                b'"' => self.is_in_string = true,
-                b'{' | b'[' if self.is_bare => return Err(broken("a bracket follows a value")),
-                b'{' | b'[' => {
+                (Within::Bare, b'"' | b'{' | b'[') => {
+                    return Err(broken("a quote or bracket follows a value"));
+                }
+                (Within::Brackets, b'"') => self.within = Within::String,
+                (Within::Brackets, b'{' | b'[') => {
                     self.depth += 1;
                     if self.depth > DEPTH_MAX {
                         return Err(broken(&format!("more than {DEPTH_MAX} brackets deep")));
                     }
                 }
-                b'}' | b']' => {
+                (Within::Brackets, b'}' | b']' | b',' | b' ' | b'\n' | b'\r' | b'\t')
+                    if self.depth == 0 =>
+                {
+                    return Err(broken("a value is missing"));
+                }
+                (Within::Brackets, b'}' | b']') => {
                     self.depth -= 1;
                     if self.depth == 0 {
                         *at += 1;
                         return Ok(true);
                     }
                 }
-                _ if self.depth == 0 => self.is_bare = true,
-                _ => {}
+                (Within::Brackets, _) if self.depth == 0 => self.within = Within::Bare,
+                (Within::Brackets | Within::Bare, _) => {}
             }
             *at += 1;
         }
         Ok(false)
-    }
-
-    fn end_of_bare(&self) -> Result<bool, CallError> {
-        if self.is_bare { Ok(true) } else { Err(broken("a value is missing")) }
-    }
-
-    /// Reads on within a string. Returns how far.
-    fn read_string(&mut self, bytes: &[u8]) -> usize {
-        let mut at = 0;
-        if std::mem::take(&mut self.is_escaped) {
-            at = 1;
-        }
-        while let Some(found) = memchr::memchr2(b'"', b'\\', &bytes[at..]) {
-            at += found + 1;
-            if bytes[at - 1] == b'"' {
-                self.is_in_string = false;
-                return at;
-            }
-            if at == bytes.len() {
-                self.is_escaped = true;
-                return at;
-            }
-            at += 1;
-        }
-        bytes.len()
     }
 }
