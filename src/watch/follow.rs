@@ -114,11 +114,9 @@ impl WatchTask {
         }
     }
 
-    /// A watch is live again, if it was lost. Nothing was missed: the changes since then follow, in order.
+    /// Nothing was missed: the changes since the watch was lost follow, in order.
     async fn report_resumed(&mut self) -> Result<(), WatchEnd> {
-        if self.lost.take().is_none() {
-            return Ok(());
-        }
+        self.lost = None;
         self.metrics.resumed();
         self.send(|cluster, kind| EventKind::WatchResumed { cluster, kind }).await?;
         if !self.shared.log.resumed(self.watch_name()) {
@@ -134,7 +132,9 @@ impl WatchTask {
             WatchEventType::Error => return Err(wire::status(text).into()),
             WatchEventType::Bookmark => {
                 wire::check_type(text, self.kind).map_err(WatchEnd::OtherType)?;
-                self.report_resumed().await?;
+                if self.lost.is_some() {
+                    Box::pin(self.report_resumed()).await?;
+                }
                 self.metrics.bookmark_received();
                 let bookmark = wire::version(text)?;
                 if numeric(&bookmark) < numeric(from) {
@@ -147,8 +147,8 @@ impl WatchTask {
                 }
             }
             WatchEventType::Added | WatchEventType::Modified | WatchEventType::Deleted => {
-                let object = wire::object(text, self.kind);
-                if !matches!(object, Err(NoObject::OtherType(_))) && self.lost.is_some() {
+                let object = wire::object(text, self.kind).map(Arc::new);
+                if self.lost.is_some() && !matches!(object, Err(NoObject::OtherType(_))) {
                     Box::pin(self.report_resumed()).await?;
                 }
                 self.metrics.event_received();
@@ -156,7 +156,6 @@ impl WatchTask {
                     Ok(object) => {
                         from.clear();
                         from.push_str(&object.meta.resource_version);
-                        let object = Arc::new(object);
                         let is_deleted = event_type == WatchEventType::Deleted;
                         self.send(|cluster, _| match is_deleted {
                             true => EventKind::Deleted { cluster, object },

@@ -329,6 +329,3 @@ fn followable(metadata: &PageMeta) -> Result<(), CallError> {
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,8 +1,12 @@
-//! Cutting a page into items gives what parsing it as a whole gives, wherever the body is cut.
+//! What arrives in pieces. Cutting a page into items gives what parsing it as a whole gives, wherever the body is cut.
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-
-use super::*;
+use throughline::client::CallError;
+use throughline::core::data::wire_object::null_as_empty;
+use throughline::watch::page::{PageMeta, PageParser};
+use throughline::watch::wire::Lines;
 
 /// A page as it is parsed from the whole body.
 #[derive(Deserialize)]
@@ -16,7 +20,9 @@ type Read = Result<(Vec<String>, PageMeta), String>;
 
 fn whole(body: &[u8]) -> Read {
     let page: WholePage<'_> = serde_json::from_slice(body).map_err(|e| e.to_string())?;
-    followable(&page.metadata).map_err(|e| e.to_string())?;
+    if page.metadata.resource_version.is_empty() {
+        return Err("it cannot be followed".to_owned());
+    }
     Ok((page.items.iter().map(|item| item.get().to_owned()).collect(), page.metadata))
 }
 
@@ -29,7 +35,8 @@ fn in_pieces<'b>(pieces: impl Iterator<Item = &'b [u8]>) -> Read {
             parser.push(piece)?;
             while let Some(range) = parser.advance()? {
                 let item = parser.item(range)?;
-                let _: IgnoredAny = serde_json::from_str(item).map_err(|e| not_json(&e))?;
+                let _: IgnoredAny =
+                    serde_json::from_str(item).map_err(|e| CallError::Unreadable(e.to_string()))?;
                 items.push(item.to_owned());
             }
         }
@@ -117,29 +124,26 @@ fn what_is_too_large_or_too_deep_is_refused_and_says_why() {
     assert!(page.contains("512 MiB") && page.contains("watch.pageSize"), "{page}");
 }
 
-/// Whatever comes, no more is kept than one object and a piece.
-#[test]
-fn only_one_object_is_kept() {
-    let mut parser = PageParser::default();
-    let object = format!("{{\"a\":\"{}\"}},", "x".repeat(100_000));
-    parser.push(br#"{"metadata":{"resourceVersion":"7"},"items":["#).unwrap();
-    let mut items = 0;
-    for _ in 0..100 {
-        for piece in object.as_bytes().chunks(16_384) {
-            parser.push(piece).unwrap();
-            while parser.advance().unwrap().is_some() {
-                items += 1;
-            }
-            assert!(parser.buffer.capacity() < 400_000, "{}", parser.buffer.capacity());
-        }
-    }
-    assert_eq!(items, 100);
-}
-
 #[test]
 fn a_list_that_cannot_be_followed_is_refused_before_its_items() {
     let mut parser = PageParser::default();
     parser.push(br#"{"metadata":{},"items":[{"a":1}]}"#).unwrap();
     let error = parser.advance().unwrap_err().to_string();
     assert!(error.contains("resourceVersion"), "{error}");
+}
+
+#[test]
+fn lines_are_complete_however_the_stream_is_cut() {
+    let text = b"{\"a\":1}\n\n{\"b\":22}\n{\"c";
+    for size in 1..=text.len() {
+        let mut lines = Lines::default();
+        let mut seen = Vec::new();
+        for chunk in text.chunks(size) {
+            lines.push(chunk);
+            while let Some(line) = lines.next_line().unwrap() {
+                seen.push(String::from_utf8(line.to_vec()).unwrap());
+            }
+        }
+        assert_eq!(seen, ["{\"a\":1}", "", "{\"b\":22}"], "chunks of {size} bytes");
+    }
 }
