@@ -6,6 +6,7 @@ mod connections;
 mod credentials;
 mod error;
 mod fingerprint;
+pub(crate) mod pace;
 pub(crate) mod pool;
 mod request;
 mod service;

@@ -7,10 +7,11 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::list::Pages;
-use super::pace::Turn;
+
 use super::pauses::between;
 use super::{Attempt, State, WatchTask};
 use crate::client::CallError;
+use crate::client::pace::Turn;
 use crate::core::contract::event::EventKind;
 
 /// In the message of a 504: the API server has not reached this resourceVersion yet.

@@ -21,7 +21,6 @@ mod end;
 mod follow;
 mod list;
 mod log;
-mod pace;
 pub mod page;
 pub(crate) mod pauses;
 mod shared;
@@ -35,13 +34,14 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{Instrument, error_span};
 
 use crate::client::ClusterClient;
+use crate::client::pace::{Host, Order, Turn, in_turn};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::metrics::{Metrics, WatchMetrics};
 use end::WatchEnd;
 use list::{History, Pages};
 use log::WatchName;
-use pace::{Host, Order, Turn, in_turn};
+
 use pauses::Pauses;
 pub use shared::{MembershipId, WatchConstants, WatchMessage, WatchShared};
 

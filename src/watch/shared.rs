@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::log::WatchLog;
-use super::pace::Pace;
+
+use crate::client::pace::Pace;
 use crate::core::contract::event::EventKind;
 
 /// One stay of a cluster in the fleet. No two have the same number.

@@ -53,7 +53,7 @@ pub enum NoObject {
     OtherType(CallError),
     /// Its name is empty where not even that can be read.
     #[error("{1}")]
-    Unreadable(ObjectKey, CallError),
+    Unreadable(ObjectKey, Box<CallError>),
 }
 
 /// # Errors
@@ -105,7 +105,7 @@ pub fn object(text: &str, kind: Kind) -> Result<Object, NoObject> {
         Err(error) => unreadable(kind.as_str(), &error),
     };
     check_type(text, kind).map_err(NoObject::OtherType)?;
-    Err(NoObject::Unreadable(key(text), error))
+    Err(NoObject::Unreadable(key(text), Box::new(error)))
 }
 
 /// An item of a list, as [`object`].

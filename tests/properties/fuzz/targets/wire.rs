@@ -125,7 +125,11 @@ pub(super) fn object(data: &[u8]) {
     for kind in KINDS {
         let object = match wire::object(text, kind) {
             Ok(object) => object,
-            Err(NoObject::OtherType(error) | NoObject::Unreadable(_, error)) => {
+            Err(NoObject::OtherType(error)) => {
+                failure(&error);
+                continue;
+            }
+            Err(NoObject::Unreadable(_, error)) => {
                 failure(&error);
                 continue;
             }

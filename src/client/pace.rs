@@ -12,21 +12,21 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 /// A list that takes longer goes on without its turn: a server that works answers in a tenth of it.
-pub(super) const TURN_MAX: Duration = Duration::from_secs(1);
+pub(crate) const TURN_MAX: Duration = Duration::from_secs(1);
 
 /// Without an answer for so long, a server that can't be reached counts as down.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// The servers of a run.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     parallel: usize,
     hosts: Mutex<HashMap<Arc<str>, Weak<Host>>>,
 }
 
 /// One server, as scheme, host and port.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(crate) struct Host {
     turns: Mutex<Turns>,
     /// The server answers again.
     answers: Notify,
@@ -44,7 +44,7 @@ struct Turns {
 
 /// Who gets a turn first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     First,
     /// It failed before.
     Retry,
@@ -52,21 +52,21 @@ pub(super) enum Order {
 
 /// The right to list now. Given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     host: Arc<Host>,
     until: Instant,
 }
 
 impl Pace {
-    pub(super) fn new(parallel: usize) -> Self {
+    pub(crate) fn new(parallel: usize) -> Self {
         Self { parallel: parallel.max(1), hosts: Mutex::default() }
     }
 
-    pub(super) fn parallel(&self) -> usize {
+    pub(crate) fn parallel(&self) -> usize {
         self.parallel
     }
 
-    pub(super) fn host(&self, address: &Arc<str>) -> Arc<Host> {
+    pub(crate) fn host(&self, address: &Arc<str>) -> Arc<Host> {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = hosts.get(address).and_then(Weak::upgrade) {
             return host;
@@ -91,7 +91,7 @@ impl Host {
     }
 
     /// Waits for a turn. Cancel-safe.
-    pub(super) async fn turn(self: &Arc<Self>, order: Order) -> Turn {
+    pub(crate) async fn turn(self: &Arc<Self>, order: Order) -> Turn {
         let waiting = {
             let mut turns = self.turns();
             if turns.free > 0 {
@@ -124,7 +124,7 @@ impl Host {
     }
 
     /// The server answered. Where it was down, those that pause because of that need not any longer.
-    pub(super) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         let mut turns = self.turns();
         turns.answered_at = Instant::now();
         if std::mem::take(&mut turns.is_down) {
@@ -133,14 +133,14 @@ impl Host {
     }
 
     /// The server could not be reached. Returns whether it is down, rather than one of its clusters.
-    pub(super) fn unreachable(&self) -> bool {
+    pub(crate) fn unreachable(&self) -> bool {
         let mut turns = self.turns();
         turns.is_down |= turns.answered_at.elapsed() > DOWN_AFTER;
         turns.is_down
     }
 
     /// Waits until the server answers again after it was down.
-    pub(super) async fn answers(&self) {
+    pub(crate) async fn answers(&self) {
         self.answers.notified().await;
     }
 }
@@ -168,7 +168,7 @@ impl Drop for Turn {
 }
 
 /// Does `work`, and gives the turn back when its time is up. Returns it if it isn't.
-pub(super) async fn in_turn<T>(
+pub(crate) async fn in_turn<T>(
     turn: Option<Turn>,
     work: impl Future<Output = T>,
 ) -> (T, Option<Turn>) {
