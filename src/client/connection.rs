@@ -106,14 +106,17 @@ impl Connection {
 
     /// Sends a request whose URL is the path within the API server.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, CallError> {
-        let (client, request) = match &*self.route() {
-            Route::Fixed(client) => (client.clone(), request),
+        let route = self.route();
+        match &*route {
+            Route::Fixed(client) => {
+                client.clone().send(request).await.map_err(|e| CallError::no_response(&e))
+            }
             Route::Shared(route) => {
                 let target = route.target().await?;
-                (target.made.client.clone(), target.addressed(request)?)
+                let request = target.addressed(request)?;
+                target.made.client.clone().send(request).await.map_err(|e| target.made.failed(&e))
             }
-        };
-        client.send(request).await.map_err(|e| CallError::no_response(&e))
+        }
     }
 
     /// The pod's own namespace, the kubeconfig context's, or `default`.

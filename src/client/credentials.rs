@@ -14,16 +14,17 @@ use std::time::Duration;
 use http::Uri;
 use kube::Client;
 use kube::client::ConfigExt;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tower::{BoxError, ServiceBuilder};
 use tracing::{info, warn};
 
-use super::fingerprint::{Fingerprint, Stamps};
+use super::error::is_invalid_header;
+use super::fingerprint::{Fingerprint, Stamps, kubeconfigs, pipe_of};
 use super::pool::{Host, PoolService, Pools};
-use super::spec::{Credentials, Server};
+use super::spec::{Credentials, Server, TOKEN_REMEDY, token_fault};
 use super::tls::Tls;
 use super::{CallError, root_cause};
 use crate::core::data::ids::ClusterName;
@@ -84,6 +85,8 @@ pub(super) struct Made {
     /// Adds the credentials to requests with a complete URL.
     pub(super) client: Client,
     pub(super) address: Address,
+    /// Where tokens come from that are read again while the client is in use.
+    token_source: String,
     pools: Pools,
     tls: Arc<Tls>,
 }
@@ -102,6 +105,17 @@ impl Made {
     /// [`CallError::NoClient`]: the URL has no host.
     pub(super) fn host(&self, url: &Uri) -> Result<Arc<Host>, CallError> {
         self.pools.host(url, &self.tls).map_err(CallError::NoClient)
+    }
+
+    /// Why a request got no response.
+    pub(super) fn failed(&self, error: &kube::Error) -> CallError {
+        match is_invalid_header(error) {
+            true => {
+                let token = format!("the token of {} has a line break", self.token_source);
+                CallError::NoClient(format!("{token}, {TOKEN_REMEDY}"))
+            }
+            false => CallError::no_response(error),
+        }
     }
 
     /// The address of a server that is given in relation to the kubeconfig's.
@@ -290,16 +304,44 @@ impl Follower {
 }
 
 async fn make(credentials: &Credentials, pools: &Pools) -> Result<Made, CallError> {
+    if let Some(pipe) = pipe_of(credentials) {
+        let error = format!("{} is a pipe, whose read may never end: name a file", pipe.display());
+        return Err(CallError::NoClient(error));
+    }
     let config = kube_config(credentials).await?;
+    if let Some(fault) = token_fault(&config.auth_info) {
+        let files: Vec<_> =
+            kubeconfigs(credentials).iter().map(|file| file.display().to_string()).collect();
+        let files = files.join(" or ");
+        let error = format!("users[].user.token in {files} has {fault}, {TOKEN_REMEDY}");
+        return Err(CallError::NoClient(error));
+    }
     let pools = pools.clone();
+    let plugin = config.auth_info.exec.as_ref().map(|_| token_source(&config.auth_info));
     // In a thread of its own: files are read, and a credential plugin runs until it has answered.
     let making = blocking(move || make_from(config, pools));
     match timeout(MAKE_TIMEOUT, making).await {
-        Ok(made) => made.unwrap_or_else(|| Err(CallError::NoClient("making it failed".to_owned()))),
+        Ok(made) => made.unwrap_or_else(|| Err(CallError::NoClient(panicked(plugin.as_deref())))),
         Err(_) => {
             let error = format!("not ready within {} s", MAKE_TIMEOUT.as_secs());
             Err(CallError::NoClient(error))
         }
+    }
+}
+
+/// kube panics over a token of a plugin that names no expiry, which nobody else sees before.
+fn panicked(plugin: Option<&str>) -> String {
+    let token = plugin.map(|plugin| format!("the token of {plugin} may have a line break"));
+    token.map_or("making it failed".to_owned(), |token| format!("{token}, {TOKEN_REMEDY}"))
+}
+
+fn token_source(auth: &AuthInfo) -> String {
+    match (&auth.token_file, &auth.exec) {
+        (Some(file), _) => format!("tokenFile {file}"),
+        (None, Some(exec)) => {
+            format!("the exec plugin {}", exec.command.as_deref().unwrap_or_default())
+        }
+        (None, None) => "the kubeconfig's user".to_owned(),
     }
 }
 
@@ -321,7 +363,8 @@ fn make_from(mut config: kube::Config, pools: Pools) -> Result<Made, CallError> 
         .service(PoolService);
     let client = Client::new(service, config.default_namespace);
     let address = Address { url: config.cluster_url, tls_server_name: config.tls_server_name };
-    Ok(Made { client, address, pools, tls })
+    let token_source = token_source(&config.auth_info);
+    Ok(Made { client, address, token_source, pools, tls })
 }
 
 async fn kube_config(credentials: &Credentials) -> Result<kube::Config, CallError> {
@@ -357,4 +400,74 @@ async fn kube_config(credentials: &Credentials) -> Result<kube::Config, CallErro
         config.proxy_url = None;
     }
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ClusterClient, ConnectionSpec, Connections, get};
+    use super::*;
+    use crate::metrics::Metrics;
+
+    /// A plugin that gives a token with a line break, for ever.
+    const PLUGIN: &str = r#"exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never,
+        command: printf, args: ['%s', '{"apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential", "status": {"token": "secret\n"}}']}"#;
+
+    /// The error of a request with a user's fields in a kubeconfig file, and that file. `{}` in them is
+    /// another file, whose content is a token with a line break.
+    async fn error_with(name: &str, user: &str) -> (String, String) {
+        let folder = std::env::temp_dir();
+        let file = folder.join(format!("throughline-{name}-{}", std::process::id()));
+        let token = folder.join(format!("throughline-{name}-token-{}", std::process::id()));
+        std::fs::write(&token, "secret\n").unwrap();
+        let user = user.replace("{}", &token.display().to_string());
+        let text = format!(
+            "{{current-context: x, contexts: [{{name: x, context: {{cluster: c, user: u}}}}],
+            clusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}],
+            users: [{{name: u, user: {{{user}}}}}]}}"
+        );
+        std::fs::write(&file, text).unwrap();
+        let credentials = Credentials::Kubeconfig { file: Some(file.clone()), context: None };
+        let spec = ConnectionSpec { credentials, server: Server::AsConfigured };
+        let (connections, metrics) = (Connections::default(), Arc::new(Metrics::new()));
+        let client = ClusterClient::shared("a".into(), Vec::new(), spec, &connections, metrics);
+        let request = get("/version", "*/*").unwrap();
+        let error = client.open(request, Duration::from_secs(10)).await.unwrap_err();
+        for file in [&file, &token] {
+            std::fs::remove_file(file).unwrap();
+        }
+        assert!(matches!(error, CallError::NoClient(_)), "{error:?}");
+        (error.to_string(), file.display().to_string())
+    }
+
+    #[tokio::test]
+    async fn a_line_break_in_a_token_is_told() {
+        let (error, file) = error_with("inline", r#"token: "secret\n""#).await;
+        assert!(
+            error.contains(&format!("users[].user.token in {file} has a line break, ")),
+            "{error}"
+        );
+        assert!(!error.contains("secret"), "{error}");
+        let (error, _) = error_with("file", "tokenFile: '{}'").await;
+        assert!(
+            error.contains("the token of tokenFile /") && error.contains(" has a line break, ")
+        );
+        let (error, _) = error_with("plugin", PLUGIN).await;
+        assert!(
+            error.contains("the token of the exec plugin printf may have a line break, "),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_a_pipe_is_not_read() {
+        let file = std::env::temp_dir().join(format!("throughline-pipe-{}", std::process::id()));
+        assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+        let credentials = Credentials::Kubeconfig { file: Some(file.clone()), context: None };
+        let shared = SharedCredentials::new(credentials, Pools::default());
+        let made = timeout(Duration::from_secs(10), shared.made()).await;
+        std::fs::remove_file(&file).unwrap();
+        let error = made.unwrap().err().unwrap().to_string();
+        assert!(error.contains(&format!("{} is a pipe", file.display())), "{error}");
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use http::header::InvalidHeaderValue;
 use kube::core::Status;
 
 use crate::core::contract::error_cause::{
@@ -154,6 +155,12 @@ impl CallError {
             CallError::Unreachable(text)
         }
     }
+}
+
+/// Whether kube found that a token, read just now, fits no header.
+pub(super) fn is_invalid_header(error: &dyn std::error::Error) -> bool {
+    let mut causes = std::iter::successors(error.source(), |error| error.source());
+    causes.any(|cause| cause.is::<InvalidHeaderValue>())
 }
 
 /// The innermost cause: the outer ones say little and name addresses.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use kube::config::Kubeconfig;
@@ -78,6 +78,7 @@ impl Fingerprint {
         let mut stamps = Stamps::of(files);
         let mut hash = Xxh3Default::new();
         if let Credentials::Kubeconfig { file, context } = credentials
+            && pipe_of(credentials).is_none()
             && let Some(kubeconfig) = kubeconfig(file.as_deref())
         {
             let part = Part::of(&kubeconfig, context.as_ref());
@@ -126,8 +127,14 @@ fn kubeconfig(file: Option<&Path>) -> Option<Kubeconfig> {
     }
 }
 
+/// A kubeconfig that is a pipe: opening it waits until somebody writes to it, which no time-out ends.
+pub(super) fn pipe_of(credentials: &Credentials) -> Option<PathBuf> {
+    let is_pipe = |file: &PathBuf| fs::metadata(file).is_ok_and(|file| file.file_type().is_fifo());
+    kubeconfigs(credentials).into_iter().find(is_pipe)
+}
+
 /// The kubeconfig's own files: the configured one, or kubectl's.
-fn kubeconfigs(credentials: &Credentials) -> Vec<PathBuf> {
+pub(super) fn kubeconfigs(credentials: &Credentials) -> Vec<PathBuf> {
     match credentials {
         Credentials::InCluster | Credentials::Text(_) => Vec::new(),
         Credentials::Kubeconfig { file: Some(path), .. } => vec![path.clone()],

@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use http::Uri;
 use http::uri::PathAndQuery;
-use kube::config::Kubeconfig;
+use http::{HeaderValue, Uri};
+use kube::config::{AuthInfo, Kubeconfig};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::tls::secret_field;
 use crate::config::ClusterConfig;
 
 /// How a cluster is reached. Clusters with equal credentials share what is made from them.
@@ -114,6 +115,20 @@ pub enum TextError {
         why: &'static str,
         instead: &'static str,
     },
+    #[error("the kubeconfig's user {user:?} has a token with {fault}, {}", TOKEN_REMEDY)]
+    Token { user: String, fault: &'static str },
+}
+
+/// Follows what is wrong with a token.
+pub(super) const TOKEN_REMEDY: &str =
+    "which no request can carry: take it out, also at the end of the token";
+
+/// Why no request can carry the token; kube panics over it.
+pub(super) fn token_fault(auth: &AuthInfo) -> Option<&'static str> {
+    let token = secret_field(auth, "token")?;
+    HeaderValue::try_from(format!("Bearer {token}")).err()?;
+    let has_line_break = token.contains(['\n', '\r']);
+    Some(if has_line_break { "a line break" } else { "a control character" })
 }
 
 const RUNS: &str = "run a program here";
@@ -166,8 +181,11 @@ impl KubeconfigText {
             (is_set(entry.client_key.as_ref()), ("client-key", READS, "client-key-data")),
             (is_set(entry.token_file.as_ref()), ("tokenFile", READS, "token")),
         ];
-        match fields.into_iter().find(|(has, _)| *has) {
-            Some((_, field)) => Err(refused("user", &user, field)),
+        if let Some((_, field)) = fields.into_iter().find(|(has, _)| *has) {
+            return Err(refused("user", &user, field));
+        }
+        match token_fault(&entry) {
+            Some(fault) => Err(TextError::Token { user, fault }),
             None => Ok(Self(text.into())),
         }
     }
@@ -236,6 +254,20 @@ mod tests {
         let error = KubeconfigText::parse("current-context: x").unwrap_err();
         assert_eq!(error.to_string(), r#"the kubeconfig has no context "x""#);
         assert_eq!(KubeconfigText::parse("kind: Config"), Err(TextError::NoContext));
+    }
+
+    #[test]
+    fn a_token_is_one_line() {
+        for (token, fault) in [
+            (r#""secret\n""#, "a line break"),
+            (r#""sec\r\nret""#, "a line break"),
+            (r#""sec\0ret""#, "a control character"),
+        ] {
+            let error = parse(SERVER, &format!("token: {token}")).unwrap_err();
+            let told = format!("the kubeconfig's user \"u\" has a token with {fault}, which ");
+            assert!(error.starts_with(&told) && !error.contains("sec"), "{error}");
+        }
+        parse(SERVER, r#"token: "sécret\t""#).unwrap();
     }
 
     #[test]

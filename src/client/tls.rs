@@ -134,14 +134,14 @@ fn certificate_pem(auth: &AuthInfo) -> Option<Vec<u8>> {
 }
 
 fn key_pem(auth: &AuthInfo) -> Option<Vec<u8>> {
-    match data_of(auth, "client-key-data") {
+    match secret_field(auth, "client-key-data") {
         Some(data) => STANDARD.decode(data).ok(),
         None => fs::read(auth.client_key.as_ref()?).ok(),
     }
 }
 
 /// A secret field, as kube writes it into a kubeconfig.
-fn data_of(auth: &AuthInfo, field: &str) -> Option<String> {
+pub(super) fn secret_field(auth: &AuthInfo, field: &str) -> Option<String> {
     let auth = serde_json::to_value(auth).ok()?;
     auth.get(field)?.as_str().map(str::to_owned)
 }
