@@ -3,27 +3,35 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::FutureExt;
 use http::{Request, Response, Uri};
 use kube::client::Body;
 use rustls::pki_types::ServerName;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tower::BoxError;
 
 use super::body::PoolBody;
 use super::dial::{DialError, Target, TargetTls, too_slow};
 use super::http1::{Http1, Http1Connector};
-use super::http2::{self, Slot};
+use super::http2::{self, Retry, Slot};
 use super::lane::{Connections, Dialling, Lane};
 use super::{CONNECT_TIMEOUT, OpenConnections};
 use crate::client::tls::Tls;
-use crate::environment::spawn;
+use crate::environment::{random, spawn};
 
 /// A server that did not offer HTTP/2 is asked again after this time.
 const HTTP1_FOR: Duration = Duration::from_secs(600);
 
 /// How often a request may be sent that no server handled.
 const SENT_MAX: usize = 4;
+
+/// How long a request pauses that the server refused; with jitter, up to twice as long.
+const REFUSED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Each pause is longer by this factor than the one before. All of them together take less than a write
+/// may.
+const REFUSED_FACTOR: f32 = 4.0;
 
 /// After so many connections that ended before a request could be sent, the request fails.
 const ENDED_AT_ONCE_MAX: usize = 3;
@@ -91,6 +99,7 @@ impl Host {
         let lane = Lane::of(&request);
         let (head, body) = request.into_parts();
         let mut sent = 0;
+        let mut pauses = None;
         loop {
             let Some(mut slot) = self.slot(lane).await? else {
                 return self.send_http1(Request::from_parts(head, body)).await;
@@ -99,8 +108,16 @@ impl Host {
             sent += 1;
             match slot.send(Request::from_parts(head.clone(), copy)).await {
                 Ok(response) => return Ok(response.map(|body| PoolBody::new(body, Some(slot)))),
-                Err(failed) if failed.is_unprocessed && sent < SENT_MAX => {}
-                Err(failed) => return Err(failed.error.into()),
+                Err(failed) if failed.retry == Retry::Never || sent == SENT_MAX => {
+                    return Err(failed.error.into());
+                }
+                Err(failed) if failed.retry == Retry::Later => {
+                    // Others may use its place meanwhile.
+                    drop(slot);
+                    let pauses = pauses.get_or_insert_with(refused_pauses);
+                    sleep(pauses.next().unwrap_or_default()).await;
+                }
+                Err(_) => {}
             }
         }
     }
@@ -172,5 +189,82 @@ impl Host {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refused_pauses() -> ExponentialBackoff {
+    ExponentialBuilder::default()
+        .with_min_delay(REFUSED_PAUSE)
+        .with_factor(REFUSED_FACTOR)
+        .with_max_times(SENT_MAX)
+        .with_jitter()
+        .with_jitter_seed(random())
+        .build()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use h2::{Reason, server};
+    use rustls::{ClientConfig, RootCertStore, crypto};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const REFUSALS: usize = 2;
+
+    /// Serves HTTP/2 and refuses each path so often; returns how many streams it saw.
+    async fn refuse(listener: TcpListener) -> usize {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut connection = server::handshake(stream).await.unwrap();
+        let mut seen = HashMap::<String, usize>::new();
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            let seen = seen.entry(request.uri().path().to_owned()).or_default();
+            *seen += 1;
+            if *seen <= REFUSALS {
+                respond.send_reset(Reason::REFUSED_STREAM);
+            } else {
+                respond.send_response(Response::new(()), true).unwrap();
+            }
+        }
+        seen.values().sum()
+    }
+
+    fn no_roots() -> Arc<ClientConfig> {
+        let config = ClientConfig::builder_with_provider(crypto::ring::default_provider().into());
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        config.with_root_certificates(RootCertStore::empty()).with_no_client_auth().into()
+    }
+
+    /// The host cannot make another connection than the one that it is given: its certificate is
+    /// unknown.
+    #[tokio::test]
+    async fn a_refused_stream_is_sent_again_later_on_its_connection() {
+        const WRITES: usize = 30;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: Uri = format!("https://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let server = tokio::spawn(refuse(listener));
+        let tls = Tls { http1: no_roots(), both: no_roots(), server_name: None, identity: 0 };
+        let host = Host::new(&url, Arc::new(tls), OpenConnections::default()).unwrap();
+        let plain = Target { tls: None, ..(*host.target).clone() };
+        let stream = plain.dial(true).await.unwrap();
+        let (connection, driver) = http2::begin(stream, Lane::Short).await.unwrap();
+        let weak = (Arc::downgrade(&connection), Arc::downgrade(&host));
+        let driving = tokio::spawn(http2::drive(driver, weak.0, weak.1, Lane::Short));
+        host.state().lane(Lane::Short).add(connection);
+        let began = Instant::now();
+        let writes = (0..WRITES).map(|number| {
+            let uri = format!("{url}{number}");
+            let request = Request::patch(uri).body(Body::from("{}".as_bytes().to_vec())).unwrap();
+            host.send(request)
+        });
+        for written in futures::future::join_all(writes).await {
+            written.unwrap();
+        }
+        assert!(began.elapsed() >= REFUSED_PAUSE + REFUSED_PAUSE.mul_f32(REFUSED_FACTOR));
+        drop(host);
+        driving.abort();
+        assert_eq!(server.await.unwrap(), WRITES * (REFUSALS + 1));
     }
 }

@@ -58,8 +58,19 @@ pub(super) struct Slot {
 /// A request that got no response.
 pub(super) struct Failed {
     pub(super) error: hyper::Error,
-    /// The server has not handled it and will not: another connection may carry it.
-    pub(super) is_unprocessed: bool,
+    pub(super) retry: Retry,
+}
+
+/// Whether a request may be sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// The server may have handled it.
+    Never,
+    /// The connection takes no more requests, and did not carry this one: another may at once.
+    Elsewhere,
+    /// The server refused the stream, as one does that has enough to do: not at once, and no sooner on
+    /// another connection.
+    Later,
 }
 
 /// A connection and what drives it.
@@ -215,11 +226,13 @@ impl Slot {
             Err(mut error) => {
                 let is_unsent = error.take_message().is_some();
                 let error = error.into_error();
-                let is_unprocessed = is_unsent || is_disclaimed(&error);
-                if is_unprocessed {
-                    self.connection.retire();
+                let retry = if is_unsent { Retry::Elsewhere } else { retry(&error) };
+                match retry {
+                    Retry::Elsewhere => self.connection.retire(),
+                    Retry::Later => self.connection.heard(),
+                    Retry::Never => {}
                 }
-                Err(Failed { error, is_unprocessed })
+                Err(Failed { error, retry })
             }
         }
     }
@@ -238,16 +251,20 @@ impl Drop for Slot {
 
 /// Whether the server says that it has not handled the request (RFC 9113, section 8.7): its GOAWAY
 /// names a lower stream as its last, or it refused the stream.
-fn is_disclaimed(error: &hyper::Error) -> bool {
+fn retry(error: &hyper::Error) -> Retry {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<h2::Error>() {
             let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-            return error.is_remote() && (error.is_go_away() || is_refused);
+            return match error.is_remote() {
+                true if error.is_go_away() => Retry::Elsewhere,
+                true if is_refused => Retry::Later,
+                _ => Retry::Never,
+            };
         }
         cause = error.source();
     }
-    false
+    Retry::Never
 }
 
 #[cfg(test)]

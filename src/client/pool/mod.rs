@@ -13,7 +13,8 @@
 //!   finish. Pings find a dead one within 20 s.
 //! - Of the requests that wait for a connection, one connects.
 //! - A request is sent again only if the server cannot have handled it: it was never sent, or the
-//!   server said so (a GOAWAY with a lower stream, or REFUSED_STREAM).
+//!   server said so (a GOAWAY with a lower stream, or REFUSED_STREAM). One that was refused waits
+//!   first, and its connection carries the others on.
 //!
 //! HTTP/1.1 has none of these questions, and hyper-util's pool serves it.
 

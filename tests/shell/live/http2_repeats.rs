@@ -1,5 +1,5 @@
-//! Requests that got no answer over HTTP/2: those that the server cannot have handled are sent again on
-//! another connection, and no others.
+//! Requests that got no answer over HTTP/2: those that the server cannot have handled are sent again,
+//! and no others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -8,21 +8,38 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::{Reason, server};
 use http::{Request, Response};
+use throughline::apply::Applier;
 use throughline::client::{CallError, JSON};
+use throughline::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
+use throughline::core::data::ids::{ActionId, ClusterName, Kind, ObjectKey};
+use throughline::core::data::time::UnixMillis;
+use throughline::executor::{Executor, ExecutorConstants};
+use throughline::leader::gate::Gate;
+use throughline::metrics::Metrics;
 use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::certificate::{Certificate, X509};
 use crate::live::http2::client_of;
+
+/// How long a server refuses what it gets, and how many writes wait for it.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+const WRITES: u64 = 200;
 
 /// What the server does with its first request. It answers all others.
 #[derive(Clone, Copy)]
 enum First {
     Reset(Reason),
+    /// Not with the first alone: all are refused for [`REFUSED_FOR`].
+    RefuseAll,
     /// Ends the connection with a GOAWAY that names no stream as handled.
     GoAway,
     /// Ends the connection without a word.
     Die,
 }
+
+/// The object with what [`mirror`] writes.
+const WRITTEN: &[u8] = br#"{"metadata":{"resourceVersion":"2","annotations":{"k":"v"}}}"#;
 
 /// Serves HTTP/2; counts requests and connections.
 async fn serve(first: First) -> (String, Certificate, Arc<AtomicUsize>, Arc<AtomicUsize>) {
@@ -32,6 +49,7 @@ async fn serve(first: First) -> (String, Certificate, Arc<AtomicUsize>, Arc<Atom
     let url = format!("https://{}", listener.local_addr().unwrap());
     let (requests, connections) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (seen, opened) = (requests.clone(), connections.clone());
+    let began = Instant::now();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let stream = tls.accept(stream).await.unwrap();
@@ -42,13 +60,16 @@ async fn serve(first: First) -> (String, Certificate, Arc<AtomicUsize>, Arc<Atom
                 while let Some(Ok((_, mut respond))) = connection.accept().await {
                     match (seen.fetch_add(1, SeqCst), first) {
                         (0, First::Reset(reason)) => respond.send_reset(reason),
+                        (_, First::RefuseAll) if began.elapsed() < REFUSED_FOR => {
+                            respond.send_reset(Reason::REFUSED_STREAM);
+                        }
                         (0, First::GoAway) => {
                             connection.abrupt_shutdown(Reason::NO_ERROR);
                         }
                         (0, First::Die) => return,
                         _ => {
                             let mut body = respond.send_response(Response::new(()), false).unwrap();
-                            body.send_data(Bytes::from_static(b"{}"), true).unwrap();
+                            body.send_data(Bytes::from_static(WRITTEN), true).unwrap();
                         }
                     }
                 }
@@ -69,10 +90,10 @@ async fn write(first: First) -> (Result<(), CallError>, usize, usize) {
 }
 
 #[tokio::test]
-async fn what_the_server_disclaims_is_sent_again_on_another_connection() {
+async fn what_the_server_disclaims_is_sent_again() {
     let (written, requests, connections) = write(First::Reset(Reason::REFUSED_STREAM)).await;
     written.unwrap();
-    assert_eq!((requests, connections), (2, 2));
+    assert_eq!((requests, connections), (2, 1));
 }
 
 #[tokio::test]
@@ -86,4 +107,44 @@ async fn what_the_server_may_have_handled_is_not_sent_again() {
     // h2's server names the last stream that it has seen, so this one may be handled.
     let (written, requests, _) = write(First::GoAway).await;
     assert!(written.is_err() && requests == 1);
+}
+
+fn mirror(number: u64) -> Decision {
+    let action = Action {
+        id: ActionId(number),
+        verb: Verb::Mirror,
+        cluster: "one".into(),
+        kind: Kind::Connector,
+        object: ObjectKey::new("n", &format!("c{number}")),
+        annotations: vec![("k".into(), Some("v".into()))],
+        precondition: Precondition::default(),
+        connectors: Vec::new(),
+    };
+    let urgency = Urgency::of(action.verb);
+    Decision { at: UnixMillis(1), urgency, action, because: "of a test".into() }
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_every_stream_gets_few_of_them() {
+    let (url, certificate, requests, connections) = serve(First::RefuseAll).await;
+    let name = ClusterName::from("one");
+    let client = Arc::new(client_of(&url, &certificate.der));
+    let applier = Applier::new([(name, client)].into(), Duration::from_secs(5));
+    let (gate, keeper) = Gate::closed();
+    keeper.set(Some(u64::MAX));
+    let (constants, metrics) = (ExecutorConstants::default(), Arc::new(Metrics::new()));
+    let mut executor = Executor::new(applier, gate, constants, false, metrics);
+    (1..=WRITES).for_each(|number| executor.submit(mirror(number)));
+    let meanwhile = async {
+        sleep(REFUSED_FOR).await;
+        (requests.load(SeqCst), connections.load(SeqCst))
+    };
+    let written = async {
+        for _ in 1..=WRITES {
+            assert_eq!(executor.next_finished().await.outcome.name(), "applied");
+        }
+    };
+    let both = async { tokio::join!(meanwhile, written).0 };
+    let (streams, dials) = timeout(REFUSED_FOR + Duration::from_secs(15), both).await.unwrap();
+    assert!(streams <= 800 && dials <= 10, "{streams} streams on {dials} connections");
 }
