@@ -7,6 +7,7 @@ mod access;
 mod connections;
 mod hops;
 mod page;
+mod scrape;
 mod state;
 
 use std::collections::BTreeMap;
@@ -27,9 +28,10 @@ use crate::build_info::InstanceInfo;
 use crate::clock::wall_clock_now;
 use crate::config::StateAccess;
 use crate::core::view::{View, WatchState};
-use crate::metrics::{Format, MachineCounts, Metrics, Readiness, WatchStatus};
+use crate::metrics::{MachineCounts, Metrics, Readiness, WatchStatus};
 use access::{StateReader, refusal};
 use page::Feed;
+use scrape::Scrapes;
 use state::{Layout, Turn};
 
 pub use hops::PassedHop;
@@ -88,6 +90,7 @@ struct Admin {
     metrics: Arc<Metrics>,
     queries: mpsc::Sender<Query>,
     turn: Turn,
+    scrapes: Scrapes,
     feed: Feed,
 }
 
@@ -111,6 +114,7 @@ pub async fn serve(
         metrics,
         queries,
         turn: Arc::new(Mutex::new(Instant::now())),
+        scrapes: Scrapes::default(),
         feed: Feed::new(connections::limit() / page::PAGES_SHARE, stopping),
     };
     let router = Router::new()
@@ -119,7 +123,7 @@ pub async fn serve(
         .route("/trace", get(page::trace))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(scrape))
+        .route("/metrics", get(scrape::metrics))
         .route("/state", get(state))
         .fallback(not_found)
         .with_state(admin);
@@ -225,15 +229,6 @@ fn summarize(text: &mut String, readiness: &Readiness, with_errors: bool) {
             }
         };
     }
-}
-
-async fn scrape(State(admin): State<Admin>, headers: HeaderMap) -> Response {
-    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let format = Format::accepted(accept);
-    // When the loop hangs, the other metrics are needed most.
-    let counts = admin.ask(Query::Counts).await.ok();
-    let text = admin.metrics.text(counts.as_ref(), format);
-    ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
 async fn state(State(admin): State<Admin>, _: StateReader, headers: HeaderMap) -> Response {

@@ -89,6 +89,52 @@ async fn a_page_that_gives_itself_our_address_does_not_get_the_state() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loops_on_the_metrics_leave_the_loop_most_of_its_time() {
+    const BUILDING: Duration = Duration::from_millis(20);
+    const TIME: Duration = Duration::from_secs(2);
+    let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
+    let built = Arc::new(AtomicU32::new(0));
+    let count = built.clone();
+    tokio::spawn(async move {
+        while let Some(query) = asked.recv().await {
+            match query {
+                Query::Counts(_) => {
+                    count.fetch_add(1, Relaxed);
+                    std::thread::sleep(BUILDING);
+                }
+                Query::Ping(answer) => drop(answer.send(())),
+                Query::State(_) | Query::PassedHops { .. } => {}
+            }
+        }
+    });
+    let (began, address) = (Instant::now(), server.address);
+    let crowd = (0..6).map(|_| {
+        tokio::spawn(async move {
+            let mut answers = 0;
+            while began.elapsed() < TIME {
+                assert_eq!(get(address, "/metrics", "*/*").await.status, 200);
+                answers += 1;
+            }
+            answers
+        })
+    });
+    let crowd: Vec<_> = crowd.collect();
+    let mut slowest = Duration::ZERO;
+    while began.elapsed() < TIME {
+        let asked = Instant::now();
+        assert_eq!(server.get("/livez").await.status, 200);
+        slowest = slowest.max(asked.elapsed());
+    }
+    for answers in crowd {
+        assert!(answers.await.unwrap() >= 4, "those that ask together share a scrape");
+    }
+    let share = (BUILDING * built.load(Relaxed)).as_secs_f64() / began.elapsed().as_secs_f64();
+    assert!(share < 0.2, "{share:.2} of the loop's time; slowest probe {slowest:?}");
+    assert!(slowest < Duration::from_secs(1), "a probe took {slowest:?}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_for_the_state_leave_the_loop_most_of_its_time() {
     const BUILDING: Duration = Duration::from_millis(20);
     let (server, mut asked) = Server::start("127.0.0.1", StateAccess::Loopback).await;
