@@ -55,7 +55,7 @@ const LOOK_MAX: Duration = Duration::from_secs(30);
 /// `only` names a cluster that is neither configured nor discovered.
 pub async fn check(config: &Config, only: &[ClusterName]) -> Result<CheckReport, String> {
     let whole = config;
-    let config = &look::narrowed(whole, only);
+    let config = &whole.narrowed(only);
     let metrics = Arc::new(Metrics::new());
     let connections = Connections::default();
     let connect = |cluster: &ClusterConfig| {

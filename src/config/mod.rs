@@ -393,6 +393,23 @@ impl Default for LogConfig {
 }
 
 impl Config {
+    /// Without the upstreams that `only` does not name; all of it if that is empty. The cluster that holds
+    /// kubeconfig Secrets stays.
+    pub(crate) fn narrowed(&self, only: &[ClusterName]) -> Self {
+        let mut config = self.clone();
+        if only.is_empty() {
+            return config;
+        }
+        let secrets = config.discovery.kubeconfig_secrets.as_ref().map(|s| s.cluster.clone());
+        let stays = |cluster: &ClusterConfig| {
+            cluster.roles.iter().any(|role| *role != Role::Upstream)
+                || only.contains(&cluster.name)
+                || secrets.as_ref() == Some(&cluster.name)
+        };
+        config.clusters.retain(stays);
+        config
+    }
+
     /// A configuration with these settings, as far as keys and constants have them.
     pub fn deciding_by(settings: &Settings) -> Self {
         let Settings { mirror, touch, orphans, .. } = settings;

@@ -196,7 +196,7 @@ impl Ledger {
         if let Some(first) = before.filter(|shown| is_claimed(shown)) {
             let first = first.offer.shown_by.clone();
             if self.contested.insert(cluster.clone()) {
-                warn!(source = %self.source, %cluster, first, ignored = offer.shown_by,
+                warn!(%cluster, first, ignored = offer.shown_by,
                     "two sources of one name: the first counts; rename or remove the other");
             }
             return;
@@ -225,7 +225,7 @@ impl Ledger {
     fn tell_broken(&self, offer: &Offer, before: Option<&Offer>) {
         let OfferState::Broken { error } = &offer.state else { return };
         if before.map(|before| &before.state) != Some(&offer.state) {
-            info!(source = %self.source, cluster = %offer.cluster, %error,
+            info!(cluster = %offer.cluster, %error,
                 "no connection can be made of it: a cluster that has joined keeps the one that it \
                  has; fix {}", offer.shown_by);
         }
@@ -270,8 +270,7 @@ impl Ledger {
         for cluster in &clusters {
             self.forget(cluster);
         }
-        info!(source = %self.source, clusters = self.shown.len(), missing = clusters.len(),
-            "clusters listed");
+        info!(clusters = self.shown.len(), missing = clusters.len(), "clusters listed");
         self.send(EventKind::DiscoveryFinished { source: self.source }).await;
         let is_suspicious = clusters.len() > 1 && clusters.len() * 3 > all;
         Missing { clusters, is_suspicious }
@@ -282,8 +281,12 @@ impl Ledger {
     pub(super) async fn lost(&mut self, error: RequestFailure, remedy: Option<&str>) {
         let text = error.to_string();
         if self.lost.as_ref() != Some(&text) {
-            info!(source = %self.source, error = text, remedy, clusters = self.shown.len(),
-                "discovery lost: the clusters that it showed stay; retrying");
+            info!(
+                error = text,
+                remedy,
+                clusters = self.shown.len(),
+                "discovery lost: the clusters that it showed stay; retrying"
+            );
         }
         if self.lost.replace(text).is_none() {
             self.send(EventKind::DiscoveryLost { source: self.source, error }).await;
@@ -293,7 +296,7 @@ impl Ledger {
     /// A broken source continues where it stopped.
     pub(super) async fn resumed(&mut self) {
         self.lost = None;
-        info!(source = %self.source, "discovery resumed");
+        info!("discovery resumed");
         self.send(EventKind::DiscoveryResumed { source: self.source }).await
     }
 }

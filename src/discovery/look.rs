@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Discovery;
 use crate::client::{ConnectionSpec, Connections};
-use crate::config::{ClusterConfig, Config};
+use crate::config::Config;
 use crate::core::contract::error_cause::RequestFailure;
 use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
@@ -79,21 +79,4 @@ pub(crate) async fn look(
         }
     }
     look
-}
-
-/// The configuration without the upstreams that `only` does not name; all of it if that is empty. The
-/// cluster that holds kubeconfig Secrets stays.
-pub(crate) fn narrowed(config: &Config, only: &[ClusterName]) -> Config {
-    let mut config = config.clone();
-    if only.is_empty() {
-        return config;
-    }
-    let secrets = config.discovery.kubeconfig_secrets.as_ref().map(|s| s.cluster.clone());
-    let stays = |cluster: &ClusterConfig| {
-        cluster.roles.iter().any(|role| *role != Role::Upstream)
-            || only.contains(&cluster.name)
-            || secrets.as_ref() == Some(&cluster.name)
-    };
-    config.clusters.retain(stays);
-    config
 }

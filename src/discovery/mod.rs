@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tracing::{Instrument, error_span};
 
 use crate::client::{ClusterClient, Connections};
 use crate::config::{Config, DiscoveryConfig, KubeconfigSecretsConfig, MiloConfig};
@@ -106,7 +107,8 @@ impl Discovery {
                 &directory.roles,
                 &parts,
             );
-            discovery.tasks.spawn(Directory::new(directory.path.clone(), ledger).run());
+            let directory = Directory::new(directory.path.clone(), ledger);
+            discovery.spawn(SourceName::KubeconfigDir, directory.run());
         }
         discovery
     }
@@ -121,6 +123,10 @@ impl Discovery {
         self.sources.insert(source);
         let (only, bus) = (parts.only.cloned(), parts.bus.clone());
         Ledger::new(source, join, roles.to_vec(), only, bus, self.connections.clone())
+    }
+
+    fn spawn(&mut self, source: SourceName, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task.instrument(error_span!("discovery", %source)));
     }
 
     fn start_milo(
@@ -139,7 +145,7 @@ impl Discovery {
             let timeout = Duration::from_millis(watch.timeout_ms);
             let root = Arc::new(ProjectRoot::new(client.clone(), timeout));
             let (ask, questions) = mpsc::unbounded_channel();
-            self.tasks.spawn(proof::run(root.clone(), questions, parts.bus.clone()));
+            self.spawn(SourceName::Milo, proof::run(root.clone(), questions, parts.bus.clone()));
             self.milo = Some((root, ask));
         }
         let follower = Follower {
@@ -150,7 +156,7 @@ impl Discovery {
             config: watch.clone(),
             ask: self.milo.as_ref().map(|(_, ask)| ask.clone()),
         };
-        self.tasks.spawn(follower.run());
+        self.spawn(SourceName::Milo, follower.run());
     }
 
     fn start_secrets(
@@ -168,7 +174,7 @@ impl Discovery {
             config: parts.config.constants.watch.clone(),
             ask: None,
         };
-        self.tasks.spawn(follower.run());
+        self.spawn(source, follower.run());
     }
 
     /// The Projects, where they are what clusters are discovered by.

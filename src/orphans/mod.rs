@@ -12,7 +12,6 @@ use crate::core::data::ids::{ClusterName, Role};
 use crate::core::data::time::UnixMillis;
 use crate::core::orphans::keep_reason::OrphanCandidate;
 use crate::discovery::joiner::{self, Joiner};
-use crate::discovery::look::narrowed;
 use crate::engine::{Engine, PendingLists};
 use crate::leader::gate::Gate;
 
@@ -25,7 +24,7 @@ pub async fn candidates(
     upstreams: &[ClusterName],
 ) -> (Vec<OrphanCandidate>, UnixMillis) {
     // The dry run makes sure that a mistake in these settings would not be written.
-    let config = Config { dry_run: true, ..narrowed(config, upstreams) };
+    let config = Config { dry_run: true, ..config.narrowed(upstreams) };
     let (gate, _) = Gate::closed();
     let no_log = EventLogConfig::default();
     let mut engine = Engine::new(&config, settings(&config), gate, &no_log, Vec::new());

@@ -26,7 +26,6 @@ use crate::core::data::objects::UPSTREAM_STATUS;
 use crate::core::data::time::UnixMillis;
 use crate::core::view::LeaseWaitView;
 use crate::discovery::joiner::{self, Joiner};
-use crate::discovery::look::narrowed;
 use crate::engine::{Engine, PendingLists};
 use crate::leader::election::{LeaseRequest, LeaseResponse};
 use crate::leader::gate::Gate;
@@ -73,7 +72,7 @@ impl ClusterWatcher {
     /// # Errors
     /// Those of opening an event log; none is opened here.
     pub fn start(config: &Config, upstreams: &[ClusterName]) -> anyhow::Result<Self> {
-        let config = &narrowed(config, upstreams);
+        let config = &config.narrowed(upstreams);
         let settings = read_only_settings(&config.settings());
         // Under these settings and without leadership the machine decides nothing. The dry run makes
         // sure that a mistake in that would not be written either.

@@ -115,7 +115,7 @@ fn mirror(number: u64) -> Decision {
         verb: Verb::Mirror,
         cluster: "one".into(),
         kind: Kind::Connector,
-        object: ObjectKey::new("n", &format!("c{number}")),
+        object: ObjectKey::new("n", format!("c{number}")),
         annotations: vec![("k".into(), Some("v".into()))],
         precondition: Precondition::default(),
         connectors: Vec::new(),
