@@ -7,7 +7,7 @@ use http::uri::PathAndQuery;
 use http::{Request, Response, Uri};
 use kube::Client;
 use kube::client::Body;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -29,6 +29,8 @@ pub(super) struct Connection {
     connections: Connections,
     route: Arc<RwLock<Arc<Route>>>,
     moves: Arc<watch::Sender<()>>,
+    /// Told when other credentials are in use.
+    renewed: Arc<Notify>,
     /// Makes a client of new credentials.
     replacing: Mutex<Option<AbortHandle>>,
 }
@@ -76,7 +78,8 @@ impl Connection {
         moves: Arc<watch::Sender<()>>,
     ) -> Self {
         let route = Arc::new(RwLock::new(Arc::new(route)));
-        Self { name, connections, route, moves, replacing: Mutex::default() }
+        let renewed = Arc::default();
+        Self { name, connections, route, moves, renewed, replacing: Mutex::default() }
     }
 
     fn route(&self) -> Arc<Route> {
@@ -100,6 +103,7 @@ impl Connection {
             next,
             route: self.route.clone(),
             moves: self.moves.clone(),
+            renewed: self.renewed.clone(),
         };
         *replacing = Some(spawn(replacement.run()).abort_handle());
     }
@@ -150,6 +154,11 @@ impl Connection {
     /// Changes whenever the cluster is at another address.
     pub(super) fn moves(&self) -> watch::Receiver<()> {
         self.moves.subscribe()
+    }
+
+    /// Waits until other credentials are in use.
+    pub(super) async fn renewed(&self) {
+        self.renewed.notified().await;
     }
 }
 
@@ -209,6 +218,7 @@ struct Replacement {
     next: SharedRoute,
     route: Arc<RwLock<Arc<Route>>>,
     moves: Arc<watch::Sender<()>>,
+    renewed: Arc<Notify>,
 }
 
 impl Replacement {
@@ -244,5 +254,6 @@ impl Replacement {
         } else {
             info!(cluster = %self.name, "new connections use the new credentials");
         }
+        self.renewed.notify_waiters();
     }
 }

@@ -124,6 +124,11 @@ impl ClusterClient {
         self.connection.moves()
     }
 
+    /// Waits until other credentials are in use: what failed before may succeed now.
+    pub(crate) async fn renewed(&self) {
+        self.connection.renewed().await;
+    }
+
     /// Sends a request and waits at most `timeout` for the response's head.
     ///
     /// # Errors

@@ -62,7 +62,8 @@ enum State {
         answer_within: Duration,
         turn: Option<Turn>,
     },
-    /// Pauses after a failure, until `host` answers anybody at the latest. A turn goes unused as long.
+    /// Pauses after a failure, until `host` answers anybody or there are other credentials at the latest. A
+    /// turn goes unused as long.
     Backoff {
         until: Instant,
         host: Option<Arc<Host>>,
@@ -192,7 +193,14 @@ impl WatchTask {
                         None => sleep_until(until).await,
                     }
                 };
-                let ((), turn) = in_turn(turn, pause).await;
+                let cluster = self.cluster.clone();
+                let pause = async move {
+                    tokio::select! {
+                        () = pause => {}
+                        () = cluster.renewed() => {}
+                    }
+                };
+                let ((), turn) = in_turn(turn, Box::pin(pause)).await;
                 self.pauses.ended();
                 State::Waiting { next, turn }
             }
