@@ -1,39 +1,63 @@
-//! A response body that holds its stream's place on the connection.
+//! A response body that holds its stream's place on the connection, or hears that its connection is dead.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tower::BoxError;
 
 use super::http2::Slot;
+use super::sentinel::Alarm;
 
 /// A response body; its stream counts until it is dropped.
 pub(in crate::client) struct PoolBody {
     body: Incoming,
     /// `None` over HTTP/1.1.
     slot: Option<Slot>,
+    /// Of a watch over HTTP/1.1, until it has rung.
+    alarm: Option<Alarm>,
 }
 
 impl PoolBody {
-    pub(super) fn new(body: Incoming, slot: Option<Slot>) -> Self {
-        Self { body, slot }
+    pub(super) fn over_http2(body: Incoming, slot: Slot) -> Self {
+        Self { body, slot: Some(slot), alarm: None }
+    }
+
+    pub(super) fn over_http1(body: Incoming, alarm: Option<Alarm>) -> Self {
+        Self { body, slot: None, alarm }
+    }
+}
+
+impl PoolBody {
+    fn is_dead(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(Poll::Ready(rung)) = self.alarm.as_mut().map(|alarm| alarm.poll_unpin(cx)) else {
+            return false;
+        };
+        self.alarm = None;
+        rung.is_ok()
     }
 }
 
 impl Body for PoolBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if let (Poll::Ready(Some(Ok(_))), Some(slot)) = (&polled, &self.slot) {
             slot.connection().heard();
         }
-        polled
+        if polled.is_pending() && self.is_dead(cx) {
+            let error = io::Error::new(io::ErrorKind::TimedOut, "the host's connections are dead");
+            return Poll::Ready(Some(Err(error.into())));
+        }
+        polled.map_err(BoxError::from)
     }
 
     fn is_end_stream(&self) -> bool {

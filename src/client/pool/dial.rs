@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
@@ -22,6 +23,20 @@ use crate::environment::{self, Connected as Simulated};
 
 /// HTTP/2, as ALPN spells it.
 pub(super) const H2: &[u8] = b"h2";
+
+/// The kernel asks for a sign of life where nothing arrives for this long…
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
+
+/// …again after this time…
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+
+/// …and so often: a connection whose packets vanish ends within 15 s. One to a proxy that acknowledges them
+/// and forwards nothing does not.
+const KEEPALIVE_PROBES: u32 = 3;
+
+/// The same, while what was sent is not acknowledged.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 
 /// Where and how to connect.
 #[derive(Clone)]
@@ -85,6 +100,11 @@ impl Target {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(KEEPALIVE_AFTER));
+        tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+        tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
+        #[cfg(target_os = "linux")]
+        tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX));
         let stream = tcp.call(self.url.clone()).await.map_err(DialError::new)?.into_inner();
         let Some(TargetTls { server_name, http1, both }) = &self.tls else {
             return Ok(Stream::new(Transport::Plain(stream), &self.open));
@@ -217,5 +237,30 @@ impl AsyncWrite for Stream {
             Transport::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
             Transport::Simulated(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Linux shows the timer of each socket: 02 is that of the next keepalive, in hundredths of a second.
+    #[tokio::test]
+    async fn the_kernel_asks_for_a_sign_of_life() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let target = Target { url, tls: None, open: OpenConnections::default() };
+        let stream = target.dial(false).await.unwrap();
+        let Transport::Plain(tcp) = &stream.transport else { panic!("it has no TLS") };
+        let local = format!(":{:04X}", tcp.local_addr().unwrap().port());
+        let sockets = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let mut sockets = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let socket = sockets.find(|fields| fields[1].ends_with(&local)).unwrap();
+        let (timer, until) = socket[5].split_once(':').unwrap();
+        let until = Duration::from_millis(10 * u64::from_str_radix(until, 16).unwrap());
+        assert_eq!(timer, "02", "{socket:?}");
+        assert!(until <= KEEPALIVE_AFTER, "{socket:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! The connections to one host.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -16,6 +16,7 @@ use super::dial::{DialError, Target, TargetTls, too_slow};
 use super::http1::{Http1, Http1Connector};
 use super::http2::{self, Retry, Slot};
 use super::lane::{Connections, Dialling, Lane};
+use super::sentinel::{self, WeakAlarm};
 use super::{CONNECT_TIMEOUT, OpenConnections};
 use crate::client::tls::Tls;
 use crate::environment::{random, spawn};
@@ -42,7 +43,6 @@ pub(in crate::client) struct Host {
     target: Arc<Target>,
     state: Mutex<State>,
     connector: Http1Connector,
-    http1: OnceLock<Http1>,
 }
 
 #[derive(Default)]
@@ -51,6 +51,9 @@ struct State {
     short: Connections,
     /// When the server last chose HTTP/1.1.
     http1_since: Option<Instant>,
+    http1: Option<Http1>,
+    /// Of the watches over HTTP/1.1.
+    sentinel: Option<WeakAlarm>,
 }
 
 impl State {
@@ -82,8 +85,7 @@ impl Host {
         let told = format!("{}://{authority}", url.scheme_str().unwrap_or_default()).into();
         let target = Arc::new(Target { url: url.clone(), tls: target_tls, open });
         let connector = Http1Connector::new(target.clone());
-        let (state, http1) = (Mutex::default(), OnceLock::new());
-        Ok(Arc::new(Self { name: told, target, state, connector, http1 }))
+        Ok(Arc::new(Self { name: told, target, state: Mutex::default(), connector }))
     }
 
     /// Scheme, host and port.
@@ -102,12 +104,12 @@ impl Host {
         let mut pauses = None;
         loop {
             let Some(mut slot) = self.slot(lane).await? else {
-                return self.send_http1(Request::from_parts(head, body)).await;
+                return self.send_http1(Request::from_parts(head, body), lane).await;
             };
             let copy = body.try_clone().ok_or("a request's body is no text")?;
             sent += 1;
             match slot.send(Request::from_parts(head.clone(), copy)).await {
-                Ok(response) => return Ok(response.map(|body| PoolBody::new(body, Some(slot)))),
+                Ok(response) => return Ok(response.map(|body| PoolBody::over_http2(body, slot))),
                 Err(failed) if failed.retry == Retry::Never || sent == SENT_MAX => {
                     return Err(failed.error.into());
                 }
@@ -122,10 +124,18 @@ impl Host {
         }
     }
 
-    async fn send_http1(&self, request: Request<Body>) -> Result<Response<PoolBody>, BoxError> {
-        let client = self.http1.get_or_init(|| self.connector.client());
+    async fn send_http1(
+        self: &Arc<Self>,
+        request: Request<Body>,
+        lane: Lane,
+    ) -> Result<Response<PoolBody>, BoxError> {
+        let client = self.state().http1.get_or_insert_with(|| self.connector.client()).clone();
         let response = client.request(request).await?;
-        Ok(response.map(|body| PoolBody::new(body, None)))
+        let alarm = match lane {
+            Lane::Watches => sentinel::alarm(&mut self.state().sentinel, &self.target, self),
+            Lane::Short => None,
+        };
+        Ok(response.map(|body| PoolBody::over_http1(body, alarm)))
     }
 
     /// A place on an HTTP/2 connection; `None` if the server speaks HTTP/1.1.
@@ -181,6 +191,11 @@ impl Host {
         state.http1_since = None;
         state.lane(lane).add(connection);
         Ok(())
+    }
+
+    /// The HTTP/1.1 connections are dead: none that is idle carries another request.
+    pub(super) fn forget_http1(&self) {
+        self.state().http1 = None;
     }
 
     pub(super) fn tidy(&self, lane: Lane) {

@@ -20,10 +20,10 @@ use super::{STREAMS_MAX, STREAMS_SPARE};
 use crate::environment::HereExecutor;
 
 /// A connection on which nothing arrives for this long is asked for a sign of life…
-const PING_AFTER: Duration = Duration::from_secs(10);
+pub(super) const PING_AFTER: Duration = Duration::from_secs(10);
 
 /// …and counts as dead if none comes within this time.
-const PING_TIMEOUT: Duration = Duration::from_secs(8);
+pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A request that was given up after this long casts doubt on its connection.
 const DOUBT_AFTER: Duration = Duration::from_secs(1);

@@ -16,7 +16,10 @@
 //!   server said so (a GOAWAY with a lower stream, or REFUSED_STREAM). One that was refused waits
 //!   first, and its connection carries the others on.
 //!
-//! HTTP/1.1 has none of these questions, and hyper-util's pool serves it.
+//! HTTP/1.1 has none of these questions, and hyper-util's pool serves it. It has no pings either: a
+//! [`sentinel`] finds what befalls all connections of a host, and the kernel's keepalives find a single one
+//! whose packets vanish. Only the silence of a watch shows a proxy that forgets one connection and still
+//! acknowledges its packets.
 
 mod body;
 mod dial;
@@ -24,6 +27,7 @@ mod host;
 mod http1;
 mod http2;
 mod lane;
+mod sentinel;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -229,6 +229,32 @@ async fn a_connection_that_falls_silent_is_noticed_within_20_s() {
     assert!(began.elapsed() > 5 * SECOND, "a pause of the server is no end: {:?}", began.elapsed());
 }
 
+/// The proxy acknowledges what it gets and forwards nothing, but on new connections. The sentinel's connection is there after 10 s.
+#[tokio::test]
+async fn so_are_http1_connections_that_fall_silent() {
+    let fleet = Fleet::new(100, &["http/1.1"]).await;
+    let (url, silent) = proxy(fleet.milo.address()).await;
+    fleet.milo.add_project("p", &[], true);
+    let project = fleet.milo.project_url("p").replacen(&fleet.milo.url(), "", 1);
+    let client = fleet.client("p", spec(&url, &fleet.ca, json!({}), Server::Path(project)));
+    let mut watch = Frames::new(open_watch(&client).await.into_body());
+    list(&client).await.unwrap(); // leaves an idle connection
+    timeout(12 * SECOND, watch.next()).await.expect_err("nothing happens");
+    silent.send_replace(true);
+    sleep(SECOND).await;
+    silent.send_replace(false);
+    let error = timeout(20 * SECOND, watch.next()).await.expect("an error within 20 s");
+    assert!(error.unwrap_err().to_string().contains("connections are dead"));
+    drop(watch);
+    let mut watch = Frames::new(open_watch(&client).await.into_body());
+    write(&client, "after").await.unwrap();
+    timeout(5 * SECOND, watch.next()).await.unwrap().unwrap().unwrap();
+    drop((watch, client));
+    let none = r#"throughline_connections{protocol="http/1.1"} 0"#;
+    until("the sentinel ends", async || fleet.metrics.text(None, Format::Plain).contains(none))
+        .await;
+}
+
 /// A server that does not answer one request may be gone: pings take longer to show it.
 #[tokio::test]
 async fn a_request_in_vain_sends_the_next_ones_to_another_connection() {

@@ -1,0 +1,112 @@
+//! Finds a black hole behind which a host's HTTP/1.1 watches wait.
+//!
+//! HTTP/1.1 has no ping, and a connection with a watch on it carries nothing else. A proxy that forwards
+//! nothing any more still acknowledges what it gets, so the kernel's keepalives do not show it. Therefore
+//! a host whose watches are on HTTP/1.1 has one connection more, which stands for theirs: it is asked for
+//! a sign of life as HTTP/2 connections are. If none comes, all these watches end and are opened again.
+//!
+//! It shows what befalls all connections, not what befalls a single one, and nothing that began before
+//! it was opened.
+
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{Shared, WeakShared};
+use http::Request;
+use http::header::HOST;
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tower::BoxError;
+
+use super::dial::Target;
+use super::host::Host;
+use super::http2::{PING_AFTER, PING_TIMEOUT};
+use super::{CONNECT_TIMEOUT, dial};
+use crate::environment::{is_simulated, spawn};
+
+/// Any answer is a sign of life, a refusal as well: the request has no credentials.
+const PATH: &str = "/livez";
+
+/// Rings when the host's HTTP/1.1 connections are dead. The sentinel stays for as long as a watch holds
+/// it.
+pub(super) type Alarm = Shared<oneshot::Receiver<()>>;
+
+/// The alarm of the host's present sentinel.
+pub(super) type WeakAlarm = WeakShared<oneshot::Receiver<()>>;
+
+type Connection = SendRequest<Empty<Bytes>>;
+
+/// The alarm for one more watch. In a simulation there is none: its network ends what it cuts.
+pub(super) fn alarm(
+    present: &mut Option<WeakAlarm>,
+    target: &Arc<Target>,
+    host: &Arc<Host>,
+) -> Option<Alarm> {
+    if is_simulated() {
+        return None;
+    }
+    // One that has rung is for the watches before this one.
+    let alarm = present.as_ref().and_then(WeakAlarm::upgrade).filter(|a| a.peek().is_none());
+    let alarm = alarm.unwrap_or_else(|| {
+        let (ring, rung) = oneshot::channel();
+        spawn(stand_guard(target.clone(), Arc::downgrade(host), ring));
+        rung.shared()
+    });
+    *present = alarm.downgrade();
+    Some(alarm)
+}
+
+async fn stand_guard(target: Arc<Target>, host: Weak<Host>, mut ring: oneshot::Sender<()>) {
+    tokio::select! {
+        () = ring.closed() => return, // the last watch has ended
+        () = until_silent(&target) => {}
+    }
+    // First, so that no watch is opened again on a dead connection that is idle.
+    if let Some(host) = host.upgrade() {
+        host.forget_http1();
+    }
+    // If it fails, the last watch ended just now.
+    let _ = ring.send(());
+}
+
+/// Ends when a connection that worked before answers no more.
+async fn until_silent(target: &Target) {
+    let mut connection = None;
+    loop {
+        sleep(PING_AFTER).await;
+        connection = match connection.take() {
+            None => connect(target).await.ok(),
+            Some(mut before) => match timeout(PING_TIMEOUT, ask(&mut before, target)).await {
+                Ok(Ok(())) => Some(before),
+                Ok(Err(_)) => connect(target).await.ok(), // the server ended it
+                Err(_) => return,
+            },
+        };
+    }
+}
+
+async fn connect(target: &Target) -> Result<Connection, BoxError> {
+    let connecting = async {
+        let stream = target.dial(false).await?;
+        let (mut connection, driver) = http1::handshake(TokioIo::new(stream)).await?;
+        spawn(driver);
+        ask(&mut connection, target).await?;
+        Ok(connection)
+    };
+    timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| Err(dial::too_slow().into()))
+}
+
+async fn ask(connection: &mut Connection, target: &Target) -> Result<(), BoxError> {
+    let host = target.url.authority().map_or("", |authority| authority.as_str());
+    connection.ready().await?;
+    let request = Request::get(PATH).header(HOST, host).body(Empty::new())?;
+    let mut body = connection.send_request(request).await?.into_body();
+    while let Some(frame) = body.frame().await {
+        frame?;
+    }
+    Ok(())
+}
