@@ -282,7 +282,7 @@ mod tests {
         fs::remove_dir_all(&folder).unwrap();
         let both = |is_broken| [("good".to_owned(), false), ("hung".to_owned(), is_broken)];
         assert_eq!(first, both(true));
-        assert!(second.is_empty(), "nothing is told again: {second:?}");
+        assert!(second.is_empty(), "nothing is reported again: {second:?}");
         assert_eq!(third, both(false));
     }
 

@@ -126,13 +126,13 @@ async fn a_project_that_cannot_be_decoded_stops_no_other() {
     let (milo, upstream) = (Milo::start().await, testbed.upstream());
     let root = milo.root.rest();
     rights::grant(root, &["discovery-milo"]).await.unwrap();
-    let spoil = async |name: &str| {
+    let break_status = async |name: &str| {
         let status = json!({ "conditions": [{ "type": "Ready", "status": 1 }] });
         root.merge_status(crate::cluster::milo::PROJECTS, ("", name), &status).await.unwrap();
     };
     milo.serve("broken", &upstream.proxy).await;
     milo.create("broken").await;
-    spoil("broken").await;
+    break_status("broken").await;
     for i in 1..OTHERS {
         let name = format!("project-{i}");
         milo.serve(&name, &upstream.proxy).await;
@@ -146,7 +146,7 @@ async fn a_project_that_cannot_be_decoded_stops_no_other() {
     milo.create("up").await;
     is_logged(&run, "cluster joins", OTHERS).await;
     oracle::converges(&testbed).await;
-    spoil("up").await;
+    break_status("up").await;
     is_logged(&run, "no connection can be made of it", 2).await;
     fleet.flip(0).await.unwrap();
     oracle::converges(&testbed).await;
