@@ -18,6 +18,7 @@ use super::wire::{self, Lines, NoObject, WatchEvent, WatchEventType};
 use super::{WatchTask, numeric};
 use crate::client::{CallError, Frames, no_request, path};
 use crate::core::contract::event::EventKind;
+use crate::core::data::ids::Kind;
 
 /// API servers end a watch after a time between these, drawn for each as client-go does, so that those
 /// which began together don't end together. It is resumed without an event.
@@ -41,6 +42,21 @@ pub(super) struct OpenWatch {
     lasts: Duration,
 }
 
+fn watch_request(
+    kind: Kind,
+    from: &str,
+    lasts: Duration,
+) -> Result<http::Request<Vec<u8>>, CallError> {
+    let params = WatchParams::default().timeout(lasts.as_secs() as u32);
+    let request = Request::new(path(kind, None)).watch(&params, from);
+    let mut request = request.map_err(|e| no_request(&e))?;
+    // Kubernetes 1.37 may gzip each event as a gzip member of its own (`WatchListCompression`,
+    // kubernetes/kubernetes#139308), which decoders of one member can't read, and without the header
+    // a proxy could ask for compression. kube's `request_events` does the same.
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    Ok(request)
+}
+
 impl WatchTask {
     /// Opens a watch from a resourceVersion.
     pub(super) async fn open(
@@ -49,13 +65,7 @@ impl WatchTask {
         answer_within: Duration,
     ) -> Result<OpenWatch, WatchEnd> {
         let lasts = between(WATCH_TIME);
-        let params = WatchParams::default().timeout(lasts.as_secs() as u32);
-        let request = Request::new(path(self.kind, None)).watch(&params, from);
-        let mut request = request.map_err(|e| no_request(&e))?;
-        // Kubernetes 1.37 may gzip each event as a gzip member of its own (`WatchListCompression`,
-        // kubernetes/kubernetes#139308), which decoders of one member can't read, and without the header
-        // a proxy could ask for compression. kube's `request_events` does the same.
-        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let request = watch_request(self.kind, from, lasts)?;
         let response = self.cluster.open(request, answer_within).await?;
         if self.history.is_unsure {
             self.check_history(from).await?;
@@ -203,5 +213,18 @@ impl WatchTask {
     pub(super) fn list_later(&mut self) {
         let longest = Duration::from_millis(self.shared.config.backoff_max_ms);
         self.list_at = Some(Instant::now() + between(longest / 2..=longest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_ask_for_no_compression_and_for_their_own_time() {
+        let request = watch_request(Kind::Gateway, "7", Duration::from_secs(400)).unwrap();
+        assert_eq!(request.headers()[ACCEPT_ENCODING], "identity");
+        let query = request.uri().query().unwrap();
+        assert!(query.split('&').any(|pair| pair == "timeoutSeconds=400"), "{query}");
     }
 }

@@ -10,34 +10,33 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tower::BoxError;
 
 use super::http2::Slot;
-use super::sentinel::Alarm;
+use super::probe::ProbeFailure;
 
 /// A response body; its stream counts until it is dropped.
 pub(in crate::client) struct PoolBody {
     body: Incoming,
     /// `None` over HTTP/1.1.
     slot: Option<Slot>,
-    /// Of a watch over HTTP/1.1, until it has rung.
-    alarm: Option<Alarm>,
+    /// Of a watch over HTTP/1.1.
+    probe_failure: Option<ProbeFailure>,
 }
 
 impl PoolBody {
     pub(super) fn over_http2(body: Incoming, slot: Slot) -> Self {
-        Self { body, slot: Some(slot), alarm: None }
+        Self { body, slot: Some(slot), probe_failure: None }
     }
 
-    pub(super) fn over_http1(body: Incoming, alarm: Option<Alarm>) -> Self {
-        Self { body, slot: None, alarm }
+    pub(super) fn over_http1(body: Incoming, probe_failure: Option<ProbeFailure>) -> Self {
+        Self { body, slot: None, probe_failure }
     }
 }
 
 impl PoolBody {
     fn is_dead(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(Poll::Ready(rung)) = self.alarm.as_mut().map(|alarm| alarm.poll_unpin(cx)) else {
-            return false;
-        };
-        self.alarm = None;
-        rung.is_ok()
+        let polled = self.probe_failure.as_mut().map(|failure| failure.poll_unpin(cx));
+        let Some(Poll::Ready(failed)) = polled else { return false };
+        self.probe_failure = None;
+        failed.is_ok()
     }
 }
 

@@ -16,7 +16,7 @@ use super::dial::{DialError, Target, TargetTls, too_slow};
 use super::http1::{Http1, Http1Connector};
 use super::http2::{self, Retry, Slot};
 use super::lane::{Connections, Dialling, Lane};
-use super::sentinel::{self, WeakAlarm};
+use super::probe::{self, WeakProbeFailure};
 use super::{CONNECT_TIMEOUT, OpenConnections};
 use crate::client::tls::Tls;
 use crate::environment::{random, spawn};
@@ -53,7 +53,7 @@ struct State {
     http1_since: Option<Instant>,
     http1: Option<Http1>,
     /// Of the watches over HTTP/1.1.
-    sentinel: Option<WeakAlarm>,
+    probe: Option<WeakProbeFailure>,
 }
 
 impl State {
@@ -131,11 +131,11 @@ impl Host {
     ) -> Result<Response<PoolBody>, BoxError> {
         let client = self.state().http1.get_or_insert_with(|| self.connector.client()).clone();
         let response = client.request(request).await?;
-        let alarm = match lane {
-            Lane::Watches => sentinel::alarm(&mut self.state().sentinel, &self.target, self),
+        let probe_failure = match lane {
+            Lane::Watches => probe::failure(&mut self.state().probe, &self.target, self),
             Lane::Short => None,
         };
-        Ok(response.map(|body| PoolBody::over_http1(body, alarm)))
+        Ok(response.map(|body| PoolBody::over_http1(body, probe_failure)))
     }
 
     /// A place on an HTTP/2 connection; `None` if the server speaks HTTP/1.1.

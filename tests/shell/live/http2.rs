@@ -229,7 +229,8 @@ async fn a_connection_that_falls_silent_is_noticed_within_20_s() {
     assert!(began.elapsed() > 5 * SECOND, "a pause of the server is no end: {:?}", began.elapsed());
 }
 
-/// The proxy acknowledges what it gets and forwards nothing, but on new connections. The sentinel's connection is there after 10 s.
+/// The proxy acknowledges what it gets and forwards nothing, but on new connections. The probe's
+/// connection is there after 10 s.
 #[tokio::test]
 async fn so_are_http1_connections_that_fall_silent() {
     let fleet = Fleet::new(100, &["http/1.1"]).await;
@@ -251,8 +252,7 @@ async fn so_are_http1_connections_that_fall_silent() {
     timeout(5 * SECOND, watch.next()).await.unwrap().unwrap().unwrap();
     drop((watch, client));
     let none = r#"throughline_connections{protocol="http/1.1"} 0"#;
-    until("the sentinel ends", async || fleet.metrics.text(None, Format::Plain).contains(none))
-        .await;
+    until("the probe ends", async || fleet.metrics.text(None, Format::Plain).contains(none)).await;
 }
 
 /// A server that does not answer one request may be gone: pings take longer to show it.

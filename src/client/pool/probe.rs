@@ -1,4 +1,4 @@
-//! Finds a black hole behind which a host's HTTP/1.1 watches wait.
+//! Probes whether a host's HTTP/1.1 watches are in a black hole.
 //!
 //! HTTP/1.1 has no ping, and a connection with a watch on it carries nothing else. A proxy that forwards
 //! nothing any more still acknowledges what it gets, so the kernel's keepalives do not show it. Therefore
@@ -31,38 +31,37 @@ use crate::environment::{is_simulated, spawn};
 /// Any answer is a sign of life, a refusal as well: the request has no credentials.
 const PATH: &str = "/livez";
 
-/// Rings when the host's HTTP/1.1 connections are dead. The sentinel stays for as long as a watch holds
-/// it.
-pub(super) type Alarm = Shared<oneshot::Receiver<()>>;
+/// Ready once the host's HTTP/1.1 connections are dead. The probe runs for as long as a watch holds it.
+pub(super) type ProbeFailure = Shared<oneshot::Receiver<()>>;
 
-/// The alarm of the host's present sentinel.
-pub(super) type WeakAlarm = WeakShared<oneshot::Receiver<()>>;
+/// That of the host's present probe.
+pub(super) type WeakProbeFailure = WeakShared<oneshot::Receiver<()>>;
 
 type Connection = SendRequest<Empty<Bytes>>;
 
-/// The alarm for one more watch. In a simulation there is none: its network ends what it cuts.
-pub(super) fn alarm(
-    present: &mut Option<WeakAlarm>,
+/// For one more watch. In a simulation there is no probe: its network ends what it cuts.
+pub(super) fn failure(
+    present: &mut Option<WeakProbeFailure>,
     target: &Arc<Target>,
     host: &Arc<Host>,
-) -> Option<Alarm> {
+) -> Option<ProbeFailure> {
     if is_simulated() {
         return None;
     }
-    // One that has rung is for the watches before this one.
-    let alarm = present.as_ref().and_then(WeakAlarm::upgrade).filter(|a| a.peek().is_none());
-    let alarm = alarm.unwrap_or_else(|| {
-        let (ring, rung) = oneshot::channel();
-        spawn(stand_guard(target.clone(), Arc::downgrade(host), ring));
-        rung.shared()
+    // One that has failed is of the watches before this one.
+    let running = present.as_ref().and_then(WeakProbeFailure::upgrade);
+    let failure = running.filter(|failure| failure.peek().is_none()).unwrap_or_else(|| {
+        let (fail, failed) = oneshot::channel();
+        spawn(probe_until_dead(target.clone(), Arc::downgrade(host), fail));
+        failed.shared()
     });
-    *present = alarm.downgrade();
-    Some(alarm)
+    *present = failure.downgrade();
+    Some(failure)
 }
 
-async fn stand_guard(target: Arc<Target>, host: Weak<Host>, mut ring: oneshot::Sender<()>) {
+async fn probe_until_dead(target: Arc<Target>, host: Weak<Host>, mut fail: oneshot::Sender<()>) {
     tokio::select! {
-        () = ring.closed() => return, // the last watch has ended
+        () = fail.closed() => return, // the last watch has ended
         () = until_silent(&target) => {}
     }
     // First, so that no watch is opened again on a dead connection that is idle.
@@ -70,7 +69,7 @@ async fn stand_guard(target: Arc<Target>, host: Weak<Host>, mut ring: oneshot::S
         host.forget_http1();
     }
     // If it fails, the last watch ended just now.
-    let _ = ring.send(());
+    let _ = fail.send(());
 }
 
 /// Ends when a connection that worked before answers no more.
