@@ -1,6 +1,6 @@
 //! One watch of one kind in one cluster, for as long as the process runs: it lists page by page,
 //! watches from there, resumes a broken watch at the last resourceVersion, and relists when that is
-//! too old. [`State`] says what it does, `WatchTask::next` what follows, and `WatchTask::after` what
+//! too old. `State` says what it does, `WatchTask::next` what follows, and `WatchTask::after` what
 //! follows the end of a list or a watch.
 //!
 //! kube-runtime's `watcher`, which `discovery/` uses, collects a whole page of a list before it hands
