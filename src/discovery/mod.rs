@@ -36,6 +36,7 @@ use crate::config::{Config, DiscoveryConfig, KubeconfigSecretsConfig, MiloConfig
 use crate::core::contract::event::EventKind;
 use crate::core::contract::membership::{JoinRule, SourceName};
 use crate::core::data::ids::{ClusterName, Role};
+use crate::environment::here;
 use crate::fleet::ClusterTable;
 use crate::metrics::Metrics;
 
@@ -126,7 +127,7 @@ impl Discovery {
     }
 
     fn spawn(&mut self, source: SourceName, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(task.instrument(error_span!("discovery", %source)));
+        self.tasks.spawn(here(task.instrument(error_span!("discovery", %source))));
     }
 
     fn start_milo(

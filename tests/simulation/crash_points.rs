@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use throughline::config::Config;
 
 use crate::crash::CrashPoint;
+use crate::discovery::Discovery;
 use crate::plan::{Plan, Report};
 use crate::stage::{Stage, simulate_with};
 
@@ -61,6 +62,7 @@ impl Scenario {
             fault_every_ms: 1,
             change_every_ms: 1,
             page_size: 500,
+            discovery: Discovery::None,
             without: BTreeSet::new(),
         }
     }

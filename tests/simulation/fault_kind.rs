@@ -66,8 +66,29 @@ pub(crate) enum FaultKind {
     EdgeRestored,
     /// A cluster's etcd is empty for a while, and then as before.
     EtcdLost,
+    /// What shows a discovered upstream goes for a while, and returns as another object.
+    OfferDeleted,
+    /// It loses its label, and gets it back.
+    OfferUnlabelled,
+    /// It holds a number where a text belongs.
+    OfferUndecodable,
+    /// The upstream's server takes another token, and no other.
+    OfferTokenChanged,
+    /// An object of nobody's that can't be decoded lies beside the others.
+    StrangerUndecodable,
+    SourceHangs,
+    /// The watch of the source begins with a 410.
+    SourceExpires,
+    /// The same, and the list that follows breaks off inside.
+    SourceBreaksOff,
 }
 
 impl FaultKind {
     pub(crate) const ALL: &[Self] = Self::VARIANTS;
+
+    /// Those that need a source of upstreams.
+    pub(crate) const OF_DISCOVERY: &[Self] = Self::VARIANTS.split_at(Self::OfferDeleted as usize).1;
+
+    /// Those that every plan may have.
+    pub(crate) const OF_CLUSTERS: &[Self] = Self::VARIANTS.split_at(Self::OfferDeleted as usize).0;
 }

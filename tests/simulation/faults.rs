@@ -7,6 +7,7 @@ use throughline::core::data::objects::UPSTREAM_STATUS;
 use throughline_sim::apiserver::{ApiVerb, Fault, Resource, ServerMode};
 
 use crate::computer::Disk;
+use crate::discovery::Shown;
 use crate::fault_kind::FaultKind;
 use crate::network::LinkState;
 use crate::random::Random;
@@ -34,6 +35,8 @@ pub(crate) enum End {
     Etcd(usize),
     /// A parent of a site's is there again.
     Parent(usize, usize),
+    /// An upstream is shown again, by what it was shown by before.
+    Offer(usize),
     /// The agents of an upstream report their state again.
     Report(usize),
 }
@@ -250,6 +253,20 @@ impl Stage {
             {
                 return None;
             }
+            FaultKind::OfferDeleted
+            | FaultKind::OfferUnlabelled
+            | FaultKind::OfferUndecodable
+            | FaultKind::OfferTokenChanged => {
+                return self.disturb_upstream(kind, random).map(|end| (end, lasts));
+            }
+            FaultKind::StrangerUndecodable => {
+                self.add_stranger();
+                return None;
+            }
+            FaultKind::SourceHangs | FaultKind::SourceExpires | FaultKind::SourceBreaksOff => {
+                self.disturb_source(kind, random);
+                return None;
+            }
             FaultKind::EtcdLost => {
                 return Some((self.lose_etcd(server), lasts));
             }
@@ -289,6 +306,7 @@ impl Stage {
             End::Disk(instance) => self.instances[instance].computer.set_disk(Disk::Works),
             End::Etcd(server) => self.bring_etcd_back(server),
             End::Parent(site, parent) => self.world.set_parent(site, parent, false),
+            End::Offer(upstream) => self.show(upstream, Shown::Right),
             End::Rejoin => self.reload_without(None).await,
         }
     }

@@ -171,8 +171,9 @@ impl Instance {
     pub(crate) fn start(config: Config, specs: &[ClusterSpec], computer: Arc<Computer>) -> Self {
         let tape = Arc::<Mutex<Tape>>::default();
         let settings = config.settings();
-        let header =
-            Header { clusters: specs.to_vec(), settings: Some(settings), ..Header::default() };
+        let configured = |spec: &&ClusterSpec| config.clusters.iter().any(|c| c.name == spec.name);
+        let clusters = specs.iter().filter(configured).cloned().collect();
+        let header = Header { clusters, settings: Some(settings), ..Header::default() };
         let writer = LogWriter::new(Sink(tape.clone()), &header).unwrap();
         let recorder = Recorder { probe: computer.probe.clone(), tape: tape.clone(), writer };
         // Room for all: a process that stood still reads the file as it is in the end.

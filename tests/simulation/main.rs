@@ -8,6 +8,7 @@
 mod computer;
 mod crash;
 mod crash_points;
+mod discovery;
 mod extension_server;
 mod fault_kind;
 mod faults;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::discovery::Discovery;
 use crate::fault_kind::FaultKind;
 use crate::random::Random;
 
@@ -121,6 +122,8 @@ pub(crate) struct Plan {
     pub(crate) fault_every_ms: u64,
     /// The average time between two changes by the platform.
     pub(crate) change_every_ms: u64,
+    /// Where the instances find the upstreams.
+    pub(crate) discovery: Discovery,
     /// Faults that are left out, by their position.
     pub(crate) without: BTreeSet<u64>,
 }
@@ -130,7 +133,7 @@ impl Plan {
         let mut random = Random::new(seed);
         // A few kinds at a time find more than all at once: each fault has room to show.
         let faults = if random.one_in(4) {
-            (0..random.between(1, 8)).map(|_| *random.pick(FaultKind::ALL)).collect()
+            (0..random.between(1, 8)).map(|_| *random.pick(FaultKind::OF_CLUSTERS)).collect()
         } else {
             let among = *random.pick(&TOGETHER);
             (0..random.between(2, 5)).map(|_| *random.pick(among)).collect()
@@ -150,12 +153,23 @@ impl Plan {
             faults,
             fault_every_ms: random.between(200, slowest_ms),
             change_every_ms: random.between(100, slowest_change_ms),
+            discovery: Discovery::None,
             without: BTreeSet::new(),
         };
-        match random.one_in(3) {
+        let plan = match random.one_in(3) {
             true => Self { instances: 3, ..plan },
             false => plan,
-        }
+        };
+        if seed.is_multiple_of(4) { plan.with_discovery(&mut random) } else { plan }
+    }
+
+    /// Half of its faults, at least, are of the source of its upstreams.
+    fn with_discovery(mut self, random: &mut Random) -> Self {
+        self.discovery = Discovery::Secrets;
+        self.faults.truncate(2);
+        let more = (0..random.between(2, 4)).map(|_| *random.pick(FaultKind::OF_DISCOVERY));
+        self.faults.extend(more);
+        self
     }
 }
 
@@ -167,6 +181,7 @@ impl fmt::Display for Plan {
         write!(f, "upstreams={upstreams} edges={edges} ")?;
         write!(f, "connectors={connectors} page={page_size} lasts={}s ", lasts.as_secs())?;
         write!(f, "fault-every={}ms change-every={}ms", self.fault_every_ms, self.change_every_ms)?;
+        write!(f, " discovery={:?}", self.discovery)?;
         let faults: Vec<_> = self.faults.iter().map(|kind| format!("{kind:?}")).collect();
         write!(f, " faults={}", faults.join(","))?;
         if !self.without.is_empty() {
@@ -208,6 +223,10 @@ impl FromStr for Plan {
                 "lasts" => plan.lasts = Duration::from_secs(number()?),
                 "fault-every" => plan.fault_every_ms = number()?,
                 "change-every" => plan.change_every_ms = number()?,
+                "discovery" => {
+                    let named = Discovery::from_name(value);
+                    plan.discovery = named.ok_or(format!("{word}: no such source"))?;
+                }
                 "faults" => plan.faults = list().map(kind).collect::<Result<_, _>>()?,
                 "without" => {
                     let position = |item: &str| item.parse().map_err(|e| format!("{item}: {e}"));

@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 use crate::computer::Computer;
+use crate::discovery::{Discovery, Shown};
 use crate::fault_kind::FaultKind;
 use crate::faults::End;
 use crate::histories::Histories;
@@ -44,6 +45,8 @@ pub(crate) struct Stage {
     pub(crate) specs: Vec<ClusterSpec>,
     pub(crate) world: World,
     pub(crate) servers: Vec<Arc<SimApiServerHandle>>,
+    /// Of each upstream, the only one that its server takes where it is discovered.
+    pub(crate) tokens: Vec<u32>,
     pub(crate) instances: Vec<Instance>,
     /// The client numbers of the instances' present lives.
     pub(crate) clients: Vec<u32>,
@@ -137,6 +140,7 @@ impl Stage {
         let world = World::new(names, plan.connectors, clock.now(), &mut random);
         let mut config = config(&specs, &kubeconfig(), plan.seed);
         config.constants.watch.page_size = plan.page_size;
+        plan.discovery.set_up(&mut config, &world.names.hub);
         set_up(&mut config);
         let ledger = Ledger {
             oracle: Oracle::new(&world.names.hub),
@@ -176,6 +180,7 @@ impl Stage {
             specs,
             world,
             servers,
+            tokens: vec![0; plan.upstreams],
             instances: Vec::new(),
             clients: Vec::new(),
             next_client: 1,
@@ -201,6 +206,7 @@ impl Stage {
             injected: BTreeMap::new(),
             plan,
         };
+        stage.show_upstreams();
         for _ in 0..stage.plan.instances {
             let (client, instance) = stage.new_instance();
             stage.clients.push(client);
@@ -249,6 +255,11 @@ impl Stage {
 
     /// The configuration names all upstreams but this one.
     pub(crate) async fn reload_without(&mut self, upstream: Option<usize>) {
+        if self.plan.discovery != Discovery::None {
+            self.show_upstreams();
+            upstream.into_iter().for_each(|upstream| self.show(upstream, Shown::Deleted));
+            return;
+        }
         let left = upstream.map(|n| self.world.names.upstreams[n].clone());
         let mut config = self.config.clone();
         config.clusters.retain(|cluster| Some(&cluster.name) != left.as_ref());

@@ -141,6 +141,11 @@ impl Stage {
         if server == upstreams {
             // The Leases are others, too.
             ledger.oracle.lease_edited();
+            drop(ledger);
+            // So are the Secrets; what issues tokens writes them again.
+            if !self.lost.contains_key(&server) {
+                self.show_upstreams();
+            }
             return None;
         }
         let edge = server - upstreams - 1;

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use throughline::core::contract::action::Action;
 use throughline::core::contract::settings::OrphanMode;
+use throughline::core::data::ids::Role;
 use tokio::time::Instant;
 
+use crate::discovery::Discovery;
 use crate::instance::Instance;
 use crate::plan::Report;
 use crate::rest::{AtRest, grown};
@@ -62,10 +64,12 @@ impl Stage {
     /// The servers with more watches than the instances need.
     fn watches_left(&self) -> Vec<String> {
         let (settings, instances) = (self.config.settings(), self.instances.len());
+        let is_discovered = self.plan.discovery != Discovery::None;
         let servers = self.servers.iter().zip(&self.specs);
         let watches = servers.map(|(server, spec)| (spec, server.load().watches));
         let left = watches.filter(|(spec, watches)| {
-            *watches > instances * settings.kinds_watched(&spec.roles).len()
+            let of_source = usize::from(spec.roles.contains(&Role::Hub) && is_discovered);
+            *watches > instances * (settings.kinds_watched(&spec.roles).len() + of_source)
         });
         left.map(|(spec, watches)| format!("{}: {watches} watches are left", spec.name)).collect()
     }

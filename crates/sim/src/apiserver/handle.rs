@@ -12,6 +12,7 @@ use super::Server;
 use super::connection::{Front, Site, serve};
 use super::milo::{self, Milo};
 use super::request::{ApiVerb, Resource};
+use throughline_core::data::ids::ObjectKey;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerMode {
@@ -178,6 +179,21 @@ impl SimApiServerHandle {
             (resource, true) => cluster.state.unserved.remove(&resource),
             (resource, false) => cluster.state.unserved.insert(resource),
         };
+    }
+
+    /// From now on only this bearer token is let in, and others get a 401. Running watches continue.
+    pub fn set_token(&self, token: &str) {
+        self.server.lock().state.token = Some(token.to_owned());
+    }
+
+    /// Creates or replaces an object of a kind that [`SimClusters`](crate::SimClusters) does not hold.
+    pub fn put_raw(&self, resource: Resource, key: ObjectKey, object: Value) {
+        self.server.lock().put_raw(resource, key, object);
+    }
+
+    /// Deletes an object, if it exists.
+    pub fn remove(&self, resource: Resource, key: &ObjectKey) {
+        self.server.lock().remove(resource, key);
     }
 
     /// Requests since the start, by verb and resource, including those answered with a fault.

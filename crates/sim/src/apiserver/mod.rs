@@ -36,7 +36,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::signal::Sender;
 use bytes::Bytes;
-use http::header::USER_AGENT;
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{Request, Response};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -268,6 +268,9 @@ fn handle_request(
     let fault = {
         let mut cluster = server.lock();
         *cluster.state.request_counts.entry((verb, target.resource)).or_default() += 1;
+        if !cluster.state.lets_in(request.headers().get(AUTHORIZATION)) {
+            return Err(Failure::injected(401, None));
+        }
         if cluster.state.unserved.contains(&target.resource) {
             return Err(Failure::unknown_resource(target.resource.api_version()));
         }

@@ -20,10 +20,12 @@ pub enum Resource {
     Projects,
     /// Served once it is switched on.
     ProjectControlPlanes,
+    /// Served once they are switched on.
+    Secrets,
 }
 
 impl Resource {
-    pub const ALL: [Resource; 9] = [
+    pub const ALL: [Resource; 10] = [
         Resource::Connectors,
         Resource::HttpProxies,
         Resource::Gateways,
@@ -33,6 +35,7 @@ impl Resource {
         Resource::Events,
         Resource::Projects,
         Resource::ProjectControlPlanes,
+        Resource::Secrets,
     ];
 
     /// The kind that [`SimClusters`](crate::SimClusters) holds; `None` for the others.
@@ -46,7 +49,8 @@ impl Resource {
             Resource::Leases
             | Resource::Events
             | Resource::Projects
-            | Resource::ProjectControlPlanes => None,
+            | Resource::ProjectControlPlanes
+            | Resource::Secrets => None,
         }
     }
 
@@ -71,6 +75,7 @@ impl Resource {
             Resource::Leases => "Lease",
             Resource::Projects => "Project",
             Resource::ProjectControlPlanes => "ProjectControlPlane",
+            Resource::Secrets => "Secret",
             _ => self.sim_kind().map_or("Event", Kind::as_str),
         }
     }
@@ -82,6 +87,7 @@ impl Resource {
             Resource::Events => "events",
             Resource::Projects => "projects",
             Resource::ProjectControlPlanes => "projectcontrolplanes",
+            Resource::Secrets => "secrets",
             _ => self.sim_kind().map_or("", Kind::plural),
         }
     }
@@ -92,7 +98,10 @@ impl Resource {
 
     /// Built into API servers rather than defined by a CRD; some responses differ in form.
     pub(super) const fn is_built_in(self) -> bool {
-        matches!(self, Resource::Namespaces | Resource::Leases | Resource::Events)
+        matches!(
+            self,
+            Resource::Namespaces | Resource::Leases | Resource::Events | Resource::Secrets
+        )
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use http::HeaderValue;
 use serde_json::Value;
 
 use super::handle::Fault;
@@ -81,6 +82,8 @@ pub(super) struct ServerState {
     pub(super) initializes_for: Duration,
     /// When each resource was first requested.
     pub(super) initialized: BTreeMap<Resource, Instant>,
+    /// The only bearer token that is let in; `None`: everybody is.
+    pub(super) token: Option<String>,
     pub(super) reads: Reads,
     /// The writes that are carried out twice: how long after the first time.
     pub(super) repeats: VecDeque<Duration>,
@@ -100,10 +103,15 @@ impl ServerState {
             raw_changes: ChangeHistory::new(history_changes, 0),
             snapshots: BTreeMap::new(),
             faults: VecDeque::new(),
-            unserved: BTreeSet::from([Resource::Projects, Resource::ProjectControlPlanes]),
+            unserved: BTreeSet::from([
+                Resource::Projects,
+                Resource::ProjectControlPlanes,
+                Resource::Secrets,
+            ]),
             request_counts: BTreeMap::new(),
             initializes_for: Duration::ZERO,
             initialized: BTreeMap::new(),
+            token: None,
             reads: Reads::default(),
             repeats: VecDeque::new(),
         }
@@ -116,6 +124,13 @@ impl ServerState {
         }
         let since = *self.initialized.entry(resource).or_insert(now);
         now.duration_since(since) < self.initializes_for
+    }
+
+    /// Whether a request with this `Authorization` may pass.
+    pub(super) fn lets_in(&self, authorization: Option<&HeaderValue>) -> bool {
+        let Some(token) = &self.token else { return true };
+        let given = authorization.and_then(|value| value.to_str().ok());
+        given.and_then(|given| given.strip_prefix("Bearer ")) == Some(token)
     }
 
     pub(super) fn save_snapshot(&mut self, key: SnapshotKey, objects: Arc<[ServedObject]>) {
