@@ -114,7 +114,7 @@ fn watch_pieces(body: Body, silent_after: Duration) -> StreamBody<Pieces> {
     let opened = Instant::now();
     let mut line_bytes = 0;
     let lines = Frames::new(body).0.timeout(silent_after).map_while(Result::ok).map(move |piece| {
-        let piece = piece.map_err(|error| broke_off(&error))?;
+        let piece = piece.map_err(broke_off)?;
         line_bytes = match memchr::memrchr(b'\n', &piece) {
             Some(end) => piece.len() - end - 1,
             None => line_bytes + piece.len(),
@@ -133,8 +133,13 @@ fn watch_pieces(body: Body, silent_after: Duration) -> StreamBody<Pieces> {
 
 /// kube's client takes an "unexpected EOF during chunk" for an end, and its `watcher` opens the next watch
 /// without a pause.
-fn broke_off(error: &CallError) -> CallError {
-    CallError::Unreadable(error.to_string().replace("EOF during chunk", "end of a chunk"))
+fn broke_off(error: CallError) -> CallError {
+    match error {
+        CallError::Unreadable(text) => {
+            CallError::Unreadable(text.replace("EOF during chunk", "end of a chunk"))
+        }
+        error => error,
+    }
 }
 
 /// The error of a client that [`kube_client`] made.

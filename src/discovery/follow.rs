@@ -9,7 +9,7 @@ use backon::ExponentialBackoff;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::Api;
-use kube::core::{ApiResource, DynamicObject, ResourceExt};
+use kube::core::{ApiResource, ResourceExt};
 use kube_runtime::watcher::{self, Event, watcher};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -18,7 +18,8 @@ use tracing::warn;
 use super::ledger::{Ledger, Missing, Offer};
 use super::proof::Question;
 use crate::client::{
-    CallError, ClusterClient, HEALTHY_AFTER, Patience, call_error, current_version, kube_client,
+    AnyObject, CallError, ClusterClient, HEALTHY_AFTER, Patience, call_error, current_version,
+    kube_client,
 };
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::watch::WatchConstants;
@@ -41,7 +42,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    fn api(&self, client: kube::Client) -> Api<DynamicObject> {
+    fn api(&self, client: kube::Client) -> Api<AnyObject> {
         match &self.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
             None => Api::all_with(client, &self.resource),
@@ -59,17 +60,15 @@ impl Objects {
 pub(super) trait Reader: Send + Sync + 'static {
     /// What an object offers; `ledger` has what it offered before. One that can't be read is a broken
     /// offer, and the others count all the same.
-    fn offer(&self, object: &DynamicObject, ledger: &Ledger) -> Offer;
+    fn offer(&self, object: &AnyObject, ledger: &Ledger) -> Offer;
 
     /// Tells the object from another one that shows a cluster of the same name.
-    fn shown_by(&self, object: &DynamicObject) -> String;
+    fn shown_by(&self, object: &AnyObject) -> String;
 }
 
-/// Finds the cluster that holds the objects; `None` while it is not there.
-pub(super) type FindHost = Box<dyn Fn() -> Option<Arc<ClusterClient>> + Send + Sync>;
-
 pub(super) struct Follower<R> {
-    pub(super) find_host: FindHost,
+    /// Finds the cluster that holds the objects; `None` while it is not there.
+    pub(super) find_host: Box<dyn Fn() -> Option<Arc<ClusterClient>> + Send + Sync>,
     pub(super) objects: Objects,
     pub(super) reader: R,
     pub(super) ledger: Ledger,
@@ -81,7 +80,7 @@ pub(super) struct Follower<R> {
 /// The API server that holds the objects, as it is followed.
 struct Host {
     client: Arc<ClusterClient>,
-    api: Api<DynamicObject>,
+    api: Api<AnyObject>,
     pauses: ExponentialBackoff,
     /// When the last watch was opened; `None` before the first, and after an error.
     opened: Option<Instant>,
@@ -91,7 +90,7 @@ struct Host {
     last_version: u64,
 }
 
-type Events = BoxStream<'static, watcher::Result<Event<DynamicObject>>>;
+type Events = BoxStream<'static, watcher::Result<Event<AnyObject>>>;
 
 impl<R: Reader> Follower<R> {
     /// Runs until it is dropped.
@@ -163,7 +162,7 @@ impl<R: Reader> Follower<R> {
         (self.find_host)().is_some_and(|host| Arc::ptr_eq(&host, client))
     }
 
-    async fn handle(&mut self, event: Event<DynamicObject>, host: &mut Host) {
+    async fn handle(&mut self, event: Event<AnyObject>, host: &mut Host) {
         if self.ledger.is_lost() && matches!(event, Event::Apply(_) | Event::Delete(_)) {
             self.ledger.resumed().await;
         }
@@ -268,7 +267,7 @@ impl<R: Reader> Follower<R> {
 }
 
 impl Host {
-    fn note(&mut self, object: &DynamicObject) {
+    fn note(&mut self, object: &AnyObject) {
         let version = object.resource_version().and_then(|version| version.parse().ok());
         self.last_version = self.last_version.max(version.unwrap_or(0));
     }

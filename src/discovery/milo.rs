@@ -8,13 +8,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind, ResourceExt};
+use kube::core::{ApiResource, GroupVersionKind, ResourceExt};
 use serde::Deserialize;
 
 use super::follow::{Objects, Reader};
 use super::ledger::{Ledger, Offer};
 use crate::apply::ProjectProof;
-use crate::client::{CallError, ClusterClient, ConnectionSpec, Credentials, JSON, Server, get};
+use crate::client::{
+    AnyObject, CallError, ClusterClient, ConnectionSpec, Credentials, JSON, Server, get,
+};
 use crate::config::MiloConfig;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::OfferState;
@@ -109,15 +111,16 @@ impl ProjectReader {
 
     /// # Errors
     /// Its name or its conditions can't be used.
-    fn state(&self, project: &DynamicObject) -> Result<OfferState, RequestFailure> {
+    fn state(&self, project: &AnyObject) -> Result<OfferState, RequestFailure> {
         if !is_path_segment(&project.name_any()) {
             let error = "its name cannot be part of a path";
             return Err(RequestFailure::new(ErrorCause::Invalid, error));
         }
-        if project.metadata.deletion_timestamp.is_some() {
+        let metadata = project.metadata().map_err(|e| CallError::Unreadable(e).failure())?;
+        if metadata.deletion_timestamp.is_some() {
             return Ok(OfferState::Deleting);
         }
-        let status = Option::<Status>::deserialize(&project.data["status"])
+        let status = Option::<Status>::deserialize(&project.value["status"])
             .map_err(|e| CallError::Unreadable(format!("its status: {e}")).failure())?;
         let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
         let is_ready = |c: &Condition| c.name == self.condition() && c.status == "True";
@@ -129,7 +132,7 @@ impl ProjectReader {
 }
 
 impl Reader for ProjectReader {
-    fn offer(&self, project: &DynamicObject, _: &Ledger) -> Offer {
+    fn offer(&self, project: &AnyObject, _: &Ledger) -> Offer {
         let name = project.name_any();
         let state = self.state(project);
         Offer {
@@ -142,7 +145,7 @@ impl Reader for ProjectReader {
     }
 
     /// `NAMESPACE/NAME`, or the name of a cluster-scoped object.
-    fn shown_by(&self, project: &DynamicObject) -> String {
+    fn shown_by(&self, project: &AnyObject) -> String {
         match project.namespace() {
             None => project.name_any(),
             Some(namespace) => format!("{namespace}/{}", project.name_any()),
@@ -181,8 +184,8 @@ impl ProjectRoot {
         let request = get(&format!("{PROJECTS_PATH}/{name}"), JSON)?;
         match self.client.call(request, self.timeout).await {
             Ok(answer) => {
-                let project: Result<DynamicObject, _> = serde_json::from_slice(&answer);
-                if project.is_ok_and(|project| project.metadata.name.as_deref() == Some(name)) {
+                let project: Result<AnyObject, _> = serde_json::from_slice(&answer);
+                if project.is_ok_and(|project| project.name_any() == name) {
                     return Ok(true);
                 }
                 Err(CallError::Unreadable("the answer is not that Project".to_owned()))

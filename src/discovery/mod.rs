@@ -48,9 +48,6 @@ pub use milo::ProjectRoot;
 use proof::{Question, UnknownNames};
 use secrets::SecretReader;
 
-/// The name that the API server of the Projects has in metrics and logs.
-const ROOT: &str = "discovery/milo";
-
 /// The sources of clusters of a run. Its end ends them.
 pub(crate) struct Discovery {
     /// Those that the sources offer.
@@ -137,7 +134,8 @@ impl Discovery {
         connections: &Connections,
         metrics: &Arc<Metrics>,
     ) {
-        let (name, spec) = (ClusterName::from(ROOT), milo::root(milo));
+        // As metrics and logs name it.
+        let (name, spec) = (ClusterName::from("discovery/milo"), milo::root(milo));
         let client = ClusterClient::shared(name, Vec::new(), spec, connections, metrics.clone());
         let client = Arc::new(client);
         let watch = &parts.config.constants.watch;

@@ -2,12 +2,13 @@
 //! provider reads them.
 
 use k8s_openapi::ByteString;
-use kube::core::{ApiResource, DynamicObject, ResourceExt};
+use kube::core::{ApiResource, Resource, ResourceExt};
 use serde::Deserialize;
 
 use super::follow::{Objects, Reader};
 use super::kubeconfig;
 use super::ledger::{Ledger, Offer};
+use crate::client::AnyObject;
 use crate::config::KubeconfigSecretsConfig;
 
 /// Of the Secret's data.
@@ -28,25 +29,26 @@ pub(super) fn objects(config: &KubeconfigSecretsConfig) -> Objects {
 /// Reads Secrets. What they hold reaches no error text.
 pub(super) struct SecretReader;
 
-fn text(secret: &DynamicObject) -> Result<String, String> {
+fn text(secret: &AnyObject) -> Result<String, String> {
+    secret.metadata()?;
     let value =
-        secret.data["data"].get(KEY).ok_or_else(|| format!("the Secret has no key {KEY}"))?;
+        secret.value["data"].get(KEY).ok_or_else(|| format!("the Secret has no key {KEY}"))?;
     let bytes =
         ByteString::deserialize(value).map_err(|_| format!("the Secret's {KEY} is not base64"))?;
     String::from_utf8(bytes.0).map_err(|_| format!("the Secret's {KEY} is not UTF-8"))
 }
 
 impl Reader for SecretReader {
-    fn offer(&self, secret: &DynamicObject, ledger: &Ledger) -> Offer {
+    fn offer(&self, secret: &AnyObject, ledger: &Ledger) -> Offer {
         let text = text(secret);
         let text = text.as_deref().map_err(Clone::clone);
         let uid = secret.uid().unwrap_or_default();
-        let is_deleting = secret.metadata.deletion_timestamp.is_some();
+        let is_deleting = secret.meta().deletion_timestamp.is_some();
         let shown_by = self.shown_by(secret);
         kubeconfig::offer(&secret.name_any(), &uid, shown_by, text, is_deleting, ledger)
     }
 
-    fn shown_by(&self, secret: &DynamicObject) -> String {
+    fn shown_by(&self, secret: &AnyObject) -> String {
         format!("Secret {}", secret.name_any())
     }
 }

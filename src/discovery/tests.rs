@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
-use kube::core::DynamicObject;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::follow::Reader;
 use super::ledger::{Connectable, Ledger, Offer};
-use super::milo::ProjectRoot;
+use super::milo::{ProjectReader, ProjectRoot};
 use super::proof::{self, Question, UnknownNames};
 use super::secrets::SecretReader;
 use crate::client::{
-    ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText, Server,
+    AnyObject, ClusterClient, ConnectionSpec, Connections, Credentials, KubeconfigText, Server,
 };
+use crate::config::MiloConfig;
 use crate::core::contract::event::{EventKind, EventName};
 use crate::core::contract::membership::{JoinRule, OfferState, SourceName};
 use crate::core::data::ids::{ClusterName, Role};
@@ -156,7 +156,7 @@ async fn a_broken_offer_keeps_the_connection_and_the_first_of_two_claims_counts(
     assert_eq!(bench.connection("a"), before);
 }
 
-fn secret(data: &serde_json::Value) -> DynamicObject {
+fn secret(data: &serde_json::Value) -> AnyObject {
     let metadata = json!({ "name": "shop", "namespace": "n", "uid": "u" });
     serde_json::from_value(json!({ "metadata": metadata, "data": data })).unwrap()
 }
@@ -197,6 +197,31 @@ fn a_secret_shows_a_cluster_or_why_not() {
         let (_, error, connects) = shown(&data);
         assert!(error.contains(word) && !error.contains("secret-") && !connects, "{error}");
     }
+}
+
+#[test]
+fn an_object_that_cannot_be_decoded_is_a_broken_offer() {
+    let bench = Bench::new();
+    let projects = ProjectReader::new(&MiloConfig::default());
+    let read = |metadata: serde_json::Value, status: serde_json::Value| {
+        serde_json::from_value::<AnyObject>(json!({ "metadata": metadata, "status": status }))
+    };
+    let name = json!({ "name": "shop", "uid": "u" });
+    let creation = json!({ "name": "shop", "uid": "u", "creationTimestamp": 1 });
+    for (metadata, status) in [
+        (name.clone(), json!({ "conditions": [{ "type": "Ready", "status": 1 }] })),
+        (name, json!({ "conditions": "oops" })),
+        (creation, json!({})),
+    ] {
+        let object = read(metadata, status).unwrap();
+        for reader in [&projects as &dyn Reader, &SecretReader] {
+            let offer = reader.offer(&object, &bench.ledger);
+            let is_broken = matches!(offer.state, OfferState::Broken { .. });
+            assert!(is_broken && offer.connection.is_none(), "{offer:?}");
+            assert_eq!((offer.cluster.as_str(), &offer.uid[..1]), ("shop", "u"));
+        }
+    }
+    assert!(read(json!({ "uid": "u" }), json!({})).is_err(), "whose is it?");
 }
 
 #[tokio::test(start_paused = true)]
