@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use throughline::environment::{Connected, Environment, within};
-use throughline_sim::apiserver::SimApiServerHandle;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -65,10 +64,13 @@ impl SentWrite {
     }
 }
 
+/// Serves a connection of a client.
+pub(crate) type Serve = Arc<dyn Fn(End, u32) -> BoxFuture<'static, ()> + Send + Sync>;
+
 #[derive(Default)]
 struct Links {
     links: BTreeMap<LinkKey, Arc<Mutex<Link>>>,
-    servers: BTreeMap<String, Arc<SimApiServerHandle>>,
+    servers: BTreeMap<String, Serve>,
 }
 
 type SentWrites = Arc<Mutex<Vec<SentWrite>>>;
@@ -87,8 +89,8 @@ impl Network {
         Self { links: Arc::default(), sent: Arc::default(), servers_at, seed }
     }
 
-    pub(crate) fn add_server(&self, address: &str, server: Arc<SimApiServerHandle>) {
-        self.links.lock().unwrap().servers.insert(address.to_owned(), server);
+    pub(crate) fn add_server(&self, address: &str, serve: Serve) {
+        self.links.lock().unwrap().servers.insert(address.to_owned(), serve);
     }
 
     fn link(&self, key: &LinkKey) -> Arc<Mutex<Link>> {
@@ -192,7 +194,7 @@ impl Network {
                 key: key.clone(),
                 sent: network.sent.clone(),
             };
-            tokio::spawn(within(network.servers_at.clone(), server.serve(end(0), client)));
+            tokio::spawn(within(network.servers_at.clone(), server(end(0), client)));
             Ok(Box::new(end(1)) as Box<dyn Connected>)
         })
     }
@@ -240,7 +242,7 @@ impl Connection {
 }
 
 /// One end of a connection. The server's end reads pipe 0, the client's pipe 1.
-struct End {
+pub(crate) struct End {
     link: Arc<Mutex<Link>>,
     connection: Arc<Mutex<Connection>>,
     reads: usize,

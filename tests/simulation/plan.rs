@@ -165,7 +165,8 @@ impl Plan {
 
     /// Half of its faults, at least, are of the source of its upstreams.
     fn with_discovery(mut self, random: &mut Random) -> Self {
-        self.discovery = Discovery::Secrets;
+        let is_milo = self.seed.is_multiple_of(8);
+        self.discovery = if is_milo { Discovery::Projects } else { Discovery::Secrets };
         self.faults.truncate(2);
         let more = (0..random.between(2, 4)).map(|_| *random.pick(FaultKind::OF_DISCOVERY));
         self.faults.extend(more);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use throughline::clock::Clock;
 use throughline::config::Config;
 use throughline::core::contract::event::ClusterSpec;
+use throughline::core::data::ids::Role;
 use throughline::environment::{Environment, within};
 use throughline_sim::apiserver::{
     AuditedRequest, ServerBackup, SimApiServer, SimApiServerHandle, SimApiServerSettings,
@@ -16,14 +17,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, sleep};
 
 use crate::computer::Computer;
-use crate::discovery::{Discovery, Shown};
+use crate::discovery::{Discovery, Milo, Shown, Source};
 use crate::fault_kind::FaultKind;
 use crate::faults::End;
 use crate::histories::Histories;
 use crate::instance::{Instance, address, config, write_kubeconfig};
 use crate::ledger::Ledger;
 use crate::lives::Crash;
-use crate::network::{LinkState, Network};
+use crate::network::{LinkState, Network, Serve};
 use crate::oracle::Oracle;
 use crate::orphans::RouteGuard;
 use crate::plan::{Plan, Report};
@@ -45,6 +46,7 @@ pub(crate) struct Stage {
     pub(crate) specs: Vec<ClusterSpec>,
     pub(crate) world: World,
     pub(crate) servers: Vec<Arc<SimApiServerHandle>>,
+    pub(crate) source: Option<Source>,
     /// Of each upstream, the only one that its server takes where it is discovered.
     pub(crate) tokens: Vec<u32>,
     pub(crate) instances: Vec<Instance>,
@@ -156,26 +158,38 @@ impl Stage {
         let network = Network::new(servers_at, random.next());
         let mut servers = Vec::new();
         let all = Names::new(3, 2).all();
-        for spec in &specs {
+        let settings_for = |world: &World| {
             let (ledger, clusters) = (ledger.clone(), world.clusters.clone());
             let audit = move |audited: &AuditedRequest| {
                 ledger.lock().unwrap().see(audited, &clusters);
             };
-            let settings = SimApiServerSettings {
+            SimApiServerSettings {
                 bookmark_every: Duration::from_secs(5),
                 clock: Some(Arc::new(move || clock.now())),
                 audit: Some(Arc::new(audit)),
                 ..SimApiServerSettings::default()
-            };
+            }
+        };
+        for spec in &specs {
             let at = all.iter().position(|other| other.name == spec.name).unwrap();
+            // All projects are reached at their Milo.
+            let is_project = spec.roles.contains(&Role::Upstream);
+            let at = if is_project && plan.discovery == Discovery::Projects { 0 } else { at };
             let called: SocketAddr = format!("{}:80", address(at)).parse().unwrap();
             let (clusters, name) = (world.clusters.clone(), spec.name.clone());
+            let settings = settings_for(&world);
             let server =
                 Arc::new(SimApiServer::start_without_listener(clusters, name, called, settings));
-            network.add_server(&address(at), server.clone());
+            let served = server.clone();
+            let serve: Serve = Arc::new(move |end, client| Box::pin(served.serve(end, client)));
+            network.add_server(&address(at), serve);
             servers.push(server);
         }
+        let mut milo =
+            Milo { clusters: &world.clusters, settings: settings_for(&world), network: &network };
+        let source = plan.discovery.start(&servers, &world.names, &mut milo);
         let mut stage = Self {
+            source,
             config,
             specs,
             world,

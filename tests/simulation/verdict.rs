@@ -64,7 +64,7 @@ impl Stage {
     /// The servers with more watches than the instances need.
     fn watches_left(&self) -> Vec<String> {
         let (settings, instances) = (self.config.settings(), self.instances.len());
-        let is_discovered = self.plan.discovery != Discovery::None;
+        let is_discovered = self.plan.discovery == Discovery::Secrets;
         let servers = self.servers.iter().zip(&self.specs);
         let watches = servers.map(|(server, spec)| (spec, server.load().watches));
         let left = watches.filter(|(spec, watches)| {

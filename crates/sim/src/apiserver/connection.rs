@@ -211,10 +211,10 @@ fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<
         Site::Cluster(server) => server,
         Site::Milo(milo) => {
             let (server, path) = milo.route(request.uri().path());
-            return handle_request(&server, path, &request);
+            return answer_once(&server, client, (path, &request), false);
         }
     };
-    let response = answer_once(server, client, &request, false);
+    let response = answer_once(server, client, (request.uri().path(), &request), false);
     let is_write = request.method() != Method::GET;
     let after = if is_write { server.lock().state.repeats.pop_front() } else { None };
     if let Some(after) = after {
@@ -222,7 +222,7 @@ fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
             // Nobody waits for this answer.
-            drop(answer_once(&server, client, &request, true));
+            drop(answer_once(&server, client, (request.uri().path(), &request), true));
         });
     }
     response
@@ -231,10 +231,10 @@ fn answer(site: &Site, client: u32, request: Request<Bytes>) -> Result<Response<
 fn answer_once(
     server: &Arc<Server>,
     client: u32,
-    request: &Request<Bytes>,
+    (path, request): (&str, &Request<Bytes>),
     is_repeat: bool,
 ) -> Result<Response<Body>, Failure> {
-    let response = handle_request(server, request.uri().path(), request);
+    let response = handle_request(server, path, request);
     if let Some(audit) = &server.front.settings.audit {
         let (code, executed) = match &response {
             Ok(response) => (response.status().as_u16(), true),

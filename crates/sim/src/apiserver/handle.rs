@@ -231,6 +231,34 @@ impl SimMiloHandle {
         url(self.address, self.is_tls)
     }
 
+    pub(super) fn with_tls(mut self, is_tls: bool) -> Self {
+        self.is_tls = is_tls;
+        self
+    }
+
+    /// As [`SimApiServerHandle::serve`].
+    pub fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        client: u32,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        serve(Site::Milo(self.milo.clone()), stream, None, client)
+    }
+
+    /// A project's control plane is this server from now on.
+    pub fn adopt(&self, project: &str, server: &SimApiServerHandle) {
+        self.milo.adopt(project, server.server.clone());
+    }
+
+    /// The root alone, which holds the Projects. Dropping it stops the server.
+    pub fn root(&self) -> SimApiServerHandle {
+        SimApiServerHandle {
+            server: self.milo.root().clone(),
+            address: self.address,
+            is_tls: self.is_tls,
+        }
+    }
+
     /// The URL of a project's control plane.
     pub fn project_url(&self, project: &str) -> String {
         let path = "apis/resourcemanager.miloapis.com/v1alpha1/projects";

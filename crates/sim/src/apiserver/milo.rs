@@ -5,6 +5,7 @@
 //! empty at first and stays for as long as the server does. All projects share one resourceVersion.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,6 +45,18 @@ impl SimMilo {
         settings: SimApiServerSettings,
     ) -> std::io::Result<SimMiloHandle> {
         let (address, is_tls) = (listener.local_addr()?, tls.is_some());
+        let handle = Self::start_without_listener(sim, address, settings);
+        tokio::spawn(accept(Site::Milo(handle.milo.clone()), listener, tls));
+        Ok(handle.with_tls(is_tls))
+    }
+
+    /// As [`SimMilo::start`], without a listener: it serves the connections that
+    /// [`SimMiloHandle::serve`] gets. `address` is what it is called.
+    pub fn start_without_listener(
+        sim: Arc<Mutex<SimClusters>>,
+        address: SocketAddr,
+        settings: SimApiServerSettings,
+    ) -> SimMiloHandle {
         let root = ClusterName::from(ROOT);
         {
             let mut sim = sim.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,8 +66,7 @@ impl SimMilo {
         let root = Server::new(sim, root, front);
         root.lock().state.unserved.remove(&Resource::Projects);
         let milo = Arc::new(Milo { root: Arc::new(root), state: Mutex::default() });
-        tokio::spawn(accept(Site::Milo(milo.clone()), listener, tls));
-        Ok(SimMiloHandle { milo, address, is_tls })
+        SimMiloHandle { milo, address, is_tls: false }
     }
 }
 
@@ -115,6 +127,11 @@ impl Milo {
         let server = Arc::new(server);
         state.projects.insert(name, server.clone());
         server
+    }
+
+    /// A project's control plane is this server.
+    pub(super) fn adopt(&self, project: &str, server: Arc<Server>) {
+        self.state().projects.insert(ClusterName::from(project), server);
     }
 
     /// The Project object.
