@@ -17,6 +17,9 @@ use crate::stage::Stage;
 /// confirmation.
 const RIGHT_WITHIN: Duration = Duration::from_secs(60);
 
+/// A cluster that was made again three times within a minute joins again only when that minute is over.
+const JOINED_WITHIN: Duration = Duration::from_secs(60);
+
 /// An instance that starts has listed everything after this.
 const LISTS_WITHIN: Duration = Duration::from_secs(20);
 
@@ -87,13 +90,17 @@ impl Stage {
     pub(crate) async fn becomes_right(&mut self) {
         self.note_truth();
         let began = Instant::now();
+        let within = match self.plan.discovery {
+            Discovery::None => RIGHT_WITHIN,
+            _ => RIGHT_WITHIN + JOINED_WITHIN,
+        };
         while !self.is_broken() {
             let rest = self.half_a_second(began).await;
             if rest.deviations.is_empty() {
                 return;
             }
-            if began.elapsed() > RIGHT_WITHIN {
-                let seconds = RIGHT_WITHIN.as_secs();
+            if began.elapsed() > within {
+                let seconds = within.as_secs();
                 self.broke([format!("not right {seconds} s after the last fault")]);
                 self.broke(rest.deviations);
             }
