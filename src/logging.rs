@@ -46,6 +46,8 @@ pub fn init(config: &LogConfig) -> anyhow::Result<()> {
             .with_context(|| format!("{}={text}", EnvFilter::DEFAULT_ENV))?,
         _ => filter(&config.level).map_err(|message| anyhow::anyhow!("log.level: {message}"))?,
     };
+    // It logs a body that it cannot decode, which may be a page of Secrets.
+    let filter = filter.add_directive("kube_client::client=error".parse()?);
     let terminal = io::stderr().is_terminal();
     let text = match config.format {
         LogFormat::Auto => terminal,

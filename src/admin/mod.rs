@@ -114,7 +114,7 @@ pub async fn serve(
         metrics,
         queries,
         turn: Arc::new(Mutex::new(Instant::now())),
-        scrapes: Scrapes::default(),
+        scrapes: Scrapes::new(connections::limit()),
         feed: Feed::new(connections::limit() / page::PAGES_SHARE, stopping),
     };
     let router = Router::new()

@@ -1,5 +1,5 @@
-//! `/metrics`: counted by the loop and rendered once for all that ask at the same time, at most now and
-//! then.
+//! `/metrics`: counted by the loop and rendered once for all that ask at the same time, with a pause before the
+//! next.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Admin, Query};
+use crate::environment::spawn;
 use crate::metrics::Format;
 
-/// After a scrape the loop is left alone for this many times as long as the scrape took, so that scrapes
-/// take at most a tenth of its time, however many ask.
+/// After a scrape the loop is left alone for this many times as long as the scrape took.
 const PAUSE_FACTOR: u32 = 9;
 
 /// The pause is at least so long, because to accept connections takes time, too. No scraper that asks
@@ -25,51 +25,77 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// The pause is at most so long: when the loop hangs, each scrape takes two seconds.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// The last scrape. Whoever makes the next one holds the lock.
-pub(super) type Scrapes = Arc<Mutex<Option<Scrape>>>;
+/// One in so many of the port's connections may wait for a scrape: probes need the others.
+const SCRAPES_SHARE: usize = 4;
+
+#[derive(Clone, Debug)]
+pub(super) struct Scrapes {
+    last: Arc<Mutex<Last>>,
+    waiting: Arc<Semaphore>,
+}
+
+/// The last scrape of each format. Whoever makes the next one holds the lock.
+#[derive(Debug, Default)]
+struct Last {
+    scrapes: Vec<Scrape>,
+    /// When the next one may begin.
+    next: Option<Instant>,
+}
 
 #[derive(Debug)]
-pub(super) struct Scrape {
+struct Scrape {
     began: Instant,
-    /// When the next one may begin.
-    next: Instant,
     format: Format,
     text: Bytes,
 }
 
+impl Scrapes {
+    pub(super) fn new(connections: usize) -> Self {
+        let waiting = (connections / SCRAPES_SHARE).max(1);
+        Self { last: Arc::default(), waiting: Arc::new(Semaphore::new(waiting)) }
+    }
+}
+
 pub(super) async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
-    let arrived = Instant::now();
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept);
-    let mut last = admin.scrapes.lock().await;
-    // One that began after this request came shows what a new one would.
-    let shared = last.as_ref().filter(|last| last.format == format && last.began > arrived);
-    let text = match shared {
-        Some(scrape) => Some(scrape.text.clone()),
-        None => {
-            if let Some(last) = &*last {
-                sleep_until(last.next).await;
-            }
-            let scrape = scrape(&admin, format).await;
-            scrape.map(|scrape| last.insert(scrape).text.clone())
-        }
+    let Ok(place) = admin.scrapes.waiting.clone().try_acquire_owned() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once\n").into_response();
     };
-    drop(last);
-    match text {
-        Some(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
-        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    let arrived = Instant::now();
+    // A task: a client that leaves must not end the scrape before its pause is set.
+    let scraping = spawn(async move {
+        let text = text(&admin, format, arrived).await;
+        drop(place);
+        text
+    });
+    match scraping.await {
+        Ok(Some(text)) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
+        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
 /// `None` if rendering panicked.
-async fn scrape(admin: &Admin, format: Format) -> Option<Scrape> {
+async fn text(admin: &Admin, format: Format, arrived: Instant) -> Option<Bytes> {
+    let mut last = admin.scrapes.last.lock().await;
+    // One that began after this request came shows what a new one would.
+    let is_shared = |scrape: &&Scrape| scrape.format == format && scrape.began > arrived;
+    if let Some(scrape) = last.scrapes.iter().find(is_shared) {
+        return Some(scrape.text.clone());
+    }
+    if let Some(next) = last.next {
+        sleep_until(next).await;
+    }
     let began = Instant::now();
     // When the loop hangs, the other metrics are needed most.
     let counts = admin.ask(Query::Counts).await.ok();
     let metrics = admin.metrics.clone();
     // Megabytes in a large installation: not on a thread that carries out requests to clusters.
-    let rendered = tokio::task::spawn_blocking(move || metrics.text(counts.as_ref(), format));
-    let text = rendered.await.ok()?.into();
+    let rendered = tokio::task::spawn_blocking(move || metrics.text(counts.as_ref(), format)).await;
     let pause = (began.elapsed() * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX);
-    Some(Scrape { began, next: Instant::now() + pause, format, text })
+    last.next = Some(Instant::now() + pause);
+    let text = Bytes::from(rendered.ok()?);
+    last.scrapes.retain(|scrape| scrape.format != format);
+    last.scrapes.push(Scrape { began, format, text: text.clone() });
+    Some(text)
 }

@@ -39,7 +39,7 @@ pub use connections::Connections;
 pub use error::CallError;
 pub(crate) use object::AnyObject;
 pub use request::{JSON, get, no_request, path, with_body};
-pub(crate) use service::{HEALTHY_AFTER, Patience, call_error, current_version, kube_client};
+pub(crate) use service::{HEALTHY_AFTER, Patience, call_error, kube_client, went_back};
 pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server, TextError};
 
 /// A longer response body is an error where it is read as a whole. Lists that a run follows are not.
@@ -126,7 +126,8 @@ impl ClusterClient {
         self.connection.moves()
     }
 
-    /// Waits until other credentials are in use: what failed before may succeed now.
+    /// Waits until other credentials are in use after [`ClusterClient::replace`]: what failed before may
+    /// succeed now.
     pub(crate) async fn renewed(&self) {
         self.connection.renewed().await;
     }

@@ -39,7 +39,7 @@ pub(crate) struct Patience {
     pub(crate) silent_after: Duration,
 }
 
-/// A client whose requests go through `cluster`, and what changes whenever a watch of it is open.
+/// A client whose requests go through `cluster`, and what changes whenever a watch is opened.
 pub(crate) fn kube_client(
     cluster: Arc<ClusterClient>,
     patience: Patience,
@@ -58,7 +58,7 @@ pub(crate) fn kube_client(
             };
             let path = request.uri().path();
             if current_version(&cluster, path, patience.timeout).await? < from {
-                return Err(restored());
+                return Err(went_back());
             }
             let answer = cluster.open(request, patience.timeout).await?;
             opened.send_replace(());
@@ -81,7 +81,7 @@ fn watched_from(request: &Request<Vec<u8>>) -> Option<u64> {
 ///
 /// # Errors
 /// As [`ClusterClient::call`].
-pub(crate) async fn current_version(
+async fn current_version(
     cluster: &ClusterClient,
     path: &str,
     timeout: Duration,
@@ -96,7 +96,9 @@ pub(crate) async fn current_version(
     Ok(list.metadata.resource_version.and_then(|version| version.parse().ok()).unwrap_or(0))
 }
 
-fn restored() -> CallError {
+/// A watch can't go on: the API server has not reached its resourceVersion, because it was restored. No
+/// server sent this.
+pub(crate) fn went_back() -> CallError {
     let message = "its resourceVersions went back: it was restored from an older state".to_owned();
     let code = StatusCode::GONE.as_u16();
     CallError::of_status(Status { code, message, ..Status::default() }, None)
@@ -148,6 +150,10 @@ pub(crate) fn call_error(error: &(dyn Error + 'static)) -> CallError {
     while let Some(cause) = next {
         if let Some(error) = cause.downcast_ref::<CallError>() {
             return error.clone();
+        }
+        // What an ERROR event of a watch carries.
+        if let Some(status) = cause.downcast_ref::<Box<Status>>() {
+            return CallError::of_status((**status).clone(), None);
         }
         // The source of an `io::Error` is that of the error within.
         let within = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);

@@ -43,7 +43,8 @@ struct Stamp {
 type Stamps = BTreeMap<String, Stamp>;
 
 /// Reading that may never end, as on a mount that hangs, or of `/proc/kmsg`. It has a thread of its own,
-/// because the runtime waits for its own threads when it ends; nothing is begun again before it has ended.
+/// because the runtime waits for its own threads when it ends. No look, and no file that has not changed,
+/// is read again before it has ended; meanwhile the directory is lost, and the file is broken.
 struct Reading<T>(oneshot::Receiver<T>);
 
 impl<T: Send + 'static> Reading<T> {
@@ -69,7 +70,7 @@ pub(super) struct Directory {
     /// A look at the directory that has not ended.
     looking: Option<Reading<io::Result<Stamps>>>,
     /// Files whose reading has not ended.
-    reading: BTreeMap<String, Reading<Result<String, String>>>,
+    reading: BTreeMap<String, (Stamp, Reading<Result<String, String>>)>,
     /// The files as the last list read them.
     listed: Option<Stamps>,
     /// The files as the last look found them.
@@ -117,14 +118,14 @@ impl Directory {
             }
         }
         self.forget_ended();
-        if self.listed.as_ref() != Some(&settled) {
+        if self.ledger.is_lost() || self.listed.as_ref() != Some(&settled) {
             self.list(settled).await;
         }
     }
 
     /// A file whose reading ended late is read again.
     fn forget_ended(&mut self) {
-        self.reading.retain(|file, reading| {
+        self.reading.retain(|file, (_, reading)| {
             let is_ended = reading.is_ended();
             if is_ended && let Some(listed) = &mut self.listed {
                 listed.remove(file);
@@ -143,7 +144,7 @@ impl Directory {
             let offer = match known {
                 Some(offer) => offer,
                 None => {
-                    let text = self.read(file).await;
+                    let text = self.read(file, *stamp).await;
                     let text = text.as_deref().map_err(Clone::clone);
                     let shown_by = format!("file {file}");
                     kubeconfig::offer(cluster_of(file), "", shown_by, text, false, &self.ledger)
@@ -156,14 +157,14 @@ impl Directory {
         self.ledger.list_finished().await;
     }
 
-    async fn read(&mut self, file: &str) -> Result<String, String> {
-        if !self.reading.contains_key(file) {
+    async fn read(&mut self, file: &str, stamp: Stamp) -> Result<String, String> {
+        if self.reading.get(file).is_none_or(|(begun, _)| *begun != stamp) {
             let path = self.path.join(file);
             let mut reading = Reading::start(move || read(&path));
             if let Some(text) = reading.wait().await {
                 return text;
             }
-            self.reading.insert(file.to_owned(), reading);
+            self.reading.insert(file.to_owned(), (stamp, reading));
         }
         Err("cannot read the file: it does not answer".to_owned())
     }
@@ -270,7 +271,8 @@ mod tests {
         let (go_on, gate) = std::sync::mpsc::channel::<()>();
         let hung =
             Reading::start(move || gate.recv().map(|()| String::new()).map_err(|e| e.to_string()));
-        directory.reading.insert("hung.yaml".to_owned(), hung);
+        let stamp = stamps(&folder).unwrap()["hung.yaml"];
+        directory.reading.insert("hung.yaml".to_owned(), (stamp, hung));
         let first = offered(&mut directory, &mut events).await;
         let second = offered(&mut directory, &mut events).await;
         go_on.send(()).unwrap();
@@ -279,11 +281,23 @@ mod tests {
             directory.forget_ended();
         }
         let third = offered(&mut directory, &mut events).await;
+        // A look that takes too long says nothing about the files, and the next one shows them again.
+        let (go_on, gate) = std::sync::mpsc::channel::<()>();
+        let path = folder.clone();
+        directory.looking = Some(Reading::start(move || {
+            let _ = gate.recv();
+            stamps(&path)
+        }));
+        directory.look().await;
+        assert!(directory.ledger.is_lost());
+        go_on.send(()).unwrap();
+        let fourth = offered(&mut directory, &mut events).await;
         fs::remove_dir_all(&folder).unwrap();
         let both = |is_broken| [("good".to_owned(), false), ("hung".to_owned(), is_broken)];
         assert_eq!(first, both(true));
         assert!(second.is_empty(), "nothing is reported again: {second:?}");
         assert_eq!(third, both(false));
+        assert_eq!((fourth, directory.ledger.is_lost()), (both(false).to_vec(), false));
     }
 
     #[test]

@@ -18,8 +18,8 @@ use tracing::warn;
 use super::ledger::{Ledger, Missing, Offer};
 use super::proof::Question;
 use crate::client::{
-    AnyObject, CallError, ClusterClient, HEALTHY_AFTER, Patience, call_error, current_version,
-    kube_client,
+    AnyObject, CallError, ClusterClient, HEALTHY_AFTER, Patience, call_error, kube_client,
+    went_back,
 };
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::watch::WatchConstants;
@@ -84,10 +84,9 @@ struct Host {
     pauses: ExponentialBackoff,
     /// When the last watch was opened; `None` before the first, and after an error.
     opened: Option<Instant>,
-    /// What its next list lacks may still be at the API server that was followed before.
+    /// The list before came from another API server, or a newer state: what the next one lacks is not
+    /// proven gone.
     is_another: bool,
-    /// The highest resourceVersion seen.
-    last_version: u64,
 }
 
 type Events = BoxStream<'static, watcher::Result<Event<AnyObject>>>;
@@ -105,7 +104,7 @@ impl<R: Reader> Follower<R> {
                 continue;
             };
             self.follow(client, is_another).await;
-            is_another = true;
+            (is_another, absent) = (true, pauses(&self.config));
         }
     }
 
@@ -117,7 +116,7 @@ impl<R: Reader> Follower<R> {
         let mut moves = client.moves();
         let pauses = pauses(&self.config);
         let api = self.objects.api(kube);
-        let mut host = Host { client, api, pauses, opened: None, is_another, last_version: 0 };
+        let mut host = Host { client, api, pauses, opened: None, is_another };
         let mut events = self.events(&host);
         loop {
             let resumed_at = host.opened.filter(|_| self.ledger.is_lost());
@@ -133,6 +132,8 @@ impl<R: Reader> Follower<R> {
                 Some(event) = events.next() => match event {
                     Ok(event) => self.handle(event, &mut host).await,
                     Err(error) => {
+                        // That watch may have been opened just now.
+                        opened.mark_unchanged();
                         let is_resumable = is_resumable(&error);
                         self.fail(&error, &mut host).await;
                         if !self.is_still(&host.client) {
@@ -169,19 +170,16 @@ impl<R: Reader> Follower<R> {
         match event {
             Event::Init => self.ledger.new_list(),
             Event::InitApply(object) => {
-                host.note(&object);
                 self.ledger.listed(self.reader.offer(&object, &self.ledger)).await;
             }
             Event::InitDone => {
                 let missing = self.ledger.list_finished().await;
-                self.ask_for_proof(missing, host).await;
+                self.ask_for_proof(missing, host);
             }
             Event::Apply(object) => {
-                host.note(&object);
                 self.ledger.changed(self.reader.offer(&object, &self.ledger)).await;
             }
             Event::Delete(object) => {
-                host.note(&object);
                 let cluster = ClusterName::from(&*object.name_any());
                 let shown_by = self.reader.shown_by(&object);
                 let was_shown = self.ledger.withdrawn(&cluster, &shown_by).await;
@@ -194,30 +192,11 @@ impl<R: Reader> Follower<R> {
 
     /// A list that lacks many at once proves nothing about any of them; nor does one from elsewhere, or
     /// from an older state.
-    async fn ask_for_proof(&self, missing: Missing, host: &mut Host) {
-        let is_another = std::mem::take(&mut host.is_another);
-        let Some(ask) = self.ask.as_ref().filter(|_| !missing.is_suspicious) else { return };
-        if missing.clusters.is_empty() || is_another {
-            return;
-        }
-        let path = host.api.resource_url();
-        match current_version(&host.client, path, self.timeout()).await {
-            Ok(now) if now >= host.last_version => {
-                for cluster in missing.clusters {
-                    let _ = ask.send(Question::Deleted(cluster));
-                }
-            }
-            Ok(now) => {
-                warn!(
-                    resource = self.objects.full_name(),
-                    before = host.last_version,
-                    now,
-                    "the resourceVersion went backwards: the API server was restored from an older state"
-                );
-                host.last_version = now;
-            }
-            Err(error) => warn!(resource = self.objects.full_name(), %error,
-                "cannot tell whether this list is older than the one before: what it lacks stays"),
+    fn ask_for_proof(&self, missing: Missing, host: &mut Host) {
+        let is_comparable = !std::mem::take(&mut host.is_another) && !missing.is_suspicious;
+        let Some(ask) = self.ask.as_ref().filter(|_| is_comparable) else { return };
+        for cluster in missing.clusters {
+            let _ = ask.send(Question::Deleted(cluster));
         }
     }
 
@@ -229,10 +208,18 @@ impl<R: Reader> Follower<R> {
         }
         let call = call_error(error);
         let asked = call.retry_after().unwrap_or_default().min(THROTTLED_MAX);
+        if call == went_back() {
+            warn!(
+                resource = self.objects.full_name(),
+                "the resourceVersion went backwards: the API server \
+                was restored from an older state"
+            );
+            host.is_another = true;
+        }
         match call.code() {
             // It is starting up, or busy: it has lost nothing.
             Some(429) => {}
-            // A watch can't go on from there, and the next list tells why if that is no rare event.
+            // The version is too old to go on from. If the API server can't be read, the list says so.
             Some(410) if !matches!(error, watcher::Error::InitialListFailed(_)) => {}
             _ => self.report_lost(&call).await,
         }
@@ -263,13 +250,6 @@ impl<R: Reader> Follower<R> {
 
     fn timeout(&self) -> Duration {
         Duration::from_millis(self.config.timeout_ms)
-    }
-}
-
-impl Host {
-    fn note(&mut self, object: &AnyObject) {
-        let version = object.resource_version().and_then(|version| version.parse().ok());
-        self.last_version = self.last_version.max(version.unwrap_or(0));
     }
 }
 

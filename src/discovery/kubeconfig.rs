@@ -11,6 +11,9 @@ use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::OfferState;
 use crate::core::data::ids::ClusterName;
 
+/// An error may quote a name in the kubeconfig, however long.
+const ERROR_CHARS_MAX: usize = 1_000;
+
 /// An offer of the cluster that `text` describes. `holder` tells its Secret or file from another one
 /// of the same name.
 ///
@@ -27,7 +30,8 @@ pub(super) fn offer(
 ) -> Offer {
     let cluster = ClusterName::from(cluster);
     let text = text.and_then(|text| {
-        let usable = KubeconfigText::parse(text).map_err(|error| error.to_string())?;
+        let usable = KubeconfigText::parse(text)
+            .map_err(|error| error.to_string().chars().take(ERROR_CHARS_MAX).collect::<String>())?;
         Ok((server_hash(text), usable))
     });
     let (uid, state, connection) = match text {

@@ -14,8 +14,8 @@ use crate::config::KubeconfigSecretsConfig;
 /// Of the Secret's data.
 const KEY: &str = "kubeconfig";
 
-/// A Secret may have 1 MiB, and as much again in its base64 and its annotations.
-const PAGE_SIZE: u32 = 10;
+/// A page is read as a whole, of at most 32 MiB, and etcd takes at most 1.5 MiB of each.
+const PAGE_SIZE: u32 = 20;
 
 pub(super) fn objects(config: &KubeconfigSecretsConfig) -> Objects {
     Objects {

@@ -11,7 +11,7 @@ use super::list::Pages;
 use super::pauses::between;
 use super::{Attempt, State, WatchTask};
 use crate::client::CallError;
-use crate::client::pace::Turn;
+use crate::client::pace::{Turn, in_turn};
 use crate::core::contract::event::EventKind;
 
 /// In the message of a 504: the API server has not reached this resourceVersion yet.
@@ -80,6 +80,7 @@ impl WatchTask {
         turn: Option<Turn>,
     ) -> Result<State, WatchEnd> {
         let was_watched = from.is_some();
+        let was_healthy = self.pauses.was_healthy();
         let again = match from {
             Some(from) => Attempt::Watch { from, answer_within: self.timeout() },
             None => Attempt::List(Pages::Limited),
@@ -91,13 +92,23 @@ impl WatchTask {
                 let answer_within = answer_within.min(SILENT_ANSWER_WITHIN);
                 Attempt::Watch { from, answer_within }.into()
             }
-            (WatchEnd::Ended | WatchEnd::Silent, again) => again.into(),
+            // Something ends watches sooner than they were asked to last: it must not do so in a loop.
+            (WatchEnd::Ended, again) if !was_healthy => {
+                let first = Duration::from_millis(self.shared.config.backoff_first_ms);
+                let until = Instant::now() + first;
+                State::Backoff { until, host: None, next: again, turn: None }
+            }
+            (WatchEnd::Ended | WatchEnd::Silent, again) => {
+                self.pauses.ended();
+                again.into()
+            }
             (WatchEnd::Nameless, _) => Attempt::List(Pages::Limited).into(),
-            (WatchEnd::Expired(_, pages), _) if self.pauses.was_healthy() => {
+            (WatchEnd::Expired(_, pages), _) if was_healthy => {
                 self.pauses.ended();
                 Attempt::List(pages).into()
             }
             (WatchEnd::Expired(error, pages), _) => {
+                drop(turn);
                 // Nothing follows the changes during the pause.
                 if was_watched {
                     self.report_lost(&error).await?;
@@ -107,6 +118,7 @@ impl WatchTask {
             }
             (WatchEnd::Failed(error), next) if self.is_initializing(&error) => {
                 // In its turn: beginning to serve is what costs the API server most.
+                self.history.is_unsure = true;
                 let until = Instant::now() + between(INITIALIZING_PAUSE);
                 State::Backoff { until, host: None, next, turn }
             }
@@ -135,7 +147,8 @@ impl WatchTask {
         next: Attempt,
         turn: Option<Turn>,
     ) -> Result<State, WatchEnd> {
-        self.report_lost(error).await?;
+        let (reported, turn) = in_turn(turn, self.report_lost(error)).await;
+        reported?;
         // Waiting in vain for a response is a pause already.
         let pause = self.pauses.next(&self.shared.config).saturating_sub(error.waited());
         let now = Instant::now();

@@ -62,8 +62,8 @@ enum State {
         answer_within: Duration,
         turn: Option<Turn>,
     },
-    /// Pauses after a failure, until `host` answers anybody or there are other credentials at the latest. A
-    /// turn goes unused as long.
+    /// Pauses after a failure: at most until `until`, and not longer than until `host` answers anybody or
+    /// there are other credentials. The turn goes unused as long.
     Backoff {
         until: Instant,
         host: Option<Arc<Host>>,
@@ -179,11 +179,11 @@ impl WatchTask {
                         drop(turn);
                         self.succeeded();
                         let Err(end) = self.follow(watch, &mut from).await;
+                        self.history.reached(&from);
                         (end, None)
                     }
                     (Err(end), turn) => (end, turn),
                 };
-                self.history.reached(&from);
                 Box::pin(self.after(end, Some(from), turn)).await?
             }
             State::Backoff { until, host, next, turn } => {

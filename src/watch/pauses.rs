@@ -24,7 +24,7 @@ pub(crate) fn pauses(config: &WatchConstants) -> ExponentialBackoff {
 /// After so long without a pause, pauses start again from the shortest.
 const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
-/// The pauses of one watch: they grow until an attempt lasts.
+/// The pauses of one watch: they grow until the last one is long ago.
 #[derive(Debug)]
 pub(super) struct Pauses {
     left: Option<Box<ExponentialBackoff>>,
@@ -37,19 +37,21 @@ impl Pauses {
     }
 
     pub(super) fn next(&mut self, config: &WatchConstants) -> Duration {
-        if self.was_healthy() {
-            self.left = None;
-        }
         let left = self.left.get_or_insert_with(|| Box::new(pauses(config)));
         left.next().unwrap_or(Duration::from_millis(config.backoff_max_ms))
     }
 
-    /// Whether the last pause is long ago.
-    pub(super) fn was_healthy(&self) -> bool {
-        self.last_ended_at.elapsed() > HEALTHY_AFTER
+    /// Whether the last pause is long ago when a list or a watch ends. Then they start again from the
+    /// shortest.
+    pub(super) fn was_healthy(&mut self) -> bool {
+        let was_healthy = self.last_ended_at.elapsed() > HEALTHY_AFTER;
+        if was_healthy {
+            self.left = None;
+        }
+        was_healthy
     }
 
-    /// A pause ends, or there is none.
+    /// An attempt begins, after a pause or in place of one.
     pub(super) fn ended(&mut self) {
         self.last_ended_at = Instant::now();
     }

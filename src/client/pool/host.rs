@@ -195,7 +195,8 @@ impl Host {
 
     /// The HTTP/1.1 connections are dead: none that is idle carries another request.
     pub(super) fn forget_http1(&self) {
-        self.state().http1 = None;
+        let mut state = self.state();
+        (state.http1, state.probe) = (None, None);
     }
 
     pub(super) fn tidy(&self, lane: Lane) {

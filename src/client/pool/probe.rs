@@ -5,8 +5,8 @@
 //! a host whose watches are on HTTP/1.1 has one connection more, which stands for theirs: it is asked for
 //! a sign of life as HTTP/2 connections are. If none comes, all these watches end and are opened again.
 //!
-//! It shows what befalls all connections, not what befalls a single one, and nothing that began before
-//! it was opened.
+//! It finds what happens to all connections, not to a single one; nothing that began before it was opened;
+//! and nothing where the server ends idle connections sooner than it asks.
 
 use std::sync::{Arc, Weak};
 
@@ -100,7 +100,9 @@ async fn connect(target: &Target) -> Result<Connection, BoxError> {
 }
 
 async fn ask(connection: &mut Connection, target: &Target) -> Result<(), BoxError> {
-    let host = target.url.authority().map_or("", |authority| authority.as_str());
+    // Not the whole authority, which may have a password.
+    let (host, port) = (target.url.host().unwrap_or_default(), target.url.port());
+    let host = port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
     connection.ready().await?;
     let request = Request::get(PATH).header(HOST, host).body(Empty::new())?;
     let mut body = connection.send_request(request).await?.into_body();

@@ -203,7 +203,10 @@ impl FaultProxy {
     /// The number of requests that are neither watches nor writes.
     pub(crate) fn reads(&self) -> u64 {
         let counts = self.shared.counts.lock().unwrap();
-        let reads = counts.iter().filter(|(count, _)| count.method == "GET" && !count.is_watch);
+        // What probes HTTP/1.1 connections asks for no resource.
+        let is_read =
+            |count: &Count| count.method == "GET" && !count.is_watch && !count.resource.is_empty();
+        let reads = counts.iter().filter(|(count, _)| is_read(count));
         reads.map(|(_, n)| n).sum()
     }
 
