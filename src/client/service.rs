@@ -161,3 +161,25 @@ pub(crate) fn call_error(error: &(dyn Error + 'static)) -> CallError {
     }
     CallError::Unreadable(root_cause(error))
 }
+
+#[cfg(test)]
+mod tests {
+    use kube_runtime::watcher;
+
+    use super::*;
+
+    #[test]
+    fn an_error_has_its_code_wherever_it_comes_from() {
+        let gone = || Status { code: 410, ..Status::default() };
+        let ours = || CallError::of_status(gone(), None);
+        for error in [
+            watcher::Error::WatchError(Box::new(gone())),
+            watcher::Error::WatchStartFailed(kube::Error::Api(Box::new(gone()))),
+            watcher::Error::WatchStartFailed(kube::Error::Service(Box::new(ours()))),
+            watcher::Error::WatchFailed(kube::Error::ReadEvents(io::Error::other(ours()))),
+        ] {
+            assert_eq!(call_error(&error).code(), Some(410), "{error:?}");
+        }
+        assert_eq!(call_error(&watcher::Error::NoResourceVersion).code(), None);
+    }
+}
