@@ -40,6 +40,8 @@ pub(super) enum WatchEnd {
     Moved,
     /// The API server, or something on the way to it, ended the watch.
     Ended,
+    /// The same, soon after it was opened: it may do so each time.
+    EndedSoon,
     /// The watch brought nothing for too long. Resuming it shows whether the API server answers.
     Silent,
     /// An object without a readable name came a while ago: only a list shows which one it is.
@@ -92,16 +94,12 @@ impl WatchTask {
                 let answer_within = answer_within.min(SILENT_ANSWER_WITHIN);
                 Attempt::Watch { from, answer_within }.into()
             }
-            // Something ends watches sooner than they were asked to last: it must not do so in a loop.
-            (WatchEnd::Ended, again) if !was_healthy => {
+            (WatchEnd::EndedSoon, again) => {
                 let first = Duration::from_millis(self.shared.config.backoff_first_ms);
                 let until = Instant::now() + first;
                 State::Backoff { until, host: None, next: again, turn: None }
             }
-            (WatchEnd::Ended | WatchEnd::Silent, again) => {
-                self.pauses.ended();
-                again.into()
-            }
+            (WatchEnd::Ended | WatchEnd::Silent, again) => again.into(),
             (WatchEnd::Nameless, _) => Attempt::List(Pages::Limited).into(),
             (WatchEnd::Expired(_, pages), _) if was_healthy => {
                 self.pauses.ended();

@@ -28,7 +28,7 @@ const WATCH_TIME: RangeInclusive<Duration> = Duration::from_secs(300)..=Duration
 /// or the API server went away.
 const WATCH_END_EARLY: Duration = Duration::from_secs(10);
 
-/// A watch that ends without an event before this has failed.
+/// A watch that ends before this has failed, if it brought nothing.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// An API server answers 200 even when a resourceVersion is too old, and then sends an ERROR event at
@@ -99,7 +99,8 @@ impl WatchTask {
                 Ok(Ok(Some(frame))) => frame,
                 Ok(Ok(None)) if has_frames || opened.elapsed() > AT_ONCE => {
                     self.history.is_unsure = opened.elapsed() + WATCH_END_EARLY < lasts;
-                    return Err(WatchEnd::Ended);
+                    let is_soon = opened.elapsed() < AT_ONCE;
+                    return Err(if is_soon { WatchEnd::EndedSoon } else { WatchEnd::Ended });
                 }
                 Ok(Ok(None)) => {
                     let error = "the watch ended at once without an event".to_owned();
