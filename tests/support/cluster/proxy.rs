@@ -203,9 +203,9 @@ impl FaultProxy {
     /// The number of requests that are neither watches nor writes.
     pub(crate) fn reads(&self) -> u64 {
         let counts = self.shared.counts.lock().unwrap();
-        // What probes HTTP/1.1 connections asks for no resource.
+        // Not those that probe HTTP/1.1 connections.
         let is_read =
-            |count: &Count| count.method == "GET" && !count.is_watch && !count.resource.is_empty();
+            |count: &Count| count.method == "GET" && !count.is_watch && count.resource != "/livez";
         let reads = counts.iter().filter(|(count, _)| is_read(count));
         reads.map(|(_, n)| n).sum()
     }
