@@ -66,6 +66,14 @@ pub(super) async fn serve(
     connections.finish().await;
 }
 
+/// One in so many connections may be a page, and as many may wait for a scrape: probes need the others.
+const SHARE: usize = 4;
+
+/// The most connections that may be pages, or wait for a scrape.
+pub(super) fn share() -> usize {
+    limit() / SHARE
+}
+
 /// The most connections.
 pub(super) fn limit() -> usize {
     limit_of(max_fds())

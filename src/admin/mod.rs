@@ -114,8 +114,8 @@ pub async fn serve(
         metrics,
         queries,
         turn: Arc::new(Mutex::new(Instant::now())),
-        scrapes: Scrapes::new(connections::limit()),
-        feed: Feed::new(connections::limit() / page::PAGES_SHARE, stopping),
+        scrapes: Scrapes::new(connections::share()),
+        feed: Feed::new(connections::share(), stopping),
     };
     let router = Router::new()
         .route("/", get(page::index))

@@ -11,12 +11,9 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
+use super::state::PAUSE_FACTOR;
 use super::{Admin, Query};
-use crate::environment::spawn;
 use crate::metrics::Format;
-
-/// After a scrape the loop is left alone for this many times as long as the scrape took.
-const PAUSE_FACTOR: u32 = 9;
 
 /// The pause is at least so long, because to accept connections takes time, too. No scraper that asks
 /// once a second waits for it.
@@ -24,9 +21,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 
 /// The pause is at most so long: when the loop hangs, each scrape takes two seconds.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-
-/// One in so many of the port's connections may wait for a scrape: probes need the others.
-const SCRAPES_SHARE: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(super) struct Scrapes {
@@ -50,33 +44,27 @@ struct Scrape {
 }
 
 impl Scrapes {
-    pub(super) fn new(connections: usize) -> Self {
-        let waiting = (connections / SCRAPES_SHARE).max(1);
-        Self { last: Arc::default(), waiting: Arc::new(Semaphore::new(waiting)) }
+    /// At most so many requests may wait.
+    pub(super) fn new(waiting: usize) -> Self {
+        Self { last: Arc::default(), waiting: Arc::new(Semaphore::new(waiting.max(1))) }
     }
 }
 
 pub(super) async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept);
-    let Ok(place) = admin.scrapes.waiting.clone().try_acquire_owned() else {
+    let Ok(_place) = admin.scrapes.waiting.try_acquire() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once\n").into_response();
     };
-    let arrived = Instant::now();
-    // A task: a client that leaves must not end the scrape before its pause is set.
-    let scraping = spawn(async move {
-        let text = text(&admin, format, arrived).await;
-        drop(place);
-        text
-    });
-    match scraping.await {
-        Ok(Some(text)) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
-        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    match text(&admin, format).await {
+        Some(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
 /// `None` if rendering panicked.
-async fn text(admin: &Admin, format: Format, arrived: Instant) -> Option<Bytes> {
+async fn text(admin: &Admin, format: Format) -> Option<Bytes> {
+    let arrived = Instant::now();
     let mut last = admin.scrapes.last.lock().await;
     // One that began after this request came shows what a new one would.
     let is_shared = |scrape: &&Scrape| scrape.format == format && scrape.began > arrived;
@@ -87,6 +75,8 @@ async fn text(admin: &Admin, format: Format, arrived: Instant) -> Option<Bytes> 
         sleep_until(next).await;
     }
     let began = Instant::now();
+    // The client may leave before the end.
+    last.next = Some(began + PAUSE_MAX);
     // When the loop hangs, the other metrics are needed most.
     let counts = admin.ask(Query::Counts).await.ok();
     let metrics = admin.metrics.clone();

@@ -20,7 +20,7 @@ use crate::outside_text::plain_json::PlainJson;
 /// After an answer the loop is left alone for this many times as long as the answer took, so that
 /// requests for the state take at most a tenth of its time, and changes of liveness never wait
 /// behind more than one.
-const PAUSE_FACTOR: u32 = 9;
+pub(super) const PAUSE_FACTOR: u32 = 9;
 
 /// However long the answer took, the pause is not longer.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -77,6 +77,8 @@ pub(super) async fn view(admin: &Admin) -> Result<Box<View>, StateError> {
     };
     let mut turn = timeout(TURN_WITHIN, turn).await.map_err(|_| StateError::Busy)?;
     let asked = Instant::now();
+    // The client may leave before the answer.
+    *turn = asked + PAUSE_MAX;
     let mut view = admin.ask(Query::State).await?;
     *turn = Instant::now() + (asked.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX);
     view.holder = admin.metrics.lease_holder();

@@ -22,9 +22,6 @@ use crate::admin::state::{self, StateError};
 use crate::admin::{Admin, Query};
 use crate::environment::{random, spawn};
 
-/// One in so many of the port's connections may be a page: probes and scrapes need the others.
-pub(in crate::admin) const PAGES_SHARE: usize = 4;
-
 /// No more than one update in this time.
 const UPDATE_EVERY: Duration = Duration::from_secs(1);
 

@@ -22,7 +22,6 @@ use crate::outside_text::plain_json::PlainJson;
 use crate::trace::{Snapshot, Trace, trace_connector};
 
 pub(super) use feed::Feed;
-pub(super) use feed::PAGES_SHARE;
 
 /// `policy` allows only the style and the scripts below, by their hashes. A test checks it;
 /// `UPDATE_EXPECT=1` updates it.
