@@ -23,15 +23,20 @@ mod watch;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::Router;
 use serde_json::json;
 use throughline::client::ClusterClient;
 use throughline::config::ClusterConfig;
-use throughline::core::data::ids::{Kind, Role};
+use throughline::core::contract::event::EventKind;
+use throughline::core::data::ids::{ClusterName, Kind, Role};
 use throughline::metrics::Metrics;
 use throughline::watch::WatchConstants;
 use throughline::watch::{MembershipId, WatchMessage, WatchShared, WatchTask};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{Certificate, X509};
@@ -55,6 +60,36 @@ impl Over {
         (self == Self::Http2)
             .then(certificate)
             .map(|certificate| (certificate.acceptor(&["h2", "http/1.1"]), certificate.der))
+    }
+}
+
+/// The events of a watch of a server that answers as a test wants.
+struct Watched {
+    events: mpsc::Receiver<WatchMessage>,
+    _kubeconfig: Kubeconfig,
+}
+
+impl Watched {
+    async fn start(router: Router, kind: Kind, config: WatchConstants) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let kubeconfig = Kubeconfig::to(listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let cluster = ClusterConfig {
+            name: ClusterName::from("one"),
+            roles: vec![Role::Upstream],
+            kubeconfig: Some(kubeconfig.0.clone()),
+            context: None,
+            in_cluster: false,
+        };
+        let client = Arc::new(ClusterClient::new(cluster, Arc::new(Metrics::new())));
+        let (bus, events) = mpsc::channel(64);
+        tokio::spawn(watch_task(client, kind, config, bus).run());
+        Self { events, _kubeconfig: kubeconfig }
+    }
+
+    async fn next(&mut self) -> EventKind {
+        let next = timeout(Duration::from_secs(20), self.events.recv()).await;
+        next.expect("an event").expect("the watch continues").kind
     }
 }
 

@@ -3,24 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
-use throughline::client::ClusterClient;
-use throughline::config::ClusterConfig;
 use throughline::core::contract::event::EventKind;
-use throughline::core::data::ids::{ClusterName, Kind, Role};
-use throughline::metrics::Metrics;
+use throughline::core::data::ids::Kind;
 use throughline::watch::WatchConstants;
-use throughline::watch::WatchMessage;
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
 
-use crate::live::{Kubeconfig, watch_task};
+use crate::live::Watched;
 use crate::log::Log;
 
 type Params = BTreeMap<String, String>;
@@ -28,12 +20,7 @@ type Answer = (StatusCode, String);
 type Answers = Arc<Mutex<dyn FnMut(&Params) -> Answer + Send>>;
 
 /// The events of a watch of an API server that answers so.
-struct Bench {
-    events: mpsc::Receiver<WatchMessage>,
-    _kubeconfig: Kubeconfig,
-}
-
-async fn bench(answers: impl FnMut(&Params) -> Answer + Send + 'static) -> Bench {
+async fn bench(answers: impl FnMut(&Params) -> Answer + Send + 'static) -> Watched {
     async fn answer(State(answers): State<Answers>, Query(params): Query<Params>) -> Answer {
         if params.contains_key("watch") {
             // Open, and silent.
@@ -42,37 +29,17 @@ async fn bench(answers: impl FnMut(&Params) -> Answer + Send + 'static) -> Bench
         (answers.lock().unwrap())(&params)
     }
     let answers: Answers = Arc::new(Mutex::new(answers));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
     let router = Router::new().fallback(answer).with_state(answers);
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-
-    let kubeconfig = Kubeconfig::to(address);
-    let config = ClusterConfig {
-        name: ClusterName::from("one"),
-        roles: vec![Role::Upstream],
-        kubeconfig: Some(kubeconfig.0.clone()),
-        context: None,
-        in_cluster: false,
-    };
-    let client = Arc::new(ClusterClient::new(config, Arc::new(Metrics::new())));
-    let (bus, events) = mpsc::channel(64);
     let config = WatchConstants {
         page_size: 1,
         backoff_first_ms: 1,
         backoff_max_ms: 20,
         ..WatchConstants::default()
     };
-    tokio::spawn(watch_task(client, Kind::Gateway, config, bus).run());
-    Bench { events, _kubeconfig: kubeconfig }
+    Watched::start(router, Kind::Gateway, config).await
 }
 
-impl Bench {
-    async fn next(&mut self) -> EventKind {
-        let next = timeout(Duration::from_secs(20), self.events.recv()).await;
-        next.expect("an event").expect("the watch continues").kind
-    }
-
+impl Watched {
     /// The number of objects in the first list that is complete.
     async fn listed(&mut self) -> usize {
         let mut objects = 0;

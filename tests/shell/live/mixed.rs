@@ -11,17 +11,11 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use futures::StreamExt;
 use serde_json::{Value, json};
-use throughline::client::ClusterClient;
-use throughline::config::ClusterConfig;
 use throughline::core::contract::event::EventKind;
-use throughline::core::data::ids::{ClusterName, Kind, Role};
-use throughline::metrics::Metrics;
-use throughline::watch::{WatchConstants, WatchMessage};
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use throughline::core::data::ids::Kind;
+use throughline::watch::WatchConstants;
 
-use crate::live::{Kubeconfig, watch_task};
+use crate::live::Watched;
 use crate::log::Log;
 
 const VERSION: &str = "networking.datumapis.com/v1alpha1";
@@ -52,45 +46,26 @@ async fn serve(
     Response::new(Body::from(list.to_string()))
 }
 
-struct Bench {
-    events: mpsc::Receiver<WatchMessage>,
-    _kubeconfig: Kubeconfig,
+/// A watch of Connectors. Pauses last at most `pause_ms`.
+async fn bench(lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>, pause_ms: u64) -> Watched {
+    let script = Arc::new(Mutex::new(Script { lists, watches }));
+    let router = Router::new().fallback(serve).with_state(script);
+    let config = WatchConstants {
+        backoff_first_ms: 1,
+        backoff_max_ms: pause_ms,
+        ..WatchConstants::default()
+    };
+    Watched::start(router, Kind::Connector, config).await
 }
 
-impl Bench {
-    /// A watch of Connectors. Pauses last at most `pause_ms`.
-    async fn new(lists: Vec<Vec<Value>>, watches: Vec<Vec<Value>>, pause_ms: u64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let kubeconfig = Kubeconfig::to(listener.local_addr().unwrap());
-        let script = Arc::new(Mutex::new(Script { lists, watches }));
-        let router = Router::new().fallback(serve).with_state(script);
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        let config = ClusterConfig {
-            name: ClusterName::from("one"),
-            roles: vec![Role::Upstream],
-            kubeconfig: Some(kubeconfig.0.clone()),
-            context: None,
-            in_cluster: false,
-        };
-        let client = Arc::new(ClusterClient::new(config, Arc::new(Metrics::new())));
-        let (bus, events) = mpsc::channel(64);
-        let config = WatchConstants {
-            backoff_first_ms: 1,
-            backoff_max_ms: pause_ms,
-            ..WatchConstants::default()
-        };
-        tokio::spawn(watch_task(client, Kind::Connector, config, bus).run());
-        Self { events, _kubeconfig: kubeconfig }
-    }
-
-    async fn next(&mut self) -> String {
-        let next = timeout(Duration::from_secs(20), self.events.recv()).await;
-        told(next.expect("an event").expect("the watch continues").kind)
+impl Watched {
+    async fn told(&mut self) -> String {
+        told(self.next().await)
     }
 
     async fn expect(&mut self, expected: &[&str], why: &str) {
         for expected in expected {
-            let next = self.next().await;
+            let next = self.told().await;
             assert!(next.starts_with(expected), "{why}: {next:?}, not {expected:?}");
         }
     }
@@ -143,13 +118,13 @@ async fn what_is_of_another_type_ends_the_watch_and_only_a_list_goes_on() {
             event("ADDED", &undecodable),
         ] {
             let lines = vec![event("ADDED", &connector("a")), line.clone()];
-            let mut bench = Bench::new(vec![vec![]], vec![lines, vec![]], 20).await;
-            bench.expect(&expected, &line.to_string()).await;
+            let mut watch = bench(vec![vec![]], vec![lines, vec![]], 20).await;
+            watch.expect(&expected, &line.to_string()).await;
         }
         let lists = vec![vec![connector("a"), other.clone()], vec![connector("a")]];
-        let mut bench = Bench::new(lists, vec![vec![]], 20).await;
-        bench.expect(&["list_started", "listed a", &*why], "an item of a list").await;
-        bench.expect(&["list_started", "listed a", "list_finished"], "the next list").await;
+        let mut watch = bench(lists, vec![vec![]], 20).await;
+        watch.expect(&["list_started", "listed a", &*why], "an item of a list").await;
+        watch.expect(&["list_started", "listed a", "list_finished"], "the next list").await;
     }
 }
 
@@ -159,8 +134,8 @@ async fn an_object_that_names_no_type_is_of_the_one_that_was_asked_for() {
     let mut item = connector("a");
     item.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
     let lines = vec![event("ADDED", &item)];
-    let mut bench = Bench::new(vec![vec![item]], vec![lines], 20).await;
-    bench.expect(&["list_started", "listed a", "list_finished", "applied a"], "no type").await;
+    let mut watch = bench(vec![vec![item]], vec![lines], 20).await;
+    watch.expect(&["list_started", "listed a", "list_finished", "applied a"], "no type").await;
 }
 
 /// What it was stays unknown, so nothing of its kind may count as missing until a list has shown it.
@@ -177,16 +152,15 @@ async fn an_object_without_a_readable_name_makes_the_watch_list_again() {
         let why = metadata.to_string();
         let expected = ["list_started", "list_finished", "unreadable \"\"", "list_started"];
         let lines = vec![event("MODIFIED", &nameless)];
-        let mut bench =
-            Bench::new(vec![vec![], vec![connector("a")]], vec![lines, vec![]], 20).await;
-        bench.expect(&expected, &why).await;
-        bench.expect(&["listed a", "list_finished"], &why).await;
+        let mut watch = bench(vec![vec![], vec![connector("a")]], vec![lines, vec![]], 20).await;
+        watch.expect(&expected, &why).await;
+        watch.expect(&["listed a", "list_finished"], &why).await;
 
         let lists = vec![vec![nameless.clone(), connector("b")], vec![connector("a")]];
-        let mut bench = Bench::new(lists, vec![vec![]], 20).await;
+        let mut watch = bench(lists, vec![vec![]], 20).await;
         let expected = ["list_started", "unreadable \"\"", "listed b", "list_finished"];
-        bench.expect(&expected, &why).await;
-        bench.expect(&["list_started", "listed a", "list_finished"], &why).await;
+        watch.expect(&expected, &why).await;
+        watch.expect(&["list_started", "listed a", "list_finished"], &why).await;
     }
 }
 
@@ -196,12 +170,12 @@ async fn a_list_that_always_has_such_an_object_is_not_asked_for_all_the_time() {
     let _guard = log.capture();
     let mut nameless = connector("a");
     nameless["metadata"]["name"] = json!(7);
-    let mut bench =
-        Bench::new(vec![vec![nameless]], vec![vec![event("ADDED", &connector("b"))]], 1_000).await;
+    let mut watch =
+        bench(vec![vec![nameless]], vec![vec![event("ADDED", &connector("b"))]], 1_000).await;
     let first = ["list_started", "unreadable", "list_finished", "applied b", "list_started"];
-    bench.expect(&first, "the watch goes on between two lists").await;
+    watch.expect(&first, "the watch goes on between two lists").await;
     let (mut lists, until) = (1, tokio::time::Instant::now() + Duration::from_secs(3));
-    while let Ok(Some(message)) = tokio::time::timeout_at(until, bench.events.recv()).await {
+    while let Ok(Some(message)) = tokio::time::timeout_at(until, watch.events.recv()).await {
         lists += usize::from(told(message.kind) == "list_started");
     }
     // Each is half a second after the one before at the soonest.
@@ -216,9 +190,9 @@ async fn an_object_whose_name_can_be_read_does_not_make_the_watch_list_again() {
     let mut unreadable = connector("a");
     unreadable["metadata"]["labels"] = json!(5);
     let lines = vec![event("MODIFIED", &unreadable), event("ADDED", &connector("b"))];
-    let mut bench = Bench::new(vec![vec![unreadable]], vec![lines], 20).await;
-    bench.expect(&["list_started", "unreadable \"a\"", "list_finished"], "the list").await;
-    bench.expect(&["unreadable \"a\"", "applied b"], "the watch").await;
+    let mut watch = bench(vec![vec![unreadable]], vec![lines], 20).await;
+    watch.expect(&["list_started", "unreadable \"a\"", "list_finished"], "the list").await;
+    watch.expect(&["unreadable \"a\"", "applied b"], "the watch").await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(bench.events.try_recv().is_err());
+    assert!(watch.events.try_recv().is_err());
 }
