@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use serde::de::DeserializeOwned;
 
 use super::permissions::split_resource;
-use crate::client::{self, CallError, ClusterClient, Patience, kube_client};
+use crate::client::{self, CallError, ClusterClient, Timeouts, kube_client};
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role, Uid};
 use crate::core::data::objects::FIELD_MANAGER;
 use crate::core::data::time::UnixMillis;
@@ -38,8 +38,8 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(client: Arc<ClusterClient>, file: String) -> Self {
-        let patience = Patience { timeout: REQUEST_TIMEOUT, silent_after: REQUEST_TIMEOUT };
-        let (kube, _) = kube_client(client.clone(), patience);
+        let timeouts = Timeouts { answer: REQUEST_TIMEOUT, silence: REQUEST_TIMEOUT };
+        let (kube, _) = kube_client(client.clone(), timeouts);
         Self { client, kube, file, is_reached: false, account: None, denied: Vec::new() }
     }
 

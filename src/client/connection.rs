@@ -29,7 +29,7 @@ pub(super) struct Connection {
     connections: Connections,
     route: Arc<RwLock<Arc<Route>>>,
     moves: Arc<watch::Sender<()>>,
-    /// Told when other credentials are in use.
+    /// Notified when other credentials are in use after `replace`.
     renewed: Arc<Notify>,
     /// Makes a client of new credentials.
     replacing: Mutex<Option<AbortHandle>>,

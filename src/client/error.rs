@@ -72,12 +72,7 @@ impl CallError {
 
     /// The error as the machine and the event log carry it: the beginning of a text that is very long.
     pub fn failure(&self) -> RequestFailure {
-        let mut text = self.to_string();
-        if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
-            text.truncate(end);
-            text.push('…');
-        }
-        RequestFailure::new(self.cause(), text)
+        RequestFailure::new(self.cause(), shortened(self.to_string()))
     }
 
     /// The HTTP status code; `None` when there was no response.
@@ -155,6 +150,15 @@ impl CallError {
             CallError::Unreachable(text)
         }
     }
+}
+
+/// The beginning of a text that is very long.
+pub(crate) fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 /// Whether kube found that a token, read just now, fits no header.

@@ -37,13 +37,21 @@ use error::root_cause;
 pub use crate::core::contract::error_cause::ErrorClass;
 pub use connections::Connections;
 pub use error::CallError;
+pub(crate) use error::shortened;
 pub(crate) use object::AnyObject;
 pub use request::{JSON, get, no_request, path, with_body};
-pub(crate) use service::{HEALTHY_AFTER, Patience, call_error, kube_client, went_back};
+pub(crate) use service::{Timeouts, call_error, kube_client, went_back};
 pub use spec::{ConnectionSpec, Credentials, KubeconfigText, Server, TextError};
 
 /// A longer response body is an error where it is read as a whole. Lists that a run follows are not.
 const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// No object is longer than this in JSON: etcd accepts at most 1.5 MiB, an API server takes requests of
+/// at most 3 MiB.
+pub const OBJECT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// A watch that ends before this ended at once.
+pub(crate) const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// A configured cluster and its Kubernetes client.
 pub struct ClusterClient {

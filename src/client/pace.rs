@@ -1,6 +1,7 @@
-//! How many lists one API server gets at a time.
+//! How many lists one API server gets at a time, and how many watches that are opened again after many
+//! were cut.
 //!
-//! A list takes a *turn*. A server has so many turns (`fleet.listsInParallel`), and gives them first to
+//! Each takes a *turn*. A server has so many turns (`fleet.listsInParallel`), and gives them first to
 //! watches that were not in vain before, in the order in which they asked. Turns are given back after a
 //! second at the latest, so clusters that hang slow the others down a little and never hold them up.
 
@@ -50,7 +51,7 @@ pub(crate) enum Order {
     Retry,
 }
 
-/// The right to list now. Given back when it is dropped.
+/// The right to ask for a list or a watch now. Given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     host: Arc<Host>,

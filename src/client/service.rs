@@ -20,29 +20,22 @@ use tokio::time::Instant;
 use tokio_stream::{Stream, StreamExt, iter, once};
 
 use super::error::root_cause;
-use super::{CallError, ClusterClient, Frames, JSON, get, no_request};
-
-/// A watch that ends sooner failed: kube's `watcher` opens the next one without a pause.
-pub(crate) const HEALTHY_AFTER: Duration = Duration::from_secs(10);
-
-/// The longest line of a watch, in bytes: kube's client has no limit. etcd holds no object of 1.5 MiB.
-const LINE_BYTES_MAX: usize = 8 * 1024 * 1024;
+use super::{AT_ONCE, CallError, ClusterClient, Frames, JSON, OBJECT_BYTES_MAX, get, no_request};
 
 type Pieces = BoxStream<'static, Result<Frame<Bytes>, CallError>>;
 
-/// How long requests may take.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     /// For a whole answer, or the head of a watch.
-    pub(crate) timeout: Duration,
+    pub(crate) answer: Duration,
     /// A watch that brings nothing for so long ends, and is opened again.
-    pub(crate) silent_after: Duration,
+    pub(crate) silence: Duration,
 }
 
 /// A client whose requests go through `cluster`, and what changes whenever a watch is opened.
 pub(crate) fn kube_client(
     cluster: Arc<ClusterClient>,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> (kube::Client, watch::Receiver<()>) {
     let (opened, receiver) = watch::channel(());
     let opened = Arc::new(opened);
@@ -53,16 +46,18 @@ pub(crate) fn kube_client(
             let body = body.collect_bytes().await.map_err(|error| no_request(&error))?;
             let request = Request::from_parts(head, body.to_vec());
             let Some(from) = watched_from(&request) else {
-                let answer = cluster.call_with_head(request, patience.timeout).await?;
+                let answer = cluster.call_with_head(request, timeouts.answer).await?;
                 return Ok(answer.map(|bytes| pieces(once(Ok(bytes)))));
             };
             let path = request.uri().path();
-            if current_version(&cluster, path, patience.timeout).await? < from {
+            if current_version(&cluster, path, timeouts.answer).await? < from {
                 return Err(went_back());
             }
-            let answer = cluster.open(request, patience.timeout).await?;
+            let answer = cluster.open(request, timeouts.answer).await?;
             opened.send_replace(());
-            Ok::<_, CallError>(answer.map(|body| watch_pieces(body, patience.silent_after)))
+            Ok::<_, CallError>(
+                answer.map(|body| watch_pieces(Frames::new(body).0, timeouts.silence)),
+            )
         }
     });
     (kube::Client::new(service, "default"), receiver)
@@ -110,25 +105,28 @@ fn pieces(
     StreamBody::new(Box::pin(stream.map(|piece| piece.map(Frame::data))))
 }
 
-/// The body of a watch: it ends when it is silent, and fails where it ends at once or has a line without
-/// an end.
-fn watch_pieces(body: Body, silent_after: Duration) -> StreamBody<Pieces> {
+/// The body of a watch: it ends when it is silent, and fails where it ends at once, since kube's `watcher`
+/// opens the next one without a pause, or has a line without an end, since kube's client has no limit.
+fn watch_pieces(
+    body: impl Stream<Item = Result<Bytes, CallError>> + Send + 'static,
+    silence: Duration,
+) -> StreamBody<Pieces> {
     let opened = Instant::now();
     let mut line_bytes = 0;
-    let lines = Frames::new(body).0.timeout(silent_after).map_while(Result::ok).map(move |piece| {
+    let lines = body.timeout(silence).map_while(Result::ok).map(move |piece| {
         let piece = piece.map_err(broke_off)?;
         line_bytes = match memchr::memrchr(b'\n', &piece) {
             Some(end) => piece.len() - end - 1,
             None => line_bytes + piece.len(),
         };
-        match line_bytes > LINE_BYTES_MAX {
-            true => Err(CallError::Unreadable(format!("a line of over {LINE_BYTES_MAX} bytes"))),
+        match line_bytes > OBJECT_BYTES_MAX {
+            true => Err(CallError::Unreadable(format!("a line of over {OBJECT_BYTES_MAX} bytes"))),
             false => Ok(piece),
         }
     });
     let end = std::iter::once_with(move || {
         let error = || Err(CallError::Unreadable("the watch ended at once".to_owned()));
-        (opened.elapsed() < HEALTHY_AFTER).then(error)
+        (opened.elapsed() < AT_ONCE).then(error)
     });
     pieces(lines.chain(iter(end.flatten())))
 }
@@ -164,9 +162,36 @@ pub(crate) fn call_error(error: &(dyn Error + 'static)) -> CallError {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
     use kube_runtime::watcher;
 
     use super::*;
+
+    /// The bytes of a watch, and its error.
+    async fn watched(
+        body: impl Stream<Item = Result<Bytes, CallError>> + Send + 'static,
+    ) -> (usize, Option<CallError>) {
+        let mut body = watch_pieces(body, Duration::from_secs(90));
+        let (mut bytes, mut error) = (0, None);
+        while let Some(piece) = body.frame().await {
+            match piece {
+                Ok(piece) => bytes += piece.into_data().unwrap().len(),
+                Err(failed) => error = Some(failed),
+            }
+        }
+        (bytes, error)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_fails_where_it_ends_at_once_and_ends_where_it_is_silent() {
+        let ended = Some(CallError::Unreadable("the watch ended at once".to_owned()));
+        let line = || once(Ok(Bytes::from_static(b"{}\n")));
+        assert_eq!(watched(line()).await, (3, ended));
+        assert_eq!(watched(line().chain(tokio_stream::pending())).await, (3, None));
+        let endless = iter((0..9).map(|_| Ok(Bytes::from(vec![b' '; OBJECT_BYTES_MAX / 8]))));
+        let (bytes, error) = watched(endless.chain(tokio_stream::pending())).await;
+        assert!(bytes == OBJECT_BYTES_MAX && error.is_some(), "{bytes} {error:?}");
+    }
 
     #[test]
     fn an_error_has_its_code_wherever_it_comes_from() {

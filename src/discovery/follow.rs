@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::ExponentialBackoff;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::Api;
@@ -18,12 +17,11 @@ use tracing::warn;
 use super::ledger::{Ledger, Missing, Offer};
 use super::proof::Question;
 use crate::client::{
-    AnyObject, CallError, ClusterClient, HEALTHY_AFTER, Patience, call_error, kube_client,
-    went_back,
+    AnyObject, CallError, ClusterClient, Timeouts, call_error, kube_client, went_back,
 };
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::watch::WatchConstants;
-use crate::watch::pauses::pauses;
+use crate::watch::pauses::Pauses;
 
 /// A watch counts as resumed if no error came within this time.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
@@ -81,7 +79,7 @@ pub(super) struct Follower<R> {
 struct Host {
     client: Arc<ClusterClient>,
     api: Api<AnyObject>,
-    pauses: ExponentialBackoff,
+    pauses: Pauses,
     /// When the last watch was opened; `None` before the first, and after an error.
     opened: Option<Instant>,
     /// The list before came from another API server, or a newer state: what the next one lacks is not
@@ -95,27 +93,27 @@ impl<R: Reader> Follower<R> {
     /// Runs until it is dropped.
     pub(super) async fn run(mut self) {
         let mut is_another = false;
-        let mut absent = pauses(&self.config);
+        let mut pauses = Pauses::new();
         loop {
             let Some(client) = (self.find_host)() else {
                 let error = "the cluster that holds the objects is not configured".to_owned();
                 self.report_lost(&CallError::NoClient(error)).await;
-                sleep(self.next_pause(&mut absent)).await;
+                sleep(pauses.next(&self.config)).await;
+                pauses.ended();
                 continue;
             };
             self.follow(client, is_another).await;
-            (is_another, absent) = (true, pauses(&self.config));
+            is_another = true;
         }
     }
 
     /// Follows the objects until they are to be looked for elsewhere.
     async fn follow(&mut self, client: Arc<ClusterClient>, is_another: bool) {
-        let silent_after = Duration::from_millis(self.config.silent_after_ms);
-        let patience = Patience { timeout: self.timeout(), silent_after };
-        let (kube, mut opened) = kube_client(client.clone(), patience);
+        let WatchConstants { timeout_ms, silent_after_ms, .. } = self.config;
+        let [answer, silence] = [timeout_ms, silent_after_ms].map(Duration::from_millis);
+        let (kube, mut opened) = kube_client(client.clone(), Timeouts { answer, silence });
         let mut moves = client.moves();
-        let pauses = pauses(&self.config);
-        let api = self.objects.api(kube);
+        let (api, pauses) = (self.objects.api(kube), Pauses::new());
         let mut host = Host { client, api, pauses, opened: None, is_another };
         let mut events = self.events(&host);
         loop {
@@ -202,10 +200,7 @@ impl<R: Reader> Follower<R> {
 
     /// Reports an error, and waits before the next attempt.
     async fn fail(&mut self, error: &watcher::Error, host: &mut Host) {
-        let was_opened = host.opened.take();
-        if was_opened.is_some_and(|opened| opened.elapsed() > HEALTHY_AFTER) {
-            host.pauses = pauses(&self.config);
-        }
+        host.opened = None;
         let call = call_error(error);
         let asked = call.retry_after().unwrap_or_default().min(THROTTLED_MAX);
         if call == went_back() {
@@ -223,8 +218,9 @@ impl<R: Reader> Follower<R> {
             Some(410) if !matches!(error, watcher::Error::InitialListFailed(_)) => {}
             _ => self.report_lost(&call).await,
         }
-        let pause = self.next_pause(&mut host.pauses).saturating_sub(call.waited());
+        let pause = host.pauses.next(&self.config).saturating_sub(call.waited());
         sleep(pause.max(asked)).await;
+        host.pauses.ended();
     }
 
     async fn report_lost(&mut self, error: &CallError) {
@@ -242,14 +238,6 @@ impl<R: Reader> Follower<R> {
             // The text for the other causes names no kind.
             _ => error.remedy("list and watch", Kind::Namespace),
         }
-    }
-
-    fn next_pause(&self, pauses: &mut ExponentialBackoff) -> Duration {
-        pauses.next().unwrap_or(Duration::from_millis(self.config.backoff_max_ms))
-    }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_millis(self.config.timeout_ms)
     }
 }
 

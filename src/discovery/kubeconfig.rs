@@ -5,14 +5,11 @@ use kube::config::{Cluster, Kubeconfig};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::ledger::{Ledger, Offer};
-use crate::client::{ConnectionSpec, Credentials, KubeconfigText, Server};
+use crate::client::{ConnectionSpec, Credentials, KubeconfigText, Server, shortened};
 use crate::config::ClusterConfig;
 use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::membership::OfferState;
 use crate::core::data::ids::ClusterName;
-
-/// An error may quote a name in the kubeconfig, however long.
-const ERROR_CHARS_MAX: usize = 1_000;
 
 /// An offer of the cluster that `text` describes. `holder` tells its Secret or file from another one
 /// of the same name.
@@ -30,8 +27,8 @@ pub(super) fn offer(
 ) -> Offer {
     let cluster = ClusterName::from(cluster);
     let text = text.and_then(|text| {
-        let usable = KubeconfigText::parse(text)
-            .map_err(|error| error.to_string().chars().take(ERROR_CHARS_MAX).collect::<String>())?;
+        // It may quote a name in the kubeconfig, however long.
+        let usable = KubeconfigText::parse(text).map_err(|error| shortened(error.to_string()))?;
         Ok((server_hash(text), usable))
     });
     let (uid, state, connection) = match text {

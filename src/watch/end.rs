@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::list::Pages;
-
 use super::pauses::between;
 use super::{Attempt, State, WatchTask};
 use crate::client::CallError;
@@ -82,7 +81,6 @@ impl WatchTask {
         turn: Option<Turn>,
     ) -> Result<State, WatchEnd> {
         let was_watched = from.is_some();
-        let was_healthy = self.pauses.was_healthy();
         let again = match from {
             Some(from) => Attempt::Watch { from, answer_within: self.timeout() },
             None => Attempt::List(Pages::Limited),
@@ -101,7 +99,7 @@ impl WatchTask {
             }
             (WatchEnd::Ended | WatchEnd::Silent, again) => again.into(),
             (WatchEnd::Nameless, _) => Attempt::List(Pages::Limited).into(),
-            (WatchEnd::Expired(_, pages), _) if was_healthy => {
+            (WatchEnd::Expired(_, pages), _) if self.pauses.was_healthy() => {
                 self.pauses.ended();
                 Attempt::List(pages).into()
             }

@@ -16,7 +16,7 @@ use super::end::WatchEnd;
 use super::pauses::between;
 use super::wire::{self, Lines, NoObject, WatchEvent, WatchEventType};
 use super::{WatchTask, numeric};
-use crate::client::{CallError, Frames, no_request, path};
+use crate::client::{AT_ONCE, CallError, Frames, no_request, path};
 use crate::core::contract::event::EventKind;
 use crate::core::data::ids::Kind;
 
@@ -27,9 +27,6 @@ const WATCH_TIME: RangeInclusive<Duration> = Duration::from_secs(300)..=Duration
 /// A watch that an API server ends sooner than it was asked to, by more than this, was cut on its way,
 /// or the API server went away.
 const WATCH_END_EARLY: Duration = Duration::from_secs(10);
-
-/// A watch that ends before this has failed, if it brought nothing.
-const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// An API server answers 200 even when a resourceVersion is too old, and then sends an ERROR event at
 /// once. A watch counts as resumed if none came within this time.

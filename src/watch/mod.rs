@@ -41,7 +41,6 @@ use crate::metrics::{Metrics, WatchMetrics};
 use end::WatchEnd;
 use list::{History, Pages};
 use log::WatchName;
-
 use pauses::Pauses;
 pub use shared::{MembershipId, WatchConstants, WatchMessage, WatchShared};
 

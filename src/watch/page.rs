@@ -15,8 +15,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::wire::OBJECT_BYTES_MAX;
-use crate::client::{CallError, ClusterClient, TimedFrames};
+use crate::client::{CallError, ClusterClient, OBJECT_BYTES_MAX, TimedFrames};
 use crate::core::data::wire_object::null_as_empty;
 use nesting::Nesting;
 

@@ -10,7 +10,7 @@ use crate::environment;
 use crate::watch::WatchConstants;
 
 /// With jitter, pauses are up to twice as long as the builder gets.
-pub(crate) fn pauses(config: &WatchConstants) -> ExponentialBackoff {
+fn pauses(config: &WatchConstants) -> ExponentialBackoff {
     let max_ms = (config.backoff_max_ms / 2).max(1);
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(config.backoff_first_ms.min(max_ms)))
@@ -26,34 +26,37 @@ const HEALTHY_AFTER: Duration = Duration::from_secs(10);
 
 /// The pauses of one watch: they grow until the last one is long ago.
 #[derive(Debug)]
-pub(super) struct Pauses {
+pub(crate) struct Pauses {
     left: Option<Box<ExponentialBackoff>>,
     last_ended_at: Instant,
 }
 
 impl Pauses {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { left: None, last_ended_at: Instant::now() }
     }
 
-    pub(super) fn next(&mut self, config: &WatchConstants) -> Duration {
+    pub(crate) fn next(&mut self, config: &WatchConstants) -> Duration {
+        self.start_again_if_healthy();
         let left = self.left.get_or_insert_with(|| Box::new(pauses(config)));
         left.next().unwrap_or(Duration::from_millis(config.backoff_max_ms))
     }
 
-    /// Whether the last pause is long ago when a list or a watch ends. Then they start again from the
-    /// shortest.
-    pub(super) fn was_healthy(&mut self) -> bool {
-        let was_healthy = self.last_ended_at.elapsed() > HEALTHY_AFTER;
-        if was_healthy {
-            self.left = None;
-        }
-        was_healthy
+    /// Whether the last pause is long ago.
+    pub(super) fn was_healthy(&self) -> bool {
+        self.last_ended_at.elapsed() > HEALTHY_AFTER
     }
 
     /// An attempt begins, after a pause or in place of one.
-    pub(super) fn ended(&mut self) {
+    pub(crate) fn ended(&mut self) {
+        self.start_again_if_healthy();
         self.last_ended_at = Instant::now();
+    }
+
+    fn start_again_if_healthy(&mut self) {
+        if self.was_healthy() {
+            self.left = None;
+        }
     }
 }
 

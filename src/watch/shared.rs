@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::log::WatchLog;
-
 use crate::client::pace::Pace;
 use crate::core::contract::event::EventKind;
 

@@ -6,13 +6,9 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::client::CallError;
+use crate::client::{CallError, OBJECT_BYTES_MAX};
 use crate::core::data::ids::{Kind, ObjectKey};
 use crate::core::data::objects::{Object, WireObject};
-
-/// No object is longer than this in JSON: etcd accepts at most 1.5 MiB, an API server takes requests of
-/// at most 3 MiB.
-pub const OBJECT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -1,4 +1,5 @@
-//! A response body that holds its stream's place on the connection, or hears that its connection is dead.
+//! A response body that holds its stream's place on the connection, or ends when the host's connections are
+//! dead.
 
 use std::io;
 use std::pin::Pin;

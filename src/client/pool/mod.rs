@@ -17,7 +17,7 @@
 //!   first, and its connection carries the others on.
 //!
 //! HTTP/1.1 has none of these questions, and hyper-util's pool serves it. It has no pings either: a
-//! [`probe`] finds what befalls all connections of a host, and the kernel's keepalives find a single one
+//! [`probe`] finds what breaks all connections of a host, and the kernel's keepalives find a single one
 //! whose packets vanish. Only the silence of a watch shows a proxy that forgets one connection and still
 //! acknowledges its packets.
 
