@@ -313,7 +313,10 @@ impl Line<'_> {
                 let roles = self.roles_of(event, &cluster)?;
                 E::ClusterAdded { cluster, roles }
             }
-            N::ClusterRemoved => E::ClusterRemoved { cluster: clusters.find(event, self.cluster)? },
+            // Perhaps one that was offered and could not join.
+            N::ClusterRemoved => {
+                E::ClusterRemoved { cluster: clusters.add(&self.new_cluster(event)?) }
+            }
             N::ActionFinished => {
                 let id = self.id.ok_or_else(|| lacks("id"))?;
                 E::ActionFinished { id, outcome: self.outcome(event)? }

@@ -97,6 +97,19 @@ fn header_and_settings_read_back() {
 }
 
 #[test]
+fn a_cluster_that_could_not_join_may_be_removed() {
+    let lines = concat!(
+        r#"{"at_ms":1795252938338,"event":"cluster_offered","source":"milo","cluster":"p","uid":"1","roles":["upstream"],"state":"ready"}"#,
+        "\n",
+        r#"{"at_ms":1795252938338,"event":"cluster_removed","cluster":"p"}"#,
+        "\n"
+    );
+    let result = read_lines(lines);
+    check_silent(&result, 2);
+    assert_eq!(result.written.split_once('\n').unwrap().1, lines);
+}
+
+#[test]
 fn the_role_hub_is_read_and_written_as_downstream() {
     let log = HEADER.replace("downstream", "hub");
     assert_eq!(read(&log).written, format!("{HEADER}\n"));
@@ -244,8 +257,8 @@ fn refuses_bad_lines_with_place_and_reason() {
             r#"x.jsonl:3: unknown cluster "edge-1"; the log declares hub, org/team-1; add it"#,
         ),
         (
-            r#"{"at_ms":1763715600001,"event":"cluster_removed","cluster":"edge-1"}"#,
-            r#"unknown cluster "edge-1""#,
+            r#"{"at_ms":1763715600001,"event":"cluster_removed"}"#,
+            r#"this "cluster_removed" line has no "cluster" field"#,
         ),
         (
             r#"{"at_ms":1763715600001,"event":"cluster_added","roles":["edge"]}"#,
