@@ -219,6 +219,13 @@ impl Stage {
             }
         }
     }
+
+    /// The requests that were to be disturbed, and were not made meanwhile, succeed.
+    pub(crate) fn calm_source(&self) {
+        if let Some(Source { server, .. }) = &self.source {
+            server.clear_faults();
+        }
+    }
 }
 
 const STRANGER: &str = "a-stranger";

@@ -37,6 +37,8 @@ pub(crate) enum End {
     Parent(usize, usize),
     /// An upstream is shown again, by what it was shown by before.
     Offer(usize),
+    /// The source of the upstreams answers again.
+    Source,
     /// The agents of an upstream report their state again.
     Report(usize),
 }
@@ -265,7 +267,7 @@ impl Stage {
             }
             FaultKind::SourceHangs | FaultKind::SourceExpires | FaultKind::SourceBreaksOff => {
                 self.disturb_source(kind, random);
-                return None;
+                return Some((End::Source, lasts));
             }
             FaultKind::EtcdLost => {
                 return Some((self.lose_etcd(server), lasts));
@@ -307,6 +309,7 @@ impl Stage {
             End::Etcd(server) => self.bring_etcd_back(server),
             End::Parent(site, parent) => self.world.set_parent(site, parent, false),
             End::Offer(upstream) => self.show(upstream, Shown::Right),
+            End::Source => self.calm_source(),
             End::Rejoin => self.reload_without(None).await,
         }
     }
