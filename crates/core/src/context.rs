@@ -39,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) waiting: WaitingWrites,
     pub(crate) naming: Naming,
     pub(crate) actions: VecDeque<Decision>,
+    /// What the present moment has decided so far. Empty between two moments.
+    decided: Vec<(WriteTarget, Decision)>,
     pub(crate) notes: VecDeque<Note>,
     last_id: u64,
     /// Where each outcome goes. What an action writes stands in its target's `Flight`.
@@ -84,6 +86,7 @@ impl HoldsNames for Context {
             waiting,
             naming,
             actions: _,
+            decided: _,
             notes: _,
             last_id: _,
             in_flight,
@@ -108,6 +111,7 @@ impl Context {
             waiting: WaitingWrites::default(),
             naming: Naming::default(),
             actions: VecDeque::new(),
+            decided: Vec::new(),
             notes: VecDeque::new(),
             last_id: 0,
             in_flight: Map::default(),
@@ -116,7 +120,10 @@ impl Context {
         }
     }
 
-    /// Emits an action. It is in flight until [`Context::take_in_flight`].
+    /// Decides an action. The moment's end gives it its final id ([`Machine::end_moment`]); the one
+    /// returned stands for it until then.
+    ///
+    /// [`Machine::end_moment`]: super::machine::Machine::end_moment
     pub(crate) fn submit(&mut self, request: WriteRequest) -> ActionId {
         let WriteRequest { target, verb, cluster, kind, object, annotations, .. } = request;
         let WriteRequest { precondition, connectors, urgency, because, .. } = request;
@@ -127,14 +134,26 @@ impl Context {
             verb != Verb::Delete
                 || precondition.absent.is_some() != precondition.absent_project.is_some()
         );
+        let id = ActionId(self.last_id + 1 + self.decided.len() as u64);
+        let action =
+            Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
+        self.decided.push((target, Decision { at: self.now, action, urgency, because }));
+        id
+    }
+
+    pub(crate) fn take_decided(&mut self) -> Vec<(WriteTarget, Decision)> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// Emits an action under the next id. It is in flight until [`Context::take_in_flight`].
+    pub(crate) fn emit(&mut self, target: WriteTarget, mut decision: Decision) -> ActionId {
         self.last_id += 1;
         let id = ActionId(self.last_id);
+        decision.action.id = id;
         self.in_flight.insert(id, target);
         let timeout_ms = self.settings.retry.outcome_timeout_ms;
         self.timers.no_later(Due::Outcome(id), self.now.plus(timeout_ms));
-        let action =
-            Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
-        self.actions.push_back(Decision { at: self.now, action, urgency, because });
+        self.actions.push_back(decision);
         id
     }
 

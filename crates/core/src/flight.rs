@@ -124,6 +124,13 @@ impl<W> Flight<W> {
         self.in_flight = Some((id, write));
     }
 
+    /// The action in flight gets its final id, unless another one is in flight by now.
+    pub(crate) fn renumber(&mut self, from: ActionId, to: ActionId) {
+        if let Some((id, _)) = self.in_flight.as_mut().filter(|(id, _)| *id == from) {
+            *id = to;
+        }
+    }
+
     /// The action in flight.
     pub(crate) fn action(&self) -> Option<ActionId> {
         self.in_flight.as_ref().map(|(id, _)| *id)

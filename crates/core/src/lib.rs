@@ -20,6 +20,7 @@ mod hub;
 mod leadership;
 pub mod leaving;
 pub mod machine;
+mod moment;
 mod naming;
 pub mod orphans;
 pub mod status;

@@ -127,6 +127,7 @@ impl Machine {
         self.references_changed();
         self.schedule_roster();
         self.run_timers();
+        self.end_moment();
         if self.ctx.names.is_sweep_due() {
             self.sweep_names();
         }
@@ -136,6 +137,7 @@ impl Machine {
     pub fn handle_timeout(&mut self, at: UnixMillis) {
         self.advance(at);
         self.run_timers();
+        self.end_moment();
     }
 
     /// The clock never runs backwards, and never reaches the end of time, so that a pause which
@@ -144,7 +146,7 @@ impl Machine {
         self.ctx.now = self.ctx.now.max(at).min(UnixMillis(UnixMillis::NEVER.0 - 1));
     }
 
-    /// The next action, oldest first.
+    /// The next action, oldest first; those of one moment by cluster, kind, namespace and name.
     pub fn poll_action(&mut self) -> Option<Decision> {
         let decision = self.ctx.actions.pop_front();
         debug_assert!(decision.as_ref().is_none_or(|decision| self.is_lawful(decision)));

@@ -1,5 +1,6 @@
-//! Event logs of version 1, in which every event and every outcome of that version occurs. They are
-//! never rewritten: a later release reads what an earlier one wrote.
+//! Event logs of version 1, in which every event and every outcome of that version occurs. Their events are
+//! never rewritten: a later release reads what an earlier one wrote. Its actions, and the ids by which
+//! outcomes name them, follow where a change of behaviour decides otherwise.
 
 use super::*;
 use throughline::event_log::{LogEntry, LogReader};

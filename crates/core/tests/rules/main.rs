@@ -17,6 +17,7 @@ mod hops;
 mod memory;
 mod naming;
 mod nudging;
+mod numbering;
 mod orphan_budget;
 mod orphans;
 mod pausing;

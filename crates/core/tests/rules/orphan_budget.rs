@@ -99,7 +99,8 @@ fn deletes_per_minute_are_limited_and_the_others_wait_their_turn() {
     assert_eq!(late[0], name(10));
     stage.pass_to(250_000);
     let third: Vec<_> = stage.actions().iter().map(|d| d.action.object.name.clone()).collect();
-    assert_eq!((third.len(), third[0].clone(), third[4].clone()), (10, name(20), name(24)));
+    assert_eq!(third.len(), 10);
+    assert!((20..25).all(|number| third.contains(&name(number))), "{third:?}");
 }
 
 #[test]
