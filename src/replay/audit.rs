@@ -65,7 +65,12 @@ fn annotation_problem(
     }
     let status = upstream_connector.and_then(|c| c.status());
     let actual = connector.meta.annotations.get(UPSTREAM_STATUS);
-    let expected = status.and_then(go_json::canonical);
+    let expected = status.map(go_json::canonical);
+    if expected == Some(None) {
+        // What it says is not known.
+        return None;
+    }
+    let expected = expected.flatten();
     // Compare bytes first: most are equal, and Go's own -0.0 reads back as 0.
     if actual == expected.as_deref() {
         return None;

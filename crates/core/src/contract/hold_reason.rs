@@ -29,7 +29,8 @@ impl HoldReason {
                  one in its own namespace's name"
             }
             HoldReason::Unreadable => {
-                "an object of the upstream cluster can't be read, so nothing counts as missing there"
+                "its Connector's status, or an object of the upstream cluster, can't be read, so \
+                 what it says, or what is missing there, is not known"
             }
             HoldReason::Restored => {
                 "the upstream cluster was restored from an older state, and its Connector has not \

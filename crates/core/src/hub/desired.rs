@@ -97,7 +97,7 @@ impl<'m> UpstreamCase<'m> {
     /// The Connector exists: it says what its status says.
     fn present(&self, ctx: &Context, observed: &HubConnector) -> Desired {
         let connector = self.connector;
-        if connector.presence == Presence::Unreadable {
+        if matches!(connector.presence, Presence::Unreadable | Presence::StatusUnreadable) {
             return Desired::Held(HoldReason::Unreadable, None);
         }
         if let Some(restored_at) = self.restored_at

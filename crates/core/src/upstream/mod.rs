@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::clusters::Place;
-use super::contract::note::{Hop, NamingProblem};
+use super::contract::note::{AnomalyKind, Hop, NamingProblem};
 use super::data::ids::{ClusterId, Kind, ResourceVersion, Uid};
 use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where, remove_indexed};
@@ -29,6 +29,9 @@ pub(crate) enum Presence {
     Present,
     /// It exists; what it says can't be read.
     Unreadable,
+    /// It exists, and its status can't be spelled as the annotation would: what it says is not known.
+    /// Of other objects that says nothing.
+    StatusUnreadable,
     /// A list did not bring it again.
     Unlisted,
     /// The watch showed that it was deleted.
@@ -78,6 +81,16 @@ pub(crate) struct UpstreamState {
     pub(crate) named: u64,
     /// When the cluster was last restored from an older state, as far as this instance saw.
     pub(crate) restored_at: OptionalMillis,
+}
+
+/// What the watch showed of an upstream Connector's status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StatusChange {
+    None,
+    /// It says something else, or the Connector is new.
+    Changed,
+    /// It can't be spelled.
+    Unreadable,
 }
 
 impl HoldsNames for UpstreamConnector {
@@ -213,31 +226,46 @@ impl UpstreamState {
 
 impl UpstreamConnector {
     pub(crate) fn exists(&self) -> bool {
-        matches!(self.presence, Presence::Present | Presence::Unreadable)
+        matches!(
+            self.presence,
+            Presence::Present | Presence::Unreadable | Presence::StatusUnreadable
+        )
     }
 
-    /// Takes the object as the watch shows it. Returns whether its status, or that it exists,
-    /// changed.
-    fn observe(&mut self, object: &Object, list: u32, is_listed: bool, now: UnixMillis) -> bool {
+    /// Takes the object as the watch shows it.
+    fn observe(
+        &mut self,
+        object: &Object,
+        list: u32,
+        is_listed: bool,
+        now: UnixMillis,
+    ) -> StatusChange {
         self.listed_in = list;
         let rv = ResourceVersion::new(&object.meta.resource_version);
         if self.exists() && !is_listed && rv.is_older_than(&self.rv) {
-            return false;
+            return StatusChange::None;
         }
-        let was_present = self.presence == Presence::Present;
-        self.presence = Presence::Present;
+        let before = self.presence;
         self.is_before_restore &= is_listed;
         self.rv = rv;
         let status = object.status();
         let raw = status.map_or(Digest::ABSENT, Digest::of_bytes);
-        if was_present && raw == self.raw {
-            return false;
+        let is_read = matches!(before, Presence::Present | Presence::StatusUnreadable);
+        if is_read && raw == self.raw {
+            return StatusChange::None;
         }
-        let text = status.and_then(go_json::canonical);
-        let digest = text.as_deref().map_or(Digest::ABSENT, Digest::of_bytes);
+
         self.raw = raw;
-        if was_present && digest == self.digest {
-            return false;
+        let text = status.map(go_json::canonical);
+        if text == Some(None) {
+            self.presence = Presence::StatusUnreadable;
+            return StatusChange::Unreadable;
+        }
+        let text = text.flatten();
+        let digest = text.as_deref().map_or(Digest::ABSENT, Digest::of_bytes);
+        self.presence = Presence::Present;
+        if before == Presence::Present && digest == self.digest {
+            return StatusChange::None;
         }
         self.digest = digest;
         let liveness = text.as_deref().and_then(liveness::decode);
@@ -246,7 +274,7 @@ impl UpstreamConnector {
         self.text = text.as_deref().map(Packed::new);
         self.bytes = text.map_or(0, |text| u32::try_from(text.len()).unwrap_or(u32::MAX));
         self.changed_at = now;
-        true
+        StatusChange::Changed
     }
 }
 
@@ -260,14 +288,21 @@ impl Machine {
         let connector = upstream.connectors.entry(at.key).or_default();
         let list = cluster.list(Kind::Connector);
         let was_before_restore = connector.is_before_restore;
-        let is_changed = connector.observe(object, list, is_listed, self.ctx.now);
-        if !is_changed && connector.is_before_restore == was_before_restore {
+        let change = connector.observe(object, list, is_listed, self.ctx.now);
+        if change == StatusChange::None && connector.is_before_restore == was_before_restore {
             return;
         }
         let hub_connectors = connector.hub_connectors.as_slice().to_vec();
-        let in_place = cluster.is_upstream_namespace(at.key.ns);
-        if is_changed && in_place && cluster.is_live(Kind::Connector) {
-            self.ctx.note_hop(&cluster.name, at.key, Hop::Upstream, connector.online, None);
+        if cluster.is_upstream_namespace(at.key.ns) {
+            if change == StatusChange::Changed && cluster.is_live(Kind::Connector) {
+                self.ctx.note_hop(&cluster.name, at.key, Hop::Upstream, connector.online, None);
+            } else if change == StatusChange::Unreadable {
+                let detail = "the status of a Connector can't be read: it is nested more than 128 \
+                              levels deep, or has a number that is too large; the hub's annotation \
+                              stays as it is";
+                let (key, detail) = (Some(at.key), detail.to_owned());
+                self.ctx.anomaly(AnomalyKind::Undecodable, &cluster.name, key, detail);
+            }
         }
         self.desired_changed(hub_connectors);
     }

@@ -1,6 +1,7 @@
 //! Absence is proven, and the damage of one mistake is bounded: which status annotations are removed
 //! when upstream Connectors are missing.
 
+mod evidence;
 mod lying;
 
 use throughline_core::contract::event::EventKind;
