@@ -24,10 +24,8 @@ pub(crate) struct HubConnector {
     pub(crate) upstream: Option<UpstreamRef>,
     /// The status annotation.
     pub(crate) digest: Digest,
-    /// What an edge reads from the annotation, or else from the object's own status.
-    pub(super) routing: Routing,
-    /// What it reads from that status alone.
-    pub(super) fallback: Routing,
+    /// What an edge reads from the annotation; `None` when it does not decode, or is absent.
+    pub(super) routing: Option<Routing>,
     /// Bytes of all other annotations, which count against the same limit.
     pub(super) other_bytes: u32,
     /// The counter in the nudge annotation.
@@ -114,7 +112,6 @@ impl HoldsNames for HubConnector {
             upstream,
             digest: _,
             routing: _,
-            fallback: _,
             other_bytes: _,
             nudge: _,
             is_paused: _,

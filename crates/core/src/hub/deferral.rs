@@ -3,8 +3,8 @@
 //! Nothing at an edge reads more of the annotation than its routing: online or not, and the node. So
 //! a mirror has one of two classes. It is *routing* when an edge would read something else from the new
 //! annotation than from the present one, or when the annotation appears or vanishes: it is written at
-//! once. Any other is *deferrable*. What an edge would read is decided by its own reader: what does not
-//! decode counts by the status of the object itself, which the carrier copies with it.
+//! once. Any other is *deferrable*. An annotation that does not decode may route in any way: what stands
+//! there, or is to stand there, is then written at once.
 //!
 //! A deferrable difference is due `mirror.deferMs` after it began, or after the last mirror of the
 //! Connector succeeded, whichever is later. Further changes of that kind do not move this time: ten of them
@@ -157,7 +157,8 @@ impl Mirror<'_> {
         self.ctx.settings.mirror.defer_ms > 0
             && connector.digest != Digest::ABSENT
             && desired.digest != Digest::ABSENT
-            && desired.routing.unwrap_or(connector.fallback) == connector.routing
+            && desired.routing.is_some()
+            && desired.routing == connector.routing
     }
 
     /// The annotation differs in what routes nothing: writes it when that is due.

@@ -123,13 +123,11 @@ impl Machine {
         let (desired, desired_routing) = desired.unzip();
         let observed = connector.digest;
         let annotation = meta.annotations.get(UPSTREAM_STATUS);
-        connector.fallback = liveness::read(None, object.status()).routing();
         connector.routing = match annotation {
             // Byte for byte what upstream says, which is decoded already.
             Some(text) if Some(Digest::of_bytes(text)) == desired => desired_routing.flatten(),
             text => text.and_then(liveness::decode).as_ref().map(Liveness::routing),
-        }
-        .unwrap_or(connector.fallback);
+        };
         let likely = [observed, desired.unwrap_or_default()];
         let own_bytes = annotation.map_or(0, |text| UPSTREAM_STATUS.len() + text.len());
         let other_bytes = meta.annotations.bytes() - own_bytes;

@@ -56,7 +56,7 @@ impl Mirror<'_> {
         }
         if self.is_newest(outcome) {
             self.connector.digest = digest;
-            self.connector.routing = routing.unwrap_or(self.connector.fallback);
+            self.connector.routing = routing;
         } else if written_version(outcome) == ResourceVersion::Absent
             && digest != self.connector.digest
         {

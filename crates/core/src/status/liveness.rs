@@ -23,12 +23,6 @@ pub struct Liveness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Routing(u32);
 
-impl Default for Routing {
-    fn default() -> Self {
-        Liveness::default().routing()
-    }
-}
-
 impl Liveness {
     pub(crate) fn routing(&self) -> Routing {
         // The lower half of a good hash is one.
