@@ -208,6 +208,7 @@ impl Machine {
         let old = cluster.namespaces.insert(name, namespace);
         let allowed_removals = old.as_ref().is_some_and(|old| old.allows_removals);
         if old.is_none_or(|old| old.uid != uid || old.is_hub != is_hub) {
+            self.upstream_namespace_shown(id, name, &uid);
             self.namespace_changed(id, name);
         }
         if allowed_removals != allows_removals {

@@ -348,6 +348,22 @@ impl Machine {
     /// The watch showed that a namespace was deleted: it held what its hub Connectors name, if its uid
     /// is the one in the name of their namespace.
     pub(crate) fn upstream_namespace_deleted(&mut self, id: ClusterId, ns: Sym, uid: &Uid) {
+        self.set_namespace_deleted_at(id, ns, uid, self.ctx.now.into());
+    }
+
+    /// A namespace is there, perhaps again: Milo gives a project that is made again the uids of the
+    /// former. What was seen of its deletion proves nothing any more.
+    pub(crate) fn upstream_namespace_shown(&mut self, id: ClusterId, ns: Sym, uid: &Uid) {
+        self.set_namespace_deleted_at(id, ns, uid, OptionalMillis::default());
+    }
+
+    fn set_namespace_deleted_at(
+        &mut self,
+        id: ClusterId,
+        ns: Sym,
+        uid: &Uid,
+        deleted_at: OptionalMillis,
+    ) {
         let Some(cluster) = self.clusters.get(id) else { return };
         let (Some(upstream), Some(uid)) = (self.upstreams.get(&cluster.sym), uid.text()) else {
             return;
@@ -358,7 +374,7 @@ impl Machine {
                 && let Some(hub) = self.hubs.get_mut(&at.cluster)
                 && let Some(connector) = hub.connectors.get_mut(&at.key)
             {
-                connector.namespace_deleted_at = self.ctx.now.into();
+                connector.namespace_deleted_at = deleted_at;
             }
         }
     }

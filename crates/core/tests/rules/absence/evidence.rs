@@ -5,8 +5,8 @@ use throughline_core::contract::note::{AnomalyKind, NoteKind};
 use throughline_core::view::phase::Phase;
 
 use super::MINUTE_MS;
-use crate::fleet::{Fleet, name};
-use crate::stage::status;
+use crate::fleet::{Fleet, name, namespace};
+use crate::stage::{UID, status};
 
 /// The upstream Connector has this status.
 fn says(fleet: &mut Fleet, number: usize, status: &str) {
@@ -55,4 +55,21 @@ fn a_connector_whose_first_status_cannot_be_spelled_is_left_alone() {
     fleet.relist(0..0);
     says(&mut fleet, 0, r#"{"x":1e400}"#);
     assert_eq!(fleet.removed_until(MINUTE_MS), [] as [&str; 0]);
+}
+
+/// Milo gives a project that is made again the namespace `default` of the former, with its uid.
+#[test]
+fn a_namespace_that_is_shown_again_was_not_deleted() {
+    let mut fleet = Fleet::new(2);
+    fleet.stage.deleted("up", &namespace(UID));
+    fleet.stage.pass_to(1_000);
+    fleet.stage.applied("up", &namespace(UID));
+    fleet.stage.pass_to(MINUTE_MS);
+    fleet.stage.assert_no_action();
+
+    // It vanishes once more, and only a list says so.
+    fleet.relist(0..0);
+    fleet.relist_namespaces(&[]);
+    assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
+    fleet.assert_all_unproven(HoldReason::NamespaceMissing);
 }
