@@ -152,6 +152,10 @@ impl Machine {
             if let Some(named) = linked {
                 removals.forget(ctx, named.cluster, at, connector.held.take());
             }
+            if linked.map(|named| named.cluster) != upstream.map(|named| named.cluster) {
+                // A namespace of the former upstream says nothing about the present one.
+                connector.namespace_deleted_at = OptionalMillis::default();
+            }
             relink(ctx, upstreams, at, linked, upstream);
         }
         let Some(mut mirror) = self.mirror(at) else { return };

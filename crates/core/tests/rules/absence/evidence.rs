@@ -1,7 +1,9 @@
 //! What counts as evidence of absence, and about which objects.
 
+use throughline_core::contract::event::EventKind;
 use throughline_core::contract::hold_reason::HoldReason;
 use throughline_core::contract::note::{AnomalyKind, NoteKind};
+use throughline_core::data::ids::Role;
 use throughline_core::view::phase::Phase;
 
 use super::MINUTE_MS;
@@ -72,4 +74,19 @@ fn a_namespace_that_is_shown_again_was_not_deleted() {
     fleet.relist_namespaces(&[]);
     assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
     fleet.assert_all_unproven(HoldReason::NamespaceMissing);
+}
+
+#[test]
+fn a_namespace_deleted_in_one_upstream_proves_nothing_in_another() {
+    let mut fleet = Fleet::new(1);
+    let roles = vec![Role::Upstream];
+    fleet.stage.event(EventKind::ClusterAdded { cluster: "other".into(), roles });
+    for kind in ["Namespace", "Connector"] {
+        fleet.stage.list("other", kind, &[]);
+    }
+    fleet.stage.deleted("up", &namespace(UID));
+    let moved = fleet.at_hub(0, Some("n1")).replace("cluster-up", "cluster-other");
+    fleet.stage.applied("hub", &moved);
+    assert_eq!(fleet.removed_until(10 * MINUTE_MS), [] as [&str; 0]);
+    assert_eq!(fleet.held(), [(HoldReason::NamespaceMissing, 1)]);
 }
