@@ -16,6 +16,7 @@ use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Object, UPSTREAM_STATUS};
 use crate::core::data::time::UnixMillis;
 use crate::core::status::go_json;
+use crate::core::status::trigger::NodeIds;
 use crate::replay::audit;
 use crate::replay::overlay::Overlay;
 use crate::report::Notice;
@@ -186,7 +187,7 @@ impl Player {
         touched: &BTreeSet<(ClusterName, ObjectKey)>,
     ) -> Vec<String> {
         let sim = self.lock();
-        let mut problems = audit::problems(&sim, settings, touched);
+        let mut problems = audit::problems(&sim, settings, touched, NodeIds::Real);
         problems.extend(edge_differences(&sim));
         if sim.next_due().is_some() {
             problems.push("the carrier is still copying changes to an edge".to_owned());

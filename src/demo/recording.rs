@@ -48,11 +48,13 @@ impl DemoLog {
         if header.clusters.is_empty() {
             bail!("{file}: the header names no clusters, so there is nothing to serve");
         }
+        let node_ids = header.node_ids();
         let mut settings: Settings = header.settings.unwrap_or_default();
         // The second confirmation would come a minute later.
         settings.touch.confirm_after_ms.truncate(1);
         let mut replay = Replay::new(file, ReplayMode::Live, header.clusters, settings);
-        let mut outages = OutageTracker::new(&replay.clusters, &replay.settings, true);
+        let mut outages =
+            OutageTracker::new(&replay.clusters, &replay.settings, true).with_node_ids(node_ids);
         let mut listed: BTreeMap<ClusterName, BTreeSet<Kind>> = BTreeMap::new();
         let mut events = Vec::new();
         while let Some(line) = reader.next_line()? {

@@ -50,6 +50,7 @@ use crate::core::contract::event::{ClusterSpec, Event};
 use crate::core::contract::settings::Settings;
 use crate::core::data::objects::ObjectError;
 use crate::core::data::time::UnixMillis;
+use crate::core::status::trigger::NodeIds;
 use crate::outside_text::brief;
 
 pub use input::holds_outcomes;
@@ -80,6 +81,13 @@ pub struct Header {
     pub release: Option<Box<str>>,
     /// Whether node ids, addresses and keys have stand-ins. Older logs do not say.
     pub redacted: Option<bool>,
+}
+
+impl Header {
+    /// What the node ids of the log are. One that does not say counts as redacted.
+    pub fn node_ids(&self) -> NodeIds {
+        if self.redacted == Some(false) { NodeIds::Real } else { NodeIds::Redacted }
+    }
 }
 
 /// The position of a file in a rotated log. It is part of the file's header.

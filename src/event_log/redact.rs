@@ -15,6 +15,8 @@
 //! 41, gets a longer one. Ports stay, and so does everything not in the table: names, namespaces,
 //! clusters, uids.
 //!
+//! A node id that looks like a stand-in is replaced as any other: whoever writes a status chooses it.
+//!
 //! Someone who knows a node id can find it in a redacted log. Nobody can recover one from its hash,
 //! because it is a public key: 256 bits that can't be guessed.
 

@@ -9,7 +9,7 @@ use crate::core::data::map::Map;
 use crate::core::data::time::UnixMillis;
 use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::status::liveness::{self, Liveness};
-use crate::core::status::trigger::{Trigger, connector_part, digest};
+use crate::core::status::trigger::{NodeIds, Trigger, connector_part, digest};
 
 /// A Connector's liveness, with a hash of the documents it was read from.
 #[derive(Clone, Copy, Default)]
@@ -65,6 +65,7 @@ pub(super) fn hash(text: Option<&str>) -> u64 {
 impl ReportedState {
     /// Reads a Connector; reuses `before` if its documents are the same.
     pub(super) fn read(
+        node_ids: NodeIds,
         before: Option<Self>,
         name: &str,
         annotation: Option<&str>,
@@ -76,7 +77,7 @@ impl ReportedState {
             _ => {
                 let Liveness { online, node_id } = liveness::read(annotation, live);
                 let node_hash = if online { hash(Some(&node_id)) } else { 0 };
-                let part = connector_part(name, online, &node_id);
+                let part = node_ids.connector_part(name, online, &node_id);
                 Self { document_hash, route: RouteState { online, node_hash }, part }
             }
         }

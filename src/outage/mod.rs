@@ -12,6 +12,7 @@ use crate::core::data::objects::{
     Body, Object, PLATFORM_KEY, UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS,
 };
 use crate::core::data::time::UnixMillis;
+use crate::core::status::trigger::NodeIds;
 use crate::replay::ConnectorNames;
 
 mod answers;
@@ -45,6 +46,7 @@ pub struct OutageTracker {
     downstream_of: BTreeMap<ClusterName, Map<Key, Key>>,
     touch: TouchSettings,
     platform_key_heals: bool,
+    node_ids: NodeIds,
     /// The lists in progress, and what they have shown so far.
     listing: BTreeMap<(ClusterName, Kind), HashSet<Key>>,
     /// Upstreams whose Connector watch is lost. It makes answers unknown, and ends no outage.
@@ -84,11 +86,18 @@ impl OutageTracker {
             downstream_of: BTreeMap::new(),
             touch: settings.touch.clone(),
             platform_key_heals,
+            node_ids: NodeIds::default(),
             listing: BTreeMap::new(),
             lost_upstreams: BTreeSet::new(),
             changed: BTreeSet::new(),
             ended: Vec::new(),
         }
+    }
+
+    /// A tracker that reads such node ids; those of clusters if this is not called.
+    pub fn with_node_ids(mut self, node_ids: NodeIds) -> Self {
+        self.node_ids = node_ids;
+        self
     }
 
     /// Takes the timeline's next event.
@@ -206,7 +215,8 @@ impl OutageTracker {
                 if !has_upstream && let Some(upstream) = self.upstreams.get_mut(cluster) {
                     let before = upstream.get(&key).copied();
                     let name = &object.meta.name;
-                    let state = ReportedState::read(before, name, None, object.status());
+                    let status = object.status();
+                    let state = ReportedState::read(self.node_ids, before, name, None, status);
                     upstream.insert(key, state);
                     if before.is_none_or(|b| b.route != state.route) {
                         self.compare_downstream(at, cluster, key);
@@ -216,7 +226,9 @@ impl OutageTracker {
                     let annotation = object.meta.annotations.get(UPSTREAM_STATUS);
                     let before = edge.connectors.get(&key).copied();
                     let name = &object.meta.name;
-                    let state = ReportedState::read(before, name, annotation, object.status());
+                    let status = object.status();
+                    let state =
+                        ReportedState::read(self.node_ids, before, name, annotation, status);
                     edge.connectors.insert(key, state);
                     if before.is_none_or(|b| b.route != state.route) {
                         for &name in edge.referrers.get(&key).cloned().iter().flatten() {

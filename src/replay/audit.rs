@@ -8,7 +8,7 @@ use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Body, Object, PLATFORM_KEY, UPSTREAM_STATUS};
 use crate::core::status::go_json;
 use crate::core::status::liveness;
-use crate::core::status::trigger::{Trigger, connector_part, digest, gateway_part};
+use crate::core::status::trigger::{NodeIds, Trigger, digest, gateway_part};
 use throughline_sim::SimClusters;
 
 /// Objects that the machine decided to write.
@@ -19,6 +19,7 @@ pub(crate) fn problems(
     clusters: &SimClusters,
     settings: &Settings,
     written: &WrittenObjects,
+    node_ids: NodeIds,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     if settings.mirror.enabled {
@@ -33,12 +34,13 @@ pub(crate) fn problems(
             match settings.touch.scope_of(edge) {
                 TouchScope::Gateway => {
                     for gateway in clusters.objects(edge, Kind::Gateway) {
-                        problems
-                            .extend(gateway_problem(clusters, settings, edge, gateway, written));
+                        let problem =
+                            gateway_problem(clusters, settings, edge, gateway, written, node_ids);
+                        problems.extend(problem);
                     }
                 }
                 TouchScope::GatewayClass => {
-                    problems.extend(class_problems(clusters, settings, edge))
+                    problems.extend(class_problems(clusters, settings, edge, node_ids))
                 }
             }
         }
@@ -97,6 +99,7 @@ fn gateway_digest(
     clusters: &SimClusters,
     edge: &ClusterName,
     key: &ObjectKey,
+    node_ids: NodeIds,
 ) -> Option<(u64, String)> {
     let is_upstream_too = clusters.with_role(Role::Upstream).any(|c| c == edge);
     let namespace = clusters.get(edge, Kind::Namespace, &ObjectKey::new("", &*key.namespace));
@@ -115,7 +118,7 @@ fn gateway_digest(
         let liveness = liveness.unwrap_or_default();
         stamp =
             if liveness.online { format!("true/{}", liveness.node_id) } else { "false/".into() };
-        parts.push(connector_part(name, liveness.online, &liveness.node_id));
+        parts.push(node_ids.connector_part(name, liveness.online, &liveness.node_id));
     }
     (!parts.is_empty()).then(|| (digest(parts), stamp))
 }
@@ -126,12 +129,13 @@ fn gateway_problem(
     edge: &ClusterName,
     gateway: &Object,
     written: &WrittenObjects,
+    node_ids: NodeIds,
 ) -> Option<String> {
     if gateway.meta.is_paused() {
         return None;
     }
     let key = gateway.meta.key();
-    let (expected, stamp) = gateway_digest(clusters, edge, &key)?;
+    let (expected, stamp) = gateway_digest(clusters, edge, &key, node_ids)?;
     let value = gateway.meta.annotations.get(&settings.touch.key).and_then(Trigger::parse);
     let confirmations = settings.touch.confirm_after_ms.len();
     match value {
@@ -154,13 +158,18 @@ fn gateway_problem(
     }
 }
 
-fn class_problems(clusters: &SimClusters, settings: &Settings, edge: &ClusterName) -> Vec<String> {
+fn class_problems(
+    clusters: &SimClusters,
+    settings: &Settings,
+    edge: &ClusterName,
+    node_ids: NodeIds,
+) -> Vec<String> {
     let mut sums: BTreeMap<Box<str>, (u64, BTreeSet<u64>)> = BTreeMap::new();
     let mut unpaused = BTreeSet::new();
     for gateway in clusters.objects(edge, Kind::Gateway) {
         let Body::Gateway { class } = &gateway.body else { continue };
         let key = gateway.meta.key();
-        let Some((expected, _)) = gateway_digest(clusters, edge, &key) else { continue };
+        let Some((expected, _)) = gateway_digest(clusters, edge, &key, node_ids) else { continue };
         if !gateway.meta.is_paused() {
             unpaused.insert(class.clone());
         }

@@ -25,6 +25,7 @@ use crate::core::contract::note::{Hop, Note, NoteKind, Stall};
 use crate::core::contract::settings::Settings;
 use crate::core::data::ids::{ActionId, ClusterName};
 use crate::core::data::time::UnixMillis;
+use crate::core::status::trigger::NodeIds;
 use crate::event_log::{Header, LogEntry, LogError, LogReader, LogWriter};
 pub use result::{ActionRecord, ConnectorNames, Replay, ReplayMode, ReplayVerdict, RequestCounts};
 use threads::{BATCH_LEN, BATCHES_MAX, EventBatch, OutageThread, Timeline, read_batches};
@@ -76,6 +77,7 @@ pub fn replay<R: BufRead + Send, W: Write>(
         None => detect_mode(reader, &mut ahead)?,
     };
     let mut builder = ReplayBuilder::new(file, mode, header.clusters.clone(), edited.clone());
+    builder.node_ids = header.node_ids();
     let release = Some(build_info::VERSION.into());
     let header = Header { settings: Some(edited), recorded: false, release, ..header };
     let log = log.map(|sink| LogWriter::of_replay(sink, &header)).transpose()?;
@@ -178,6 +180,7 @@ impl Drop for Searching<'_> {
 
 struct ReplayBuilder {
     replay: Replay,
+    node_ids: NodeIds,
     /// Each action's index in `replay.actions`.
     action_indexes: BTreeMap<ActionId, usize>,
     outage_search: Option<Sender<EventBatch>>,
@@ -195,6 +198,7 @@ impl ReplayBuilder {
             unsent: Default::default(),
             joined: clusters.iter().map(|cluster| cluster.name.clone()).collect(),
             replay: Replay::new(file, mode, clusters, settings),
+            node_ids: NodeIds::default(),
         }
     }
 

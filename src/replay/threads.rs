@@ -86,8 +86,11 @@ impl<'scope> OutageThread<'scope> {
     ) -> std::io::Result<Self> {
         let (events, batches) = channel::<EventBatch>();
         let (clusters, settings) = (&builder.replay.clusters, &builder.replay.settings);
-        let mut recorded = OutageTracker::new(clusters, settings, true);
-        let mut replayed = OutageTracker::new(clusters, settings, false);
+        let tracker = |platform_key_heals| {
+            OutageTracker::new(clusters, settings, platform_key_heals)
+                .with_node_ids(builder.node_ids)
+        };
+        let (mut recorded, mut replayed) = (tracker(true), tracker(false));
         let search = move || {
             for (timeline, events) in batches {
                 let tracker = match timeline {

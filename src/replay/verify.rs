@@ -20,7 +20,7 @@ pub(super) fn run<W: Write>(
     mut log: Option<LogWriter<W>>,
     used: &Sender<Used>,
 ) -> anyhow::Result<()> {
-    let mut machine = Machine::new(builder.replay.settings.clone());
+    let mut machine = Machine::new(builder.replay.settings.clone()).with_node_ids(builder.node_ids);
     // How many decisions come from the latest event.
     let mut by_latest_event = 0_usize;
     let mut compared = 0_usize;

@@ -33,7 +33,7 @@ pub(super) fn run<W: Write>(
         clusters.limit_carrier(rate);
         builder.replay.carrier_rate = Some(rate);
     }
-    let mut machine = Machine::new(builder.replay.settings.clone());
+    let mut machine = Machine::new(builder.replay.settings.clone()).with_node_ids(builder.node_ids);
     let mut bookmarks = Bookmarks::new(&builder.replay.clusters);
     let mut writes = Writes::new();
     let mut now = UnixMillis(0);
@@ -102,7 +102,7 @@ pub(super) fn run<W: Write>(
     }
     builder.end(now);
     let (written, settings) = (builder.written(), machine.settings().clone());
-    builder.add_problems(audit::problems(&clusters, &settings, &written));
+    builder.add_problems(audit::problems(&clusters, &settings, &written, builder.node_ids));
     match machine.in_flight() {
         0 => {}
         1 => builder.add_problems(vec!["1 action is still in flight".to_owned()]),

@@ -32,10 +32,12 @@ pub fn snapshot<R: BufRead>(
     acted: bool,
 ) -> anyhow::Result<(Snapshot, Vec<String>)> {
     let header = reader.header().clone();
+    let node_ids = header.node_ids();
     let settings = header.settings.unwrap_or_default();
     let source = if acted { SnapshotSource::Log } else { SnapshotSource::Recording };
     let mut managed_fields = ManagedFieldsIndex::new(&settings.mirror.nudge_key);
-    let mut machine = Machine::new(if acted { settings } else { read_only_settings(&settings) });
+    let settings = if acted { settings } else { read_only_settings(&settings) };
+    let mut machine = Machine::new(settings).with_node_ids(node_ids);
     let (mut first, mut last) = (None, UnixMillis(0));
     let mut has_more = false;
     while let Some(line) = reader.next_line()? {

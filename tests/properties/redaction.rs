@@ -14,9 +14,9 @@ use throughline::core::contract::settings::{PlatformKeyMode, Settings};
 use throughline::core::data::objects::{PLATFORM_KEY, UPSTREAM_STATUS};
 use throughline::core::status::go_json::{canonical, reduce};
 use throughline::core::status::liveness;
-use throughline::core::status::trigger::connector_part;
+use throughline::core::status::trigger::{NodeIds, connector_part, node_stand_in};
 use throughline::event_log::redact::Redactor;
-use throughline::event_log::{LogEntry, LogReader, LogWriter};
+use throughline::event_log::{Header, LogEntry, LogReader, LogWriter};
 use throughline::replay::{Replay, ReplayMode, ReplayOptions, replay};
 
 fn run(
@@ -37,7 +37,8 @@ fn run(
 
 fn redacted(log: &[u8]) -> Vec<u8> {
     let mut reader = LogReader::new("acted", Cursor::new(log)).unwrap();
-    let writer = LogWriter::new(Vec::new(), reader.header()).unwrap();
+    let header = Header { redacted: Some(true), ..reader.header().clone() };
+    let writer = LogWriter::new(Vec::new(), &header).unwrap();
     let mut writer = writer.redacting(Some(Redactor::new()));
     while let Some(line) = reader.next_line().unwrap() {
         match line {
@@ -121,6 +122,30 @@ fn every_fixture_leads_to_the_same_decisions_when_redacted() {
         check(name, &log, |settings| settings.touch.platform_key = PlatformKeyMode::Write);
     }
     assert!(logs > 80 && secrets > 100, "{logs} logs with {secrets} secrets");
+}
+
+/// Whoever writes a status chooses its node ids.
+#[test]
+fn a_node_id_that_looks_like_a_stand_in_is_another_one() {
+    let fixture = include_str!("../../fixtures/node-move-changes-the-digest.jsonl");
+    let (from, to) = ("8c5d1f3b9a7e42f0", "5d6e7f8091a2b3c4");
+    assert!(fixture.contains(from) && fixture.contains(to));
+    let log = fixture.replace(to, &node_stand_in(from, 0)).replacen(
+        r#""version":1"#,
+        r#""version":1,"redacted":false"#,
+        1,
+    );
+    let mut acted = Vec::new();
+    let moved = run("stand-in", log.into(), ReplayMode::WhatIf, |_| {}, Some(&mut acted));
+    assert_eq!(moved.actions.len(), 3, "a touch and its confirmations");
+
+    let hidden = run("hidden", redacted(&acted), ReplayMode::Verify, |_| {}, None);
+    assert_eq!(hidden.verdict.problems, Vec::<String>::new());
+    let triggers = |replay: &Replay| -> Vec<_> {
+        let actions = replay.actions.iter().map(|record| &record.decision.action);
+        actions.map(|action| action.annotations[0].clone()).collect()
+    };
+    assert_eq!(triggers(&hidden), triggers(&moved), "the same digests");
 }
 
 const IDS: [&str; 4] = ["8c5d1f3b9a7e42f0", "a\u{2028}<b>", "", "redacted-no"];
@@ -260,7 +285,7 @@ proptest! {
             prop_assert_eq!(shown.online, hidden.online);
             prop_assert_eq!(
                 connector_part("lab", shown.online, &shown.node_id),
-                connector_part("lab", hidden.online, &hidden.node_id)
+                NodeIds::Redacted.connector_part("lab", hidden.online, &hidden.node_id)
             );
         }
 

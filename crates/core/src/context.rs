@@ -18,6 +18,7 @@ use super::data::used_names::{HoldsNames, UsedNames};
 use super::edge::touch_state::TouchTarget;
 use super::leadership::Leadership;
 use super::naming::Naming;
+use super::status::trigger::NodeIds;
 use super::timers::{Due, Timers};
 use super::waiting::WaitingWrites;
 
@@ -32,6 +33,8 @@ pub(crate) enum WriteTarget {
 /// What every rule needs besides its own tables.
 pub(crate) struct Context {
     pub(crate) settings: Settings,
+    /// Whether what is read comes from clusters or from a redacted log.
+    pub(crate) node_ids: NodeIds,
     pub(crate) now: UnixMillis,
     pub(crate) names: Names,
     pub(crate) leadership: Leadership,
@@ -79,6 +82,7 @@ impl HoldsNames for Context {
     fn mark(&self, used: &mut UsedNames) {
         let Self {
             settings: _,
+            node_ids: _,
             now: _,
             names: _,
             leadership: _,
@@ -104,6 +108,7 @@ impl Context {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             settings,
+            node_ids: NodeIds::default(),
             now: UnixMillis(0),
             names: Names::default(),
             leadership: Leadership::default(),

@@ -41,6 +41,7 @@ use super::fleet::Roster;
 use super::hub::HubState;
 use super::hub::removals::Removals;
 use super::orphans::budget::DeleteBudget;
+use super::status::trigger::NodeIds;
 use super::timers::Due;
 use super::upstream::UpstreamState;
 
@@ -79,6 +80,12 @@ impl Machine {
             unknown_clusters: BTreeSet::new(),
             roster: Roster::default(),
         }
+    }
+
+    /// A machine that reads such node ids; those of clusters if this is not called.
+    pub fn with_node_ids(mut self, node_ids: NodeIds) -> Self {
+        self.ctx.node_ids = node_ids;
+        self
     }
 
     /// Takes one event. Costs O(what the event concerns).

@@ -18,7 +18,6 @@ use crate::edge::rows::EdgeConnector;
 use crate::machine::Machine;
 use crate::status::digest::Digest;
 use crate::status::liveness::{self, Liveness};
-use crate::status::trigger::connector_part;
 use crate::timers::Due;
 
 /// What this instance knows of an edge Connector's hub Connector.
@@ -153,10 +152,11 @@ impl Edge<'_> {
             connector.digest = annotation.map_or(Digest::ABSENT, |text| Digest::of(text, likely));
         }
         let Liveness { online, node_id } = liveness::read(annotation, object.status());
-        let part = connector_part(&object.meta.name, online, &node_id);
+        let (name, node_ids) = (&object.meta.name, self.ctx.node_ids);
+        let part_of = |online, node_id: &str| node_ids.connector_part(name, online, node_id);
+        let part = part_of(online, &node_id);
         // A Connector that does not exist counts as offline.
-        let part_before =
-            if is_new { connector_part(&object.meta.name, false, "") } else { connector.part };
+        let part_before = if is_new { part_of(false, "") } else { connector.part };
         let is_changed = part != part_before;
         (connector.online, connector.part) = (online, part);
         if is_changed || is_new {

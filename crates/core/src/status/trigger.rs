@@ -61,34 +61,53 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// One connector's part of a digest. Parts are combined by wrapping addition, so that the digest of
-/// many connectors changes in O(1) when one connector does.
-pub fn connector_part(name: &str, online: bool, node_id: &str) -> u64 {
-    let node = (!node_id.is_empty()).then(|| node_hash(node_id).to_le_bytes());
-    let node = node.as_ref().map_or(&[][..], |hash| hash);
-    let mut hash = Xxh3::new();
-    for part in [name.as_bytes(), &[0, u8::from(online), 0], node] {
-        hash.update(part);
+/// What the node ids are that are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeIds {
+    /// Those of clusters. One that looks like a stand-in is a node id like any other: whoever writes a
+    /// status chooses it.
+    #[default]
+    Real,
+    /// Those of a redacted event log. A stand-in counts as the node id that it replaces, so that the log
+    /// replays to the same triggers.
+    Redacted,
+}
+
+impl NodeIds {
+    /// One connector's part of a digest. Parts are combined by wrapping addition, so that the digest
+    /// of many connectors changes in O(1) when one connector does.
+    pub fn connector_part(self, name: &str, online: bool, node_id: &str) -> u64 {
+        let node = (!node_id.is_empty()).then(|| self.hash(node_id).to_le_bytes());
+        let node = node.as_ref().map_or(&[][..], |hash| hash);
+        let mut hash = Xxh3::new();
+        for part in [name.as_bytes(), &[0, u8::from(online), 0], node] {
+            hash.update(part);
+        }
+        hash.digest()
     }
-    hash.digest()
+
+    /// The hash of a node id that goes into a digest.
+    pub fn hash(self, node_id: &str) -> u128 {
+        let carried = match self {
+            Self::Real => None,
+            Self::Redacted => carried_hash(node_id),
+        };
+        carried.unwrap_or_else(|| xxh3_128(node_id.as_bytes()))
+    }
+}
+
+/// [`NodeIds::connector_part`] of a cluster's Connector.
+pub fn connector_part(name: &str, online: bool, node_id: &str) -> u64 {
+    NodeIds::Real.connector_part(name, online, node_id)
 }
 
 /// The prefix of a stand-in.
 const NODE_STAND_IN: &str = "redacted-";
 
-/// The hash of a node id that goes into a digest. A stand-in carries the hash of the node id it
-/// replaces, so that a redacted log replays to the same triggers.
-pub fn node_hash(node_id: &str) -> u128 {
-    carried_hash(node_id).unwrap_or_else(|| xxh3_128(node_id.as_bytes()))
-}
-
 /// Replaces a node id in a redacted event log: `redacted-`, the 32 hexadecimal digits of its
-/// [`node_hash`], and a padding of `-` up to `bytes`. A stand-in is returned unchanged.
+/// [hash](NodeIds::hash), and a padding of `-` up to `bytes`.
 pub fn node_stand_in(node_id: &str, bytes: usize) -> String {
-    match carried_hash(node_id) {
-        Some(_) => node_id.to_owned(),
-        None => padded(format!("{NODE_STAND_IN}{:032x}", node_hash(node_id)), '-', bytes),
-    }
+    padded(format!("{NODE_STAND_IN}{:032x}", NodeIds::Real.hash(node_id)), '-', bytes)
 }
 
 /// An ASCII text with a filler behind it, `bytes` long together. Formatting pads to 65,535 at most and
@@ -168,13 +187,19 @@ mod tests {
     }
 
     #[test]
-    fn a_stand_in_has_the_hash_of_its_node_id() {
+    fn a_stand_in_has_the_hash_of_its_node_id_in_a_redacted_log_alone() {
+        let (real, redacted) = (NodeIds::Real, NodeIds::Redacted);
         for (id, bytes) in [("8c5d", 0), ("8c5d", 41), ("8c5d", 42), ("8c5d", 64), ("é<", 13)] {
             let stand_in = node_stand_in(id, bytes);
             assert_eq!(stand_in.len(), bytes.max(41));
-            assert_eq!(node_hash(&stand_in), node_hash(id));
-            assert_eq!(node_stand_in(&stand_in, 99), stand_in);
-            assert_eq!(connector_part("a", true, &stand_in), connector_part("a", true, id));
+            assert_eq!(redacted.hash(&stand_in), real.hash(id));
+            let part = redacted.connector_part("a", true, &stand_in);
+            assert_eq!(part, connector_part("a", true, id));
+            assert_ne!(connector_part("a", true, &stand_in), part);
+            // A node id that looks like it is another one.
+            let second = node_stand_in(&stand_in, bytes);
+            assert_eq!(redacted.hash(&second), real.hash(&stand_in));
+            assert_ne!(second, stand_in);
         }
         assert_eq!(node_stand_in(&"x".repeat(200_000), 200_000).len(), 200_000);
         let taken = node_stand_in("8c5d", 0);
@@ -185,7 +210,7 @@ mod tests {
             format!("{}A", &taken[..40]),
             format!("{}é", &taken[..40]),
         ] {
-            assert_eq!(node_hash(&other), xxh3_128(other.as_bytes()), "{other}");
+            assert_eq!(redacted.hash(&other), real.hash(&other), "{other}");
         }
     }
 }

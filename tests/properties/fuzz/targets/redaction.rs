@@ -1,8 +1,8 @@
 //! Redaction: no address, key or token of a status or an error text is left.
 
 use throughline::core::status::go_json::{canonical, reduce};
-use throughline::core::status::liveness::decode;
-use throughline::core::status::trigger::connector_part;
+use throughline::core::status::liveness::{Liveness, decode};
+use throughline::core::status::trigger::NodeIds;
 use throughline::event_log::redact::Redactor;
 use throughline::outside_text::{lines, one_line, without_secrets};
 
@@ -41,10 +41,11 @@ fn status(text: &str) {
     assert_eq!(canonical(&hidden), shown.as_deref().map(|text| redactor.status(text)), "{text}");
     assert_eq!(reduce(&hidden), reduce(text).map(|text| redactor.status(&text)), "{text}");
     let (shown, routes) = (decode(text), decode(&hidden));
-    let part = |live: throughline::core::status::liveness::Liveness| {
-        (live.online, connector_part("lab", live.online, &live.node_id))
+    let part = |node_ids: NodeIds, live: Option<Liveness>| {
+        live.map(|live| (live.online, node_ids.connector_part("lab", live.online, &live.node_id)))
     };
-    assert_eq!(shown.map(part), routes.map(part), "{text} became {hidden}");
+    let (shown, routes) = (part(NodeIds::Real, shown), part(NodeIds::Redacted, routes));
+    assert_eq!(shown, routes, "{text} became {hidden}");
 }
 
 /// Compares two trees of the same form.
