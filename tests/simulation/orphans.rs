@@ -113,7 +113,10 @@ impl RouteGuard {
         clusters: &Mutex<SimClusters>,
     ) -> Option<String> {
         let AuditedRequest { cluster, client, request, code, executed, .. } = audited;
-        let parts: Vec<_> = request.uri().path().split('/').skip(1).collect();
+        let path = request.uri().path();
+        // A project's control plane behind its Milo.
+        let path = path.split_once("/control-plane").map_or(path, |(_, path)| path);
+        let parts: Vec<_> = path.split('/').skip(1).collect();
         match (request.method().as_str(), &parts[..]) {
             ("GET", ["api", "v1", "namespaces", name]) => {
                 let key = ObjectKey::new("", *name);
@@ -184,6 +187,8 @@ mod tests {
 
     const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/site-0-0";
     const NAMESPACE: &str = "/api/v1/namespaces/default";
+    const MILO: &str =
+        "/apis/resourcemanager.miloapis.com/v1alpha1/projects/project-0/control-plane";
     const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/ns-1/httproutes/route-0";
 
     struct Trace {
@@ -242,6 +247,10 @@ mod tests {
         trace.proves(1);
         trace.assert_delete(1, None);
         trace.assert_delete(2, Some("without proof"));
+        for (path, code) in [(NAMESPACE, 200), (GATEWAY, 404)] {
+            assert_eq!(trace.request(2, "GET", &format!("{MILO}{path}"), code), None);
+        }
+        trace.assert_delete(2, None);
         // Neither a 403 nor the 404 of a kind that is not served proves anything.
         assert_eq!(trace.request(1, "GET", GATEWAY, 403), None);
         trace.assert_delete(1, Some("without proof that its parent site-0-0 is gone"));
