@@ -60,14 +60,14 @@ impl RouteFacts<'_> {
         if !is_listed {
             return kept(KeepReason::ListsIncomplete);
         }
-        if now > cluster.last_activity_at().plus(settings.fresh_ms) {
-            return kept(KeepReason::Stale);
-        }
         let is_in_place = self.hub.is_hub_namespace(self.key.ns)
             && cluster.is_upstream_namespace(parents.ns)
             && self.is_namespace_proved(cluster, parents);
         if !is_in_place {
             return kept(KeepReason::NamespaceUnproved);
+        }
+        if now > cluster.last_activity_at().plus(settings.fresh_ms) {
+            return kept(KeepReason::Stale);
         }
         if parents.keys().any(|gateway| upstream.gateways.contains_key(&gateway)) {
             return kept(KeepReason::ParentExists);

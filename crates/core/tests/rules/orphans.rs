@@ -4,6 +4,7 @@ use throughline_core::contract::action::Verb;
 use throughline_core::contract::event::{EventKind, Outcome};
 use throughline_core::contract::note::NoteKind;
 use throughline_core::contract::settings::{OrphanMode, Settings};
+use throughline_core::orphans::keep_reason::KeepReason;
 
 use crate::stage::{self, Stage, UID, namespace, route_object};
 
@@ -244,5 +245,20 @@ fn a_route_without_uid_or_version_is_kept() {
         stage.applied("hub", &route_object(now, uid, version, "blog"));
         stage.pass_to(HOUR_MS);
         stage.assert_no_action();
+    }
+}
+
+/// What a person can put right is said first; a silent watch speaks again by itself.
+#[test]
+fn a_namespace_that_is_not_proved_is_said_whether_or_not_the_watch_is_silent() {
+    let (mut stage, _) = orphan_to_be();
+    stage.applied("up", &namespace("6bcb0b35-0000-4000-8000-00000000ffff"));
+    for is_silent in [false, true] {
+        if is_silent {
+            stage.pass_without_bookmarks_to(600_000);
+            stage.event(EventKind::TimedOut);
+        }
+        let kept = stage.machine.candidates()[0].kept;
+        assert_eq!(kept, Some(KeepReason::NamespaceUnproved), "silent: {is_silent}");
     }
 }
