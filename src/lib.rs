@@ -21,7 +21,7 @@
 //!   tables and rules of each tier (`upstream`, `hub`, `edge`, `orphans`), and `view` (state for
 //!   people)
 //! - [`leader`]: leader election on a Lease: which instance mirrors and deletes
-//! - [`executor`]: the only writer: a queue for each cluster, order per object, retries, outcomes
+//! - [`executor`]: the only writer: a queue for each cluster, order per object, outcomes
 //! - [`apply`]: one action → one API request → one outcome
 //!
 //! What a live run reports:

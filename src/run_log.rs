@@ -113,7 +113,6 @@ macro_rules! action_line {
             hop = hop(action.verb),
             because = finished.decision.because,
             outcome = finished.outcome.name(),
-            tries = finished.attempts,
             waited_ms = millis(finished.waited),
             duration_ms = millis(finished.took),
             error = $error,

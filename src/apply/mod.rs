@@ -70,7 +70,7 @@ impl Applier {
     /// calls `may_write` again right before it writes, because what comes before takes a while.
     ///
     /// # Errors
-    /// [`CallError`], which [`outcome`] turns into an outcome once there are no more attempts.
+    /// [`CallError`], which [`outcome`] turns into an outcome.
     pub async fn apply(
         &self,
         action: &Action,
@@ -152,7 +152,7 @@ impl Applier {
     }
 }
 
-/// The outcome of an action whose last attempt failed with `error`.
+/// The outcome of an action whose attempt failed with `error`.
 pub fn outcome(error: &CallError) -> Outcome {
     let failure = error.failure();
     match error.class() {

@@ -1,22 +1,18 @@
-//! One attempt at an action, and what follows from it: an outcome, or a pause and another attempt.
+//! The one attempt at an action, and what it says about the API server.
 
 use std::time::Duration;
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::Instant;
 
-use super::ExecutorConstants;
 use super::FinishedAction;
 use crate::apply::{self, Applier, Concerned};
-use crate::client::{CallError, ErrorClass};
+use crate::client::CallError;
 use crate::core::contract::action::Decision;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::event::Outcome;
-use crate::environment;
 use crate::leader::gate::Gate;
-use crate::metrics::Metrics;
 
-/// An action without an outcome.
+/// An action that waits in its lane.
 #[derive(Debug)]
 pub(super) struct PendingAction {
     pub(super) decision: Decision,
@@ -24,35 +20,20 @@ pub(super) struct PendingAction {
     /// Its place in time in its lane: when it, or the first of those that it replaced, was queued.
     pub(super) since: u64,
     queued_at: Instant,
-    /// `None` until the first attempt.
-    attempts: Option<Attempts>,
-    /// The moment of the next attempt, while the action pauses after a failed one.
-    pub(super) paused_until: Option<Instant>,
-}
-
-/// The attempts at one action.
-#[derive(Debug)]
-struct Attempts {
-    began: Instant,
-    /// How long the action was queued before the first.
-    waited: Duration,
-    made: u32,
-    /// The pauses that are left.
-    pauses: ExponentialBackoff,
-    /// Why the last one failed.
-    failure: Option<CallError>,
 }
 
 /// An attempt that ended.
 #[derive(Debug)]
 pub(super) struct EndedAttempt {
-    pub(super) action: PendingAction,
-    pub(super) result: Result<Outcome, AttemptError>,
+    action: PendingAction,
+    result: Result<Outcome, AttemptError>,
+    waited: Duration,
+    took: Duration,
 }
 
 /// Why an attempt ended without an outcome.
 #[derive(Debug)]
-pub(super) enum AttemptError {
+enum AttemptError {
     /// This instance may not write, or a cluster has left: not attempted.
     GateClosed,
     Failed(CallError),
@@ -70,86 +51,32 @@ pub(super) enum Answer {
 
 impl PendingAction {
     pub(super) fn new(decision: Decision, concerned: Concerned) -> Self {
-        let queued_at = Instant::now();
-        Self { decision, concerned, since: 0, queued_at, attempts: None, paused_until: None }
+        Self { decision, concerned, since: 0, queued_at: Instant::now() }
     }
 
-    pub(super) fn is_started(&self) -> bool {
-        self.attempts.is_some()
+    /// How long it has been queued.
+    pub(super) fn waited(&self) -> Duration {
+        self.queued_at.elapsed()
     }
 
-    /// Begins the attempts. Returns how long the action was queued.
-    pub(super) fn start(&mut self, config: &ExecutorConstants) -> Duration {
-        let waited = self.queued_at.elapsed();
-        let pauses = ExponentialBuilder::default()
-            .with_min_delay(Duration::from_millis(config.backoff_first_ms))
-            .with_max_delay(Duration::from_millis(config.backoff_max_ms))
-            .with_max_times(config.tries.saturating_sub(1))
-            .with_jitter()
-            .with_jitter_seed(environment::random());
-        let (began, pauses) = (Instant::now(), pauses.build());
-        self.attempts = Some(Attempts { began, waited, made: 0, pauses, failure: None });
-        waited
-    }
-
-    /// Makes one attempt.
-    pub(super) async fn attempt(
-        mut self,
-        applier: Applier,
-        gate: Gate,
-        metrics: &Metrics,
-    ) -> EndedAttempt {
+    pub(super) async fn attempt(self, applier: Applier, gate: Gate) -> EndedAttempt {
+        let (waited, began) = (self.waited(), Instant::now());
         let (action, concerned) = (&self.decision.action, &self.concerned);
         let is_lead = || !action.is_leader_only() || gate.is_open();
         let may_write = || is_lead() && applier.are_joined(concerned);
+
         if !may_write() {
-            return EndedAttempt { action: self, result: Err(AttemptError::GateClosed) };
+            let (result, took) = (Err(AttemptError::GateClosed), Duration::ZERO);
+            return EndedAttempt { action: self, result, waited, took };
         }
-        if let Some(attempts) = &mut self.attempts {
-            if attempts.made > 0 {
-                metrics.action_retried(action.verb);
-            }
-            attempts.made += 1;
-        }
-        let result = applier.apply(action, may_write).await;
-        EndedAttempt { result: result.map_err(AttemptError::Failed), action: self }
+        let result = applier.apply(action, may_write).await.map_err(AttemptError::Failed);
+        EndedAttempt { action: self, result, waited, took: began.elapsed() }
     }
 
-    /// The pause before the next attempt; `None` when the attempt that failed was the last.
-    pub(super) fn pause_after(&mut self, error: &CallError, longest: Duration) -> Option<Duration> {
-        let asked = error.retry_after();
-        // A Retry-After beyond the longest pause is left to the machine, which waits without
-        // blocking the object.
-        if error.class() != ErrorClass::Backoff || asked.is_some_and(|asked| asked > longest) {
-            return None;
-        }
-        let attempts = self.attempts.as_mut()?;
-        let pause = attempts.pauses.next()?;
-        attempts.failure = Some(error.clone());
-        Some(asked.unwrap_or(pause))
-    }
-
-    pub(super) fn finished(self, outcome: Outcome) -> FinishedAction {
-        let decision = self.decision;
-        let Some(Attempts { began, waited, made: attempts, .. }) = self.attempts else {
-            let (waited, took) = (Duration::ZERO, Duration::ZERO);
-            return FinishedAction { decision, outcome, waited, took, attempts: 0 };
-        };
-        let took = if attempts == 0 { Duration::ZERO } else { began.elapsed() };
-        FinishedAction { decision, outcome, waited, took, attempts }
-    }
-
-    /// Ends the action because a cluster left.
-    pub(super) fn left(self) -> FinishedAction {
-        if self.is_started() { self.superseded() } else { self.finished(Outcome::Dropped) }
-    }
-
-    /// Ends the action before its next attempt: with the failure of the last one, if there was one,
-    /// because that write may have taken effect.
-    pub(super) fn superseded(self) -> FinishedAction {
-        let failure = self.attempts.as_ref().and_then(|attempts| attempts.failure.as_ref());
-        let outcome = failure.map_or(Outcome::Superseded, apply::outcome);
-        self.finished(outcome)
+    /// Ends the action without an attempt.
+    pub(super) fn unattempted(self, outcome: Outcome) -> FinishedAction {
+        let (waited, took) = (Duration::ZERO, Duration::ZERO);
+        FinishedAction { decision: self.decision, outcome, waited, took }
     }
 }
 
@@ -173,5 +100,15 @@ impl EndedAttempt {
             }
             Ok(_) => Answer::Came,
         }
+    }
+
+    pub(super) fn finished(self) -> FinishedAction {
+        let Self { action, result, waited, took } = self;
+        let outcome = match result {
+            Ok(outcome) => outcome,
+            Err(AttemptError::GateClosed) => Outcome::Dropped,
+            Err(AttemptError::Failed(error)) => apply::outcome(&error),
+        };
+        FinishedAction { decision: action.decision, outcome, waited, took }
     }
 }

@@ -22,8 +22,6 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use tokio::time::Instant;
-
 use super::attempt::{Answer, PendingAction};
 use crate::core::data::ids::ObjectKey;
 use ready::{Ready, Turn};
@@ -81,12 +79,12 @@ impl Lane {
         self.health != Health::Answers
     }
 
-    /// Whether nothing waits, pauses or is in flight.
+    /// Whether nothing waits or is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Queues an action. Returns the one that it replaces, which waited or paused.
+    /// Queues an action. Returns the one that it replaces.
     pub(super) fn queue(
         &mut self,
         object: ObjectKey,
@@ -96,7 +94,6 @@ impl Lane {
         let slot = self.slots.entry(object.clone()).or_default();
         let older = slot.waiting.take();
         if let Some(older) = &older {
-            // Nothing happens if it paused.
             self.ready.remove(turn(older));
         }
         action.since = older.as_ref().map_or(self.queued, |older| older.since);
@@ -133,38 +130,15 @@ impl Lane {
         self.ready.pop_next()
     }
 
-    /// An attempt ended. Returns whether a newer action waits for the object.
-    pub(super) fn attempt_ended(&mut self, object: &ObjectKey) -> bool {
+    /// An attempt ended: a newer action for the object may be sent.
+    pub(super) fn attempt_ended(&mut self, object: &ObjectKey) {
         debug_assert!(self.in_flight > 0, "more attempts ended than began");
         self.in_flight = self.in_flight.saturating_sub(1);
-        let Some(slot) = self.slots.get_mut(object) else { return false };
+        let Some(slot) = self.slots.get_mut(object) else { return };
         slot.is_in_flight = false;
-        let newer = slot.waiting.as_ref().map(turn);
-        match newer {
+        match slot.waiting.as_ref().map(turn) {
             Some(turn) => self.ready.insert(turn, object.clone()),
             None => drop(self.slots.remove(object)),
-        }
-        newer.is_some()
-    }
-
-    /// Keeps an action, and its object, for another attempt after a pause. It needs no room in
-    /// flight meanwhile.
-    pub(super) fn pause(&mut self, object: ObjectKey, action: PendingAction) {
-        debug_assert!(action.paused_until.is_some());
-        let slot = Slot { is_in_flight: false, waiting: Some(action) };
-        let older = self.slots.insert(object, slot);
-        debug_assert!(older.is_none(), "a newer action was waiting");
-    }
-
-    /// A pause is over: the action has its place in time again, before those of its class that came
-    /// later. So it ends soon even where many wait.
-    pub(super) fn pause_ended(&mut self, object: ObjectKey, until: Instant) {
-        // A newer action may have replaced the one that paused.
-        if let Some(slot) = self.slots.get_mut(&object)
-            && let Some(action) = &mut slot.waiting
-            && action.paused_until.take_if(|paused| *paused == until).is_some()
-        {
-            self.ready.insert(turn(action), object);
         }
     }
 
@@ -198,11 +172,10 @@ impl Lane {
         removed
     }
 
-    /// Removes every action of which no attempt is in flight.
-    pub(super) fn drain_waiting(&mut self) -> Vec<PendingAction> {
+    /// Removes every action that waits.
+    pub(super) fn drop_waiting(&mut self) {
         self.ready.clear();
-        let waiting = self.slots.values_mut().filter_map(|slot| slot.waiting.take()).collect();
+        self.slots.values_mut().for_each(|slot| slot.waiting = None);
         self.slots.retain(|_, slot| slot.is_in_flight);
-        waiting
     }
 }

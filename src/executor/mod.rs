@@ -2,35 +2,31 @@
 //! and an outcome for every action.
 //!
 //! A plain struct that the loop owns: [`Executor::submit`] takes a decision, and
-//! [`Executor::next_finished`] returns finished actions. It decides nothing. The machine hears of a
-//! failed write and decides again on what it sees by then.
+//! [`Executor::next_finished`] returns finished actions. It decides nothing, and attempts each action
+//! once: the machine hears of a failed write and decides again on what it sees by then.
 //!
 //! Each kind in each cluster has a lane with a queue and room of its own, which the most urgent action
-//! leaves first (see `lane.rs`). An action
-//! that pauses between two attempts keeps its object, so that writes to one object keep their order,
-//! but takes no room.
+//! leaves first (see `lane.rs`).
 
 mod attempt;
 mod lane;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::task::{Id as TaskId, JoinError, JoinSet};
-use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::apply::{self, Applier, ProjectProof};
-use crate::clock::sleep_until_opt;
+use crate::apply::{Applier, ProjectProof};
 use crate::core::contract::action::{Action, Decision};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::{ClusterName, Kind, ObjectKey};
 use crate::environment::here;
 use crate::leader::gate::Gate;
 use crate::metrics::Metrics;
-use attempt::{Answer, AttemptError, EndedAttempt, PendingAction};
+use attempt::{EndedAttempt, PendingAction};
 use lane::{HealthChange, Lane};
 
 /// A cluster, and the kind that is written.
@@ -49,11 +45,10 @@ fn lane_of(action: &Action) -> LaneKey {
 pub struct FinishedAction {
     pub decision: Decision,
     pub outcome: Outcome,
-    /// How long it waited for its first attempt.
+    /// How long it waited for its attempt.
     pub waited: Duration,
-    /// From the first attempt to the end, pauses included; zero when there was no attempt.
+    /// How long the attempt took; zero when there was none.
     pub took: Duration,
-    pub attempts: u32,
 }
 
 /// An attempt in flight.
@@ -63,31 +58,19 @@ struct Task {
     object: ObjectKey,
 }
 
-/// How many writes go at once, and how a failed one is tried again.
+/// How many writes go at once, and how long one may take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct ExecutorConstants {
     /// Writes in flight at the same time to one kind in one cluster, each to a different object.
     pub parallel: usize,
-    /// The limit for one attempt of one write.
+    /// The limit for one write.
     pub timeout_ms: u64,
-    /// Attempts of one action before it counts as failed.
-    pub tries: usize,
-    /// The first pause between attempts; it doubles, with jitter.
-    pub backoff_first_ms: u64,
-    /// A longer `Retry-After` ends the attempts.
-    pub backoff_max_ms: u64,
 }
 
 impl Default for ExecutorConstants {
     fn default() -> Self {
-        Self {
-            parallel: 16,
-            timeout_ms: 5_000,
-            tries: 3,
-            backoff_first_ms: 100,
-            backoff_max_ms: 2_000,
-        }
+        Self { parallel: 16, timeout_ms: 5_000 }
     }
 }
 
@@ -103,9 +86,6 @@ pub struct Executor {
     attempts: JoinSet<EndedAttempt>,
     /// The attempts in flight.
     tasks: HashMap<TaskId, Task>,
-    /// Actions that pause after a failed attempt, and until when. One that was replaced meanwhile
-    /// stays here until its pause is over.
-    pauses: BTreeSet<(Instant, LaneKey, ObjectKey)>,
     /// Actions to be returned next.
     ended: VecDeque<FinishedAction>,
     queued: usize,
@@ -130,7 +110,6 @@ impl Executor {
             lanes: BTreeMap::new(),
             attempts: JoinSet::new(),
             tasks: HashMap::new(),
-            pauses: BTreeSet::new(),
             ended: VecDeque::new(),
             queued: 0,
             in_flight: 0,
@@ -142,13 +121,12 @@ impl Executor {
         self.applier = std::mem::take(&mut self.applier).with_projects(projects);
     }
 
-    /// Actions that wait for their first attempt.
+    /// Actions that wait for their attempt.
     pub fn queued(&self) -> usize {
         self.queued
     }
 
-    /// Actions that were attempted and have no outcome yet: a request is under way, or another one
-    /// will follow.
+    /// Actions whose attempt is under way.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -161,41 +139,35 @@ impl Executor {
         let action = PendingAction::new(decision, concerned);
         let written = &action.decision.action;
         if written.is_leader_only() && !self.gate.is_open() {
-            return self.ended.push_back(action.finished(Outcome::Dropped));
+            return self.ended.push_back(action.unattempted(Outcome::Dropped));
         }
         if self.dry_run {
-            return self.ended.push_back(action.finished(Outcome::DryRun));
+            return self.ended.push_back(action.unattempted(Outcome::DryRun));
         }
         let (key, object) = (lane_of(written), written.object.clone());
         let lane = self.lanes.entry(key.clone()).or_default();
         let older = lane.queue(object, action);
         self.queued += 1;
         if let Some(older) = older {
-            self.end_waiting(older);
+            self.end_waiting(older, Outcome::Superseded);
         }
         self.start_ready(&key);
     }
 
-    /// Ends an action that will not be attempted, or not again.
-    fn end_waiting(&mut self, action: PendingAction) {
-        let count = if action.is_started() { &mut self.in_flight } else { &mut self.queued };
-        *count -= 1;
-        self.ended.push_back(action.superseded());
+    /// Ends an action that will not be attempted.
+    fn end_waiting(&mut self, action: PendingAction, outcome: Outcome) {
+        self.queued -= 1;
+        self.ended.push_back(action.unattempted(outcome));
     }
 
     /// Sends what is ready in a lane, as much as may be in flight.
     fn start_ready(&mut self, key: &LaneKey) {
         let Some(lane) = self.lanes.get_mut(key) else { return };
-        while let Some((object, mut action)) = lane.start_next(self.config.parallel) {
-            if !action.is_started() {
-                self.queued -= 1;
-                self.in_flight += 1;
-                let waited = action.start(&self.config);
-                self.metrics.action_started(action.decision.action.verb, waited);
-            }
-            let (applier, gate) = (self.applier.clone(), self.gate.clone());
-            let metrics = self.metrics.clone();
-            let attempt = async move { action.attempt(applier, gate, &metrics).await };
+        while let Some((object, action)) = lane.start_next(self.config.parallel) {
+            self.queued -= 1;
+            self.in_flight += 1;
+            self.metrics.action_started(action.decision.action.verb, action.waited());
+            let attempt = action.attempt(self.applier.clone(), self.gate.clone());
             let task = self.attempts.spawn(here(attempt)).id();
             self.tasks.insert(task, Task { key: key.clone(), object });
         }
@@ -224,25 +196,9 @@ impl Executor {
             if let Some(ended) = self.ended.pop_front() {
                 return ended;
             }
-            let pause_ends = self.pauses.first().map(|(until, ..)| *until);
-            tokio::select! {
-                biased;
-                () = sleep_until_opt(pause_ends) => self.end_pauses(),
-                Some(joined) = self.attempts.join_next_with_id() => self.join(joined),
-            }
-        }
-    }
-
-    fn end_pauses(&mut self) {
-        let now = Instant::now();
-        while let Some((until, key, object)) = self.pauses.pop_first() {
-            if until > now {
-                self.pauses.insert((until, key, object));
-                return;
-            }
-            if let Some(lane) = self.lanes.get_mut(&key) {
-                lane.pause_ended(object, until);
-                self.start_ready(&key);
+            match self.attempts.join_next_with_id().await {
+                Some(joined) => self.join(joined),
+                None => std::future::pending().await,
             }
         }
     }
@@ -255,80 +211,38 @@ impl Executor {
             Err(error) => (error.id(), None),
         };
         let Some(Task { key, object }) = self.tasks.remove(&task) else { return };
-        match ended {
-            Some(ended) => self.attempt_ended(&key, object, ended),
-            None => {
-                self.in_flight -= 1;
-                if let Some(lane) = self.lanes.get_mut(&key) {
-                    lane.attempt_ended(&object);
-                }
-            }
+        self.in_flight -= 1;
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            let change = ended.as_ref().and_then(|ended| lane.observe(ended.answer()));
+            lane.attempt_ended(&object);
+            log_health(change, &key, lane.ready());
         }
+        self.ended.extend(ended.map(EndedAttempt::finished));
         self.start_ready(&key);
     }
 
-    /// Ends the action, or lets it pause before the next attempt.
-    fn attempt_ended(&mut self, key: &LaneKey, object: ObjectKey, ended: EndedAttempt) {
-        let Some(lane) = self.lanes.get_mut(key) else { return };
-        let answer = ended.answer();
-        // Where requests time out, another attempt would take the place of a probe for another
-        // object. The machine decides again after a longer pause, on what it sees by then.
-        let was_hung = lane.is_narrow() && answer == Answer::TimedOut;
-        let change = lane.observe(answer);
-        let has_left = !self.applier.are_joined(&ended.action.concerned);
-        let is_last = lane.attempt_ended(&object) || was_hung || has_left;
-        log_health(change, key, lane.ready());
-        let EndedAttempt { mut action, result } = ended;
-        let outcome = match result {
-            Ok(outcome) => outcome,
-            Err(AttemptError::GateClosed) => Outcome::Dropped,
-            Err(AttemptError::Failed(error)) => {
-                let longest = Duration::from_millis(self.config.backoff_max_ms);
-                let pause = if is_last { None } else { action.pause_after(&error, longest) };
-                if let Some(pause) = pause {
-                    let until = Instant::now() + pause;
-                    action.paused_until = Some(until);
-                    lane.pause(object.clone(), action);
-                    self.pauses.insert((until, key.clone(), object));
-                    return;
-                }
-                apply::outcome(&error)
-            }
-        };
-        self.in_flight -= 1;
-        self.ended.push_back(action.finished(outcome));
-    }
-
     /// A cluster left. What waits to be written there, or would ask there for a proof, is dropped; a
-    /// request that is under way ends, and is not repeated.
+    /// request that is under way ends.
     pub fn cluster_left(&mut self, cluster: &ClusterName) {
-        let mut changed = Vec::new();
+        let (mut changed, mut dropped) = (Vec::new(), Vec::new());
         for (key, lane) in &mut self.lanes {
-            let dropped = lane.remove_waiting(|action| action.concerned.contains(cluster));
-            if dropped.is_empty() && key.0 != *cluster {
-                continue;
+            let of_lane = lane.remove_waiting(|action| action.concerned.contains(cluster));
+            if !of_lane.is_empty() || key.0 == *cluster {
+                changed.push(key.clone());
             }
-            changed.push(key.clone());
-            for action in dropped {
-                let count =
-                    if action.is_started() { &mut self.in_flight } else { &mut self.queued };
-                *count -= 1;
-                self.ended.push_back(action.left());
-            }
+            dropped.extend(of_lane);
+        }
+        for action in dropped {
+            self.end_waiting(action, Outcome::Dropped);
         }
         for key in changed {
             self.start_ready(&key);
         }
     }
 
-    /// Drops every action that has not been attempted, and returns their number. One that pauses
-    /// between attempts ends with the failure of the last.
+    /// Drops every action that has not been attempted, and returns their number.
     pub fn drop_queued(&mut self) -> usize {
-        self.pauses.clear();
-        let waiting: Vec<_> = self.lanes.values_mut().flat_map(Lane::drain_waiting).collect();
-        for action in waiting.into_iter().filter(PendingAction::is_started) {
-            self.end_waiting(action);
-        }
+        self.lanes.values_mut().for_each(Lane::drop_waiting);
         std::mem::take(&mut self.queued)
     }
 

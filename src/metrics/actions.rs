@@ -13,7 +13,7 @@ impl Metrics {
         self.instruments.queue_adds.get_or_create(&[QUEUE, by(verb)]).inc();
     }
 
-    /// An action left the queue for its first attempt.
+    /// An action left the queue for its attempt.
     pub fn action_started(&self, verb: Verb, waited: Duration) {
         self.instruments
             .queue_waited
@@ -21,13 +21,7 @@ impl Metrics {
             .observe(waited.as_secs_f64());
     }
 
-    /// An attempt failed and is repeated.
-    pub fn action_retried(&self, verb: Verb) {
-        self.instruments.reconciles.get_or_create(&[by(verb), ("result", "requeue")]).inc();
-        self.instruments.queue_retries.get_or_create(&[QUEUE, by(verb)]).inc();
-    }
-
-    /// `took` counts from the start of the first attempt; zero when there was none.
+    /// `took` is how long the attempt took; zero when there was none.
     pub fn action_finished(&self, action: &Action, outcome: &Outcome, took: Duration) {
         let verb = action.verb;
         let labels = [("verb", verb.as_str()), ("outcome", outcome.name())];

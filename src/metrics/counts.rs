@@ -28,7 +28,7 @@ pub(super) const LEADER: (&str, &str) = ("name", "throughline");
 /// A hop takes milliseconds unless it is stuck.
 const HOP_BUCKETS: [f64; 14] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
-/// For an action with all its attempts.
+/// For an attempt at an action.
 const REQUEST_BUCKETS: [f64; 13] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// An event in the machine takes microseconds.
@@ -44,7 +44,6 @@ pub(super) struct Instruments {
     pub(super) queue_adds: Counters<2>,
     pub(super) queue_waited: Histograms<2>,
     pub(super) queue_worked: Histograms<2>,
-    pub(super) queue_retries: Counters<2>,
     pub(super) connections: Gauges<1>,
     pub(super) in_flight: Gauge,
     pub(super) writes_waiting: NamedGauges<2>,
@@ -133,20 +132,14 @@ impl Instruments {
             queue_waited: add(
                 r,
                 "workqueue_queue_duration_seconds",
-                "Time that an action waited for its first attempt, by verb",
+                "Time that an action waited for its attempt, by verb",
                 request_times(),
             ),
             queue_worked: add(
                 r,
                 "workqueue_work_duration_seconds",
-                "Time that an action took with all its attempts, by verb",
+                "Time that an attempt at an action took, by verb",
                 request_times(),
-            ),
-            queue_retries: add(
-                r,
-                "workqueue_retries",
-                "Attempts after the first, by verb",
-                Counters::default(),
             ),
             connections: add(
                 r,
@@ -318,7 +311,6 @@ impl Instruments {
             }
             let _ = self.reconcile_errors.get_or_create(&[by(verb)]);
             let _ = self.queue_adds.get_or_create(&[QUEUE, by(verb)]);
-            let _ = self.queue_retries.get_or_create(&[QUEUE, by(verb)]);
         }
         for hop in [Hop::Mirrored, Hop::Arrived, Hop::Touched] {
             let _ = self.hops.get_or_create(&[("hop", hop.as_str())]);

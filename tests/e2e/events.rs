@@ -17,7 +17,6 @@ fn short_limits() -> Value {
     json!({
         "stall": { "mirroredMs": 1_000, "arrivedMs": 1_000, "touchedMs": 1_000 },
         "retry": { "firstMs": 300, "maxMs": 1_000 },
-        "executor": { "tries": 1 },
         "mirror": { "nudgeAfterMs": 2_000 },
     })
 }

@@ -62,7 +62,6 @@ pub(crate) fn count(metrics: &Metrics) -> Arc<ClusterRequests> {
         metrics.action_queued(verb);
         metrics.action_started(verb, Duration::from_millis(3));
     }
-    metrics.action_retried(Verb::Mirror);
     let requests = metrics.requests(&up);
     requests.count("PATCH", Some(200));
     requests.count("PATCH", Some(200));

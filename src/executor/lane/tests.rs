@@ -1,13 +1,11 @@
-use proptest::prelude::*;
-use proptest::sample::select;
-use tokio::time::Duration;
-
 use super::*;
 use crate::apply::Applier;
 use crate::core::contract::action::{Action, Decision, Precondition, Urgency, Verb};
 use crate::core::data::ids::{ActionId, ClusterName, Kind};
 use crate::core::data::time::UnixMillis;
 use Urgency::{Confirmation, Deferrable, Delete, Nudge, Routing};
+use proptest::prelude::*;
+use proptest::sample::select;
 
 fn object(name: &str) -> ObjectKey {
     ObjectKey::new("n", name)
@@ -136,21 +134,6 @@ fn an_object_that_changes_all_the_time_is_not_put_off_by_that() {
 }
 
 #[test]
-fn after_a_pause_an_action_has_its_place_in_its_class_again() {
-    let mut lane = Lane::default();
-    queue(&mut lane, &[("tried", Deferrable), ("address", Deferrable)]);
-    let (tried, mut failed) = lane.start_next(1).unwrap();
-    lane.attempt_ended(&tried);
-    let until = Instant::now() + Duration::from_secs(1);
-    failed.paused_until = Some(until);
-    lane.pause(tried.clone(), failed);
-    assert_eq!((lane.ready(), lane.is_empty()), (1, false));
-    queue(&mut lane, &[("flip", Routing)]);
-    lane.pause_ended(tried, until);
-    assert_eq!(rest(&mut lane), ["flip", "tried", "address"]);
-}
-
-#[test]
 fn a_lane_that_hangs_probes_the_newest_urgent_one_and_the_oldest_in_turn() {
     let mut lane = Lane::default();
     queue_many(&mut lane, "address", Deferrable, 5);
@@ -167,9 +150,8 @@ fn a_lane_that_hangs_probes_the_newest_urgent_one_and_the_oldest_in_turn() {
 enum Step {
     Queue(usize, Urgency),
     Start,
-    /// Ends the oldest attempt; it fails, so that its action pauses, if the flag is set.
-    End(bool),
-    EndPause,
+    /// Ends the oldest attempt.
+    End,
     Observe(Answer),
     RemoveWaiting(usize),
 }
@@ -180,8 +162,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..12usize, urgency).prop_map(|(object, urgency)| Step::Queue(object, urgency)),
         4 => Just(Step::Start),
-        4 => any::<bool>().prop_map(Step::End),
-        2 => Just(Step::EndPause),
+        4 => Just(Step::End),
         1 => answer.prop_map(Step::Observe),
         1 => (0..12usize).prop_map(Step::RemoveWaiting),
     ]
@@ -195,7 +176,6 @@ struct Run {
     /// The ids of actions that ended or were returned.
     ended: Vec<u64>,
     in_flight: Vec<(ObjectKey, PendingAction)>,
-    pauses: Vec<(ObjectKey, Instant)>,
     most_in_flight: usize,
 }
 
@@ -219,20 +199,10 @@ impl Run {
                 self.in_flight.push((object, action));
                 self.most_in_flight = self.most_in_flight.max(self.in_flight.len());
             }
-            Step::End(fails) if !self.in_flight.is_empty() => {
-                let (object, mut action) = self.in_flight.remove(0);
-                let has_newer = self.lane.attempt_ended(&object);
-                if has_newer || !fails {
-                    return self.ended.push(id(&action));
-                }
-                let until = Instant::now() + Duration::from_millis(id(&action));
-                action.paused_until = Some(until);
-                self.lane.pause(object.clone(), action);
-                self.pauses.push((object, until));
-            }
-            Step::EndPause if !self.pauses.is_empty() => {
-                let (object, until) = self.pauses.remove(0);
-                self.lane.pause_ended(object, until);
+            Step::End if !self.in_flight.is_empty() => {
+                let (object, action) = self.in_flight.remove(0);
+                self.lane.attempt_ended(&object);
+                self.ended.push(id(&action));
             }
             Step::Observe(answer) => drop(self.lane.observe(answer)),
             Step::RemoveWaiting(n) => {
@@ -240,7 +210,7 @@ impl Run {
                 let removed = self.lane.remove_waiting(|a| a.decision.action.object == named);
                 self.ended.extend(removed.iter().map(id));
             }
-            Step::End(_) | Step::EndPause => {}
+            Step::End => {}
         }
     }
 }
@@ -251,9 +221,8 @@ proptest! {
     fn every_action_ends(steps in prop::collection::vec(step(), 1..200)) {
         let mut run = Run::default();
         steps.into_iter().for_each(|step| run.step(step));
-        // Each action takes at most one round to end, and one for its pause.
-        for _ in 0..2 * run.queued {
-            for step in [Step::EndPause, Step::Start, Step::End(false)] {
+        for _ in 0..run.queued {
+            for step in [Step::Start, Step::End] {
                 run.step(step);
             }
         }

@@ -192,7 +192,6 @@ async fn run_with(events_on: bool, dry_run: bool) -> Vec<Value> {
     config.constants.settings.stall.mirrored_ms = 1_000;
     config.constants.settings.retry.first_ms = 100;
     config.constants.settings.retry.max_ms = 200;
-    config.constants.executor.tries = 1;
     (config.events.enabled, config.dry_run) = (events_on, dry_run);
     let connectors = Some(Resource::Connectors);
     let broken = Fault { resource: connectors, ..Fault::on_writes(500) };

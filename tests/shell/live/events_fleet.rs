@@ -127,7 +127,6 @@ async fn a_start_with_two_thousand_stale_annotations_posts_a_handful() {
     config.leader_election.enabled = false;
     config.constants.settings.retry.first_ms = 500;
     config.constants.settings.retry.max_ms = 2_000;
-    config.constants.executor.tries = 1;
     let connectors = Some(Resource::Connectors);
     let broken = Fault { resource: connectors, ..Fault::on_writes(500) };
     served.handle.inject(&broken, 1_000_000);

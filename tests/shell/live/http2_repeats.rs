@@ -140,11 +140,17 @@ async fn a_server_that_refuses_every_stream_gets_few_of_them() {
         (requests.load(SeqCst), connections.load(SeqCst))
     };
     let written = async {
-        for _ in 1..=WRITES {
-            assert_eq!(executor.next_finished().await.outcome.name(), "applied");
+        let mut written = 0;
+        while written < WRITES {
+            let finished = executor.next_finished().await;
+            match finished.outcome.name() {
+                "applied" => written += 1,
+                // Without the pause that the machine makes.
+                _ => executor.submit(finished.decision),
+            }
         }
     };
     let both = async { tokio::join!(meanwhile, written).0 };
     let (streams, dials) = timeout(REFUSED_FOR + Duration::from_secs(15), both).await.unwrap();
-    assert!(streams <= 800 && dials <= 10, "{streams} streams on {dials} connections");
+    assert!(streams <= 400 && dials <= 10, "{streams} streams on {dials} connections");
 }

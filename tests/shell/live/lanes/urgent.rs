@@ -21,8 +21,7 @@ async fn a_flip_leaves_before_500_deferrable_writes_and_each_of_those_ends() {
     let names = hub.names();
     assert!(names[4..6].contains(&"address-499".to_owned()), "{names:?}");
     bench.until(Duration::from_secs(60), |bench| bench.finished.len() == 504).await;
-    let mut outcomes: Vec<_> =
-        bench.outcomes().into_iter().map(|(id, outcome, _)| (id, outcome)).collect();
+    let mut outcomes = bench.outcomes();
     outcomes.sort_unstable();
     let ids: Vec<_> = outcomes.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids, (1..=504).collect::<Vec<_>>());
