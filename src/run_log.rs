@@ -6,7 +6,6 @@ mod naming;
 use tracing::{debug, error, info, trace, warn};
 
 use crate::clock::millis;
-use crate::core::PROBE_MS;
 use crate::core::contract::action::{Decision, Verb};
 use crate::core::contract::event::{Event, Outcome};
 use crate::core::contract::note::{Anomaly, AnomalyKind, Note, NoteKind, Stall};
@@ -52,14 +51,14 @@ enum Entry {
 /// Writes a log line for each action and each note of interest; none while nothing changes.
 #[derive(Debug)]
 pub struct RunLog {
-    /// How long a refused write waits at most until it, or another like it, is tried.
-    refused_pause_s: u64,
+    /// The longest pause between two attempts at a write.
+    retry_max_s: u64,
     groups: Groups<Entry>,
 }
 
 impl RunLog {
     pub fn new(settings: &Settings) -> Self {
-        Self { refused_pause_s: refused_pause_s(settings), groups: Groups::new(0) }
+        Self { retry_max_s: settings.retry.max_ms.div_ceil(1_000), groups: Groups::new(0) }
     }
 
     /// Whether this write's failure gets a line of its own, as the first of its kind.
@@ -76,10 +75,6 @@ impl RunLog {
         let entry = Entry::Write { error: error.text.to_string() };
         self.groups.happen_again(at, cause, member, entry)
     }
-}
-
-fn refused_pause_s(settings: &Settings) -> u64 {
-    settings.retry.refused_ms.min(PROBE_MS) / 1000
 }
 
 /// The hop that an action completes, as the log names it.
@@ -165,8 +160,8 @@ impl Observer for RunLog {
                     warn,
                     finished,
                     error,
-                    "write failed; it, or another like it, is tried again within {} s",
-                    self.refused_pause_s
+                    "write failed; it is tried again within {} s",
+                    self.retry_max_s
                 );
             }
             Outcome::Refused { .. } => action_line!(
@@ -174,7 +169,7 @@ impl Observer for RunLog {
                 finished,
                 error,
                 "write refused; fix the permission or webhook; next attempt in {} s",
-                self.refused_pause_s
+                self.retry_max_s
             ),
         }
     }

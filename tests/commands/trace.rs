@@ -191,12 +191,12 @@ fn a_refused_write_is_wrong_at_once_and_names_the_missing_permission() {
     assert!(hop.why.contains("403 Forbidden: no"), "{hop:#?}");
     let remedy = "grant patch on connectors.networking.datumapis.com to the user or ServiceAccount";
     assert_eq!(hop.remedies, [format!("for hub: {remedy}")]);
-    assert_eq!(hop.next_attempt_ms.unwrap().0, stage.now + 15_000);
+    assert_eq!(hop.next_attempt_ms.unwrap().0, stage.now + 30_000);
     let mut out = Vec::new();
     let options = ReportOptions { width: 400, ..ReportOptions::default() };
     throughline::trace::text::traces(&[trace], &options, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
-    assert!(text.contains("403 Forbidden: no); next attempt in 15 s."), "{text}");
+    assert!(text.contains("403 Forbidden: no); next attempt in 30 s."), "{text}");
 }
 
 #[test]

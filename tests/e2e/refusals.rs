@@ -13,9 +13,9 @@ use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
 use crate::cluster::{SOON, ensure, eventually, oracle, wait_until_idle};
 
-/// Retries soon; the defaults are minutes.
+/// Retries soon; a refused write waits 30 s by default.
 fn short_retries() -> Value {
-    json!({ "retry": { "firstMs": 500, "maxMs": 2_000, "refusedMs": 2_000 } })
+    json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } })
 }
 
 async fn started() -> (Testbed, Fleet, Throughline) {

@@ -166,7 +166,7 @@ pub(crate) async fn revoke(cluster: &Cluster, permission: Option<(&str, &str, &s
 async fn a_fault_at_each_hop_is_named_from_every_source() {
     let testbed = Testbed::start(Topology::Three).await;
     let fleet = Fleet::seed(&testbed, Spec { gateways: 2, ..Spec::of(2) }).await;
-    let soon = json!({ "retry": { "firstMs": 500, "maxMs": 2_000, "refusedMs": 2_000 } });
+    let soon = json!({ "retry": { "firstMs": 500, "maxMs": 2_000 } });
     let setup = Setup::of(&testbed)
         .set(&soon)
         .allow_error("write refused; fix the permission")

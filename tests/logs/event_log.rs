@@ -93,7 +93,7 @@ fn header_and_settings_read_back() {
     let partial = HEADER.replace("]}]", r#"]}],"settings":{"orphans":{"mode":"off"}},"new":1"#);
     let reader = LogReader::new("x", partial.as_bytes()).unwrap();
     let settings = reader.header().settings.clone().unwrap();
-    assert_eq!((settings.orphans.mode, settings.retry.max_ms), (OrphanMode::Off, 60_000));
+    assert_eq!((settings.orphans.mode, settings.retry.max_ms), (OrphanMode::Off, 30_000));
 }
 
 #[test]

@@ -64,8 +64,8 @@ proptest! {
         }
     }
 
-    /// However long it lasted: right within a minute of its end, and confirmed a minute later. And while it lasts, it costs a request
-    /// every 15 s for each kind of object, and every few minutes one for each object.
+    /// However long it lasted: right within a minute of its end, and confirmed a minute later. And while it
+    /// lasts, it costs a request every 30 s for each object.
     #[test]
     fn what_an_api_server_refuses_for_long_is_written_soon_after_it_no_longer_does(
         setup in setup(),
@@ -91,9 +91,9 @@ proptest! {
             }
             for (group, (count, objects)) in counts {
                 // A first attempt may still be due, and a class tries a few of its Gateways.
-                let own = objects.len() as u64 * (2 + outage_s / 300) + 4;
+                let own = objects.len() as u64 * (2 + outage_s / 30) + 4;
                 prop_assert!(
-                    count <= outage_s / 15 + own,
+                    count <= own,
                     "{group:?}: {count} in {outage_s} s\n{}", sim.describe_actions(before)
                 );
             }

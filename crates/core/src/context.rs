@@ -20,7 +20,7 @@ use super::leadership::Leadership;
 use super::naming::Naming;
 use super::status::trigger::NodeIds;
 use super::timers::{Due, Timers};
-use super::waiting::WaitingWrites;
+use super::waiting::Releases;
 
 /// What an action in flight was decided for; its outcome goes there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub(crate) struct Context {
     pub(crate) names: Names,
     pub(crate) leadership: Leadership,
     pub(crate) timers: Timers,
-    pub(crate) waiting: WaitingWrites,
+    pub(crate) releases: Releases,
     pub(crate) naming: Naming,
     pub(crate) actions: VecDeque<Decision>,
     /// What the present moment has decided so far. Empty between two moments.
@@ -87,7 +87,7 @@ impl HoldsNames for Context {
             names: _,
             leadership: _,
             timers,
-            waiting,
+            releases: _,
             naming,
             actions: _,
             decided: _,
@@ -98,7 +98,6 @@ impl HoldsNames for Context {
             references_changed: _,
         } = self;
         timers.mark(used);
-        waiting.mark(used);
         naming.mark(used);
         in_flight.mark(used);
     }
@@ -113,7 +112,7 @@ impl Context {
             names: Names::default(),
             leadership: Leadership::default(),
             timers: Timers::default(),
-            waiting: WaitingWrites::default(),
+            releases: Releases::default(),
             naming: Naming::default(),
             actions: VecDeque::new(),
             decided: Vec::new(),
@@ -222,11 +221,8 @@ impl Context {
     }
 
     /// When a write that was refused is tried again, in words.
-    pub(crate) fn next_attempt(&self, target: WriteTarget) -> String {
-        let own_ms = self.settings.retry.refused_ms;
-        let probe_at = self.waiting.next_probe_at(target.group());
-        let pause_ms = probe_at.map_or(own_ms, |at| at.since(self.now).min(own_ms));
-        format!("next attempt in {} s", pause_ms.div_ceil(1000))
+    pub(crate) fn next_attempt(&self) -> String {
+        format!("next attempt in {} s", self.settings.retry.max_ms.div_ceil(1_000))
     }
 
     /// Reports a write that the API server refuses. `next` says what follows.

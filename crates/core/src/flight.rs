@@ -1,4 +1,8 @@
-//! The writes to one target: at most one in flight, and when the next may be tried.
+//! The writes to one target: at most one in flight, and when the next may be tried. This is the only
+//! backoff of the program.
+//!
+//! A failure pauses the next write, and its [`FailureClass`] says what ends the pause early: a change of
+//! the object, another desired value, or evidence that the API server carries out such writes again.
 
 use super::contract::error_cause::{ErrorCause, RequestFailure};
 use super::contract::event::Outcome;
@@ -10,99 +14,99 @@ use super::data::used_names::{HoldsNames, UsedNames};
 /// After so many conflicts in a row, the object changes faster than a write to it takes.
 const CONFLICTS_UNTIL_STARVING: u8 = 3;
 
+/// A lasting failure beside an object that alternates between success and failure must not be tried
+/// again with each success.
+const RELEASE_INTERVAL_MS: u64 = 30_000;
+
 /// The state of the writes to one target. `W` is what a write in flight makes of it.
 #[derive(Debug)]
 pub(crate) struct Flight<W = ()> {
     in_flight: Option<(ActionId, W)>,
     /// No attempt before this, however well the API server works.
     paused_until: UnixMillis,
-    /// No attempt before this, because the last one failed.
-    failed_until: UnixMillis,
+    /// The last attempt failed.
+    failure: Option<Box<Failure>>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    class: FailureClass,
+    error: RequestFailure,
+    /// No attempt before this. `None`: the pause ended early.
+    paused_until: Option<UnixMillis>,
+    /// Its pause ended early, because such writes succeed again.
+    is_released: bool,
+    /// When that last happened to this failure, or to one before it in a row.
+    released_at: Option<UnixMillis>,
     failures: u32,
     /// Conflicts in a row.
     conflicts: u8,
-    /// The pause after the failure ends early when the object changes.
-    until_changed: bool,
-    /// What the API server must do for the next attempt to succeed.
-    blocked: Option<Blocked>,
-    /// Why the last attempt failed.
-    pub(crate) error: Option<Box<RequestFailure>>,
 }
 
-/// Why an API server did not carry out a write, by how much a success elsewhere says about it: a
+/// Why the last write was not carried out. Ordered by how much a success elsewhere says about it: a
 /// write that was refused and now succeeds says that the others may, too; one that got no answer
 /// says nothing about those that were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Blocked {
-    /// No connection, no answer, or a 5xx.
-    Failing,
-    /// 404, though the watch shows the object.
+pub(crate) enum FailureClass {
+    /// 409. Ends when the object changes.
+    Conflict,
+    /// No connection, no answer, 429 or 5xx. Ends when a watch of the cluster is live again.
+    Unreachable,
+    /// 404 although the watch shows the object. Ends when the object changes.
     Missing,
-    /// 403, 422, an admission webhook.
+    /// 403, 422 or a webhook. Ends when something else is desired.
     Refused,
-}
-
-impl HoldsNames for Blocked {
-    fn mark(&self, _: &mut UsedNames) {}
 }
 
 impl<W: HoldsNames> HoldsNames for Flight<W> {
     fn mark(&self, used: &mut UsedNames) {
-        let Self {
-            in_flight,
-            paused_until: _,
-            failed_until: _,
-            failures: _,
-            conflicts: _,
-            until_changed: _,
-            blocked: _,
-            error: _,
-        } = self;
+        let Self { in_flight, paused_until: _, failure: _ } = self;
         in_flight.mark(used);
     }
 }
 
 impl<W> Default for Flight<W> {
     fn default() -> Self {
-        Self {
-            in_flight: None,
-            paused_until: UnixMillis(0),
-            failed_until: UnixMillis(0),
-            failures: 0,
-            conflicts: 0,
-            until_changed: false,
-            blocked: None,
-            error: None,
-        }
+        Self { in_flight: None, paused_until: UnixMillis(0), failure: None }
     }
 }
 
 /// The part of a flight that does not depend on what it writes.
-pub(crate) trait WritePauses {
-    /// What the last attempt failed of, if the API server was the reason.
-    fn blocked(&self) -> Option<Blocked>;
+pub(crate) trait WriteFailure {
+    /// Why the last attempt failed.
+    fn failure_class(&self) -> Option<FailureClass>;
 
-    /// Whether nothing is in flight and a pause runs because the API server did not carry out the
-    /// last write.
-    fn waits_for_api(&self, now: UnixMillis) -> bool;
-
-    /// Ends the pause after a failure. A pause that protects from other writers stays.
-    fn end_failure_pause(&mut self);
+    /// The API server carries out such writes again. Returns whether that ended a pause.
+    fn api_answers(&mut self, up_to: FailureClass, now: UnixMillis) -> bool;
 }
 
-impl<W> WritePauses for Flight<W> {
-    fn blocked(&self) -> Option<Blocked> {
-        self.blocked
+impl<W> WriteFailure for Flight<W> {
+    fn failure_class(&self) -> Option<FailureClass> {
+        Some(self.failure.as_ref()?.class)
     }
 
-    fn waits_for_api(&self, now: UnixMillis) -> bool {
-        self.blocked.is_some() && !self.is_in_flight() && self.failed_until > now
-    }
+    fn api_answers(&mut self, up_to: FailureClass, now: UnixMillis) -> bool {
+        let is_in_flight = self.is_in_flight();
+        let Some(failure) = self.failure.as_mut().filter(|_| !is_in_flight) else { return false };
 
-    fn end_failure_pause(&mut self) {
-        self.failed_until = UnixMillis(0);
-        self.until_changed = false;
+        let is_concerned = failure.class >= FailureClass::Unreachable && failure.class <= up_to;
+        if !is_concerned || !failure.may_be_released(now) {
+            return false;
+        }
+        failure.paused_until = None;
+        failure.is_released = true;
+        failure.released_at = Some(now);
+        true
     }
+}
+
+/// A write whose last attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retry {
+    /// The end of its pause.
+    pub(crate) at: UnixMillis,
+    /// The API server answered that it will not carry it out, or does not know the object.
+    pub(crate) is_refused: bool,
 }
 
 /// What an outcome means for its target.
@@ -151,46 +155,59 @@ impl<W> Flight<W> {
 
     /// No attempt before this.
     pub(crate) fn not_before(&self) -> UnixMillis {
-        self.paused_until.max(self.failed_until)
+        self.paused_until.max(self.failed_until().unwrap_or_default())
     }
 
-    /// When the next attempt may come, with a probe of its group at `probe_at`.
-    pub(crate) fn next_attempt_at(&self, probe_at: Option<UnixMillis>) -> UnixMillis {
-        let is_probed = self.blocked.is_some() && !self.is_in_flight();
-        let failed_until = probe_at
-            .filter(|_| is_probed)
-            .map_or(self.failed_until, |at| at.min(self.failed_until));
-        self.paused_until.max(failed_until)
+    fn failed_until(&self) -> Option<UnixMillis> {
+        self.failure.as_ref()?.paused_until
+    }
+
+    /// `None`: the next write is no retry, because the last one did not fail by the API server's doing, or
+    /// because such writes succeed again.
+    pub(crate) fn retry(&self) -> Option<Retry> {
+        let failure = self.failure.as_ref().filter(|_| !self.is_in_flight())?;
+        let is_retry = failure.class >= FailureClass::Unreachable && !failure.is_released;
+        is_retry.then(|| Retry {
+            at: failure.paused_until.unwrap_or_default(),
+            is_refused: failure.class >= FailureClass::Missing,
+        })
+    }
+
+    /// Why the last attempt failed.
+    pub(crate) fn error(&self) -> Option<&RequestFailure> {
+        Some(&self.failure.as_ref()?.error)
     }
 
     /// Whether so many writes in a row met an object in a newer version that the next one would,
     /// too.
     pub(crate) fn is_starving(&self) -> bool {
-        self.conflicts >= CONFLICTS_UNTIL_STARVING
+        self.failure.as_ref().is_some_and(|failure| failure.conflicts >= CONFLICTS_UNTIL_STARVING)
     }
 
     /// Whether the last attempt met a conflict.
     pub(crate) fn is_conflicting(&self) -> bool {
-        self.conflicts > 0
+        self.failure.as_ref().is_some_and(|failure| failure.conflicts > 0)
     }
 
     /// Nothing is in flight, and there is nothing to remember.
     pub(crate) fn is_idle(&self) -> bool {
-        !self.is_in_flight() && self.failures == 0 && self.not_before() == UnixMillis(0)
+        !self.is_in_flight() && self.failure.is_none() && self.paused_until == UnixMillis(0)
     }
 
     /// The object changed: a pause that waited for just that is over.
     pub(crate) fn object_changed(&mut self) {
-        if self.until_changed {
-            self.end_failure_pause();
+        if let Some(failure) = &mut self.failure
+            && matches!(failure.class, FailureClass::Conflict | FailureClass::Missing)
+        {
+            failure.paused_until = None;
         }
     }
 
     /// What is desired changed: a pause about the old value is over. A pause because the API
     /// fails is not.
     pub(crate) fn desired_changed(&mut self) {
-        if self.failures == 0 {
-            (self.paused_until, self.failed_until) = (UnixMillis(0), UnixMillis(0));
+        if self.failure.as_ref().is_none_or(|failure| failure.failures == 0) {
+            self.end_pauses();
         }
     }
 
@@ -198,6 +215,13 @@ impl<W> Flight<W> {
     pub(crate) fn end_pauses(&mut self) {
         self.paused_until = UnixMillis(0);
         self.end_failure_pause();
+    }
+
+    /// Ends the pause after a failure. A pause that protects from other writers stays.
+    pub(crate) fn end_failure_pause(&mut self) {
+        if let Some(failure) = &mut self.failure {
+            failure.paused_until = None;
+        }
     }
 
     /// Pauses until `at`; not counted as a failure.
@@ -215,7 +239,6 @@ impl<W> Flight<W> {
         retry: &RetrySettings,
     ) -> Option<(WriteResult, W)> {
         let (_, write) = self.in_flight.take_if(|(id, _)| *id == action)?;
-        let backoff_ms = doubled(retry.first_ms, self.failures, retry.max_ms);
         let result = match outcome {
             Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => {
                 *self = Flight::default();
@@ -229,26 +252,17 @@ impl<W> Flight<W> {
                 WriteResult::NotWritten
             }
             Outcome::Conflict { error } => {
-                self.conflicts = self.conflicts.saturating_add(1);
-                self.failed(now.plus(backoff_ms), None, error)
+                self.failed(FailureClass::Conflict, outcome, error, retry, now)
             }
             Outcome::NotFound => {
                 let gone = RequestFailure::new(ErrorCause::NotFound, "the object is gone (404)");
-                self.failed(now.plus(retry.max_ms), Some(Blocked::Missing), &gone)
+                self.failed(FailureClass::Missing, outcome, &gone, retry, now)
             }
-            Outcome::Failed { error, retry_after_ms } => {
-                let pause_ms = backoff_ms.max(retry_after_ms.unwrap_or(0));
-                self.failed(now.plus(pause_ms), Some(Blocked::Failing), error)
-            }
-            Outcome::Unanswered { error, .. } => {
-                self.failed(now.plus(backoff_ms), Some(Blocked::Failing), error)
+            Outcome::Failed { error, .. } | Outcome::Unanswered { error, .. } => {
+                self.failed(FailureClass::Unreachable, outcome, error, retry, now)
             }
             Outcome::Refused { error } => {
-                let is_known =
-                    self.blocked == Some(Blocked::Refused) && self.error.as_deref() == Some(error);
-                self.failed(now.plus(retry.refused_ms), Some(Blocked::Refused), error);
-                self.failures = 0;
-                if is_known { WriteResult::RefusedAgain } else { WriteResult::Refused }
+                self.failed(FailureClass::Refused, outcome, error, retry, now)
             }
         };
         Some((result, write))
@@ -256,19 +270,53 @@ impl<W> Flight<W> {
 
     fn failed(
         &mut self,
-        until: UnixMillis,
-        blocked: Option<Blocked>,
+        class: FailureClass,
+        outcome: &Outcome,
         error: &RequestFailure,
+        retry: &RetrySettings,
+        now: UnixMillis,
     ) -> WriteResult {
-        self.failures = self.failures.saturating_add(1);
-        self.failed_until = until;
-        self.until_changed = matches!(blocked, None | Some(Blocked::Missing));
-        self.blocked = blocked;
-        if blocked.is_some() {
-            self.conflicts = 0;
+        let previous = self.failure.take();
+        let failures = previous.as_ref().map_or(0, |previous| previous.failures);
+        let conflicts = previous.as_ref().map_or(0, |previous| previous.conflicts);
+        let is_known =
+            previous.as_ref().is_some_and(|old| old.class == class && old.error == *error);
+        let released_at = previous.and_then(|previous| previous.released_at);
+
+        let is_refused = class == FailureClass::Refused;
+        let is_conflict = class == FailureClass::Conflict;
+        self.failure = Some(Box::new(Failure {
+            class,
+            error: error.clone(),
+            paused_until: Some(now.plus(pause_ms(outcome, failures, retry))),
+            is_released: false,
+            released_at,
+            failures: if is_refused { 0 } else { failures.saturating_add(1) },
+            conflicts: if is_conflict { conflicts.saturating_add(1) } else { 0 },
+        }));
+        match (is_refused, is_known) {
+            (false, _) => WriteResult::NotWritten,
+            (true, false) => WriteResult::Refused,
+            (true, true) => WriteResult::RefusedAgain,
         }
-        self.error = Some(Box::new(error.clone()));
-        WriteResult::NotWritten
+    }
+}
+
+impl Failure {
+    fn may_be_released(&self, now: UnixMillis) -> bool {
+        self.released_at.is_none_or(|at| now.since(at) >= RELEASE_INTERVAL_MS)
+    }
+}
+
+/// How long to pause after a failed attempt that came after so many failures.
+fn pause_ms(outcome: &Outcome, failures: u32, retry: &RetrySettings) -> u64 {
+    let backoff_ms = doubled(retry.first_ms, failures, retry.max_ms);
+    match outcome {
+        // To try again does not help until something changes.
+        Outcome::Refused { .. } | Outcome::NotFound => retry.max_ms,
+        // One header must not stop a hub for a day.
+        Outcome::Failed { retry_after_ms: Some(ms), .. } => backoff_ms.max(*ms).min(retry.max_ms),
+        _ => backoff_ms,
     }
 }
 
@@ -304,45 +352,93 @@ mod tests {
         Outcome::Failed { error: "503".into(), retry_after_ms }
     }
 
+    fn refused() -> Outcome {
+        Outcome::Refused { error: "403".into() }
+    }
+
+    fn conflict() -> Outcome {
+        Outcome::Conflict { error: "409".into() }
+    }
+
     #[test]
-    fn failures_back_off_and_a_success_resets_them() {
+    fn failures_back_off_to_30_s_and_a_success_resets_them() {
         let mut flight = Flight::default();
-        let pauses: Vec<_> = (0..8).map(|_| finish(&mut flight, failed(None)).1).collect();
-        assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
-        assert_eq!(finish(&mut flight, failed(Some(90_000))).1, 90_000);
+        let pauses: Vec<_> = (0..7).map(|_| finish(&mut flight, failed(None)).1).collect();
+        assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+        assert_eq!(finish(&mut flight, failed(Some(86_400_000))).1, 30_000, "not for a day");
         assert_eq!(finish(&mut flight, Outcome::Unchanged), (WriteResult::Written, 0));
-        assert!(flight.is_free(NOW) && flight.error.is_none());
+        assert!(flight.is_free(NOW) && flight.is_idle() && flight.error().is_none());
         assert_eq!(finish(&mut flight, failed(Some(500))).1, 1_000);
+        assert_eq!(finish(&mut flight, failed(Some(20_000))).1, 20_000);
     }
 
     #[test]
-    fn a_change_of_the_object_ends_the_pause_after_a_conflict_but_not_after_a_failure() {
+    fn the_class_of_a_failure_says_what_ends_its_pause() {
+        let ends: [fn(&mut Flight); 4] = [
+            Flight::object_changed,
+            Flight::desired_changed,
+            |flight| _ = flight.api_answers(FailureClass::Unreachable, NOW),
+            |flight| _ = flight.api_answers(FailureClass::Refused, NOW),
+        ];
+        for (outcome, expected) in [
+            (conflict(), [true, false, false, false]),
+            (failed(None), [false, false, true, true]),
+            (Outcome::NotFound, [true, false, false, true]),
+            (refused(), [false, true, false, true]),
+            (Outcome::Dropped, [false, true, false, false]),
+        ] {
+            let ended = ends.map(|end| {
+                let mut flight = Flight::default();
+                finish(&mut flight, outcome.clone());
+                assert!(!flight.is_free(NOW));
+                end(&mut flight);
+                flight.is_free(NOW)
+            });
+            assert_eq!(ended, expected, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_or_missing_waits_30_s() {
         let mut flight = Flight::default();
-        finish(&mut flight, Outcome::Conflict { error: "".into() });
-        assert!(!flight.is_free(NOW));
-        flight.desired_changed();
-        assert!(
-            !flight.is_free(NOW),
-            "a new desired value does not end a pause because the API fails"
-        );
-        flight.object_changed();
-        assert!(flight.is_free(NOW));
+        assert_eq!(finish(&mut flight, refused()), (WriteResult::Refused, 30_000));
+        assert_eq!(finish(&mut flight, Outcome::NotFound).1, 30_000);
+    }
+
+    #[test]
+    fn a_released_failure_is_no_news_when_it_comes_again() {
+        let mut flight = Flight::default();
+        assert_eq!(finish(&mut flight, refused()).0, WriteResult::Refused);
+        assert!(flight.api_answers(FailureClass::Refused, NOW));
+        assert!(flight.is_free(NOW) && !flight.is_idle());
+        assert_eq!(finish(&mut flight, refused()).0, WriteResult::RefusedAgain);
+    }
+
+    #[test]
+    fn a_failure_is_released_at_most_once_in_30_s() {
+        let mut flight = Flight::default();
+        finish(&mut flight, refused());
+        assert!(flight.api_answers(FailureClass::Refused, NOW));
+        finish(&mut flight, refused());
+        assert!(!flight.api_answers(FailureClass::Refused, NOW.plus(29_999)));
+        assert!(flight.api_answers(FailureClass::Refused, NOW.plus(30_000)));
+    }
+
+    #[test]
+    fn the_backoff_of_an_overloaded_server_goes_on_after_a_release() {
+        let mut flight = Flight::default();
+        assert_eq!(finish(&mut flight, failed(None)).1, 1_000);
+        assert!(flight.api_answers(FailureClass::Unreachable, NOW));
+        assert_eq!(finish(&mut flight, failed(None)).1, 2_000);
+    }
+
+    #[test]
+    fn a_release_leaves_the_pause_that_protects_from_other_writers() {
+        let mut flight = Flight::default();
         finish(&mut flight, failed(None));
-        flight.object_changed();
-        assert!(!flight.is_free(NOW));
-        assert!(!flight.is_free(NOW.plus(1_999)) && flight.is_free(NOW.plus(2_000)));
-    }
-
-    #[test]
-    fn a_refusal_waits_long_unless_something_else_is_desired() {
-        let mut flight = Flight::default();
-        let refused = Outcome::Refused { error: "403".into() };
-        assert_eq!(finish(&mut flight, refused), (WriteResult::Refused, 300_000));
-        flight.object_changed();
-        assert!(!flight.is_free(NOW));
-        flight.desired_changed();
-        assert!(flight.is_free(NOW));
-        assert_eq!(finish(&mut flight, Outcome::NotFound).1, 60_000);
+        flight.pause_until(NOW.plus(16_000));
+        assert!(flight.api_answers(FailureClass::Refused, NOW));
+        assert_eq!(flight.not_before(), NOW.plus(16_000));
     }
 
     #[test]
@@ -352,6 +448,6 @@ mod tests {
             assert_eq!(finish(&mut flight, Outcome::Dropped), (WriteResult::NotWritten, 1_000));
         }
         assert!(!flight.is_free(NOW) && flight.is_free(NOW.plus(1_000)));
-        assert_eq!((flight.failures, &flight.error), (0, &None));
+        assert_eq!(flight.error(), None);
     }
 }

@@ -55,7 +55,6 @@ impl Machine {
         self.ctx.leadership.leads = true;
         self.ctx.end_lease_wait();
         self.evaluate_unsettled();
-        self.resume_probes(None);
     }
 
     pub(super) fn leadership_lost(&mut self) {

@@ -83,7 +83,7 @@ impl Machine {
     /// the next cluster gets.
     pub(super) fn remove_cluster(&mut self, id: ClusterId) {
         self.ctx.forget_in_flight(id);
-        self.forget_waiting(id);
+        self.ctx.releases.forget(id);
         self.forget_hub(id);
         self.forget_edge(id);
         let cluster = self.clusters.remove(id);

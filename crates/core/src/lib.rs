@@ -28,5 +28,3 @@ mod timers;
 mod upstream;
 pub mod view;
 mod waiting;
-
-pub use waiting::PROBE_MS;

@@ -204,8 +204,8 @@ impl Machine {
                 Due::Route(hub, key) => self.evaluate_route(hub, key),
                 Due::Removals(upstream) => self.evaluate_removals(upstream),
                 Due::Deferred(hub) => self.write_deferred(hub),
+                Due::Retries(hub) => self.write_retries(hub),
                 Due::Holds(upstream) => self.report_holds(upstream),
-                Due::Probe(group) => self.probe(group),
                 Due::Share(upstream) => self.evaluate_orphan_share(upstream),
                 Due::Roster => self.look_at_roster(),
                 Due::GoneShare => self.evaluate_gone_share(),
@@ -306,14 +306,13 @@ impl Machine {
             return;
         };
         let ended = self.ended_failure(target, outcome);
-        self.wait_for_api(target, outcome);
         match target {
             WriteTarget::HubConnector(at) => self.hub_write_finished(at, id, outcome),
             WriteTarget::Touch(edge, target) => self.touch_finished(edge, target, id, outcome),
             WriteTarget::Route(hub, key) => self.route_deleted(hub, key, id, outcome),
         }
         if let Some(ended) = ended {
-            self.write_recovered(target, ended);
+            self.release(target.group(), ended);
         }
     }
 }

@@ -8,7 +8,6 @@ use super::data::interner::{Key, Sym};
 use super::data::map::Map;
 use super::data::time::UnixMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
-use super::waiting::WriteGroup;
 
 /// What is due at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,8 +22,6 @@ pub(crate) enum Due {
     Outage(ClusterId),
     /// A route: its age, its settling time, or a retry.
     Route(ClusterId, Key),
-    /// One of the writes of a group that wait because the API server did not carry them out.
-    Probe(WriteGroup),
     /// The time-out of an action in flight.
     Outcome(ActionId),
     /// Removals of an upstream: they may be too many, or no longer. Ordered after `HubConnector`.
@@ -32,6 +29,8 @@ pub(crate) enum Due {
     /// Mirrors of a hub that route nothing and wait for its budget. Ordered after `HubConnector`, so that
     /// all that one moment brings is in the queue first.
     Deferred(ClusterId),
+    /// Mirrors of a hub whose last attempt failed. Ordered after `HubConnector`.
+    Retries(ClusterId),
     /// The report of why annotations of an upstream are held.
     Holds(Sym),
     /// The count of an upstream's orphans. Ordered after `Route`, so that everything that one
@@ -56,10 +55,10 @@ impl Due {
             Due::Announce(..) => "the announcement of a connector is late",
             Due::Outage(_) => "an edge is due for a confirmation after its outage",
             Due::Route(..) => "a route is due for evaluation",
-            Due::Probe(_) => "a write that failed is due for a try",
             Due::Outcome(_) => "the outcome of an action is late",
             Due::Removals(_) => "the removals of an upstream are due for counting",
             Due::Deferred(_) => "the budget of deferred mirrors has room",
+            Due::Retries(_) => "writes that failed are due for another attempt",
             Due::Holds(_) => "the report of held annotations is due",
             Due::Share(_) => "the orphans of an upstream are due for counting",
             Due::Roster => "the roster of clusters is due",
@@ -81,7 +80,7 @@ impl HoldsNames for Due {
             Due::Bundle(_)
             | Due::Outage(_)
             | Due::Deferred(_)
-            | Due::Probe(_)
+            | Due::Retries(_)
             | Due::Outcome(_)
             | Due::Roster
             | Due::GoneShare

@@ -264,7 +264,7 @@ pub enum AnomalyKind {
     Undecodable,
     /// An event names a cluster that was never added.
     UnknownCluster,
-    /// The API server refuses a write; the next attempt is minutes away.
+    /// The API server refuses a write; the next attempt is half a minute away.
     Refused,
     /// An outcome names an action that was never decided.
     UnknownAction,

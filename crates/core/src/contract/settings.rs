@@ -208,16 +208,14 @@ pub struct StallSettings {
     pub touched_ms: u64,
 }
 
-/// When failed writes are tried again, after the executor's own quick retries.
+/// When failed writes are tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetrySettings {
     /// The first pause; it doubles each time.
     pub first_ms: u64,
-    /// The longest pause.
+    /// The longest pause, and the one after the API server refused a write.
     pub max_ms: u64,
-    /// The pause after the API server refused a write.
-    pub refused_ms: u64,
     /// How long to wait for an action's outcome before the action counts as failed.
     pub outcome_timeout_ms: u64,
 }
@@ -287,7 +285,7 @@ impl Default for StallSettings {
 
 impl Default for RetrySettings {
     fn default() -> Self {
-        Self { first_ms: 1_000, max_ms: 60_000, refused_ms: 300_000, outcome_timeout_ms: 60_000 }
+        Self { first_ms: 1_000, max_ms: 30_000, outcome_timeout_ms: 60_000 }
     }
 }
 

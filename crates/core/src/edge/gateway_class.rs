@@ -31,7 +31,7 @@ pub(super) struct ClassMember {
     pub(super) is_paused: bool,
 }
 
-/// So many other Gateways of a class are tried at once when one is refused, then one with each probe:
+/// So many other Gateways of a class are tried at once when one is refused, then one after each pause:
 /// most likely the refusal is about all of them.
 const OTHERS_AT_ONCE: u32 = 3;
 

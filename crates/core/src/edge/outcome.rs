@@ -1,13 +1,12 @@
 //! The outcomes of touches.
 
-use crate::context::WriteTarget;
 use crate::contract::action::Verb;
 use crate::contract::event::Outcome;
 use crate::data::ids::ActionId;
 use crate::data::interner::Key;
 use crate::edge::Edge;
 use crate::edge::touch_state::{TouchTarget, TriggerWrite};
-use crate::flight::{WritePauses as _, WriteResult, written_version};
+use crate::flight::{WriteResult, written_version};
 
 impl Edge<'_> {
     pub(super) fn touch_finished(
@@ -18,7 +17,6 @@ impl Edge<'_> {
     ) {
         let now = self.ctx.now;
         let retry = self.ctx.settings.retry;
-        let write_target = WriteTarget::Touch(self.id, target);
         // The Gateway may be gone, or another one may have its name.
         let Some(touch) = self.state.open_touch(target) else { return };
         // The watch was faster, or an earlier attempt got through, or another instance wrote the same.
@@ -52,15 +50,13 @@ impl Edge<'_> {
                 if let Some(cause) = write.cause.filter(|_| touch.is_adopted) {
                     touch.announce_again(now, cause);
                 }
-                let error = touch.flight.error.clone().unwrap_or_default();
+                let error = touch.flight.error().cloned().unwrap_or_default();
                 let is_replaced =
                     is_about_object(outcome) && self.replace_representative(target, write.gateway);
                 if result == WriteResult::Refused {
                     let next = match is_replaced {
                         true => "another Gateway of its class is written instead".to_owned(),
-                        false => {
-                            self.ctx.next_attempt(write_target) + ", or when a connector changes"
-                        }
+                        false => self.ctx.next_attempt() + ", or when a connector changes",
                     };
                     self.ctx.report_refused(
                         self.cluster,

@@ -228,11 +228,23 @@ impl EdgeState {
         unreferenced
     }
 
+    /// The targets whose last touch failed, in order.
+    pub(crate) fn failed_touches(&self) -> Vec<TouchTarget> {
+        let has_failed =
+            |touch: &TouchRecord| touch.open().is_some_and(|touch| touch.flight.error().is_some());
+        let gateways = keys_where(&self.gateways, |gateway| has_failed(&gateway.touch));
+        let classes = self.classes.iter().filter(|(_, class)| has_failed(&class.touch));
+        let classes = classes.map(|(&class, _)| TouchTarget::Class(class));
+        let mut targets: Vec<_> = gateways.map(TouchTarget::Gateway).chain(classes).collect();
+        targets.sort_unstable();
+        targets
+    }
+
     /// The error of a failed write to one of a connector's Gateways.
     pub(super) fn touch_error(&self, connector: Key) -> Option<&RequestFailure> {
         self.gateways_of(connector).find_map(|gateway| {
             let touch = self.open_touch(self.target_of(gateway)?)?;
-            touch.flight.error.as_deref()
+            touch.flight.error()
         })
     }
 

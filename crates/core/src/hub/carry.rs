@@ -285,7 +285,7 @@ fn stall_cause(
         let reason = format!("the watch of {name} is lost");
         return (StallCause::WatchLost { cluster: name }, reason);
     }
-    if let Some(error) = &repair.flight.error {
+    if let Some(error) = repair.flight.error() {
         let reason = format!("writes to the hub fail: {error}");
         return (StallCause::WritesFail { cluster: hub, error: error.cause }, reason);
     }

@@ -45,6 +45,7 @@ impl Mirror<'_> {
     pub(super) fn evaluate(&mut self) {
         self.ctx.timers.clear(Due::HubConnector(self.at));
         self.leave_queue();
+        self.pace.retries.remove(self.at.key);
         if !self.ctx.settings.mirror.enabled {
             return self.drop_claims();
         }
@@ -90,7 +91,7 @@ impl Mirror<'_> {
             self.defer(desired, fitted);
         } else {
             self.mark_behind(desired);
-            if self.leads() && self.may_write_now() && self.may_mirror_again() {
+            if self.leads() && self.may_retry() && self.may_write_now() && self.may_mirror_again() {
                 self.write_status(desired, fitted);
             }
         }

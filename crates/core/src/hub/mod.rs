@@ -12,6 +12,7 @@ mod outcome;
 mod pace;
 mod pause;
 pub(crate) mod removals;
+mod retries;
 
 use std::collections::BTreeSet;
 
@@ -232,6 +233,7 @@ impl Machine {
             hub.unsettled.remove(&at.key);
             let connector = hub.connectors.remove(&at.key)?;
             connector.leave_deferrals(&mut hub.pace.deferrals, &mut self.ctx, at);
+            hub.pace.retries.remove(at.key);
             Some(connector)
         });
         if let Some(connector) = connector {
@@ -257,6 +259,7 @@ impl Machine {
     pub(crate) fn forget_hub(&mut self, id: ClusterId) {
         let Some(mut hub) = self.hubs.remove(&id) else { return };
         self.ctx.timers.clear(Due::Deferred(id));
+        self.ctx.timers.clear(Due::Retries(id));
         for key in sorted_keys(&hub.connectors) {
             if let Some(connector) = hub.connectors.remove(&key) {
                 self.drop_hub_connector(Place { cluster: id, key }, connector);

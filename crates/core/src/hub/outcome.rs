@@ -3,7 +3,6 @@
 use super::HubWrite;
 use super::mirror::Mirror;
 use crate::clusters::Place;
-use crate::context::WriteTarget;
 use crate::contract::event::Outcome;
 use crate::data::ids::{ActionId, ResourceVersion};
 use crate::flight::{WriteResult, written_version};
@@ -24,10 +23,9 @@ impl Mirror<'_> {
         match result {
             WriteResult::Written => self.written(write, outcome),
             WriteResult::Refused => {
-                let error = repair.flight.error.clone().unwrap_or_default();
+                let error = repair.flight.error().cloned().unwrap_or_default();
                 let verb = write.verb();
-                let next = self.ctx.next_attempt(WriteTarget::HubConnector(self.at));
-                let next = next + ", or when upstream changes";
+                let next = self.ctx.next_attempt() + ", or when upstream changes";
                 self.ctx.report_refused(self.hub, self.at.key, verb, &error, &next);
             }
             WriteResult::RefusedAgain => {}

@@ -3,6 +3,7 @@
 //! one second are more than a carrier takes (Karmada: about 20 changes a second).
 
 use super::deferral::Deferrals;
+use super::retries::Retries;
 use crate::contract::settings::DEFER_MS_MIN;
 use crate::data::time::UnixMillis;
 use crate::data::turns::Turns;
@@ -30,13 +31,15 @@ const MIRROR_EVERY_MS: u64 = DEFER_MS_MIN;
 pub(crate) struct HubPace {
     pub(super) nudges: NudgePace,
     pub(super) deferrals: Deferrals,
+    pub(super) retries: Retries,
     rewrites: Turns,
 }
 
 impl HoldsNames for HubPace {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { nudges: _, deferrals, rewrites: _ } = self;
+        let Self { nudges: _, deferrals, retries, rewrites: _ } = self;
         deferrals.mark(used);
+        retries.mark(used);
     }
 }
 

@@ -209,7 +209,7 @@ impl Machine {
                     kept_because: kept.map(|reason| facts.keep_text(reason)),
                     evidence: facts.evidence(),
                     in_flight: route.flight.action(),
-                    error: route.flight.error.as_ref().map(ToString::to_string),
+                    error: route.flight.error().map(ToString::to_string),
                 });
             }
         }

@@ -220,8 +220,8 @@ impl RouteCase<'_> {
             }
             WriteResult::NotWritten | WriteResult::RefusedAgain => {}
             WriteResult::Refused => {
-                let error = self.route.flight.error.clone().unwrap_or_default();
-                let next = self.ctx.next_attempt(WriteTarget::Route(self.id, self.key));
+                let error = self.route.flight.error().cloned().unwrap_or_default();
+                let next = self.ctx.next_attempt();
                 self.ctx.report_refused(self.hub, self.key, Verb::Delete, &error, &next);
             }
         }

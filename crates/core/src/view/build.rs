@@ -2,8 +2,6 @@
 
 use super::places::Appearance;
 use super::*;
-use crate::clusters::Place;
-use crate::context::WriteTarget;
 use crate::contract::note::{Hop, Stall, StallCause};
 use crate::data::cluster::ClusterState;
 use crate::data::ids::ClusterId;
@@ -137,7 +135,6 @@ impl Machine {
     fn hub_view(&self, id: ClusterId, key: Key, hub_connector: &HubConnector) -> Option<HubView> {
         let annotation = self.annotation(id, key, hub_connector);
         let repair = hub_connector.repair.as_deref();
-        let target = WriteTarget::HubConnector(Place { cluster: id, key });
         Some(HubView {
             cluster: self.cluster(id)?.name.clone(),
             annotation,
@@ -153,7 +150,7 @@ impl Machine {
             deferred_since_ms: (annotation == AnnotationState::Deferred)
                 .then(|| hub_connector.deferred_since())
                 .flatten(),
-            writes: repair.map(|t| self.writes(target, &t.flight)).unwrap_or_default(),
+            writes: repair.map(|t| self.writes(&t.flight)).unwrap_or_default(),
             overwrites: repair.map_or(0, |r| r.contention.overwrites()),
             nudges: repair.map_or(0, |t| t.nudges),
         })
@@ -192,13 +189,11 @@ impl Machine {
         Some(LivenessView { online: same.online, node: node(same.online, same.stamp) })
     }
 
-    pub(super) fn writes<W>(&self, target: WriteTarget, flight: &Flight<W>) -> WritesView {
-        // Another write of the group may be the one that is tried; if it succeeds, so is this one.
-        let next_at = flight.next_attempt_at(self.ctx.waiting.next_probe_at(target.group()));
+    pub(super) fn writes<W>(&self, flight: &Flight<W>) -> WritesView {
         WritesView {
             in_flight: flight.action(),
-            not_before_ms: Some(next_at).filter(|at| *at > self.ctx.now),
-            error: flight.error.as_deref().cloned(),
+            not_before_ms: Some(flight.not_before()).filter(|at| *at > self.ctx.now),
+            error: flight.error().cloned(),
         }
     }
 
@@ -242,10 +237,7 @@ impl Machine {
                 || target.is_some_and(|target| edge.is_paused(target)),
             announced_at_ms: touch.and_then(TouchState::announced_at),
             due_at_ms: touch.and_then(|touch| Some(touch.scheduled?.at)),
-            writes: touch
-                .zip(target)
-                .map(|(touch, target)| self.writes(WriteTarget::Touch(id, target), &touch.flight))
-                .unwrap_or_default(),
+            writes: touch.map(|touch| self.writes(&touch.flight)).unwrap_or_default(),
         }
     }
 }

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::ids::{ActionId, ClusterName, ObjectKey};
 
-use crate::context::WriteTarget;
 use crate::data::interner::Key;
 use crate::data::time::UnixMillis;
 use crate::machine::Machine;
@@ -88,10 +87,8 @@ impl Machine {
                     route: self.ctx.names.object_key(key),
                     since_ms: route.orphan_since,
                     in_flight: route.flight.action(),
-                    error: route.flight.error.as_ref().map(ToString::to_string),
-                    not_before_ms: self
-                        .writes(WriteTarget::Route(id, key), &route.flight)
-                        .not_before_ms,
+                    error: route.flight.error().map(ToString::to_string),
+                    not_before_ms: self.writes(&route.flight).not_before_ms,
                 })
             })
             .collect();

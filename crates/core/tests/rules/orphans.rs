@@ -127,16 +127,16 @@ fn a_failed_delete_is_tried_again_and_a_successful_one_is_not() {
     let second = stage.only_action();
     stage.finish(&second, Outcome::Refused { error: "403".into() });
     assert!(stage.problems().iter().any(|n| matches!(n, NoteKind::Anomaly(_))));
-    // One of the hub's failed deletes is tried every 15 s, counted from the first.
-    stage.pass_to(144_999);
+    // What is refused is tried again every 30 s.
+    stage.pass_to(160_999);
     stage.assert_no_action();
-    stage.pass_to(145_000);
+    stage.pass_to(161_000);
     let third = stage.only_action();
     stage.succeed(&third);
-    stage.pass_to(204_999);
+    stage.pass_to(220_999);
     stage.assert_no_action();
     // The watch never showed that it is gone, so after a while it is deleted again.
-    stage.pass_to(205_000);
+    stage.pass_to(221_000);
     assert_eq!(stage.only_action().action.verb, Verb::Delete);
 }
 

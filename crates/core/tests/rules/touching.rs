@@ -138,19 +138,19 @@ fn a_failed_touch_is_retried_with_a_new_value() {
     let refused =
         |n: &NoteKind| matches!(n, NoteKind::Anomaly(a) if a.anomaly == AnomalyKind::Refused);
     assert_eq!(stage.problems().iter().filter(|n| refused(n)).count(), 1);
-    // One of the edge's failed touches is tried every 15 s, counted from the first.
-    stage.pass_to(115_099);
+    // What is refused is tried again every 30 s.
+    stage.pass_to(132_599);
     stage.assert_no_action();
-    stage.pass_to(115_100);
+    stage.pass_to(132_600);
     let third = stage.only_action();
     assert_eq!(value(&third).n, 7);
     // A failed confirmation is retried as a confirmation.
     stage.succeed(&third);
-    stage.pass_to(120_100);
+    stage.pass_to(137_600);
     let confirmation = stage.only_action();
     assert_eq!(value(&confirmation).c, 1);
     stage.fail(confirmation.action.id);
-    stage.pass_to(121_100);
+    stage.pass_to(138_600);
     let again = value(&stage.only_action());
     assert_eq!((again.n, again.c), (9, 1));
 }
