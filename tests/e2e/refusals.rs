@@ -1,13 +1,15 @@
 //! API servers that refuse, are slow, or lose answers; and permissions and CRDs that come late.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::cluster::apiserver::THROUGHLINE;
 use crate::cluster::faults::{Fault, Rule};
-use crate::cluster::fleet::{Fleet, Spec};
+use crate::cluster::fleet::{Fleet, Mirrored, Spec};
 use crate::cluster::objects::install;
+use crate::cluster::proxy::{FaultProxy, Write};
 use crate::cluster::rights::{folders, grant, revoke};
 use crate::cluster::testbed::{Testbed, Topology};
 use crate::cluster::throughline::{Setup, Throughline};
@@ -189,4 +191,101 @@ async fn renewed_credentials_are_read_again() {
     fleet.flip(0).await.unwrap();
     oracle::converges(&testbed).await;
     throughline.stop().await;
+}
+
+/// 200 connectors of a hub, all in sync, and none with a Gateway.
+async fn fleet_of_200(testbed: &Testbed) -> Fleet {
+    let mirrored = Mirrored::Fresh;
+    Fleet::seed(testbed, Spec { gateways: 0, mirrored, ..Spec::of(200) }).await
+}
+
+fn answered(writes: &[Write], code: u16) -> impl Iterator<Item = &Write> {
+    writes.iter().filter(move |write| write.code == code)
+}
+
+/// 200 mirrors are refused, for several times the pause between two attempts at one of them. Then the first
+/// is written within its share of the pause, and all others with it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn what_was_refused_follows_the_first_that_is_written() {
+    const PAUSE: Duration = Duration::from_secs(15);
+    let testbed = Testbed::start(Topology::Three).await;
+    let fleet = fleet_of_200(&testbed).await;
+    let setup = Setup::of(&testbed)
+        .set(&json!({ "retry": { "maxMs": PAUSE.as_millis() } }))
+        .allow_error("write refused");
+    let throughline = setup.ready().await;
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    testbed.reset_counts();
+
+    let hub = &testbed.hub().proxy;
+    let forbidden = hub.add(Rule::status(403).method("PATCH").resource("connectors"));
+    fleet.flip_all(0..200).await.unwrap();
+    eventually("each was refused", SOON, async || {
+        let refused = hub.applied(forbidden);
+        ensure(refused >= 200, || format!("{refused} of 200"))
+    })
+    .await;
+    let refused_at = Instant::now();
+    tokio::time::sleep(PAUSE * 3).await;
+
+    // From the first pause on, so that the first attempts don't count.
+    let mut by_second = BTreeMap::<u64, usize>::new();
+    for write in hub.writes().iter().filter(|write| write.at > refused_at + Duration::from_secs(1))
+    {
+        *by_second.entry((write.at - refused_at).as_secs()).or_default() += 1;
+    }
+    let most = by_second.values().max().copied().unwrap_or_default();
+    assert!(most <= 20, "{most} requests in a second: {by_second:?}");
+    assert!(by_second.len() >= 40, "not spread over the pause: {by_second:?}");
+
+    hub.remove(forbidden);
+    let lifted_at = Instant::now();
+    eventually("all are written", SOON, async || {
+        let written = answered(&hub.writes(), 200).count();
+        ensure(written == 200, || format!("{written} of 200"))
+    })
+    .await;
+    let writes = hub.writes();
+    let after: Vec<_> = answered(&writes, 200).map(|write| write.at - lifted_at).collect();
+    let (first, last) = (after.iter().min().unwrap(), after.iter().max().unwrap());
+    println!(
+        "refused: at most {most} a second; the first written after {first:?}, the last {last:?}"
+    );
+    // Its share is 75 ms, and without the first one's success the last would take a whole pause.
+    assert!(*first < PAUSE / 10 && *last < PAUSE / 3, "{first:?} {last:?}");
+    oracle::ends_well(&testbed, throughline).await;
+}
+
+/// A hub that refuses every stream has enough to do. 200 mirrors wait for it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs API servers: make e2e"]
+async fn a_hub_that_refuses_every_stream_gets_few_of_them() {
+    const WITHIN: Duration = Duration::from_secs(5);
+    let mut testbed = Testbed::start(Topology::Three).await;
+    let hub = testbed.clusters.iter_mut().find(|cluster| cluster.name == "hub").unwrap();
+    hub.proxy = FaultProxy::start_http2(&hub.server).await;
+    let fleet = fleet_of_200(&testbed).await;
+    let throughline = Setup::of(&testbed).ready().await;
+    oracle::converges(&testbed).await;
+    wait_until_idle(&testbed).await;
+    testbed.reset_counts();
+
+    let hub = &testbed.hub().proxy;
+    let refused = hub.add(Rule::new(Fault::RefuseStream).method("PATCH"));
+    fleet.flip_all(0..200).await.unwrap();
+    eventually("a stream is refused", SOON, async || {
+        ensure(hub.applied(refused) > 0, || "none yet".to_owned())
+    })
+    .await;
+    let first_at = hub.writes().iter().map(|write| write.at).min().unwrap();
+    tokio::time::sleep(WITHIN).await;
+    let writes = hub.writes();
+    let streams = writes.iter().filter(|write| write.at - first_at <= WITHIN).count();
+    println!("refused streams: {streams} within {WITHIN:?}");
+    assert!((100..=400).contains(&streams), "{streams} streams");
+    hub.remove(refused);
+    oracle::converges(&testbed).await;
+    oracle::ends_well(&testbed, throughline).await;
 }

@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     Hold(Arc<Gate>),
     /// The connection is closed; the request does not reach the API server.
     Cut,
+    /// The stream is refused, over HTTP/2; the request does not reach the API server.
+    RefuseStream,
     /// The API server handles the request, and the connection is closed instead of the answer.
     LoseAnswer,
     /// No answer; the connection stays open.

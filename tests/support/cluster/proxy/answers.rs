@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream;
+use h2::Reason;
 use http::{Request, Response, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
@@ -23,7 +24,8 @@ pub(super) async fn answer_with_fault(
     version: &mut String,
 ) -> Result<Answer, CutOff> {
     match fault {
-        Some(Fault::Cut) => return Err(CutOff),
+        Some(Fault::Cut) => return Err(CutOff::Closed),
+        Some(Fault::RefuseStream) => return Err(CutOff::Refused(Reason::REFUSED_STREAM.into())),
         Some(Fault::Status { code, reason, retry_after_s }) => {
             return Ok(error_answer(code, reason, retry_after_s));
         }
@@ -46,7 +48,7 @@ pub(super) async fn answer_with_fault(
     // A frozen proxy holds back answers as well as watch events.
     let _ = shared.frozen.subscribe().wait_for(|frozen| !frozen).await;
     match fault {
-        Some(Fault::LoseAnswer) => Err(CutOff),
+        Some(Fault::LoseAnswer) => Err(CutOff::Closed),
         Some(Fault::Truncate) => truncated(answer?).await,
         Some(Fault::Date(date)) => {
             let mut answer = answer?;
@@ -60,7 +62,7 @@ pub(super) async fn answer_with_fault(
 /// Sends half of the answer and closes the connection.
 async fn truncated(answer: Answer) -> Result<Answer, CutOff> {
     let (parts, body) = answer.into_parts();
-    let bytes = body.collect().await.map_err(|_| CutOff)?.to_bytes();
+    let bytes = body.collect().await.map_err(|_| CutOff::Closed)?.to_bytes();
     let half = Frame::data(bytes.slice(..bytes.len() / 2));
     let broken = std::io::Error::other("truncated by the test's proxy");
     let stream = stream::iter([Ok(half), Err(broken)]);
@@ -90,10 +92,10 @@ async fn forward(
     remove_connection_headers(&mut headers);
     *request.headers_mut().unwrap() = headers;
     let answer = shared.backend.send(request.body(Body::from(body)).unwrap()).await;
-    let (mut parts, body) = answer.map_err(|_| CutOff)?.into_parts();
+    let (mut parts, body) = answer.map_err(|_| CutOff::Closed)?.into_parts();
     remove_connection_headers(&mut parts.headers);
     if target.is_write() {
-        let bytes = body.collect().await.map_err(|_| CutOff)?.to_bytes();
+        let bytes = body.collect().await.map_err(|_| CutOff::Closed)?.to_bytes();
         let object: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let found = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         found.clone_into(version);
