@@ -231,7 +231,8 @@ pub struct OrphansConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LimitsConfig {
-    /// Hold removals and deletes while a larger share of one upstream would go, from 10 objects on.
+    /// Hold removals and deletes while a larger share of one upstream, or removals of the fleet, would go,
+    /// from 10 objects on.
     pub max_share: Fraction,
     /// At most this many removals in any minute, and as many deletes.
     pub max_per_minute: u32,

@@ -351,7 +351,7 @@ fn no_mistake_reaches_more_than_ten_objects_a_minute() {
          # annotations, deleted routes, other mirrors. Upstreams × connectors and routes of each.\n",
     );
     for (name, mistake) in MISTAKES {
-        for upstreams in [1, 50, 500] {
+        for upstreams in [1, 50, 200, 500] {
             let replay = Fleet::new(upstreams).each(mistake).replayed();
             let decisions = replay.actions.iter().map(|record| &record.decision);
             let (before, after): (Vec<_>, Vec<_>) =

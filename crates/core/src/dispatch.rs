@@ -28,6 +28,7 @@ impl Machine {
                 self.set_watch(id, *kind, WatchState::Lost);
                 self.edge_watch_lost(id, *kind);
                 self.route_watch_lost(id, *kind);
+                self.removal_evidence_lost(id, *kind);
             }
             EventKind::WatchResumed { kind, .. } => {
                 if self.cluster(id).is_some_and(|c| c.watch(*kind) == WatchState::Lost) {

@@ -7,6 +7,7 @@
 //! mirror and nudge, `edge` has touch, [`orphans`] has delete.
 
 pub mod cause;
+mod circuit_breaker;
 mod clusters;
 mod contention;
 mod context;

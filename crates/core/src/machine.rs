@@ -203,6 +203,7 @@ impl Machine {
                 Due::Outage(edge) => self.confirm_after_outage(edge),
                 Due::Route(hub, key) => self.evaluate_route(hub, key),
                 Due::Removals(upstream) => self.evaluate_removals(upstream),
+                Due::FleetRemovals => self.evaluate_fleet_removals(),
                 Due::Deferred(hub) => self.write_deferred(hub),
                 Due::Retries(hub) => self.write_retries(hub),
                 Due::Holds(upstream) => self.report_holds(upstream),

@@ -26,6 +26,8 @@ pub(crate) enum Due {
     Outcome(ActionId),
     /// Removals of an upstream: they may be too many, or no longer. Ordered after `HubConnector`.
     Removals(Sym),
+    /// The same of all upstreams together. Ordered after those of each.
+    FleetRemovals,
     /// Mirrors of a hub that route nothing and wait for its budget. Ordered after `HubConnector`, so that
     /// all that one moment brings is in the queue first.
     Deferred(ClusterId),
@@ -57,6 +59,7 @@ impl Due {
             Due::Route(..) => "a route is due for evaluation",
             Due::Outcome(_) => "the outcome of an action is late",
             Due::Removals(_) => "the removals of an upstream are due for counting",
+            Due::FleetRemovals => "the removals of the fleet are due for counting",
             Due::Deferred(_) => "the budget of deferred mirrors has room",
             Due::Retries(_) => "writes that failed are due for another attempt",
             Due::Holds(_) => "the report of held annotations is due",
@@ -82,6 +85,7 @@ impl HoldsNames for Due {
             | Due::Deferred(_)
             | Due::Retries(_)
             | Due::Outcome(_)
+            | Due::FleetRemovals
             | Due::Roster
             | Due::GoneShare
             | Due::Deletes

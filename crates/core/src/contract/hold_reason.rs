@@ -37,7 +37,8 @@ impl HoldReason {
                  changed since"
             }
             HoldReason::TooMany => {
-                "too many Connectors of its upstream cluster are missing, so no annotation is removed"
+                "too many Connectors of its upstream cluster, or of all together, are missing, so no \
+                 annotation is removed"
             }
             HoldReason::Budget => "the limit of removals per minute is reached",
         }
@@ -56,7 +57,7 @@ impl HoldReason {
             }
             HoldReason::TooMany => {
                 "if they are gone for good, annotate their hub namespaces with \
-                 throughline.datumapis.com/allow-removals=true, or raise limits.maxShare"
+                 throughline.datumapis.com/allow-removals=true"
             }
             HoldReason::Budget => "nothing; they follow within minutes (limits.maxPerMinute)",
         }

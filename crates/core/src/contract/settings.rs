@@ -37,10 +37,11 @@ pub struct MirrorSettings {
     /// How long a hub Connector may outlive its upstream Connector before its annotation is
     /// removed. The platform's replicator usually deletes the hub Connector within this time.
     pub absent_grace_ms: u64,
-    /// While a larger share of an upstream's hub Connectors would lose their annotation within ten
+    /// While a larger share of the annotations of an upstream, or of all of them, would go within ten
     /// minutes because upstream has nothing to say, none of them does.
     pub max_share: Fraction,
-    /// `max_share` applies to upstreams that so many hub Connectors name.
+    /// `max_share` applies from so many annotations on. Below it none goes where all would, two or more,
+    /// and no watch saw one of the losses.
     pub share_from: u32,
     /// How many such removals may be decided in any 60 seconds, over all upstreams.
     pub max_removals_per_minute: u32,
@@ -162,6 +163,10 @@ impl Fraction {
     /// Values above 1000 count as 1000.
     pub const fn per_mille(thousandths: u16) -> Self {
         Self(if thousandths > 1_000 { 1_000 } else { thousandths })
+    }
+
+    pub(crate) const fn thousandths(self) -> u16 {
+        self.0
     }
 
     /// Whether `part` of `whole` is more than this fraction.

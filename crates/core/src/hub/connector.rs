@@ -49,6 +49,14 @@ pub(crate) struct HubConnector {
     pub(crate) repair: Option<Box<Repair>>,
 }
 
+impl HubConnector {
+    /// The upstream that it names, if it has an annotation.
+    pub(super) fn annotated_of(&self, digest: Digest) -> Option<Sym> {
+        let named = self.upstream.filter(|_| digest != Digest::ABSENT);
+        named.map(|named| named.cluster)
+    }
+}
+
 /// The upstream Connector that a hub Connector's labels name, whether or not it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UpstreamRef {

@@ -20,8 +20,6 @@ pub(crate) struct UpstreamCase<'m> {
     /// Also there for a Connector that does not exist upstream.
     pub(super) connector: &'m UpstreamConnector,
     pub(super) key: Key,
-    /// How many hub Connectors name the cluster.
-    pub(super) named: u64,
     /// When the cluster was last restored from an older state.
     restored_at: Option<UnixMillis>,
 }
@@ -62,8 +60,7 @@ impl<'m> UpstreamCase<'m> {
         let connector = upstream.connectors.get(&named.key);
         debug_assert!(connector.is_some(), "a linked upstream Connector has its place");
         let (connector, restored_at) = (connector?, upstream.restored_at.get());
-        let (named, key) = (upstream.named, named.key);
-        Some(Self { cluster, connector, key, named, restored_at })
+        Some(Self { cluster, connector, key: named.key, restored_at })
     }
 
     /// What should stand in the status annotation of the hub Connector `at`.

@@ -4,7 +4,8 @@
 use super::HubWrite;
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
 use super::mirror::Mirror;
-use super::removals::Wanted;
+use super::removals::Removal;
+use crate::circuit_breaker::BreakerState;
 use crate::contract::action::{AbsentObjects, Urgency};
 use crate::contract::hold_reason::HoldReason;
 use crate::data::cluster::NamespaceIdentity;
@@ -48,33 +49,40 @@ impl Mirror<'_> {
         }
     }
 
-    /// Has a removal counted from the moment the upstream Connector goes missing, not only when its
-    /// grace period is over.
+    /// Counts a removal as wanted from the moment at which upstream has nothing to say, not only when
+    /// its grace period is over.
     pub(super) fn track_removal(&mut self, desired: &Desired) {
-        let Some(upstream) = self.upstream else { return };
         let is_absent = self.connector.digest == Digest::ABSENT;
-        let wanted = match desired {
-            Desired::Unknown => return,
-            _ if self.is_removal_allowed() => Wanted::No,
-            Desired::Held(..) => Wanted::No,
-            Desired::NotBefore(_) => Wanted::Yes,
-            Desired::Status(desired) if desired.digest != Digest::ABSENT => Wanted::No,
-            Desired::Status(_) if is_absent => Wanted::Done,
-            Desired::Status(_) => Wanted::Yes,
+        let is_removal = match desired {
+            Desired::Unknown => return self.track(Removal::Unknown),
+            Desired::Held(..) => false,
+            Desired::NotBefore(_) => true,
+            Desired::Status(desired) => desired.digest == Digest::ABSENT,
         };
-        let sym = upstream.cluster.sym;
-        let kinds = [Kind::Connector, Kind::Namespace];
-        let is_current = kinds.into_iter().all(|kind| upstream.cluster.is_live(kind));
-        self.removals.track(self.ctx, sym, self.at, upstream.named, wanted, is_current);
+        self.track(match is_removal {
+            true if is_absent => Removal::Done,
+            true if self.is_removal_allowed() => Removal::Allowed,
+            true => Removal::Wanted { is_seen: self.is_loss_seen() },
+            false => Removal::No,
+        });
     }
 
     /// Nothing is removed while the object is paused.
     pub(super) fn untrack_removal(&mut self) {
-        let Some(upstream) = self.upstream else { return };
-        let kinds = [Kind::Connector, Kind::Namespace];
-        let is_current = kinds.into_iter().all(|kind| upstream.cluster.is_live(kind));
-        let (sym, named) = (upstream.cluster.sym, upstream.named);
-        self.removals.track(self.ctx, sym, self.at, named, Wanted::No, is_current);
+        self.track(Removal::No);
+    }
+
+    fn track(&mut self, removal: Removal) {
+        if let Some(named) = self.connector.upstream {
+            self.removals.track(self.ctx, named.cluster, self.at, removal);
+        }
+    }
+
+    /// Whether a watch showed that upstream has nothing to say any more: that the Connector or its
+    /// namespace was deleted, or that the status went.
+    fn is_loss_seen(&self) -> bool {
+        self.connector.namespace_deleted_at.get().is_some()
+            || self.upstream.is_some_and(|upstream| upstream.connector.is_loss_seen)
     }
 
     /// Whether a person agreed to it.
@@ -82,11 +90,14 @@ impl Mirror<'_> {
         self.hub.allows_removals(self.at.key.ns)
     }
 
-    /// Whether too many of the upstream's annotations would go.
+    fn breaker(&self) -> BreakerState {
+        let upstream = self.upstream.map(|upstream| upstream.cluster.sym);
+        upstream.map(|upstream| self.removals.breaker(upstream)).unwrap_or_default()
+    }
+
+    /// Whether too many annotations of the upstream, or of the fleet, would go.
     pub(super) fn is_removal_held(&self) -> bool {
-        let is_held =
-            self.upstream.is_some_and(|upstream| self.removals.is_held(upstream.cluster.sym));
-        is_held && !self.is_removal_allowed()
+        self.breaker().is_tripped && !self.is_removal_allowed()
     }
 
     /// Removes the annotation, if nothing speaks against it: the upstream has nothing to say.
@@ -99,13 +110,15 @@ impl Mirror<'_> {
         let is_allowed = self.is_removal_allowed();
         let mirror = &self.ctx.settings.mirror;
         let (grace_ms, limit) = (mirror.absent_grace_ms, mirror.max_removals_per_minute);
-        let released_at = self.removals.released_at(upstream.cluster.sym);
-        let due_at = released_at.plus(grace_ms);
-        if released_at > UnixMillis(0) && self.ctx.now < due_at && !is_allowed {
-            self.set_held(None);
-            return self.look_again(due_at);
+        if let Some(reset_at) = self.breaker().reset_at.filter(|_| !is_allowed) {
+            // The grace period starts again when removals were too many.
+            let due_at = reset_at.plus(grace_ms);
+            if self.ctx.now < due_at {
+                self.set_held(None);
+                return self.look_again(due_at);
+            }
+            desired.since = desired.since.max(due_at);
         }
-        desired.since = desired.since.max(due_at);
         let now = self.ctx.now;
         if self.leads() && self.may_write_now() {
             let turn = if is_allowed { Ok(()) } else { self.removals.take_turn(now, limit) };

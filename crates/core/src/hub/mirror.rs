@@ -125,6 +125,14 @@ impl Mirror<'_> {
         self.ctx.timers.no_later(Due::HubConnector(self.at), at);
     }
 
+    /// The annotation is this one by now.
+    pub(super) fn set_digest(&mut self, digest: Digest) {
+        let before = self.connector.annotated_of(self.connector.digest);
+        self.connector.digest = digest;
+        let now = self.connector.annotated_of(digest);
+        self.removals.count_annotated(self.ctx, before, now);
+    }
+
     /// The annotation does not say what upstream says.
     pub(super) fn mark_behind(&mut self, desired: DesiredStatus) {
         self.end_deferral();

@@ -140,7 +140,9 @@ impl Machine {
         connector.nudge = nudge.and_then(|n| n.parse().ok()).unwrap_or(0);
         let was_paused = std::mem::replace(&mut connector.is_paused, meta.is_paused());
         let is_resumed = was_paused && !connector.is_paused;
+        let annotated_before = connector.annotated_of(observed);
         let linked = std::mem::replace(&mut connector.upstream, upstream);
+        let annotated = connector.annotated_of(connector.digest);
         // While the rest is deferred, the annotation still routes as it should.
         let is_deferred =
             connector.deferred_since().is_some() && !connector.is_writing(connector.digest);
@@ -159,6 +161,7 @@ impl Machine {
             }
             relink(ctx, upstreams, at, linked, upstream);
         }
+        removals.count_annotated(ctx, annotated_before, annotated);
         let Some(mut mirror) = self.mirror(at) else { return };
         mirror.object_changed(annotation);
         if is_overwritten {
@@ -246,6 +249,8 @@ impl Machine {
             connector.forget_deferral(&mut self.ctx, &hub.name, at.key);
         }
         self.ctx.timers.clear(Due::HubConnector(at));
+        let annotated = connector.annotated_of(connector.digest);
+        self.removals.count_annotated(&mut self.ctx, annotated, None);
         if let Some(stall) = connector.repair.and_then(|repair| repair.stall) {
             self.ctx.note(NoteKind::StallEnded(stall));
         }

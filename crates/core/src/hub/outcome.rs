@@ -53,7 +53,7 @@ impl Mirror<'_> {
             self.connector.mirrored_at = Some(self.ctx.now);
         }
         if self.is_newest(outcome) {
-            self.connector.digest = digest;
+            self.set_digest(digest);
             self.connector.routing = routing;
         } else if written_version(outcome) == ResourceVersion::Absent
             && digest != self.connector.digest

@@ -57,6 +57,9 @@ pub(crate) struct UpstreamConnector {
     rv: ResourceVersion,
     /// When `digest` or `exists` last changed.
     pub(crate) changed_at: UnixMillis,
+    /// A watch showed that there is no status, or no Connector, any more. It is not only that a list
+    /// lacks it.
+    pub(crate) is_loss_seen: bool,
     /// What the status says. Only reported; no rule reads it.
     pub(crate) online: bool,
     /// The hub Connectors whose labels name it.
@@ -106,6 +109,7 @@ impl HoldsNames for UpstreamConnector {
             raw: _,
             rv: _,
             changed_at: _,
+            is_loss_seen: _,
             online: _,
             hub_connectors,
         } = self;
@@ -208,6 +212,7 @@ impl UpstreamState {
         self.restored_at = now.into();
         for connector in self.connectors.values_mut() {
             connector.is_before_restore = true;
+            connector.is_loss_seen = false;
             if connector.presence == Presence::Deleted {
                 connector.presence = Presence::Unlisted;
             }
@@ -268,6 +273,7 @@ impl UpstreamConnector {
             return StatusChange::None;
         }
         self.digest = digest;
+        self.is_loss_seen = digest == Digest::ABSENT && !is_listed;
         let liveness = text.as_deref().and_then(liveness::decode);
         self.routing = liveness.as_ref().map(Liveness::routing);
         self.online = liveness.unwrap_or_default().online;
@@ -336,6 +342,7 @@ impl Machine {
                 presence,
                 hub_connectors,
                 changed_at: self.ctx.now,
+                is_loss_seen: is_deleted,
                 ..UpstreamConnector::default()
             };
         }
@@ -407,6 +414,7 @@ impl Machine {
             upstream.hub_connectors()
         };
         self.evaluate_hub_connectors(places);
+        self.removals.evidence_is_back(&mut self.ctx, sym);
         self.evaluate_routes_naming(sym);
     }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says so by failing")]
 
 mod absence;
+mod bounded;
 #[path = "../support/churn.rs"]
 mod churn;
 mod class_scope;

@@ -45,8 +45,10 @@ struct World {
     existing: BTreeSet<usize>,
     namespace_exists: bool,
     is_lost: bool,
-    /// When each annotation went.
-    removed: Vec<(u64, usize)>,
+    /// The hub Connectors that have an annotation.
+    annotated: BTreeSet<usize>,
+    /// When each annotation went, and how many there were or had been within ten minutes.
+    removed: Vec<(u64, usize, usize)>,
     size: usize,
 }
 
@@ -58,6 +60,7 @@ impl World {
             existing: (0..size).collect(),
             namespace_exists: true,
             is_lost: false,
+            annotated: (0..size).collect(),
             removed: Vec::new(),
             size,
         }
@@ -154,12 +157,19 @@ impl World {
                 let error = RequestFailure::from("it exists");
                 self.fleet.stage.finish(&decision, Outcome::Conflict { error });
             } else if is_removal {
-                self.removed.push((self.fleet.stage.now, self.number(&decision)));
+                let (now, number) = (self.fleet.stage.now, self.number(&decision));
+                let lately = self.removed.iter().filter(|(at, ..)| at + TEN_MINUTES_MS > now);
+                let lately = lately.map(|(_, number, _)| *number);
+                let population = self.annotated.iter().copied().chain(lately);
+                let population = population.collect::<BTreeSet<_>>().len();
+                self.removed.push((now, number, population));
+                self.annotated.remove(&number);
                 self.fleet.carry_out(&decision);
             } else {
                 let object = self.fleet.at_hub(self.number(&decision), Some("n1"));
                 self.fleet.stage.applied("hub", &object);
                 self.fleet.stage.succeed(&decision);
+                self.annotated.insert(self.number(&decision));
             }
         }
     }
@@ -184,18 +194,18 @@ impl World {
     }
 
     fn assert_lawful(&self) {
-        for (at, number) in &self.removed {
+        for (at, number, population) in &self.removed {
             let within = |window_ms: u64| {
                 let from = at.saturating_sub(window_ms - 1);
-                let removed = self.removed.iter().filter(|(other, _)| (from..=*at).contains(other));
-                removed.map(|(_, number)| number).collect::<BTreeSet<_>>().len()
+                let removed =
+                    self.removed.iter().filter(|(other, ..)| (from..=*at).contains(other));
+                removed.map(|(_, number, _)| number).collect::<BTreeSet<_>>().len()
             };
             assert!(within(60_000) <= 10, "{number}: more than ten a minute");
-            let is_small = self.size < 10;
+            let is_small = *population < 10;
             assert!(
-                is_small || within(TEN_MINUTES_MS) * 10 <= self.size * 3,
-                "{number}: more than 30 % of {} within ten minutes",
-                self.size
+                is_small || within(TEN_MINUTES_MS) * 10 <= population * 3,
+                "{number}: more than 30 % of {population} within ten minutes"
             );
         }
     }
@@ -234,7 +244,7 @@ proptest! {
         for op in &ops {
             let existed = world.existing.clone();
             world.apply(op);
-            for (_, number) in &world.removed[seen..] {
+            for (_, number, _) in &world.removed[seen..] {
                 prop_assert!(
                     !existed.contains(number) || !world.existing.contains(number),
                     "c{number} exists, and lost its annotation: {:?}", world.server
