@@ -92,11 +92,12 @@ impl Machine {
     /// A live GET of a name answered 404. That counts for a name that no source shows.
     pub(super) fn project_gone(&mut self, source: SourceName, cluster: &ClusterName) {
         let mut is_offered = false;
-        for source in self.roster.sources.values_mut() {
-            let Some(offer) = source.offers.get_mut(cluster) else { continue };
-            offer.is_gone = offer.missing.is_some();
+        for (name, state) in &mut self.roster.sources {
+            let Some(offer) = state.offers.get_mut(cluster) else { continue };
+            offer.is_gone = *name == source && offer.missing.is_some();
             is_offered = true;
         }
+        self.settle_held(source);
         let is_live = self.roster.sources.get(&source).is_some_and(Source::is_live);
         let is_file =
             self.clusters.id_of(cluster).is_some() && !self.roster.leaving.contains(cluster);
@@ -203,7 +204,7 @@ impl Machine {
             return Vec::new();
         }
         let is_named = |(_, upstream): &(&Sym, &UpstreamState)| upstream.is_referenced();
-        let (mut named, mut missing, mut unknown) = (0_usize, 0_usize, Vec::new());
+        let (mut named, mut missing, mut unknown) = (0_u64, 0_u64, Vec::new());
         for (sym, upstream) in self.upstreams.iter().filter(is_named) {
             named += 1;
             let name = self.ctx.names.text(*sym);
@@ -211,12 +212,12 @@ impl Machine {
                 continue;
             }
             let gone = self.roster.gone.get(name);
-            missing += usize::from(gone.is_none_or(|gone| !gone.is_deletion_seen));
+            missing += u64::from(gone.is_none_or(|gone| !gone.is_deletion_seen));
             if !self.roster.is_gone(name) {
                 unknown.push(ClusterName::from(name));
             }
         }
-        if missing > 1 && missing * MISSING_SHARE > named {
+        if missing > 1 && MISSING_SHARE.is_exceeded(missing, named) {
             return Vec::new();
         }
         unknown.sort_unstable();

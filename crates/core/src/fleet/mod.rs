@@ -20,6 +20,7 @@
 //! |---|---|---|
 //! | the list is empty, or shows less than two thirds (wrong kubeconfig, wrong selector, a restored etcd) | none: who is followed stays | [`MISSING_SHARE`]; a smaller loss makes those few leave, which writes nothing |
 //! | withdrawals in series | at most a third of the clusters leaves within a minute | the same share, over [`WINDOW_MS`] |
+//! | withdrawals of Projects, and 404 about the name of each | all of them leave, which writes nothing | their routes have [a breaker](gone) and a live 404 before each delete |
 //! | every uid differs (another Milo with the same names) | each cluster is followed again from nothing | hub objects carry namespace uids, so nothing of the other Milo is mirrored to them |
 //! | one cluster comes and goes | it is listed again and again | [`JOINS_PER_MINUTE`] for each name |
 //! | the hub shows no Connector (wrong hub kubeconfig) | after ten minutes what is not named leaves | nothing is written because of it; the first reference joins again |
@@ -35,6 +36,7 @@ mod unneeded;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::circuit_breaker::Share;
 use super::contract::event::EventKind;
 use super::contract::membership::{
     LeaveReason, MemberState, Membership, MembershipCount, SourceName,
@@ -52,8 +54,9 @@ use source::Source;
 const REJOIN_MS: u64 = 1_000;
 /// Clusters that went missing within this time count together.
 const WINDOW_MS: u64 = 60_000;
-/// While more than this fraction (1 / n) of a source's clusters went missing, none leaves.
-const MISSING_SHARE: usize = 3;
+/// While more than this share of a source's clusters went missing, none leaves that is not proved to be
+/// gone.
+const MISSING_SHARE: Share = Share { part: 1, of: 3 };
 /// How long those that go missing are gathered before any leaves.
 const GATHER_MS: u64 = 2_000;
 /// How long a problem is gathered before it is reported, and how long a source may be lost.
@@ -167,6 +170,7 @@ impl Machine {
             }
             EventKind::DiscoveryResumed { source } => {
                 self.roster.sources.entry(*source).or_default().resumed();
+                self.settle_held(*source);
                 self.source_changed(*source);
             }
             EventKind::ClusterGone { source, cluster } => self.project_gone(*source, cluster),

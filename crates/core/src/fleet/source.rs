@@ -1,8 +1,9 @@
 //! What one source shows: its offers, and whether it can be trusted to show all of them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::LOST_REPORT_MS;
+use super::missing::MissingBreakers;
 use crate::contract::error_cause::RequestFailure;
 use crate::contract::membership::{
     DiscoveryProblem, JoinRule, LeaveReason, MemberState, OfferState, OfferStateName, SourceName,
@@ -19,11 +20,17 @@ pub(super) struct Offer {
     listed_in: u32,
     /// Why it would leave: its source shows it no longer.
     pub(super) missing: Option<LeaveReason>,
-    /// A live GET of its name answered 404 since.
+    /// A live GET of its name at its source answered 404 since.
     pub(super) is_gone: bool,
 }
 
 impl Offer {
+    /// Whether it is proved that the cluster does not exist any longer: its deletion was seen, and its
+    /// source says so about its very name.
+    pub(super) fn is_proven_gone(&self) -> bool {
+        self.missing == Some(LeaveReason::Withdrawn) && self.is_gone
+    }
+
     /// Whether it can be followed.
     pub(super) fn is_ready(&self) -> bool {
         self.state == OfferStateName::Ready && self.missing.is_none()
@@ -55,10 +62,7 @@ pub(super) struct Source {
     pub(super) offers: BTreeMap<ClusterName, Offer>,
     /// The missing ones among them.
     pub(super) missing: BTreeSet<ClusterName>,
-    /// So many are missing that none leaves.
-    pub(super) is_held: bool,
-    /// When clusters went away lately, and whether each was a member.
-    pub(super) left: VecDeque<(UnixMillis, bool)>,
+    pub(super) breakers: MissingBreakers,
     /// Why no connection can be made.
     broken: BTreeMap<ClusterName, Box<str>>,
     /// Offers whose name another cluster has.
@@ -90,6 +94,7 @@ impl Source {
             }
         }
         self.missing.remove(cluster);
+        self.breakers.unwant(cluster);
         let offer = Offer {
             uid: uid.into(),
             roles: roles.into(),
@@ -145,6 +150,18 @@ impl Source {
         matches!(self.list_state, ListState::Lost(_)).then(|| self.lost_at.plus(LOST_REPORT_MS))
     }
 
+    /// Whether so many are missing that none leaves.
+    pub(super) fn is_held(&self) -> bool {
+        self.breakers.is_tripped()
+    }
+
+    /// The missing clusters that are proved to be gone.
+    pub(super) fn proven_gone(&self) -> impl Iterator<Item = &ClusterName> {
+        let is_proven =
+            |cluster: &&ClusterName| self.offers.get(*cluster).is_some_and(Offer::is_proven_gone);
+        self.missing.iter().filter(is_proven)
+    }
+
     /// Whether it shows every cluster now.
     pub(super) fn is_live(&self) -> bool {
         self.list_state == ListState::Live
@@ -175,7 +192,7 @@ impl Source {
         is_member: bool,
     ) -> MemberState {
         match offer.state {
-            _ if is_member && self.is_held && offer.missing.is_some() => MemberState::Held,
+            _ if is_member && self.is_held() && offer.missing.is_some() => MemberState::Held,
             _ if is_member => MemberState::Joined,
             _ if self.taken.contains(cluster) => MemberState::NameTaken,
             OfferStateName::Ready => MemberState::Idle,
@@ -194,7 +211,7 @@ impl Source {
                 }
                 _ => (0, String::new()),
             },
-            DiscoveryProblem::TooManyMissing if !self.is_held => (0, String::new()),
+            DiscoveryProblem::TooManyMissing if !self.is_held() => (0, String::new()),
             DiscoveryProblem::TooManyMissing => (self.missing.len(), first(self.missing.first())),
             DiscoveryProblem::Broken => {
                 let first = self.broken.first_key_value();

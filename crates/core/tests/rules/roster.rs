@@ -201,6 +201,95 @@ fn withdrawals_within_a_minute_count_together() {
     assert_eq!(fleet.carry_out().len(), 9);
 }
 
+/// A person deletes Projects one by one. Nothing of that is inferred.
+#[test]
+fn projects_whose_root_says_that_they_are_gone_leave_however_many_they_are() {
+    let names = projects(13);
+    let names = refs(&names);
+    let mut fleet = Fleet::joined(&names);
+    fleet.told();
+    let mut left = Vec::new();
+    for name in &names[..7] {
+        fleet.withdraw(name, "1");
+        fleet.gone(name);
+        fleet.pass(5_000);
+        left.extend(fleet.carry_out());
+    }
+    let expected: Vec<_> =
+        names[..7].iter().map(|name| format!("leave {name} withdrawn")).collect();
+    assert_eq!(left, expected);
+    assert_eq!(fleet.told(), none());
+    // They make no room for those of which nothing is known but that a list lacks them.
+    fleet.list(&names[10..]);
+    fleet.pass(60 * MINUTE);
+    assert_eq!(fleet.asked(), none(), "three of the six that are left");
+}
+
+/// The answer may come after they were too many.
+#[test]
+fn a_404_releases_a_project_that_is_held_and_no_other() {
+    let names = projects(9);
+    let names = refs(&names);
+    let mut fleet = Fleet::joined(&names);
+    fleet.told();
+    for name in &names[..4] {
+        fleet.withdraw(name, "1");
+    }
+    fleet.pass(MINUTE);
+    assert_eq!(fleet.asked(), none(), "four of nine");
+    assert_eq!(fleet.told(), ["too_many_missing 4 of 9"]);
+    fleet.gone("p0");
+    assert_eq!(fleet.carry_out(), ["leave p0 withdrawn"]);
+    assert_eq!(fleet.count(MemberState::Held), 3, "three of eight");
+    fleet.gone("p1");
+    fleet.pass(MINUTE);
+    assert_eq!(
+        fleet.carry_out(),
+        ["leave p1 withdrawn", "leave p2 withdrawn", "leave p3 withdrawn"],
+        "two of seven are no reason to doubt"
+    );
+    assert_eq!(fleet.told(), ["too_many_missing 0 of 5"]);
+}
+
+/// A root that was restored from a backup lacks projects and answers 404 about each.
+#[test]
+fn a_404_proves_nothing_of_a_project_that_only_a_list_lacks() {
+    let names = projects(9);
+    let names = refs(&names);
+    let mut fleet = Fleet::joined(&names);
+    fleet.list(&names[4..]);
+    for name in &names[..4] {
+        fleet.gone(name);
+    }
+    fleet.pass(60 * MINUTE);
+    assert_eq!(fleet.asked(), none());
+    assert_eq!(fleet.count(MemberState::Held), 4);
+}
+
+#[test]
+fn what_is_held_stays_while_the_discovery_is_lost() {
+    let names = projects(9);
+    let names = refs(&names);
+    let mut fleet = Fleet::joined(&names);
+    fleet.withdraw("p0", "1");
+    fleet.pass(2_000);
+    assert_eq!(fleet.carry_out(), ["leave p0 withdrawn"]);
+    for name in &names[1..4] {
+        fleet.withdraw(name, "1");
+    }
+    fleet.pass(2_000);
+    assert_eq!(fleet.asked(), none(), "four of nine within a minute");
+    fleet.lost();
+    fleet.pass(MINUTE);
+    assert_eq!(fleet.asked(), none());
+    fleet.event(EventKind::DiscoveryResumed { source: SourceName::Milo });
+    assert_eq!(fleet.asked(), none(), "three of eight");
+    fleet.offer("p1", "1", OfferState::Ready);
+    fleet.withdraw("p9", "1");
+    fleet.list(&names[4..].iter().chain(&["p1"]).copied().collect::<Vec<_>>());
+    assert_eq!(fleet.carry_out(), ["leave p2 withdrawn", "leave p3 withdrawn"]);
+}
+
 #[test]
 fn what_went_missing_is_not_joined() {
     let mut fleet = Fleet::needed();
