@@ -169,6 +169,11 @@ impl<K: Ord + Clone> CircuitBreaker<K> {
         was_wanted
     }
 
+    /// Counts an object that only stays or goes.
+    pub(crate) fn set_wanted(&mut self, key: K, is_wanted: bool) -> bool {
+        if is_wanted { self.want(key, true) } else { self.unwant(&key) }
+    }
+
     /// The object went, or nothing is known of it any more.
     pub(crate) fn expire(&mut self, key: &K, now: UnixMillis) -> bool {
         let wanted = self.entries.get_mut(key).filter(|entry| entry.is_wanted);

@@ -168,11 +168,6 @@ impl Fraction {
     pub(crate) const fn thousandths(self) -> u16 {
         self.0
     }
-
-    /// Whether `part` of `whole` is more than this fraction.
-    pub fn is_exceeded(self, part: u64, whole: u64) -> bool {
-        u128::from(part) * 1_000 > u128::from(whole) * u128::from(self.0)
-    }
 }
 
 impl std::fmt::Display for Fraction {

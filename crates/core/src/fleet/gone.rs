@@ -7,6 +7,7 @@
 
 use super::MISSING_SHARE;
 use super::source::{Offer, Source};
+use crate::circuit_breaker::{BreakerChange, BreakerState};
 use crate::contract::membership::{LeaveReason, SourceName};
 use crate::contract::note::{AnomalyKind, NoteKind};
 use crate::contract::settings::OrphanMode;
@@ -14,6 +15,7 @@ use crate::data::ids::ClusterName;
 use crate::data::interner::Sym;
 use crate::data::time::UnixMillis;
 use crate::machine::Machine;
+use crate::orphans::budget::breaker_limit;
 use crate::timers::Due;
 use crate::upstream::UpstreamState;
 use crate::view::GoneView;
@@ -29,14 +31,6 @@ pub(crate) struct GoneProject {
     gone_at: Option<UnixMillis>,
 }
 
-/// How many of all hub routes are orphans of deleted projects. A share of one project's routes would
-/// say nothing: all of them are.
-#[derive(Default)]
-pub(super) struct GoneShare {
-    held: bool,
-    released_at: UnixMillis,
-}
-
 /// What the orphan rule reads about a deleted project.
 #[derive(Clone, Copy)]
 pub(crate) struct GoneFacts {
@@ -45,23 +39,20 @@ pub(crate) struct GoneFacts {
     pub(crate) is_deletion_seen: bool,
     /// The source shows every project now.
     pub(crate) is_source_live: bool,
-    /// Too many routes are orphans of deleted projects.
-    pub(crate) is_share_held: bool,
-    /// The settling time starts again then.
-    pub(crate) released_at: UnixMillis,
+    /// Of the routes of all deleted projects.
+    pub(crate) breaker: BreakerState,
 }
 
 impl super::Roster {
     /// What the orphan rule reads, if the upstream is a deleted project.
-    pub(crate) fn gone_facts(&self, upstream: &str) -> Option<GoneFacts> {
+    pub(crate) fn gone_facts(&self, upstream: &str, breaker: BreakerState) -> Option<GoneFacts> {
         let gone = self.gone.get(upstream)?;
         Some(GoneFacts {
             source: gone.source,
             gone_at: gone.gone_at?,
             is_deletion_seen: gone.is_deletion_seen,
             is_source_live: self.sources.get(&gone.source).is_some_and(Source::is_live),
-            is_share_held: self.gone_share.held,
-            released_at: self.gone_share.released_at,
+            breaker,
         })
     }
 
@@ -148,25 +139,19 @@ impl Machine {
 
     /// Holds the deletes of all deleted projects while too many of the hubs' routes are theirs.
     pub(crate) fn evaluate_gone_share(&mut self) {
-        let gone = self.roster.gone.keys().filter_map(|cluster| self.upstream_named(cluster));
-        let orphans: u64 = gone.map(|(_, upstream)| upstream.share.orphans).sum();
-        let routes = self.hubs.values().map(|hub| hub.routes.len()).sum::<usize>();
-        let routes = u64::try_from(routes).unwrap_or(u64::MAX);
-        let settings = &self.ctx.settings.orphans;
-        let held = routes > u64::from(settings.share_from)
-            && settings.max_share.is_exceeded(orphans, routes);
-        let is_current = self.roster.sources.values().all(Source::is_live);
+        let routes = self.hubs.values().map(|hub| hub.routes.len() as u64).sum();
+        let limit = breaker_limit(&self.ctx.settings.orphans);
         // Deletes stay held while the evidence is out of sight.
-        if held == self.roster.gone_share.held || (!held && !is_current) {
-            return;
-        }
-        self.roster.gone_share.held = held;
-        if !held {
-            self.roster.gone_share.released_at = self.ctx.now;
-        }
+        let may_reset = self.roster.sources.values().all(Source::is_live);
+        let breaker = &mut self.budget.deleted_projects;
+        let change = breaker.update(routes, limit, may_reset, self.ctx.now);
+        let orphans = breaker.entries().count();
+        let Some(change) = change else { return };
+
         let hub = self.hubs.keys().next().and_then(|id| self.cluster(*id));
         let hub = hub.map_or_else(|| ClusterName::from(""), |hub| hub.name.clone());
-        if held && settings.mode == OrphanMode::Delete {
+        let settings = &self.ctx.settings.orphans;
+        if change == BreakerChange::Tripped && settings.mode == OrphanMode::Delete {
             let detail = format!(
                 "{orphans} of the {routes} routes at the hub are of deleted projects, more than {}; \
                  none of them is deleted until there are fewer, or limits.maxShare is raised",

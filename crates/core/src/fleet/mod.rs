@@ -87,7 +87,6 @@ pub(crate) struct Roster {
     looks: Looks,
     /// Projects that were deleted, and that hub objects name.
     gone: BTreeMap<ClusterName, GoneProject>,
-    gone_share: gone::GoneShare,
     output: VecDeque<Membership>,
 }
 

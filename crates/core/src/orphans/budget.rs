@@ -7,9 +7,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::circuit_breaker::{BreakerChange, BreakerLimit, CircuitBreaker};
 use crate::context::Context;
 use crate::contract::note::{AnomalyKind, NoteKind};
-use crate::contract::settings::OrphanMode;
+use crate::contract::settings::{OrphanMode, OrphanSettings};
 use crate::data::ids::{ClusterId, Kind};
 use crate::data::interner::{Key, Sym};
 use crate::data::time::UnixMillis;
@@ -65,13 +66,17 @@ pub(crate) struct DeleteBudget {
     ready: BTreeSet<QueuedRoute>,
     /// Routes for which there was no room. They all come before those in `ready`.
     waiting: BTreeSet<QueuedRoute>,
+    /// Counts the routes of all deleted projects among those of all hubs: of the routes of one such
+    /// project, all are orphans.
+    pub(crate) deleted_projects: CircuitBreaker<RouteAt>,
 }
 
 impl HoldsNames for DeleteBudget {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { counts: _, decided: _, ready, waiting } = self;
+        let Self { counts: _, decided: _, ready, waiting, deleted_projects } = self;
         ready.mark(used);
         waiting.mark(used);
+        deleted_projects.mark(used);
     }
 }
 
@@ -101,19 +106,30 @@ impl DeleteBudget {
     }
 }
 
+/// A hub's route.
+pub(crate) type RouteAt = (ClusterId, Key);
+
 /// How many of an upstream cluster's routes are orphans.
 #[derive(Default)]
 pub(crate) struct OrphanShare {
     /// Routes that name the cluster.
     pub(crate) routes: u64,
-    /// Those of them none of whose parents exists, whatever their age.
-    pub(crate) orphans: u64,
-    /// Whether they are too many, so that none is deleted.
-    pub(crate) held: bool,
-    /// When that last ended. The settling time of each orphan starts again then.
-    pub(crate) released_at: UnixMillis,
+    /// Counts those of them none of whose parents exists, whatever their age.
+    pub(crate) breaker: CircuitBreaker<RouteAt>,
     /// The cluster was restored from an older state: its Gateways may be lost rather than deleted.
     pub(crate) version_regressed: bool,
+}
+
+impl HoldsNames for OrphanShare {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { routes: _, breaker, version_regressed: _ } = self;
+        breaker.mark(used);
+    }
+}
+
+/// The share applies to populations of more than `share_from`.
+pub(crate) fn breaker_limit(settings: &OrphanSettings) -> BreakerLimit {
+    BreakerLimit::of_share(settings.max_share, u64::from(settings.share_from) + 1)
 }
 
 impl OrphanShare {
@@ -124,7 +140,7 @@ impl OrphanShare {
 
     /// Has the share evaluated once every change of this moment is counted.
     pub(crate) fn schedule_check(&self, upstream: Sym, ctx: &mut Context) {
-        if self.held || self.orphans > 0 {
+        if !self.breaker.is_idle() {
             ctx.timers.no_later(Due::Share(upstream), ctx.now);
         }
     }
@@ -133,23 +149,21 @@ impl OrphanShare {
 impl Machine {
     /// Holds the deletes of an upstream cluster while too many of its routes are orphans.
     pub(crate) fn evaluate_orphan_share(&mut self, sym: Sym) {
-        let cluster = self.ctx.names.text(sym).into();
+        let now = self.ctx.now;
+        let limit = breaker_limit(&self.ctx.settings.orphans);
         // An upstream may be gone by now that no route names any longer.
-        let Some(upstream) = self.upstreams.get(&sym) else { return };
-        let settings = &self.ctx.settings.orphans;
-        let (routes, orphans) = (upstream.share.routes, upstream.share.orphans);
-        // All routes of a deleted project are orphans: they count among those of the whole hub.
-        let is_gone = upstream.id.is_none() && self.roster.is_gone(self.ctx.names.text(sym));
-        if is_gone {
-            self.ctx.timers.no_later(Due::GoneShare, self.ctx.now);
-        }
-        let held = !is_gone
-            && routes > u64::from(settings.share_from)
-            && settings.max_share.is_exceeded(orphans, routes);
+        let Some(id) = self.upstreams.get(&sym).map(|upstream| upstream.id) else { return };
         // Deletes stay held while the evidence is out of sight.
-        if held == upstream.share.held || (!held && !self.is_orphan_evidence_current(upstream.id)) {
-            return;
-        }
+        let may_reset = self.is_orphan_evidence_current(id);
+        let Some(upstream) = self.upstreams.get_mut(&sym) else { return };
+        let share = &mut upstream.share;
+        let change = share.breaker.update(share.routes, limit, may_reset, now);
+        let (orphans, routes) = (share.breaker.entries().count() as u64, share.routes);
+        let Some(change) = change else { return };
+
+        let cluster = self.ctx.names.text(sym).into();
+        let held = change == BreakerChange::Tripped;
+        let settings = &self.ctx.settings.orphans;
         if held && settings.mode == OrphanMode::Delete {
             let detail = format!(
                 "{orphans} of its {routes} routes at the hub are orphans, more than {}; none is \
@@ -159,12 +173,6 @@ impl Machine {
             self.ctx.anomaly(AnomalyKind::TooManyOrphans, &cluster, None, detail);
         }
         self.ctx.note(NoteKind::DeletesHeld { cluster, held, orphans, routes });
-        if let Some(upstream) = self.upstreams.get_mut(&sym) {
-            upstream.share.held = held;
-            if !held {
-                upstream.share.released_at = self.ctx.now;
-            }
-        }
         self.evaluate_routes_naming(sym);
         self.drop_unused_upstream(sym);
     }

@@ -72,7 +72,10 @@ impl RouteFacts<'_> {
         if parents.keys().any(|gateway| upstream.gateways.contains_key(&gateway)) {
             return kept(KeepReason::ParentExists);
         }
-        self.judge_age(self.settling_since(cluster, upstream), upstream.share.held)
+        self.judge_age(
+            self.settling_since(cluster, upstream),
+            upstream.share.breaker.state().is_tripped,
+        )
     }
 
     /// The project was deleted, and its control plane proves nothing any more.
@@ -87,8 +90,9 @@ impl RouteFacts<'_> {
             return kept(KeepReason::NamespaceUnproved);
         }
         let orphan_since = self.route.orphan_since.unwrap_or(self.now);
-        let since = orphan_since.max(gone.gone_at).max(gone.released_at);
-        self.judge_age(since, gone.is_share_held)
+        let reset_at = gone.breaker.reset_at.unwrap_or_default();
+        let since = orphan_since.max(gone.gone_at).max(reset_at);
+        self.judge_age(since, gone.breaker.is_tripped)
     }
 
     /// The last steps: a route is deleted only when it is old, has been an orphan for long enough, and
@@ -126,7 +130,7 @@ impl RouteFacts<'_> {
             .unwrap_or(self.now)
             .max(cluster.live_since(Kind::Gateway))
             .max(cluster.live_since(Kind::Namespace))
-            .max(upstream.share.released_at)
+            .max(upstream.share.breaker.state().reset_at.unwrap_or_default())
     }
 
     fn keep_text(&self, reason: KeepReason) -> String {
@@ -187,7 +191,8 @@ impl Machine {
                     hub: hub_cluster,
                     upstream: upstream.and_then(|state| Some((self.cluster(state.id?)?, state))),
                     gone: parents.and_then(|parents| {
-                        self.roster.gone_facts(self.ctx.names.text(parents.cluster))
+                        let breaker = self.budget.deleted_projects.state();
+                        self.roster.gone_facts(self.ctx.names.text(parents.cluster), breaker)
                     }),
                 };
                 let verdict = match (facts.judge().0, route.verdict) {

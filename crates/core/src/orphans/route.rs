@@ -297,8 +297,12 @@ impl Machine {
             if !upstream.is_referenced() {
                 self.ctx.reference_changed(parents.cluster);
             }
-            upstream.share.orphans -= u64::from(route.verdict.is_some_and(RouteVerdict::is_absent));
+            // First, so that a breaker that is tripped is evaluated without it.
             upstream.share.schedule_check(parents.cluster, &mut self.ctx);
+            upstream.share.breaker.forget(&(id, key));
+            if self.budget.deleted_projects.forget(&(id, key)) {
+                self.ctx.timers.no_later(Due::GoneShare, self.ctx.now);
+            }
             self.drop_unused_upstream(parents.cluster);
         }
     }

@@ -105,12 +105,18 @@ impl RouteCase<'_> {
         if let Some(before) = before {
             self.budget.counts.remove(before);
         }
+        let at = (self.id, self.key);
+        let is_of_upstream = verdict.is_absent() && self.upstream_cluster.is_some();
+        let is_of_deleted_project = verdict.is_absent() && self.upstream_cluster.is_none();
         if let Some(parents) = self.route.parents.gateways()
             && let Some(upstream) = &mut self.upstream
         {
-            upstream.share.orphans += u64::from(verdict.is_absent());
-            upstream.share.orphans -= u64::from(before.is_some_and(RouteVerdict::is_absent));
+            upstream.share.breaker.set_wanted(at, is_of_upstream);
             upstream.share.schedule_check(parents.cluster, self.ctx);
+        }
+        let is_counted = self.budget.deleted_projects.set_wanted(at, is_of_deleted_project);
+        if is_counted || (self.gone.is_some() && !self.budget.deleted_projects.is_idle()) {
+            self.ctx.timers.no_later(Due::GoneShare, self.ctx.now);
         }
     }
 
@@ -243,7 +249,9 @@ impl Machine {
         let hub = hubs.get_mut(&id)?;
         let route = hub.routes.get_mut(&key)?;
         let parents = route.parents.gateways();
-        let gone = parents.and_then(|parents| roster.gone_facts(ctx.names.text(parents.cluster)));
+        let breaker = budget.deleted_projects.state();
+        let gone =
+            parents.and_then(|parents| roster.gone_facts(ctx.names.text(parents.cluster), breaker));
         let upstream = parents.and_then(|parents| upstreams.get_mut(&parents.cluster));
         let upstream_cluster = upstream.as_ref().and_then(|upstream| clusters.get(upstream.id?));
         let Some(hub_cluster) = clusters.get(id) else {

@@ -125,7 +125,7 @@ impl HoldsNames for UpstreamState {
             gateways,
             routes_by_parent,
             routes_by_ns,
-            share: _,
+            share,
             hub_connectors_by_ns,
             named: _,
             restored_at: _,
@@ -134,6 +134,7 @@ impl HoldsNames for UpstreamState {
         gateways.mark(used);
         routes_by_parent.mark(used);
         routes_by_ns.mark(used);
+        share.mark(used);
         hub_connectors_by_ns.mark(used);
     }
 }
@@ -145,7 +146,7 @@ impl UpstreamState {
             && self.connectors.is_empty()
             && self.hub_connectors_by_ns.is_empty()
             && self.routes_by_ns.is_empty()
-            && !self.share.held
+            && !self.share.breaker.state().is_tripped
     }
 
     /// The cluster is no longer configured. The hub objects that name it stay.
