@@ -33,6 +33,7 @@ mod rights;
 mod rights_claims;
 mod status;
 mod stopping;
+mod tenants;
 #[path = "../deploy/tools.rs"]
 #[allow(dead_code, reason = "the tests of deploy/ use the rest")]
 mod tools;

@@ -21,13 +21,22 @@ use super::naming::Naming;
 use super::status::trigger::NodeIds;
 use super::timers::{Due, Timers};
 use super::waiting::Releases;
+use super::write_queue::QueueKey;
+use super::write_queues::WriteQueues;
 
 /// What an action in flight was decided for; its outcome goes there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum WriteTarget {
     HubConnector(Place),
     Touch(ClusterId, TouchTarget),
     Route(ClusterId, Key),
+}
+
+/// An action without an outcome.
+pub(crate) struct Submitted {
+    pub(crate) target: WriteTarget,
+    /// The queue that admitted it.
+    queue: QueueKey,
 }
 
 /// What every rule needs besides its own tables.
@@ -40,14 +49,15 @@ pub(crate) struct Context {
     pub(crate) leadership: Leadership,
     pub(crate) timers: Timers,
     pub(crate) releases: Releases,
+    pub(crate) queues: WriteQueues,
     pub(crate) naming: Naming,
     pub(crate) actions: VecDeque<Decision>,
     /// What the present moment has decided so far. Empty between two moments.
-    decided: Vec<(WriteTarget, Decision)>,
+    decided: Vec<(Submitted, Decision)>,
     pub(crate) notes: VecDeque<Note>,
     last_id: u64,
     /// Where each outcome goes. What an action writes stands in its target's `Flight`.
-    in_flight: Map<ActionId, WriteTarget>,
+    in_flight: Map<ActionId, Submitted>,
     /// Whether the roster has to know which upstreams hub objects name.
     pub(crate) follows_references: bool,
     /// Upstreams that a hub object names now, or that none names any longer.
@@ -64,6 +74,8 @@ pub(crate) struct WriteRequest {
     pub(crate) annotations: Vec<(String, Option<String>)>,
     pub(crate) precondition: Precondition,
     pub(crate) connectors: Vec<ObjectKey>,
+    /// The queue that admitted it.
+    pub(crate) queue: QueueKey,
     pub(crate) urgency: Urgency,
     pub(crate) because: String,
 }
@@ -78,6 +90,13 @@ impl HoldsNames for WriteTarget {
     }
 }
 
+impl HoldsNames for Submitted {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { target, queue: _ } = self;
+        target.mark(used);
+    }
+}
+
 impl HoldsNames for Context {
     fn mark(&self, used: &mut UsedNames) {
         let Self {
@@ -88,6 +107,7 @@ impl HoldsNames for Context {
             leadership: _,
             timers,
             releases: _,
+            queues,
             naming,
             actions: _,
             decided: _,
@@ -98,6 +118,7 @@ impl HoldsNames for Context {
             references_changed: _,
         } = self;
         timers.mark(used);
+        queues.mark(used);
         naming.mark(used);
         in_flight.mark(used);
     }
@@ -113,6 +134,7 @@ impl Context {
             leadership: Leadership::default(),
             timers: Timers::default(),
             releases: Releases::default(),
+            queues: WriteQueues::default(),
             naming: Naming::default(),
             actions: VecDeque::new(),
             decided: Vec::new(),
@@ -130,7 +152,7 @@ impl Context {
     /// [`Machine::end_moment`]: super::machine::Machine::end_moment
     pub(crate) fn submit(&mut self, request: WriteRequest) -> ActionId {
         let WriteRequest { target, verb, cluster, kind, object, annotations, .. } = request;
-        let WriteRequest { precondition, connectors, urgency, because, .. } = request;
+        let WriteRequest { precondition, connectors, queue, urgency, because, .. } = request;
         let may_write = self.leads() || verb == Verb::Touch;
         debug_assert!(may_write, "{verb:?} is decided only while leader");
         debug_assert_eq!(annotations.is_empty(), verb == Verb::Delete, "{verb:?} {annotations:?}");
@@ -141,20 +163,22 @@ impl Context {
         let id = ActionId(self.last_id + 1 + self.decided.len() as u64);
         let action =
             Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
-        self.decided.push((target, Decision { at: self.now, action, urgency, because }));
+        let decision = Decision { at: self.now, action, urgency, because };
+        self.decided.push((Submitted { target, queue }, decision));
+        self.queues.on_started(queue, self.now);
         id
     }
 
-    pub(crate) fn take_decided(&mut self) -> Vec<(WriteTarget, Decision)> {
+    pub(crate) fn take_decided(&mut self) -> Vec<(Submitted, Decision)> {
         std::mem::take(&mut self.decided)
     }
 
     /// Emits an action under the next id. It is in flight until [`Context::take_in_flight`].
-    pub(crate) fn emit(&mut self, target: WriteTarget, mut decision: Decision) -> ActionId {
+    pub(crate) fn emit(&mut self, submitted: Submitted, mut decision: Decision) -> ActionId {
         self.last_id += 1;
         let id = ActionId(self.last_id);
         decision.action.id = id;
-        self.in_flight.insert(id, target);
+        self.in_flight.insert(id, submitted);
         let timeout_ms = self.settings.retry.outcome_timeout_ms;
         self.timers.no_later(Due::Outcome(id), self.now.plus(timeout_ms));
         self.actions.push_back(decision);
@@ -171,12 +195,14 @@ impl Context {
     /// Ends an action: what it was decided for, `None` when it has ended before.
     pub(crate) fn take_in_flight(&mut self, id: ActionId) -> Option<WriteTarget> {
         self.timers.clear(Due::Outcome(id));
-        self.in_flight.remove(&id)
+        let Submitted { target, queue } = self.in_flight.remove(&id)?;
+        self.write_ended(queue);
+        Some(target)
     }
 
     /// The cluster left: nobody waits for the outcomes of its actions.
     pub(crate) fn forget_in_flight(&mut self, cluster: ClusterId) {
-        let of_cluster = |target: &WriteTarget| target.group().cluster == cluster;
+        let of_cluster = |action: &Submitted| action.target.group().cluster == cluster;
         let actions: Vec<_> = keys_where(&self.in_flight, of_cluster).collect();
         for id in actions {
             self.take_in_flight(id);

@@ -91,6 +91,7 @@ impl Machine {
         if let Some(cluster) = cluster {
             self.forget_upstream(cluster.sym);
         }
+        self.ctx.forget_queues(id);
         debug_assert!(!self.hubs.contains_key(&id) && !self.edges.contains_key(&id));
     }
 

@@ -24,8 +24,13 @@ pub mod machine;
 mod moment;
 mod naming;
 pub mod orphans;
+#[allow(dead_code, reason = "removals and deletes are to use the rest of it")]
+mod rate_limit;
 pub mod status;
+mod subject;
 mod timers;
 mod upstream;
 pub mod view;
 mod waiting;
+mod write_queue;
+mod write_queues;

@@ -14,9 +14,9 @@ impl Machine {
         let mut decided = self.ctx.take_decided();
         decided.sort_by(|(_, a), (_, b)| place(a).cmp(&place(b)));
 
-        for (target, decision) in decided {
-            let decided_as = decision.action.id;
-            let id = self.ctx.emit(target, decision);
+        for (submitted, decision) in decided {
+            let (target, decided_as) = (submitted.target, decision.action.id);
+            let id = self.ctx.emit(submitted, decision);
             self.renumber(target, decided_as, id);
         }
     }

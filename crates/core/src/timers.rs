@@ -8,6 +8,7 @@ use super::data::interner::{Key, Sym};
 use super::data::map::Map;
 use super::data::time::UnixMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
+use super::write_queue::QueueKey;
 
 /// What is due at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,11 +29,11 @@ pub(crate) enum Due {
     Removals(Sym),
     /// The same of all upstreams together. Ordered after those of each.
     FleetRemovals,
-    /// Mirrors of a hub that route nothing and wait for its budget. Ordered after `HubConnector`, so that
-    /// all that one moment brings is in the queue first.
-    Deferred(ClusterId),
     /// Mirrors of a hub whose last attempt failed. Ordered after `HubConnector`.
     Retries(ClusterId),
+    /// A queue of writes to a hub may have room. Ordered after `HubConnector`, so that all that one
+    /// moment brings is in the queue first.
+    Queue(QueueKey),
     /// The report of why annotations of an upstream are held.
     Holds(Sym),
     /// The count of an upstream's orphans. Ordered after `Route`, so that everything that one
@@ -60,8 +61,8 @@ impl Due {
             Due::Outcome(_) => "the outcome of an action is late",
             Due::Removals(_) => "the removals of an upstream are due for counting",
             Due::FleetRemovals => "the removals of the fleet are due for counting",
-            Due::Deferred(_) => "the budget of deferred mirrors has room",
             Due::Retries(_) => "writes that failed are due for another attempt",
+            Due::Queue(_) => "a queue of writes to a hub has room",
             Due::Holds(_) => "the report of held annotations is due",
             Due::Share(_) => "the orphans of an upstream are due for counting",
             Due::Roster => "the roster of clusters is due",
@@ -82,8 +83,8 @@ impl HoldsNames for Due {
             }
             Due::Bundle(_)
             | Due::Outage(_)
-            | Due::Deferred(_)
             | Due::Retries(_)
+            | Due::Queue(_)
             | Due::Outcome(_)
             | Due::FleetRemovals
             | Due::Roster

@@ -13,6 +13,5 @@ pub(crate) mod packed;
 pub mod per_kind;
 pub(crate) mod string_map;
 pub mod time;
-pub(crate) mod turns;
 pub mod used_names;
 pub mod wire_object;

@@ -1,6 +1,7 @@
 //! The edge's side of the touch rule: which target has to announce a change, the bundles in which
 //! an edge's touches are written, and the connectors that wait for their announcement.
 
+use crate::context::WriteTarget;
 use crate::contract::event::Outcome;
 use crate::contract::note::{Hop, NoteKind, Stall, StallCause};
 use crate::contract::settings::TouchScope;
@@ -13,6 +14,7 @@ use crate::edge::pending::{Subject, TouchCause};
 use crate::edge::touch_state::TouchTarget;
 use crate::machine::Machine;
 use crate::timers::Due;
+use crate::write_queue::QueueKey;
 
 impl Machine {
     pub(crate) fn evaluate_gateway(&mut self, id: ClusterId, gateway: Key) {
@@ -108,26 +110,24 @@ impl Edge<'_> {
 
     /// Nothing is left that the target could announce.
     pub(super) fn unschedule(&mut self, target: TouchTarget) {
-        if let Some(touch) = self.state.open_touch_mut(target) {
-            let scheduled = touch.scheduled.take();
-            self.state.queue.reschedule(target, scheduled, None);
-        }
+        self.ctx.withdraw(WriteTarget::Touch(self.id, target));
     }
 
     /// Comes after every evaluation of a target.
     pub(super) fn evaluated(&mut self, target: TouchTarget) {
         self.update_pause(target);
-        self.state.settle(target, self.ctx.now);
-        self.set_bundle_timer();
+        self.settle(target);
+        self.report_end_of_waiting();
     }
 
-    fn set_bundle_timer(&mut self) {
-        let due = Due::Bundle(self.id);
-        self.ctx.timers.clear(due);
-        if let Some(at) = self.state.queue.next_at(self.ctx.now, &self.ctx.settings.touch) {
-            self.ctx.timers.no_later(due, at);
+    fn settle(&mut self, target: TouchTarget) {
+        if self.ctx.queues.due_of(WriteTarget::Touch(self.id, target)).is_none() {
+            self.state.settle(target, self.ctx.now);
         }
-        if self.state.queue.report_end(self.ctx.now) {
+    }
+
+    fn report_end_of_waiting(&mut self) {
+        if self.state.waiting_report.has_ended(self.ctx, self.id) {
             let per_second = self.ctx.settings.touch.max_per_second;
             self.note_waiting(TouchesWaiting { touches: 0, per_second });
         }
@@ -139,24 +139,30 @@ impl Edge<'_> {
     }
 
     fn write_bundle(&mut self) {
-        for target in self.state.queue.take_bundle(self.ctx.now, &self.ctx.settings.touch) {
-            let is_written = if let Some(mut touching) = self.touching(target) {
-                touching.write_if_due()
-            } else {
-                if let Some(touch) = self.state.open_touch_mut(target) {
-                    touch.scheduled = None;
-                }
-                false
-            };
-            if !is_written {
-                self.state.queue.give_back(&self.ctx.settings.touch);
+        let queue = QueueKey::Touches(self.id);
+        while let Some(WriteTarget::Touch(_, target)) = self.ctx.admit(queue) {
+            if let Some(mut touching) = self.touching(target) {
+                touching.write_if_due();
             }
-            self.state.settle(target, self.ctx.now);
+            self.settle(target);
         }
-        self.set_bundle_timer();
-        if let Some(waiting) = self.state.queue.report(self.ctx.now, &self.ctx.settings.touch) {
+        self.ctx.schedule_queue(queue);
+        self.report_end_of_waiting();
+        if let Some(waiting) = self.state.waiting_report.news(self.ctx, self.id) {
             self.note_waiting(waiting);
         }
+    }
+
+    /// All touches that wait for the edge's limit, where those that a connector waits for are among them.
+    fn touches_waiting(&mut self, connector: Key) -> Option<TouchesWaiting> {
+        let Self { id, state, ctx, .. } = self;
+        let is_due = |target| {
+            let due = ctx.queues.due_of(WriteTarget::Touch(*id, target));
+            due.is_some_and(|due| due.at < ctx.now)
+        };
+        let is_waiting =
+            state.gateways_of(connector).filter_map(|gateway| state.target_of(gateway)).any(is_due);
+        is_waiting.then(|| state.waiting_report.waiting_lately(ctx, *id)).flatten()
     }
 
     /// A target has announced the latest change of these connectors, or has nothing to announce
@@ -206,7 +212,7 @@ impl Edge<'_> {
         let unannounced = connector.unannounced;
         let error = self.state.touch_error(key).cloned();
         let waiting = match self.state.ready && error.is_none() {
-            true => self.state.touches_waiting(key, self.ctx.now, &self.ctx.settings.touch),
+            true => self.touches_waiting(key),
             false => None,
         };
         let cluster = self.cluster.name.clone();

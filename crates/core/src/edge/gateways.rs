@@ -156,9 +156,9 @@ impl Edge<'_> {
     pub(super) fn gateway_gone(&mut self, key: Key) {
         let Some(mut gateway) = self.state.gateways.remove(&key) else { return };
         let class = gateway.observed.class;
+        self.unschedule(TouchTarget::Gateway(key));
         self.state.leave_class(&self.ctx.names, key, class, gateway.class_part);
         if let Some(touch) = gateway.touch.open_mut() {
-            self.state.queue.reschedule(TouchTarget::Gateway(key), touch.scheduled, None);
             self.announced(touch.take_waiting());
         }
         self.class_left(class);

@@ -73,7 +73,6 @@ impl Machine {
     /// The edge is no longer configured: nothing waits for its Connectors any more.
     pub(crate) fn forget_edge(&mut self, id: ClusterId) {
         let Some(mut edge) = self.edges.remove(&id) else { return };
-        self.ctx.timers.clear(Due::Bundle(id));
         self.ctx.timers.clear(Due::Outage(id));
         for key in sorted_keys(&edge.connectors) {
             self.ctx.timers.clear(Due::Announce(id, key));

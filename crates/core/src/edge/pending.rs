@@ -3,7 +3,7 @@
 use crate::contract::settings::TouchSettings;
 use crate::data::interner::Key;
 use crate::data::time::UnixMillis;
-use crate::edge::touch_queue::TouchRank;
+use crate::write_queue::Rank;
 
 /// Why a target has something to announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,16 +45,16 @@ impl TouchCause {
     }
 
     /// How urgent the announcement is.
-    pub(super) fn rank(self) -> TouchRank {
+    pub(super) fn rank(self) -> Rank {
         match self {
             Self::LivenessChanged
             | Self::ReferencesChanged
             | Self::PlatformStamp
-            | Self::Overwritten => TouchRank::Change,
+            | Self::Overwritten => Rank::Urgent,
             Self::WrittenWhileWatchLost
             | Self::NotAnnounced
             | Self::WrittenSinceTouch
-            | Self::CameWithTrigger => TouchRank::Unverified,
+            | Self::CameWithTrigger => Rank::Low,
         }
     }
 

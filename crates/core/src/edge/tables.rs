@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::contract::error_cause::RequestFailure;
-use crate::contract::settings::{TouchScope, TouchSettings};
-use crate::contract::touches_waiting::TouchesWaiting;
+use crate::contract::settings::TouchScope;
 use crate::data::ids::Kind;
 use crate::data::interner::{Key, Names, Sym};
 use crate::data::map::{Map, keys_where};
@@ -15,7 +14,7 @@ use crate::data::used_names::{HoldsNames, UsedNames};
 use crate::edge::gateway_class::{ClassMember, GatewayClassState};
 use crate::edge::references::References;
 use crate::edge::rows::{EdgeConnector, EdgeGateway, Proxy};
-use crate::edge::touch_queue::TouchQueue;
+use crate::edge::touch_queue::WaitingReport;
 use crate::edge::touch_state::{TouchRecord, TouchState, TouchTarget};
 use crate::status::trigger::gateway_part;
 
@@ -30,7 +29,7 @@ pub(crate) struct EdgeState {
     pub(crate) referrers: Map<Key, OneOrMany<Sym>>,
     pub(crate) gateways: Map<Key, EdgeGateway>,
     pub(super) classes: BTreeMap<Sym, GatewayClassState>,
-    pub(super) queue: TouchQueue,
+    pub(super) waiting_report: WaitingReport,
     /// When a watch was lost. Changes since then may have gone unseen.
     pub(super) blind_since: Option<UnixMillis>,
     /// The start of an outage, from its end until its extra confirmation.
@@ -50,7 +49,7 @@ impl HoldsNames for EdgeState {
             referrers,
             gateways,
             classes,
-            queue,
+            waiting_report: _,
             blind_since: _,
             unconfirmed_outage_since: _,
             next_outage_since: _,
@@ -60,7 +59,6 @@ impl HoldsNames for EdgeState {
         referrers.mark(used);
         gateways.mark(used);
         classes.mark(used);
-        queue.mark(used);
     }
 }
 
@@ -74,7 +72,7 @@ impl EdgeState {
             referrers: Map::default(),
             gateways: Map::default(),
             classes: BTreeMap::new(),
-            queue: TouchQueue::default(),
+            waiting_report: WaitingReport::default(),
             blind_since: None,
             unconfirmed_outage_since: None,
             next_outage_since: None,
@@ -246,34 +244,6 @@ impl EdgeState {
             let touch = self.open_touch(self.target_of(gateway)?)?;
             touch.flight.error()
         })
-    }
-
-    /// All touches that wait for the edge's pace, where those that a connector waits for are among them.
-    pub(super) fn touches_waiting(
-        &mut self,
-        connector: Key,
-        now: UnixMillis,
-        settings: &TouchSettings,
-    ) -> Option<TouchesWaiting> {
-        let is_due = |target| {
-            let scheduled = self.open_touch(target).and_then(|touch| touch.scheduled);
-            scheduled.is_some_and(|time| time.at < now)
-        };
-        let mut gateways = self.gateways_of(connector);
-        if !gateways.any(|gateway| self.target_of(gateway).is_some_and(is_due)) {
-            return None;
-        }
-        drop(gateways);
-        self.queue.waiting_lately(now, settings)
-    }
-
-    /// All touches of the edge that wait for its pace.
-    pub(crate) fn all_touches_waiting(
-        &self,
-        now: UnixMillis,
-        settings: &TouchSettings,
-    ) -> Option<TouchesWaiting> {
-        self.queue.waiting(now, settings)
     }
 
     /// Brings the class's digest up to date after a change to one of its Gateways: O(1).

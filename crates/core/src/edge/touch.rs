@@ -5,7 +5,8 @@
 //! shows it, else for a window. Later it is confirmed with new values, in case a cache was late.
 
 use crate::contention::ContentionLimits;
-use crate::context::Context;
+use crate::context::{Context, WriteTarget};
+use crate::contract::settings::TouchSettings;
 use crate::data::cluster::ClusterState;
 use crate::data::ids::ClusterId;
 use crate::data::interner::Key;
@@ -16,9 +17,11 @@ use crate::edge::pending::{PendingChange, Subject, TouchCause};
 use crate::edge::references::References;
 use crate::edge::rows::{EdgeGateway, ObservedGateway};
 use crate::edge::tables::EdgeState;
-use crate::edge::touch_queue::{TouchQueue, TouchRank, TouchTime};
+use crate::edge::touch_queue::queue_limit;
 use crate::edge::touch_state::{TouchState, TouchTarget};
+use crate::rate_limit::Rate;
 use crate::status::trigger::{Trigger, is_later_n, later_n};
+use crate::write_queue::{Due, QueueKey, Rank};
 
 /// A target and everything the touch rule reads, looked up once.
 pub(super) struct Touching<'m> {
@@ -35,7 +38,6 @@ pub(super) struct Touching<'m> {
     /// The Gateways of a class.
     pub(super) members: Option<&'m ClassMembers>,
     pub(super) state: &'m mut TouchState,
-    queue: &'m mut TouchQueue,
     pub(super) ctx: &'m mut Context,
 }
 
@@ -151,18 +153,21 @@ impl Touching<'_> {
 
     /// Compares what the target announces with what it should, and schedules the difference.
     pub(super) fn evaluate(&mut self) {
-        let time = self.due();
-        self.schedule(time);
+        let due = self.due();
+        self.schedule(due);
     }
 
-    fn schedule(&mut self, time: Option<TouchTime>) {
-        let before = std::mem::replace(&mut self.state.scheduled, time);
-        self.queue.reschedule(self.target, before, time);
-        debug_assert!(time.is_none_or(|time| self.queue.contains(time, self.target)));
+    fn schedule(&mut self, due: Option<Due>) {
+        let target = WriteTarget::Touch(self.edge, self.target);
+        let limit = queue_limit(&self.ctx.settings.touch);
+        match due {
+            Some(due) => self.ctx.enqueue(target, QueueKey::Touches(self.edge), due, limit),
+            None => self.ctx.withdraw(target),
+        }
     }
 
     /// When the target is to be written; `None` if it is not.
-    fn due(&mut self) -> Option<TouchTime> {
+    fn due(&mut self) -> Option<Due> {
         let desired = self.desired.filter(|_| self.may_touch())?;
         if self.state.flight.is_in_flight() {
             return None;
@@ -179,11 +184,19 @@ impl Touching<'_> {
             Some(pending) => (pending.cause.rank(), pending.due_at(&self.ctx.settings.touch)),
             None => (self.confirmation_rank(), self.confirmation_due_at()?),
         };
-        Some(TouchTime { rank, at: at.max(self.earliest_write_at()) })
+        let not_before = self.earliest_write_at();
+        let at = at.max(not_before);
+        // A confirmation goes along with touches that come up to a window earlier.
+        let window_ms = match rank {
+            Rank::Normal => self.ctx.settings.touch.window_ms,
+            Rank::Urgent | Rank::Low => 0,
+        };
+        let joins_from = UnixMillis(at.0.saturating_sub(window_ms)).max(not_before);
+        Some(Due { rank, at, joins_from })
     }
 
-    fn confirmation_rank(&self) -> TouchRank {
-        if self.state.is_unverified { TouchRank::Unverified } else { TouchRank::Confirmation }
+    fn confirmation_rank(&self) -> Rank {
+        if self.state.is_unverified { Rank::Low } else { Rank::Normal }
     }
 
     /// Touching follows the edge's own view, so that view must be complete. Of a class, the Gateway that
@@ -217,49 +230,37 @@ impl Touching<'_> {
         if self.state.is_confirmed_once { next_c.max(last) } else { next_c }
     }
 
-    /// Failures pause the writes. Announcements of one object take turns. A confirmation takes none,
-    /// but keeps its distance from the touch before.
+    /// Failures pause the writes. Announcements of one object have a limit. A confirmation does not
+    /// count, but keeps its distance from the touch before.
     fn earliest_write_at(&self) -> UnixMillis {
         let touch = &self.ctx.settings.touch;
         let ready_at = if self.state.pending.is_some() {
-            self.state.turns.ready_at(touch.min_interval_ms, touch.burst.into())
+            self.state.limiter.ready_at(announcement_rate(touch))
         } else {
             self.state.last_touch_at.unwrap_or_default().plus(touch.min_interval_ms)
         };
         self.state.flight.not_before().max(ready_at)
     }
 
-    /// Writes the target if it is due. What changed since it was scheduled counts. Returns whether it
-    /// was written.
-    pub(super) fn write_if_due(&mut self) -> bool {
-        // The bundle took it out of the queue.
-        self.state.scheduled = None;
-        let time = self.due();
-        let (Some(time), Some(desired)) = (time, self.desired) else {
-            self.schedule(None);
-            return false;
-        };
-        // A confirmation goes along with the bundle before it.
-        let window_ms = match time.rank {
-            TouchRank::Confirmation => self.ctx.settings.touch.window_ms,
-            TouchRank::Change | TouchRank::Unverified => 0,
-        };
-        let now = self.ctx.now;
-        let is_due = time.at <= now.plus(window_ms) && self.earliest_write_at() <= now;
-        if is_due {
-            self.write(desired);
-        } else {
-            self.schedule(Some(time));
+    /// The queue admitted the target: writes it if it is due. What changed since it was queued counts.
+    pub(super) fn write_if_due(&mut self) {
+        let due = self.due();
+        match (due, self.desired) {
+            (Some(due), Some(desired)) if due.joins_from <= self.ctx.now => self.write(desired),
+            _ => self.schedule(due),
         }
-        is_due
     }
+}
+
+/// Announcements of one object.
+pub(super) fn announcement_rate(settings: &TouchSettings) -> Rate {
+    Rate::every_ms(settings.min_interval_ms, u64::from(settings.burst).max(1))
 }
 
 impl Edge<'_> {
     /// `None` where the Gateway is gone, or no Gateway of the class has a connector.
     pub(super) fn touching(&mut self, target: TouchTarget) -> Option<Touching<'_>> {
-        let EdgeState { ready, connectors, proxies, gateways, classes, queue, .. } =
-            &mut *self.state;
+        let EdgeState { ready, connectors, proxies, gateways, classes, .. } = &mut *self.state;
         let references = References { connectors, proxies };
         let (gateway, class) = match target {
             TouchTarget::Gateway(gateway) => (gateway, None),
@@ -289,7 +290,6 @@ impl Edge<'_> {
             references,
             members,
             state: touch.reopen(observed.trigger).open_mut()?,
-            queue,
             ctx: self.ctx,
         })
     }

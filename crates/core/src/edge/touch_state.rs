@@ -4,11 +4,10 @@ use crate::contention::Contention;
 use crate::data::interner::{Key, Sym};
 use crate::data::optional_millis::OptionalMillis;
 use crate::data::time::UnixMillis;
-use crate::data::turns::Turns;
 use crate::data::used_names::{HoldsNames, UsedNames};
 use crate::edge::pending::{PendingChange, Subject, TouchCause};
-use crate::edge::touch_queue::TouchTime;
 use crate::flight::Flight;
+use crate::rate_limit::{Rate, RateLimiter};
 use crate::status::trigger::{Trigger, later_n, next_n};
 
 /// What one touch covers: a Gateway, or every Gateway of a class through one of them.
@@ -54,7 +53,7 @@ impl TouchRecord {
         self
     }
 
-    /// Makes it [`TouchRecord::Settled`] if nothing is open.
+    /// Makes it [`TouchRecord::Settled`] if nothing is open. The target waits in no queue.
     pub(super) fn settle(&mut self, now: UnixMillis) {
         if let Self::Open(state) = self
             && let Some(settled) = state.settled(now)
@@ -103,8 +102,8 @@ pub(crate) struct TouchState {
     /// The latest `n` ever written or seen.
     pub(super) latest_n: u32,
     pub(super) last_touch_at: Option<UnixMillis>,
-    /// The turns of announcements.
-    pub(super) turns: Turns,
+    /// Limits announcements. Confirmations keep their distance from the touch before.
+    pub(super) limiter: RateLimiter,
     /// When the latest announcement was made; confirmations are counted from it.
     pub(super) announced_at: Option<UnixMillis>,
     /// What the latest announcement was about, where no stamp had shown before that the extension
@@ -121,8 +120,6 @@ pub(crate) struct TouchState {
     /// The watch has shown another value of the trigger's key since the last write.
     pub(super) changed_since_write: bool,
     pub(super) contention: Contention,
-    /// Its place in the edge's queue.
-    pub(crate) scheduled: Option<TouchTime>,
     /// Connectors whose latest change waits for this target.
     pub(super) waiting: Vec<Key>,
 }
@@ -135,11 +132,10 @@ impl TouchState {
 
     /// What must be kept of it; `None` while anything is open.
     fn settled(&self, now: UnixMillis) -> Option<SettledTouch> {
-        // Before the last confirmation the turns are even again, unless few are configured.
+        // Before the last confirmation the limiter is at rest again, unless few are configured.
         let is_settled = self.is_adopted
-            && self.turns.even_at <= now
+            && self.limiter.ready_at(Rate::UNLIMITED) <= now
             && self.pending.is_none()
-            && self.scheduled.is_none()
             && !self.confirms_again
             && self.contention.overwrites() == 0
             && self.waiting.is_empty()
@@ -216,7 +212,7 @@ impl HoldsNames for TouchState {
             platform_digest: _,
             latest_n: _,
             last_touch_at: _,
-            turns: _,
+            limiter: _,
             announced_at: _,
             unproven,
             is_unverified: _,
@@ -225,7 +221,6 @@ impl HoldsNames for TouchState {
             is_paused: _,
             changed_since_write: _,
             contention: _,
-            scheduled: _,
             waiting,
         } = self;
         flight.mark(used);

@@ -6,10 +6,10 @@ use crate::contract::settings::PlatformKeyMode;
 use crate::data::ids::{ActionId, Kind};
 use crate::data::objects::PLATFORM_KEY;
 use crate::edge::pending::TouchCause;
-use crate::edge::touch::Touching;
-use crate::edge::touch_queue::TouchRank;
+use crate::edge::touch::{Touching, announcement_rate};
 use crate::edge::touch_state::{TouchTarget, TriggerWrite};
 use crate::status::trigger::Trigger;
+use crate::write_queue::{QueueKey, Rank};
 
 impl Touching<'_> {
     /// Writes the target with a value that it never had.
@@ -35,9 +35,9 @@ impl Touching<'_> {
         self.state.last_touch_at = Some(now);
         if let Some(pending) = self.state.pending.take() {
             self.state.announced_at = Some(now);
-            self.state.turns.take(now, self.ctx.settings.touch.min_interval_ms);
+            self.state.limiter.take(announcement_rate(&self.ctx.settings.touch), now);
             self.state.unproven = (!pending.is_cached).then_some(pending.subject);
-            self.state.is_unverified = pending.cause.rank() == TouchRank::Unverified;
+            self.state.is_unverified = pending.cause.rank() == Rank::Low;
         }
     }
 
@@ -108,11 +108,10 @@ impl Touching<'_> {
                 ..Precondition::default()
             },
             connectors: connectors.map(|key| self.ctx.names.object_key(key)).collect(),
+            queue: QueueKey::Touches(self.edge),
             urgency: match self.state.pending.map(|pending| pending.cause.rank()) {
-                Some(TouchRank::Change) => Urgency::Routing,
-                Some(TouchRank::Confirmation | TouchRank::Unverified) | None => {
-                    Urgency::Confirmation
-                }
+                Some(Rank::Urgent) => Urgency::Routing,
+                Some(Rank::Normal | Rank::Low) | None => Urgency::Confirmation,
             },
             because,
         };

@@ -2,11 +2,9 @@
 //! makes the carrier try again, and the stall of a hop that takes too long.
 
 use super::desired::DesiredStatus;
+use super::limits::SILENT_EVERY_MS;
 use super::mirror::Mirror;
-use super::pace::NudgeTurn;
 use super::{HubWrite, Repair};
-use crate::clusters::Place;
-use crate::contract::action::Urgency;
 use crate::contract::event::Outcome;
 use crate::contract::note::{Hop, NoteKind, Stall, StallCause};
 use crate::data::cluster::ClusterState;
@@ -14,7 +12,7 @@ use crate::data::ids::Kind;
 use crate::data::time::UnixMillis;
 use crate::flight::doubled;
 use crate::status::digest::Digest;
-use crate::timers::Due;
+use crate::write_queue::QueueKey;
 
 /// The edges whose Connector does not say what the hub says.
 struct Behind<'m> {
@@ -48,7 +46,7 @@ impl<'m> Mirror<'m> {
         }
         self.connector.mirrored_at = Some(now);
         if let Some(repair) = &mut self.connector.repair {
-            (repair.nudges, repair.nudge_turn) = (0, None);
+            repair.nudges = 0;
         }
         if self.unsettled.contains(&self.at.key) {
             // A change that came with a list happened at an unknown time before.
@@ -130,10 +128,8 @@ impl<'m> Mirror<'m> {
                 }
             }
         }
-        if has_arrived && self.pace.nudges.answered(now) {
-            for &key in &*self.unsettled {
-                self.ctx.timers.no_later(Due::HubConnector(Place { key, ..at }), now);
-            }
+        if has_arrived && self.carrier.answered() {
+            self.restart_nudges(now);
         }
         behind
     }
@@ -156,7 +152,6 @@ impl<'m> Mirror<'m> {
     fn end_nudges(&mut self) {
         let quiet_ms = self.ctx.settings.mirror.contention_quiet_ms;
         let Some(repair) = &mut self.connector.repair else { return };
-        repair.nudge_turn = None;
         // Somebody at the edge may undo it again: the pauses grow until that is over.
         if !repair.nudges_count(self.ctx.now, quiet_ms) {
             repair.nudges = 0;
@@ -182,12 +177,10 @@ impl<'m> Mirror<'m> {
         if now < due_at {
             return self.look_again(due_at);
         }
-        match self.nudge_turn() {
-            Ok(turn) if turn.at <= now => {}
-            Ok(NudgeTurn { at, .. }) | Err(at) => return self.look_again(at),
+        let queue = QueueKey::Nudges(self.at.cluster);
+        if !self.is_admitted(queue, due_at) {
+            return;
         }
-        self.repair().nudge_turn = None;
-        self.pace.nudges.nudged(now);
         let waited_s = now.since(behind_since) / 1000;
         let because = format!(
             "an edge whose watch is live has not shown the mirrored value for {waited_s} s; any change \
@@ -195,18 +188,10 @@ impl<'m> Mirror<'m> {
         );
         let counter = self.connector.nudge.wrapping_add(1).to_string();
         let annotation = (nudge_key, Some(counter));
-        self.write(Urgency::Nudge, annotation, because, HubWrite::Nudge, None);
-    }
-
-    /// When this Connector's turn to be nudged is; the error is when to ask again.
-    fn nudge_turn(&mut self) -> Result<NudgeTurn, UnixMillis> {
-        let taken = self.connector.repair.as_ref().and_then(|repair| repair.nudge_turn);
-        if let Some(turn) = taken.filter(|turn| self.pace.nudges.is_valid(*turn)) {
-            return Ok(turn);
+        self.write(queue, annotation, because, HubWrite::Nudge, None);
+        if self.carrier.nudged() {
+            self.restart_nudges(now.plus(SILENT_EVERY_MS));
         }
-        let turn = self.pace.nudges.take_turn(self.ctx.now)?;
-        self.repair().nudge_turn = Some(turn);
-        Ok(turn)
     }
 
     /// A nudge was written: the next one waits longer than this one did.

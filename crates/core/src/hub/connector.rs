@@ -1,8 +1,7 @@
 //! A Connector at the hub, and what is kept of its repair.
 
-use super::pace::{MirrorPace, NudgeTurn};
 use crate::contention::Contention;
-use crate::contract::action::Verb;
+use crate::contract::action::{Urgency, Verb};
 use crate::contract::hold_reason::HoldReason;
 use crate::contract::note::Stall;
 use crate::data::ids::{ResourceVersion, Uid};
@@ -11,6 +10,7 @@ use crate::data::optional_millis::OptionalMillis;
 use crate::data::time::UnixMillis;
 use crate::data::used_names::{HoldsNames, UsedNames};
 use crate::flight::Flight;
+use crate::rate_limit::RateLimiter;
 use crate::status::digest::Digest;
 use crate::status::liveness::Routing;
 
@@ -44,7 +44,8 @@ pub(crate) struct HubConnector {
     /// Since when the annotation says what upstream says, or routes as upstream says while the rest is
     /// deferred; `None` while it does not.
     pub(crate) mirrored_at: Option<UnixMillis>,
-    pub(super) mirror_pace: MirrorPace,
+    /// Limits mirrors that route. Deferred ones wait for it, too, but do not count.
+    pub(super) limiter: RateLimiter,
     /// Kept only while something is behind.
     pub(crate) repair: Option<Box<Repair>>,
 }
@@ -64,11 +65,20 @@ pub(crate) struct UpstreamRef {
     pub(crate) key: Key,
 }
 
+/// What a mirror makes of the status annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Mirror,
+    /// A change that does not affect routing.
+    Deferred,
+    Removal,
+}
+
 /// What a write to a hub Connector changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HubWrite {
     /// The status annotation, and what an edge reads from it; `None` when it does not decode.
-    Status(Digest, Option<Routing>),
+    Status(Digest, Option<Routing>, Intent),
     Nudge,
 }
 
@@ -77,6 +87,14 @@ impl HubWrite {
         match self {
             HubWrite::Status(..) => Verb::Mirror,
             HubWrite::Nudge => Verb::Nudge,
+        }
+    }
+
+    pub(super) fn urgency(self) -> Urgency {
+        match self {
+            HubWrite::Status(_, _, Intent::Mirror | Intent::Removal) => Urgency::Routing,
+            HubWrite::Status(_, _, Intent::Deferred) => Urgency::Deferrable,
+            HubWrite::Nudge => Urgency::Nudge,
         }
     }
 }
@@ -100,8 +118,6 @@ pub(crate) struct Repair {
     pub(super) free_since: UnixMillis,
     pub(crate) nudges: u32,
     pub(super) next_nudge_at: UnixMillis,
-    /// When it may be nudged among all others of this hub.
-    pub(super) nudge_turn: Option<NudgeTurn>,
 }
 
 impl Repair {
@@ -128,7 +144,7 @@ impl HoldsNames for HubConnector {
             namespace_deleted_at: _,
             upstream_changed: _,
             mirrored_at: _,
-            mirror_pace: _,
+            limiter: _,
             repair,
         } = self;
         upstream.mark(used);
@@ -159,7 +175,6 @@ impl HoldsNames for Repair {
             free_since: _,
             nudges: _,
             next_nudge_at: _,
-            nudge_turn: _,
         } = self;
     }
 }

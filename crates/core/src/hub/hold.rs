@@ -2,17 +2,19 @@
 //! upstream has nothing to say, and while too many would go.
 
 use super::HubWrite;
+use super::connector::Intent;
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
 use super::mirror::Mirror;
 use super::removals::Removal;
 use crate::circuit_breaker::BreakerState;
-use crate::contract::action::{AbsentObjects, Urgency};
+use crate::contract::action::AbsentObjects;
 use crate::contract::hold_reason::HoldReason;
 use crate::data::cluster::NamespaceIdentity;
 use crate::data::ids::Kind;
 use crate::data::objects::UPSTREAM_STATUS;
 use crate::data::time::UnixMillis;
 use crate::status::digest::Digest;
+use crate::write_queue::QueueKey;
 
 impl Mirror<'_> {
     /// What upstream says is not known. The annotation stays; a stall stays open only while an
@@ -151,7 +153,7 @@ impl Mirror<'_> {
             None => "upstream has no status, so the hub may not claim one",
         };
         let annotation = (UPSTREAM_STATUS.to_owned(), None);
-        let write = HubWrite::Status(desired.digest, desired.routing);
-        self.write(Urgency::Routing, annotation, because.to_owned(), write, absent);
+        let write = HubWrite::Status(desired.digest, desired.routing, Intent::Removal);
+        self.write(QueueKey::Immediate, annotation, because.to_owned(), write, absent);
     }
 }

@@ -5,15 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::connector::Intent;
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
 use super::fit::Fitted;
-use super::pace::HubPace;
+use super::limits::{CONNECTOR_RATE, Carrier};
 use super::removals::Removals;
+use super::retries::Retries;
 use super::{HubConnector, HubWrite, Repair};
 use crate::clusters::{Clusters, Place};
 use crate::contention::ContentionLimits;
 use crate::context::{Context, WriteRequest, WriteTarget};
-use crate::contract::action::{AbsentObjects, AnnotationBefore, Precondition, Urgency, Verb};
+use crate::contract::action::{AbsentObjects, AnnotationBefore, Precondition, Verb};
 use crate::contract::hold_reason::HoldReason;
 use crate::contract::note::Hop;
 use crate::data::cluster::ClusterState;
@@ -25,6 +27,7 @@ use crate::edge::EdgeState;
 use crate::status::digest::Digest;
 use crate::status::liveness::{self, Liveness};
 use crate::timers::Due;
+use crate::write_queue::{self, QueueKey};
 
 /// A hub Connector and everything that its rule reads, looked up once.
 pub(crate) struct Mirror<'m> {
@@ -32,20 +35,40 @@ pub(crate) struct Mirror<'m> {
     pub(super) hub: &'m ClusterState,
     pub(super) connector: &'m mut HubConnector,
     pub(super) unsettled: &'m mut BTreeSet<Key>,
-    pub(super) pace: &'m mut HubPace,
+    pub(super) carrier: &'m mut Carrier,
+    pub(super) retries: &'m mut Retries,
     pub(super) upstream: Option<UpstreamCase<'m>>,
     pub(super) edges: &'m mut BTreeMap<ClusterId, EdgeState>,
     pub(super) clusters: &'m Clusters,
     pub(super) removals: &'m mut Removals,
     pub(super) ctx: &'m mut Context,
+    /// The queue that has room for this Connector.
+    pub(super) admitted_by: Option<QueueKey>,
+    /// What is decided waits there.
+    pub(super) queued: Option<(QueueKey, write_queue::Due)>,
 }
 
 impl Mirror<'_> {
-    /// Compares observed with desired, and acts on the difference.
+    /// Decides what the Connector needs. What may not be written at once waits in its queue, and is
+    /// decided again when that admits it: the last state always arrives.
     pub(super) fn evaluate(&mut self) {
         self.ctx.timers.clear(Due::HubConnector(self.at));
-        self.leave_queue();
-        self.pace.retries.remove(self.at.key);
+        self.retries.remove(self.at.key);
+        self.queued = None;
+        let target = WriteTarget::HubConnector(self.at);
+        self.compare();
+
+        match self.queued {
+            Some((queue, due)) => {
+                let limit = self.limit_of(queue);
+                self.ctx.enqueue(target, queue, due, limit);
+            }
+            None => self.ctx.withdraw(target),
+        }
+    }
+
+    /// Compares observed with desired, and acts on the difference.
+    fn compare(&mut self) {
         if !self.ctx.settings.mirror.enabled {
             return self.drop_claims();
         }
@@ -91,8 +114,14 @@ impl Mirror<'_> {
             self.defer(desired, fitted);
         } else {
             self.mark_behind(desired);
-            if self.leads() && self.may_retry() && self.may_write_now() && self.may_mirror_again() {
-                self.write_status(desired, fitted);
+            let queue = self.queue_of(&desired);
+            if self.leads()
+                && self.may_retry()
+                && self.may_write_now()
+                && self.may_mirror_again()
+                && self.is_admitted(queue, self.ctx.now)
+            {
+                self.write_status(desired, fitted, queue);
             }
         }
     }
@@ -171,7 +200,7 @@ impl Mirror<'_> {
     /// Whether this Connector has mirrors left. What it says meanwhile is left out, and what it says
     /// last is written when the next mirror is due.
     pub(super) fn may_mirror_again(&mut self) -> bool {
-        let due_at = self.connector.mirror_pace.next(self.ctx.now);
+        let due_at = self.connector.limiter.ready_at(CONNECTOR_RATE);
         if due_at > self.ctx.now {
             self.look_again(due_at);
             return false;
@@ -179,10 +208,27 @@ impl Mirror<'_> {
         true
     }
 
-    fn write_status(&mut self, desired: DesiredStatus, fitted: Fitted) {
-        self.connector.mirror_pace.mirrored(self.ctx.now);
+    /// Which queue a mirror waits in.
+    fn queue_of(&self, desired: &DesiredStatus) -> QueueKey {
+        if self.is_contended(desired) {
+            QueueKey::Rewrites(self.at.cluster)
+        } else {
+            QueueKey::Immediate
+        }
+    }
+
+    /// Whether a write may start. Otherwise the Connector waits in the queue, since `at`.
+    pub(super) fn is_admitted(&mut self, queue: QueueKey, at: UnixMillis) -> bool {
+        let is_admitted = queue == QueueKey::Immediate || self.admitted_by == Some(queue);
+        self.queued = (!is_admitted).then(|| (queue, write_queue::Due::at(at)));
+        is_admitted
+    }
+
+    fn write_status(&mut self, desired: DesiredStatus, fitted: Fitted, queue: QueueKey) {
+        self.connector.limiter.take(CONNECTOR_RATE, self.ctx.now);
+        self.count_queued_time(queue);
         let online = self.upstream.is_some_and(|upstream| upstream.connector.online);
-        let is_overwritten = self.overwritten_at().is_some_and(|at| at > desired.since);
+        let is_overwritten = self.is_overwritten(&desired);
         let observed = self.connector.digest;
         let because = match fitted {
             Fitted::Nothing => {
@@ -190,7 +236,7 @@ impl Mirror<'_> {
             }
             _ => because(observed, online, is_overwritten),
         };
-        self.write_fitted(desired, fitted, Urgency::Routing, because);
+        self.write_fitted(desired, fitted, Intent::Mirror, queue, because);
     }
 
     /// Writes a status that routes as the annotation does; its time has come.
@@ -200,21 +246,23 @@ impl Mirror<'_> {
         fitted: Fitted,
         waited_s: u64,
     ) {
-        let is_overwritten = self.overwritten_at().is_some_and(|at| at > desired.since);
+        let is_overwritten = self.is_overwritten(&desired);
         let changed = if is_overwritten {
             "another writer changed the hub's annotation"
         } else {
             "upstream's status changed"
         };
         let because = format!("{changed}, but not what routes; waited {waited_s} s");
-        self.write_fitted(desired, fitted, Urgency::Deferrable, because);
+        let queue = QueueKey::Deferrable(self.at.cluster);
+        self.write_fitted(desired, fitted, Intent::Deferred, queue, because);
     }
 
     fn write_fitted(
         &mut self,
         desired: DesiredStatus,
         fitted: Fitted,
-        urgency: Urgency,
+        intent: Intent,
+        queue: QueueKey,
         because: String,
     ) {
         let text = match fitted {
@@ -223,13 +271,13 @@ impl Mirror<'_> {
             Fitted::Whole => self.upstream.and_then(|upstream| upstream.text()),
         };
         let annotation = (UPSTREAM_STATUS.to_owned(), text);
-        let write = HubWrite::Status(desired.digest, desired.routing);
-        self.write(urgency, annotation, because, write, None);
+        let write = HubWrite::Status(desired.digest, desired.routing, intent);
+        self.write(queue, annotation, because, write, None);
     }
 
     pub(super) fn write(
         &mut self,
-        urgency: Urgency,
+        queue: QueueKey,
         annotation: (String, Option<String>),
         because: String,
         write: HubWrite,
@@ -248,9 +296,11 @@ impl Mirror<'_> {
             object,
             annotations: vec![annotation],
             precondition,
-            urgency,
+            queue,
+            urgency: write.urgency(),
             because,
         });
+        self.queued = None;
         let repair = self.repair();
         repair.changed_since_write = false;
         repair.guards_annotation = guards_annotation;
@@ -305,9 +355,6 @@ impl Mirror<'_> {
         let repair = self.connector.repair.get_or_insert_default();
         repair.contention.set_manager(manager);
         let Some(pause_ms) = repair.contention.record(now, &limits) else { return };
-        let queued_ms = self.pace.queue_rewrite(now);
-        repair.contention.queued(queued_ms);
-        let pause_ms = pause_ms.saturating_add(queued_ms);
         repair.flight.pause_until(now.plus(pause_ms));
         let contention = &repair.contention;
         self.ctx.report_contention(self.hub, self.at.key, UPSTREAM_STATUS, contention, pause_ms);
@@ -319,6 +366,30 @@ impl Mirror<'_> {
 
     fn overwritten_at(&self) -> Option<UnixMillis> {
         self.connector.repair.as_ref()?.contention.last_at()
+    }
+
+    /// Whether another writer changed the annotation after upstream last changed.
+    fn is_overwritten(&self, desired: &DesiredStatus) -> bool {
+        self.overwritten_at().is_some_and(|at| at > desired.since)
+    }
+
+    /// Whether another writer did so again and again. A writer that contends for one value often
+    /// contends for a whole fleet's.
+    fn is_contended(&self, desired: &DesiredStatus) -> bool {
+        let repair = self.connector.repair.as_ref();
+        let overwrites = repair.map_or(0, |repair| repair.contention.overwrites());
+        self.is_overwritten(desired) && overwrites >= self.ctx.settings.mirror.contention_count
+    }
+
+    /// The time that a rewrite waits for its queue, beyond its own pause, is not quiet.
+    fn count_queued_time(&mut self, queue: QueueKey) {
+        if let QueueKey::Rewrites(_) = queue
+            && let Some(repair) = &mut self.connector.repair
+        {
+            let paused_until = repair.flight.not_before();
+            let since = repair.contention.last_at().unwrap_or_default().max(paused_until);
+            repair.contention.queued(self.ctx.now.since(since));
+        }
     }
 }
 

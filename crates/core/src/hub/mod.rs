@@ -7,9 +7,9 @@ mod deferral;
 mod desired;
 mod fit;
 mod hold;
+mod limits;
 mod mirror;
 mod outcome;
-mod pace;
 mod pause;
 pub(crate) mod removals;
 mod retries;
@@ -18,11 +18,12 @@ use std::collections::BTreeSet;
 
 pub(crate) use connector::{HubConnector, HubWrite, Repair, UpstreamRef};
 pub(crate) use desired::{Desired, UpstreamCase};
+use limits::Carrier;
 use mirror::Mirror;
-use pace::HubPace;
 
+use self::retries::Retries;
 use super::clusters::Place;
-use super::context::Context;
+use super::context::{Context, WriteTarget};
 use super::contract::note::{NamingProblem, NoteKind};
 use super::data::ids::{ClusterId, Kind, ResourceVersion, Uid};
 use super::data::interner::{Key, Sym};
@@ -32,9 +33,11 @@ use super::data::optional_millis::OptionalMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
 use super::machine::Machine;
 use super::orphans::route::Route;
+use super::rate_limit::RateLimiter;
 use super::status::digest::Digest;
 use super::status::liveness::{self, Liveness};
 use super::timers::Due;
+use super::write_queue::QueueKey;
 
 /// What is known of one hub.
 #[derive(Default)]
@@ -42,7 +45,8 @@ pub(crate) struct HubState {
     pub(crate) connectors: Map<Key, HubConnector>,
     /// Connectors that are behind, here or at an edge.
     pub(super) unsettled: BTreeSet<Key>,
-    pace: HubPace,
+    carrier: Carrier,
+    retries: Retries,
     pub(crate) routes: Map<Key, Route>,
     /// Routes that are orphans by all evidence.
     pub(crate) orphans: BTreeSet<Key>,
@@ -50,8 +54,9 @@ pub(crate) struct HubState {
 
 impl HoldsNames for HubState {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { connectors, unsettled, pace, routes, orphans } = self;
-        pace.mark(used);
+        let Self { connectors, unsettled, carrier, retries, routes, orphans } = self;
+        retries.mark(used);
+        carrier.mark(used);
         connectors.mark(used);
         unsettled.mark(used);
         routes.mark(used);
@@ -109,11 +114,12 @@ impl Machine {
         if !is_same {
             // Another object under the same name: what was in flight was about the old one, and so
             // was the stall.
-            connector.leave_deferrals(&mut hub.pace.deferrals, ctx, at);
             connector.forget_deferral(ctx, &cluster.name, at.key);
             if let Some(stall) = connector.repair.take().and_then(|repair| repair.stall) {
                 ctx.note(NoteKind::StallEnded(stall));
             }
+            ctx.withdraw(WriteTarget::HubConnector(at));
+            connector.limiter = RateLimiter::default();
             connector.oversize_reported = false;
             connector.upstream_changed = false;
             connector.namespace_deleted_at = OptionalMillis::default();
@@ -180,6 +186,14 @@ impl Machine {
         }
     }
 
+    /// A queue has room for a write to a hub Connector.
+    pub(crate) fn evaluate_admitted(&mut self, at: Place, queue: QueueKey) {
+        if let Some(mut mirror) = self.mirror(at) {
+            mirror.admitted_by = Some(queue);
+            mirror.evaluate();
+        }
+    }
+
     /// Upstream now says something else: a pause about the old value is over.
     pub(crate) fn desired_status_changed(&mut self, at: Place) {
         if let Some(mut mirror) = self.mirror(at) {
@@ -202,23 +216,24 @@ impl Machine {
     /// Looks up a hub Connector and everything its rule reads.
     fn mirror(&mut self, at: Place) -> Option<Mirror<'_>> {
         let Self { ctx, clusters, upstreams, hubs, edges, removals, .. } = self;
-        let hub = hubs.get_mut(&at.cluster)?;
-        let connector = hub.connectors.get_mut(&at.key)?;
+        let HubState { connectors, unsettled, carrier, retries, .. } = hubs.get_mut(&at.cluster)?;
+        let connector = connectors.get_mut(&at.key)?;
         let upstream =
             connector.upstream.and_then(|named| UpstreamCase::find(upstreams, clusters, named));
-        let (unsettled, pace) = (&mut hub.unsettled, &mut hub.pace);
-        let hub = clusters.get(at.cluster)?;
         Some(Mirror {
             at,
-            hub,
+            hub: clusters.get(at.cluster)?,
             connector,
             unsettled,
-            pace,
+            carrier,
+            retries,
             upstream,
             edges,
             clusters,
             removals,
             ctx,
+            admitted_by: None,
+            queued: None,
         })
     }
 
@@ -234,10 +249,8 @@ impl Machine {
     pub(crate) fn hub_connector_gone(&mut self, at: Place) {
         let connector = self.hubs.get_mut(&at.cluster).and_then(|hub| {
             hub.unsettled.remove(&at.key);
-            let connector = hub.connectors.remove(&at.key)?;
-            connector.leave_deferrals(&mut hub.pace.deferrals, &mut self.ctx, at);
-            hub.pace.retries.remove(at.key);
-            Some(connector)
+            hub.retries.remove(at.key);
+            hub.connectors.remove(&at.key)
         });
         if let Some(connector) = connector {
             self.drop_hub_connector(at, connector);
@@ -249,6 +262,7 @@ impl Machine {
             connector.forget_deferral(&mut self.ctx, &hub.name, at.key);
         }
         self.ctx.timers.clear(Due::HubConnector(at));
+        self.ctx.withdraw(WriteTarget::HubConnector(at));
         let annotated = connector.annotated_of(connector.digest);
         self.removals.count_annotated(&mut self.ctx, annotated, None);
         if let Some(stall) = connector.repair.and_then(|repair| repair.stall) {
@@ -263,7 +277,6 @@ impl Machine {
     /// The cluster is no longer a hub of this run.
     pub(crate) fn forget_hub(&mut self, id: ClusterId) {
         let Some(mut hub) = self.hubs.remove(&id) else { return };
-        self.ctx.timers.clear(Due::Deferred(id));
         self.ctx.timers.clear(Due::Retries(id));
         for key in sorted_keys(&hub.connectors) {
             if let Some(connector) = hub.connectors.remove(&key) {

@@ -38,13 +38,12 @@ impl Mirror<'_> {
             let manager = repair.and_then(|repair| repair.contention.manager()).map(str::to_owned);
             self.overwritten(manager.as_deref());
         }
-        self.deferred_mirror_ended();
         self.evaluate();
     }
 
     /// A write succeeded. The watch may have shown it, and even a later one, before its outcome.
     fn written(&mut self, write: HubWrite, outcome: &Outcome) {
-        let HubWrite::Status(digest, routing) = write else { return self.nudged(outcome) };
+        let HubWrite::Status(digest, routing, _) = write else { return self.nudged(outcome) };
         if let Some(repair) =
             self.connector.repair.as_mut().filter(|r| r.deferred_since.get().is_some())
         {

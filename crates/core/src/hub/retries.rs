@@ -1,7 +1,6 @@
 //! The mirrors of one hub whose last attempt failed: which of them is tried next, and when.
 //!
-//! Each is due when its pause ends, and at most [`RETRIES_AT_ONCE`] are tried at once, and then one every
-//! [`RETRY_EVERY_MS`]. Namespaces are served in turn, so that no tenant waits for another one's thousand.
+//! Each is due when its pause ends, and at most at [`RETRY_RATE`]. Namespaces are served in turn, so that no tenant waits for another one's thousand.
 //!
 //! What was refused is tried in turn, spread over the pause: of n that wait, one every nth part of it.
 //! Otherwise a thousand that are refused in one moment would all be tried in one moment, and a permission
@@ -15,15 +14,14 @@ use crate::clusters::Place;
 use crate::data::ids::ClusterId;
 use crate::data::interner::{Key, Sym};
 use crate::data::time::UnixMillis;
-use crate::data::turns::Turns;
 use crate::data::used_names::{HoldsNames, UsedNames};
 use crate::flight::Retry;
 use crate::machine::Machine;
+use crate::rate_limit::{Rate, RateLimiter};
 use crate::timers::Due;
 
-/// The time between two retries: twenty a second.
-const RETRY_EVERY_MS: u64 = 50;
-const RETRIES_AT_ONCE: u64 = 20;
+/// Twenty a second.
+const RETRY_RATE: Rate = Rate::every_ms(50, 20);
 
 /// A retry, by the end of its pause.
 type Entry = (UnixMillis, Key);
@@ -41,7 +39,7 @@ pub(super) struct Retries {
     last_namespace: Option<Sym>,
     /// When one that was refused was last tried, or the first of those that wait was refused.
     tried_at: UnixMillis,
-    turns: Turns,
+    limiter: RateLimiter,
     /// Whose turn it is.
     turn: Option<Key>,
 }
@@ -56,7 +54,7 @@ impl HoldsNames for Retries {
             due: _,
             last_namespace,
             tried_at: _,
-            turns: _,
+            limiter: _,
             turn,
         } = self;
         waiting.keys().for_each(|key| key.mark(used));
@@ -94,7 +92,7 @@ impl Retries {
     /// Gives the turn to the next one. Otherwise returns when to ask again; never while none waits.
     fn give_turn(&mut self, now: UnixMillis, pause_ms: u64) -> Result<Key, UnixMillis> {
         self.move_due(now);
-        let ready_at = self.turns.next(now, RETRY_EVERY_MS, RETRIES_AT_ONCE);
+        let ready_at = self.limiter.ready_at(RETRY_RATE);
         let at = self.next_at(pause_ms).ok_or(UnixMillis::NEVER)?.max(ready_at);
         if at > now {
             return Err(at);
@@ -107,7 +105,7 @@ impl Retries {
         }
         self.remove(key);
         self.last_namespace = Some(key.ns);
-        self.turns.take(now, RETRY_EVERY_MS);
+        self.limiter.take(RETRY_RATE, now);
         self.turn = Some(key);
         Ok(key)
     }
@@ -150,11 +148,11 @@ impl Mirror<'_> {
     pub(super) fn may_retry(&mut self) -> bool {
         let Some(repair) = &mut self.connector.repair else { return true };
         let Some(retry) = repair.flight.retry() else { return true };
-        if self.pace.retries.turn == Some(self.at.key) {
+        if self.retries.turn == Some(self.at.key) {
             repair.flight.end_failure_pause();
             return true;
         }
-        self.pace.retries.insert(self.at.key, retry, self.ctx.settings.retry.max_ms);
+        self.retries.insert(self.at.key, retry, self.ctx.settings.retry.max_ms);
         self.ctx.timers.no_later(Due::Retries(self.at.cluster), self.ctx.now);
         false
     }
@@ -170,14 +168,14 @@ impl Machine {
             if !ctx.leads() {
                 return;
             }
-            let turn = hub.pace.retries.give_turn(ctx.now, ctx.settings.retry.max_ms);
+            let turn = hub.retries.give_turn(ctx.now, ctx.settings.retry.max_ms);
             let key = match turn {
                 Ok(key) => key,
                 Err(at) => return ctx.timers.no_later(Due::Retries(cluster), at),
             };
             self.evaluate_hub_connector(Place { cluster, key });
             if let Some(hub) = self.hubs.get_mut(&cluster) {
-                hub.pace.retries.turn = None;
+                hub.retries.turn = None;
             }
         }
     }

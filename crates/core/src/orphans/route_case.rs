@@ -19,6 +19,7 @@ use crate::orphans::keep_reason::KeepReason;
 use crate::orphans::route::{Route, RouteVerdict};
 use crate::timers::Due;
 use crate::upstream::UpstreamState;
+use crate::write_queue::QueueKey;
 
 /// A hub HTTPRoute and everything that a verdict on it changes.
 pub(super) struct RouteCase<'m> {
@@ -209,6 +210,7 @@ impl RouteCase<'_> {
                 absent_project,
             },
             connectors: Vec::new(),
+            queue: QueueKey::Immediate,
             urgency: Urgency::Delete,
         };
         let action = self.ctx.submit(request);

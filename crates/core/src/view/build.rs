@@ -2,6 +2,7 @@
 
 use super::places::Appearance;
 use super::*;
+use crate::context::WriteTarget;
 use crate::contract::note::{Hop, Stall, StallCause};
 use crate::data::cluster::ClusterState;
 use crate::data::ids::ClusterId;
@@ -44,8 +45,8 @@ impl Machine {
     }
 
     fn cluster_views(&self) -> Vec<ClusterView> {
-        let waiting = self.edges.iter().filter_map(|(id, edge)| {
-            let waiting = edge.all_touches_waiting(self.ctx.now, &self.ctx.settings.touch)?;
+        let waiting = self.edges.keys().filter_map(|id| {
+            let waiting = self.ctx.touches_waiting(*id)?;
             Some((&self.cluster(*id)?.name, waiting))
         });
         let waiting: BTreeMap<_, _> = waiting.collect();
@@ -236,7 +237,9 @@ impl Machine {
             paused: edge.gateways.get(&gateway).is_some_and(|found| found.observed.is_paused)
                 || target.is_some_and(|target| edge.is_paused(target)),
             announced_at_ms: touch.and_then(TouchState::announced_at),
-            due_at_ms: touch.and_then(|touch| Some(touch.scheduled?.at)),
+            due_at_ms: target
+                .and_then(|target| self.ctx.queues.due_of(WriteTarget::Touch(id, target)))
+                .map(|due| due.at),
             writes: touch.map(|touch| self.writes(&touch.flight)).unwrap_or_default(),
         }
     }

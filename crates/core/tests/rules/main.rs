@@ -26,6 +26,7 @@ mod purity;
 mod roster;
 #[path = "../support/stage.rs"]
 mod stage;
+mod tenants;
 mod touch_pace;
 mod touching;
 mod vectors;

@@ -1,0 +1,136 @@
+//! The one rate limiter: GCRA, with the clock as a parameter.
+//!
+//! A limiter keeps one number, the time at which the next write would be due if all were spread
+//! evenly. A burst is how far ahead of that time a write may go. The rate is not kept, so that a
+//! limiter takes eight bytes and settings can be applied to all of them at once.
+
+use crate::data::time::UnixMillis;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    interval_us: u64,
+    burst: u64,
+}
+
+impl Rate {
+    pub(crate) const UNLIMITED: Self = Self { interval_us: 0, burst: 1 };
+
+    pub(crate) const fn every_ms(interval_ms: u64, burst: u64) -> Self {
+        Self { interval_us: interval_ms * 1_000, burst }
+    }
+
+    /// `n` a second, `burst` of them at once; 0 lifts the limit.
+    pub(crate) fn per_second(n: u32, burst: u32) -> Self {
+        if n == 0 {
+            return Self::UNLIMITED;
+        }
+        Self { interval_us: 1_000_000_u64.div_ceil(n.into()), burst: burst.max(1).into() }
+    }
+
+    /// At most `n` in *any* window: half of them at once, then half of them in each window.
+    /// `None` for 0: never.
+    pub(crate) fn at_most(n: u32, window_ms: u64) -> Option<Self> {
+        if n == 0 {
+            return None;
+        }
+        let per_window = u64::from(n / 2).max(1);
+        let interval_us = (window_ms * 1_000).div_ceil(per_window);
+        Some(Self { interval_us, burst: n.div_ceil(2).into() })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RateLimiter {
+    /// GCRA's theoretical arrival time.
+    arrival_us: u64,
+}
+
+impl RateLimiter {
+    /// When the next write may go.
+    pub(crate) fn ready_at(self, rate: Rate) -> UnixMillis {
+        let ahead_us = (rate.burst - 1).saturating_mul(rate.interval_us);
+        UnixMillis(self.arrival_us.saturating_sub(ahead_us).div_ceil(1_000))
+    }
+
+    pub(crate) fn take(&mut self, rate: Rate, now: UnixMillis) {
+        let now_us = now.0.saturating_mul(1_000);
+        self.arrival_us = self.arrival_us.max(now_us).saturating_add(rate.interval_us);
+    }
+
+    /// Returns what was taken for a write that changed nothing.
+    pub(crate) fn give_back(&mut self, rate: Rate) {
+        self.arrival_us = self.arrival_us.saturating_sub(rate.interval_us);
+    }
+
+    /// Forgets what was taken. With a burst of 1 the next write may go at `at`.
+    pub(crate) fn restart_at(&mut self, at: UnixMillis) {
+        self.arrival_us = at.0.saturating_mul(1_000);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: UnixMillis = UnixMillis(1_000_000);
+    const MINUTE_MS: u64 = 60_000;
+
+    /// When writes go that all want to go at once, in milliseconds after the start.
+    fn admitted(rate: Rate, until_ms: u64) -> Vec<u64> {
+        let mut limiter = RateLimiter::default();
+        let mut admitted = Vec::new();
+        let mut now = START;
+
+        while now.since(START) <= until_ms {
+            admitted.push(now.since(START));
+            limiter.take(rate, now);
+            now = limiter.ready_at(rate).max(now);
+        }
+        admitted
+    }
+
+    #[test]
+    fn a_burst_goes_at_once_and_the_rest_evenly() {
+        assert_eq!(admitted(Rate::every_ms(200, 3), 700), [0, 0, 0, 200, 400, 600]);
+        assert_eq!(admitted(Rate::per_second(3, 1), 1_000), [0, 334, 668]);
+    }
+
+    #[test]
+    fn a_limit_for_a_window_holds_in_every_window() {
+        for n in 1..40_u32 {
+            let admitted = admitted(Rate::at_most(n, MINUTE_MS).unwrap(), 10 * MINUTE_MS);
+
+            for start in &admitted {
+                let window = *start..*start + MINUTE_MS;
+                let within = admitted.iter().filter(|at| window.contains(at)).count();
+                assert!(within <= n as usize, "{n}: {within} within a minute of {start}");
+            }
+        }
+        assert_eq!(Rate::at_most(0, MINUTE_MS), None);
+    }
+
+    #[test]
+    fn a_write_that_changed_nothing_makes_room_for_another() {
+        let rate = Rate::at_most(10, MINUTE_MS).unwrap();
+        let mut limiter = RateLimiter::default();
+
+        for _ in 0..5 {
+            limiter.take(rate, START);
+        }
+        assert_eq!(limiter.ready_at(rate), START.plus(12_000));
+
+        limiter.give_back(rate);
+        assert!(limiter.ready_at(rate) <= START);
+    }
+
+    #[test]
+    fn a_restarted_limiter_admits_its_next_write_at_the_given_time() {
+        let rate = Rate::every_ms(10_000, 1);
+        let mut limiter = RateLimiter::default();
+        limiter.take(rate, START);
+
+        limiter.restart_at(START.plus(3_000));
+
+        assert_eq!(limiter.ready_at(rate), START.plus(3_000));
+    }
+}
