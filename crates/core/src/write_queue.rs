@@ -22,6 +22,8 @@ use crate::subject::Subject;
 pub(crate) enum QueueKey {
     /// No queue: a change that routes is written at once.
     Immediate,
+    /// Connectors of one upstream that were mirrored just before.
+    Repeats(ClusterId),
     /// Values on one hub that another writer keeps changing.
     Rewrites(ClusterId),
     /// Mirrors to one hub that do not change routing.
@@ -36,7 +38,8 @@ impl QueueKey {
     pub(crate) fn cluster(self) -> Option<ClusterId> {
         match self {
             Self::Immediate => None,
-            Self::Rewrites(cluster)
+            Self::Repeats(cluster)
+            | Self::Rewrites(cluster)
             | Self::Deferrable(cluster)
             | Self::Nudges(cluster)
             | Self::Touches(cluster) => Some(cluster),

@@ -42,6 +42,11 @@ impl WriteQueues {
         self.queues.get(&place.queue)?.due_of(&place.subject)
     }
 
+    /// The queue that a target waits in.
+    pub(crate) fn queue_of(&self, target: WriteTarget) -> Option<QueueKey> {
+        self.places.get(&target).map(|place| place.queue)
+    }
+
     /// How many writes of a queue are due.
     pub(crate) fn waiting(&self, key: QueueKey, now: UnixMillis) -> usize {
         self.queues.get(&key).map_or(0, |queue| queue.waiting(now))

@@ -73,10 +73,15 @@ const PLATFORM: &str = "networking.datumapis.com";
 impl Fleet {
     /// Creates the fleet. Where there is a carrier, it brings the Connectors to the edge.
     pub(crate) async fn seed(testbed: &Testbed, spec: Spec) -> Self {
-        let [up, hub, edge] = [testbed.upstream(), testbed.hub(), testbed.edge()]
-            .map(|cluster| cluster.rest().clone());
+        Self::seed_from(testbed, testbed.upstream(), spec).await
+    }
+
+    /// The same, with the connectors of this upstream.
+    pub(crate) async fn seed_from(testbed: &Testbed, upstream: &Cluster, spec: Spec) -> Self {
+        let [up, hub, edge] =
+            [upstream, testbed.hub(), testbed.edge()].map(|cluster| cluster.rest().clone());
         let now = (0..spec.connectors).map(|i| (spec.online, u32::try_from(i).unwrap())).collect();
-        let upstream = testbed.upstream().name;
+        let upstream = upstream.name;
         let namespaces = Vec::new();
         let mut fleet = Self { spec, up, hub, edge, upstream, namespaces, now: Mutex::new(now) };
         fleet.create_namespaces(testbed.topology).await.unwrap();

@@ -110,10 +110,16 @@ impl Testbed {
         carrier
     }
 
+    /// Adds a second upstream.
+    pub(crate) async fn add_upstream(&mut self, name: &'static str) {
+        self.clusters.push(Cluster::start(name, &["upstream"], true).await);
+    }
+
     fn with_role(&self, role: &str) -> &Cluster {
         self.clusters.iter().find(|cluster| cluster.roles.contains(&role)).unwrap()
     }
 
+    /// The first one.
     pub(crate) fn upstream(&self) -> &Cluster {
         self.with_role("upstream")
     }

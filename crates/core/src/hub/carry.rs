@@ -2,9 +2,10 @@
 //! makes the carrier try again, and the stall of a hop that takes too long.
 
 use super::desired::DesiredStatus;
-use super::limits::SILENT_EVERY_MS;
+use super::limits::{REPEAT_MS, SILENT_EVERY_MS};
 use super::mirror::Mirror;
 use super::{HubWrite, Repair};
+use crate::context::WriteTarget;
 use crate::contract::event::Outcome;
 use crate::contract::note::{Hop, NoteKind, Stall, StallCause};
 use crate::data::cluster::ClusterState;
@@ -222,12 +223,15 @@ impl<'m> Mirror<'m> {
             return;
         }
         let (is_leader, hub) = (self.leads(), self.hub);
+        let waits_in = self.ctx.queues.queue_of(WriteTarget::HubConnector(self.at));
+        let repeats_per_second =
+            matches!(waits_in, Some(QueueKey::Repeats(_))).then(|| self.repeats_per_second());
         let connector = self.ctx.names.object_key(self.at.key);
         let repair = self.repair();
         if repair.stall.as_ref().is_some_and(|stall| stall.hop == hop) {
             return;
         }
-        let (cause, reason) = stall_cause(hop, hub, cluster, repair, is_leader);
+        let (cause, reason) = stall_cause(hop, hub, cluster, repair, repeats_per_second, is_leader);
         let stall = Stall { cluster: cluster.name.clone(), connector, hop, since, cause, reason };
         if let Some(old) = repair.stall.replace(stall.clone()) {
             self.ctx.note(NoteKind::StallEnded(old));
@@ -257,12 +261,13 @@ impl<'m> Mirror<'m> {
 }
 
 /// The cause of a stall, as far as this instance can see it, and the same in words. `cluster` is
-/// where the hop should have ended.
+/// where the hop should have ended; `repeats_per_second` is known while the mirror waits for that limit.
 fn stall_cause(
     hop: Hop,
     hub: &ClusterState,
     cluster: &ClusterState,
     repair: &Repair,
+    repeats_per_second: Option<u32>,
     is_leader: bool,
 ) -> (StallCause, String) {
     let (hub, name) = (hub.name.clone(), cluster.name.clone());
@@ -285,6 +290,14 @@ fn stall_cause(
             "the Connector at {name} does not say what the hub says; nudged {nudges} {times}"
         );
         return (StallCause::NotCarried { cluster: name }, reason);
+    }
+    if let Some(per_second) = repeats_per_second {
+        let reason = format!(
+            "it changed again within {} s of its last mirror, and waits for the other Connectors of its \
+             upstream that did: {per_second} of them are mirrored a second",
+            REPEAT_MS / 1_000
+        );
+        return (StallCause::NotMirrored { cluster: hub }, reason);
     }
     let (cause, reason) = if repair.flight.is_in_flight() {
         let reason = "a write to the hub has not been answered yet";

@@ -44,6 +44,9 @@ pub(crate) struct HubConnector {
     /// Since when the annotation says what upstream says, or routes as upstream says while the rest is
     /// deferred; `None` while it does not.
     pub(crate) mirrored_at: Option<UnixMillis>,
+    /// It was mirrored shortly before, or waited because it had been: until then, a mirror that routes
+    /// waits in the queue of its upstream.
+    pub(super) repeats_until: UnixMillis,
     /// Limits mirrors that route. Deferred ones wait for it, too, but do not count.
     pub(super) limiter: RateLimiter,
     /// Kept only while something is behind.
@@ -144,6 +147,7 @@ impl HoldsNames for HubConnector {
             namespace_deleted_at: _,
             upstream_changed: _,
             mirrored_at: _,
+            repeats_until: _,
             limiter: _,
             repair,
         } = self;
@@ -185,6 +189,6 @@ mod tests {
 
     #[test]
     fn a_row_that_a_hub_has_100_000_times_stays_small() {
-        assert!(size_of::<HubConnector>() <= 136, "{}", size_of::<HubConnector>());
+        assert!(size_of::<HubConnector>() <= 144, "{}", size_of::<HubConnector>());
     }
 }

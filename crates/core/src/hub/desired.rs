@@ -5,7 +5,7 @@ use crate::clusters::{Clusters, Place};
 use crate::context::Context;
 use crate::contract::hold_reason::HoldReason;
 use crate::data::cluster::{ClusterState, NamespaceIdentity};
-use crate::data::ids::Kind;
+use crate::data::ids::{ClusterId, Kind};
 use crate::data::interner::Key;
 use crate::data::packed::Packed;
 use crate::data::time::UnixMillis;
@@ -16,10 +16,13 @@ use crate::upstream::{Presence, UpstreamConnector};
 /// The upstream Connector that a hub Connector's labels name, in a cluster that is configured.
 #[derive(Clone, Copy)]
 pub(crate) struct UpstreamCase<'m> {
+    pub(super) id: ClusterId,
     pub(super) cluster: &'m ClusterState,
     /// Also there for a Connector that does not exist upstream.
     pub(super) connector: &'m UpstreamConnector,
     pub(super) key: Key,
+    /// How many hub Connectors name the upstream cluster.
+    pub(super) named: u64,
     /// When the cluster was last restored from an older state.
     restored_at: Option<UnixMillis>,
 }
@@ -56,11 +59,13 @@ impl<'m> UpstreamCase<'m> {
         named: UpstreamRef,
     ) -> Option<Self> {
         let upstream = upstreams.get(&named.cluster)?;
-        let cluster = clusters.get(upstream.id?)?;
+        let id = upstream.id?;
+        let cluster = clusters.get(id)?;
         let connector = upstream.connectors.get(&named.key);
         debug_assert!(connector.is_some(), "a linked upstream Connector has its place");
         let (connector, restored_at) = (connector?, upstream.restored_at.get());
-        Some(Self { cluster, connector, key: named.key, restored_at })
+        let (named, key) = (upstream.named, named.key);
+        Some(Self { id, cluster, connector, key, named, restored_at })
     }
 
     /// What should stand in the status annotation of the hub Connector `at`.

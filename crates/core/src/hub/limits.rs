@@ -11,6 +11,14 @@ use crate::write_queue::{QueueKey, QueueLimit};
 /// Mirrors of one Connector. One that flaps must not keep the hub and its carrier busy for all others.
 pub(super) const CONNECTOR_RATE: Rate = Rate::every_ms(DEFER_MS_MIN, 20);
 
+/// A Connector that was mirrored so recently, or that waited so recently because it had been, waits in the
+/// queue of its upstream.
+pub(super) const REPEAT_MS: u64 = 10_000;
+
+/// Each Connector of an upstream is mirrored again within this time, however many change.
+const REPEATS_WITHIN_S: u64 = 30;
+const REPEATS_PER_SECOND_MIN: u64 = 20;
+
 /// A quarter of what the carrier takes by default, and so many at once.
 const NUDGES_PER_SECOND: u32 = 5;
 const NUDGES_AT_ONCE: u32 = 10;
@@ -59,6 +67,10 @@ impl Carrier {
 impl Mirror<'_> {
     pub(super) fn limit_of(&self, queue: QueueKey) -> QueueLimit {
         match queue {
+            QueueKey::Repeats(_) => {
+                let per_second = self.repeats_per_second();
+                QueueLimit::of(Rate::per_second(per_second, per_second))
+            }
             QueueKey::Rewrites(_) => QueueLimit::of(Rate::per_second(REWRITES_PER_SECOND, 1)),
             QueueKey::Deferrable(_) => deferrable(&self.ctx.settings.mirror),
             QueueKey::Nudges(_) if self.carrier.is_silent() => {
@@ -71,12 +83,22 @@ impl Mirror<'_> {
         }
     }
 
+    /// How many Connectors of the upstream that change again and again are mirrored in a second.
+    pub(super) fn repeats_per_second(&self) -> u32 {
+        repeats_per_second(self.upstream.map_or(0, |upstream| upstream.named))
+    }
+
     /// The carrier fell silent, or answers again: what was nudged before does not count.
     pub(super) fn restart_nudges(&mut self, at: UnixMillis) {
         let queue = QueueKey::Nudges(self.at.cluster);
         let limit = self.limit_of(queue);
         self.ctx.restart_queue(queue, limit, at);
     }
+}
+
+fn repeats_per_second(hub_connectors: u64) -> u32 {
+    let per_second = hub_connectors.div_ceil(REPEATS_WITHIN_S).max(REPEATS_PER_SECOND_MIN);
+    u32::try_from(per_second).unwrap_or(u32::MAX)
 }
 
 /// `mirror.deferredPerSecond`, twice that at once, and as many without an outcome, so that a hub that
@@ -94,6 +116,11 @@ fn deferrable(settings: &MirrorSettings) -> QueueLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_connector_of_a_large_upstream_is_mirrored_again_within_30_s() {
+        assert_eq!([0, 600, 601, 3_000].map(repeats_per_second), [20, 20, 21, 100]);
+    }
 
     #[test]
     fn a_carrier_is_silent_after_twenty_nudges_without_an_arrival() {

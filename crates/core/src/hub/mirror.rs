@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::connector::Intent;
 use super::desired::{Desired, DesiredStatus, UpstreamCase};
 use super::fit::Fitted;
-use super::limits::{CONNECTOR_RATE, Carrier};
+use super::limits::{CONNECTOR_RATE, Carrier, REPEAT_MS};
 use super::removals::Removals;
 use super::retries::Retries;
 use super::{HubConnector, HubWrite, Repair};
@@ -56,6 +56,12 @@ impl Mirror<'_> {
         self.retries.remove(self.at.key);
         self.queued = None;
         let target = WriteTarget::HubConnector(self.at);
+        let waited_in = self.admitted_by.or_else(|| self.ctx.queues.queue_of(target));
+        if let Some(QueueKey::Repeats(_)) = waited_in {
+            // Else one that flaps on and on would pass the queue every ten seconds.
+            self.connector.repeats_until = self.ctx.now.plus(REPEAT_MS);
+        }
+
         self.compare();
 
         match self.queued {
@@ -210,10 +216,12 @@ impl Mirror<'_> {
 
     /// Which queue a mirror waits in.
     fn queue_of(&self, desired: &DesiredStatus) -> QueueKey {
-        if self.is_contended(desired) {
-            QueueKey::Rewrites(self.at.cluster)
-        } else {
-            QueueKey::Immediate
+        let is_repeat = self.ctx.now < self.connector.repeats_until;
+
+        match self.upstream {
+            _ if self.is_contended(desired) => QueueKey::Rewrites(self.at.cluster),
+            Some(upstream) if is_repeat => QueueKey::Repeats(upstream.id),
+            _ => QueueKey::Immediate,
         }
     }
 

@@ -30,6 +30,7 @@ use super::data::interner::{Key, Sym};
 use super::data::map::{Map, keys_where, sorted_keys};
 use super::data::objects::{Object, UPSTREAM_STATUS};
 use super::data::optional_millis::OptionalMillis;
+use super::data::time::UnixMillis;
 use super::data::used_names::{HoldsNames, UsedNames};
 use super::machine::Machine;
 use super::orphans::route::Route;
@@ -119,6 +120,7 @@ impl Machine {
                 ctx.note(NoteKind::StallEnded(stall));
             }
             ctx.withdraw(WriteTarget::HubConnector(at));
+            connector.repeats_until = UnixMillis::default();
             connector.limiter = RateLimiter::default();
             connector.oversize_reported = false;
             connector.upstream_changed = false;

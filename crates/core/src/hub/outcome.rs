@@ -1,6 +1,8 @@
 //! The outcomes of writes to hub Connectors.
 
 use super::HubWrite;
+use super::connector::Intent;
+use super::limits::REPEAT_MS;
 use super::mirror::Mirror;
 use crate::clusters::Place;
 use crate::contract::event::Outcome;
@@ -43,7 +45,10 @@ impl Mirror<'_> {
 
     /// A write succeeded. The watch may have shown it, and even a later one, before its outcome.
     fn written(&mut self, write: HubWrite, outcome: &Outcome) {
-        let HubWrite::Status(digest, routing, _) = write else { return self.nudged(outcome) };
+        let HubWrite::Status(digest, routing, intent) = write else { return self.nudged(outcome) };
+        if intent == Intent::Mirror {
+            self.connector.repeats_until = self.ctx.now.plus(REPEAT_MS);
+        }
         if let Some(repair) =
             self.connector.repair.as_mut().filter(|r| r.deferred_since.get().is_some())
         {

@@ -1,10 +1,12 @@
-//! One tenant's many changes make no other tenant wait: queues serve namespaces in turn.
+//! One tenant's many changes make no other tenant wait: queues serve namespaces in turn, and a Connector
+//! that changes again and again waits behind those of its own project alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use throughline_core::contract::action::{Decision, Verb};
 use throughline_core::contract::event::EventKind;
+use throughline_core::contract::note::{Hop, NoteKind, Stall, StallCause};
 use throughline_core::contract::settings::Settings;
 use throughline_core::data::ids::Role;
 
@@ -29,12 +31,13 @@ const NEIGHBOUR: Tenant =
 const OTHER: Tenant =
     Tenant { cluster: "other", namespace: "default", uid: "6bcb0b35-0000-4000-8000-000000000003" };
 
-/// A write of the hub: when, and whose.
+/// A write of the hub: when, whose, and what it made of the annotation.
 #[derive(Clone)]
 struct Written {
     at: u64,
     verb: Verb,
     connector: (String, String),
+    text: Option<String>,
 }
 
 /// Connectors of three tenants at a hub, which carries out each write at once.
@@ -167,13 +170,13 @@ impl Tenants {
         let action = &decision.action;
         let connector = (action.object.namespace.to_string(), action.object.name.to_string());
         let text = action.annotations[0].1.clone();
-        if let (Verb::Mirror, Some(text)) = (action.verb, text) {
-            self.hub.insert(connector.clone(), text);
+        if let (Verb::Mirror, Some(text)) = (action.verb, &text) {
+            self.hub.insert(connector.clone(), text.clone());
         }
         self.stage.succeed(decision);
         self.show_hub(&connector);
         let (at, verb) = (decision.at.0 - START, action.verb);
-        self.written.push(Written { at, verb, connector });
+        self.written.push(Written { at, verb, connector, text });
     }
 
     /// When the Connectors of a tenant were written, since some time.
@@ -187,6 +190,179 @@ impl Tenants {
         let mean = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         self.upstream.iter().filter(|(at, text)| mean(text) != mean(&self.hub[*at])).count()
     }
+}
+
+/// The most that fall into one window of time.
+fn most_within(times: &[u64], window_ms: u64) -> usize {
+    let within =
+        |start: u64| times.iter().filter(|at| (start..start + window_ms).contains(at)).count();
+    times.iter().map(|start| within(*start)).max().unwrap_or(0)
+}
+
+/// 400 Connectors that all change again each second, until `until`: to another node, or on and off.
+fn flap(tenants: &mut Tenants, tenant: Tenant, until: u64, node: impl Fn(u64) -> Option<String>) {
+    let mut round = 1;
+    while tenants.now() < until {
+        round += 1;
+        for number in 0..400 {
+            tenants.says(tenant, number, &status(node(round).as_deref()));
+            tenants.carry_out();
+        }
+        let next = tenants.now() + SECOND;
+        tenants.pass_to(next);
+    }
+}
+
+fn moves(round: u64) -> Option<String> {
+    Some(format!("n{round}"))
+}
+
+fn flips(round: u64) -> Option<String> {
+    (round % 2 == 1).then(|| "n1".to_owned())
+}
+
+#[test]
+fn four_hundred_flapping_connectors_are_mirrored_at_twenty_a_second_and_end_right() {
+    for node in [moves, flips] {
+        let mut tenants = Tenants::new(&[(BUSY, 400), (OTHER, 1)]);
+        let start = tenants.now();
+
+        flap(&mut tenants, BUSY, start + 61 * SECOND, node);
+
+        let times = tenants.times(BUSY, start);
+        let first = times.iter().filter(|at| **at == 0).count();
+        assert_eq!(first, 400, "the first change of each is written at once");
+        let later: Vec<_> = times.iter().copied().filter(|at| *at > 0).collect();
+        for (window_s, limit) in [(1, 40), (10, 220), (60, 1_220)] {
+            let most = most_within(&later, window_s * SECOND);
+            assert!(most <= limit, "{most} within {window_s} s");
+        }
+        // Those that flip may be right again when their turn comes.
+        assert!(later.len() >= 20 * 55, "the queue is used: {}", later.len());
+
+        let end = tenants.now();
+        tenants.pass_to(end + 30 * SECOND);
+        assert_eq!(tenants.wrong(), 0, "every last state is right");
+    }
+}
+
+#[test]
+fn another_project_does_not_wait_for_connectors_that_flap() {
+    let mut tenants = Tenants::new(&[(BUSY, 400), (OTHER, 1)]);
+    let start = tenants.now();
+    flap(&mut tenants, BUSY, start + 10 * SECOND, moves);
+
+    for flip in 0..5 {
+        let at = tenants.now();
+        tenants.says(OTHER, 0, &status(Some(&format!("n{}", flip + 2))));
+        tenants.carry_out();
+        assert_eq!(tenants.times(OTHER, at), [0], "flip {flip}");
+        tenants.pass_to(at + SECOND);
+    }
+}
+
+/// Within one project, too, namespaces take turns.
+#[test]
+fn another_namespace_of_the_same_project_waits_for_one_of_them_at_most() {
+    let mut tenants = Tenants::new(&[(BUSY, 400), (NEIGHBOUR, 1)]);
+    tenants.says(NEIGHBOUR, 0, &status(Some("n2")));
+    let start = tenants.now();
+    flap(&mut tenants, BUSY, start + 4 * SECOND, moves);
+
+    let at = tenants.now();
+    tenants.says(NEIGHBOUR, 0, &status(Some("n3")));
+    tenants.pass_to(at + SECOND);
+
+    let times = tenants.times(NEIGHBOUR, at);
+    assert!(matches!(times[..], [ms] if ms <= 100), "{times:?}");
+}
+
+#[test]
+fn a_thousand_connectors_that_change_once_are_written_at_once() {
+    let mut tenants = Tenants::new(&[(BUSY, 1_000)]);
+    let start = tenants.now();
+    for number in 0..1_000 {
+        tenants.says(BUSY, number, &status(None));
+    }
+    tenants.carry_out();
+    assert_eq!(tenants.times(BUSY, start), [0; 1_000]);
+
+    // Ten seconds later each is a first one again.
+    tenants.pass_to(start + 10 * SECOND);
+    for number in 0..1_000 {
+        tenants.says(BUSY, number, &status(Some("n2")));
+    }
+    tenants.carry_out();
+    assert_eq!(tenants.times(BUSY, start + 10 * SECOND), [0; 1_000]);
+
+    // Earlier, they wait: 34 at once and 34 a second, so that all are right within 30 s.
+    tenants.pass_to(start + 19_999);
+    for number in 0..1_000 {
+        tenants.says(BUSY, number, &status(Some("n3")));
+    }
+    tenants.carry_out();
+    assert_eq!(tenants.times(BUSY, start + 19_999), [0; 34]);
+    tenants.pass_to(start + 49_999);
+    assert_eq!(tenants.wrong(), 0);
+}
+
+#[test]
+fn a_connector_that_waits_for_the_others_of_its_upstream_is_late_like_any_other() {
+    let mut tenants = Tenants::new(&[(BUSY, 400)]);
+    let start = tenants.now();
+    for node in ["n2", "n3"] {
+        for number in 0..400 {
+            tenants.says(BUSY, number, &status(Some(node)));
+        }
+        tenants.carry_out();
+    }
+    tenants.stage.notes();
+
+    tenants.pass_to(start + 8 * SECOND);
+
+    let stalls: Vec<_> = tenants
+        .stage
+        .notes()
+        .into_iter()
+        .filter_map(|note| match note.kind {
+            NoteKind::Stalled(stall) => Some(stall),
+            _ => None,
+        })
+        .collect();
+    let Some(Stall { hop: Hop::Mirrored, cause, reason, since, .. }) = stalls.first() else {
+        panic!("{stalls:?}");
+    };
+    assert_eq!(*cause, StallCause::NotMirrored { cluster: "hub".into() });
+    assert_eq!(
+        reason,
+        "it changed again within 10 s of its last mirror, and waits for the other Connectors of its \
+         upstream that did: 20 of them are mirrored a second"
+    );
+    assert_eq!(since.0, START + start);
+    tenants.pass_to(start + 30 * SECOND);
+    assert_eq!(tenants.wrong(), 0);
+}
+
+#[test]
+fn what_waits_is_written_as_it_is_when_its_turn_comes() {
+    let mut tenants = Tenants::new(&[(BUSY, 100)]);
+    let start = tenants.now();
+    for node in ["n2", "n3", "n4"] {
+        for number in 0..100 {
+            tenants.says(BUSY, number, &status(Some(node)));
+        }
+        tenants.carry_out();
+    }
+    // The last one comes to say again what the hub says: there is nothing left to write.
+    tenants.says(BUSY, 99, &status(Some("n2")));
+
+    tenants.pass_to(start + 30 * SECOND);
+
+    let written: BTreeSet<_> = tenants.written.iter().filter_map(|w| w.text.clone()).collect();
+    let of_last = tenants.written.iter().filter(|w| w.connector.1 == "c0099").count();
+    assert_eq!((tenants.wrong(), of_last), (0, 1));
+    // 20 were written a second time with n3, before the others changed to n4.
+    assert_eq!(written, ["n2", "n3", "n4"].map(|node| status(Some(node))).into());
 }
 
 #[test]
