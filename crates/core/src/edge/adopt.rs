@@ -48,8 +48,21 @@ impl Touching<'_> {
             }
             None => Some(TouchCause::NotAnnounced),
         };
-        self.state.pending = cause.map(|cause| PendingChange::new(now, cause, Subject::Target));
+        let only_last = cause.is_some_and(|cause| self.is_confirmed_once(cause));
+        self.state.pending = cause.map(|cause| PendingChange {
+            only_last,
+            ..PendingChange::new(now, cause, Subject::Target)
+        });
         debug_assert!(cause.is_some() || self.announced_digest() == Some(desired));
+    }
+
+    /// Whether the last confirmation alone is enough for what is found now: neither the Gateway nor a
+    /// change of a connector came after the edge was listed.
+    fn is_confirmed_once(&self, cause: TouchCause) -> bool {
+        cause.is_first_look()
+            && self.ctx.now <= self.listed_at()
+            && !self.state.appeared_later
+            && !self.has_changed_since_listed()
     }
 
     /// When a trigger found at the first look was announced, counted back from throughline's last
@@ -65,13 +78,13 @@ impl Touching<'_> {
     }
 
     /// Since when every list of the edge is complete.
-    pub(super) fn listed_at(&self) -> UnixMillis {
+    fn listed_at(&self) -> UnixMillis {
         let kinds = Role::Edge.liveness_kinds().iter();
         kinds.map(|kind| self.cluster.live_since(*kind)).max().unwrap_or_default()
     }
 
     /// Whether the liveness of one of the target's connectors changed after the edge was listed.
-    pub(super) fn has_changed_since_listed(&self) -> bool {
+    fn has_changed_since_listed(&self) -> bool {
         let live_since = self.cluster.live_since(Kind::Connector);
         let changed_since =
             |gateway| self.references.changed_at(gateway).is_some_and(|at| at > live_since);

@@ -87,11 +87,22 @@ pub(super) struct PendingChange {
     pub(super) subject: Subject,
     /// A stamp has shown that the extension server's cache has the change.
     pub(super) is_cached: bool,
+    /// Found at the start: the extension server's cache has had it for at least as long as ours, so the
+    /// last confirmation alone is enough.
+    pub(super) only_last: bool,
 }
 
 impl PendingChange {
     pub(super) fn new(now: UnixMillis, cause: TouchCause, subject: Subject) -> Self {
-        Self { first_at: now, last_at: now, cause, n: 0, subject, is_cached: false }
+        Self {
+            first_at: now,
+            last_at: now,
+            cause,
+            n: 0,
+            subject,
+            is_cached: false,
+            only_last: false,
+        }
     }
 
     /// A further change before the former is announced.
@@ -104,7 +115,9 @@ impl PendingChange {
             || is_first_change
             || matches!((self.subject, subject), (Subject::Connector(_), Subject::Connector(_)));
         self.subject = if replaces { subject } else { Subject::Several };
-        (self.last_at, self.is_cached) = (now, false);
+        self.last_at = now;
+        self.is_cached = false;
+        self.only_last = false;
         if cause.rank() <= self.cause.rank() {
             self.cause = cause;
         }

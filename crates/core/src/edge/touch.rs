@@ -117,7 +117,8 @@ impl Touching<'_> {
         if !is_confirmation && is_later_n(trigger.n, self.state.latest_n) {
             self.state.announced_at = Some(self.ctx.now);
             self.state.last_touch_at = Some(self.ctx.now);
-            self.state.is_confirmed_once = self.is_confirmed_once();
+            let pending = self.state.pending;
+            self.state.is_confirmed_once = pending.is_some_and(|pending| pending.only_last);
         }
         self.state.take_over_n(Some(trigger));
         let announced = self

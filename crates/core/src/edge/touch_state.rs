@@ -153,6 +153,7 @@ impl TouchState {
         let subject = self.unproven.unwrap_or(Subject::Target);
         let mut pending = PendingChange::new(now, cause, subject);
         pending.is_cached = self.unproven.is_none();
+        pending.only_last = self.is_confirmed_once;
         self.pending.get_or_insert(pending);
     }
 

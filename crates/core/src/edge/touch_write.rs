@@ -23,9 +23,6 @@ impl Touching<'_> {
         debug_assert_ne!(Some(trigger), self.observed.trigger, "a trigger is used twice");
         let cause = self.state.pending.map(|pending| pending.cause);
         debug_assert_eq!(cause.is_some(), confirmed.is_none());
-        if cause.is_some() {
-            self.state.is_confirmed_once = self.is_confirmed_once();
-        }
         let because = self.because(confirmed.is_some());
         let action = self.submit(trigger, because);
         let write = TriggerWrite { gateway: self.gateway, trigger, cause };
@@ -35,20 +32,11 @@ impl Touching<'_> {
         self.state.last_touch_at = Some(now);
         if let Some(pending) = self.state.pending.take() {
             self.state.announced_at = Some(now);
+            self.state.is_confirmed_once = pending.only_last;
             self.state.limiter.take(announcement_rate(&self.ctx.settings.touch), now);
             self.state.unproven = (!pending.is_cached).then_some(pending.subject);
             self.state.is_unverified = pending.cause.rank() == Rank::Low;
         }
-    }
-
-    /// Whether the last confirmation alone is enough for the pending announcement: it was found at the
-    /// start, and neither the Gateway nor a change of a connector came after the edge was listed. The
-    /// extension server's cache has had the state for at least as long as ours.
-    pub(super) fn is_confirmed_once(&self) -> bool {
-        let is_found = self.state.pending.is_some_and(|pending| {
-            pending.cause.is_first_look() && pending.first_at <= self.listed_at()
-        });
-        is_found && !self.state.appeared_later && !self.has_changed_since_listed()
     }
 
     fn because(&self, is_confirmation: bool) -> String {

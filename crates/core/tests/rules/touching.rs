@@ -1,5 +1,6 @@
 //! The touch rule, to the millisecond: when it writes, how it takes outcomes and other writers.
 
+mod first_touch;
 mod node_ids;
 mod outages;
 mod overwriting;
