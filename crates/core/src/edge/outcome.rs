@@ -36,6 +36,7 @@ impl Edge<'_> {
             WriteResult::Written => {
                 let has_changed = touch.changed_since_write;
                 touch.platform_digest = None;
+                touch.trigger_written(write.trigger, &self.ctx.settings.touch);
                 let is_latest = touch.pending.is_none();
                 let announced = if is_latest { touch.take_waiting() } else { Vec::new() };
                 if let Some(class) = self.state.class_mut(target) {

@@ -5,7 +5,8 @@
 //! Connector that the watch showed before. The cache is one for the whole edge, so this holds for all
 //! Gateways that wait for that connector, and they are touched together. A stamp that is there already
 //! when a change comes shows nothing: it may be of the time before last. One of another value takes the
-//! proof back: the cache is on its way. Where a stamp lies, confirmations put it right.
+//! proof back: the cache is on its way. Where a stamp lies, confirmations put it right. After the last of
+//! them, only a stamp on the target itself touches it again: on its Gateway, or on one of its class.
 
 use crate::data::interner::Key;
 use crate::edge::Edge;

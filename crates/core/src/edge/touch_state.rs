@@ -1,6 +1,7 @@
 //! What throughline remembers of its touches: for each Gateway, or for each GatewayClass.
 
 use crate::contention::Contention;
+use crate::contract::settings::TouchSettings;
 use crate::data::interner::{Key, Sym};
 use crate::data::optional_millis::OptionalMillis;
 use crate::data::time::UnixMillis;
@@ -155,6 +156,14 @@ impl TouchState {
         pending.is_cached = self.unproven.is_none();
         pending.only_last = self.is_confirmed_once;
         self.pending.get_or_insert(pending);
+    }
+
+    /// From the last confirmation on only a stamp on the target itself says that a cache was late.
+    pub(super) fn trigger_written(&mut self, trigger: Trigger, settings: &TouchSettings) {
+        let is_last = trigger.c as usize >= settings.confirm_after_ms.len();
+        if is_last && self.unproven.is_some() {
+            self.unproven = Some(Subject::Target);
+        }
     }
 
     pub(super) fn take_waiting(&mut self) -> Vec<Key> {

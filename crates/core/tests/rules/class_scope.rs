@@ -15,12 +15,16 @@ fn forbidden() -> Outcome {
 
 /// A Gateway of the class and its HTTPProxy, which references the connector.
 fn add(stage: &mut Stage, name: &str, trigger: Option<&str>) {
-    let v = stage.version();
     let annotations = trigger.map_or(String::new(), |trigger| {
-        format!(r#","annotations":{{"gateway.envoyproxy.io/connector-liveness":"{trigger}"}}"#)
+        format!(r#""gateway.envoyproxy.io/connector-liveness":"{trigger}""#)
     });
+    add_to_class(stage, name, "edge", &annotations);
+}
+
+fn add_to_class(stage: &mut Stage, name: &str, class: &str, annotations: &str) {
+    let v = stage.version();
     stage.applied("edge", &format!(r#"{{"kind":"HTTPProxy","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"u-p-{name}","resourceVersion":"{v}"}},"spec":{{"rules":[{{"backends":[{{"connector":{{"name":"lab"}}}}]}}]}}}}"#));
-    stage.applied("edge", &format!(r#"{{"kind":"Gateway","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"u-{name}","resourceVersion":"{v}"{annotations}}},"spec":{{"gatewayClassName":"edge"}}}}"#));
+    stage.applied("edge", &format!(r#"{{"kind":"Gateway","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"u-{name}","resourceVersion":"{v}","annotations":{{{annotations}}}}},"spec":{{"gatewayClassName":"{class}"}}}}"#));
 }
 
 /// A class of Gateways `g00`, `g01` and so on. Everything is announced, by the first of them.
@@ -123,4 +127,35 @@ fn the_only_gateway_of_a_class_is_tried_again_every_30_s() {
     let touched = touches(&mut stage, 646_000, &forbidden(), |_| true);
     let at: Vec<_> = touched.iter().map(|(at, _)| *at).collect();
     assert_eq!(at, [600_100, 630_100]);
+}
+
+/// After its last confirmation a class is at rest: the extension server stamps other classes whenever it
+/// translates them.
+#[test]
+fn after_the_last_confirmation_only_a_stamp_on_a_gateway_of_the_class_touches_it_again() {
+    const KEY: &str = "gateway.envoyproxy.io/connector-liveness";
+    const STAMP: &str = "networking.datumapis.com/connector-ready-generation";
+    for (stamped, touched) in [("other", vec!["other"]), ("g00", vec!["g00"])] {
+        let mut stage = class(1);
+        add_to_class(&mut stage, "other", "internal", "");
+        stage.settle_to(800_000);
+        stage.edge(Some(&status(None)));
+        let touches = stage.settle_to(900_000);
+        let of = |name: &str| -> Vec<_> {
+            touches.iter().filter(|touch| touch.action.object.name == name).collect()
+        };
+        assert_eq!((of("g00").len(), of("other").len()), (3, 3));
+
+        let trigger = of(stamped)[2].action.annotations[0].1.clone().unwrap();
+        let class = if stamped == "g00" { "edge" } else { "internal" };
+        let annotations = format!(r#""{KEY}":"{trigger}","{STAMP}":"#);
+        for stamp in ["true/n1", "false/"] {
+            let annotations = format!(r#"{annotations}"{stamp}""#);
+            add_to_class(&mut stage, stamped, class, &annotations);
+        }
+        stage.pass_to(901_000);
+        let names: Vec<_> =
+            stage.actions().into_iter().map(|touch| touch.action.object.name).collect();
+        assert_eq!(names, touched, "a stamp on {stamped}");
+    }
 }
