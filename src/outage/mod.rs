@@ -248,7 +248,7 @@ impl OutageTracker {
                 edge.translate(key);
                 self.compare(at, cluster, key, false);
             }
-            Body::Gateway { class } => self.gateway_changed(at, cluster, key, class, object),
+            Body::Gateway { class, .. } => self.gateway_changed(at, cluster, key, class, object),
             Body::HttpRoute { .. } | Body::Namespace => {}
         }
     }

@@ -167,7 +167,7 @@ fn class_problems(
     let mut sums: BTreeMap<Box<str>, (u64, BTreeSet<u64>)> = BTreeMap::new();
     let mut unpaused = BTreeSet::new();
     for gateway in clusters.objects(edge, Kind::Gateway) {
-        let Body::Gateway { class } = &gateway.body else { continue };
+        let Body::Gateway { class, .. } = &gateway.body else { continue };
         let key = gateway.meta.key();
         let Some((expected, _)) = gateway_digest(clusters, edge, &key, node_ids) else { continue };
         if !gateway.meta.is_paused() {

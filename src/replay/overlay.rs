@@ -268,7 +268,10 @@ fn same_body(a: &Body, b: &Body) -> bool {
             a.as_ref().map(|s| s.get()) == b.as_ref().map(|s| s.get())
         }
         (Body::HttpProxy { connectors: a }, Body::HttpProxy { connectors: b }) => a == b,
-        (Body::Gateway { class: a }, Body::Gateway { class: b }) => a == b,
+        (
+            Body::Gateway { class: a, is_programmed: ours },
+            Body::Gateway { class: b, is_programmed: theirs },
+        ) => a == b && ours == theirs,
         (Body::HttpRoute { parents: a }, Body::HttpRoute { parents: b }) => a == b,
         (Body::Namespace, Body::Namespace) => true,
         _ => false,

@@ -146,7 +146,7 @@ fn gateway_deviations(sim: &Sim, edge: &ClusterName) -> Vec<String> {
 fn class_deviations(sim: &Sim, edge: &ClusterName) -> Vec<String> {
     let mut classes: BTreeMap<String, (u64, Vec<Trigger>)> = BTreeMap::new();
     for gateway in sim.clusters.objects(edge, Kind::Gateway) {
-        let Body::Gateway { class } = &gateway.body else { unreachable!() };
+        let Body::Gateway { class, .. } = &gateway.body else { unreachable!() };
         let key = gateway.meta.key();
         let Some(should) = digest_of(sim, edge, &key) else { continue };
         let entry = classes.entry(class.to_string()).or_default();

@@ -185,6 +185,9 @@ pub enum Body {
     Gateway {
         /// `spec.gatewayClassName`.
         class: Box<str>,
+        /// One of `status.listeners` says `Programmed: True`. That condition of the Gateway itself speaks
+        /// of addresses and of Envoy's replicas, and all Gateways of a merged class lose it together.
+        is_programmed: bool,
     },
     HttpRoute {
         /// `spec.parentRefs`.
@@ -236,8 +239,13 @@ impl Serialize for Object {
                 let rules: Vec<_> = connectors.iter().map(backend).collect();
                 map.serialize_entry("spec", &serde_json::json!({ "rules": rules }))?;
             }
-            Body::Gateway { class } => {
+            Body::Gateway { class, is_programmed } => {
                 map.serialize_entry("spec", &serde_json::json!({ "gatewayClassName": class }))?;
+                if *is_programmed {
+                    let condition = serde_json::json!({"type": "Programmed", "status": "True"});
+                    let listener = serde_json::json!({ "conditions": [condition] });
+                    map.serialize_entry("status", &serde_json::json!({ "listeners": [listener] }))?;
+                }
             }
             Body::HttpRoute { parents } => {
                 map.serialize_entry("spec", &serde_json::json!({ "parentRefs": parents }))?;

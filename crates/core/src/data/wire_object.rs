@@ -69,6 +69,26 @@ struct GatewaySpec {
     gateway_class_name: Option<Box<str>>,
 }
 
+#[derive(Deserialize)]
+struct GatewayStatus {
+    #[serde(default)]
+    listeners: Option<Vec<Listener>>,
+}
+
+#[derive(Deserialize)]
+struct Listener {
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Deserialize)]
+struct Condition {
+    #[serde(default, rename = "type", deserialize_with = "null_as_empty")]
+    condition_type: Box<str>,
+    #[serde(default, deserialize_with = "null_as_empty")]
+    status: Box<str>,
+}
+
 #[derive(Debug, Deserialize)]
 struct Rule {
     #[serde(default)]
@@ -130,7 +150,8 @@ impl WireObject {
             }
             Kind::Gateway => {
                 let class = read_spec::<GatewaySpec>(kind, spec)?.gateway_class_name;
-                Body::Gateway { class: class.unwrap_or_default() }
+                let is_programmed = self.status.as_deref().is_some_and(is_programmed);
+                Body::Gateway { class: class.unwrap_or_default(), is_programmed }
             }
             Kind::HttpRoute => {
                 let parents = read_spec::<HttpRouteSpec>(kind, spec)?.parent_refs;
@@ -140,6 +161,17 @@ impl WireObject {
         };
         Ok(Object { meta, body })
     }
+}
+
+/// Whether one of a Gateway's listeners is programmed. A status that is odd says that none is: it must not
+/// make the Gateway unreadable.
+fn is_programmed(status: &RawValue) -> bool {
+    let status = serde_json::from_str::<Option<GatewayStatus>>(status.get());
+    let listeners = status.ok().flatten().and_then(|status| status.listeners);
+    let conditions = listeners.into_iter().flatten().filter_map(|listener| listener.conditions);
+    conditions
+        .flatten()
+        .any(|condition| &*condition.condition_type == "Programmed" && &*condition.status == "True")
 }
 
 fn read_spec<'a, T>(kind: Kind, spec: Option<&'a RawValue>) -> Result<T, ObjectError>
@@ -205,5 +237,38 @@ mod tests {
             {"connector":{"name":"c"}}]}]}}"#;
         let Body::HttpProxy { connectors } = read(proxy).unwrap().body else { panic!() };
         assert_eq!(connectors, ["c".into()]);
+    }
+
+    #[test]
+    fn a_gateway_is_programmed_if_one_of_its_listeners_is() {
+        let programmed = |status: &str| {
+            let gateway =
+                format!(r#"{{"kind":"Gateway","metadata":{{"name":"g"}},"status":{status}}}"#);
+            let gateway = read(&gateway).unwrap();
+            let again = read(&serde_json::to_string(&gateway).unwrap()).unwrap();
+            let [one, two] = [&gateway, &again].map(|gateway| match gateway.body {
+                Body::Gateway { is_programmed, .. } => is_programmed,
+                _ => panic!("{gateway:?}"),
+            });
+            assert_eq!(one, two, "{status}");
+            one
+        };
+        let condition = |kind: &str, status: &str| {
+            format!(r#"{{"conditions":[{{"type":"{kind}","status":"{status}"}}]}}"#)
+        };
+        let [yes, no] = ["True", "False"].map(|status| condition("Programmed", status));
+        assert!(programmed(&format!(r#"{{"listeners":[{no},{yes}]}}"#)));
+        for status in [
+            "null".to_owned(),
+            "[]".to_owned(),
+            r#"{"listeners":null}"#.to_owned(),
+            r#"{"listeners":7}"#.to_owned(),
+            r#"{"listeners":[{"conditions":null}]}"#.to_owned(),
+            yes,
+            format!(r#"{{"listeners":[{no}]}}"#),
+            format!(r#"{{"listeners":[{}]}}"#, condition("Accepted", "True")),
+        ] {
+            assert!(!programmed(&status), "{status}");
+        }
     }
 }

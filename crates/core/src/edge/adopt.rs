@@ -90,7 +90,7 @@ impl Touching<'_> {
             |gateway| self.references.changed_at(gateway).is_some_and(|at| at > live_since);
         match self.members {
             None => changed_since(self.gateway),
-            Some(members) => members.iter().any(|(.., gateway)| changed_since(*gateway)),
+            Some(members) => members.iter().any(|member| changed_since(member.key)),
         }
     }
 
@@ -99,7 +99,7 @@ impl Touching<'_> {
         match self.members {
             None => self.references.others_wrote_at(self.gateway),
             Some(members) => {
-                let gateways = members.iter().map(|(.., gateway)| *gateway);
+                let gateways = members.iter().map(|member| member.key);
                 gateways.filter_map(|gateway| self.references.others_wrote_at(gateway)).max()
             }
         }

@@ -71,7 +71,7 @@ impl Edge<'_> {
     }
 
     pub(super) fn gateway_seen(&mut self, key: Key, object: &Object, listed: bool) {
-        let Body::Gateway { class } = &object.body else {
+        let Body::Gateway { class, is_programmed } = &object.body else {
             return self.wrong_kind(object, Kind::Gateway);
         };
         let class = self.ctx.names.intern(class);
@@ -88,6 +88,7 @@ impl Edge<'_> {
             class,
             trigger,
             is_paused: object.meta.is_paused(),
+            is_programmed: *is_programmed,
             has_foreign_value,
             has_annotations: !object.meta.annotations.is_empty(),
             platform_stamp,
@@ -97,6 +98,7 @@ impl Edge<'_> {
             // Another object under the same name: nothing was ever announced on it.
             self.gateway_gone(key);
         }
+        let former_carrier = self.state.carrier_of(class);
         let before = match self.state.gateways.entry(key) {
             Entry::Vacant(entry) => {
                 entry.insert(EdgeGateway::new(observed));
@@ -117,6 +119,10 @@ impl Edge<'_> {
             }
         };
         self.state.update_class(&self.ctx.names, key);
+        // What was announced on one that is not programmed may be lost.
+        let is_carrier_lost = former_carrier
+            .is_some_and(|former| !self.state.is_programmed(former))
+            && self.state.carrier_of(class).is_some_and(|now| self.state.is_programmed(now));
         if let Some(before) = &before
             && before.class != class
         {
@@ -141,6 +147,10 @@ impl Edge<'_> {
                         announced = touching.trigger_changed(key);
                     }
                 }
+            }
+            if is_carrier_lost {
+                let carrier = touching.gateway;
+                touching.changed(carrier, TouchCause::NotAnnounced, Subject::Target, false);
             }
             touching.evaluate();
         } else {

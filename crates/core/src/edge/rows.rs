@@ -62,6 +62,9 @@ pub(crate) struct ObservedGateway {
     pub(crate) trigger: Option<Trigger>,
     /// A person has paused it: nothing is written to it.
     pub(crate) is_paused: bool,
+    /// One of its listeners is programmed. Any other Gateway may be missing in Envoy Gateway's
+    /// representation, where a touch heals nothing (DOMAIN.md, section 7).
+    pub(crate) is_programmed: bool,
     /// The trigger's key holds a value that throughline did not write.
     pub(crate) has_foreign_value: bool,
     pub(crate) has_annotations: bool,
@@ -141,6 +144,7 @@ impl HoldsNames for ObservedGateway {
             class,
             trigger: _,
             is_paused: _,
+            is_programmed: _,
             has_annotations: _,
             has_foreign_value: _,
             platform_stamp: _,

@@ -11,7 +11,7 @@ use crate::data::map::{Map, keys_where};
 use crate::data::one_or_many::OneOrMany;
 use crate::data::time::UnixMillis;
 use crate::data::used_names::{HoldsNames, UsedNames};
-use crate::edge::gateway_class::{ClassMember, GatewayClassState};
+use crate::edge::gateway_class::{Fitness, GatewayClassState};
 use crate::edge::references::References;
 use crate::edge::rows::{EdgeConnector, EdgeGateway, Proxy};
 use crate::edge::touch_queue::WaitingReport;
@@ -136,8 +136,17 @@ impl EdgeState {
     pub(crate) fn object_of(&self, target: TouchTarget) -> Option<Key> {
         match target {
             TouchTarget::Gateway(key) => self.gateways.contains_key(&key).then_some(key),
-            TouchTarget::Class(class) => self.classes.get(&class)?.representative(),
+            TouchTarget::Class(class) => self.carrier_of(class),
         }
+    }
+
+    /// The Gateway that carries the trigger of a class.
+    pub(super) fn carrier_of(&self, class: Sym) -> Option<Key> {
+        self.classes.get(&class)?.representative()
+    }
+
+    pub(super) fn is_programmed(&self, gateway: Key) -> bool {
+        self.gateways.get(&gateway).is_some_and(|gateway| gateway.observed.is_programmed)
     }
 
     /// Every target, in a fixed order.
@@ -258,15 +267,19 @@ impl EdgeState {
         let part = digest.map_or(0, |digest| gateway_part(ns, name, digest));
         let before = std::mem::replace(&mut found.class_part, part);
         let class = self.classes.entry(found.observed.class).or_default();
-        let (has_trigger, is_paused) = (found.observed.trigger.is_some(), found.observed.is_paused);
-        class.update(gateway, (ns, name), ClassMember { has_trigger, is_paused }, before, part);
+        let fitness = Fitness {
+            is_paused: found.observed.is_paused,
+            is_programmed: found.observed.is_programmed,
+            has_trigger: found.observed.trigger.is_some(),
+        };
+        class.update(gateway, (ns, name), Some(fitness), before, part);
     }
 
     /// Takes a Gateway's part out of the digest of a class that it no longer belongs to.
     pub(super) fn leave_class(&mut self, names: &Names, gateway: Key, class: Sym, part: u64) {
         if let Some(class) = self.classes.get_mut(&class) {
             let name = (names.text(gateway.ns), names.text(gateway.name));
-            class.update(gateway, name, ClassMember::default(), part, 0);
+            class.update(gateway, name, None, part, 0);
         }
     }
 }

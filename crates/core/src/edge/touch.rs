@@ -6,7 +6,6 @@
 
 use crate::contention::ContentionLimits;
 use crate::context::{Context, WriteTarget};
-use crate::contract::settings::TouchSettings;
 use crate::data::cluster::ClusterState;
 use crate::data::ids::ClusterId;
 use crate::data::interner::Key;
@@ -22,6 +21,9 @@ use crate::edge::touch_state::{TouchState, TouchTarget};
 use crate::rate_limit::Rate;
 use crate::status::trigger::{Trigger, is_later_n, later_n};
 use crate::write_queue::{Due, QueueKey, Rank};
+
+/// A class is announced five times a second at most, never two at once.
+const CLASS_RATE: Rate = Rate::every_ms(200, 1);
 
 /// A target and everything the touch rule reads, looked up once.
 pub(super) struct Touching<'m> {
@@ -236,11 +238,23 @@ impl Touching<'_> {
     fn earliest_write_at(&self) -> UnixMillis {
         let touch = &self.ctx.settings.touch;
         let ready_at = if self.state.pending.is_some() {
-            self.state.limiter.ready_at(announcement_rate(touch))
+            self.state.limiter.ready_at(self.announcement_rate())
         } else {
             self.state.last_touch_at.unwrap_or_default().plus(touch.min_interval_ms)
         };
         self.state.flight.not_before().max(ready_at)
+    }
+
+    /// How fast changes are announced. A class speaks for all its Gateways, so it is announced more often
+    /// than one of them.
+    pub(super) fn announcement_rate(&self) -> Rate {
+        let touch = &self.ctx.settings.touch;
+        match self.target {
+            TouchTarget::Gateway(_) => {
+                Rate::every_ms(touch.min_interval_ms, u64::from(touch.burst).max(1))
+            }
+            TouchTarget::Class(_) => CLASS_RATE,
+        }
     }
 
     /// The queue admitted the target: writes it if it is due. What changed since it was queued counts.
@@ -251,11 +265,6 @@ impl Touching<'_> {
             _ => self.schedule(due),
         }
     }
-}
-
-/// Announcements of one object.
-pub(super) fn announcement_rate(settings: &TouchSettings) -> Rate {
-    Rate::every_ms(settings.min_interval_ms, u64::from(settings.burst).max(1))
 }
 
 impl Edge<'_> {

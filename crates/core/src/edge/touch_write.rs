@@ -6,7 +6,7 @@ use crate::contract::settings::PlatformKeyMode;
 use crate::data::ids::{ActionId, Kind};
 use crate::data::objects::PLATFORM_KEY;
 use crate::edge::pending::TouchCause;
-use crate::edge::touch::{Touching, announcement_rate};
+use crate::edge::touch::Touching;
 use crate::edge::touch_state::{TouchTarget, TriggerWrite};
 use crate::status::trigger::Trigger;
 use crate::write_queue::{QueueKey, Rank};
@@ -33,7 +33,7 @@ impl Touching<'_> {
         if let Some(pending) = self.state.pending.take() {
             self.state.announced_at = Some(now);
             self.state.is_confirmed_once = pending.only_last;
-            self.state.limiter.take(announcement_rate(&self.ctx.settings.touch), now);
+            self.state.limiter.take(self.announcement_rate(), now);
             self.state.unproven = (!pending.is_cached).then_some(pending.subject);
             self.state.is_unverified = pending.cause.rank() == Rank::Low;
         }

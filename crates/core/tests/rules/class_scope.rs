@@ -1,7 +1,7 @@
 //! One Gateway carries the trigger for its whole class. Where that one can't be written, another
 //! does, so that a class never depends on a single object.
 
-use throughline_core::contract::action::Decision;
+use throughline_core::contract::action::{Decision, Verb};
 use throughline_core::contract::error_cause::{ErrorCause, RequestFailure};
 use throughline_core::contract::event::Outcome;
 use throughline_core::contract::note::{Anomaly, AnomalyKind, NoteKind};
@@ -22,9 +22,25 @@ fn add(stage: &mut Stage, name: &str, trigger: Option<&str>) {
 }
 
 fn add_to_class(stage: &mut Stage, name: &str, class: &str, annotations: &str) {
+    add_with_status(stage, name, class, annotations, "null");
+}
+
+/// The same with its listeners programmed, or not.
+fn add_programmed(stage: &mut Stage, name: &str, trigger: Option<&str>, is_programmed: bool) {
+    let annotations = trigger.map_or(String::new(), |trigger| {
+        format!(r#""gateway.envoyproxy.io/connector-liveness":"{trigger}""#)
+    });
+    let programmed = if is_programmed { "True" } else { "False" };
+    let status = format!(
+        r#"{{"listeners":[{{"conditions":[{{"type":"Programmed","status":"{programmed}"}}]}}]}}"#
+    );
+    add_with_status(stage, name, "edge", &annotations, &status);
+}
+
+fn add_with_status(stage: &mut Stage, name: &str, class: &str, annotations: &str, status: &str) {
     let v = stage.version();
     stage.applied("edge", &format!(r#"{{"kind":"HTTPProxy","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"u-p-{name}","resourceVersion":"{v}"}},"spec":{{"rules":[{{"backends":[{{"connector":{{"name":"lab"}}}}]}}]}}}}"#));
-    stage.applied("edge", &format!(r#"{{"kind":"Gateway","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"u-{name}","resourceVersion":"{v}","annotations":{{{annotations}}}}},"spec":{{"gatewayClassName":"{class}"}}}}"#));
+    stage.applied("edge", &format!(r#"{{"kind":"Gateway","metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"u-{name}","resourceVersion":"{v}","annotations":{{{annotations}}}}},"spec":{{"gatewayClassName":"{class}"}},"status":{status}}}"#));
 }
 
 /// A class of Gateways `g00`, `g01` and so on. Everything is announced, by the first of them.
@@ -81,7 +97,7 @@ fn a_gateway_that_cannot_be_written_is_replaced_by_the_next_of_its_class() {
         let touched = touches(&mut stage, 661_200, &outcome, |name| name == "g00");
         let (first, second) = (&touched[0], &touched[1]);
         assert_eq!((first.0, &*first.1), (600_100, "g00"), "{outcome:?}");
-        assert_eq!((second.0, &*second.1), (600_200, "g01"), "a window after the refusal");
+        assert_eq!((second.0, &*second.1), (600_300, "g01"), "the next turn after the refusal");
         // The confirmations stay with the Gateway that works.
         let rest: Vec<_> = touched[2..].iter().map(|(_, name)| &**name).collect();
         assert_eq!(rest, ["g01", "g01"]);
@@ -96,13 +112,13 @@ fn a_gateway_that_cannot_be_written_is_replaced_by_the_next_of_its_class() {
 }
 
 #[test]
-fn a_refusal_by_the_whole_class_is_tried_a_few_times_at_once_and_then_every_30_s() {
+fn a_refusal_by_the_whole_class_is_tried_a_few_times_in_turn_and_then_every_30_s() {
     let mut stage = class(50);
     stage.edge(Some(&status(None)));
     let touched = touches(&mut stage, 690_000, &forbidden(), |_| true);
     let names: Vec<_> = touched.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(names[..4], ["g00", "g01", "g02", "g03"]);
-    assert!(touched[3].0 <= 600_400, "{touched:?}");
+    assert!(touched[3].0 <= 600_700, "{touched:?}");
     assert!(touched.len() <= 4 + 3, "{touched:?}");
     let distinct: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(distinct.len(), names.len(), "each attempt is at another one");
@@ -158,4 +174,54 @@ fn after_the_last_confirmation_only_a_stamp_on_a_gateway_of_the_class_touches_it
             stage.actions().into_iter().map(|touch| touch.action.object.name).collect();
         assert_eq!(names, touched, "a stamp on {stamped}");
     }
+}
+
+/// The Gateways that are touched until then, in order, and the last trigger.
+fn touched_until(stage: &mut Stage, ms: u64) -> (Vec<String>, Option<String>) {
+    let touches = stage.settle_to(ms);
+    let last = touches.last().and_then(|touch| touch.action.annotations[0].1.clone());
+    (touches.into_iter().map(|touch| touch.action.object.name).collect(), last)
+}
+
+#[test]
+fn a_programmed_gateway_carries_the_trigger_where_there_is_one() {
+    let mut stage = class(2);
+    // Neither is programmed, so the first by name carries it. `g01` becomes programmed.
+    add_programmed(&mut stage, "g01", None, true);
+    let (touched, trigger) = touched_until(&mut stage, 700_000);
+    assert_eq!(touched, ["g01"; 3], "announced again, and confirmed");
+    // So is `g00`, which comes first by name and carries the right digest, too.
+    let of_g00 = format!("{}-9-2", trigger.unwrap().split('-').next().unwrap());
+    add_programmed(&mut stage, "g00", Some(&of_g00), true);
+    assert_eq!(touched_until(&mut stage, 800_000).0, [] as [&str; 0]);
+    // It is no longer: what was announced on it may be lost, whatever `g01` carries.
+    add_programmed(&mut stage, "g00", Some(&of_g00), false);
+    let (touched, trigger) = touched_until(&mut stage, 900_000);
+    assert_eq!(touched, ["g01"; 3]);
+    // Nobody is: nothing is gained by an announcement on another.
+    add_programmed(&mut stage, "g01", trigger.as_deref(), false);
+    assert_eq!(touched_until(&mut stage, 1_000_000).0, [] as [&str; 0]);
+}
+
+#[test]
+fn a_class_is_announced_five_times_a_second_and_never_twice_at_once() {
+    let mut stage = class(1);
+    let mut touched_at = Vec::new();
+    for step in 0..100 {
+        stage.pass_to(600_000 + step * 110);
+        let node = format!("n{step}");
+        stage.edge(Some(&status(Some(&node))));
+        for ms in 0..110 {
+            stage.pass_to(600_000 + step * 110 + ms);
+            for decision in stage.actions() {
+                stage.succeed(&decision);
+                if decision.action.verb == Verb::Touch {
+                    touched_at.push(decision.at.0);
+                }
+            }
+        }
+    }
+    let gaps = touched_at.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(gaps.clone().all(|gap| gap >= 200), "{:?}", gaps.collect::<Vec<_>>());
+    assert!(touched_at.len() >= 40, "{} in 11 s", touched_at.len());
 }
