@@ -234,7 +234,7 @@ pub struct LimitsConfig {
     /// Hold removals and deletes while a larger share of one upstream, or removals of the fleet, would go,
     /// from 10 objects on.
     pub max_share: Fraction,
-    /// At most this many removals in any minute, and as many deletes.
+    /// At most this many removals in any minute, half of them at once, and as many deletes.
     pub max_per_minute: u32,
 }
 

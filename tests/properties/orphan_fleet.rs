@@ -1,9 +1,12 @@
 //! Many routes: never more deletes than the limits allow, and never a route whose parent exists.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use throughline::core::contract::action::Verb;
+use throughline::core::contract::event::{EventKind, Outcome};
 use throughline::core::contract::note::{Note, NoteKind};
 use throughline::core::contract::settings::{Fraction, OrphanMode, Settings};
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey};
@@ -120,6 +123,9 @@ proptest! {
         sim.lead(true);
         sim.list_everything();
         let mut runs = Vec::new();
+        // Those that changed nothing don't count.
+        let mut given_back = BTreeSet::new();
+        let mut seen = 0;
         let mut step = |sim: &mut Sim, ms: u64| -> Result<(), TestCaseError> {
             let end = sim.now.plus(ms);
             while sim.now < end {
@@ -129,6 +135,16 @@ proptest! {
                 // The limit counts for each process.
                 let run = sim.run;
                 runs.extend(sim.actions[decided..].iter().map(|a| (run, a.decision.clone())));
+                let finished = sim.seen[seen..].iter().filter_map(|event| match &event.kind {
+                    EventKind::ActionFinished {
+                        id,
+                        outcome:
+                            Outcome::Refused { .. } | Outcome::NotFound | Outcome::Conflict { .. },
+                    } => Some((run, *id)),
+                    _ => None,
+                });
+                given_back.extend(finished);
+                seen = sim.seen.len();
                 let after = routes(sim, t);
                 for (i, alive) in before {
                     let stands = after.iter().any(|(j, _)| *j == i);
@@ -178,7 +194,9 @@ proptest! {
         }
         let mut at: Vec<(u32, UnixMillis)> = runs
             .iter()
-            .filter(|(_, d)| d.action.verb == Verb::Delete)
+            .filter(|(run, d)| {
+                d.action.verb == Verb::Delete && !given_back.contains(&(*run, d.action.id))
+            })
             .map(|(run, d)| (*run, d.at))
             .collect();
         at.sort_unstable();

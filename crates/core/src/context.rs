@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::clusters::Place;
 use super::contention::Contention;
 use super::contract::action::{Action, Decision, Precondition, Urgency, Verb};
+use super::contract::event::Outcome;
 use super::contract::note::{Anomaly, AnomalyKind, Hop, Note, NoteKind};
 use super::contract::settings::Settings;
 use super::data::cluster::ClusterState;
@@ -37,6 +38,8 @@ pub(crate) struct Submitted {
     pub(crate) target: WriteTarget,
     /// The queue that admitted it.
     queue: QueueKey,
+    /// When it was decided.
+    at: UnixMillis,
 }
 
 /// What every rule needs besides its own tables.
@@ -92,7 +95,7 @@ impl HoldsNames for WriteTarget {
 
 impl HoldsNames for Submitted {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { target, queue: _ } = self;
+        let Self { target, queue: _, at: _ } = self;
         target.mark(used);
     }
 }
@@ -164,7 +167,7 @@ impl Context {
         let action =
             Action { id, verb, cluster, kind, object, annotations, precondition, connectors };
         let decision = Decision { at: self.now, action, urgency, because };
-        self.decided.push((Submitted { target, queue }, decision));
+        self.decided.push((Submitted { target, queue, at: self.now }, decision));
         self.queues.on_started(queue, self.now);
         id
     }
@@ -193,9 +196,16 @@ impl Context {
     }
 
     /// Ends an action: what it was decided for, `None` when it has ended before.
-    pub(crate) fn take_in_flight(&mut self, id: ActionId) -> Option<WriteTarget> {
+    pub(crate) fn take_in_flight(
+        &mut self,
+        id: ActionId,
+        outcome: Option<&Outcome>,
+    ) -> Option<WriteTarget> {
         self.timers.clear(Due::Outcome(id));
-        let Submitted { target, queue } = self.in_flight.remove(&id)?;
+        let Submitted { target, queue, at } = self.in_flight.remove(&id)?;
+        if queue.is_scarce() && outcome.is_some_and(Outcome::changed_nothing) {
+            self.queues.give_back(queue, at, self.now);
+        }
         self.write_ended(queue);
         Some(target)
     }
@@ -205,7 +215,7 @@ impl Context {
         let of_cluster = |action: &Submitted| action.target.group().cluster == cluster;
         let actions: Vec<_> = keys_where(&self.in_flight, of_cluster).collect();
         for id in actions {
-            self.take_in_flight(id);
+            self.take_in_flight(id, None);
         }
     }
 

@@ -5,6 +5,7 @@ use super::data::ids::ClusterId;
 use super::data::interner::Key;
 use super::data::time::UnixMillis;
 use super::machine::Machine;
+use super::write_queue::QueueKey;
 
 /// The wait for the first Lease.
 #[derive(Clone, Copy, Default)]
@@ -61,7 +62,10 @@ impl Machine {
         let has_waited = self.ctx.waits_for_lease();
         self.ctx.leadership.leads = false;
         self.ctx.end_lease_wait();
-        self.spend_budget_again();
+        for queue in [QueueKey::Removals, QueueKey::AllowedRemovals, QueueKey::Deletes] {
+            // Nothing is left to wait for.
+            self.evaluate_queued(queue);
+        }
         if has_waited {
             // What is not done counts as late from now on, not from the end of the wait.
             self.evaluate_unsettled();

@@ -38,7 +38,7 @@ impl HoldsNames for Machine {
             hubs,
             edges,
             removals,
-            budget,
+            orphan_totals,
             unknown_clusters: _,
             roster: _,
         } = self;
@@ -48,7 +48,7 @@ impl HoldsNames for Machine {
         hubs.mark(used);
         edges.mark(used);
         removals.mark(used);
-        budget.mark(used);
+        orphan_totals.mark(used);
     }
 }
 

@@ -40,10 +40,11 @@ use super::edge::EdgeState;
 use super::fleet::Roster;
 use super::hub::HubState;
 use super::hub::removals::Removals;
-use super::orphans::budget::DeleteBudget;
+use super::orphans::budget::OrphanTotals;
 use super::status::trigger::NodeIds;
 use super::timers::Due;
 use super::upstream::UpstreamState;
+use super::write_queue::QueueKey;
 
 /// More timers than that are not due at one moment, unless some of them set each other without end.
 const TIMER_RUNS_MAX: u32 = 100_000;
@@ -60,7 +61,7 @@ pub struct Machine {
     pub(crate) hubs: BTreeMap<ClusterId, HubState>,
     pub(crate) edges: BTreeMap<ClusterId, EdgeState>,
     pub(crate) removals: Removals,
-    pub(crate) budget: DeleteBudget,
+    pub(crate) orphan_totals: OrphanTotals,
     /// Clusters that were never added and whose events were reported.
     pub(super) unknown_clusters: BTreeSet<ClusterName>,
     pub(super) roster: Roster,
@@ -76,7 +77,7 @@ impl Machine {
             hubs: BTreeMap::new(),
             edges: BTreeMap::new(),
             removals: Removals::default(),
-            budget: DeleteBudget::default(),
+            orphan_totals: OrphanTotals::default(),
             unknown_clusters: BTreeSet::new(),
             roster: Roster::default(),
         }
@@ -210,7 +211,7 @@ impl Machine {
                 Due::Share(upstream) => self.evaluate_orphan_share(upstream),
                 Due::Roster => self.look_at_roster(),
                 Due::GoneShare => self.evaluate_gone_share(),
-                Due::Deletes => self.spend_budget(),
+                Due::Deletes => self.write_queued(QueueKey::Deletes),
                 Due::Naming => self.evaluate_naming(),
                 Due::Outcome(id) => {
                     let ms = self.ctx.settings.retry.outcome_timeout_ms;
@@ -297,7 +298,7 @@ impl Machine {
     }
 
     fn action_finished(&mut self, id: ActionId, outcome: &Outcome) {
-        let Some(target) = self.ctx.take_in_flight(id) else {
+        let Some(target) = self.ctx.take_in_flight(id, Some(outcome)) else {
             // A late answer to an action that was given up: the watch shows what it changed.
             if !self.ctx.has_decided(id) {
                 let detail =

@@ -27,6 +27,11 @@ impl Rate {
         Self { interval_us: 1_000_000_u64.div_ceil(n.into()), burst: burst.max(1).into() }
     }
 
+    /// The time between two writes, where all are spread evenly.
+    pub(crate) fn interval_ms(self) -> u64 {
+        self.interval_us / 1_000
+    }
+
     /// At most `n` in *any* window: half of them at once, then half of them in each window.
     /// `None` for 0: never.
     pub(crate) fn at_most(n: u32, window_ms: u64) -> Option<Self> {

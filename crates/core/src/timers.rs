@@ -43,7 +43,7 @@ pub(crate) enum Due {
     Roster,
     /// The count of orphans of deleted projects. Ordered after `Share`, as that after `Route`.
     GoneShare,
-    /// Deletes that the budget may have room for. Ordered after all that decides about them: every share
+    /// Deletes that their queue may have room for. Ordered after all that decides about them: every share
     /// is evaluated before.
     Deletes,
     /// Names of upstreams that may not fit those in hub labels.
@@ -67,7 +67,7 @@ impl Due {
             Due::Share(_) => "the orphans of an upstream are due for counting",
             Due::Roster => "the roster of clusters is due",
             Due::GoneShare => "the orphans of deleted projects are due for counting",
-            Due::Deletes => "the budget has room for a delete",
+            Due::Deletes => "the queue has room for a delete",
             Due::Naming => "the names of upstreams are due for comparison",
         }
     }

@@ -31,13 +31,24 @@ pub(crate) enum QueueKey {
     Nudges(ClusterId),
     /// Touches of one edge.
     Touches(ClusterId),
+    /// Annotations that go because upstream has nothing to say.
+    Removals,
+    /// The same, where a person allowed it.
+    AllowedRemovals,
+    /// Routes that go because their Gateways do not exist.
+    Deletes,
 }
 
 impl QueueKey {
+    /// Whether a write that changed nothing must not use up what the others may do.
+    pub(crate) fn is_scarce(self) -> bool {
+        matches!(self, Self::Removals | Self::Deletes)
+    }
+
     /// The cluster with which the queue goes.
     pub(crate) fn cluster(self) -> Option<ClusterId> {
         match self {
-            Self::Immediate => None,
+            Self::Immediate | Self::Removals | Self::AllowedRemovals | Self::Deletes => None,
             Self::Repeats(cluster)
             | Self::Rewrites(cluster)
             | Self::Deferrable(cluster)
@@ -46,6 +57,8 @@ impl QueueKey {
         }
     }
 }
+
+const MINUTE_MS: u64 = 60_000;
 
 /// What a queue admits.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +70,15 @@ pub(crate) struct QueueLimit {
 }
 
 impl QueueLimit {
+    pub(crate) const CLOSED: Self = Self { in_flight_max: 0, ..Self::of(Rate::UNLIMITED) };
+
     pub(crate) const fn of(rate: Rate) -> Self {
         Self { rate, low_rank_rate: rate, in_flight_max: usize::MAX }
+    }
+
+    /// At most `n` in any minute: half of them at once, then half of them in each minute.
+    pub(crate) fn at_most_per_minute(n: u32) -> Self {
+        Rate::at_most(n, MINUTE_MS).map_or(Self::CLOSED, Self::of)
     }
 }
 
@@ -172,6 +192,24 @@ impl WriteQueue {
 
     pub(crate) fn on_finished(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// A write that started then changed nothing, so another one may go in its place. After the time
+    /// in which the limit makes room for one by itself, it has made up for that write.
+    pub(crate) fn give_back(&mut self, started_at: UnixMillis, now: UnixMillis) {
+        if now < started_at.plus(self.limit.rate.interval_ms()) {
+            self.limiter.give_back(self.limit.rate);
+        }
+    }
+
+    /// Whether one more may go now, if all others wait.
+    pub(crate) fn has_room(&self, now: UnixMillis) -> bool {
+        self.in_flight < self.limit.in_flight_max && self.limiter.ready_at(self.limit.rate) <= now
+    }
+
+    /// All that wait.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = &Subject> {
+        self.waiting.keys()
     }
 
     /// Forgets what was admitted. With a burst of 1 the next write may go at `at`.

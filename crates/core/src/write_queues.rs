@@ -83,6 +83,11 @@ impl WriteQueues {
         self.queues.get(&key)?.next_at()
     }
 
+    fn targets(&self, key: QueueKey) -> Vec<WriteTarget> {
+        let subjects = self.queues.get(&key).into_iter().flat_map(WriteQueue::subjects);
+        subjects.map(|subject| subject.target).collect()
+    }
+
     pub(crate) fn on_started(&mut self, key: QueueKey, now: UnixMillis) {
         if let Some(queue) = self.queues.get_mut(&key) {
             queue.on_started(now);
@@ -94,12 +99,20 @@ impl WriteQueues {
             queue.on_finished();
         }
     }
+
+    /// A write that started then changed nothing.
+    pub(crate) fn give_back(&mut self, key: QueueKey, started_at: UnixMillis, now: UnixMillis) {
+        if let Some(queue) = self.queues.get_mut(&key) {
+            queue.give_back(started_at, now);
+        }
+    }
 }
 
 /// When a queue may admit something. An edge's touches go before what is late is reported.
 fn timer(key: QueueKey) -> timers::Due {
     match key {
         QueueKey::Touches(edge) => timers::Due::Bundle(edge),
+        QueueKey::Deletes => timers::Due::Deletes,
         key => timers::Due::Queue(key),
     }
 }
@@ -124,6 +137,12 @@ impl Context {
         self.queues.queue_mut(key, limit).insert(&subject, due, self.now);
         self.queues.places.insert(target, Place { queue: key, subject });
         self.schedule_queue(key);
+    }
+
+    /// Whether a queue has room for one more write now, if all others wait.
+    pub(crate) fn has_room(&mut self, key: QueueKey, limit: QueueLimit) -> bool {
+        let now = self.now;
+        self.queues.queue_mut(key, limit).has_room(now)
     }
 
     /// There is nothing to write to a target.
@@ -173,13 +192,34 @@ impl Context {
 impl Machine {
     /// A queue of a hub may have room: each that it admits is decided about again.
     pub(crate) fn write_queued(&mut self, key: QueueKey) {
+        if self.ctx.timers.first().is_some_and(|first| first < (self.ctx.now, timer(key))) {
+            // Woken late: what was due meanwhile is decided first, and counts.
+            return self.ctx.timers.no_later(timer(key), self.ctx.now);
+        }
         while let Some(target) = self.ctx.admit(key) {
-            if let WriteTarget::HubConnector(at) = target {
-                self.evaluate_admitted(at, key);
-            } else {
-                debug_assert!(false, "{target:?} waits in a queue of hub Connectors");
+            match target {
+                WriteTarget::HubConnector(at) => self.evaluate_admitted(at, key),
+                WriteTarget::Route(hub, route) => self.evaluate_admitted_route(hub, route),
+                WriteTarget::Touch(..) => {
+                    debug_assert!(false, "{target:?} waits in a queue of a hub");
+                }
             }
         }
+        if matches!(key, QueueKey::Removals | QueueKey::Deletes) {
+            // Those that are left say that the limit holds them.
+            self.evaluate_queued(key);
+        }
         self.ctx.schedule_queue(key);
+    }
+
+    /// Decides again about everything that waits in a queue of a hub.
+    pub(crate) fn evaluate_queued(&mut self, key: QueueKey) {
+        for target in self.ctx.queues.targets(key) {
+            match target {
+                WriteTarget::HubConnector(at) => self.evaluate_hub_connector(at),
+                WriteTarget::Route(hub, route) => self.evaluate_route(hub, route),
+                WriteTarget::Touch(..) => {}
+            }
+        }
     }
 }

@@ -231,6 +231,11 @@ impl Outcome {
         }
     }
 
+    /// Whether it is certain that the request changed nothing.
+    pub(crate) fn changed_nothing(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::NotFound | Self::Conflict { .. })
+    }
+
     /// The outcome's name in the event log.
     pub fn name(&self) -> &'static str {
         OutcomeName::from(self).as_str()

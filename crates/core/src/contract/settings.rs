@@ -43,7 +43,8 @@ pub struct MirrorSettings {
     /// `max_share` applies from so many annotations on. Below it none goes where all would, two or more,
     /// and no watch saw one of the losses.
     pub share_from: u32,
-    /// How many such removals may be decided in any 60 seconds, over all upstreams.
+    /// How many such removals may be decided in any 60 seconds, over all upstreams: half of them at once,
+    /// then half of them in each minute. One that changed nothing does not count.
     pub max_removals_per_minute: u32,
     /// How long the statuses of an upstream that was restored from an older state wait, unless their
     /// Connector changes.
@@ -144,7 +145,7 @@ pub struct OrphanSettings {
     pub settle_ms: u64,
     /// How old the last sign of life of the upstream Gateway watch may be; a bookmark counts.
     pub fresh_ms: u64,
-    /// How many deletes may be decided in any 60 seconds.
+    /// How many deletes may be decided in any 60 seconds, as with removals.
     pub max_per_minute: u32,
     /// While a larger share of an upstream cluster's routes are orphans, none of them is deleted.
     pub max_share: Fraction,

@@ -143,7 +143,7 @@ impl Machine {
         let limit = breaker_limit(&self.ctx.settings.orphans);
         // Deletes stay held while the evidence is out of sight.
         let may_reset = self.roster.sources.values().all(Source::is_live);
-        let breaker = &mut self.budget.deleted_projects;
+        let breaker = &mut self.orphan_totals.deleted_projects;
         let change = breaker.update(routes, limit, may_reset, self.ctx.now);
         let orphans = breaker.entries().count();
         let Some(change) = change else { return };

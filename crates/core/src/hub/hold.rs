@@ -110,8 +110,7 @@ impl Mirror<'_> {
             return self.hold(HoldReason::TooMany, None);
         }
         let is_allowed = self.is_removal_allowed();
-        let mirror = &self.ctx.settings.mirror;
-        let (grace_ms, limit) = (mirror.absent_grace_ms, mirror.max_removals_per_minute);
+        let grace_ms = self.ctx.settings.mirror.absent_grace_ms;
         if let Some(reset_at) = self.breaker().reset_at.filter(|_| !is_allowed) {
             // The grace period starts again when removals were too many.
             let due_at = reset_at.plus(grace_ms);
@@ -121,21 +120,30 @@ impl Mirror<'_> {
             }
             desired.since = desired.since.max(due_at);
         }
-        let now = self.ctx.now;
-        if self.leads() && self.may_write_now() {
-            let turn = if is_allowed { Ok(()) } else { self.removals.take_turn(now, limit) };
-            if let Err(next_at) = turn {
-                return self.hold(HoldReason::Budget, Some(next_at));
+        let queue = if is_allowed { QueueKey::AllowedRemovals } else { QueueKey::Removals };
+        let may_write = self.leads() && self.may_write_now();
+        let is_admitted = may_write && self.is_admitted(queue, self.ctx.now);
+        if may_write && !is_admitted && queue == QueueKey::Removals {
+            let limit = self.limit_of(queue);
+            if self.ctx.has_room(queue, limit) {
+                // Whether it is for this one is known once all of this moment wait for it.
+                return;
             }
-            self.set_held(None);
-            self.mark_behind(desired);
-            return self.write_removal(desired, upstream);
+            return self.hold(HoldReason::Budget, None);
         }
         self.set_held(None);
         self.mark_behind(desired);
+        if is_admitted {
+            self.write_removal(desired, upstream, queue);
+        }
     }
 
-    fn write_removal(&mut self, desired: DesiredStatus, upstream: UpstreamCase<'_>) {
+    fn write_removal(
+        &mut self,
+        desired: DesiredStatus,
+        upstream: UpstreamCase<'_>,
+        queue: QueueKey,
+    ) {
         let UpstreamCase { cluster, connector, key, .. } = upstream;
         let text = |sym| self.ctx.names.text(sym).to_owned();
         let identity = cluster.namespace_identity(&self.ctx.names, self.at.key.ns, key.ns);
@@ -154,6 +162,6 @@ impl Mirror<'_> {
         };
         let annotation = (UPSTREAM_STATUS.to_owned(), None);
         let write = HubWrite::Status(desired.digest, desired.routing, Intent::Removal);
-        self.write(QueueKey::Immediate, annotation, because.to_owned(), write, absent);
+        self.write(queue, annotation, because.to_owned(), write, absent);
     }
 }

@@ -32,6 +32,9 @@ pub(super) const SILENT_EVERY_MS: u64 = 10_000;
 /// A tenth of what the carrier takes.
 const REWRITES_PER_SECOND: u32 = 2;
 
+/// What the carrier takes.
+const ALLOWED_REMOVALS: Rate = Rate::every_ms(50, 20);
+
 /// Whether the carrier of a hub answers nudges.
 #[derive(Default)]
 pub(super) struct Carrier {
@@ -79,7 +82,13 @@ impl Mirror<'_> {
             QueueKey::Nudges(_) => {
                 QueueLimit::of(Rate::per_second(NUDGES_PER_SECOND, NUDGES_AT_ONCE))
             }
-            QueueKey::Immediate | QueueKey::Touches(_) => QueueLimit::of(Rate::UNLIMITED),
+            QueueKey::Removals => {
+                QueueLimit::at_most_per_minute(self.ctx.settings.mirror.max_removals_per_minute)
+            }
+            QueueKey::AllowedRemovals => QueueLimit::of(ALLOWED_REMOVALS),
+            QueueKey::Immediate | QueueKey::Touches(_) | QueueKey::Deletes => {
+                QueueLimit::of(Rate::UNLIMITED)
+            }
         }
     }
 

@@ -287,6 +287,7 @@ impl Machine {
         }
         for (key, route) in &hub.routes {
             self.ctx.timers.clear(Due::Route(id, *key));
+            self.ctx.withdraw(WriteTarget::Route(id, *key));
             self.unlink_route(id, *key, route);
         }
     }

@@ -16,9 +16,9 @@
 //! | every small upstream does so | none | the breaker of the fleet |
 //! | an upstream's watches are lost while its removals are held | none of its own; those of others wait for the window at most | its own breaker stays tripped, its entries of the fleet's expire |
 //! | a person allows a namespace by mistake | those of its Connectors that have nothing to say upstream | the live read before each |
-//! | all of this within the limits | ten a minute | `limits.maxPerMinute` |
+//! | all of this within the limits | ten a minute | the queue of removals |
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use crate::circuit_breaker::{BreakerLimit, BreakerState, CircuitBreaker};
 use crate::clusters::Place;
@@ -29,7 +29,6 @@ use crate::contract::settings::MirrorSettings;
 use crate::data::ids::{ClusterId, ClusterName, Kind};
 use crate::data::interner::Sym;
 use crate::data::map::Map;
-use crate::data::time::UnixMillis;
 use crate::data::used_names::{HoldsNames, UsedNames};
 use crate::machine::Machine;
 use crate::status::digest::Digest;
@@ -37,7 +36,6 @@ use crate::timers::Due;
 
 /// What was removed within this time counts with what would be.
 const WINDOW_MS: u64 = 600_000;
-const MINUTE_MS: u64 = 60_000;
 /// How long the holds of one cause are counted before they are reported.
 const COUNT_MS: u64 = 1_000;
 
@@ -93,8 +91,6 @@ pub(crate) struct Removals {
     annotated: u64,
     /// Those that would go, and that a person agreed to.
     allowed: u64,
-    /// When each removal of the last minute was decided.
-    decided: VecDeque<UnixMillis>,
 }
 
 impl HoldsNames for UpstreamRemovals {
@@ -107,7 +103,7 @@ impl HoldsNames for UpstreamRemovals {
 
 impl HoldsNames for Removals {
     fn mark(&self, used: &mut UsedNames) {
-        let Self { by_upstream, fleet, annotated: _, allowed: _, decided: _ } = self;
+        let Self { by_upstream, fleet, annotated: _, allowed: _ } = self;
         by_upstream.mark(used);
         fleet.mark(used);
     }
@@ -244,19 +240,6 @@ impl Removals {
     fn wanted_of(&self, upstream: Sym) -> Vec<Place> {
         let removals = self.by_upstream.get(&upstream).into_iter();
         removals.flat_map(|removals| removals.breaker.wanted()).copied().collect()
-    }
-
-    /// Takes one of the minute's removals. The error is when there is room for the next one.
-    pub(super) fn take_turn(&mut self, now: UnixMillis, limit: u32) -> Result<(), UnixMillis> {
-        while self.decided.front().is_some_and(|at| at.plus(MINUTE_MS) <= now) {
-            self.decided.pop_front();
-        }
-        if self.decided.len() >= usize::try_from(limit).unwrap_or(usize::MAX) {
-            let first = self.decided.front().copied().unwrap_or(now);
-            return Err(first.plus(MINUTE_MS));
-        }
-        self.decided.push_back(now);
-        Ok(())
     }
 
     /// Counts a hub Connector under its new reason, and has a reason that begins or ends reported.

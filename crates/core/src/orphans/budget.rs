@@ -1,11 +1,8 @@
-//! Limits on deletes: at most so many per minute, and none in an upstream cluster where too large a
-//! share of the routes are orphans.
+//! The limit on deletes: none in an upstream cluster where too large a share of the routes are orphans.
 //!
 //! A cluster in which many routes become orphans at once has more likely lost its Gateways than its
 //! tenants. So all changes of one moment are counted first ([`Due::Share`]), and only then is anything
 //! deleted ([`Due::Deletes`]).
-
-use std::collections::{BTreeSet, VecDeque};
 
 use crate::circuit_breaker::{BreakerChange, BreakerLimit, CircuitBreaker};
 use crate::context::Context;
@@ -13,17 +10,11 @@ use crate::contract::note::{AnomalyKind, NoteKind};
 use crate::contract::settings::{OrphanMode, OrphanSettings};
 use crate::data::ids::{ClusterId, Kind};
 use crate::data::interner::{Key, Sym};
-use crate::data::time::UnixMillis;
 use crate::data::used_names::{HoldsNames, UsedNames};
 use crate::machine::Machine;
 use crate::orphans::keep_reason::KeepReason;
 use crate::orphans::route::RouteVerdict;
 use crate::timers::Due;
-
-const MINUTE_MS: u64 = 60_000;
-
-/// A route in the queue, and since when. The route that has waited longest comes first.
-type QueuedRoute = (UnixMillis, ClusterId, Key);
 
 /// How many routes have each verdict.
 #[derive(Default)]
@@ -56,56 +47,6 @@ impl VerdictCounts {
     }
 }
 
-/// The deletes of the last minute, and the routes in the queue.
-#[derive(Default)]
-pub(crate) struct DeleteBudget {
-    pub(crate) counts: VerdictCounts,
-    /// When each delete of the last minute was decided.
-    decided: VecDeque<UnixMillis>,
-    /// Routes that the budget has not looked at yet.
-    ready: BTreeSet<QueuedRoute>,
-    /// Routes for which there was no room. They all come before those in `ready`.
-    waiting: BTreeSet<QueuedRoute>,
-    /// Counts the routes of all deleted projects among those of all hubs: of the routes of one such
-    /// project, all are orphans.
-    pub(crate) deleted_projects: CircuitBreaker<RouteAt>,
-}
-
-impl HoldsNames for DeleteBudget {
-    fn mark(&self, used: &mut UsedNames) {
-        let Self { counts: _, decided: _, ready, waiting, deleted_projects } = self;
-        ready.mark(used);
-        waiting.mark(used);
-        deleted_projects.mark(used);
-    }
-}
-
-impl DeleteBudget {
-    pub(super) fn queue(&mut self, since: UnixMillis, id: ClusterId, key: Key) {
-        self.ready.insert((since, id, key));
-    }
-
-    pub(super) fn unqueue(&mut self, since: Option<UnixMillis>, id: ClusterId, key: Key) {
-        if let Some(since) = since {
-            self.ready.remove(&(since, id, key));
-            self.waiting.remove(&(since, id, key));
-        }
-    }
-
-    /// Whether the route waits because the minute's deletes are used up.
-    pub(super) fn had_no_room_for(&self, since: UnixMillis, id: ClusterId, key: Key) -> bool {
-        self.waiting.contains(&(since, id, key))
-    }
-
-    pub(super) fn record_delete(&mut self, now: UnixMillis) {
-        self.decided.push_back(now);
-    }
-
-    fn next(&mut self) -> Option<QueuedRoute> {
-        self.waiting.pop_first().or_else(|| self.ready.pop_first())
-    }
-}
-
 /// A hub's route.
 pub(crate) type RouteAt = (ClusterId, Key);
 
@@ -124,6 +65,22 @@ impl HoldsNames for OrphanShare {
     fn mark(&self, used: &mut UsedNames) {
         let Self { routes: _, breaker, version_regressed: _ } = self;
         breaker.mark(used);
+    }
+}
+
+/// What is counted over the routes of all upstreams.
+#[derive(Default)]
+pub(crate) struct OrphanTotals {
+    pub(crate) verdicts: VerdictCounts,
+    /// Counts the routes of all deleted projects among those of all hubs: of the routes of one such
+    /// project, all are orphans.
+    pub(crate) deleted_projects: CircuitBreaker<RouteAt>,
+}
+
+impl HoldsNames for OrphanTotals {
+    fn mark(&self, used: &mut UsedNames) {
+        let Self { verdicts: _, deleted_projects } = self;
+        deleted_projects.mark(used);
     }
 }
 
@@ -210,40 +167,5 @@ impl Machine {
         );
         self.ctx.anomaly(AnomalyKind::ResourceVersionRegressed, &name, None, detail);
         self.evaluate_routes_naming(sym);
-    }
-
-    /// Deletes queued routes until the minute's deletes are used up.
-    pub(crate) fn spend_budget(&mut self) {
-        let now = self.ctx.now;
-        let limit = self.ctx.settings.orphans.max_per_minute;
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        while self.budget.decided.front().is_some_and(|at| at.plus(MINUTE_MS) <= now) {
-            self.budget.decided.pop_front();
-        }
-        // Without permission to delete, nothing is left to wait for: the whole queue is emptied.
-        while (self.budget.decided.len() < limit || !self.ctx.may_delete_orphans())
-            && let Some((_, id, key)) = self.budget.next()
-        {
-            match self.route_case(id, key) {
-                Some(mut case) => case.take_turn(),
-                None => self.impossible_cluster(id, "a queued route does not exist"),
-            }
-        }
-        for (since, id, key) in std::mem::take(&mut self.budget.ready) {
-            self.budget.waiting.insert((since, id, key));
-            self.evaluate_route(id, key);
-        }
-        if !self.budget.waiting.is_empty()
-            && let Some(first) = self.budget.decided.front()
-        {
-            self.ctx.timers.no_later(Due::Deletes, first.plus(MINUTE_MS));
-        }
-    }
-
-    /// Looks at the queue again: leadership was lost, so it is emptied.
-    pub(crate) fn spend_budget_again(&mut self) {
-        if !self.budget.ready.is_empty() || !self.budget.waiting.is_empty() {
-            self.ctx.timers.no_later(Due::Deletes, self.ctx.now);
-        }
     }
 }

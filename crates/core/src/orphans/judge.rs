@@ -162,7 +162,7 @@ impl RouteFacts<'_> {
 impl Machine {
     /// How many routes are orphans, or may be.
     pub fn orphan_counts(&self) -> OrphanCounts {
-        let counts = &self.budget.counts;
+        let counts = &self.orphan_totals.verdicts;
         let reasons = KeepReason::ALL.into_iter().filter(|reason| reason.is_counted());
         OrphanCounts {
             orphans: counts.get(RouteVerdict::Orphan),
@@ -191,7 +191,7 @@ impl Machine {
                     hub: hub_cluster,
                     upstream: upstream.and_then(|state| Some((self.cluster(state.id?)?, state))),
                     gone: parents.and_then(|parents| {
-                        let breaker = self.budget.deleted_projects.state();
+                        let breaker = self.orphan_totals.deleted_projects.state();
                         self.roster.gone_facts(self.ctx.names.text(parents.cluster), breaker)
                     }),
                 };

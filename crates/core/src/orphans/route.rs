@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::context::WriteTarget;
 use crate::contract::note::NoteKind;
 use crate::data::cluster::ClusterState;
 use crate::data::ids::{ClusterId, ClusterName, Kind, ResourceVersion, Uid};
@@ -32,8 +33,6 @@ pub(crate) struct Route {
     pub(crate) verdict: Option<RouteVerdict>,
     /// The latest verdict that a note reported.
     pub(crate) reported: Option<RouteVerdict>,
-    /// When it entered the queue for deletion; `None` while it is not in it.
-    pub(crate) queued_at: Option<UnixMillis>,
 }
 
 /// What a route's labels and parentRefs say.
@@ -64,7 +63,6 @@ impl HoldsNames for Route {
             flight: _,
             verdict: _,
             reported: _,
-            queued_at: _,
         } = self;
         parents.mark(used);
     }
@@ -235,7 +233,6 @@ impl Machine {
             flight: Flight::default(),
             verdict: None,
             reported: None,
-            queued_at: None,
         };
         let old = hub.routes.remove(&key);
         if let Some(mut old) = old {
@@ -244,8 +241,8 @@ impl Machine {
                 route.flight.object_changed();
                 route.orphan_since = old.orphan_since;
                 route.reported = old.reported;
-                route.queued_at = old.queued_at.take();
             } else {
+                self.ctx.withdraw(WriteTarget::Route(id, key));
                 self.report_gone(id, key, &old);
             }
             self.unlink_route(id, key, &old);
@@ -269,6 +266,7 @@ impl Machine {
         hub.orphans.remove(&key);
         if let Some(route) = hub.routes.remove(&key) {
             self.ctx.timers.clear(Due::Route(id, key));
+            self.ctx.withdraw(WriteTarget::Route(id, key));
             self.report_gone(id, key, &route);
             self.unlink_route(id, key, &route);
         }
@@ -286,9 +284,8 @@ impl Machine {
 
     /// Removes a route, which its hub no longer holds, from every other table.
     pub(crate) fn unlink_route(&mut self, id: ClusterId, key: Key, route: &Route) {
-        self.budget.unqueue(route.queued_at, id, key);
         if let Some(verdict) = route.verdict {
-            self.budget.counts.remove(verdict);
+            self.orphan_totals.verdicts.remove(verdict);
         }
         if let Some(parents) = route.parents.gateways()
             && let Some(upstream) = self.upstreams.get_mut(&parents.cluster)
@@ -300,7 +297,7 @@ impl Machine {
             // First, so that a breaker that is tripped is evaluated without it.
             upstream.share.schedule_check(parents.cluster, &mut self.ctx);
             upstream.share.breaker.forget(&(id, key));
-            if self.budget.deleted_projects.forget(&(id, key)) {
+            if self.orphan_totals.deleted_projects.forget(&(id, key)) {
                 self.ctx.timers.no_later(Due::GoneShare, self.ctx.now);
             }
             self.drop_unused_upstream(parents.cluster);

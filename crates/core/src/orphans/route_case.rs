@@ -13,13 +13,13 @@ use crate::data::interner::Key;
 use crate::fleet::GoneFacts;
 use crate::flight::WriteResult;
 use crate::machine::Machine;
-use crate::orphans::budget::DeleteBudget;
+use crate::orphans::budget::OrphanTotals;
 use crate::orphans::judge::RouteFacts;
 use crate::orphans::keep_reason::KeepReason;
 use crate::orphans::route::{Route, RouteVerdict};
 use crate::timers::Due;
 use crate::upstream::UpstreamState;
-use crate::write_queue::QueueKey;
+use crate::write_queue::{self, QueueKey, QueueLimit};
 
 /// A hub HTTPRoute and everything that a verdict on it changes.
 pub(super) struct RouteCase<'m> {
@@ -33,8 +33,10 @@ pub(super) struct RouteCase<'m> {
     upstream: Option<&'m mut UpstreamState>,
     upstream_cluster: Option<&'m ClusterState>,
     gone: Option<GoneFacts>,
-    budget: &'m mut DeleteBudget,
+    totals: &'m mut OrphanTotals,
     ctx: &'m mut Context,
+    /// The queue of deletes has room for it.
+    is_admitted: bool,
 }
 
 impl RouteCase<'_> {
@@ -64,7 +66,18 @@ impl RouteCase<'_> {
             true => self.route.orphan_since.or(Some(self.ctx.now)),
             false => None,
         };
-        let verdict = self.wait_in_queue(verdict);
+        let may_delete = self.may_delete(verdict);
+        if may_delete && self.is_admitted {
+            self.delete();
+        }
+        let verdict = match may_delete && !self.is_admitted && !self.wait_in_queue() {
+            true => RouteVerdict::Kept(KeepReason::Budget),
+            false => verdict,
+        };
+        if !may_delete || self.is_admitted {
+            let target = self.target();
+            self.ctx.withdraw(target);
+        }
         self.count(verdict);
         self.report(verdict, was_absent);
         if matches!(verdict, RouteVerdict::Orphan | RouteVerdict::Kept(KeepReason::Budget)) {
@@ -74,37 +87,36 @@ impl RouteCase<'_> {
         }
     }
 
-    /// Puts an orphan that may be deleted into the queue, and takes every other route out of it.
-    /// Returns the verdict, which the budget may change.
-    fn wait_in_queue(&mut self, verdict: RouteVerdict) -> RouteVerdict {
-        let (id, key, now) = (self.id, self.key, self.ctx.now);
-        let may_delete = verdict == RouteVerdict::Orphan && self.ctx.may_delete_orphans();
-        if !may_delete || !self.route.flight.is_free(now) {
-            self.budget.unqueue(self.route.queued_at.take(), id, key);
-            if may_delete && !self.route.flight.is_in_flight() {
-                self.ctx.timers.no_later(Due::Route(id, key), self.route.flight.not_before());
-            }
-            return verdict;
+    /// Whether the route may be deleted now. If a pause forbids it, the route is judged again after it.
+    fn may_delete(&mut self, verdict: RouteVerdict) -> bool {
+        if verdict != RouteVerdict::Orphan || !self.ctx.may_delete_orphans() {
+            return false;
         }
-        match self.route.queued_at {
-            None => {
-                self.route.queued_at = Some(now);
-                self.budget.queue(now, id, key);
-                self.ctx.timers.no_later(Due::Deletes, now);
-                verdict
-            }
-            Some(since) if self.budget.had_no_room_for(since, id, key) => {
-                RouteVerdict::Kept(KeepReason::Budget)
-            }
-            Some(_) => verdict,
+        let flight = &self.route.flight;
+        if !flight.is_free(self.ctx.now) && !flight.is_in_flight() {
+            self.ctx.timers.no_later(Due::Route(self.id, self.key), flight.not_before());
         }
+        flight.is_free(self.ctx.now)
+    }
+
+    /// Puts the route into the queue. Returns whether that may have room for it in this moment.
+    fn wait_in_queue(&mut self) -> bool {
+        let limit = QueueLimit::at_most_per_minute(self.ctx.settings.orphans.max_per_minute);
+        let due = write_queue::Due::at(self.ctx.now);
+        let target = self.target();
+        self.ctx.enqueue(target, QueueKey::Deletes, due, limit);
+        self.ctx.has_room(QueueKey::Deletes, limit)
+    }
+
+    fn target(&self) -> WriteTarget {
+        WriteTarget::Route(self.id, self.key)
     }
 
     fn count(&mut self, verdict: RouteVerdict) {
         let before = self.route.verdict.replace(verdict);
-        self.budget.counts.add(verdict);
+        self.totals.verdicts.add(verdict);
         if let Some(before) = before {
-            self.budget.counts.remove(before);
+            self.totals.verdicts.remove(before);
         }
         let at = (self.id, self.key);
         let is_of_upstream = verdict.is_absent() && self.upstream_cluster.is_some();
@@ -115,8 +127,8 @@ impl RouteCase<'_> {
             upstream.share.breaker.set_wanted(at, is_of_upstream);
             upstream.share.schedule_check(parents.cluster, self.ctx);
         }
-        let is_counted = self.budget.deleted_projects.set_wanted(at, is_of_deleted_project);
-        if is_counted || (self.gone.is_some() && !self.budget.deleted_projects.is_idle()) {
+        let is_counted = self.totals.deleted_projects.set_wanted(at, is_of_deleted_project);
+        if is_counted || (self.gone.is_some() && !self.totals.deleted_projects.is_idle()) {
             self.ctx.timers.no_later(Due::GoneShare, self.ctx.now);
         }
     }
@@ -134,21 +146,6 @@ impl RouteCase<'_> {
                 kept: verdict.keep_reason(),
             });
         }
-    }
-
-    /// Deletes the route, whose turn in the queue has come, if it still is an orphan: the evidence
-    /// may have gone out of sight while it waited.
-    pub(super) fn take_turn(&mut self) {
-        self.route.queued_at = None;
-        let is_free = self.route.flight.is_free(self.ctx.now);
-        if is_free
-            && self.ctx.may_delete_orphans()
-            && self.facts().judge().0 == RouteVerdict::Orphan
-        {
-            self.budget.record_delete(self.ctx.now);
-            self.delete();
-        }
-        self.evaluate();
     }
 
     fn delete(&mut self) {
@@ -195,7 +192,7 @@ impl RouteCase<'_> {
         absent_project: Option<AbsentProject>,
     ) {
         let request = WriteRequest {
-            target: WriteTarget::Route(self.id, self.key),
+            target: self.target(),
             verb: Verb::Delete,
             annotations: Vec::new(),
             because,
@@ -210,7 +207,7 @@ impl RouteCase<'_> {
                 absent_project,
             },
             connectors: Vec::new(),
-            queue: QueueKey::Immediate,
+            queue: QueueKey::Deletes,
             urgency: Urgency::Delete,
         };
         let action = self.ctx.submit(request);
@@ -247,13 +244,13 @@ impl Machine {
     /// Looks a route up, with everything that its rule reads and changes. `None` when the hub does
     /// not hold it.
     pub(super) fn route_case(&mut self, id: ClusterId, key: Key) -> Option<RouteCase<'_>> {
-        let Self { ctx, clusters, upstreams, hubs, budget, roster, .. } = self;
+        let Self { ctx, clusters, upstreams, hubs, orphan_totals: totals, roster, .. } = self;
         let hub = hubs.get_mut(&id)?;
         let route = hub.routes.get_mut(&key)?;
         let parents = route.parents.gateways();
-        let breaker = budget.deleted_projects.state();
-        let gone =
-            parents.and_then(|parents| roster.gone_facts(ctx.names.text(parents.cluster), breaker));
+        let gone = parents.and_then(|parents| {
+            roster.gone_facts(ctx.names.text(parents.cluster), totals.deleted_projects.state())
+        });
         let upstream = parents.and_then(|parents| upstreams.get_mut(&parents.cluster));
         let upstream_cluster = upstream.as_ref().and_then(|upstream| clusters.get(upstream.id?));
         let Some(hub_cluster) = clusters.get(id) else {
@@ -269,14 +266,23 @@ impl Machine {
             upstream,
             upstream_cluster,
             gone,
-            budget,
+            totals,
             ctx,
+            is_admitted: false,
         })
     }
 
     /// Judges a route again. It may be gone: timers and namespaces outlive it.
     pub(crate) fn evaluate_route(&mut self, id: ClusterId, key: Key) {
         if let Some(mut case) = self.route_case(id, key) {
+            case.evaluate();
+        }
+    }
+
+    /// The queue of deletes has room for a route. The evidence may have gone out of sight while it waited.
+    pub(crate) fn evaluate_admitted_route(&mut self, id: ClusterId, key: Key) {
+        if let Some(mut case) = self.route_case(id, key) {
+            case.is_admitted = true;
             case.evaluate();
         }
     }

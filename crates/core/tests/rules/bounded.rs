@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use throughline_core::contract::action::{Decision, Verb};
-use throughline_core::contract::event::EventKind;
+use throughline_core::contract::event::{EventKind, Outcome};
 use throughline_core::contract::hold_reason::HoldReason;
 use throughline_core::contract::note::{Hop, NoteKind};
 use throughline_core::contract::settings::Settings;
@@ -128,6 +128,56 @@ fn hub_connectors_without_an_annotation_make_no_share_smaller() {
     fleet.delete_upstream(0..10);
     assert_eq!(fleet.removed_until(60 * MINUTE), [] as [&str; 0], "10 of 10, and 30 that are dead");
     assert_eq!(fleet.held(), [(HoldReason::TooMany, 10)]);
+}
+
+#[test]
+fn removals_that_a_person_allowed_are_written_at_twenty_a_second() {
+    let mut fleet = Fleet::new(50);
+    fleet.relist(0..0);
+    fleet.stage.pass_to(MINUTE);
+    fleet.stage.assert_no_action();
+    fleet.allow("true");
+    let written = |fleet: &mut Fleet| {
+        let decided = fleet.stage.actions();
+        decided.iter().for_each(|decision| fleet.carry_out(decision));
+        decided.len()
+    };
+    assert_eq!(written(&mut fleet), 20);
+    fleet.stage.pass_to(MINUTE + SECOND);
+    assert_eq!(written(&mut fleet), 20);
+    fleet.stage.pass_to(MINUTE + 2 * SECOND);
+    assert_eq!(written(&mut fleet), 10);
+}
+
+/// At most ten in any minute, half of them at once. What changed nothing does not count.
+#[test]
+fn removals_that_were_refused_do_not_use_up_what_the_others_may_do() {
+    let settings = Settings::default();
+    let mut fleet = Fleet::with(settings, 40);
+    fleet.delete_upstream(0..9);
+    fleet.stage.pass_to(GRACE + 1);
+    let first = fleet.stage.actions();
+    assert_eq!(first.len(), 5);
+    assert_eq!(fleet.held(), []);
+    fleet.stage.pass_to(GRACE + SECOND + 2);
+    assert_eq!(fleet.held(), [], "that it waits for its turn is no news");
+    for decision in &first {
+        fleet.stage.finish(decision, Outcome::Refused { error: "403".into() });
+    }
+    assert_eq!(fleet.stage.actions().len(), 4, "the others, at once");
+}
+
+/// An instance that was stopped for a while wakes up to an event and to timers that are long due.
+#[test]
+fn whoever_wakes_late_counts_what_happened_before_it_writes() {
+    let mut fleet = Fleet::new(20);
+    fleet.delete_upstream(0..6);
+    fleet.stage.pass_to(GRACE + 1);
+    assert_eq!(fleet.stage.actions().len(), 5);
+    // The sixth may go at 17 s. At 20 s, nothing has been decided meanwhile.
+    fleet.stage.now = START + 20 * SECOND;
+    fleet.delete_upstream(6..7);
+    assert_eq!(fleet.stage.actions(), [], "seven of twenty");
 }
 
 /// Connectors of many small projects at one hub, each in its only namespace.

@@ -241,6 +241,6 @@ fn the_share_counts_the_routes_of_all_deleted_projects() {
     assert_eq!(fleet.kept("p0").as_deref(), Some("share_exceeded"));
     // Two of them come back.
     fleet.offer_all(&["p0", "p1"]);
-    fleet.pass(31_000);
+    fleet.pass(43_000);
     assert_eq!(fleet.deletes().len(), 6);
 }
