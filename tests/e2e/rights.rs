@@ -201,7 +201,7 @@ async fn every_permission_is_needed() {
                     // Each change stalls for long enough to post an Event; the next time the same
                     // Event is patched.
                     for resource in ["connectors", "gateways"] {
-                        let late = Rule::status(503).method("PATCH").resource(resource).times(3);
+                        let late = Rule::status(503).method("PATCH").resource(resource).times(1);
                         roles.cluster.proxy.add(late);
                     }
                 }
