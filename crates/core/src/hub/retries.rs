@@ -148,7 +148,8 @@ impl Mirror<'_> {
     pub(super) fn may_retry(&mut self) -> bool {
         let Some(repair) = &mut self.connector.repair else { return true };
         let Some(retry) = repair.flight.retry() else { return true };
-        if self.retries.turn == Some(self.at.key) {
+        // Whom another queue admitted had its turn before it waited there.
+        if self.retries.turn == Some(self.at.key) || self.admitted_by.is_some() {
             repair.flight.end_failure_pause();
             return true;
         }
