@@ -21,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use crate::clock::wall_clock_now;
@@ -94,8 +95,10 @@ fn subscriber<W>(filter: EnvFilter, style: LineStyle, writer: W) -> impl Subscri
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    lines.fmt_fields(style).event_format(style).finish()
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).fmt_fields(style);
+    // Where a line can't be written, nor can a word about that: it would end the task that logs.
+    let lines = lines.event_format(style).log_internal_errors(false);
+    tracing_subscriber::registry().with(lines).with(filter)
 }
 
 fn is_ours(metadata: &Metadata<'_>) -> bool {

@@ -1,5 +1,6 @@
 //! A hundred starts in a loop, each of which fails or is killed, lose no evidence: the log of the first
-//! is still whole, and every route that was deleted can be restored.
+//! is still whole, and every route that was deleted can be restored. One whose log lines nobody reads works and
+//! stops as any other.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::constants;
@@ -22,12 +24,12 @@ struct Environment {
 }
 
 impl Environment {
-    async fn new() -> Self {
+    async fn new(name: &str) -> Self {
         let (up, hub) = project_and_hub().await;
         hub.put(
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": orphan::ns()}}),
         );
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("crash-loop");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir(&folder).unwrap();
         let cluster = |server: &TestServer, role: &str| {
@@ -57,15 +59,15 @@ impl Environment {
         self.command(args).output().unwrap()
     }
 
-    fn start(&self, address: &str) -> Child {
+    fn start(&self, address: &str, stderr: impl Into<Stdio>) -> Child {
         let address = format!("admin.address={address}");
         let args = ["run", "--config", "live.yaml", "--set", &address];
-        self.command(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        self.command(&args).stdout(Stdio::null()).stderr(stderr).spawn().unwrap()
     }
 
     /// A start that fails, and the end of what it says.
     fn failing(&self, address: &str) -> String {
-        let ended = self.start(address).wait_with_output().unwrap();
+        let ended = self.start(address, Stdio::piped()).wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(1));
         String::from_utf8(ended.stderr).unwrap()
     }
@@ -92,7 +94,7 @@ impl Environment {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_crash_looping_starts_lose_nothing() {
-    let environment = Environment::new().await;
+    let environment = Environment::new("crash-loop").await;
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let mut names = BTreeSet::new();
@@ -106,7 +108,7 @@ async fn a_hundred_crash_looping_starts_lose_nothing() {
             continue;
         }
         let name = format!("orphan-{start}");
-        let mut child = environment.start("127.0.0.1:0");
+        let mut child = environment.start("127.0.0.1:0", Stdio::piped());
         environment.deletes(&name).await;
         names.insert(name);
         if start % 10 == 0 {
@@ -145,4 +147,24 @@ async fn a_hundred_crash_looping_starts_lose_nothing() {
         let (code, said) = environment.hub.send("POST", &path, manifest).await;
         assert_eq!(code, 201, "{said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_log_lines_nobody_reads_works_and_stops() {
+    let environment = Environment::new("unread-log").await;
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut child = environment.start("127.0.0.1:0", writer);
+    environment.deletes("orphan").await;
+
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let until = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < until, "it still runs");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(status.code(), Some(0));
 }
