@@ -32,8 +32,8 @@ pub(super) const SILENT_EVERY_MS: u64 = 10_000;
 /// A tenth of what the carrier takes.
 const REWRITES_PER_SECOND: u32 = 2;
 
-/// What the carrier takes.
-const ALLOWED_REMOVALS: Rate = Rate::every_ms(50, 20);
+/// What the carrier takes: removals that a person allowed, and retries.
+pub(super) const CARRIER_RATE: Rate = Rate::every_ms(50, 20);
 
 /// Whether the carrier of a hub answers nudges.
 #[derive(Default)]
@@ -85,7 +85,7 @@ impl Mirror<'_> {
             QueueKey::Removals => {
                 QueueLimit::at_most_per_minute(self.ctx.settings.mirror.max_removals_per_minute)
             }
-            QueueKey::AllowedRemovals => QueueLimit::of(ALLOWED_REMOVALS),
+            QueueKey::AllowedRemovals => QueueLimit::of(CARRIER_RATE),
             QueueKey::Immediate | QueueKey::Touches(_) | QueueKey::Deletes => {
                 QueueLimit::of(Rate::UNLIMITED)
             }

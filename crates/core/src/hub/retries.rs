@@ -1,6 +1,7 @@
 //! The mirrors of one hub whose last attempt failed: which of them is tried next, and when.
 //!
-//! Each is due when its pause ends, and at most at [`RETRY_RATE`]. Namespaces are served in turn, so that no tenant waits for another one's thousand.
+//! Each is due when its pause ends, at no more than [`CARRIER_RATE`]. Namespaces are served in turn, so that no
+//! tenant waits for another one's thousand.
 //!
 //! What was refused is tried in turn, spread over the pause: of n that wait, one every nth part of it.
 //! Otherwise a thousand that are refused in one moment would all be tried in one moment, and a permission
@@ -9,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
+use super::limits::CARRIER_RATE;
 use super::mirror::Mirror;
 use crate::clusters::Place;
 use crate::data::ids::ClusterId;
@@ -17,11 +19,8 @@ use crate::data::time::UnixMillis;
 use crate::data::used_names::{HoldsNames, UsedNames};
 use crate::flight::Retry;
 use crate::machine::Machine;
-use crate::rate_limit::{Rate, RateLimiter};
+use crate::rate_limit::RateLimiter;
 use crate::timers::Due;
-
-/// Twenty a second.
-const RETRY_RATE: Rate = Rate::every_ms(50, 20);
 
 /// A retry, by the end of its pause.
 type Entry = (UnixMillis, Key);
@@ -92,7 +91,7 @@ impl Retries {
     /// Gives the turn to the next one. Otherwise returns when to ask again; never while none waits.
     fn give_turn(&mut self, now: UnixMillis, pause_ms: u64) -> Result<Key, UnixMillis> {
         self.move_due(now);
-        let ready_at = self.limiter.ready_at(RETRY_RATE);
+        let ready_at = self.limiter.ready_at(CARRIER_RATE);
         let at = self.next_at(pause_ms).ok_or(UnixMillis::NEVER)?.max(ready_at);
         if at > now {
             return Err(at);
@@ -105,7 +104,7 @@ impl Retries {
         }
         self.remove(key);
         self.last_namespace = Some(key.ns);
-        self.limiter.take(RETRY_RATE, now);
+        self.limiter.take(CARRIER_RATE, now);
         self.turn = Some(key);
         Ok(key)
     }
