@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use crate::core::contract::action::Verb;
 use crate::core::contract::error_cause::ErrorCause;
 use crate::core::contract::hold_reason::HoldReason;
+use crate::core::contract::keep_reason::KeepReason;
 use crate::core::contract::note::{Anomaly, AnomalyKind, Hop, Stall, StallCause};
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
-use crate::core::orphans::keep_reason::KeepReason;
 
 /// How long a group gathers members before it is reported, and stays without any before it counts as
 /// over.

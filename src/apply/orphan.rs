@@ -29,7 +29,7 @@ use crate::core::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::core::contract::event::Outcome;
 use crate::core::data::ids::{ClusterName, Kind};
 use crate::core::data::objects::{Object, WireObject};
-use crate::core::orphans::route::origin_of;
+use crate::core::data::route_origin::origin_of;
 
 use super::patch::no_object;
 use super::{Applier, METADATA_ONLY, delete, object_path, response_metadata};

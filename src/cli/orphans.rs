@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use throughline::core::contract::keep_reason::{KeepReason, OrphanCandidate};
 use throughline::core::data::ids::ClusterName;
 use throughline::core::data::time::UnixMillis;
-use throughline::core::orphans::keep_reason::{KeepReason, OrphanCandidate};
 use throughline::orphans::{DeletedRoutesFound, candidates, deleted_routes};
 use throughline::outside_text::lines;
 use throughline::outside_text::plain_json::plain_yaml;

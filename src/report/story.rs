@@ -13,10 +13,10 @@ use super::style::{TextWriter, clock, count, duration, grouped, moment, offset};
 use crate::config::role_name;
 use crate::core::contract::action::Verb;
 use crate::core::contract::event::Outcome;
+use crate::core::contract::keep_reason::KeepReason;
 use crate::core::contract::note::NoteKind;
 use crate::core::data::ids::{ClusterName, ObjectKey};
 use crate::core::data::time::UnixMillis;
-use crate::core::orphans::keep_reason::KeepReason;
 use crate::replay::{Replay, ReplayMode, missing_step};
 
 /// A longer story is cut in the middle: this many entries at its beginning and end remain.

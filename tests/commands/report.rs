@@ -7,12 +7,12 @@ mod verdicts;
 use serde_json::Value;
 use throughline::core::contract::action::Verb;
 use throughline::core::contract::event::Outcome;
+use throughline::core::contract::keep_reason::KeepReason;
 use throughline::core::contract::note::{
     Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
 };
 use throughline::core::contract::touches_waiting::TouchesWaiting;
 use throughline::core::data::ids::{ObjectKey, Role};
-use throughline::core::orphans::keep_reason::KeepReason;
 use throughline::outage::{Outage, OutageKind};
 use throughline::replay::{ConnectorNames, ReplayMode, ReplayVerdict};
 use throughline::report::ReportOptions;

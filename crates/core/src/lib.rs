@@ -23,7 +23,7 @@ pub mod leaving;
 pub mod machine;
 mod moment;
 mod naming;
-pub mod orphans;
+mod orphans;
 #[allow(dead_code, reason = "removals and deletes are to use the rest of it")]
 mod rate_limit;
 pub mod status;

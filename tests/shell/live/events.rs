@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use throughline::config::Config;
 use throughline::core::contract::error_cause::ErrorCause;
 use throughline::core::contract::event::{Event, EventKind};
+use throughline::core::contract::keep_reason::KeepReason;
 use throughline::core::contract::note::{
     Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
 };
 use throughline::core::contract::settings::Settings;
 use throughline::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use throughline::core::data::time::UnixMillis;
-use throughline::core::orphans::keep_reason::KeepReason;
 use throughline::core::view::involved_object::InvolvedObject;
 use throughline::events::{EventReport, ObjectReference, Recorder, Reporter, Scope, Severity};
 use throughline::metrics::{Format, Metrics};

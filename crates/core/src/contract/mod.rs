@@ -1,10 +1,11 @@
 //! What goes into the machine and comes out of it: events, actions, notes, settings, why requests
-//! fail, why what upstream seems to say is not acted on, and who joins and leaves.
+//! fail, why what upstream seems to say is not acted on, why a route is kept, and who joins and leaves.
 
 pub mod action;
 pub mod error_cause;
 pub mod event;
 pub mod hold_reason;
+pub mod keep_reason;
 pub mod membership;
 pub mod note;
 pub mod settings;

@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use crate::contract::error_cause::ErrorCause;
 use crate::contract::hold_reason::HoldReason;
+use crate::contract::keep_reason::KeepReason;
 use crate::contract::membership::{DiscoveryProblem, SourceName};
 use crate::contract::touches_waiting::TouchesWaiting;
 use crate::data::closed_list::closed_list;
 use crate::data::ids::{ClusterName, ObjectKey};
 use crate::data::time::UnixMillis;
-use crate::orphans::keep_reason::KeepReason;
 
 /// The hops of a status change, in order. In prose they are upstream → mirrored → carried →
 /// announced; version 1 of the event log fixes the names of the last two as `arrived` and `touched`.

@@ -72,12 +72,12 @@ mod tests {
     use crate::contract::action::Verb;
     use crate::contract::event::{EventName, OutcomeName};
     use crate::contract::hold_reason::HoldReason;
+    use crate::contract::keep_reason::KeepReason;
     use crate::contract::membership::{
         DiscoveryProblem, JoinRule, LeaveReason, MemberState, OfferStateName, SourceName,
     };
     use crate::contract::note::{AnomalyKind, Hop};
     use crate::data::ids::{Kind, Role};
-    use crate::orphans::keep_reason::KeepReason;
     use crate::view::Phase;
 
     /// The names stand in logs, reports, metrics and alerts of other people: they never change.

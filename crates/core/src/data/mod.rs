@@ -11,6 +11,7 @@ pub(crate) mod one_or_many;
 pub(crate) mod optional_millis;
 pub(crate) mod packed;
 pub mod per_kind;
+pub mod route_origin;
 pub(crate) mod string_map;
 pub mod time;
 pub mod used_names;

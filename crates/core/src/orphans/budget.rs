@@ -6,13 +6,13 @@
 
 use crate::circuit_breaker::{BreakerChange, BreakerLimit, CircuitBreaker};
 use crate::context::Context;
+use crate::contract::keep_reason::KeepReason;
 use crate::contract::note::{AnomalyKind, NoteKind};
 use crate::contract::settings::{OrphanMode, OrphanSettings};
 use crate::data::ids::{ClusterId, Kind};
 use crate::data::interner::{Key, Sym};
 use crate::data::used_names::{HoldsNames, UsedNames};
 use crate::machine::Machine;
-use crate::orphans::keep_reason::KeepReason;
 use crate::orphans::route::RouteVerdict;
 use crate::timers::Due;
 

@@ -4,6 +4,9 @@
 //! cannot prove, and says why. What follows from the answer is in `route_case`; how many orphans may be
 //! deleted is up to [`budget`](super::budget).
 
+use crate::contract::keep_reason::{
+    KeepReason, OrphanCandidate, OrphanCounts, OrphanEvidence, text_with_times,
+};
 use crate::contract::settings::OrphanSettings;
 use crate::data::cluster::{ClusterState, NamespaceIdentity};
 use crate::data::ids::{Kind, ResourceVersion, Uid};
@@ -11,9 +14,6 @@ use crate::data::interner::{Key, Names};
 use crate::data::time::UnixMillis;
 use crate::fleet::GoneFacts;
 use crate::machine::Machine;
-use crate::orphans::keep_reason::{
-    KeepReason, OrphanCandidate, OrphanCounts, OrphanEvidence, text_with_times,
-};
 use crate::orphans::route::{ParentGateways, Parents, Route, RouteVerdict};
 use crate::upstream::UpstreamState;
 

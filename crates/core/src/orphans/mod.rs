@@ -2,6 +2,5 @@
 
 pub(crate) mod budget;
 pub(crate) mod judge;
-pub mod keep_reason;
-pub mod route;
+pub(crate) mod route;
 mod route_case;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::clusters::Place;
+use crate::contract::keep_reason::KeepReason;
 use crate::contract::note::{Hop, Stall};
 use crate::data::closed_list::closed_list;
 use crate::data::ids::{ClusterId, ClusterName, Kind};
@@ -12,7 +13,6 @@ use crate::data::interner::Key;
 use crate::edge::EdgeState;
 use crate::hub::{Desired, HubConnector, HubState};
 use crate::machine::Machine;
-use crate::orphans::keep_reason::KeepReason;
 use crate::orphans::route::{Route, RouteVerdict};
 use crate::view::places::Appearance;
 

@@ -2,10 +2,10 @@
 
 use throughline_core::contract::action::Verb;
 use throughline_core::contract::event::{EventKind, Outcome};
+use throughline_core::contract::keep_reason::KeepReason;
 use throughline_core::contract::note::{AnomalyKind, NoteKind};
 use throughline_core::contract::settings::{Fraction, OrphanMode, Settings};
 use throughline_core::data::ids::{ClusterName, Kind};
-use throughline_core::orphans::keep_reason::KeepReason;
 
 use crate::stage::{self, START, Stage, UID};
 

@@ -2,9 +2,9 @@
 
 use throughline_core::contract::action::Verb;
 use throughline_core::contract::event::{EventKind, Outcome};
+use throughline_core::contract::keep_reason::KeepReason;
 use throughline_core::contract::note::NoteKind;
 use throughline_core::contract::settings::{OrphanMode, Settings};
-use throughline_core::orphans::keep_reason::KeepReason;
 
 use crate::stage::{self, Stage, UID, namespace, route_object};
 

@@ -1,0 +1,64 @@
+//! Where a hub HTTPRoute comes from, as its labels and parentRefs say.
+
+use std::collections::BTreeSet;
+
+use crate::contract::keep_reason::KeepReason;
+use crate::data::ids::Kind;
+use crate::data::objects::{
+    Body, DELETION_PROTECTED, GATEWAY_GROUP, Object, ParentRef, UPSTREAM_GROUP, UPSTREAM_KIND,
+};
+
+/// Where a route comes from, as its labels and parentRefs say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteOrigin {
+    /// The upstream cluster.
+    pub cluster: String,
+    /// The upstream namespace.
+    pub namespace: String,
+    /// The Gateways that it names as parents; never empty.
+    pub gateways: BTreeSet<String>,
+}
+
+/// Reads where a route comes from.
+///
+/// # Errors
+/// The route must be kept, whatever exists upstream.
+pub fn origin_of(object: &Object) -> Result<RouteOrigin, KeepReason> {
+    let Body::HttpRoute { parents } = &object.body else { return Err(KeepReason::NoReplica) };
+    let labels = &object.meta.labels;
+    let (cluster, namespace, _) = object.meta.upstream().ok_or(KeepReason::NoReplica)?;
+    if labels.get(UPSTREAM_KIND) != Some(Kind::HttpRoute.as_str())
+        || labels.get(UPSTREAM_GROUP) != Some(GATEWAY_GROUP)
+    {
+        return Err(KeepReason::NoReplica);
+    }
+    if object.meta.deletion_timestamp.is_some() {
+        return Err(KeepReason::BeingDeleted);
+    }
+    if labels.get(DELETION_PROTECTED) == Some("Always") {
+        return Err(KeepReason::Protected);
+    }
+    if object.meta.is_paused() {
+        return Err(KeepReason::Paused);
+    }
+    if !object.meta.finalizers.is_empty() {
+        return Err(KeepReason::Finalizers);
+    }
+    if parents.is_empty() {
+        return Err(KeepReason::NoParents);
+    }
+    let is_local_gateway = |parent: &ParentRef| {
+        let group = parent.group.as_deref().unwrap_or(GATEWAY_GROUP);
+        let kind = parent.kind.as_deref().map_or(Some(Kind::Gateway), Kind::parse);
+        let ns = parent.namespace.as_deref().unwrap_or(namespace);
+        group == GATEWAY_GROUP
+            && kind == Some(Kind::Gateway)
+            && (ns == namespace || *ns == *object.meta.namespace)
+            && !parent.name.is_empty()
+    };
+    if !parents.iter().all(is_local_gateway) {
+        return Err(KeepReason::ForeignParent);
+    }
+    let gateways = parents.iter().map(|parent| parent.name.clone()).collect();
+    Ok(RouteOrigin { cluster, namespace: namespace.to_owned(), gateways })
+}
