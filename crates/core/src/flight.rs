@@ -34,7 +34,7 @@ struct Failure {
     error: RequestFailure,
     /// No attempt before this. `None`: the pause ended early.
     paused_until: Option<UnixMillis>,
-    /// Its pause ended early, because such writes succeed again.
+    /// It is written like any other: it had its turn, or such writes succeed again.
     is_released: bool,
     /// When that last happened to this failure, or to one before it in a row.
     released_at: Option<UnixMillis>,
@@ -215,6 +215,14 @@ impl<W> Flight<W> {
     pub(crate) fn end_pauses(&mut self) {
         self.paused_until = UnixMillis(0);
         self.end_failure_pause();
+    }
+
+    /// A queue of retries gave it its turn.
+    pub(crate) fn on_turn(&mut self) {
+        if let Some(failure) = &mut self.failure {
+            failure.paused_until = None;
+            failure.is_released = true;
+        }
     }
 
     /// Ends the pause after a failure. A pause that protects from other writers stays.

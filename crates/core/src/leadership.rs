@@ -62,6 +62,7 @@ impl Machine {
         let has_waited = self.ctx.waits_for_lease();
         self.ctx.leadership.leads = false;
         self.ctx.end_lease_wait();
+        self.hubs.values_mut().for_each(|hub| hub.retries.clear());
         for queue in [QueueKey::Removals, QueueKey::AllowedRemovals, QueueKey::Deletes] {
             // Nothing is left to wait for.
             self.evaluate_queued(queue);

@@ -15,12 +15,13 @@ use super::write_queue::QueueKey;
 pub(crate) enum Due {
     /// A hub Connector: a retry, a grace period, a nudge or a stall.
     HubConnector(Place),
+    /// The extra confirmation after an edge's outage. Ordered before `Bundle`, so that it is among
+    /// the touches of its moment.
+    Outage(ClusterId),
     /// Touches of an edge.
     Bundle(ClusterId),
     /// The stall of an edge Connector that is not announced.
     Announce(ClusterId, Key),
-    /// The extra confirmation after an edge's outage.
-    Outage(ClusterId),
     /// A route: its age, its settling time, or a retry.
     Route(ClusterId, Key),
     /// The time-out of an action in flight.

@@ -12,7 +12,7 @@ mod mirror;
 mod outcome;
 mod pause;
 pub(crate) mod removals;
-mod retries;
+pub(crate) mod retries;
 
 use std::collections::BTreeSet;
 
@@ -47,7 +47,7 @@ pub(crate) struct HubState {
     /// Connectors that are behind, here or at an edge.
     pub(super) unsettled: BTreeSet<Key>,
     carrier: Carrier,
-    retries: Retries,
+    pub(crate) retries: Retries,
     pub(crate) routes: Map<Key, Route>,
     /// Routes that are orphans by all evidence.
     pub(crate) orphans: BTreeSet<Key>,

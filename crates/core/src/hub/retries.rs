@@ -13,30 +13,32 @@ use std::ops::Bound::{Excluded, Unbounded};
 use super::limits::CARRIER_RATE;
 use super::mirror::Mirror;
 use crate::clusters::Place;
+use crate::context::WriteTarget;
 use crate::data::ids::ClusterId;
-use crate::data::interner::{Key, Sym};
+use crate::data::interner::Key;
 use crate::data::time::UnixMillis;
 use crate::data::used_names::{HoldsNames, UsedNames};
 use crate::flight::Retry;
 use crate::machine::Machine;
 use crate::rate_limit::RateLimiter;
+use crate::subject::Subject;
 use crate::timers::Due;
 
-/// A retry, by the end of its pause.
-type Entry = (UnixMillis, Key);
+/// A retry, by the end of its pause, and then by its names.
+type Entry = (UnixMillis, Subject);
 
 #[derive(Default)]
-pub(super) struct Retries {
-    waiting: BTreeMap<Key, Retry>,
+pub(crate) struct Retries {
+    waiting: BTreeMap<Key, (Subject, Retry)>,
     /// Those whose pause is not over.
     paused: BTreeSet<Entry>,
     /// Those of them that were refused.
     refused: BTreeSet<Entry>,
     /// Those whose pause is over.
-    due: BTreeMap<Sym, BTreeSet<Entry>>,
+    due: BTreeMap<Box<str>, BTreeSet<Entry>>,
     /// The namespace that was served last.
-    last_namespace: Option<Sym>,
-    /// When one that was refused was last tried, or the first of those that wait was refused.
+    last_namespace: Option<Box<str>>,
+    /// When one that was refused was last tried.
     tried_at: UnixMillis,
     limiter: RateLimiter,
     /// Whose turn it is.
@@ -51,39 +53,42 @@ impl HoldsNames for Retries {
             paused: _,
             refused: _,
             due: _,
-            last_namespace,
+            last_namespace: _,
             tried_at: _,
             limiter: _,
             turn,
         } = self;
         waiting.keys().for_each(|key| key.mark(used));
-        last_namespace.mark(used);
         turn.mark(used);
     }
 }
 
 impl Retries {
-    fn insert(&mut self, key: Key, retry: Retry, pause_ms: u64) {
+    fn insert(&mut self, key: Key, subject: Subject, retry: Retry) {
         let Retry { at, is_refused } = retry;
-        self.waiting.insert(key, retry);
-        self.paused.insert((at, key));
+        self.waiting.insert(key, (subject.clone(), retry));
+        self.paused.insert((at, subject.clone()));
         if is_refused {
-            if self.refused.is_empty() {
-                let refused_at = UnixMillis(at.0.saturating_sub(pause_ms));
-                self.tried_at = self.tried_at.max(refused_at);
-            }
-            self.refused.insert((at, key));
+            self.refused.insert((at, subject));
         }
     }
 
+    /// Nobody waits without a Lease. Who comes to lead looks at each again.
+    pub(crate) fn clear(&mut self) {
+        let Self { tried_at, limiter, .. } = *self;
+        *self = Self { tried_at, limiter, ..Self::default() };
+    }
+
     pub(super) fn remove(&mut self, key: Key) {
-        let Some(Retry { at, .. }) = self.waiting.remove(&key) else { return };
-        self.paused.remove(&(at, key));
-        self.refused.remove(&(at, key));
-        if let Some(of_namespace) = self.due.get_mut(&key.ns) {
-            of_namespace.remove(&(at, key));
+        let Some((subject, Retry { at, .. })) = self.waiting.remove(&key) else { return };
+        let entry = (at, subject);
+        self.paused.remove(&entry);
+        self.refused.remove(&entry);
+        let namespace = entry.1.namespace();
+        if let Some(of_namespace) = self.due.get_mut(namespace) {
+            of_namespace.remove(&entry);
             if of_namespace.is_empty() {
-                self.due.remove(&key.ns);
+                self.due.remove(namespace);
             }
         }
     }
@@ -97,24 +102,27 @@ impl Retries {
             return Err(at);
         }
 
-        let due = self.next_due().copied();
-        let (_, key) = due.or(self.refused.first().copied()).ok_or(UnixMillis::NEVER)?;
-        if self.waiting.get(&key).is_some_and(|retry| retry.is_refused) {
+        let next = self.next_due().or(self.refused.first());
+        let (_, subject) = next.cloned().ok_or(UnixMillis::NEVER)?;
+        let WriteTarget::HubConnector(Place { key, .. }) = subject.target else {
+            return Err(UnixMillis::NEVER);
+        };
+        if self.waiting.get(&key).is_some_and(|(_, retry)| retry.is_refused) {
             self.tried_at = now;
         }
         self.remove(key);
-        self.last_namespace = Some(key.ns);
+        self.last_namespace = Some(subject.namespace().into());
         self.limiter.take(CARRIER_RATE, now);
         self.turn = Some(key);
         Ok(key)
     }
 
     fn move_due(&mut self, now: UnixMillis) {
-        while let Some(&entry) = self.paused.first().filter(|(at, _)| *at <= now) {
-            self.paused.remove(&entry);
+        while self.paused.first().is_some_and(|(at, _)| *at <= now)
+            && let Some(entry) = self.paused.pop_first()
+        {
             self.refused.remove(&entry);
-            let (_, key) = entry;
-            self.due.entry(key.ns).or_default().insert(entry);
+            self.due.entry(entry.1.namespace().into()).or_default().insert(entry);
         }
     }
 
@@ -126,16 +134,18 @@ impl Retries {
         Some(self.next_refused_at(pause_ms).map_or(*first_end, |at| at.min(*first_end)))
     }
 
-    /// A share of the pause after the last one was tried.
+    /// A share of the pause after the last one was tried, or the first of them was refused.
     fn next_refused_at(&self, pause_ms: u64) -> Option<UnixMillis> {
-        let share_ms = pause_ms.checked_div(self.refused.len() as u64)?;
-        Some(self.tried_at.plus(share_ms))
+        let (first_end, _) = self.refused.first()?;
+        let refused_at = UnixMillis(first_end.0.saturating_sub(pause_ms));
+        let share_ms = pause_ms / self.refused.len() as u64;
+        Some(self.tried_at.max(refused_at).plus(share_ms))
     }
 
     /// The oldest of the namespace after the one that was served last.
     fn next_due(&self) -> Option<&Entry> {
-        let after_last = (self.last_namespace.map_or(Unbounded, Excluded), Unbounded);
-        let next = self.due.range(after_last).next();
+        let after_last = (self.last_namespace.as_deref().map_or(Unbounded, Excluded), Unbounded);
+        let next = self.due.range::<str, _>(after_last).next();
         let (_, of_namespace) = next.or_else(|| self.due.first_key_value())?;
         of_namespace.first()
     }
@@ -147,12 +157,12 @@ impl Mirror<'_> {
     pub(super) fn may_retry(&mut self) -> bool {
         let Some(repair) = &mut self.connector.repair else { return true };
         let Some(retry) = repair.flight.retry() else { return true };
-        // Whom another queue admitted had its turn before it waited there.
-        if self.retries.turn == Some(self.at.key) || self.admitted_by.is_some() {
-            repair.flight.end_failure_pause();
+        if self.retries.turn == Some(self.at.key) {
+            repair.flight.on_turn();
             return true;
         }
-        self.retries.insert(self.at.key, retry, self.ctx.settings.retry.max_ms);
+        let subject = Subject::new(WriteTarget::HubConnector(self.at), &self.ctx.names);
+        self.retries.insert(self.at.key, subject, retry);
         self.ctx.timers.no_later(Due::Retries(self.at.cluster), self.ctx.now);
         false
     }
@@ -207,8 +217,14 @@ mod tests {
         fn add(&mut self, ns: &str, n: u64, pause_ms: u64, is_refused: bool) -> Key {
             let key = self.names.key(ns, &n.to_string());
             let retry = Retry { at: self.now.plus(pause_ms), is_refused };
-            self.retries.insert(key, retry, PAUSE_MS);
+            self.insert(key, retry);
             key
+        }
+
+        fn insert(&mut self, key: Key, retry: Retry) {
+            let at = Place { cluster: ClusterId(0), key };
+            let subject = Subject::new(WriteTarget::HubConnector(at), &self.names);
+            self.retries.insert(key, subject, retry);
         }
 
         /// Who is tried within so long, and when, in milliseconds after the start. What is refused is
@@ -221,7 +237,7 @@ mod tests {
                         tried.push((self.now.0 - NOW, key));
                         if is_refused {
                             let at = self.now.plus(self.answer_ms + PAUSE_MS);
-                            self.retries.insert(key, Retry { at, is_refused: true }, PAUSE_MS);
+                            self.insert(key, Retry { at, is_refused: true });
                         }
                     }
                     Err(at) if at > end => return tried,
