@@ -1,14 +1,13 @@
 //! Applies a recording's changes to clusters in memory that throughline also writes to: for a
 //! what-if, and for a demo's live run.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
-use crate::core::data::ids::{ClusterName, Kind, Role};
-use crate::core::data::interner::Key;
-use crate::core::data::map::Map;
+use crate::core::data::ids::{ClusterName, Kind, ObjectKey, Role};
 use crate::core::data::objects::{Body, Object};
+use crate::core::data::per_kind::PerKind;
 use throughline_sim::{SimClusters, WatchNotice};
 
 /// Merges the recorded timeline into clusters whose state differs by throughline's own writes.
@@ -16,11 +15,11 @@ pub(crate) struct Overlay {
     /// Every edge is also a hub, so there is no carrier between them.
     hub_is_edge: bool,
     /// The latest recorded version of each object, from which the next recorded change is derived.
-    recorded: Map<(Kind, Key), BTreeMap<ClusterName, Arc<Object>>>,
+    recorded: PerKind<BTreeMap<ObjectKey, BTreeMap<ClusterName, Arc<Object>>>>,
     /// Fingerprints of every annotation value that a recorded hub ever had. If a recorded edge gets
     /// one of them, the recorded carrier brought it; here the simulated carrier does that.
-    hub_values: Map<Key, Vec<u64>>,
-    listing: BTreeMap<(ClusterName, Kind), HashSet<Key>>,
+    hub_values: BTreeMap<ObjectKey, Vec<u64>>,
+    listing: BTreeMap<(ClusterName, Kind), BTreeSet<ObjectKey>>,
     /// The kinds whose watch is lost.
     lost: BTreeMap<ClusterName, BTreeSet<Kind>>,
     roles: HashMap<ClusterName, Vec<Role>>,
@@ -41,8 +40,8 @@ impl Overlay {
             clusters.iter().map(|c| (c.name.clone(), c.roles.clone())).collect();
         Self {
             hub_is_edge: hub_is_edge(&roles),
-            recorded: Map::default(),
-            hub_values: Map::default(),
+            recorded: PerKind::default(),
+            hub_values: BTreeMap::new(),
             listing: BTreeMap::new(),
             lost: BTreeMap::new(),
             roles,
@@ -59,9 +58,8 @@ impl Overlay {
         clusters.advance(event.at);
         match event.kind {
             EventKind::Listed { cluster, object } => {
-                let key = clusters.key_of(&object);
                 if let Some(list) = self.listing.get_mut(&(cluster.clone(), object.kind())) {
-                    list.insert(key);
+                    list.insert(object.meta.key());
                 }
                 self.apply_object(clusters, cluster, object, WatchNotice::Listed);
                 None
@@ -71,24 +69,22 @@ impl Overlay {
                 None
             }
             EventKind::Deleted { cluster, object } => {
-                let place = (object.kind(), clusters.key_of(&object));
-                clusters.remove(&cluster, place.0, &object.meta.key());
-                self.forget(&cluster, place);
+                let key = object.meta.key();
+                clusters.remove(&cluster, object.kind(), &key);
+                self.forget(&cluster, object.kind(), &key);
                 None
             }
             EventKind::ListStarted { ref cluster, kind } => {
-                self.listing.insert((cluster.clone(), kind), HashSet::new());
+                self.listing.insert((cluster.clone(), kind), BTreeSet::new());
                 Some(event)
             }
             EventKind::ListFinished { ref cluster, kind } => {
                 let listed = self.listing.remove(&(cluster.clone(), kind)).unwrap_or_default();
-                let all: Vec<_> = clusters.objects(cluster, kind).cloned().collect();
-                for object in all {
-                    let key = clusters.key_of(&object);
-                    if !listed.contains(&key) {
-                        clusters.remove_unlisted(cluster, kind, &object.meta.key());
-                        self.forget(cluster, (kind, key));
-                    }
+                let held: BTreeSet<_> =
+                    clusters.objects(cluster, kind).map(|object| object.meta.key()).collect();
+                for key in held.difference(&listed) {
+                    clusters.remove_unlisted(cluster, kind, key);
+                    self.forget(cluster, kind, key);
                 }
                 self.watch_is_back(clusters, cluster, kind);
                 Some(event)
@@ -142,13 +138,13 @@ impl Overlay {
     fn forget_cluster(&mut self, cluster: &ClusterName) {
         self.lost.remove(cluster);
         self.listing.retain(|(listed, _), _| listed != cluster);
-        for recorded in self.recorded.values_mut() {
+        for recorded in self.recorded.values_mut().flat_map(BTreeMap::values_mut) {
             recorded.remove(cluster);
         }
     }
 
-    fn forget(&mut self, cluster: &ClusterName, place: (Kind, Key)) {
-        if let Some(recorded) = self.recorded.get_mut(&place) {
+    fn forget(&mut self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) {
+        if let Some(recorded) = self.recorded[kind].get_mut(key) {
             recorded.remove(cluster);
         }
     }
@@ -161,28 +157,27 @@ impl Overlay {
         notice: WatchNotice,
     ) {
         let kind = object.kind();
-        let place = (kind, clusters.key_of(&object));
-        let key = place.1;
-        let before = self.recorded.get(&place).and_then(|r| r.get(&cluster)).cloned();
+        let key = object.meta.key();
+        let before = self.recorded[kind].get(&key).and_then(|r| r.get(&cluster)).cloned();
         let tiers = kind == Kind::Connector && !self.hub_is_edge;
         let is_member = tiers && self.has(&cluster, Role::Edge);
         if tiers && self.has(&cluster, Role::Hub) {
-            self.remember_hub(key, before.as_deref(), &object);
+            self.remember_hub(&key, before.as_deref(), &object);
         }
-        let ours = clusters.at(&cluster, kind, key);
+        let ours = clusters.get(&cluster, kind, &key);
         let diverged = match (ours, &before) {
             (Some(ours), Some(before)) => is_member || !Arc::ptr_eq(ours, before),
             (Some(_), None) => is_member,
             (None, _) => false,
         };
         let recorded = if diverged {
-            match self.merge(clusters, &cluster, place, before.as_deref(), &object, is_member) {
+            match self.merge(clusters, &cluster, &key, before.as_deref(), &object, is_member) {
                 Some(merged) => {
                     clusters.put(&cluster, merged, "recorded", notice);
                 }
                 // A list shows the object whether it changed or not.
                 None if notice == WatchNotice::Listed => {
-                    if let Some(ours) = clusters.at(&cluster, kind, key).cloned() {
+                    if let Some(ours) = clusters.get(&cluster, kind, &key).cloned() {
                         clusters.put(
                             &cluster,
                             Object::clone(&ours),
@@ -199,12 +194,12 @@ impl Overlay {
             clusters.put(&cluster, Arc::unwrap_or_clone(object), "recorded", notice)
         };
         if let Some(recorded) = recorded {
-            self.recorded.entry(place).or_default().insert(cluster, recorded);
+            self.recorded[kind].entry(key).or_default().insert(cluster, recorded);
         }
     }
 
-    fn remember_hub(&mut self, key: Key, before: Option<&Object>, object: &Object) {
-        let values = self.hub_values.entry(key).or_default();
+    fn remember_hub(&mut self, key: &ObjectKey, before: Option<&Object>, object: &Object) {
+        let values = self.hub_values.entry(key.clone()).or_default();
         let new = &object.meta.annotations;
         let old = before.map(|b| &b.meta.annotations);
         let changed = new.iter().filter(|(k, v)| old.and_then(|o| o.get(k)) != Some(v));
@@ -219,12 +214,12 @@ impl Overlay {
         &self,
         clusters: &SimClusters,
         cluster: &ClusterName,
-        (kind, key): (Kind, Key),
+        key: &ObjectKey,
         before: Option<&Object>,
         object: &Object,
         is_member: bool,
     ) -> Option<Object> {
-        let ours = clusters.at(cluster, kind, key)?;
+        let ours = clusters.get(cluster, object.kind(), key)?;
         if ours.meta.uid != object.meta.uid {
             return Some(object.clone());
         }
@@ -234,7 +229,7 @@ impl Overlay {
             is_member
                 && self
                     .hub_values
-                    .get(&key)
+                    .get(key)
                     .is_some_and(|values| values.contains(&fingerprint(k, v)))
         };
         let mut annotations = ours.meta.annotations.clone();
