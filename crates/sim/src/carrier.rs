@@ -13,7 +13,6 @@ use std::str::FromStr;
 
 use super::{Preconditions, SimCluster, SimClusters};
 use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline_core::data::interner::Key;
 use throughline_core::data::time::UnixMillis;
 
 /// How many changed objects a carrier takes in a second, 1 to 1,000. Karmada's default is 20: its
@@ -61,9 +60,9 @@ pub(super) struct HubQueue {
     rate: CarrierRate,
     /// When it may take the next one.
     free_at_us: u64,
-    order: VecDeque<(ClusterName, Key)>,
+    order: VecDeque<(ClusterName, ObjectKey)>,
     /// The annotations of each that changed.
-    changed: BTreeMap<(ClusterName, Key), BTreeSet<Box<str>>>,
+    changed: BTreeMap<(ClusterName, ObjectKey), BTreeSet<Box<str>>>,
 }
 
 impl HubQueue {
@@ -72,11 +71,12 @@ impl HubQueue {
         self.order.front().map(|_| UnixMillis(self.free_at_us.div_ceil(1_000)))
     }
 
-    fn push(&mut self, hub: &ClusterName, key: Key, changed: &BTreeSet<Box<str>>) {
-        let waiting = self.changed.entry((hub.clone(), key)).or_insert_with(|| {
-            self.order.push_back((hub.clone(), key));
-            BTreeSet::new()
-        });
+    fn push(&mut self, hub: &ClusterName, key: &ObjectKey, changed: &BTreeSet<Box<str>>) {
+        let object = (hub.clone(), key.clone());
+        if !self.changed.contains_key(&object) {
+            self.order.push_back(object.clone());
+        }
+        let waiting = self.changed.entry(object).or_default();
         waiting.extend(changed.iter().cloned());
     }
 
@@ -84,11 +84,12 @@ impl HubQueue {
     fn take(
         &mut self,
         now: UnixMillis,
-    ) -> Option<(UnixMillis, ClusterName, Key, BTreeSet<Box<str>>)> {
+    ) -> Option<(UnixMillis, ClusterName, ObjectKey, BTreeSet<Box<str>>)> {
         let at = self.next_at().filter(|at| *at <= now)?;
         self.free_at_us = self.free_at_us.saturating_add(self.rate.interval_us());
-        let (hub, key) = self.order.pop_front()?;
-        let changed = self.changed.remove(&(hub.clone(), key)).unwrap_or_default();
+        let object = self.order.pop_front()?;
+        let changed = self.changed.remove(&object).unwrap_or_default();
+        let (hub, key) = object;
         Some((at, hub, key, changed))
     }
 
@@ -136,7 +137,7 @@ impl SimClusters {
     }
 
     /// The earliest pending carry to an edge that is reachable.
-    fn next_carry(&self) -> Option<&(UnixMillis, ClusterName, Key)> {
+    fn next_carry(&self) -> Option<&(UnixMillis, ClusterName, ObjectKey)> {
         let is_reachable = |name| self.clusters.get(name).is_some_and(|c: &SimCluster| c.reachable);
         self.carry_queue.iter().find(|(_, edge, _)| is_reachable(edge))
     }
@@ -147,20 +148,20 @@ impl SimClusters {
         while let Some((at, hub, key, changed)) =
             self.hub_queue.as_mut().and_then(|queue| queue.take(to))
         {
-            self.begin_carry(at, &hub, key, &changed);
+            self.begin_carry(at, &hub, &key, &changed);
         }
         while let Some(first) = self.next_carry().filter(|(at, ..)| *at <= self.now).cloned() {
             self.carry_queue.remove(&first);
             let (_, edge, key) = first;
-            if let Some(carry) = self.pending_carries.remove(&(edge.clone(), key)) {
-                self.carry(&edge, key, carry);
+            if let Some(carry) = self.pending_carries.remove(&(edge.clone(), key.clone())) {
+                self.carry(&edge, &key, carry);
             }
         }
     }
 
-    fn carry(&mut self, edge: &ClusterName, key: Key, carry: PendingCarry) {
+    fn carry(&mut self, edge: &ClusterName, key: &ObjectKey, carry: PendingCarry) {
         let hub = self.with_role(Role::Hub).find(|hub| *hub != edge).cloned();
-        let Some(template) = hub.and_then(|hub| self.at(&hub, Kind::Connector, key)).cloned()
+        let Some(template) = hub.and_then(|hub| self.get(&hub, Kind::Connector, key)).cloned()
         else {
             return;
         };
@@ -172,19 +173,17 @@ impl SimClusters {
         let mut keys = carry.annotation_keys;
         keys.extend(template.meta.annotations.iter().map(|(k, _)| Box::from(k)));
         let patch: Vec<_> = keys.into_iter().map(annotation).collect();
-        let key = self.names.object_key(key);
         // Nothing can be refused here: hub and edge have the same annotation limit.
         let _ =
-            self.patch(edge, Kind::Connector, &key, &patch, &Preconditions::default(), "karmada");
+            self.patch(edge, Kind::Connector, key, &patch, &Preconditions::default(), "karmada");
     }
 
     /// Puts the carry of one object to an edge into backoff until the hub object changes again, as
     /// Karmada does after failed attempts.
     pub fn set_carry_stuck(&mut self, edge: &ClusterName, key: &ObjectKey) {
-        let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
-        if let Some(carry) = self.pending_carries.get_mut(&(edge.clone(), key)) {
+        if let Some(carry) = self.pending_carries.get_mut(&(edge.clone(), key.clone())) {
             carry.is_stuck = true;
-            self.carry_queue.remove(&(carry.due_at, edge.clone(), key));
+            self.carry_queue.remove(&(carry.due_at, edge.clone(), key.clone()));
         }
     }
 
@@ -192,7 +191,7 @@ impl SimClusters {
     pub(super) fn schedule_carry(
         &mut self,
         hub: &ClusterName,
-        key: Key,
+        key: &ObjectKey,
         changed: &BTreeSet<Box<str>>,
     ) {
         let now = self.now;
@@ -211,19 +210,19 @@ impl SimClusters {
         &mut self,
         at: UnixMillis,
         hub: &ClusterName,
-        key: Key,
+        key: &ObjectKey,
         changed: &BTreeSet<Box<str>>,
     ) {
         let edges: Vec<_> = self.with_role(Role::Edge).filter(|e| *e != hub).cloned().collect();
         for edge in edges {
             let due_at = at.plus(self.carrier_delay_ms);
             let new = PendingCarry { due_at, ..PendingCarry::default() };
-            let carry = self.pending_carries.entry((edge.clone(), key)).or_insert(new);
+            let carry = self.pending_carries.entry((edge.clone(), key.clone())).or_insert(new);
             carry.annotation_keys.extend(changed.iter().cloned());
             if std::mem::take(&mut carry.is_stuck) {
                 carry.due_at = due_at;
             }
-            self.carry_queue.insert((carry.due_at, edge, key));
+            self.carry_queue.insert((carry.due_at, edge, key.clone()));
         }
     }
 }

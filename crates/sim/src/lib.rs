@@ -18,8 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use throughline_core::contract::action::{AnnotationBefore, Precondition};
 use throughline_core::contract::event::{ClusterSpec, Event, EventKind};
 use throughline_core::data::ids::{ClusterName, Kind, ObjectKey, Role};
-use throughline_core::data::interner::{Key, Names};
-use throughline_core::data::map::Map;
 use throughline_core::data::objects::Object;
 use throughline_core::data::per_kind::PerKind;
 use throughline_core::data::time::UnixMillis;
@@ -73,7 +71,7 @@ impl From<&Precondition> for Preconditions {
 struct SimCluster {
     roles: Vec<Role>,
     version: VersionCounter,
-    objects: PerKind<Map<Key, Arc<Object>>>,
+    objects: PerKind<BTreeMap<ObjectKey, Arc<Object>>>,
     /// Kinds whose watch is lost: their changes produce no events.
     lost_watches: BTreeSet<Kind>,
     reachable: bool,
@@ -107,10 +105,9 @@ pub struct SimClusters {
     /// The clusters of each role: a search among thousands of projects for each write takes longer
     /// than the write.
     by_role: BTreeMap<Role, BTreeSet<ClusterName>>,
-    names: Names,
-    pending_carries: BTreeMap<(ClusterName, Key), PendingCarry>,
+    pending_carries: BTreeMap<(ClusterName, ObjectKey), PendingCarry>,
     /// The pending carries that are not stuck, by the time they are due.
-    carry_queue: BTreeSet<(UnixMillis, ClusterName, Key)>,
+    carry_queue: BTreeSet<(UnixMillis, ClusterName, ObjectKey)>,
     carrier_delay_ms: u64,
     /// Of a carrier with a rate.
     hub_queue: Option<HubQueue>,
@@ -130,7 +127,6 @@ impl SimClusters {
             now: UnixMillis(0),
             clusters: BTreeMap::new(),
             by_role: BTreeMap::new(),
-            names: Names::default(),
             pending_carries: BTreeMap::new(),
             carry_queue: BTreeSet::new(),
             carrier_delay_ms,
@@ -191,25 +187,12 @@ impl SimClusters {
 
     /// The current state of an object.
     pub fn get(&self, cluster: &ClusterName, kind: Kind, key: &ObjectKey) -> Option<&Arc<Object>> {
-        self.at(cluster, kind, self.names.find(&key.namespace, &key.name)?)
-    }
-
-    /// Like [`SimClusters::get`], by the interned name.
-    pub fn at(&self, cluster: &ClusterName, kind: Kind, key: Key) -> Option<&Arc<Object>> {
-        self.clusters.get(cluster)?.objects[kind].get(&key)
-    }
-
-    /// An object's interned name.
-    pub fn key_of(&mut self, object: &Object) -> Key {
-        self.names.key(&object.meta.namespace, &object.meta.name)
+        self.clusters.get(cluster)?.objects[kind].get(key)
     }
 
     /// All objects of a kind in a cluster, by namespace and name.
     pub fn objects(&self, cluster: &ClusterName, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
-        let cluster = self.clusters.get(cluster);
-        let mut all: Vec<_> = cluster.into_iter().flat_map(|c| c.objects[kind].values()).collect();
-        all.sort_unstable_by_key(|o| (&o.meta.namespace, &o.meta.name));
-        all.into_iter()
+        self.clusters.get(cluster).into_iter().flat_map(move |c| c.objects[kind].values())
     }
 
     /// The clusters that have a role.

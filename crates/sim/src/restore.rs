@@ -1,12 +1,11 @@
 //! An etcd that is restored from a backup: objects and resourceVersion go back, and nothing tells a
 //! watcher.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{SimCluster, SimClusters};
-use throughline_core::data::ids::ClusterName;
-use throughline_core::data::interner::Key;
-use throughline_core::data::map::Map;
+use throughline_core::data::ids::{ClusterName, ObjectKey};
 use throughline_core::data::objects::Object;
 use throughline_core::data::per_kind::PerKind;
 
@@ -14,7 +13,7 @@ use throughline_core::data::per_kind::PerKind;
 #[derive(Clone)]
 pub struct Backup {
     version: u64,
-    objects: PerKind<Map<Key, Arc<Object>>>,
+    objects: PerKind<BTreeMap<ObjectKey, Arc<Object>>>,
 }
 
 impl Default for Backup {

@@ -25,7 +25,7 @@ impl SimClusters {
     ) -> Option<Arc<Object>> {
         let mut object = object;
         let kind = object.kind();
-        let key = self.key_of(&object);
+        let key = object.meta.key();
         let cluster = self.clusters.get_mut(name)?;
         let is_hub_connector = cluster.roles.contains(&Role::Hub) && kind == Kind::Connector;
         object.meta.resource_version = cluster.next_version().to_string().into();
@@ -49,7 +49,7 @@ impl SimClusters {
             false => BTreeSet::new(),
         };
         let object = Arc::new(object);
-        let previous = cluster.objects[kind].insert(key, object.clone());
+        let previous = cluster.objects[kind].insert(key.clone(), object.clone());
         let change = match &previous {
             Some(_) => ChangeKind::Modified,
             None => ChangeKind::Added,
@@ -65,7 +65,7 @@ impl SimClusters {
             WatchNotice::Listed => self.emit(EventKind::Listed { cluster, object: seen }),
         }
         if !changed.is_empty() {
-            self.schedule_carry(name, key, &changed);
+            self.schedule_carry(name, &key, &changed);
         }
         Some(object)
     }
@@ -129,8 +129,7 @@ impl SimClusters {
     ) -> Result<Arc<Object>, ApiError> {
         let cluster =
             self.clusters.get(cluster).filter(|c| c.reachable).ok_or(ApiError::Unreachable)?;
-        let key = self.names.find(&key.namespace, &key.name).ok_or(ApiError::NotFound)?;
-        let object = cluster.objects[kind].get(&key).ok_or(ApiError::NotFound)?;
+        let object = cluster.objects[kind].get(key).ok_or(ApiError::NotFound)?;
         let meta = &object.meta;
         for (field, expected, actual) in [
             ("uid", &preconditions.uid, &meta.uid),
@@ -175,9 +174,8 @@ impl SimClusters {
     }
 
     fn remove_object(&mut self, name: &ClusterName, kind: Kind, key: &ObjectKey, is_shown: bool) {
-        let Some(key) = self.names.find(&key.namespace, &key.name) else { return };
         let Some(cluster) = self.clusters.get_mut(name) else { return };
-        let Some(mut object) = cluster.objects[kind].remove(&key) else { return };
+        let Some(mut object) = cluster.objects[kind].remove(key) else { return };
         let previous = object.clone();
         let version = cluster.next_version();
         Arc::make_mut(&mut object).meta.resource_version = version.to_string().into();
@@ -185,8 +183,8 @@ impl SimClusters {
         if is_shown && !cluster.lost_watches.contains(&kind) {
             self.emit(EventKind::Deleted { cluster: name.clone(), object });
         }
-        if let Some(carry) = self.pending_carries.remove(&(name.clone(), key)) {
-            self.carry_queue.remove(&(carry.due_at(), name.clone(), key));
+        if let Some(carry) = self.pending_carries.remove(&(name.clone(), key.clone())) {
+            self.carry_queue.remove(&(carry.due_at(), name.clone(), key.clone()));
         }
     }
 }
