@@ -7,7 +7,6 @@ use dashmap::DashMap;
 
 use crate::client::ClusterClient;
 use crate::core::data::ids::ClusterName;
-use crate::core::data::map::FixedState;
 
 /// A power of two. The loop alone writes, and readers hold a shard only to clone an `Arc`.
 const SHARDS: usize = 4;
@@ -18,7 +17,7 @@ const SHARDS: usize = 4;
 /// No method returns a guard or calls back, so nobody can hold a shard across an await or lock a
 /// second one.
 #[derive(Clone)]
-pub struct ClusterTable(Arc<DashMap<ClusterName, Arc<ClusterClient>, FixedState>>);
+pub struct ClusterTable(Arc<DashMap<ClusterName, Arc<ClusterClient>>>);
 
 impl ClusterTable {
     /// `None` for a cluster that never joined, or has left.
@@ -49,7 +48,7 @@ impl ClusterTable {
 
 impl Default for ClusterTable {
     fn default() -> Self {
-        Self(Arc::new(DashMap::with_hasher_and_shard_amount(FixedState::default(), SHARDS)))
+        Self(Arc::new(DashMap::with_shard_amount(SHARDS)))
     }
 }
 
