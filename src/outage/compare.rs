@@ -2,21 +2,25 @@
 //! end here.
 
 use super::answers::Answers;
-use super::edge::RouteState;
+use super::edge::{RouteState, TrackedEdge};
 use super::found::OutageKind;
 use super::{GatewayOutage, OutageTracker};
 use crate::core::data::ids::ClusterName;
-use crate::core::data::interner::Key;
-use crate::core::data::map::sorted_keys;
+use crate::core::data::name::NamespacedName;
 use crate::core::data::time::UnixMillis;
 
 impl OutageTracker {
-    pub(super) fn compare_downstream(&mut self, at: UnixMillis, cluster: &ClusterName, key: Key) {
-        let downstream = self.downstream_of.get(cluster).and_then(|d| d.get(&key)).copied();
+    pub(super) fn compare_downstream(
+        &mut self,
+        at: UnixMillis,
+        cluster: &ClusterName,
+        upstream: &NamespacedName,
+    ) {
+        let downstream = self.downstream_of.get(cluster).and_then(|d| d.get(upstream)).cloned();
         let Some(downstream) = downstream else { return };
         let edges: Vec<_> = self.edges.keys().cloned().collect();
         for edge in edges {
-            self.compare_connector(at, &edge, downstream);
+            self.compare_connector(at, &edge, &downstream);
         }
     }
 
@@ -24,21 +28,27 @@ impl OutageTracker {
         &mut self,
         at: UnixMillis,
         cluster: &ClusterName,
-        connector: Key,
+        connector: &NamespacedName,
     ) {
-        let gateways = self.edges.get(cluster).and_then(|e| e.referrers.get(&connector));
-        for name in gateways.cloned().unwrap_or_default() {
-            self.compare(at, cluster, Key { ns: connector.ns, name }, false);
+        let gateways = self.edges.get(cluster).and_then(|e| e.referrers.get(connector));
+        for key in gateways.cloned().unwrap_or_default() {
+            self.compare(at, cluster, &key, false);
         }
     }
 
     /// Compares every gateway of every edge.
     pub(super) fn compare_all(&mut self, at: UnixMillis) {
-        let all = self.edges.iter().map(|(name, edge)| (name.clone(), sorted_keys(&edge.gateways)));
-        for (cluster, keys) in all.collect::<Vec<_>>() {
-            for key in keys {
-                self.compare(at, &cluster, key, false);
-            }
+        let edges: Vec<_> = self.edges.keys().cloned().collect();
+        for edge in edges {
+            self.compare_edge(at, &edge);
+        }
+    }
+
+    /// Compares every gateway of an edge.
+    pub(super) fn compare_edge(&mut self, at: UnixMillis, cluster: &ClusterName) {
+        let gateways = self.edges.get(cluster).map(TrackedEdge::gateway_names);
+        for key in gateways.unwrap_or_default() {
+            self.compare(at, cluster, &key, false);
         }
     }
 
@@ -47,18 +57,17 @@ impl OutageTracker {
         &mut self,
         at: UnixMillis,
         cluster: &ClusterName,
-        key: Key,
+        key: &NamespacedName,
         by_platform_key: bool,
     ) {
         let is_edge_alone = self.is_edge_alone();
         let Some(edge) = self.edges.get_mut(cluster).filter(|e| e.is_ready()) else { return };
-        let Some(gateway) = edge.gateways.get_mut(&key) else { return };
+        let Some(gateway) = edge.gateways.get_mut(key) else { return };
         let mut open = Vec::new();
         let mut answers = Answers::default();
-        for &(name, programmed) in &gateway.programmed {
-            let connector = Key { ns: key.ns, name };
+        for (connector, programmed) in &gateway.programmed {
             let is_seen;
-            let reported = match self.upstream_of.get(&connector) {
+            let reported = match self.upstream_of.get(connector) {
                 Some((upstream, key)) if self.upstreams.contains_key(upstream) => {
                     if !self.listed_upstreams.contains(upstream) {
                         answers.unknown += 1;
@@ -68,7 +77,7 @@ impl OutageTracker {
                     self.upstreams.get(upstream).and_then(|u| u.get(key))
                 }
                 upstream_of => {
-                    let found = edge.connectors.get(&connector);
+                    let found = edge.connectors.get(connector);
                     // It is the upstream Connector itself, or nothing at all.
                     let is_known = upstream_of.is_none()
                         && (found.is_none() || self.upstreams.contains_key(cluster));
@@ -95,13 +104,12 @@ impl OutageTracker {
                 None => answers.add_right(reported.online),
             }
             if let Some(kind) = kind {
-                let since = gateway.open.iter().find(|(n, k, _)| *n == name && *k == kind);
-                open.push((name, kind, since.map_or(at, |(.., from)| *from)));
+                let since = gateway.open.iter().find(|(c, k, _)| c == connector && *k == kind);
+                open.push((connector.clone(), kind, since.map_or(at, |(.., from)| *from)));
             }
         }
-        for (name, kind, from) in std::mem::replace(&mut gateway.open, open) {
-            if !gateway.open.iter().any(|(n, k, _)| *n == name && *k == kind) {
-                let connector = Key { ns: key.ns, name };
+        for (connector, kind, from) in std::mem::replace(&mut gateway.open, open) {
+            if !gateway.open.iter().any(|(c, k, _)| *c == connector && *k == kind) {
                 let (edge, until) = (cluster.clone(), Some(at));
                 self.ended.push(GatewayOutage {
                     edge,

@@ -1,13 +1,11 @@
 //! One edge as the search for outages tracks it: its connectors, and what Envoy was programmed with.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Answers, OutageKind};
 use crate::core::data::ids::Kind;
-use crate::core::data::interner::{Key, Names, Sym};
-use crate::core::data::map::Map;
+use crate::core::data::name::NamespacedName;
 use crate::core::data::time::UnixMillis;
-use crate::core::data::used_names::{HoldsNames, UsedNames};
 use crate::core::status::liveness::{self, Liveness};
 use crate::core::status::trigger::{NodeIds, Trigger, connector_part, digest};
 
@@ -32,11 +30,13 @@ pub(super) struct TrackedEdge {
     /// All gateways of a class share one configuration (`mergeGateways`).
     pub(super) merged: bool,
     pub(super) listed: BTreeSet<Kind>,
-    pub(super) connectors: Map<Key, ReportedState>,
-    pub(super) proxies: Map<Key, Vec<Sym>>,
-    /// The proxies that reference a connector.
-    pub(super) referrers: Map<Key, Vec<Sym>>,
-    pub(super) gateways: Map<Key, TrackedGateway>,
+    pub(super) connectors: BTreeMap<NamespacedName, ReportedState>,
+    /// The connectors that a proxy references.
+    pub(super) proxies: BTreeMap<NamespacedName, Vec<NamespacedName>>,
+    /// The proxies that reference a connector; never an empty list.
+    pub(super) referrers: BTreeMap<NamespacedName, Vec<NamespacedName>>,
+    /// A gateway has the name of its proxy.
+    pub(super) gateways: BTreeMap<NamespacedName, TrackedGateway>,
     /// Kinds whose watch is lost.
     pub(super) lost: BTreeSet<Kind>,
     /// The sum of its gateways' answers.
@@ -51,10 +51,10 @@ pub(super) struct TrackedGateway {
     pub(super) announced: Option<u64>,
     pub(super) platform_key_hash: u64,
     /// By connector; `None` where it was not seen.
-    pub(super) programmed: Vec<(Sym, Option<RouteState>)>,
+    pub(super) programmed: Vec<(NamespacedName, Option<RouteState>)>,
     pub(super) answers: Answers,
     /// The outages that are not over: connector, kind, and since when.
-    pub(super) open: Vec<(Sym, OutageKind, UnixMillis)>,
+    pub(super) open: Vec<(NamespacedName, OutageKind, UnixMillis)>,
 }
 
 /// 0 stands for an absent text.
@@ -90,33 +90,41 @@ impl TrackedEdge {
         self.listed.len() == 3
     }
 
+    /// Whether it has the connector or a proxy that references it.
+    pub(super) fn knows(&self, connector: &NamespacedName) -> bool {
+        self.connectors.contains_key(connector) || self.referrers.contains_key(connector)
+    }
+
+    pub(super) fn gateway_names(&self) -> Vec<NamespacedName> {
+        self.gateways.keys().cloned().collect()
+    }
+
     /// Envoy Gateway translates a gateway: its routes take the current state of their connectors.
-    pub(super) fn translate(&mut self, key: Key) {
+    pub(super) fn translate(&mut self, key: &NamespacedName) {
         if !self.is_ready() {
             return;
         }
-        let Some(gateway) = self.gateways.get_mut(&key) else { return };
-        let connectors = &self.connectors;
-        let route = |name| {
-            connectors.get(&Key { ns: key.ns, name }).map_or(RouteState::default(), |c| c.route)
+        let Some(gateway) = self.gateways.get_mut(key) else { return };
+        let route = |connector| {
+            self.connectors.get(connector).map_or(RouteState::default(), |state| state.route)
         };
-        let names = self.proxies.get(&key).into_iter().flatten();
-        gateway.programmed = names.map(|&name| (name, Some(route(name)))).collect();
+        let connectors = self.proxies.get(key).into_iter().flatten();
+        gateway.programmed = connectors.map(|c| (c.clone(), Some(route(c)))).collect();
     }
 
     /// A gateway is seen for the first time. Its trigger says what was announced last; without one, it
     /// counts as translated now.
-    pub(super) fn translate_found(&mut self, names: &Names, key: Key) {
+    pub(super) fn translate_found(&mut self, key: &NamespacedName) {
         self.translate(key);
-        let announced = self.gateways.get(&key).and_then(|gateway| gateway.announced);
+        let announced = self.gateways.get(key).and_then(|gateway| gateway.announced);
         let Some(announced) = announced.filter(|_| !self.merged && self.is_ready()) else { return };
-        if self.digest(names, key).is_none_or(|current| current == announced) {
+        if self.digest(key).is_none_or(|current| current == announced) {
             return;
         }
-        let Some(gateway) = self.gateways.get_mut(&key) else { return };
-        if let [(name, programmed)] = &mut gateway.programmed[..] {
+        let Some(gateway) = self.gateways.get_mut(key) else { return };
+        if let [(connector, programmed)] = &mut gateway.programmed[..] {
             // Of a single connector the digest says which state it was.
-            let offline = digest([connector_part(names.text(*name), false, "")]);
+            let offline = digest([connector_part(connector.name(), false, "")]);
             let online = announced != offline;
             *programmed = Some(RouteState { online, node_hash: u64::from(online) });
         } else {
@@ -126,71 +134,52 @@ impl TrackedEdge {
 
     /// A connector changed. Where the gateway's trigger announces its new state already, the trigger's
     /// event came first.
-    pub(super) fn translate_announced(&mut self, names: &Names, key: Key) {
-        let announced = self.gateways.get(&key).and_then(|gateway| gateway.announced);
-        if announced.is_some() && !self.merged && self.digest(names, key) == announced {
+    pub(super) fn translate_announced(&mut self, key: &NamespacedName) {
+        let announced = self.gateways.get(key).and_then(|gateway| gateway.announced);
+        if announced.is_some() && !self.merged && self.digest(key) == announced {
             self.translate(key);
         }
     }
 
     /// What the gateway's trigger should announce; `None` where its proxy references no connector.
-    fn digest(&self, names: &Names, key: Key) -> Option<u64> {
-        let references = self.proxies.get(&key).filter(|references| !references.is_empty())?;
-        let part = |&name: &Sym| match self.connectors.get(&Key { ns: key.ns, name }) {
-            Some(connector) => connector.part,
-            None => connector_part(names.text(name), false, ""),
+    fn digest(&self, key: &NamespacedName) -> Option<u64> {
+        let references = self.proxies.get(key).filter(|references| !references.is_empty())?;
+        let part = |connector: &NamespacedName| match self.connectors.get(connector) {
+            Some(state) => state.part,
+            None => connector_part(connector.name(), false, ""),
         };
         Some(digest(references.iter().map(part)))
     }
 
     /// Takes over what a gateway answers now. True if that changes the edge's sum.
-    pub(super) fn set_answers(&mut self, key: Key, answers: Answers) -> bool {
-        let Some(gateway) = self.gateways.get_mut(&key) else { return false };
+    pub(super) fn set_answers(&mut self, key: &NamespacedName, answers: Answers) -> bool {
+        let Some(gateway) = self.gateways.get_mut(key) else { return false };
         let before = std::mem::replace(&mut gateway.answers, answers);
         self.answers += answers;
         self.answers -= before;
         before != answers
     }
 
-    pub(super) fn set_proxy(&mut self, key: Key, connectors: Vec<Sym>) {
-        for &name in self.proxies.get(&key).into_iter().flatten() {
-            if let Some(proxies) = self.referrers.get_mut(&Key { ns: key.ns, name }) {
-                proxies.retain(|proxy| *proxy != key.name);
+    pub(super) fn set_proxy(&mut self, proxy: &NamespacedName, connectors: Vec<NamespacedName>) {
+        self.remove_proxy(proxy);
+        for connector in &connectors {
+            self.referrers.entry(connector.clone()).or_default().push(proxy.clone());
+        }
+        self.proxies.insert(proxy.clone(), connectors);
+    }
+
+    pub(super) fn remove_proxy(&mut self, proxy: &NamespacedName) {
+        for connector in self.proxies.remove(proxy).into_iter().flatten() {
+            let Some(referrers) = self.referrers.get_mut(&connector) else { continue };
+            referrers.retain(|referrer| referrer != proxy);
+            if referrers.is_empty() {
+                self.referrers.remove(&connector);
             }
         }
-        for &name in &connectors {
-            self.referrers.entry(Key { ns: key.ns, name }).or_default().push(key.name);
-        }
-        self.proxies.insert(key, connectors);
     }
 }
 
 /// The digest in throughline's own trigger; `None` for another value.
 pub(super) fn announced(trigger: Option<&str>) -> Option<u64> {
     Some(Trigger::parse(trigger?)?.digest)
-}
-
-impl HoldsNames for TrackedEdge {
-    fn mark(&self, used: &mut UsedNames) {
-        let Self {
-            merged: _,
-            listed: _,
-            connectors,
-            proxies,
-            referrers,
-            gateways,
-            lost: _,
-            answers: _,
-        } = self;
-        connectors.keys().for_each(|key| key.mark(used));
-        for (key, names) in proxies.iter().chain(referrers) {
-            key.mark(used);
-            names.mark(used);
-        }
-        for (key, gateway) in gateways {
-            key.mark(used);
-            gateway.programmed.iter().for_each(|(name, _)| name.mark(used));
-            gateway.open.iter().for_each(|(name, ..)| name.mark(used));
-        }
-    }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use super::{GatewayOutage, OutageTracker};
 use crate::core::data::ids::{ClusterName, ObjectKey};
-use crate::core::data::interner::Key;
 use crate::core::data::time::UnixMillis;
 
 /// One outage of one connector at one edge, over all its gateways.
@@ -41,24 +40,12 @@ pub enum OutageKind {
 impl OutageTracker {
     /// The outages by their beginning; one that is still open has no end.
     pub fn finish(mut self) -> Vec<Outage> {
-        for (cluster, edge) in &self.edges {
-            for (key, gateway) in &edge.gateways {
-                for &(name, kind, from) in &gateway.open {
-                    let (edge, connector) = (cluster.clone(), Key { ns: key.ns, name });
-                    self.ended.push(GatewayOutage {
-                        edge,
-                        connector,
-                        kind,
-                        from,
-                        until: None,
-                        by_platform_key: false,
-                    });
-                }
-            }
+        for (cluster, edge) in std::mem::take(&mut self.edges) {
+            self.end_all_of(&cluster, edge, None);
         }
         let mut grouped: BTreeMap<_, Vec<GatewayOutage>> = BTreeMap::new();
         for outage in self.ended {
-            let connector = self.names.object_key(outage.connector);
+            let connector = outage.connector.key();
             let key = (outage.from, outage.edge.clone(), connector, outage.kind);
             grouped.entry(key).or_default().push(outage);
         }

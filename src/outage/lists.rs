@@ -4,31 +4,24 @@ use std::collections::BTreeSet;
 
 use super::OutageTracker;
 use crate::core::data::ids::{ClusterName, Kind};
-use crate::core::data::interner::Key;
-use crate::core::data::map::sorted_keys;
 use crate::core::data::time::UnixMillis;
 
 impl OutageTracker {
     /// What a finished list does not contain is gone.
     pub(super) fn remove_unlisted(&mut self, at: UnixMillis, cluster: &ClusterName, kind: Kind) {
         let Some(listed) = self.listing.remove(&(cluster.clone(), kind)) else { return };
-        let mut gone = BTreeSet::new();
-        let mut add = |key: &Key| {
-            if !listed.contains(key) {
-                gone.insert(*key);
-            }
-        };
-        let (upstream, edge) = (self.upstreams.get(cluster), self.edges.get(cluster));
-        match kind {
+        let upstream = self.upstreams.get(cluster).into_iter();
+        let edge = self.edges.get(cluster).into_iter();
+        let held: BTreeSet<_> = match kind {
             Kind::Connector => {
-                upstream.iter().flat_map(|u| u.keys()).for_each(&mut add);
-                edge.iter().flat_map(|e| e.connectors.keys()).for_each(add);
+                let at_edge = edge.flat_map(|e| e.connectors.keys());
+                upstream.flat_map(|u| u.keys()).chain(at_edge).cloned().collect()
             }
-            Kind::HttpProxy => edge.iter().flat_map(|e| e.proxies.keys()).for_each(add),
-            Kind::Gateway => edge.iter().flat_map(|e| e.gateways.keys()).for_each(add),
-            Kind::HttpRoute | Kind::Namespace => {}
-        }
-        for key in gone {
+            Kind::HttpProxy => edge.flat_map(|e| e.proxies.keys()).cloned().collect(),
+            Kind::Gateway => edge.flat_map(|e| e.gateways.keys()).cloned().collect(),
+            Kind::HttpRoute | Kind::Namespace => return,
+        };
+        for key in held.difference(&listed) {
             self.object_gone(at, cluster, kind, key);
         }
     }
@@ -67,20 +60,17 @@ impl OutageTracker {
         if !edge.merged || !edge.lost.is_empty() {
             return;
         }
-        let keys = sorted_keys(&edge.gateways);
-        for key in keys {
-            if let Some(edge) = self.edges.get_mut(cluster) {
-                edge.translate(key);
-            }
-            self.compare(at, cluster, key, false);
+        for key in edge.gateway_names() {
+            edge.translate(&key);
         }
+        self.compare_edge(at, cluster);
     }
 
     /// Compares what depends on the connectors of an upstream.
     pub(super) fn compare_all_of(&mut self, at: UnixMillis, upstream: &ClusterName) {
         let downstream = self.downstream_of.get(upstream);
-        let keys: Vec<_> = downstream.into_iter().flat_map(|d| d.keys()).copied().collect();
-        for key in keys {
+        let keys: Vec<_> = downstream.into_iter().flat_map(|d| d.keys()).cloned().collect();
+        for key in &keys {
             self.compare_downstream(at, upstream, key);
         }
     }

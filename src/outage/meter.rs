@@ -1,28 +1,41 @@
 //! Follows a live run for the metrics of what users see: the same definition of an outage as a
 //! replay's.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::OutageTracker;
 use crate::core::contract::event::{ClusterSpec, Event};
 use crate::core::contract::settings::Settings;
-use crate::core::data::map::FixedState;
-use crate::core::data::used_names::HoldsNames;
+use crate::core::data::name::NamespacedName;
 use crate::metrics::Metrics;
 use crate::run_log::Observer;
+
+/// Fewer links than this are not worth a look.
+const LINKS_MIN: usize = 1_024;
 
 /// Counts how long each edge answers wrongly. An event costs O(what it concerns), and a metric is
 /// touched only when the number of wrong answers at an edge changes.
 pub struct UserImpactMeter {
     tracker: OutageTracker,
     metrics: Arc<Metrics>,
+    /// How many links to upstream Connectors were still needed when they were last looked through.
+    links_kept: usize,
 }
 
 impl UserImpactMeter {
     /// `clusters` are those known from the start.
     pub fn new(clusters: &[ClusterSpec], settings: &Settings, metrics: Arc<Metrics>) -> Self {
-        Self { tracker: OutageTracker::new(clusters, settings, false), metrics }
+        let tracker = OutageTracker::new(clusters, settings, false);
+        Self { tracker, metrics, links_kept: 0 }
+    }
+
+    /// Forgets the links of deleted Connectors once the links have doubled, because a live run goes
+    /// on for months.
+    fn forget_links(&mut self) {
+        if self.tracker.upstream_of.len() >= 2 * self.links_kept.max(LINKS_MIN) {
+            self.tracker.forget_unused_links();
+            self.links_kept = self.tracker.upstream_of.len();
+        }
     }
 }
 
@@ -30,7 +43,7 @@ impl Observer for UserImpactMeter {
     fn on_event(&mut self, event: &Event) {
         self.tracker.observe(event);
         self.tracker.ended.clear();
-        self.tracker.sweep_names();
+        self.forget_links();
         while let Some(edge) = self.tracker.changed.pop_first() {
             self.metrics.set_answers(&edge, self.tracker.answers(&edge));
         }
@@ -38,37 +51,16 @@ impl Observer for UserImpactMeter {
 }
 
 impl OutageTracker {
-    /// Drops what only deleted objects need, once the names have doubled: a live run goes on for
-    /// months.
-    fn sweep_names(&mut self) {
-        if !self.names.is_sweep_due() {
-            return;
-        }
-        let mut linked = HashSet::with_hasher(FixedState::default());
-        for edge in self.edges.values_mut() {
-            edge.referrers.retain(|_, proxies| !proxies.is_empty());
-            linked.extend(edge.connectors.keys().chain(edge.referrers.keys()).copied());
-        }
-        // A Connector that appears at an edge again brings its labels again.
-        self.upstream_of.retain(|key, _| linked.contains(key));
-        for downstream in self.downstream_of.values_mut() {
-            downstream.retain(|_, key| linked.contains(key));
-        }
-        self.downstream_of.retain(|_, downstream| !downstream.is_empty());
-        let mut used = self.names.unused();
-        self.edges.values().for_each(|edge| edge.mark(&mut used));
-        for (key, (_, upstream)) in &self.upstream_of {
-            key.mark(&mut used);
-            upstream.mark(&mut used);
-        }
-        self.upstreams.values().flat_map(|u| u.keys()).for_each(|key| key.mark(&mut used));
-        self.listing.values().flatten().for_each(|key| key.mark(&mut used));
-        let downstream = self.downstream_of.values().flatten();
-        downstream.for_each(|(upstream, key)| {
-            upstream.mark(&mut used);
-            key.mark(&mut used);
+    /// Forgets which upstream Connector stands behind a Connector that no edge has or references. One
+    /// that appears at an edge again brings its labels again.
+    fn forget_unused_links(&mut self) {
+        let edges = &self.edges;
+        let is_used = |name: &NamespacedName| edges.values().any(|edge| edge.knows(name));
+        self.upstream_of.retain(|name, _| is_used(name));
+        self.downstream_of.retain(|_, downstream| {
+            downstream.retain(|_, name| is_used(name));
+            !downstream.is_empty()
         });
-        self.names.sweep(&used);
     }
 }
 
@@ -126,11 +118,10 @@ mod tests {
             }
         }
         let tracker = &meter.tracker;
-        assert!(tracker.names.count() < 5_000, "{}", tracker.names.count());
         assert!(tracker.upstream_of.len() < 5_000, "{}", tracker.upstream_of.len());
         assert!(tracker.downstream_of.values().map(|d| d.len()).sum::<usize>() < 5_000);
         let edge = tracker.edges.values().next().unwrap();
         assert!(edge.proxies.is_empty() && edge.gateways.is_empty() && edge.connectors.is_empty());
-        assert!(edge.referrers.len() < 5_000 && tracker.ended.is_empty());
+        assert!(edge.referrers.is_empty() && tracker.ended.is_empty());
     }
 }

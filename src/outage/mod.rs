@@ -1,13 +1,12 @@
 //! What users saw: the times during which a gateway's Envoy was programmed with a state other than
 //! the one upstream reported for a connector.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::contract::event::{ClusterSpec, Event, EventKind};
 use crate::core::contract::settings::{Settings, TouchScope, TouchSettings};
 use crate::core::data::ids::{ClusterName, Kind, Role};
-use crate::core::data::interner::{Key, Names};
-use crate::core::data::map::Map;
+use crate::core::data::name::NamespacedName;
 use crate::core::data::objects::{
     Body, Object, PLATFORM_KEY, UPSTREAM_CLUSTER_NAME, UPSTREAM_STATUS,
 };
@@ -33,22 +32,21 @@ pub use meter::UserImpactMeter;
 /// gateway is translated: when the gateway or its proxy appears or changes, and when its trigger is
 /// written. It does not model the extension server's own delay.
 pub struct OutageTracker {
-    names: Names,
     edges: BTreeMap<ClusterName, TrackedEdge>,
     /// The connectors of each upstream cluster.
-    upstreams: BTreeMap<ClusterName, Map<Key, ReportedState>>,
+    upstreams: BTreeMap<ClusterName, BTreeMap<NamespacedName, ReportedState>>,
     /// Upstreams that have listed their connectors. The state of the others is unknown.
     listed_upstreams: BTreeSet<ClusterName>,
     /// There is a hub, so each connector has an upstream that this instance may follow.
     has_hub: bool,
     /// The upstream Connector of each hub or edge Connector, and the other way round.
-    upstream_of: Map<Key, (ClusterName, Key)>,
-    downstream_of: BTreeMap<ClusterName, Map<Key, Key>>,
+    upstream_of: BTreeMap<NamespacedName, (ClusterName, NamespacedName)>,
+    downstream_of: BTreeMap<ClusterName, BTreeMap<NamespacedName, NamespacedName>>,
     touch: TouchSettings,
     platform_key_heals: bool,
     node_ids: NodeIds,
     /// The lists in progress, and what they have shown so far.
-    listing: BTreeMap<(ClusterName, Kind), HashSet<Key>>,
+    listing: BTreeMap<(ClusterName, Kind), BTreeSet<NamespacedName>>,
     /// Upstreams whose Connector watch is lost. It makes answers unknown, and ends no outage.
     lost_upstreams: BTreeSet<ClusterName>,
     /// Edges whose answers have changed since they were last taken.
@@ -58,11 +56,15 @@ pub struct OutageTracker {
 
 struct GatewayOutage {
     edge: ClusterName,
-    connector: Key,
+    connector: NamespacedName,
     kind: OutageKind,
     from: UnixMillis,
     until: Option<UnixMillis>,
     by_platform_key: bool,
+}
+
+fn name_of(object: &Object) -> NamespacedName {
+    NamespacedName::new(&object.meta.namespace, &object.meta.name)
 }
 
 fn tracked_edge(touch: &TouchSettings, edge: &ClusterName) -> TrackedEdge {
@@ -77,12 +79,11 @@ impl OutageTracker {
         let with = |role: Role| clusters.iter().filter(move |c| c.roles.contains(&role));
         let edge = |c: &ClusterSpec| (c.name.clone(), tracked_edge(&settings.touch, &c.name));
         Self {
-            names: Names::default(),
             edges: with(Role::Edge).map(edge).collect(),
-            upstreams: with(Role::Upstream).map(|c| (c.name.clone(), Map::default())).collect(),
+            upstreams: with(Role::Upstream).map(|c| (c.name.clone(), BTreeMap::new())).collect(),
             listed_upstreams: BTreeSet::new(),
             has_hub: with(Role::Hub).next().is_some(),
-            upstream_of: Map::default(),
+            upstream_of: BTreeMap::new(),
             downstream_of: BTreeMap::new(),
             touch: settings.touch.clone(),
             platform_key_heals,
@@ -105,18 +106,17 @@ impl OutageTracker {
         let at = event.at;
         match &event.kind {
             EventKind::ListStarted { cluster, kind } => {
-                self.listing.insert((cluster.clone(), *kind), HashSet::new());
+                self.listing.insert((cluster.clone(), *kind), BTreeSet::new());
             }
             EventKind::Listed { cluster, object } => {
                 if let Some(list) = self.listing.get_mut(&(cluster.clone(), object.kind())) {
-                    list.insert(self.names.key(&object.meta.namespace, &object.meta.name));
+                    list.insert(name_of(object));
                 }
                 self.object_changed(at, cluster, object);
             }
             EventKind::Applied { cluster, object } => self.object_changed(at, cluster, object),
             EventKind::Deleted { cluster, object } => {
-                let key = self.names.key(&object.meta.namespace, &object.meta.name);
-                self.object_gone(at, cluster, object.kind(), key);
+                self.object_gone(at, cluster, object.kind(), &name_of(object));
             }
             EventKind::WatchLost { cluster, kind, .. } => self.watch_lost(at, cluster, *kind),
             EventKind::WatchResumed { cluster, kind } => self.watch_is_back(at, cluster, *kind),
@@ -125,7 +125,7 @@ impl OutageTracker {
                 self.cluster_left(at, cluster);
                 self.has_hub |= roles.contains(&Role::Hub);
                 if roles.contains(&Role::Upstream) {
-                    self.upstreams.insert(cluster.clone(), Map::default());
+                    self.upstreams.insert(cluster.clone(), BTreeMap::new());
                 }
                 if roles.contains(&Role::Edge) {
                     self.edges.insert(cluster.clone(), tracked_edge(&self.touch, cluster));
@@ -159,13 +159,10 @@ impl OutageTracker {
                     && edge.listed.insert(*kind)
                     && edge.is_ready()
                 {
-                    let keys: Vec<_> = edge.gateways.keys().copied().collect();
-                    for &key in &keys {
-                        edge.translate_found(&self.names, key);
+                    for key in edge.gateway_names() {
+                        edge.translate_found(&key);
                     }
-                    for key in keys {
-                        self.compare(at, cluster, key, false);
-                    }
+                    self.compare_edge(at, cluster);
                 }
             }
             _ => {}
@@ -192,34 +189,38 @@ impl OutageTracker {
         if self.upstreams.remove(cluster).is_some() && was_listed {
             self.compare_all_of(at, cluster);
         }
-        let Some(edge) = self.edges.remove(cluster) else { return };
-        for (key, gateway) in edge.gateways {
-            for (name, kind, from) in gateway.open {
-                self.ended.push(GatewayOutage {
-                    edge: cluster.clone(),
-                    connector: Key { ns: key.ns, name },
-                    kind,
-                    from,
-                    until: Some(at),
-                    by_platform_key: false,
-                });
-            }
+        if let Some(edge) = self.edges.remove(cluster) {
+            self.end_all_of(cluster, edge, Some(at));
+        }
+    }
+
+    /// Ends the open outages of an edge; without a time, nobody saw their end.
+    fn end_all_of(&mut self, cluster: &ClusterName, edge: TrackedEdge, until: Option<UnixMillis>) {
+        for (connector, kind, from) in edge.gateways.into_values().flat_map(|g| g.open) {
+            self.ended.push(GatewayOutage {
+                edge: cluster.clone(),
+                connector,
+                kind,
+                from,
+                until,
+                by_platform_key: false,
+            });
         }
     }
 
     fn object_changed(&mut self, at: UnixMillis, cluster: &ClusterName, object: &Object) {
-        let key = self.names.key(&object.meta.namespace, &object.meta.name);
+        let key = name_of(object);
         match &object.body {
             Body::Connector { .. } => {
-                let has_upstream = self.link_to_upstream(key, object);
+                let has_upstream = self.link_to_upstream(&key, object);
                 if !has_upstream && let Some(upstream) = self.upstreams.get_mut(cluster) {
                     let before = upstream.get(&key).copied();
                     let name = &object.meta.name;
                     let status = object.status();
                     let state = ReportedState::read(self.node_ids, before, name, None, status);
-                    upstream.insert(key, state);
+                    upstream.insert(key.clone(), state);
                     if before.is_none_or(|b| b.route != state.route) {
-                        self.compare_downstream(at, cluster, key);
+                        self.compare_downstream(at, cluster, &key);
                     }
                 }
                 if let Some(edge) = self.edges.get_mut(cluster) {
@@ -229,26 +230,29 @@ impl OutageTracker {
                     let status = object.status();
                     let state =
                         ReportedState::read(self.node_ids, before, name, annotation, status);
-                    edge.connectors.insert(key, state);
+                    edge.connectors.insert(key.clone(), state);
                     if before.is_none_or(|b| b.route != state.route) {
-                        for &name in edge.referrers.get(&key).cloned().iter().flatten() {
-                            edge.translate_announced(&self.names, Key { ns: key.ns, name });
+                        for gateway in edge.referrers.get(&key).cloned().iter().flatten() {
+                            edge.translate_announced(gateway);
                         }
-                        self.compare_connector(at, cluster, key);
+                        self.compare_connector(at, cluster, &key);
                     }
                 }
             }
             Body::HttpProxy { connectors } => {
-                let connectors: Vec<_> = connectors.iter().map(|c| self.names.intern(c)).collect();
+                let connectors: Vec<_> = connectors
+                    .iter()
+                    .map(|name| NamespacedName::new(key.namespace(), name))
+                    .collect();
                 let Some(edge) = self.edges.get_mut(cluster) else { return };
                 if edge.proxies.get(&key) == Some(&connectors) {
                     return;
                 }
-                edge.set_proxy(key, connectors);
-                edge.translate(key);
-                self.compare(at, cluster, key, false);
+                edge.set_proxy(&key, connectors);
+                edge.translate(&key);
+                self.compare(at, cluster, &key, false);
             }
-            Body::Gateway { class, .. } => self.gateway_changed(at, cluster, key, class, object),
+            Body::Gateway { class, .. } => self.gateway_changed(at, cluster, &key, class, object),
             Body::HttpRoute { .. } | Body::Namespace => {}
         }
     }
@@ -257,13 +261,13 @@ impl OutageTracker {
         &mut self,
         at: UnixMillis,
         cluster: &ClusterName,
-        key: Key,
+        key: &NamespacedName,
         class: &str,
         object: &Object,
     ) {
         let Some(edge) = self.edges.get_mut(cluster) else { return };
-        let is_new = !edge.gateways.contains_key(&key);
-        let gateway = edge.gateways.entry(key).or_default();
+        let is_new = !edge.gateways.contains_key(key);
+        let gateway = edge.gateways.entry(key.clone()).or_default();
         if *gateway.class != *class {
             gateway.class = class.into();
         }
@@ -280,13 +284,13 @@ impl OutageTracker {
         let heals_class = edge.merged && triggered && !is_new;
         let healed: Vec<_> = if heals_class {
             let of_class = edge.gateways.iter().filter(|(_, g)| *g.class == *class);
-            of_class.map(|(k, _)| *k).collect()
+            of_class.map(|(k, _)| k.clone()).collect()
         } else {
-            vec![key]
+            vec![key.clone()]
         };
-        for key in healed {
+        for key in &healed {
             match self.edges.get_mut(cluster) {
-                Some(edge) if is_new => edge.translate_found(&self.names, key),
+                Some(edge) if is_new => edge.translate_found(key),
                 Some(edge) => edge.translate(key),
                 None => {}
             }
@@ -296,56 +300,64 @@ impl OutageTracker {
 
     /// Learns, once, from a hub or edge Connector's labels which upstream Connector it stands for;
     /// false for a Connector without such labels.
-    fn link_to_upstream(&mut self, key: Key, object: &Object) -> bool {
-        if self.upstream_of.contains_key(&key) {
+    fn link_to_upstream(&mut self, key: &NamespacedName, object: &Object) -> bool {
+        if self.upstream_of.contains_key(key) {
             return object.meta.labels.get(UPSTREAM_CLUSTER_NAME).is_some();
         }
         let Some((cluster, namespace, name)) = object.meta.upstream() else { return false };
         let cluster = ClusterName::from(cluster.as_str());
-        let upstream = self.names.key(namespace, name);
-        self.downstream_of.entry(cluster.clone()).or_default().insert(upstream, key);
-        self.upstream_of.insert(key, (cluster, upstream));
+        let upstream = NamespacedName::new(namespace, name);
+        let downstream = self.downstream_of.entry(cluster.clone()).or_default();
+        downstream.insert(upstream.clone(), key.clone());
+        self.upstream_of.insert(key.clone(), (cluster, upstream));
         true
     }
 
     /// The connectors seen with upstream labels, in order.
     pub fn connectors(&self) -> Vec<ConnectorNames> {
-        let name = |key: Key| self.names.object_key(key);
-        let names = |(&key, (cluster, upstream)): (&Key, &(ClusterName, Key))| ConnectorNames {
-            upstream: Some((cluster.to_string(), name(*upstream))),
-            hub: name(key),
-        };
-        let mut connectors: Vec<_> = self.upstream_of.iter().map(names).collect();
+        let mut connectors: Vec<_> = self
+            .upstream_of
+            .iter()
+            .map(|(hub, (cluster, upstream))| ConnectorNames {
+                upstream: Some((cluster.to_string(), upstream.key())),
+                hub: hub.key(),
+            })
+            .collect();
         connectors.sort_unstable();
         connectors
     }
 
-    fn object_gone(&mut self, at: UnixMillis, cluster: &ClusterName, kind: Kind, key: Key) {
+    fn object_gone(
+        &mut self,
+        at: UnixMillis,
+        cluster: &ClusterName,
+        kind: Kind,
+        key: &NamespacedName,
+    ) {
         match kind {
             Kind::Connector => {
                 let upstream = self.upstreams.get_mut(cluster);
-                if upstream.and_then(|u| u.remove(&key)).is_some_and(|before| before.route.online) {
+                if upstream.and_then(|u| u.remove(key)).is_some_and(|before| before.route.online) {
                     self.compare_downstream(at, cluster, key);
                 }
                 if let Some(edge) = self.edges.get_mut(cluster) {
-                    edge.connectors.remove(&key);
+                    edge.connectors.remove(key);
                     self.compare_connector(at, cluster, key);
                 }
             }
             Kind::HttpProxy => {
                 let Some(edge) = self.edges.get_mut(cluster) else { return };
-                edge.set_proxy(key, Vec::new());
-                edge.proxies.remove(&key);
+                edge.remove_proxy(key);
                 edge.translate(key);
                 self.compare(at, cluster, key, false);
             }
             Kind::Gateway => {
                 let Some(edge) = self.edges.get_mut(cluster) else { return };
-                let Some(gateway) = edge.gateways.get_mut(&key) else { return };
+                let Some(gateway) = edge.gateways.get_mut(key) else { return };
                 gateway.programmed.clear();
                 self.compare(at, cluster, key, false);
                 if let Some(edge) = self.edges.get_mut(cluster) {
-                    edge.gateways.remove(&key);
+                    edge.gateways.remove(key);
                 }
             }
             Kind::HttpRoute | Kind::Namespace => {}

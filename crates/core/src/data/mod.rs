@@ -6,6 +6,7 @@ pub mod ids;
 pub mod interner;
 pub mod liveness_fields;
 pub mod map;
+pub mod name;
 pub mod objects;
 pub(crate) mod one_or_many;
 pub(crate) mod optional_millis;
