@@ -21,8 +21,22 @@
 use std::collections::BTreeMap;
 
 use crate::contract::settings::Fraction;
+use crate::data::ids::ClusterName;
 use crate::data::time::UnixMillis;
 use crate::data::used_names::{HoldsNames, UsedNames};
+
+/// What a breaker counts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum BreakerKey {
+    /// Annotations of hub Connectors that name one upstream.
+    Removals(ClusterName),
+    /// The same, of all upstreams.
+    FleetRemovals,
+    /// Routes that name one upstream.
+    Orphans(ClusterName),
+    /// Routes of all deleted projects.
+    DeletedProjects,
+}
 
 /// A part of a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ pub mod interner;
 pub mod liveness_fields;
 pub mod map;
 pub mod name;
+pub(crate) mod object_ref;
 pub mod objects;
 pub(crate) mod one_or_many;
 pub(crate) mod optional_millis;

@@ -6,6 +6,7 @@
 //! known field makes it refuse the whole document. This decoder does the same in one pass: it keeps
 //! the fields that the answer depends on, and checks the types of the others.
 
+use crate::status::digest::Digest;
 use crate::status::go_json::{GO_DEPTH_MAX, Reader};
 use crate::status::trigger::connector_part;
 
@@ -22,6 +23,15 @@ pub struct Liveness {
 /// unnoticed, and is late by `mirror.deferMs`; tables hold two of these for each hub Connector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Routing(u32);
+
+/// A status or a status annotation without its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StatusDigest {
+    /// Everything that it says.
+    pub(crate) all: Digest,
+    /// What edges route by; `None` where it does not decode.
+    pub(crate) routing: Option<Routing>,
+}
 
 impl Liveness {
     pub(crate) fn routing(&self) -> Routing {

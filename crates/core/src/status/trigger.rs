@@ -1,6 +1,7 @@
 //! The value of the trigger annotation, `<digest>-<n>-<c>`, and the digest in it.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
@@ -34,6 +35,40 @@ impl Trigger {
             n: n.parse().ok()?,
             c: c.parse().ok()?,
         })
+    }
+}
+
+/// The number of a write to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sequence(NonZeroU32);
+
+impl Sequence {
+    /// `None` for the number 0, which throughline never writes.
+    pub(crate) fn of(trigger: Trigger) -> Option<Self> {
+        NonZeroU32::new(trigger.n).map(Self)
+    }
+
+    pub(crate) fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The next write after `latest`. What comes after the highest number is 1.
+    pub(crate) fn after(latest: Option<Self>) -> Self {
+        let next = latest.map_or(0, Self::get).wrapping_add(1);
+        Self(NonZeroU32::new(next).unwrap_or(NonZeroU32::MIN))
+    }
+
+    /// Numbers count around a circle, and the later one is less than half of it ahead: anybody can
+    /// write the highest number there is, and what comes after that must still count as later.
+    pub(crate) fn is_after(self, other: Option<Self>) -> bool {
+        other.is_none_or(|other| {
+            let ahead = self.get().wrapping_sub(other.get());
+            (1..=u32::MAX / 2).contains(&ahead)
+        })
+    }
+
+    pub(crate) fn latest(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        other.filter(|other| other.is_after(one)).or(one)
     }
 }
 
@@ -174,6 +209,21 @@ mod tests {
             assert!(is_later_n(later, earlier) && !is_later_n(earlier, later));
         }
         assert!(!is_later_n(7, 7) && !is_later_n(0, 0));
+    }
+
+    #[test]
+    fn sequences_are_ordered_as_the_numbers_of_triggers() {
+        let numbers = [0, 1, 2, 7, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX - 1, u32::MAX];
+        let sequence = |n| Sequence::of(Trigger { digest: 1, n, c: 0 });
+        for one in numbers {
+            assert_eq!(Sequence::after(sequence(one)).get(), next_n(one));
+            for two in numbers {
+                let latest = Sequence::latest(sequence(one), sequence(two));
+                assert_eq!(latest.map_or(0, Sequence::get), later_n(one, two), "{one} {two}");
+                let is_after = sequence(two).is_some_and(|two| two.is_after(sequence(one)));
+                assert_eq!(is_after, is_later_n(two, one), "{one} {two}");
+            }
+        }
     }
 
     /// Digests stay on objects in users' clusters, so they must never change.

@@ -1,0 +1,229 @@
+//! The machine: what the clusters show comes in as events, what to do about it goes out as actions.
+//!
+//! It is sans-IO: the caller owns sockets and the clock, and keeps this contract:
+//!
+//! - A. Call [`Machine::handle_event`] for each event, and [`Machine::handle_timeout`] when the
+//!   deadline has come. `event.at` is the machine's only clock.
+//! - B. Then take all of [`Machine::poll_action`], [`Machine::poll_note`] and
+//!   [`Machine::poll_membership`].
+//! - C. Then sleep until [`Machine::poll_deadline`] at most. It is valid until the next A.
+//!
+//! A polled action is in flight until an [`ActionFinished`](EventKind::ActionFinished) event brings
+//! its outcome, or until the outcome times out. At most one action per object is in flight. Nothing
+//! is decided anywhere else.
+
+use std::collections::BTreeSet;
+
+use crate::contract::action::{Decision, Verb};
+use crate::contract::event::{Event, EventKind};
+use crate::contract::membership::{Membership, MembershipCount};
+use crate::contract::note::{AnomalyKind, Note};
+use crate::contract::settings::Settings;
+use crate::data::ids::{ClusterName, Kind, Role};
+use crate::data::time::UnixMillis;
+use crate::next::controller::{Breakers, Controller, Dirty, Memory};
+use crate::next::scheduler::Scheduler;
+use crate::next::world::World;
+use crate::next::world::cluster::Cluster;
+use crate::status::trigger::NodeIds;
+
+/// Events of so many clusters that are not in the run are reported.
+const UNKNOWN_CLUSTERS_MAX: usize = 100;
+
+/// The connector-liveness state machine. Pure: the same events give the same actions.
+#[derive(Default)]
+pub struct Machine {
+    pub(crate) controller: Controller,
+    pub(crate) now: UnixMillis,
+    /// Clusters that were never added and whose events were reported.
+    unknown_clusters: BTreeSet<ClusterName>,
+}
+
+/// How much the machine holds, to tell whether anything stays behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSizes {
+    pub clusters: usize,
+    /// Upstreams that hub objects name.
+    pub upstreams: usize,
+    /// Hub Connectors and routes, and edge Connectors, HTTPProxies and Gateways.
+    pub objects: usize,
+    /// What is remembered of hub objects and of touches.
+    pub memories: usize,
+    /// Timers, and subjects that wait in queues.
+    pub scheduled: usize,
+    /// Actions without an outcome.
+    pub in_flight: usize,
+}
+
+impl Machine {
+    /// A machine without clusters. Events add them.
+    pub fn new(settings: Settings) -> Self {
+        let world = World::new(&settings, NodeIds::default());
+        let controller = Controller { world, settings, ..Controller::default() };
+        Self { controller, ..Self::default() }
+    }
+
+    /// A machine that reads such node ids; those of clusters if this is not called.
+    pub fn with_node_ids(mut self, node_ids: NodeIds) -> Self {
+        self.controller.world = World::new(&self.controller.settings, node_ids);
+        self
+    }
+
+    /// Takes one event. Costs O(what the event concerns).
+    pub fn handle_event(&mut self, event: &Event) {
+        self.advance(event.at);
+        let mut dirty = Dirty::new();
+        self.on_event(event, &mut dirty);
+        self.controller.end_moment(dirty, self.now);
+    }
+
+    /// Tells the machine that it is `at`.
+    pub fn handle_timeout(&mut self, at: UnixMillis) {
+        self.advance(at);
+        self.controller.end_moment(Dirty::new(), self.now);
+    }
+
+    /// The next action, oldest first; those of one moment by cluster, kind, namespace and name.
+    pub fn poll_action(&mut self) -> Option<Decision> {
+        let decision = self.controller.in_flight.poll_action();
+        debug_assert!(decision.as_ref().is_none_or(|decision| self.is_lawful(decision)));
+        decision
+    }
+
+    /// The next note, oldest first.
+    pub fn poll_note(&mut self) -> Option<Note> {
+        self.controller.notes.poll()
+    }
+
+    /// The next cluster to join or to leave, oldest first.
+    pub fn poll_membership(&mut self) -> Option<Membership> {
+        self.controller.roster.pop_membership()
+    }
+
+    /// How many of the clusters that discovery offers are in which state, by source and state.
+    /// Costs O(clusters offered).
+    pub fn membership_counts(&self) -> Vec<MembershipCount> {
+        self.controller.roster.counts(&self.controller.world)
+    }
+
+    /// When [`Machine::handle_timeout`] must be called at the latest, and what is due then.
+    pub fn poll_deadline(&self) -> Option<(UnixMillis, &'static str)> {
+        self.controller.scheduler.next_deadline()
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.controller.settings
+    }
+
+    /// How many actions have no outcome yet.
+    pub fn in_flight(&self) -> usize {
+        self.controller.in_flight.len()
+    }
+
+    pub fn table_sizes(&self) -> TableSizes {
+        let Controller { world, memory, scheduler, in_flight, .. } = &self.controller;
+        TableSizes {
+            clusters: world.clusters.len(),
+            upstreams: world.hub_counts.len(),
+            objects: world.clusters.values().map(Cluster::objects).sum(),
+            memories: memory.len(),
+            scheduled: scheduler.len(),
+            in_flight: in_flight.len(),
+        }
+    }
+
+    /// Forgets all that throughline did and waits for, and plans everything again. At rest that decides
+    /// nothing: this is the promise that a restart writes nothing.
+    pub fn forget_memory(&mut self) {
+        self.controller.memory = Memory::default();
+        self.controller.scheduler = Scheduler::default();
+        self.controller.breakers = Breakers::default();
+        let dirty = self.controller.world.subjects().collect();
+        self.controller.end_moment(dirty, self.now);
+    }
+
+    /// The clock never runs backwards, and never reaches the end of time, so that a pause which
+    /// saturated there is never over.
+    fn advance(&mut self, at: UnixMillis) {
+        self.now = self.now.max(at).min(UnixMillis(UnixMillis::NEVER.0 - 1));
+        self.controller.notes.set_now(self.now);
+    }
+
+    fn on_event(&mut self, event: &Event, dirty: &mut Dirty) {
+        let now = self.now;
+        match &event.kind {
+            EventKind::ClusterAdded { cluster, .. } => {
+                self.unknown_clusters.remove(cluster);
+                self.controller.on_watch_event(&event.kind, dirty, now);
+                self.controller.on_member_added(cluster, dirty, now);
+            }
+            EventKind::ClusterRemoved { cluster } => {
+                let Controller { roster, world, .. } = &self.controller;
+                if !roster.could_not_join(cluster, world) && self.is_known(cluster) {
+                    self.controller.on_watch_event(&event.kind, dirty, now);
+                }
+                self.controller.on_member_removed(cluster, dirty, now);
+            }
+            EventKind::LeadershipPending { wait_ms } => {
+                self.controller.leadership.on_pending(*wait_ms, now);
+            }
+            EventKind::LeadershipAcquired => self.controller.on_leadership(true, dirty, now),
+            EventKind::LeadershipLost => self.controller.on_leadership(false, dirty, now),
+            EventKind::ActionFinished { id, outcome } => {
+                self.controller.on_outcome(*id, outcome, dirty, now);
+            }
+            EventKind::TimedOut | EventKind::RecordingEnded => {}
+            EventKind::DiscoveryStarted { .. }
+            | EventKind::ClusterOffered { .. }
+            | EventKind::ClusterWithdrawn { .. }
+            | EventKind::DiscoveryFinished { .. }
+            | EventKind::DiscoveryLost { .. }
+            | EventKind::DiscoveryResumed { .. }
+            | EventKind::ClusterGone { .. } => {
+                self.controller.on_discovery(&event.kind, dirty, now)
+            }
+            EventKind::ListStarted { cluster, .. }
+            | EventKind::Listed { cluster, .. }
+            | EventKind::ListFinished { cluster, .. }
+            | EventKind::Applied { cluster, .. }
+            | EventKind::Deleted { cluster, .. }
+            | EventKind::Unreadable { cluster, .. }
+            | EventKind::WatchLost { cluster, .. }
+            | EventKind::WatchResumed { cluster, .. }
+            | EventKind::Bookmark { cluster, .. }
+            | EventKind::ResourceVersionRegressed { cluster, .. } => {
+                if self.is_known(cluster) {
+                    self.controller.on_watch_event(&event.kind, dirty, now);
+                }
+            }
+        }
+    }
+
+    /// A cluster that is not in the run is reported once, and its events are ignored.
+    fn is_known(&mut self, name: &ClusterName) -> bool {
+        let is_known = self.controller.world.ids.contains_key(name);
+        let has_room = self.unknown_clusters.len() < UNKNOWN_CLUSTERS_MAX;
+        if !is_known && has_room && self.unknown_clusters.insert(name.clone()) {
+            let detail = "events of a cluster that is not in the run are ignored".to_owned();
+            self.controller.notes.anomaly(AnomalyKind::UnknownCluster, name, None, detail);
+        }
+        is_known
+    }
+
+    /// What holds of every action, whichever rule decided it: it writes where DOMAIN.md, section 2,
+    /// allows it, and nothing is ever written upstream.
+    fn is_lawful(&self, decision: &Decision) -> bool {
+        let action = &decision.action;
+        let (role, kind) = match action.verb {
+            Verb::Mirror | Verb::Nudge => (Role::Hub, Kind::Connector),
+            Verb::Touch => (Role::Edge, Kind::Gateway),
+            Verb::Delete => (Role::Hub, Kind::HttpRoute),
+        };
+        // The cluster may have left since the decision.
+        let world = &self.controller.world;
+        let cluster = world.id_of(&action.cluster).and_then(|id| world.clusters.get(&id));
+        action.kind == kind
+            && cluster.is_none_or(|cluster| cluster.has(role))
+            && decision.at <= self.now
+    }
+}

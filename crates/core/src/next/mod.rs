@@ -1,0 +1,40 @@
+//! The core of throughline: a state machine without I/O, clock or randomness.
+//!
+//! throughline copies the status of upstream Connectors to the hub, follows it to the edges and
+//! touches Gateways there, so that Envoy Gateway translates them again. Each of these is a *rule*.
+//!
+//! Every event takes the same way:
+//!
+//! 1. [`World`](world::World) takes it over. The world is what the watches show, and nothing else.
+//! 2. Each *subject* that the change concerns (a hub Connector, a route, a Gateway) is planned
+//!    again: its rule gets a view of the world and of its own memory, and returns a plan.
+//! 3. The [`Controller`](controller::Controller) carries the plan out. It starts a write, queues
+//!    it, or sets a timer, after which the subject is planned again.
+//!
+//! A rule has no effect. Whatever waits (for a rate limit, a pause, a grace period) keeps no
+//! decision while it waits: it is planned again when its time has come, on what is known by then.
+//! So a lost event, a restart or a second writer cannot leave a stale decision behind.
+//!
+//! What would be done *because something is missing* needs an
+//! [`AbsenceProof`](world::absence::AbsenceProof), and a
+//! [`CircuitBreaker`](crate::circuit_breaker::CircuitBreaker) bounds how much of it one mistake can
+//! reach.
+//!
+//! Modules are listed from the bottom up; each imports only those above it.
+
+pub(crate) mod subject;
+pub(crate) mod write_queue;
+pub(crate) mod write_state;
+
+pub(crate) mod scheduler;
+pub(crate) mod world;
+
+pub(crate) mod plan;
+pub(crate) mod rules;
+
+pub(crate) mod roster;
+
+pub(crate) mod controller;
+
+pub mod machine;
+pub mod view;

@@ -1,0 +1,225 @@
+//! What a rule returns: data, without an effect.
+//!
+//! A rule ends in a [`Next`]: wait for a change, be planned again at some time, or write. Several
+//! rules may decide about one subject; [`Agenda`] puts their answers together, because a subject
+//! has one timer and one write in flight.
+
+use crate::contract::action::{Precondition, Urgency, Verb};
+use crate::data::ids::ObjectKey;
+use crate::data::object_ref::ObjectRef;
+use crate::data::time::UnixMillis;
+use crate::next::subject::{Subject, Target};
+use crate::next::write_queue::{Due, QueueKey};
+use crate::next::write_state::Readiness;
+use crate::rate_limit::Rate;
+use crate::status::liveness::StatusDigest;
+use crate::status::trigger::Trigger;
+
+/// One write. It becomes one action of the executor.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    pub(crate) job: Job,
+    pub(crate) annotations: Vec<(String, Option<String>)>,
+    pub(crate) precondition: Precondition,
+    /// The connectors that it is about, at most [`Action::CONNECTORS_MAX`](crate::contract::action::Action::CONNECTORS_MAX).
+    pub(crate) connectors: Vec<ObjectKey>,
+    pub(crate) urgency: Urgency,
+    pub(crate) because: String,
+}
+
+/// What a write does, as far as its rule has to remember.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    Mirror(ObjectRef, MirrorJob),
+    /// Asks the carrier to look at a hub Connector again: the number in the nudge annotation.
+    Nudge(ObjectRef, u32),
+    Touch(Target, TouchJob),
+    Delete(ObjectRef),
+}
+
+/// What a mirror makes of the status annotation of a hub Connector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MirrorJob {
+    pub(crate) intent: Intent,
+    /// `None` removes the annotation.
+    pub(crate) digest: Option<StatusDigest>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    Mirror,
+    /// A change that does not affect routing.
+    Deferred,
+    Removal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TouchJob {
+    /// The Gateway that carries the trigger.
+    pub(crate) gateway: ObjectRef,
+    pub(crate) trigger: Trigger,
+    /// `None`: it confirms an announcement.
+    pub(crate) reason: Option<TouchReason>,
+    /// What its limiter is charged.
+    pub(crate) rate: Rate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TouchReason {
+    LivenessChanged,
+    WrittenWhileWatchLost,
+    ReferencesChanged,
+    NotAnnounced,
+    PlatformStamp,
+    Overwritten,
+    WrittenSinceTouch,
+    CameWithTrigger,
+}
+
+/// A write, and when it may go.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PlannedWrite {
+    pub(crate) write: Write,
+    pub(crate) queue: QueueKey,
+    pub(crate) due: Due,
+}
+
+impl PlannedWrite {
+    /// `admitted_by`: the queue that has room for the subject in this moment.
+    pub(crate) fn may_start(&self, admitted_by: Option<QueueKey>, now: UnixMillis) -> bool {
+        match self.queue {
+            QueueKey::Immediate => self.due.at <= now,
+            queue => admitted_by == Some(queue) && self.due.early_from <= now,
+        }
+    }
+}
+
+/// What a rule wants to happen next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    AwaitChange,
+    RequeueAt(UnixMillis),
+    Write(Box<PlannedWrite>),
+}
+
+impl Next {
+    pub(crate) fn write(planned: PlannedWrite) -> Self {
+        Self::Write(Box::new(planned))
+    }
+
+    /// Writes at that time, unless a write is in flight or the object is paused until later.
+    pub(crate) fn write_at(
+        at: UnixMillis,
+        readiness: Readiness,
+        now: UnixMillis,
+        write: impl FnOnce() -> PlannedWrite,
+    ) -> Self {
+        match readiness {
+            Readiness::InFlight => Self::AwaitChange,
+            Readiness::NotBefore(until) => Self::RequeueAt(until),
+            Readiness::Ready if at > now => Self::RequeueAt(at),
+            Readiness::Ready => Self::write(write()),
+        }
+    }
+}
+
+/// What all rules of one subject want together.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Agenda {
+    pub(crate) write: Option<Box<PlannedWrite>>,
+    pub(crate) requeue_at: Option<UnixMillis>,
+}
+
+impl Agenda {
+    /// The first write of all, and the earliest time at which one is to be planned again.
+    pub(crate) fn of(plans: impl IntoIterator<Item = Next>) -> Self {
+        plans.into_iter().fold(Self::default(), |agenda, next| match next {
+            Next::AwaitChange => agenda,
+            Next::RequeueAt(at) => agenda.requeue_at(Some(at)),
+            Next::Write(planned) => Self { write: agenda.write.or(Some(planned)), ..agenda },
+        })
+    }
+
+    pub(crate) fn requeue_at(self, at: Option<UnixMillis>) -> Self {
+        Self { requeue_at: self.requeue_at.into_iter().chain(at).min(), ..self }
+    }
+}
+
+impl Job {
+    pub(crate) fn subject(&self) -> Subject {
+        match self {
+            Self::Mirror(at, _) | Self::Nudge(at, _) => Subject::HubConnector(at.clone()),
+            Self::Touch(target, _) => Subject::Target(target.clone()),
+            Self::Delete(at) => Subject::Route(at.clone()),
+        }
+    }
+
+    /// The object that is written.
+    pub(crate) fn object(&self) -> &ObjectRef {
+        match self {
+            Self::Mirror(at, _) | Self::Nudge(at, _) | Self::Delete(at) => at,
+            Self::Touch(_, touch) => &touch.gateway,
+        }
+    }
+
+    pub(crate) fn verb(&self) -> Verb {
+        match self {
+            Self::Mirror(..) => Verb::Mirror,
+            Self::Nudge(..) => Verb::Nudge,
+            Self::Touch(..) => Verb::Touch,
+            Self::Delete(_) => Verb::Delete,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::ids::Kind;
+    use crate::data::name::NamespacedName;
+    use crate::data::object_ref::ClusterId;
+
+    const NOW: UnixMillis = UnixMillis(1_000_000);
+
+    fn nudge() -> PlannedWrite {
+        let name = NamespacedName::new("ns", "lab");
+        let at = ObjectRef { cluster: ClusterId(2), kind: Kind::Connector, name };
+        let write = Write {
+            job: Job::Nudge(at, 1),
+            annotations: Vec::new(),
+            precondition: Precondition::default(),
+            connectors: Vec::new(),
+            urgency: Urgency::Nudge,
+            because: String::new(),
+        };
+        PlannedWrite { write, queue: QueueKey::Nudges(ClusterId(2)), due: Due::at(NOW) }
+    }
+
+    #[test]
+    fn a_subject_is_planned_again_at_the_earliest_time_that_any_rule_asks_for() {
+        let deferred_mirror = Next::RequeueAt(NOW.plus(5_000));
+        let next_nudge = Next::RequeueAt(NOW.plus(10_000));
+        let hop_is_late_at = Some(NOW.plus(2_000));
+
+        let agenda = Agenda::of([deferred_mirror, next_nudge]).requeue_at(hop_is_late_at);
+
+        assert_eq!(agenda, Agenda { write: None, requeue_at: hop_is_late_at });
+    }
+
+    #[test]
+    fn a_nudge_is_written_while_a_mirror_is_deferred() {
+        let agenda = Agenda::of([Next::RequeueAt(NOW.plus(5_000)), Next::write(nudge())]);
+
+        assert_eq!(agenda.requeue_at, Some(NOW.plus(5_000)));
+        assert_eq!(agenda.write, Some(Box::new(nudge())));
+    }
+
+    #[test]
+    fn a_write_starts_only_when_its_own_queue_admits_it() {
+        let touches = QueueKey::Touches(ClusterId(2));
+
+        assert!(nudge().may_start(Some(nudge().queue), NOW));
+        assert!(!nudge().may_start(Some(touches), NOW));
+        assert!(!nudge().may_start(None, NOW));
+    }
+}

@@ -1,0 +1,59 @@
+//! What rules decide about.
+
+use crate::data::ids::Kind;
+use crate::data::object_ref::{ClusterId, ObjectRef};
+
+/// The key of timers, queues and memories. A subject has at most one write in flight.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Subject {
+    HubConnector(ObjectRef),
+    EdgeConnector(ObjectRef),
+    Target(Target),
+    Route(ObjectRef),
+}
+
+/// What one touch covers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Target {
+    Gateway(ObjectRef),
+    /// Every Gateway of a class, through the one that carries the trigger.
+    Class(ClusterId, Box<str>),
+}
+
+impl Subject {
+    /// Queues serve namespaces in turn. A class belongs to no namespace and stands for its own.
+    pub(crate) fn namespace(&self) -> &str {
+        match self {
+            Self::HubConnector(at) | Self::EdgeConnector(at) | Self::Route(at) => {
+                at.name.namespace()
+            }
+            Self::Target(Target::Gateway(at)) => at.name.namespace(),
+            Self::Target(Target::Class(_, class)) => class,
+        }
+    }
+
+    pub(crate) fn cluster(&self) -> ClusterId {
+        match self {
+            Self::HubConnector(at) | Self::EdgeConnector(at) | Self::Route(at) => at.cluster,
+            Self::Target(target) => target.cluster(),
+        }
+    }
+
+    /// The kind of object that is written for it.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::HubConnector(_) | Self::EdgeConnector(_) => Kind::Connector,
+            Self::Target(_) => Kind::Gateway,
+            Self::Route(_) => Kind::HttpRoute,
+        }
+    }
+}
+
+impl Target {
+    pub(crate) fn cluster(&self) -> ClusterId {
+        match self {
+            Self::Gateway(at) => at.cluster,
+            Self::Class(cluster, _) => *cluster,
+        }
+    }
+}

@@ -1,0 +1,590 @@
+//! Writes that wait behind one rate limit.
+//!
+//! The queue decides who goes next. Urgent writes go first, but one in sixteen is of a lower rank.
+//! Within a rank, namespaces are served in turn, so that no tenant waits for another one's
+//! thousand; within a namespace the oldest goes first.
+//!
+//! A write may go before its time, from [`Due::early_from`] on. [`Early`] says when: as soon as
+//! another one goes, because at an edge several touches at once cost one translation; or in turn,
+//! spread over the pause after a refusal. Without that a thousand that are refused in one moment
+//! would all be tried in one moment, and a permission that comes back right after it would go
+//! unnoticed for the whole pause.
+//!
+//! The queue holds subjects, not writes. Who is admitted is planned again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::data::object_ref::ClusterId;
+use crate::data::time::UnixMillis;
+use crate::next::subject::Subject;
+use crate::rate_limit::{Rate, RateLimiter};
+
+/// Which queue a write waits in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum QueueKey {
+    /// No queue: a change that routes is written at once.
+    Immediate,
+    /// Connectors of one upstream that were mirrored just before.
+    Repeats(ClusterId),
+    /// Writes to one hub whose last attempt failed.
+    Retries(ClusterId),
+    /// Values on one hub that another writer keeps changing.
+    Rewrites(ClusterId),
+    /// Mirrors to one hub that do not change routing.
+    Deferrable(ClusterId),
+    Nudges(ClusterId),
+    /// Touches of one edge.
+    Touches(ClusterId),
+    /// Annotations that go because upstream has nothing to say.
+    Removals,
+    /// The same, where a person allowed it.
+    AllowedRemovals,
+    /// Routes that go because their Gateways do not exist.
+    Deletes,
+}
+
+impl QueueKey {
+    /// Whether a write that changed nothing must not use up what the others may do.
+    pub(crate) fn is_scarce(self) -> bool {
+        matches!(self, Self::Removals | Self::Deletes)
+    }
+
+    /// The cluster with which the queue goes.
+    pub(crate) fn cluster(self) -> Option<ClusterId> {
+        match self {
+            Self::Immediate | Self::Removals | Self::AllowedRemovals | Self::Deletes => None,
+            Self::Repeats(cluster)
+            | Self::Retries(cluster)
+            | Self::Rewrites(cluster)
+            | Self::Deferrable(cluster)
+            | Self::Nudges(cluster)
+            | Self::Touches(cluster) => Some(cluster),
+        }
+    }
+}
+
+const MINUTE_MS: u64 = 60_000;
+
+/// What a queue admits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueLimit {
+    pub(crate) rate: Rate,
+    /// Has a smaller burst, which leaves room for urgent writes.
+    pub(crate) low_rank_rate: Rate,
+    pub(crate) in_flight_max: usize,
+    pub(crate) early: Early,
+}
+
+/// When writes go that may go before their time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Early {
+    /// In the moment in which another one goes.
+    WithOthers,
+    /// In turn: of n, one every nth part of this time.
+    Spread { over_ms: u64 },
+}
+
+impl QueueLimit {
+    pub(crate) const CLOSED: Self = Self { in_flight_max: 0, ..Self::of(Rate::UNLIMITED) };
+
+    pub(crate) const fn of(rate: Rate) -> Self {
+        let in_flight_max = usize::MAX;
+        Self { rate, low_rank_rate: rate, in_flight_max, early: Early::WithOthers }
+    }
+
+    /// At most `n` in any minute: half of them at once, then half of them in each minute.
+    pub(crate) fn at_most_per_minute(n: u32) -> Self {
+        Rate::at_most(n, MINUTE_MS).map_or(Self::CLOSED, Self::of)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// Requests may go wrong until it is written.
+    Urgent,
+    Normal,
+    /// Nothing is known to have changed.
+    Low,
+}
+
+impl Rank {
+    const ALL: [Self; 3] = [Self::Urgent, Self::Normal, Self::Low];
+}
+
+/// When a write wants to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) rank: Rank,
+    pub(crate) at: UnixMillis,
+    /// From then on it may go early.
+    pub(crate) early_from: UnixMillis,
+}
+
+impl Due {
+    pub(crate) fn at(at: UnixMillis) -> Self {
+        Self { rank: Rank::Urgent, at, early_from: at }
+    }
+
+    fn may_be_early(self) -> bool {
+        self.early_from < self.at
+    }
+
+    /// It may be early, or might have been before something else was desired.
+    fn is_spread(self) -> bool {
+        self.early_from != self.at
+    }
+}
+
+/// One write in so many is of a lower rank, while such writes are due.
+const LOW_RANK_SHARE: u32 = 16;
+
+#[derive(Debug)]
+pub(crate) struct WriteQueue {
+    pub(crate) limit: QueueLimit,
+    limiter: RateLimiter,
+    waiting: BTreeMap<Subject, Due>,
+    ranks: [RankQueue; Rank::ALL.len()],
+    /// How many urgent writes were admitted since a lower rank last was.
+    overtaken: u32,
+    /// One was admitted, and others may be in the same moment.
+    is_admitting: bool,
+    in_flight: usize,
+    /// When one that may go early last went.
+    spread_from: UnixMillis,
+}
+
+impl WriteQueue {
+    pub(crate) fn new(limit: QueueLimit) -> Self {
+        Self {
+            limit,
+            limiter: RateLimiter::default(),
+            waiting: BTreeMap::new(),
+            ranks: Default::default(),
+            overtaken: 0,
+            is_admitting: false,
+            in_flight: 0,
+            spread_from: UnixMillis(0),
+        }
+    }
+
+    /// Adds a subject, or moves it. One that is due and stays due keeps its place.
+    pub(crate) fn insert(&mut self, subject: &Subject, mut due: Due, now: UnixMillis) {
+        let old = self.due_of(subject);
+        if let Some(old) = old
+            && old.rank == due.rank
+            && due.at <= now
+        {
+            due.at = due.at.min(old.at);
+        }
+        if old == Some(due) {
+            return;
+        }
+
+        self.remove(subject);
+        self.waiting.insert(subject.clone(), due);
+        self.ranks[due.rank as usize].insert(subject, due);
+    }
+
+    pub(crate) fn remove(&mut self, subject: &Subject) -> Option<Due> {
+        let due = self.waiting.remove(subject)?;
+        self.ranks[due.rank as usize].remove(subject, due);
+        Some(due)
+    }
+
+    /// Takes out the next subject that may be written now. Once there is none, nothing joins those that
+    /// went before.
+    pub(crate) fn admit(&mut self, now: UnixMillis) -> Option<Subject> {
+        let admitted = self.admit_next(now);
+        self.is_admitting = admitted.is_some();
+        admitted
+    }
+
+    fn admit_next(&mut self, now: UnixMillis) -> Option<Subject> {
+        if self.in_flight >= self.limit.in_flight_max {
+            return None;
+        }
+        for rank in &mut self.ranks {
+            rank.move_due(now);
+        }
+
+        let (rank, subject) = self.next(now)?;
+        if self.limiter.ready_at(self.rate_of(rank)) > now {
+            return None;
+        }
+
+        let subject = subject.clone();
+        let is_overtaking = rank == Rank::Urgent && self.next_of_low_rank().is_some();
+        self.overtaken = if is_overtaking { self.overtaken + 1 } else { 0 };
+        self.ranks[rank as usize].last_namespace = Some(subject.namespace().into());
+        if self.remove(&subject).is_some_and(Due::is_spread) {
+            self.spread_from = now;
+        }
+        Some(subject)
+    }
+
+    pub(crate) fn on_started(&mut self, now: UnixMillis) {
+        self.on_turn(now);
+        self.in_flight += 1;
+    }
+
+    /// Who was admitted had a turn, and waits in another queue from now on.
+    pub(crate) fn on_turn(&mut self, now: UnixMillis) {
+        self.limiter.take(self.limit.rate, now);
+    }
+
+    pub(crate) fn on_finished(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// A write that started then changed nothing, so another one may go in its place. After the time
+    /// in which the limit makes room for one by itself, it has made up for that write.
+    pub(crate) fn give_back(&mut self, started_at: UnixMillis, now: UnixMillis) {
+        if now < started_at.plus(self.limit.rate.interval_ms()) {
+            self.limiter.give_back(self.limit.rate);
+        }
+    }
+
+    /// Whether one more may go now, if all others wait.
+    pub(crate) fn has_room(&self, now: UnixMillis) -> bool {
+        self.in_flight < self.limit.in_flight_max && self.limiter.ready_at(self.limit.rate) <= now
+    }
+
+    /// All that wait.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = &Subject> {
+        self.waiting.keys()
+    }
+
+    /// Forgets what was admitted. With a burst of 1 the next write may go at `at`.
+    pub(crate) fn restart_at(&mut self, at: UnixMillis) {
+        self.limiter.restart_at(at);
+    }
+
+    /// When [`Self::admit`] may return a subject.
+    pub(crate) fn next_at(&self) -> Option<UnixMillis> {
+        if self.in_flight >= self.limit.in_flight_max {
+            return None;
+        }
+        let next_of = |rank: Rank| {
+            let first_at = self.ranks[rank as usize].first_at()?;
+            let first_at = self.next_spread_at().map_or(first_at, |at| at.min(first_at));
+            Some(first_at.max(self.limiter.ready_at(self.rate_of(rank))))
+        };
+        Rank::ALL.into_iter().filter_map(next_of).min()
+    }
+
+    pub(crate) fn due_of(&self, subject: &Subject) -> Option<Due> {
+        self.waiting.get(subject).copied()
+    }
+
+    /// How many are due.
+    pub(crate) fn waiting(&self, now: UnixMillis) -> usize {
+        self.waiting.values().filter(|due| due.at <= now).count()
+    }
+
+    /// Whether any is due.
+    pub(crate) fn is_waiting(&self, now: UnixMillis) -> bool {
+        self.ranks.iter().filter_map(RankQueue::first_at).any(|at| at <= now)
+    }
+
+    fn next(&self, now: UnixMillis) -> Option<(Rank, &Subject)> {
+        if self.is_low_rank_next()
+            && let Some(next) = self.next_of_low_rank()
+        {
+            return Some(next);
+        }
+
+        let may_be_early = self.may_be_early(now);
+        Rank::ALL.into_iter().find_map(|rank| {
+            let queue = &self.ranks[rank as usize];
+            let early = || queue.next_early(now).filter(|_| may_be_early);
+            Some((rank, queue.next_due().map(|(_, subject)| subject).or_else(early)?))
+        })
+    }
+
+    fn may_be_early(&self, now: UnixMillis) -> bool {
+        match self.limit.early {
+            Early::WithOthers => {
+                let is_any_due = self.ranks.iter().any(|rank| !rank.due.is_empty());
+                is_any_due || self.is_admitting
+            }
+            Early::Spread { .. } => self.next_spread_at().is_some_and(|at| at <= now),
+        }
+    }
+
+    /// A share of the time after the last one went, or the first of them might have.
+    fn next_spread_at(&self) -> Option<UnixMillis> {
+        let Early::Spread { over_ms } = self.limit.early else { return None };
+        let first_at = self.ranks.iter().filter_map(RankQueue::first_early_at).min()?;
+        let early: usize = self.ranks.iter().map(|rank| rank.early.len()).sum();
+        Some(self.spread_from.max(first_at).plus(over_ms / early as u64))
+    }
+
+    fn next_of_low_rank(&self) -> Option<(Rank, &Subject)> {
+        let next_of = |rank: Rank| Some((rank, self.ranks[rank as usize].next_due()?));
+        let (rank, (_, subject)) = [Rank::Normal, Rank::Low]
+            .into_iter()
+            .filter_map(next_of)
+            .min_by_key(|(_, (at, _))| *at)?;
+        Some((rank, subject))
+    }
+
+    fn is_low_rank_next(&self) -> bool {
+        self.overtaken >= LOW_RANK_SHARE - 1
+    }
+
+    fn rate_of(&self, rank: Rank) -> Rate {
+        if rank == Rank::Urgent || self.is_low_rank_next() {
+            self.limit.rate
+        } else {
+            self.limit.low_rank_rate
+        }
+    }
+}
+
+type Entry = (UnixMillis, Subject);
+
+#[derive(Debug, Default)]
+struct RankQueue {
+    /// Due, by namespace.
+    due: BTreeMap<Box<str>, BTreeSet<Entry>>,
+    /// Not due yet, by the time at which each is due; and from when on it may go early.
+    later: BTreeMap<Entry, UnixMillis>,
+    /// Not due yet, by the time from which each may go early.
+    early: BTreeSet<Entry>,
+    /// The namespace that was served last.
+    last_namespace: Option<Box<str>>,
+}
+
+impl RankQueue {
+    fn insert(&mut self, subject: &Subject, due: Due) {
+        self.later.insert((due.at, subject.clone()), due.early_from);
+        if due.may_be_early() {
+            self.early.insert((due.early_from, subject.clone()));
+        }
+    }
+
+    fn remove(&mut self, subject: &Subject, due: Due) {
+        self.early.remove(&(due.early_from, subject.clone()));
+        let entry = (due.at, subject.clone());
+        if self.later.remove(&entry).is_some() {
+            return;
+        }
+
+        let Some(of_namespace) = self.due.get_mut(subject.namespace()) else { return };
+        of_namespace.remove(&entry);
+        if of_namespace.is_empty() {
+            self.due.remove(subject.namespace());
+        }
+    }
+
+    fn move_due(&mut self, now: UnixMillis) {
+        while let Some(first) = self.later.first_entry()
+            && first.key().0 <= now
+        {
+            let ((at, subject), early_from) = first.remove_entry();
+            let entry = (early_from, subject);
+            self.early.remove(&entry);
+            let (_, subject) = entry;
+            self.due.entry(subject.namespace().into()).or_default().insert((at, subject));
+        }
+    }
+
+    /// The oldest of the namespace after the one that was served last.
+    fn next_due(&self) -> Option<&Entry> {
+        let after_last = match &self.last_namespace {
+            Some(last) => (Bound::Excluded(&**last), Bound::Unbounded),
+            None => (Bound::Unbounded, Bound::Unbounded),
+        };
+        let next = self.due.range::<str, _>(after_last).next();
+        let (_, of_namespace) = next.or_else(|| self.due.first_key_value())?;
+        of_namespace.first()
+    }
+
+    fn first_early_at(&self) -> Option<UnixMillis> {
+        self.early.first().map(|(at, _)| *at)
+    }
+
+    fn next_early(&self, now: UnixMillis) -> Option<&Subject> {
+        let (early_from, subject) = self.early.first()?;
+        (*early_from <= now).then_some(subject)
+    }
+
+    fn first_at(&self) -> Option<UnixMillis> {
+        let first =
+            self.due.values().next().and_then(BTreeSet::first).or_else(|| self.later.keys().next());
+        first.map(|(at, _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::ids::Kind;
+    use crate::data::name::NamespacedName;
+    use crate::data::object_ref::ObjectRef;
+
+    const NOW: UnixMillis = UnixMillis(1_000);
+
+    fn queue() -> WriteQueue {
+        WriteQueue::new(QueueLimit::of(Rate::UNLIMITED))
+    }
+
+    fn subject(namespace: &str, n: u32) -> Subject {
+        let name = NamespacedName::new(namespace, &format!("{n:04}"));
+        Subject::Route(ObjectRef { cluster: ClusterId(1), kind: Kind::HttpRoute, name })
+    }
+
+    fn due(rank: Rank, at: u64) -> Due {
+        Due { rank, ..Due::at(UnixMillis(at)) }
+    }
+
+    fn admit_all(queue: &mut WriteQueue) -> Vec<Subject> {
+        std::iter::from_fn(|| queue.admit(NOW)).collect()
+    }
+
+    #[test]
+    fn urgent_writes_go_first_and_one_in_sixteen_is_of_a_lower_rank() {
+        let mut queue = queue();
+        for n in 0..40 {
+            queue.insert(&subject("urgent", n), due(Rank::Urgent, 1_000), NOW);
+        }
+        for n in 0..3 {
+            queue.insert(&subject("low", n), due(Rank::Low, 1_000), NOW);
+        }
+
+        let admitted = admit_all(&mut queue);
+
+        let is_low = |subject: &Subject| subject.namespace() == "low";
+        let low: Vec<_> = (0..admitted.len()).filter(|n| is_low(&admitted[*n])).collect();
+        assert_eq!(admitted.len(), 43);
+        assert_eq!(low, [15, 31, 42]);
+    }
+
+    #[test]
+    fn namespaces_are_served_in_turn_and_the_oldest_of_each_goes_first() {
+        let mut queue = queue();
+        for n in 0..1_000 {
+            queue.insert(&subject("a", n), due(Rank::Urgent, 900), NOW);
+        }
+        for (namespace, n, at) in [("b", 1, 990), ("b", 2, 980), ("c", 1, 999)] {
+            queue.insert(&subject(namespace, n), due(Rank::Urgent, at), NOW);
+        }
+
+        let expected = [("a", 0), ("b", 2), ("c", 1), ("a", 1), ("b", 1), ("a", 2)];
+        assert_eq!(admit_all(&mut queue)[..6], expected.map(|(ns, n)| subject(ns, n)));
+    }
+
+    #[test]
+    fn a_subject_that_is_due_and_planned_again_keeps_its_place() {
+        let mut queue = queue();
+        for n in 0..3 {
+            queue.insert(&subject("a", n), due(Rank::Urgent, 990 + u64::from(n)), NOW);
+        }
+
+        queue.insert(&subject("a", 0), due(Rank::Urgent, 1_000), NOW);
+
+        assert_eq!(admit_all(&mut queue), [0, 1, 2].map(|n| subject("a", n)));
+    }
+
+    #[test]
+    fn a_write_joins_others_but_does_not_go_early_alone() {
+        let mut queue = queue();
+        let early_from = |at| Due { early_from: UnixMillis(at), ..due(Rank::Normal, 1_050) };
+        queue.insert(&subject("a", 1), early_from(950), NOW);
+        queue.insert(&subject("a", 2), early_from(1_020), NOW);
+        assert_eq!(admit_all(&mut queue), []);
+
+        queue.insert(&subject("b", 0), due(Rank::Urgent, 1_000), NOW);
+
+        assert_eq!(admit_all(&mut queue), [subject("b", 0), subject("a", 1)]);
+        assert_eq!(queue.next_at(), Some(UnixMillis(1_050)));
+    }
+
+    /// When each of them is tried, where every attempt is refused again.
+    fn tried_while_refused(count: u32, for_ms: u64) -> Vec<u64> {
+        let early = Early::Spread { over_ms: 30_000 };
+        let limit = QueueLimit { early, ..QueueLimit::of(Rate::per_second(20, 20)) };
+        let mut queue = WriteQueue::new(limit);
+        let refused = |at: UnixMillis| Due { early_from: at, ..Due::at(at.plus(30_000)) };
+        for n in 0..count {
+            queue.insert(&subject("a", n), refused(NOW), NOW);
+        }
+
+        let mut tried = Vec::new();
+        while let Some(at) = queue.next_at().filter(|at| at.since(NOW) <= for_ms) {
+            let subject = queue.admit(at).expect("it is due");
+            queue.on_started(at);
+            queue.on_finished();
+            queue.insert(&subject, refused(at), at);
+            tried.push(at.since(NOW));
+        }
+        tried
+    }
+
+    #[test]
+    fn what_is_refused_in_one_moment_is_tried_evenly_over_each_pause() {
+        for count in [1, 2, 7, 200, 600] {
+            let tried = tried_while_refused(count, 120_000);
+
+            let share_ms = 30_000 / u64::from(count);
+            assert_eq!(tried[0], share_ms, "{count}");
+            assert!(tried.windows(2).all(|two| two[1] - two[0] <= share_ms), "{count}");
+            assert!(tried.len() >= 4 * count as usize - 1, "{count}: {}", tried.len());
+        }
+    }
+
+    #[test]
+    fn at_most_twenty_a_second_are_tried_however_many_wait() {
+        let tried = tried_while_refused(3_000, 60_000);
+
+        assert!((1_200..=1_240).contains(&tried.len()), "{}", tried.len());
+    }
+
+    #[test]
+    fn no_more_than_the_limit_are_without_an_outcome() {
+        let limit = QueueLimit { in_flight_max: 2, ..QueueLimit::of(Rate::UNLIMITED) };
+        let mut queue = WriteQueue::new(limit);
+        for n in 0..4 {
+            queue.insert(&subject("a", n), Due::at(NOW), NOW);
+        }
+        let start = |queue: &mut WriteQueue| {
+            let subject = queue.admit(NOW)?;
+            queue.on_started(NOW);
+            Some(subject)
+        };
+
+        let started: Vec<_> = std::iter::from_fn(|| start(&mut queue)).collect();
+        assert_eq!(started, [subject("a", 0), subject("a", 1)]);
+        assert_eq!(queue.next_at(), None);
+
+        queue.on_finished();
+
+        assert_eq!(queue.next_at(), Some(NOW));
+        assert_eq!(start(&mut queue), Some(subject("a", 2)));
+    }
+
+    #[test]
+    fn lower_ranks_leave_half_of_the_burst_to_urgent_writes() {
+        let limit = QueueLimit {
+            low_rank_rate: Rate::per_second(10, 4),
+            ..QueueLimit::of(Rate::per_second(10, 8))
+        };
+        let mut queue = WriteQueue::new(limit);
+        for n in 0..10 {
+            queue.insert(&subject("low", n), due(Rank::Low, 1_000), NOW);
+        }
+        let start_all = |queue: &mut WriteQueue| {
+            std::iter::from_fn(|| queue.admit(NOW).inspect(|_| queue.on_started(NOW))).count()
+        };
+        assert_eq!(start_all(&mut queue), 4);
+
+        for n in 0..10 {
+            queue.insert(&subject("urgent", n), due(Rank::Urgent, 1_000), NOW);
+        }
+
+        assert_eq!(start_all(&mut queue), 4);
+        assert_eq!(queue.waiting(NOW), 12);
+        assert_eq!(queue.next_at(), Some(UnixMillis(1_100)));
+    }
+}

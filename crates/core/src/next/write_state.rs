@@ -1,0 +1,635 @@
+//! The writes to one object. This is the only backoff of the program.
+//!
+//! At most one write is in flight. A failure makes the next one wait, and its [`FailureClass`] says
+//! what ends that early: a change of the object, another desired value, or evidence that the API
+//! server carries out such writes again.
+//!
+//! Apart from failures there are *pauses*, which no success elsewhere ends. Most of them come from
+//! *contention*: another writer changes the value back. From some number of overwrites on, each one
+//! doubles the pause, so that two controllers never fight at full speed.
+
+use crate::contract::error_cause::{ErrorCause, RequestFailure};
+use crate::contract::event::Outcome;
+use crate::contract::settings::RetrySettings;
+use crate::data::ids::{ActionId, ResourceVersion};
+use crate::data::time::UnixMillis;
+
+/// After so many conflicts in a row the object changes faster than a write takes.
+const CONFLICTS_UNTIL_STARVING: u8 = 3;
+
+/// A lasting failure beside an object that alternates between success and failure must not be tried
+/// again with each success.
+const RELEASE_INTERVAL_MS: u64 = 30_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct WriteState {
+    in_flight: Option<Started>,
+    /// The last attempt failed.
+    failure: Option<Box<Failure>>,
+    /// No attempt before this, however well the API server works.
+    paused_until: Option<UnixMillis>,
+    contention: Option<Box<Contention>>,
+}
+
+#[derive(Debug)]
+struct Started {
+    id: ActionId,
+    /// The watch has shown another version since the write was decided.
+    object_changed: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) class: FailureClass,
+    pub(crate) error: RequestFailure,
+    failed_at: UnixMillis,
+    wait: Wait,
+    /// When such writes last were seen to succeed again, since this or one in a row before it failed.
+    released_at: Option<UnixMillis>,
+    failures: u32,
+    /// Conflicts in a row.
+    conflicts: u8,
+}
+
+/// What the next attempt waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Until(UnixMillis),
+    /// Its time has come. Where retries wait in a queue, it waits for its turn there.
+    Turn,
+    /// It is written like any other: it had its turn, or such writes succeed again.
+    Nothing,
+}
+
+/// Why the last write was not carried out. Ordered by how much a success elsewhere says about it: a
+/// write that was refused and now succeeds says that the others may, too; one that got no answer
+/// says nothing about those that were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FailureClass {
+    /// 409. Ends when the object changes.
+    Conflict,
+    /// No connection, no answer, 429 or 5xx. Ends when a watch of the cluster is live again.
+    Unreachable,
+    /// 404 although the watch shows the object. Ends when the object changes.
+    Missing,
+    /// 403, 422 or a webhook. Ends when something else is desired.
+    Refused,
+}
+
+/// Another writer keeps changing the value.
+#[derive(Debug)]
+pub(crate) struct Contention {
+    overwrites: u32,
+    last_at: UnixMillis,
+    queued_ms: u64,
+    /// The field manager of the writer that did it last, where it is known.
+    pub(crate) manager: Option<Box<str>>,
+}
+
+/// When overwrites become a contention, and the pauses from then on.
+pub(crate) struct ContentionLimits {
+    /// The first overwrite that brings a pause, counted from 1.
+    pub(crate) pause_from: u32,
+    /// The first pause; each further overwrite doubles it.
+    pub(crate) first_ms: u64,
+    pub(crate) max_ms: u64,
+    /// After this long without an overwrite the count starts again.
+    pub(crate) quiet_ms: u64,
+}
+
+/// Whether the object may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Ready,
+    InFlight,
+    NotBefore(UnixMillis),
+}
+
+/// A failed write that waits for its turn in a queue of retries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retry {
+    /// The end of its pause.
+    pub(crate) at: UnixMillis,
+    /// What the API server refused is tried earlier where few wait.
+    pub(crate) early_from: UnixMillis,
+}
+
+/// What an outcome means for the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Completion {
+    Written {
+        object_changed: bool,
+    },
+    NotWritten,
+    /// `is_news`: the last attempt did not fail with the same error.
+    Refused {
+        is_news: bool,
+    },
+}
+
+impl WriteState {
+    pub(crate) fn readiness(&self, now: UnixMillis) -> Readiness {
+        match self.not_before() {
+            _ if self.is_in_flight() => Readiness::InFlight,
+            Some(until) if until > now => Readiness::NotBefore(until),
+            _ => Readiness::Ready,
+        }
+    }
+
+    /// The end of all pauses, also when it is past.
+    pub(crate) fn not_before(&self) -> Option<UnixMillis> {
+        self.failure().and_then(Failure::waits_until).max(self.paused_until)
+    }
+
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// The action in flight.
+    pub(crate) fn action(&self) -> Option<ActionId> {
+        self.in_flight.as_ref().map(|started| started.id)
+    }
+
+    /// The pause that is none of a failure's.
+    pub(crate) fn paused_until(&self) -> Option<UnixMillis> {
+        self.paused_until
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        self.failure.as_deref()
+    }
+
+    /// `None`: the next write is no retry. The last one did not fail by the API server's doing, it
+    /// had its turn, or such writes succeed again.
+    pub(crate) fn retry(&self) -> Option<Retry> {
+        let failure = self.failure().filter(|_| !self.is_in_flight())?;
+        if failure.class < FailureClass::Unreachable {
+            return None;
+        }
+        let at = match failure.wait {
+            Wait::Until(at) => at,
+            Wait::Turn => UnixMillis::default(),
+            Wait::Nothing => return None,
+        };
+        let is_refused = failure.class >= FailureClass::Missing;
+        Some(Retry { at, early_from: if is_refused { failure.failed_at } else { at } })
+    }
+
+    pub(crate) fn contention(&self) -> Option<&Contention> {
+        self.contention.as_deref()
+    }
+
+    /// The last attempt met a conflict.
+    pub(crate) fn is_conflicting(&self) -> bool {
+        self.failure().is_some_and(|failure| failure.conflicts > 0)
+    }
+
+    /// Every attempt meets a conflict, so the next one compares the annotation alone.
+    pub(crate) fn is_starving(&self) -> bool {
+        self.failure().is_some_and(|failure| failure.conflicts >= CONFLICTS_UNTIL_STARVING)
+    }
+
+    /// Nothing is in flight, and there is nothing to remember.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_in_flight()
+            && self.failure.is_none()
+            && self.paused_until.is_none()
+            && self.contention.is_none()
+    }
+
+    pub(crate) fn on_started(&mut self, id: ActionId) {
+        debug_assert!(self.in_flight.is_none(), "two writes to one object in flight");
+        self.in_flight = Some(Started { id, object_changed: false });
+    }
+
+    /// `None`: the action was given up before.
+    pub(crate) fn on_finished(
+        &mut self,
+        id: ActionId,
+        outcome: &Outcome,
+        retry: &RetrySettings,
+        now: UnixMillis,
+    ) -> Option<Completion> {
+        let Started { object_changed, .. } = self.in_flight.take_if(|started| started.id == id)?;
+
+        let Some((class, error)) = failure_of(outcome) else {
+            return Some(self.on_no_failure(outcome, object_changed, retry, now));
+        };
+        let previous = self.failure.take();
+        let failure = Failure::new(class, error, outcome, previous.as_deref(), retry, now);
+        let is_news = previous.is_none_or(|previous| !previous.is_same(&failure));
+        self.failure = Some(Box::new(failure));
+        if object_changed {
+            // The change that it conflicts with was seen before the outcome: nothing to wait for.
+            self.on_object_changed();
+        }
+
+        Some(match class {
+            FailureClass::Refused => Completion::Refused { is_news },
+            _ => Completion::NotWritten,
+        })
+    }
+
+    pub(crate) fn on_object_changed(&mut self) {
+        if let Some(started) = &mut self.in_flight {
+            started.object_changed = true;
+        }
+        if let Some(failure) = &mut self.failure
+            && matches!(failure.class, FailureClass::Conflict | FailureClass::Missing)
+        {
+            failure.end_pause();
+        }
+    }
+
+    /// A pause about the old value is over; one because the API server fails is not.
+    pub(crate) fn on_desired_changed(&mut self) {
+        if self.failure().is_none_or(|failure| failure.failures == 0) {
+            self.end_pauses();
+        }
+    }
+
+    /// The API server carries out such writes again. Returns whether that ended a pause.
+    pub(crate) fn on_api_answers(&mut self, up_to: FailureClass, now: UnixMillis) -> bool {
+        let is_in_flight = self.is_in_flight();
+        let Some(failure) = self.failure.as_mut().filter(|_| !is_in_flight) else { return false };
+
+        let is_concerned = failure.class >= FailureClass::Unreachable && failure.class <= up_to;
+        if !is_concerned || !failure.may_be_released(now) {
+            return false;
+        }
+        failure.wait = Wait::Nothing;
+        failure.released_at = Some(now);
+        true
+    }
+
+    /// A queue of retries admitted it.
+    pub(crate) fn on_turn(&mut self) {
+        if let Some(failure) = &mut self.failure {
+            failure.wait = Wait::Nothing;
+        }
+    }
+
+    /// Another writer changed the value. Returns how long the next write waits, if it has to.
+    pub(crate) fn on_overwritten(
+        &mut self,
+        manager: Option<&str>,
+        limits: &ContentionLimits,
+        now: UnixMillis,
+    ) -> Option<u64> {
+        let recent = self.contention.take().filter(|old| old.is_recent(limits.quiet_ms, now));
+        let overwrites = recent.map_or(0, |old| old.overwrites).saturating_add(1);
+        let manager = manager.map(Box::from);
+        self.contention =
+            Some(Box::new(Contention { overwrites, last_at: now, queued_ms: 0, manager }));
+
+        let doublings = overwrites.checked_sub(limits.pause_from)?;
+        let pause_ms = doubled(limits.first_ms, doublings, limits.max_ms);
+        self.pause(now.plus(pause_ms));
+        Some(pause_ms)
+    }
+
+    /// A rewrite waits in its queue beyond the pause. That time is not quiet.
+    pub(crate) fn on_rewrite_queued(&mut self, ms: u64) {
+        if let Some(contention) = &mut self.contention {
+            contention.queued_ms = ms;
+        }
+    }
+
+    /// Waits without a failure.
+    pub(crate) fn pause(&mut self, until: UnixMillis) {
+        self.paused_until = self.paused_until.max(Some(until));
+    }
+
+    /// A person has resumed the object: the next attempt may come at once.
+    pub(crate) fn end_pauses(&mut self) {
+        self.paused_until = None;
+        self.end_backoff();
+    }
+
+    /// Another object is written in place of the one that failed.
+    pub(crate) fn end_backoff(&mut self) {
+        if let Some(failure) = &mut self.failure {
+            failure.end_pause();
+        }
+    }
+
+    /// Nothing of before counts.
+    pub(crate) fn forget_contention(&mut self) {
+        self.contention = None;
+    }
+
+    /// A former failure still counts where nothing was tried.
+    fn on_no_failure(
+        &mut self,
+        outcome: &Outcome,
+        object_changed: bool,
+        retry: &RetrySettings,
+        now: UnixMillis,
+    ) -> Completion {
+        match outcome {
+            Outcome::Superseded => {}
+            // The gate may be closed for a while before the machine learns of it: don't ask it again
+            // and again meanwhile.
+            Outcome::Dropped => self.pause(now.plus(retry.first_ms)),
+            _ => {
+                self.failure = None;
+                self.paused_until = None;
+                return Completion::Written { object_changed };
+            }
+        }
+        if object_changed {
+            self.on_object_changed();
+        }
+        Completion::NotWritten
+    }
+}
+
+/// `None`: nothing failed.
+fn failure_of(outcome: &Outcome) -> Option<(FailureClass, RequestFailure)> {
+    let class = match outcome {
+        Outcome::Conflict { .. } => FailureClass::Conflict,
+        Outcome::NotFound => {
+            let gone = RequestFailure::new(ErrorCause::NotFound, "the object is gone (404)");
+            return Some((FailureClass::Missing, gone));
+        }
+        Outcome::Failed { .. } | Outcome::Unanswered { .. } => FailureClass::Unreachable,
+        Outcome::Refused { .. } => FailureClass::Refused,
+        Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => return None,
+        Outcome::Superseded | Outcome::Dropped => return None,
+    };
+    Some((class, outcome.error()?.clone()))
+}
+
+impl Failure {
+    fn new(
+        class: FailureClass,
+        error: RequestFailure,
+        outcome: &Outcome,
+        previous: Option<&Self>,
+        retry: &RetrySettings,
+        now: UnixMillis,
+    ) -> Self {
+        let failures = previous.map_or(0, |previous| previous.failures);
+        let conflicts = previous.map_or(0, |previous| previous.conflicts);
+        let is_refused = class == FailureClass::Refused;
+        let is_conflict = class == FailureClass::Conflict;
+        Self {
+            class,
+            error,
+            failed_at: now,
+            wait: Wait::Until(now.plus(pause_ms(outcome, failures, retry))),
+            released_at: previous.and_then(|previous| previous.released_at),
+            failures: if is_refused { 0 } else { failures.saturating_add(1) },
+            conflicts: if is_conflict { conflicts.saturating_add(1) } else { 0 },
+        }
+    }
+
+    /// A success elsewhere ended its pause early, or it had its turn.
+    pub(crate) fn waits_for_nothing(&self) -> bool {
+        self.wait == Wait::Nothing
+    }
+
+    fn waits_until(&self) -> Option<UnixMillis> {
+        match self.wait {
+            Wait::Until(at) => Some(at),
+            Wait::Turn | Wait::Nothing => None,
+        }
+    }
+
+    fn end_pause(&mut self) {
+        if matches!(self.wait, Wait::Until(_)) {
+            self.wait = Wait::Turn;
+        }
+    }
+
+    fn may_be_released(&self, now: UnixMillis) -> bool {
+        self.released_at.is_none_or(|at| now.since(at) >= RELEASE_INTERVAL_MS)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.class == other.class && self.error == other.error
+    }
+}
+
+/// How long to wait after a failed attempt that came after so many failures.
+fn pause_ms(outcome: &Outcome, failures: u32, retry: &RetrySettings) -> u64 {
+    let backoff_ms = doubled(retry.first_ms, failures, retry.max_ms);
+    match outcome {
+        // To try again does not help until something changes.
+        Outcome::Refused { .. } | Outcome::NotFound => retry.max_ms,
+        // One header must not stop a hub for a day.
+        Outcome::Failed { retry_after_ms: Some(ms), .. } => backoff_ms.max(*ms).min(retry.max_ms),
+        _ => backoff_ms,
+    }
+}
+
+/// `first`, doubled `times` times, at most `max`.
+pub(crate) fn doubled(first: u64, times: u32, max: u64) -> u64 {
+    first.saturating_mul(1_u64.checked_shl(times).unwrap_or(u64::MAX)).min(max)
+}
+
+/// The version of the object that a write made, where known.
+pub(crate) fn written_version(outcome: &Outcome) -> ResourceVersion {
+    match outcome {
+        Outcome::Applied { resource_version: Some(version) } => ResourceVersion::new(version),
+        _ => ResourceVersion::Absent,
+    }
+}
+
+impl Contention {
+    /// How often the value was overwritten without a quiet time in between.
+    pub(crate) fn overwrites(&self) -> u32 {
+        self.overwrites
+    }
+
+    pub(crate) fn last_at(&self) -> UnixMillis {
+        self.last_at
+    }
+
+    /// Whether the last overwrite is so recent that the pauses keep growing.
+    pub(crate) fn is_recent(&self, quiet_ms: u64, now: UnixMillis) -> bool {
+        now.since(self.last_at) <= quiet_ms.saturating_add(self.queued_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UnixMillis = UnixMillis(1_000_000);
+    const RETRY: RetrySettings =
+        RetrySettings { first_ms: 1_000, max_ms: 30_000, outcome_timeout_ms: 60_000 };
+    const LIMITS: ContentionLimits =
+        ContentionLimits { pause_from: 3, first_ms: 1_000, max_ms: 4_000, quiet_ms: 10_000 };
+
+    fn failed(retry_after_ms: Option<u64>) -> Outcome {
+        Outcome::Failed { error: "503".into(), retry_after_ms }
+    }
+
+    fn refused() -> Outcome {
+        Outcome::Refused { error: "403".into() }
+    }
+
+    fn conflict() -> Outcome {
+        Outcome::Conflict { error: "409".into() }
+    }
+
+    fn write(state: &mut WriteState, outcome: &Outcome) -> Completion {
+        state.on_started(ActionId(1));
+        assert_eq!(state.readiness(NOW), Readiness::InFlight);
+        assert_eq!(state.on_finished(ActionId(2), outcome, &RETRY, NOW), None);
+        state.on_finished(ActionId(1), outcome, &RETRY, NOW).expect("it is in flight")
+    }
+
+    fn pause_after(state: &mut WriteState, outcome: &Outcome) -> u64 {
+        write(state, outcome);
+        match state.readiness(NOW) {
+            Readiness::NotBefore(until) => until.since(NOW),
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn failures_back_off_to_30_s_and_a_success_resets_them() {
+        let mut state = WriteState::default();
+
+        let pauses = [0; 7].map(|_| pause_after(&mut state, &failed(None)));
+        assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+        assert_eq!(pause_after(&mut state, &failed(Some(86_400_000))), 30_000, "not for a day");
+
+        assert_eq!(pause_after(&mut state, &Outcome::Unchanged), 0);
+        assert!(state.is_idle());
+        assert_eq!(pause_after(&mut state, &failed(Some(500))), 1_000);
+        assert_eq!(pause_after(&mut state, &failed(Some(20_000))), 20_000);
+    }
+
+    #[test]
+    fn what_is_refused_or_missing_waits_30_s() {
+        for outcome in [refused(), Outcome::NotFound] {
+            assert_eq!(pause_after(&mut WriteState::default(), &outcome), 30_000);
+        }
+    }
+
+    fn ends_with(outcome: &Outcome, end: fn(&mut WriteState)) -> bool {
+        let mut state = WriteState::default();
+        write(&mut state, outcome);
+        assert!(matches!(state.readiness(NOW), Readiness::NotBefore(_)));
+        end(&mut state);
+        state.readiness(NOW) == Readiness::Ready
+    }
+
+    #[test]
+    fn the_class_of_a_failure_says_what_ends_its_pause() {
+        let ends: [fn(&mut WriteState); 4] = [
+            WriteState::on_object_changed,
+            WriteState::on_desired_changed,
+            |state| _ = state.on_api_answers(FailureClass::Unreachable, NOW),
+            |state| _ = state.on_api_answers(FailureClass::Refused, NOW),
+        ];
+
+        for (outcome, expected) in [
+            (conflict(), [true, false, false, false]),
+            (failed(None), [false, false, true, true]),
+            (Outcome::NotFound, [true, false, false, true]),
+            (refused(), [false, true, false, true]),
+            (Outcome::Dropped, [false, true, false, false]),
+        ] {
+            assert_eq!(ends.map(|end| ends_with(&outcome, end)), expected, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_that_was_seen_before_the_conflict_leaves_nothing_to_wait_for() {
+        let mut state = WriteState::default();
+        state.on_started(ActionId(1));
+        state.on_object_changed();
+
+        state.on_finished(ActionId(1), &conflict(), &RETRY, NOW);
+
+        assert_eq!(state.readiness(NOW), Readiness::Ready);
+        assert!(state.is_conflicting() && !state.is_starving());
+    }
+
+    #[test]
+    fn a_retry_waits_for_its_turn_until_such_writes_succeed_again() {
+        let mut state = WriteState::default();
+        assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news: true });
+        let retry = Retry { at: NOW.plus(30_000), early_from: NOW };
+        assert_eq!(state.retry(), Some(retry));
+
+        state.on_turn();
+        assert_eq!((state.retry(), state.readiness(NOW)), (None, Readiness::Ready));
+
+        assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news: false });
+        assert_eq!(state.retry(), Some(retry));
+        assert!(state.on_api_answers(FailureClass::Refused, NOW));
+        assert_eq!(state.retry(), None);
+    }
+
+    #[test]
+    fn what_could_not_be_reached_waits_for_the_end_of_its_pause() {
+        let mut state = WriteState::default();
+        write(&mut state, &failed(None));
+        let at = NOW.plus(1_000);
+        assert_eq!(state.retry(), Some(Retry { at, early_from: at }));
+    }
+
+    #[test]
+    fn a_released_failure_is_no_news_when_it_comes_again() {
+        let mut state = WriteState::default();
+        write(&mut state, &refused());
+        assert!(state.on_api_answers(FailureClass::Refused, NOW));
+        assert!(!state.is_idle());
+        assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news: false });
+    }
+
+    #[test]
+    fn a_failure_is_released_at_most_once_in_30_s() {
+        let mut state = WriteState::default();
+        write(&mut state, &refused());
+        assert!(state.on_api_answers(FailureClass::Refused, NOW));
+        write(&mut state, &refused());
+
+        assert!(!state.on_api_answers(FailureClass::Refused, NOW.plus(29_999)));
+        assert!(state.on_api_answers(FailureClass::Refused, NOW.plus(30_000)));
+    }
+
+    #[test]
+    fn the_backoff_of_an_overloaded_server_goes_on_after_a_release() {
+        let mut state = WriteState::default();
+        assert_eq!(pause_after(&mut state, &failed(None)), 1_000);
+        assert!(state.on_api_answers(FailureClass::Unreachable, NOW));
+        assert_eq!(pause_after(&mut state, &failed(None)), 2_000);
+    }
+
+    #[test]
+    fn pauses_grow_from_the_third_overwrite_until_it_is_quiet_again() {
+        let mut state = WriteState::default();
+
+        let pauses = [0; 6].map(|_| state.on_overwritten(None, &LIMITS, NOW));
+        assert_eq!(pauses, [None, None, Some(1_000), Some(2_000), Some(4_000), Some(4_000)]);
+
+        let later = NOW.plus(LIMITS.quiet_ms + 1);
+        assert_eq!(state.on_overwritten(None, &LIMITS, later), None);
+        assert_eq!(state.contention().map(Contention::overwrites), Some(1));
+    }
+
+    #[test]
+    fn a_pause_that_protects_from_other_writers_stays_when_the_api_works_again() {
+        let mut state = WriteState::default();
+        write(&mut state, &failed(None));
+        state.pause(NOW.plus(16_000));
+
+        assert!(state.on_api_answers(FailureClass::Refused, NOW));
+
+        assert_eq!(state.readiness(NOW), Readiness::NotBefore(NOW.plus(16_000)));
+    }
+
+    #[test]
+    fn a_closed_gate_brings_a_pause_and_counts_as_no_failure() {
+        let mut state = WriteState::default();
+        let pauses = [0; 5].map(|_| pause_after(&mut state, &Outcome::Dropped));
+        assert_eq!(pauses, [1_000; 5]);
+        assert!(state.failure().is_none());
+    }
+}
