@@ -33,3 +33,5 @@ mod status;
 mod surface;
 mod tidy;
 mod trace;
+
+use throughline::core::machine::Machine;

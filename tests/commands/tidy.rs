@@ -25,14 +25,19 @@ fn files_under(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// Far above the usual size, so that a topic need not be split to meet a number.
+/// Far above the usual size, so that a topic need not be split to meet a number. A rule is one file;
+/// unit tests beside it do not count.
 #[test]
 fn no_file_is_far_too_long() {
     const LINES_MAX: usize = 700;
+    const RULE_LINES_MAX: usize = 1_100;
     for folder in ["crates", "src", "tests", "benches"] {
         for path in files_under(folder, &[".rs", ".js", ".css"]) {
-            let lines = fs::read_to_string(&path).unwrap().lines().count();
-            assert!(lines <= LINES_MAX, "{} has {lines} lines; split it", path.display());
+            let is_rule = path.components().any(|part| part.as_os_str() == "rules");
+            let lines_max = if is_rule { RULE_LINES_MAX } else { LINES_MAX };
+            let text = fs::read_to_string(&path).unwrap();
+            let lines = text.lines().take_while(|line| *line != "#[cfg(test)]").count();
+            assert!(lines <= lines_max, "{} has {lines} lines; split it", path.display());
         }
     }
 }

@@ -7,3 +7,4 @@ mod event_log_damage;
 mod fixtures;
 mod live_log;
 mod reading;
+mod two_cores;

@@ -20,14 +20,17 @@ use crate::sim::{SECOND, START, Sim};
 use crate::{config, converges};
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     World(Op),
     /// An upstream cluster leaves, and one that left joins again.
     Leave(u8),
     Join(u8),
 }
 
-fn steps(op: impl Strategy<Value = Op>, most: usize) -> impl Strategy<Value = Vec<(u64, Step)>> {
+pub(crate) fn steps(
+    op: impl Strategy<Value = Op>,
+    most: usize,
+) -> impl Strategy<Value = Vec<(u64, Step)>> {
     let step = prop_oneof![
         4 => op.prop_map(Step::World),
         2 => any::<u8>().prop_map(Step::Leave),
@@ -41,7 +44,7 @@ fn upstreams(sim: &Sim) -> Vec<ClusterName> {
     upstreams.map(|c| c.name.clone()).collect()
 }
 
-fn play(sim: &mut Sim, t: Topology, steps: &[(u64, Step)]) {
+pub(crate) fn play(sim: &mut Sim, t: Topology, steps: &[(u64, Step)]) {
     let upstreams = upstreams(sim);
     let pick = |which: u8| &upstreams[usize::from(which) % upstreams.len()];
     for (pause_ms, step) in steps {
@@ -84,13 +87,13 @@ fn put_routes(sim: &mut Sim, t: Topology) {
 }
 
 /// The fleet of `setup`, with routes, where orphans are deleted and every Connector has a status.
-fn deleting(setup: &Setup) -> Sim {
+pub(crate) fn deleting(setup: &Setup) -> Sim {
     let statuses = setup.statuses.iter().map(|status| (*status).max(1)).collect();
     let setup = Setup { statuses, ..setup.clone() };
     let mut sim = setup.build();
     sim.settings.orphans.mode = OrphanMode::Delete;
     sim.settings.orphans.share_from = 100;
-    sim.machine = Machine::new(sim.settings.clone());
+    sim.machine = sim.machine.restarted(sim.settings.clone());
     sim.add_clusters();
     put_routes(&mut sim, setup.topology);
     sim.lead(true);

@@ -28,6 +28,9 @@ mod redaction;
 mod settings;
 mod sim;
 mod touching;
+#[path = "../support/two_cores.rs"]
+mod two_cores;
+mod worlds;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -27,3 +27,5 @@ mod sim_apiserver;
 #[path = "../../crates/core/tests/support/stage.rs"]
 mod stage;
 mod user_impact;
+
+use throughline::core::machine::Machine;

@@ -13,7 +13,8 @@ use throughline_core::contract::settings::Settings;
 use throughline_core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline_core::data::objects::{Object, WireObject};
 use throughline_core::data::time::UnixMillis;
-use throughline_core::machine::Machine;
+
+use crate::Machine;
 
 pub(crate) const START: u64 = 1_795_252_772_000;
 pub(crate) const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";

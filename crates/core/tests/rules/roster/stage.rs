@@ -12,8 +12,8 @@ use throughline_core::contract::settings::{OrphanMode, Settings};
 use throughline_core::data::ids::{ClusterName, Kind, Role};
 use throughline_core::data::objects::Object;
 use throughline_core::data::time::UnixMillis;
-use throughline_core::machine::Machine;
 
+use crate::Machine;
 use crate::stage::read;
 
 pub(crate) const MINUTE: u64 = 60_000;
