@@ -17,7 +17,11 @@ impl NamespacedName {
     const AFTER_SEPARATOR: char = '\u{1}';
 
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self(format!("{namespace}{}{name}", Self::SEPARATOR).into())
+        let mut text = String::with_capacity(namespace.len() + 1 + name.len());
+        text.push_str(namespace);
+        text.push(Self::SEPARATOR);
+        text.push_str(name);
+        Self(text.into())
     }
 
     pub fn namespace(&self) -> &str {

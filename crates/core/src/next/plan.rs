@@ -76,7 +76,7 @@ pub(crate) enum TouchReason {
     CameWithTrigger,
 }
 
-/// A write, and when it may go.
+/// A write that goes now, and the queue that admitted it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PlannedWrite {
     pub(crate) write: Write,
@@ -84,14 +84,12 @@ pub(crate) struct PlannedWrite {
     pub(crate) due: Due,
 }
 
-impl PlannedWrite {
-    /// `admitted_by`: the queue that has room for the subject in this moment.
-    pub(crate) fn may_start(&self, admitted_by: Option<QueueKey>, now: UnixMillis) -> bool {
-        match self.queue {
-            QueueKey::Immediate => self.due.at <= now,
-            queue => admitted_by == Some(queue) && self.due.early_from <= now,
-        }
-    }
+/// A write goes when its queue has room for it. One that waits is planned again then, so only the
+/// one that goes is spelled out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Waits { queue: QueueKey, due: Due },
+    Goes(Box<PlannedWrite>),
 }
 
 /// What a rule wants to happen next.
@@ -99,26 +97,49 @@ impl PlannedWrite {
 pub(crate) enum Next {
     AwaitChange,
     RequeueAt(UnixMillis),
-    Write(Box<PlannedWrite>),
+    Write(Turn),
 }
 
 impl Next {
-    pub(crate) fn write(planned: PlannedWrite) -> Self {
-        Self::Write(Box::new(planned))
-    }
-
     /// Writes at that time, unless a write is in flight or the object is paused until later.
     pub(crate) fn write_at(
         at: UnixMillis,
         readiness: Readiness,
         now: UnixMillis,
-        write: impl FnOnce() -> PlannedWrite,
+        turn: impl FnOnce() -> Turn,
     ) -> Self {
         match readiness {
             Readiness::InFlight => Self::AwaitChange,
             Readiness::NotBefore(until) => Self::RequeueAt(until),
             Readiness::Ready if at > now => Self::RequeueAt(at),
-            Readiness::Ready => Self::write(write()),
+            Readiness::Ready => Self::Write(turn()),
+        }
+    }
+}
+
+impl Turn {
+    /// `admitted_by`: the queue that has room for the subject in this moment.
+    pub(crate) fn in_queue(
+        queue: QueueKey,
+        due: Due,
+        admitted_by: Option<QueueKey>,
+        now: UnixMillis,
+        write: impl FnOnce() -> Write,
+    ) -> Self {
+        let may_go = match queue {
+            QueueKey::Immediate => due.at <= now,
+            queue => admitted_by == Some(queue) && due.early_from <= now,
+        };
+        match may_go {
+            true => Self::Goes(Box::new(PlannedWrite { write: write(), queue, due })),
+            false => Self::Waits { queue, due },
+        }
+    }
+
+    pub(crate) fn due(&self) -> Due {
+        match self {
+            Self::Waits { due, .. } => *due,
+            Self::Goes(planned) => planned.due,
         }
     }
 }
@@ -126,7 +147,7 @@ impl Next {
 /// What all rules of one subject want together.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agenda {
-    pub(crate) write: Option<Box<PlannedWrite>>,
+    pub(crate) write: Option<Turn>,
     pub(crate) requeue_at: Option<UnixMillis>,
 }
 
@@ -136,7 +157,7 @@ impl Agenda {
         plans.into_iter().fold(Self::default(), |agenda, next| match next {
             Next::AwaitChange => agenda,
             Next::RequeueAt(at) => agenda.requeue_at(Some(at)),
-            Next::Write(planned) => Self { write: agenda.write.or(Some(planned)), ..agenda },
+            Next::Write(turn) => Self { write: agenda.write.or(Some(turn)), ..agenda },
         })
     }
 
@@ -180,11 +201,12 @@ mod tests {
     use crate::data::object_ref::ClusterId;
 
     const NOW: UnixMillis = UnixMillis(1_000_000);
+    const NUDGES: QueueKey = QueueKey::Nudges(ClusterId(2));
 
-    fn nudge() -> PlannedWrite {
+    fn nudge(admitted_by: Option<QueueKey>) -> Turn {
         let name = NamespacedName::new("ns", "lab");
         let at = ObjectRef { cluster: ClusterId(2), kind: Kind::Connector, name };
-        let write = Write {
+        let write = || Write {
             job: Job::Nudge(at, 1),
             annotations: Vec::new(),
             precondition: Precondition::default(),
@@ -192,7 +214,7 @@ mod tests {
             urgency: Urgency::Nudge,
             because: String::new(),
         };
-        PlannedWrite { write, queue: QueueKey::Nudges(ClusterId(2)), due: Due::at(NOW) }
+        Turn::in_queue(NUDGES, Due::at(NOW), admitted_by, NOW, write)
     }
 
     #[test]
@@ -208,18 +230,19 @@ mod tests {
 
     #[test]
     fn a_nudge_is_written_while_a_mirror_is_deferred() {
-        let agenda = Agenda::of([Next::RequeueAt(NOW.plus(5_000)), Next::write(nudge())]);
+        let agenda = Agenda::of([Next::RequeueAt(NOW.plus(5_000)), Next::Write(nudge(None))]);
 
         assert_eq!(agenda.requeue_at, Some(NOW.plus(5_000)));
-        assert_eq!(agenda.write, Some(Box::new(nudge())));
+        assert_eq!(agenda.write, Some(nudge(None)));
     }
 
     #[test]
     fn a_write_starts_only_when_its_own_queue_admits_it() {
         let touches = QueueKey::Touches(ClusterId(2));
 
-        assert!(nudge().may_start(Some(nudge().queue), NOW));
-        assert!(!nudge().may_start(Some(touches), NOW));
-        assert!(!nudge().may_start(None, NOW));
+        assert!(matches!(nudge(Some(NUDGES)), Turn::Goes(_)));
+        let waits = Turn::Waits { queue: NUDGES, due: Due::at(NOW) };
+        assert_eq!(nudge(Some(touches)), waits);
+        assert_eq!(nudge(None), waits);
     }
 }

@@ -89,18 +89,21 @@ impl Scheduler {
         limit: QueueLimit,
         now: UnixMillis,
     ) {
-        if self.queue_of(subject) != Some(key) {
-            self.withdraw(subject);
+        let before = self.queue_of.insert(subject.clone(), key);
+        if let Some(before) = before.filter(|before| *before != key) {
+            self.remove_from(before, subject);
         }
-
         self.queue_mut(key, limit).insert(subject, due, now);
-        self.queue_of.insert(subject.clone(), key);
         self.unchecked.insert(key);
     }
 
     pub(crate) fn withdraw(&mut self, subject: &Subject) {
-        let Some(key) = self.queue_of.remove(subject) else { return };
+        if let Some(key) = self.queue_of.remove(subject) {
+            self.remove_from(key, subject);
+        }
+    }
 
+    fn remove_from(&mut self, key: QueueKey, subject: &Subject) {
         if let Some(queue) = self.queues.get_mut(&key) {
             queue.remove(subject);
         }
@@ -229,7 +232,10 @@ impl Wakeups {
     fn set(&mut self, wakeup: Wakeup, at: Option<UnixMillis>) {
         // A time that saturated never comes.
         let at = at.filter(|at| *at < UnixMillis::NEVER);
-        let old = self.at.get(&wakeup).copied();
+        let old = match at {
+            Some(at) => self.at.insert(wakeup.clone(), at),
+            None => self.at.remove(&wakeup),
+        };
         if at == old {
             return;
         }
@@ -237,13 +243,7 @@ impl Wakeups {
         if let Some(old) = old {
             self.in_order.remove(&(old, wakeup.clone()));
         }
-        match at {
-            Some(at) => {
-                self.at.insert(wakeup.clone(), at);
-                self.in_order.insert((at, wakeup));
-            }
-            None => _ = self.at.remove(&wakeup),
-        }
+        self.in_order.extend(at.map(|at| (at, wakeup)));
     }
 
     fn pop(&mut self, now: UnixMillis) -> Option<Wakeup> {

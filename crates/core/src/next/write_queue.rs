@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use crate::data::map::Map;
 use crate::data::object_ref::ClusterId;
 use crate::data::time::UnixMillis;
 use crate::next::subject::Subject;
@@ -143,7 +144,7 @@ const LOW_RANK_SHARE: u32 = 16;
 pub(crate) struct WriteQueue {
     pub(crate) limit: QueueLimit,
     limiter: RateLimiter,
-    waiting: BTreeMap<Subject, Due>,
+    waiting: Map<Subject, Due>,
     ranks: [RankQueue; Rank::ALL.len()],
     /// How many urgent writes were admitted since a lower rank last was.
     overtaken: u32,
@@ -159,7 +160,7 @@ impl WriteQueue {
         Self {
             limit,
             limiter: RateLimiter::default(),
-            waiting: BTreeMap::new(),
+            waiting: Map::default(),
             ranks: Default::default(),
             overtaken: 0,
             is_admitting: false,

@@ -48,6 +48,8 @@ struct Facts<'w> {
     leadership: Leadership,
     /// The queue that it waits in.
     queue: Option<QueueKey>,
+    /// The queue that has room for it in this moment.
+    admitted_by: Option<QueueKey>,
     now: UnixMillis,
 }
 
@@ -63,9 +65,9 @@ pub(super) fn plan(
     let settings = &c.settings;
     let place = Place::find(&c.world, at)?;
     let leadership = c.leadership;
-    let facts = Facts { place, world: &c.world, settings, leadership, queue, now };
+    let facts = Facts { place, world: &c.world, settings, leadership, queue, admitted_by, now };
 
-    let plan = facts.plan_mirror(&mut memory.mirror, &c.breakers, admitted_by);
+    let plan = facts.plan_mirror(&mut memory.mirror, &c.breakers);
     count_removal(&mut c.breakers, place, plan.verdict, now);
     if facts.awaits_turn(&mut c.awaiting_turn, plan.verdict) {
         c.memory.hub.insert(at.clone(), memory);
@@ -103,22 +105,18 @@ fn count_removal(breakers: &mut Breakers, place: Place<'_>, verdict: Verdict, no
 
 impl Facts<'_> {
     fn view<'v>(&'v self, memory: &'v mirror::Memory) -> mirror::View<'v> {
-        self.place.view(memory, self.leadership.is_leader)
+        let view = self.place.view(memory, self.leadership.is_leader);
+        mirror::View { admitted_by: self.admitted_by, ..view }
     }
 
-    fn plan_mirror(
-        &self,
-        memory: &mut mirror::Memory,
-        breakers: &Breakers,
-        admitted_by: Option<QueueKey>,
-    ) -> Plan {
-        if let Some(QueueKey::Repeats(_)) = admitted_by.or(self.queue) {
+    fn plan_mirror(&self, memory: &mut mirror::Memory, breakers: &Breakers) -> Plan {
+        if let Some(QueueKey::Repeats(_)) = self.admitted_by.or(self.queue) {
             memory.on_waits_in_repeats(self.now);
         }
 
         let breaker = self.place.named().map(|upstream| breakers.removals_of(upstream));
         let breaker = breaker.unwrap_or_default();
-        let view = mirror::View { breaker, admitted_by, ..self.view(memory) };
+        let view = mirror::View { breaker, ..self.view(memory) };
         mirror::plan(&view, self.settings, self.now)
     }
 

@@ -40,7 +40,7 @@ use crate::contract::settings::{OrphanMode, Settings};
 use crate::data::ids::{ActionId, ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
-use crate::next::plan::{Agenda, PlannedWrite};
+use crate::next::plan::{Agenda, PlannedWrite, Turn};
 use crate::next::roster::{Facts, Roster};
 use crate::next::scheduler::{Scheduler, Timer};
 use crate::next::subject::Subject;
@@ -301,7 +301,7 @@ impl Controller {
             return;
         }
         match self.plan(subject, admitted_by, now) {
-            Some(agenda) => self.carry_out(subject, agenda, admitted_by, now),
+            Some(agenda) => self.carry_out(subject, agenda, now),
             None => self.forget(subject),
         }
     }
@@ -316,33 +316,27 @@ impl Controller {
         match subject {
             Subject::HubConnector(at) => hub::plan(self, at, admitted_by, now),
             Subject::EdgeConnector(at) => touch::plan_edge_connector(self, at, now),
-            Subject::Target(target) => touch::plan(self, target, now),
-            Subject::Route(at) => orphan::plan(self, at, now),
+            Subject::Target(target) => touch::plan(self, target, admitted_by, now),
+            Subject::Route(at) => orphan::plan(self, at, admitted_by, now),
         }
     }
 
     /// A subject has one timer, one place in a queue and one write in flight.
-    fn carry_out(
-        &mut self,
-        subject: &Subject,
-        agenda: Agenda,
-        admitted_by: Option<QueueKey>,
-        now: UnixMillis,
-    ) {
+    fn carry_out(&mut self, subject: &Subject, agenda: Agenda, now: UnixMillis) {
         self.scheduler.set_timer(Timer::Subject(subject.clone()), agenda.requeue_at);
 
         match agenda.write {
             None => self.scheduler.withdraw(subject),
-            Some(planned) if planned.may_start(admitted_by, now) => {
+            Some(Turn::Goes(planned)) => {
                 self.scheduler.withdraw(subject);
                 let limit = self.limit_of(planned.queue);
                 self.scheduler.on_started(planned.queue, limit, now);
                 hub::on_decided(self, &planned, now);
                 self.in_flight.decide(subject.clone(), planned);
             }
-            Some(planned) => {
-                let limit = self.limit_of(planned.queue);
-                self.scheduler.enqueue(subject, planned.queue, planned.due, limit, now);
+            Some(Turn::Waits { queue, due }) => {
+                let limit = self.limit_of(queue);
+                self.scheduler.enqueue(subject, queue, due, limit, now);
             }
         }
     }

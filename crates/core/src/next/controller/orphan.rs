@@ -46,11 +46,16 @@ impl Controller {
     }
 }
 
-pub(super) fn plan(c: &mut Controller, at: &ObjectRef, now: UnixMillis) -> Option<Agenda> {
+pub(super) fn plan(
+    c: &mut Controller,
+    at: &ObjectRef,
+    admitted_by: Option<QueueKey>,
+    now: UnixMillis,
+) -> Option<Agenda> {
     let at_rest = Memory::default();
     let memory = c.memory.routes.get(at).unwrap_or(&at_rest);
     let view = view(&c.world, &c.breakers, &c.roster, c.leadership.is_leader, at, memory)?;
-    let plan = orphan::plan(&view, &c.settings.orphans, now);
+    let plan = orphan::plan(&View { admitted_by, ..view }, &c.settings.orphans, now);
 
     let is_absent = plan.verdict.is_absent();
     let is_followed = view.upstream.is_some();

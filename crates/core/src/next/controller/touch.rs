@@ -6,8 +6,6 @@
 
 mod late;
 
-use std::collections::BTreeSet;
-
 pub(super) use late::plan_edge_connector;
 
 use super::{Controller, Dirty};
@@ -24,13 +22,19 @@ use crate::next::rules::touch::{self, Effect, Event, Finished, ProofTarget, Stam
 use crate::next::scheduler::Timer;
 use crate::next::subject::{Subject, Target};
 use crate::next::world::change::{Change, EdgeChange};
+use crate::next::world::cluster::Cluster;
 use crate::next::world::edge::EdgeTables;
 use crate::next::write_queue::QueueKey;
 use crate::next::write_state::{Completion, written_version};
 
 /// `None` where the Gateway no longer exists. What a class announced is still known when a Gateway
 /// is its member again.
-pub(super) fn plan(c: &mut Controller, target: &Target, now: UnixMillis) -> Option<Agenda> {
+pub(super) fn plan(
+    c: &mut Controller,
+    target: &Target,
+    admitted_by: Option<QueueKey>,
+    now: UnixMillis,
+) -> Option<Agenda> {
     let Controller { world, memory, settings, .. } = c;
     let Some(view) = touch::view(world, target, &settings.touch) else {
         if let Some(edge) = memory.edges.get_mut(&target.cluster()) {
@@ -41,10 +45,10 @@ pub(super) fn plan(c: &mut Controller, target: &Target, now: UnixMillis) -> Opti
     let edge = memory.edges.entry(target.cluster()).or_default();
     let memory = memory.targets.entry(target.clone()).or_default();
     touch::on(memory, Event::Look, &view, settings, now);
-    let next = touch::plan(&view, memory, &settings.touch, now);
+    let next = touch::plan(&view, memory, admitted_by, &settings.touch, now);
 
     let due_at = match &next {
-        Next::Write(planned) => Some(planned.due.at),
+        Next::Write(turn) => Some(turn.due().at),
         Next::AwaitChange | Next::RequeueAt(_) => None,
     };
     edge.report.on_planned(due_at.is_some_and(|at| at <= now));
@@ -233,7 +237,8 @@ impl Moment<'_> {
         let stamp = Stamp { is_own: false, ..stamp };
         let name = stamp.connector.clone();
         let connector = ObjectRef { cluster: gateway.cluster, kind: Kind::Connector, name };
-        for other in gateways_of(self.c, &connector).into_iter().filter(|other| other != gateway) {
+        let others = gateways_of(self.c, &connector).filter(|other| other != gateway);
+        for other in others.collect::<Vec<_>>() {
             self.apply_to(&other, Event::Stamped(stamp));
         }
     }
@@ -245,7 +250,7 @@ impl Moment<'_> {
         let waiting = self.take_waiting(target);
         let is_referenced = |name: &NamespacedName| {
             let at = ObjectRef { cluster: edge, kind: Kind::Connector, name: name.clone() };
-            gateways_of(self.c, &at).into_iter().any(|gateway| {
+            gateways_of(self.c, &at).any(|gateway| {
                 Some(&gateway) != except && target_of(self.c, &gateway).as_ref() == Some(target)
             })
         };
@@ -422,16 +427,24 @@ fn target_of(c: &Controller, gateway: &ObjectRef) -> Option<Target> {
     c.world.clusters.get(&gateway.cluster)?.edge.target_of(gateway)
 }
 
-/// What announces a connector.
-fn targets_of(c: &Controller, connector: &ObjectRef) -> BTreeSet<Target> {
-    gateways_of(c, connector).iter().filter_map(|gateway| target_of(c, gateway)).collect()
+/// What announces a connector, in order.
+fn targets_of(c: &Controller, connector: &ObjectRef) -> Vec<Target> {
+    let gateways = gateways_of(c, connector);
+    let mut targets: Vec<_> = gateways.filter_map(|gateway| target_of(c, &gateway)).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
 }
 
 /// The Gateways that reference a connector, whether or not they exist.
-fn gateways_of(c: &Controller, connector: &ObjectRef) -> Vec<ObjectRef> {
-    let Some(cluster) = c.world.clusters.get(&connector.cluster) else { return Vec::new() };
-    let names = cluster.edge.gateways_of(&connector.name).iter();
-    names.map(|name| cluster.object(Kind::Gateway, name)).collect()
+fn gateways_of<'c>(
+    c: &'c Controller,
+    connector: &'c ObjectRef,
+) -> impl Iterator<Item = ObjectRef> + 'c {
+    let cluster = c.world.clusters.get(&connector.cluster);
+    let names = |cluster: &'c Cluster| cluster.edge.gateways_of(&connector.name);
+    let at = |name| ObjectRef { cluster: connector.cluster, kind: Kind::Gateway, name };
+    cluster.into_iter().flat_map(names).cloned().map(at)
 }
 
 fn has_connectors(c: &Controller, gateway: &ObjectRef) -> bool {

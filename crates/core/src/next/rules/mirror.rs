@@ -32,17 +32,16 @@ use crate::contract::event::Outcome;
 use crate::contract::hold_reason::HoldReason;
 use crate::contract::settings::{DEFER_MS_MIN, MirrorSettings, Settings};
 use crate::data::ids::{ActionId, ClusterName, Kind};
-use crate::data::name::NamespacedName;
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::UPSTREAM_STATUS;
 use crate::data::time::UnixMillis;
-use crate::next::plan::{Intent, Job, MirrorJob, Next, PlannedWrite, Write};
+use crate::next::plan::{Intent, Job, MirrorJob, Next, PlannedWrite, Turn, Write};
 use crate::next::world::World;
 use crate::next::world::absence::{
     AbsenceProof, Absent, Claim, NamespaceIdentity, NoProof, namespace_identity, prove_absence,
 };
 use crate::next::world::cluster::Cluster;
-use crate::next::world::hub::{HubConnector, Link};
+use crate::next::world::hub::{HubConnector, Link, UpstreamRef};
 use crate::next::world::table::Row;
 use crate::next::world::upstream::{Status, UpstreamConnector, UpstreamStatus};
 use crate::next::write_queue::{Due, QueueKey, Rank};
@@ -86,9 +85,29 @@ pub(crate) struct View<'w> {
 #[derive(Clone, Copy)]
 pub(crate) struct Upstream<'w> {
     pub(crate) cluster: &'w Cluster,
-    pub(crate) name: &'w NamespacedName,
     pub(crate) connector: Option<&'w UpstreamConnector>,
-    pub(crate) link: &'w Link,
+    world: &'w World,
+    named: &'w UpstreamRef,
+}
+
+impl Upstream<'_> {
+    /// When it came to say what it says, or to be absent.
+    pub(crate) fn changed_at(&self) -> UnixMillis {
+        self.connector.map_or_else(|| self.absent_since(), |connector| connector.changed_at)
+    }
+
+    fn absent_since(&self) -> UnixMillis {
+        self.link().map(|link| link.absent_since).unwrap_or_default()
+    }
+
+    fn is_deletion_seen(&self) -> bool {
+        self.link().is_some_and(|link| link.is_deletion_seen)
+    }
+
+    /// Looked up only where the Connector does not exist.
+    fn link(&self) -> Option<&Link> {
+        self.world.links.get(self.named)
+    }
 }
 
 /// What throughline remembers of a hub Connector for this rule.
@@ -241,7 +260,7 @@ impl<'w> Place<'w> {
         let upstream = row.seen.upstream.as_ref().and_then(|named| {
             let cluster = world.upstream_named(&named.cluster)?;
             let connector = cluster.upstream_connectors.get(&named.name).map(|row| &row.seen);
-            Some(Upstream { cluster, name: &named.name, connector, link: world.links.get(named)? })
+            Some(Upstream { cluster, connector, world, named })
         });
         Some(Self { at, hub, row, upstream })
     }
@@ -323,7 +342,7 @@ fn plan_mirror(
         Some(retry) if view.is_leader => plan_retry(view, desired, retry, now),
         _ => view.write_at(limited_until, now, || {
             let queue = queue_of(view, &desired, settings, now);
-            mirror_write(view, desired, queue, Due::at(now))
+            view.in_queue(queue, Due::at(now), now, || mirror_write(view, desired))
         }),
     };
     Plan { oversize, next, ..Plan::leave(verdict) }
@@ -339,7 +358,7 @@ fn plan_retry(view: &View<'_>, desired: Desired<'_>, retry: Retry, now: UnixMill
         Some(until) if until > now => Next::RequeueAt(until),
         _ => {
             let due = Due { rank: Rank::Urgent, at, early_from };
-            Next::write(mirror_write(view, desired, queue, due))
+            Next::Write(view.in_queue(queue, due, now, || mirror_write(view, desired)))
         }
     }
 }
@@ -357,15 +376,8 @@ fn plan_deferred_mirror(
     let limited_until = view.memory.limiter.ready_at(CONNECTOR_RATE);
 
     let next = view.write_at(due_at.max(limited_until), now, || {
-        let changed = match view.overwritten_at(&desired) {
-            Some(_) => "another writer changed the hub's annotation",
-            None => "upstream's status changed",
-        };
-        let waited_s = now.since(since) / 1_000;
-        let because = format!("{changed}, but not what routes; waited {waited_s} s");
-        let write = view.write(Intent::Deferred, desired, because);
         let queue = QueueKey::Deferrable(view.at.cluster);
-        PlannedWrite { write, queue, due: Due::at(due_at) }
+        view.in_queue(queue, Due::at(due_at), now, || deferred_write(view, desired, since, now))
     });
     Plan { oversize, next, ..Plan::leave(Verdict::Deferred { since }) }
 }
@@ -394,16 +406,12 @@ fn plan_removal(
     }
 
     let next = view.write_at(now, now, || {
-        let because = match desired.absent {
-            Some(_) => "the Connector no longer exists upstream, so the hub may not claim a status",
-            None => "upstream has no status, so the hub may not claim one",
-        };
-        let write = view.write(Intent::Removal, desired, because.to_owned());
         let queue = if is_allowed { QueueKey::AllowedRemovals } else { QueueKey::Removals };
-        PlannedWrite { write, queue, due: Due::at(now) }
+        view.in_queue(queue, Due::at(now), now, || removal_write(view, desired))
     });
     let verdict = match next {
-        Next::Write(ref planned) if view.waits_for_limit(planned.queue) => {
+        // Removals a minute are few, so who waits for them is held rather than late.
+        Next::Write(Turn::Waits { queue: QueueKey::Removals, .. }) => {
             Verdict::RemovalHeld(HoldReason::Budget, ground)
         }
         _ => Verdict::RemovalDue { since: view.late_from(due_at, now), ground },
@@ -431,10 +439,32 @@ fn queue_of(
     }
 }
 
-fn mirror_write(view: &View<'_>, desired: Desired<'_>, queue: QueueKey, due: Due) -> PlannedWrite {
+fn mirror_write(view: &View<'_>, desired: Desired<'_>) -> Write {
     let because = mirror_because(view, &desired);
-    let write = view.write(Intent::Mirror, desired, because);
-    PlannedWrite { write, queue, due }
+    view.write(Intent::Mirror, desired, because)
+}
+
+fn deferred_write(
+    view: &View<'_>,
+    desired: Desired<'_>,
+    since: UnixMillis,
+    now: UnixMillis,
+) -> Write {
+    let changed = match view.overwritten_at(&desired) {
+        Some(_) => "another writer changed the hub's annotation",
+        None => "upstream's status changed",
+    };
+    let waited_s = now.since(since) / 1_000;
+    let because = format!("{changed}, but not what routes; waited {waited_s} s");
+    view.write(Intent::Deferred, desired, because)
+}
+
+fn removal_write(view: &View<'_>, desired: Desired<'_>) -> Write {
+    let because = match desired.absent {
+        Some(_) => "the Connector no longer exists upstream, so the hub may not claim a status",
+        None => "upstream has no status, so the hub may not claim one",
+    };
+    view.write(Intent::Removal, desired, because.to_owned())
 }
 
 fn mirror_because(view: &View<'_>, desired: &Desired<'_>) -> String {
@@ -454,16 +484,21 @@ fn mirror_because(view: &View<'_>, desired: &Desired<'_>) -> String {
 
 impl<'w> View<'w> {
     /// Only the leader writes.
-    fn write_at(
-        &self,
-        at: UnixMillis,
-        now: UnixMillis,
-        write: impl FnOnce() -> PlannedWrite,
-    ) -> Next {
+    fn write_at(&self, at: UnixMillis, now: UnixMillis, turn: impl FnOnce() -> Turn) -> Next {
         if !self.is_leader {
             return Next::AwaitChange;
         }
-        Next::write_at(at, self.memory.write.readiness(now), now, write)
+        Next::write_at(at, self.memory.write.readiness(now), now, turn)
+    }
+
+    fn in_queue(
+        &self,
+        queue: QueueKey,
+        due: Due,
+        now: UnixMillis,
+        write: impl FnOnce() -> Write,
+    ) -> Turn {
+        Turn::in_queue(queue, due, self.admitted_by, now, write)
     }
 
     fn write(&self, intent: Intent, desired: Desired<'_>, because: String) -> Write {
@@ -543,7 +578,7 @@ impl<'w> View<'w> {
     fn ground(&self) -> Ground {
         let is_loss_seen = self.upstream.is_some_and(|upstream| match upstream.connector {
             Some(connector) => connector.is_loss_seen,
-            None => upstream.link.is_deletion_seen,
+            None => upstream.is_deletion_seen(),
         });
         if self.hub.allows_removals(self.at.name.namespace()) {
             Ground::Allowed
@@ -552,11 +587,6 @@ impl<'w> View<'w> {
         } else {
             Ground::Listed
         }
-    }
-
-    /// Removals a minute are few, so who waits for them is held rather than late.
-    fn waits_for_limit(&self, queue: QueueKey) -> bool {
-        queue == QueueKey::Removals && self.admitted_by != Some(queue)
     }
 }
 
@@ -678,7 +708,7 @@ fn connector_in_place<'w>(
     upstream: &Upstream<'w>,
     hub_namespace: &str,
 ) -> Result<Option<&'w UpstreamConnector>, Verdict> {
-    let namespace = upstream.name.namespace();
+    let namespace = upstream.named.name.namespace();
     let identity = namespace_identity(upstream.cluster, hub_namespace, namespace);
     if identity != NamespaceIdentity::Agrees {
         return Ok(None);
@@ -728,7 +758,8 @@ fn desired_by_absence<'w>(
     view: &View<'w>,
     now: UnixMillis,
 ) -> Result<Desired<'w>, Undecided> {
-    let Upstream { cluster, name, connector, link } = upstream;
+    let Upstream { cluster, connector, named, .. } = upstream;
+    let name = &named.name;
     let hub_namespace = view.at.name.namespace();
     let HubConnector { annotation: observed, namespace_deleted_at, .. } = view.row.seen;
     let claim = Claim {
@@ -737,15 +768,15 @@ fn desired_by_absence<'w>(
         namespace_deleted_at,
         kind: Kind::Connector,
         names: vec![name.name().to_owned()],
-        absent_since: Some(link.absent_since),
+        absent_since: Some(upstream.absent_since()),
         exists: connector.is_some(),
-        is_deletion_seen: link.is_deletion_seen,
+        is_deletion_seen: upstream.is_deletion_seen(),
         max_age_ms: None,
     };
     let identity = namespace_identity(cluster, hub_namespace, name.namespace());
     let is_in_place = identity == NamespaceIdentity::Agrees || namespace_deleted_at.is_some();
 
-    let changed_at = connector.map_or(link.absent_since, |connector| connector.changed_at);
+    let changed_at = upstream.changed_at();
     let (since, absent) = match prove_absence(cluster, claim, now) {
         Ok(AbsenceProof { since, absent }) => (since, Some(absent)),
         // The hub says nothing, either: that needs no proof.
@@ -1072,6 +1103,7 @@ mod tests {
     use super::*;
     use crate::contract::event::EventKind;
     use crate::data::ids::Role;
+    use crate::data::name::NamespacedName;
     use crate::data::objects::{ALLOW_REMOVALS, PAUSED};
     use crate::next::world::fixture::{self, Builder, connector, namespace};
     use crate::next::write_state::{FailureClass, Readiness};
@@ -1207,15 +1239,25 @@ mod tests {
             self.plan(now).verdict
         }
 
-        fn planned(&self, now: UnixMillis) -> Option<PlannedWrite> {
+        fn turn(&self, now: UnixMillis) -> Option<(QueueKey, Due)> {
             match self.plan(now).next {
-                Next::Write(planned) => Some(*planned),
+                Next::Write(Turn::Goes(planned)) => Some((planned.queue, planned.due)),
+                Next::Write(Turn::Waits { queue, due }) => Some((queue, due)),
                 Next::AwaitChange | Next::RequeueAt(_) => None,
             }
         }
 
         fn queue(&self, now: UnixMillis) -> Option<QueueKey> {
-            self.planned(now).map(|planned| planned.queue)
+            self.turn(now).map(|(queue, _)| queue)
+        }
+
+        /// The write that goes once its queue has room for it.
+        fn planned(&self, now: UnixMillis) -> Option<PlannedWrite> {
+            let admitted_by = self.queue(now);
+            match plan(&View { admitted_by, ..self.view() }, &self.settings, now).next {
+                Next::Write(Turn::Goes(planned)) => Some(*planned),
+                _ => None,
+            }
         }
 
         fn write(&mut self, outcome: &Outcome, now: UnixMillis) {
@@ -1442,9 +1484,9 @@ mod tests {
         let mut stage = Stage::flipped();
         let now = stage.now();
         stage.write(&forbidden(), now);
-        let planned = stage.planned(now).unwrap();
-        assert_eq!(planned.queue, QueueKey::Retries(stage.at.cluster));
-        assert_eq!((planned.due.at, planned.due.early_from), (now.plus(30_000), now));
+        let (queue, due) = stage.turn(now).unwrap();
+        assert_eq!(queue, QueueKey::Retries(stage.at.cluster));
+        assert_eq!((due.at, due.early_from), (now.plus(30_000), now));
 
         stage.memory.write.on_api_answers(FailureClass::Refused, now);
 

@@ -9,7 +9,7 @@
 use crate::contract::action::Urgency;
 use crate::contract::settings::MirrorSettings;
 use crate::data::time::UnixMillis;
-use crate::next::plan::{Job, Next, PlannedWrite, Write};
+use crate::next::plan::{Job, Next, Turn, Write};
 use crate::next::rules::mirror;
 use crate::next::write_queue::{Due, QueueKey};
 use crate::next::write_state::doubled;
@@ -58,12 +58,10 @@ pub(crate) fn plan(
     if now < due_at {
         return Next::RequeueAt(due_at);
     }
-    let write = nudge(view, now.since(behind_since) / 1_000, settings);
-    Next::write(PlannedWrite {
-        write,
-        queue: QueueKey::Nudges(view.at.cluster),
-        due: Due::at(due_at),
-    })
+    let queue = QueueKey::Nudges(view.at.cluster);
+    Next::Write(Turn::in_queue(queue, Due::at(due_at), view.admitted_by, now, || {
+        nudge(view, now.since(behind_since) / 1_000, settings)
+    }))
 }
 
 fn nudge(view: &mirror::View<'_>, waited_s: u64, settings: &MirrorSettings) -> Write {

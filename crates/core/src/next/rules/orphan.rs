@@ -11,7 +11,7 @@ use crate::contract::settings::{OrphanMode, OrphanSettings};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
-use crate::next::plan::{Job, Next, PlannedWrite, Write};
+use crate::next::plan::{Job, Next, Turn, Write};
 use crate::next::world::World;
 use crate::next::world::absence::{AbsenceProof, Absent, Claim, NoProof, prove_absence};
 use crate::next::world::cluster::Cluster;
@@ -32,6 +32,8 @@ pub(crate) struct View<'w> {
     /// Of the routes that name the upstream, or of those of all deleted projects.
     pub(crate) breaker: BreakerState,
     pub(crate) is_leader: bool,
+    /// The queue that has room for it in this moment.
+    pub(crate) admitted_by: Option<QueueKey>,
 }
 
 /// A project that was deleted although routes name it.
@@ -93,6 +95,7 @@ pub(crate) fn view<'w>(
         memory,
         breaker: BreakerState::default(),
         is_leader: false,
+        admitted_by: None,
     })
 }
 
@@ -120,10 +123,9 @@ pub(crate) fn plan(view: &View<'_>, settings: &OrphanSettings, now: UnixMillis) 
         return Plan::keep(Verdict::Orphan);
     }
 
-    let next = Next::write_at(now, view.memory.write.readiness(now), now, || PlannedWrite {
-        write: delete(view, proof),
-        queue: QueueKey::Deletes,
-        due: Due::at(now),
+    let next = Next::write_at(now, view.memory.write.readiness(now), now, || {
+        let (queue, due) = (QueueKey::Deletes, Due::at(now));
+        Turn::in_queue(queue, due, view.admitted_by, now, || delete(view, proof))
     });
     Plan { verdict: Verdict::Orphan, next }
 }
@@ -390,13 +392,14 @@ mod tests {
         fn plan(&self, now: UnixMillis) -> Plan {
             let view = view(&self.world, &self.at, &self.memory).unwrap();
             let (breaker, deleted_project) = (self.breaker, self.deleted_project);
-            let view = View { breaker, deleted_project, is_leader: true, ..view };
+            let admitted_by = Some(QueueKey::Deletes);
+            let view = View { breaker, deleted_project, is_leader: true, admitted_by, ..view };
             plan(&view, &self.settings, now)
         }
 
         fn delete(&self) -> Write {
             match self.plan(NOW).next {
-                Next::Write(planned) => planned.write,
+                Next::Write(Turn::Goes(planned)) => planned.write,
                 next => panic!("no delete is planned: {next:?}"),
             }
         }

@@ -25,7 +25,7 @@ use crate::data::name::NamespacedName;
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::PLATFORM_KEY;
 use crate::data::time::UnixMillis;
-use crate::next::plan::{Job, Next, PlannedWrite, TouchJob, TouchReason, Write};
+use crate::next::plan::{Job, Next, TouchJob, TouchReason, Turn, Write};
 use crate::next::subject::Target;
 use crate::next::world::World;
 use crate::next::world::class::Class;
@@ -469,6 +469,7 @@ struct Found {
 pub(crate) fn plan(
     view: &View<'_>,
     memory: &Memory,
+    admitted_by: Option<QueueKey>,
     settings: &TouchSettings,
     now: UnixMillis,
 ) -> Next {
@@ -480,14 +481,13 @@ pub(crate) fn plan(
     };
     let Some(touch) = due else { return Next::AwaitChange };
 
-    let trigger =
-        Trigger { digest, n: Sequence::after(view.latest(memory)).get(), c: touch.confirmation };
+    let queue = QueueKey::Touches(view.target.cluster());
     let due = touch.due(memory.write.not_before(), settings);
-    Next::write(PlannedWrite {
-        write: view.write(trigger, &touch, memory, settings),
-        queue: QueueKey::Touches(view.target.cluster()),
-        due,
-    })
+    Next::Write(Turn::in_queue(queue, due, admitted_by, now, || {
+        let n = Sequence::after(view.latest(memory)).get();
+        let trigger = Trigger { digest, n, c: touch.confirmation };
+        view.write(trigger, &touch, memory, settings)
+    }))
 }
 
 struct DueTouch {
@@ -1172,18 +1172,26 @@ mod tests {
             self.on(Event::TriggerSeen { gateway: &name })
         }
 
-        fn planned(&mut self) -> Option<PlannedWrite> {
+        fn plan(&self, admitted_by: Option<QueueKey>, now: UnixMillis) -> Next {
+            plan(&self.view(), &self.memory, admitted_by, &self.settings.touch, now)
+        }
+
+        /// When the next touch is due, and what is written then.
+        fn planned(&mut self) -> Option<(Due, Write)> {
             self.on(Event::Look);
-            match plan(&self.view(), &self.memory, &self.settings.touch, self.now) {
-                Next::Write(planned) => Some(*planned),
-                _ => None,
+            let Next::Write(Turn::Waits { queue, due }) = self.plan(None, self.now) else {
+                return None;
+            };
+            match self.plan(Some(queue), self.now.max(due.at)) {
+                Next::Write(Turn::Goes(planned)) => Some((due, planned.write)),
+                next => panic!("a touch that is due does not go: {next:?}"),
             }
         }
 
         fn job(&mut self) -> Option<(Due, TouchJob)> {
-            let planned = self.planned()?;
-            let Job::Touch(_, job) = planned.write.job else { panic!("no touch") };
-            Some((planned.due, job))
+            let (due, write) = self.planned()?;
+            let Job::Touch(_, job) = write.job else { panic!("no touch") };
+            Some((due, job))
         }
 
         /// When the next touch is due, and its value.
@@ -1196,7 +1204,7 @@ mod tests {
         }
 
         fn touch(&mut self) -> Trigger {
-            let due = self.planned().expect("a touch is planned").due;
+            let (due, _) = self.planned().expect("a touch is planned");
             self.now = self.now.max(due.at);
             let (_, job) = self.job().expect("a touch is planned");
             self.memory.on_started(&job, ActionId(1), self.now);
@@ -1301,7 +1309,7 @@ mod tests {
         let mut stage = Stage::touching();
         stage.finish(Outcome::Unchanged);
 
-        let due = stage.planned().unwrap().due;
+        let (due, _) = stage.planned().unwrap();
 
         assert_eq!((due.rank, due.at.0, due.early_from.0), (Rank::Normal, 105_100, 105_000));
     }
@@ -1310,7 +1318,7 @@ mod tests {
     fn a_touch_replaces_only_what_was_seen() {
         let mut stage = Stage::new();
         stage.flips(2);
-        let write = stage.planned().unwrap().write;
+        let (_, write) = stage.planned().unwrap();
 
         assert_eq!(write.because, "liveness changed at the edge");
         assert_eq!(write.urgency, Urgency::Routing);
@@ -1322,7 +1330,7 @@ mod tests {
 
         stage.gateway().trigger = None;
         stage.gateway().annotations = Annotations::ForeignTrigger;
-        let precondition = stage.planned().unwrap().write.precondition;
+        let (_, Write { precondition, .. }) = stage.planned().unwrap();
         assert_eq!(precondition.resource_version.as_deref(), Some("7"));
         assert_eq!(precondition.annotation, None, "another writer's text is not kept");
     }
@@ -1380,9 +1388,9 @@ mod tests {
         let mut stage = Stage::unseen();
         stage.on(Event::Appeared { is_later: true, has_connectors: true });
 
-        let planned = stage.planned().unwrap();
-        assert_eq!(planned.due.rank, Rank::Low);
-        assert!(planned.write.because.contains("appeared with this trigger"));
+        let (due, write) = stage.planned().unwrap();
+        assert_eq!(due.rank, Rank::Low);
+        assert!(write.because.contains("appeared with this trigger"));
     }
 
     #[test]
@@ -1568,7 +1576,7 @@ mod tests {
 
             stage.memory.on_outage_over(UnixMillis(since), &stage.settings.touch);
 
-            let because = stage.planned().map(|planned| planned.write.because);
+            let because = stage.planned().map(|(_, write)| write.because);
             assert_eq!(because.is_some_and(|because| because.contains("outage")), is_confirmed);
         }
     }
@@ -1582,7 +1590,8 @@ mod tests {
         assert_eq!(stage.memory.state, State::Announced);
 
         stage.ready_since = Some(stage.now);
-        assert!(stage.planned().unwrap().write.because.contains("does not announce"));
+        let (_, write) = stage.planned().unwrap();
+        assert!(write.because.contains("does not announce"));
     }
 
     #[test]

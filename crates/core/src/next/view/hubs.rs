@@ -52,10 +52,7 @@ impl<'c> HubAt<'c> {
         let view = mirror::View { breaker: breaker.unwrap_or_default(), ..view };
         let verdict = mirror::plan(&view, &present.c.settings, present.now).verdict;
 
-        let changed_at = view.upstream.map(|upstream| match upstream.connector {
-            Some(connector) => connector.changed_at,
-            None => upstream.link.absent_since,
-        });
+        let changed_at = view.upstream.map(|upstream| upstream.changed_at());
         let annotation = annotation(row, upstream, verdict);
         let held = verdict.hold_reason();
         Some(Self { cluster, row, memory, upstream, changed_at, annotation, held })

@@ -81,8 +81,8 @@ fn not_touched(targets: u32, kind: &str) -> String {
 /// The error of a failed write to one of a connector's Gateways.
 fn touch_error<'c>(c: &'c Controller, connector: &ObjectRef) -> Option<&'c RequestFailure> {
     let edge = &c.world.clusters.get(&connector.cluster)?.edge;
-    gateways_of(c, connector).iter().find_map(|gateway| {
-        let memory = c.memory.targets.get(&edge.target_of(gateway)?)?;
+    gateways_of(c, connector).find_map(|gateway| {
+        let memory = c.memory.targets.get(&edge.target_of(&gateway)?)?;
         Some(&memory.write.failure()?.error)
     })
 }

@@ -250,7 +250,8 @@ impl Observation<'_> {
     fn on_readable(&mut self, object: &Object) -> Option<()> {
         let kind = object.kind();
         let cluster = self.cluster_mut()?;
-        let was_last = cluster.watches[kind].on_readable(&name_of(object));
+        let watch = &mut cluster.watches[kind];
+        let was_last = !watch.unreadable.is_empty() && watch.on_readable(&name_of(object));
         if was_last && cluster.is_live(kind) {
             self.on_current(kind);
         }

@@ -19,13 +19,12 @@ pub(super) fn on_connector(
     let at = observed.upstream_ref(name)?;
     let sighting = observed.sighting(object, shown)?.with(()).without_uid();
     let now = observed.now;
-    let link_is_before_restore =
-        observed.world.links.get(&at).is_some_and(|link| link.is_before_restore);
+    let is_new = observed.cluster()?.upstream_connectors.get(name).is_none();
+    let is_before_restore =
+        is_new && observed.world.links.get(&at).is_some_and(|link| link.is_before_restore);
 
-    let connectors = &mut observed.cluster_mut()?.upstream_connectors;
-    let is_new = connectors.get(name).is_none();
-    let row = connectors.refresh(name, sighting)?;
-    row.is_before_restore |= is_new && link_is_before_restore;
+    let row = observed.cluster_mut()?.upstream_connectors.refresh(name, sighting)?;
+    row.is_before_restore |= is_before_restore;
     let was_before_restore = row.is_before_restore;
     row.is_before_restore &= shown == Shown::Listed;
     let change = row.on_seen(object, shown, now);
