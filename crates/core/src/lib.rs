@@ -4,7 +4,7 @@
 //! actions (`tests/rules/purity.rs` searches for what would break that). [`machine`] is the way in and out;
 //! `dispatch` hands each object to its tier; `fleet` decides which clusters
 //! join and leave; a rule stands beside the data it reads: `hub` has
-//! mirror and nudge, `edge` has touch, [`orphans`] has delete.
+//! mirror and nudge, `edge` has touch, `orphans` has delete.
 
 pub mod cause;
 mod circuit_breaker;

@@ -5,20 +5,18 @@
 //!
 //! Every event takes the same way:
 //!
-//! 1. [`World`](world::World) takes it over. The world is what the watches show, and nothing else.
+//! 1. `World` takes it over. The world is what the watches show, and nothing else.
 //! 2. Each *subject* that the change concerns (a hub Connector, a route, a Gateway) is planned
 //!    again: its rule gets a view of the world and of its own memory, and returns a plan.
-//! 3. The [`Controller`](controller::Controller) carries the plan out. It starts a write, queues
+//! 3. The `Controller` carries the plan out. It starts a write, queues
 //!    it, or sets a timer, after which the subject is planned again.
 //!
 //! A rule has no effect. Whatever waits (for a rate limit, a pause, a grace period) keeps no
 //! decision while it waits: it is planned again when its time has come, on what is known by then.
 //! So a lost event, a restart or a second writer cannot leave a stale decision behind.
 //!
-//! What would be done *because something is missing* needs an
-//! [`AbsenceProof`](world::absence::AbsenceProof), and a
-//! [`CircuitBreaker`](crate::circuit_breaker::CircuitBreaker) bounds how much of it one mistake can
-//! reach.
+//! What would be done *because something is missing* needs an `AbsenceProof`, and a `CircuitBreaker`
+//! bounds how much of it one mistake can reach.
 //!
 //! Modules are listed from the bottom up; each imports only those above it.
 

@@ -889,9 +889,9 @@ impl View<'_> {
 
     /// Whether upstream's namespace is known, and is the one that the hub Connector was copied from.
     fn is_in_place(&self, upstream: Upstream<'_>) -> bool {
-        let Upstream { cluster, name, .. } = upstream;
+        let Upstream { cluster, named, .. } = upstream;
         let hub_namespace = self.at.name.namespace();
-        let identity = namespace_identity(cluster, hub_namespace, name.namespace());
+        let identity = namespace_identity(cluster, hub_namespace, named.name.namespace());
         identity == NamespaceIdentity::Agrees
     }
 }

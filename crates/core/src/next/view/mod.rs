@@ -1,6 +1,6 @@
 //! What the machine knows, for `status`, `trace` and `/state`. No rule reads it.
 //!
-//! [`build`] makes a [`View`] of the world, the memory and the verdicts of the rules. Nothing is kept
+//! `build` makes a [`View`] of the world, the memory and the verdicts of the rules. Nothing is kept
 //! for it: each view costs as much as everything that there is.
 
 pub mod involved_object;
