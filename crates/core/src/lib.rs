@@ -23,7 +23,6 @@ pub mod leaving;
 pub mod machine;
 mod moment;
 mod naming;
-#[allow(dead_code, reason = "it grows beside what it replaces")]
 pub mod next;
 mod orphans;
 #[allow(dead_code, reason = "removals and deletes are to use the rest of it")]

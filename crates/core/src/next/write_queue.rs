@@ -246,16 +246,6 @@ impl WriteQueue {
         }
     }
 
-    /// Whether one more may go now, if all others wait.
-    pub(crate) fn has_room(&self, now: UnixMillis) -> bool {
-        self.in_flight < self.limit.in_flight_max && self.limiter.ready_at(self.limit.rate) <= now
-    }
-
-    /// All that wait.
-    pub(crate) fn subjects(&self) -> impl Iterator<Item = &Subject> {
-        self.waiting.keys()
-    }
-
     /// Forgets what was admitted. With a burst of 1 the next write may go at `at`.
     pub(crate) fn restart_at(&mut self, at: UnixMillis) {
         self.limiter.restart_at(at);

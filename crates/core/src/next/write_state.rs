@@ -384,11 +384,6 @@ impl Failure {
         }
     }
 
-    /// A success elsewhere ended its pause early, or it had its turn.
-    pub(crate) fn waits_for_nothing(&self) -> bool {
-        self.wait == Wait::Nothing
-    }
-
     fn waits_until(&self) -> Option<UnixMillis> {
         match self.wait {
             Wait::Until(at) => Some(at),

@@ -46,11 +46,6 @@ impl Breakers {
         self.breakers.get(key).map(CircuitBreaker::state).unwrap_or_default()
     }
 
-    /// How many a breaker counts.
-    pub(crate) fn count(&self, key: &BreakerKey) -> u64 {
-        self.breakers.get(key).map_or(0, |breaker| breaker.entries().count() as u64)
-    }
-
     /// Removals of an upstream must pass its own breaker and that of the fleet.
     pub(crate) fn removals_of(&self, upstream: &ClusterName) -> BreakerState {
         let of_upstream = self.state(&BreakerKey::Removals(upstream.clone()));

@@ -218,10 +218,6 @@ impl Cluster {
         self.watch(kind).last_event_at.is_none_or(|at| now > at.plus(max_age_ms))
     }
 
-    pub(crate) fn has_unreadable(&self, kind: Kind, name: &NamespacedName) -> bool {
-        self.watch(kind).unreadable.contains(name)
-    }
-
     pub(crate) fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.namespaces.get(name).map(|row| &row.seen)
     }

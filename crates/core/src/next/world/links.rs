@@ -32,11 +32,6 @@ impl World {
         self.hub_counts.get(upstream).copied().unwrap_or_default()
     }
 
-    /// The upstreams that hub objects name, whether or not they are in the run.
-    pub(crate) fn named_upstreams(&self) -> impl Iterator<Item = &ClusterName> {
-        self.hub_counts.keys()
-    }
-
     /// The hub Connectors that name an upstream Connector.
     pub(crate) fn linked(&self, to: &UpstreamRef) -> &[ObjectRef] {
         self.links.get(to).map_or(&[], |link| &link.from)

@@ -1,0 +1,209 @@
+use super::*;
+use crate::next::world::fixture::{watched, with_uid};
+
+const EDGE: ClusterId = ClusterId(1);
+const CLASS: &str = "shared";
+
+struct Edge {
+    tables: EdgeTables,
+    version: u64,
+}
+
+fn name(name: &str) -> NamespacedName {
+    NamespacedName::new("ns", name)
+}
+
+fn carries_trigger(gateway: &mut Gateway) {
+    gateway.trigger = Some(Trigger { digest: 1, n: 1, c: 0 });
+}
+
+impl Edge {
+    /// Gateways `a`, `b` and `c` are to be announced for connectors of the same names.
+    fn new() -> Self {
+        let tables = EdgeTables { is_by_class: true, ..EdgeTables::default() };
+        let mut edge = Self { tables, version: 0 };
+        for gateway in ["a", "b", "c"] {
+            edge.references(gateway, &[gateway]);
+        }
+        edge
+    }
+
+    fn references(&mut self, gateway: &str, connectors: &[&str]) -> bool {
+        self.version += 1;
+        let connectors = connectors.iter().map(|connector| name(connector)).collect();
+        self.tables.on_proxy(&name(gateway), watched(self.version, ()), connectors)
+    }
+
+    fn says(&mut self, connector: &str, part: u64) -> ConnectorChange {
+        self.version += 1;
+        let is_online = true;
+        let node_id = "node".into();
+        let facts =
+            ConnectorFacts { annotation: None, is_online, node_id, part, others_wrote_at: None };
+        let sighting = watched(self.version, ());
+        self.tables.on_connector(&name(connector), sighting, facts, false, UnixMillis(1))
+    }
+
+    /// Shows a Gateway, and returns whether that moved the trigger away from a useless one.
+    fn shows(&mut self, gateway: &str, change: impl FnOnce(&mut Gateway)) -> bool {
+        let mut seen = Gateway::new(&Meta::default(), CLASS, true, &TouchSettings::default());
+        change(&mut seen);
+        self.version += 1;
+        self.tables.on_gateway(&name(gateway), watched(self.version, seen)).is_carrier_lost
+    }
+
+    fn carrier(&self) -> Option<&str> {
+        self.tables.carrier(CLASS).map(NamespacedName::name)
+    }
+
+    /// What the class should announce, counted again.
+    fn recount(&self) -> Option<u64> {
+        let part = |(name, row): (&NamespacedName, &Row<Gateway>)| {
+            let is_member = &*row.seen.class == CLASS;
+            let desired = self.tables.desired_of(name).filter(|_| is_member)?;
+            Some(trigger::gateway_part(name.namespace(), name.name(), desired))
+        };
+        let parts: Vec<_> = self.tables.gateways.iter().filter_map(part).collect();
+        (!parts.is_empty()).then(|| trigger::digest(parts))
+    }
+
+    fn digest(&self) -> Option<u64> {
+        self.tables.classes.get(CLASS).and_then(Class::digest)
+    }
+}
+
+#[test]
+fn a_programmed_gateway_carries_the_trigger_and_without_one_any_other_does() {
+    let mut edge = Edge::new();
+    edge.shows("a", |gateway| gateway.is_programmed = false);
+    edge.shows("b", |gateway| gateway.is_programmed = false);
+    assert_eq!(edge.carrier(), Some("a"));
+
+    assert!(edge.shows("c", |_| ()), "what `a` announced may be lost");
+    assert_eq!(edge.carrier(), Some("c"));
+}
+
+#[test]
+fn the_trigger_stays_where_it_is_unless_that_gateway_cannot_be_written() {
+    let mut edge = Edge::new();
+    edge.shows("a", |_| ());
+    edge.shows("b", carries_trigger);
+    assert_eq!(edge.carrier(), Some("b"));
+
+    assert!(edge.tables.on_refused(&name("b")));
+    assert_eq!(edge.carrier(), Some("a"));
+    assert!(edge.tables.on_refused(&name("a")), "of two that were refused, by trigger");
+    assert_eq!(edge.carrier(), Some("b"));
+
+    edge.shows("b", |gateway| gateway.is_paused = true);
+    assert_eq!(edge.carrier(), Some("a"));
+}
+
+#[test]
+fn a_gateway_that_was_refused_starts_anew_once_it_references_connectors_again() {
+    let mut edge = Edge::new();
+    edge.shows("a", |_| ());
+    edge.shows("b", |_| ());
+    edge.tables.on_refused(&name("a"));
+    assert_eq!(edge.carrier(), Some("b"));
+
+    edge.references("a", &[]);
+    edge.references("a", &["a"]);
+
+    assert_eq!(edge.carrier(), Some("a"));
+}
+
+#[test]
+fn another_gateway_of_the_same_name_was_never_refused() {
+    let mut edge = Edge::new();
+    edge.shows("a", |_| ());
+    edge.shows("b", |_| ());
+    edge.tables.on_refused(&name("a"));
+
+    let seen = Gateway::new(&Meta::default(), CLASS, true, &TouchSettings::default());
+    edge.tables.on_gateway(&name("a"), with_uid("another", watched(9, seen)));
+
+    assert_eq!(edge.carrier(), Some("a"));
+}
+
+#[test]
+fn a_class_is_announced_again_when_its_carrier_is_no_longer_programmed() {
+    let mut edge = Edge::new();
+    edge.shows("a", carries_trigger);
+    edge.shows("b", |_| ());
+
+    assert!(edge.shows("a", |gateway| gateway.is_programmed = false));
+    assert_eq!(edge.carrier(), Some("b"));
+    let is_lost = edge.shows("b", |gateway| gateway.is_programmed = false);
+    assert!(!is_lost, "there is no better one");
+}
+
+#[test]
+fn a_class_says_what_its_gateways_say_together() {
+    let mut edge = Edge::new();
+    let steps: [fn(&mut Edge); 8] = [
+        |edge| _ = edge.shows("a", |_| ()),
+        |edge| _ = edge.shows("b", |_| ()),
+        |edge| assert_eq!(edge.says("a", 7), ConnectorChange::Liveness),
+        |edge| assert!(edge.references("b", &["a", "b"])),
+        |edge| drop(edge.tables.on_connector_gone(&name("a"))),
+        |edge| _ = edge.shows("b", |gateway| gateway.class = "other".into()),
+        |edge| assert!(edge.tables.on_proxy_gone(&name("a"))),
+        |edge| drop(edge.tables.on_gateway_gone(&name("b"))),
+    ];
+    for (number, step) in steps.into_iter().enumerate() {
+        step(&mut edge);
+        assert_eq!(edge.digest(), edge.recount(), "after step {number}");
+    }
+    assert!(edge.tables.classes.is_empty());
+}
+
+#[test]
+fn references_lead_there_and_back() {
+    let mut edge = Edge::new();
+    assert!(edge.references("b", &["a", "b"]));
+    assert!(!edge.references("b", &["a", "b"]), "it is as before");
+    assert_eq!(edge.tables.gateways_of(&name("a")), [name("a"), name("b")]);
+
+    assert!(edge.references("b", &[]));
+    assert_eq!(edge.tables.gateways_of(&name("a")), [name("a")]);
+    assert_eq!(edge.tables.gateways_of(&name("b")), []);
+    assert_eq!(edge.tables.connectors_of(&name("b")), []);
+}
+
+#[test]
+fn a_gateway_announces_connectors_that_do_not_exist_as_offline() {
+    let mut edge = Edge::new();
+    edge.shows("a", |_| ());
+    let desired = |edge: &Edge| edge.tables.gateways.get(&name("a")).unwrap().seen.desired;
+    let offline = desired(&edge);
+    assert_eq!(offline, Some(trigger::digest([connector_part("a", false, "")])));
+    assert_eq!(edge.tables.stamp_of(&name("a")), Some(Stamp::of("false/")));
+
+    edge.says("a", 7);
+    assert_eq!(desired(&edge), Some(trigger::digest([7])));
+    assert_eq!(edge.tables.stamp_of(&name("a")), Some(Stamp::of("true/node")));
+
+    edge.tables.on_connector_gone(&name("a"));
+    assert_eq!(desired(&edge), offline);
+}
+
+#[test]
+fn a_target_is_a_gateway_or_its_class() {
+    let mut edge = Edge::new();
+    edge.shows("a", |_| ());
+    let at = ObjectRef { cluster: EDGE, kind: Kind::Gateway, name: name("a") };
+    let class = Target::Class(EDGE, CLASS.into());
+    assert_eq!(edge.tables.target_of(&at), Some(class.clone()));
+    assert_eq!(edge.tables.targets(EDGE), [class]);
+
+    edge.tables.is_by_class = false;
+    assert_eq!(edge.tables.target_of(&at), Some(Target::Gateway(at.clone())));
+    assert_eq!(edge.tables.targets(EDGE), [Target::Gateway(at)]);
+}
+
+#[test]
+fn rows_that_an_edge_has_100_000_times_stay_small() {
+    assert!(size_of::<Row<EdgeConnector>>() <= 168, "{}", size_of::<Row<EdgeConnector>>());
+    assert!(size_of::<Row<Gateway>>() <= 168, "{}", size_of::<Row<Gateway>>());
+}
