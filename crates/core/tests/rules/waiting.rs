@@ -66,11 +66,14 @@ fn run(
 ) -> Vec<(u64, String)> {
     let mut tried = Vec::new();
     loop {
-        for decision in stage.actions() {
+        let decisions = stage.actions();
+        for decision in &decisions {
             tried.push((decision.at.0 - START, decision.action.object.name.to_string()));
-            stage.finish(&decision, outcome(&decision));
+            stage.finish(decision, outcome(decision));
         }
         match stage.machine.poll_deadline() {
+            // An outcome may have let others go.
+            _ if !decisions.is_empty() => {}
             Some((at, _)) if at.0 <= START + to_ms => stage.pass_to(at.0.max(stage.now) - START),
             _ => break,
         }
