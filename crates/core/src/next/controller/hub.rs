@@ -33,9 +33,9 @@ use crate::next::write_queue::QueueKey;
 /// What is remembered of a hub Connector. Each rule has its own.
 #[derive(Debug, Default)]
 pub(crate) struct HubMemory {
-    pub(crate) mirror: mirror::Memory,
-    pub(crate) nudge: nudge::Memory,
-    pub(crate) hop: hop::Memory,
+    pub(crate) mirror: mirror::MirrorMemory,
+    pub(crate) nudge: nudge::NudgeMemory,
+    pub(crate) hop: hop::HopMemory,
     /// That the status does not fit was reported.
     is_oversize_reported: bool,
 }
@@ -104,12 +104,12 @@ fn count_removal(breakers: &mut Breakers, place: Place<'_>, verdict: Verdict, no
 }
 
 impl Facts<'_> {
-    fn view<'v>(&'v self, memory: &'v mirror::Memory) -> mirror::View<'v> {
+    fn view<'v>(&'v self, memory: &'v mirror::MirrorMemory) -> mirror::View<'v> {
         let view = self.place.view(memory, self.leadership.is_leader);
         mirror::View { admitted_by: self.admitted_by, ..view }
     }
 
-    fn plan_mirror(&self, memory: &mut mirror::Memory, breakers: &Breakers) -> Plan {
+    fn plan_mirror(&self, memory: &mut mirror::MirrorMemory, breakers: &Breakers) -> Plan {
         if let Some(QueueKey::Repeats(_)) = self.admitted_by.or(self.queue) {
             memory.on_waits_in_repeats(self.now);
         }
@@ -276,7 +276,7 @@ fn is_overwritten(c: &Controller, seen: &HubConnectorSeen) -> bool {
     let place = Place::find(&c.world, &seen.at).filter(|place| !place.row.seen.is_paused);
     let Some(place) = place else { return false };
 
-    let at_rest = mirror::Memory::default();
+    let at_rest = mirror::MirrorMemory::default();
     let memory = c.memory.hub.get(&seen.at).map_or(&at_rest, |memory| &memory.mirror);
     mirror::is_overwritten(&place.view(memory, c.leadership.is_leader), seen.before)
 }

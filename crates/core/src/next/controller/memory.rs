@@ -25,13 +25,13 @@ pub(crate) struct Memory {
     pub(crate) carriers: BTreeMap<ClusterId, nudge::Carrier>,
     /// How many annotations of an upstream are held, and what was reported of that.
     pub(crate) holds: BTreeMap<ClusterName, Holds>,
-    pub(crate) targets: Map<Target, Box<touch::Memory>>,
+    pub(crate) targets: Map<Target, Box<touch::TouchMemory>>,
     pub(crate) edges: BTreeMap<ClusterId, touch::EdgeMemory>,
-    pub(crate) routes: BTreeMap<ObjectRef, orphan::Memory>,
+    pub(crate) routes: BTreeMap<ObjectRef, orphan::OrphanMemory>,
     /// The verdicts of the routes that this moment planned.
     pub(crate) planned_routes: BTreeMap<ObjectRef, orphan::Verdict>,
     /// Upstreams whose names do not fit those in hub labels.
-    pub(crate) naming: naming::Memory,
+    pub(crate) naming: naming::NamingMemory,
     /// When the failed writes of one kind in one cluster were last released.
     released: BTreeMap<(ClusterId, Kind), UnixMillis>,
 }

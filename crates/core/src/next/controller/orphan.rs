@@ -14,7 +14,7 @@ use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::next::plan::Agenda;
 use crate::next::roster::Roster;
-use crate::next::rules::orphan::{self, Memory, Verdict, View};
+use crate::next::rules::orphan::{self, OrphanMemory, Verdict, View};
 use crate::next::subject::Subject;
 use crate::next::world::{Change, World};
 use crate::next::write_queue::QueueKey;
@@ -25,7 +25,7 @@ impl Controller {
     pub(crate) fn judge_route<'w>(
         &'w self,
         at: &'w ObjectRef,
-        memory: &'w Memory,
+        memory: &'w OrphanMemory,
         now: UnixMillis,
     ) -> Option<(View<'w>, Verdict)> {
         let Self { world, breakers, roster, .. } = self;
@@ -52,7 +52,7 @@ pub(super) fn plan(
     admitted_by: Option<QueueKey>,
     now: UnixMillis,
 ) -> Option<Agenda> {
-    let at_rest = Memory::default();
+    let at_rest = OrphanMemory::default();
     let memory = c.memory.routes.get(at).unwrap_or(&at_rest);
     let view = view(&c.world, &c.breakers, &c.roster, c.leadership.is_leader, at, memory)?;
     let plan = orphan::plan(&View { admitted_by, ..view }, &c.settings.orphans, now);
@@ -176,7 +176,7 @@ fn view<'w>(
     roster: &Roster,
     is_leader: bool,
     at: &'w ObjectRef,
-    memory: &'w Memory,
+    memory: &'w OrphanMemory,
 ) -> Option<View<'w>> {
     let view = orphan::view(world, at, memory)?;
     let deleted_project = view.named().and_then(|named| roster.deleted_project(named));

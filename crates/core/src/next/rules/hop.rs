@@ -17,7 +17,7 @@ use crate::status::digest::Digest;
 
 /// What throughline remembers of the way of a hub Connector's status.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct HopMemory {
     /// The annotation is out of sync because upstream was seen to change, not because of another
     /// writer. Only then is it known how long the hop took.
     is_change_seen: bool,
@@ -87,7 +87,7 @@ pub(crate) fn edges<'w>(world: &'w World, at: &ObjectRef) -> Vec<Edge<'w>> {
 pub(crate) fn expected<'w>(
     view: &mirror::View<'w>,
     verdict: Verdict,
-    memory: &Memory,
+    memory: &HopMemory,
     world: &'w World,
     settings: &StallSettings,
     now: UnixMillis,
@@ -128,7 +128,7 @@ fn is_upstream_live(view: &mirror::View<'_>) -> bool {
 pub(crate) fn plan(
     expected: Expected<'_>,
     view: &mirror::View<'_>,
-    memory: &Memory,
+    memory: &HopMemory,
     circumstances: Circumstances,
     now: UnixMillis,
 ) -> Update {
@@ -226,7 +226,7 @@ fn not_mirrored(
     (cause, reason.to_owned())
 }
 
-impl Memory {
+impl HopMemory {
     /// Takes over what the plan of the mirror says. Returns the hops that have been passed.
     pub(crate) fn on_planned(
         &mut self,
@@ -413,8 +413,8 @@ mod tests {
     struct Stage {
         stage: fixture::Stage,
         at: ObjectRef,
-        mirror: mirror::Memory,
-        memory: Memory,
+        mirror: mirror::MirrorMemory,
+        memory: HopMemory,
         version: u64,
     }
 

@@ -74,7 +74,7 @@ pub(crate) struct View<'w> {
     pub(crate) row: &'w Row<HubConnector>,
     /// `None` while the cluster that its labels name is not in the run.
     pub(crate) upstream: Option<Upstream<'w>>,
-    pub(crate) memory: &'w Memory,
+    pub(crate) memory: &'w MirrorMemory,
     /// Whether removals of that upstream, or of the whole fleet, are too many.
     pub(crate) breaker: BreakerState,
     pub(crate) is_leader: bool,
@@ -112,7 +112,7 @@ impl Upstream<'_> {
 
 /// What throughline remembers of a hub Connector for this rule.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct MirrorMemory {
     /// Shared with the nudge: one write to one object at a time.
     pub(crate) write: WriteState,
     writing: Option<Writing>,
@@ -270,7 +270,7 @@ impl<'w> Place<'w> {
         self.row.seen.upstream.as_ref().map(|named| &named.cluster)
     }
 
-    pub(crate) fn view<'v>(self, memory: &'v Memory, is_leader: bool) -> View<'v>
+    pub(crate) fn view<'v>(self, memory: &'v MirrorMemory, is_leader: bool) -> View<'v>
     where
         'w: 'v,
     {
@@ -562,7 +562,7 @@ impl<'w> View<'w> {
 
     /// Nothing was late while it could not be known, was held or was paused.
     pub(crate) fn unblocked_from(&self, since: UnixMillis, now: UnixMillis) -> UnixMillis {
-        let Memory { held, unblocked_at, .. } = self.memory;
+        let MirrorMemory { held, unblocked_at, .. } = self.memory;
         let hub_live_since = self.hub.live_since(Kind::Connector);
         // Held until now.
         let held_until = held.map(|_| now);
@@ -927,7 +927,7 @@ impl Before {
     }
 }
 
-impl Memory {
+impl MirrorMemory {
     /// The watch showed the object in a new version, with this annotation.
     pub(crate) fn on_seen(&mut self, annotation: Option<&str>) {
         self.write.on_object_changed();
@@ -1115,7 +1115,7 @@ mod tests {
     struct Stage {
         stage: fixture::Stage,
         at: ObjectRef,
-        memory: Memory,
+        memory: MirrorMemory,
         breaker: BreakerState,
         is_leader: bool,
         settings: Settings,
@@ -1153,7 +1153,7 @@ mod tests {
             let mut stage = Self {
                 stage,
                 at,
-                memory: Memory::default(),
+                memory: MirrorMemory::default(),
                 breaker: BreakerState::default(),
                 is_leader: true,
                 settings,
@@ -1612,6 +1612,6 @@ mod tests {
 
     #[test]
     fn memory_stays_small() {
-        assert!(size_of::<Memory>() <= 240, "{}", size_of::<Memory>());
+        assert!(size_of::<MirrorMemory>() <= 240, "{}", size_of::<MirrorMemory>());
     }
 }

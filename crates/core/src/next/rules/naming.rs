@@ -2,7 +2,7 @@
 //! `proj-a` and that hub labels call `project-a` is two upstreams: one that nobody follows, and one
 //! that nothing comes from. Neither fails, so it is reported.
 //!
-//! [`judge`] reads the world alone. When a name is judged, [`Memory`] knows: some time after
+//! [`judge`] reads the world alone. When a name is judged, [`NamingMemory`] knows: some time after
 //! something changed about it, because objects come one by one.
 
 use std::collections::BTreeMap;
@@ -65,14 +65,14 @@ pub(crate) fn is_judged(world: &World) -> bool {
 
 /// The names that are to be judged, and what was reported about them.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct NamingMemory {
     due: BTreeMap<ClusterName, UnixMillis>,
     next_at: Option<UnixMillis>,
     reported: BTreeMap<ClusterName, NamingProblem>,
 }
 
-impl Memory {
-    /// When [`Memory::on_deadline`] must be called.
+impl NamingMemory {
+    /// When [`NamingMemory::on_deadline`] must be called.
     pub(crate) fn next_at(&self) -> Option<UnixMillis> {
         self.next_at
     }
@@ -250,7 +250,7 @@ mod tests {
             (Verdict::Unknown, false, None),
             (Verdict::Fits, false, None),
         ] {
-            let mut memory = Memory::default();
+            let mut memory = NamingMemory::default();
             memory.on_changed(&"a".into(), verdict, is_discovering, NOW);
             assert_eq!(memory.next_at(), wait_ms.map(|ms| NOW.plus(ms)), "{verdict:?}");
         }
@@ -258,9 +258,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_once_and_when_it_is_over() {
-        let (mut stage, mut memory) = (stage(), Memory::default());
+        let (mut stage, mut memory) = (stage(), NamingMemory::default());
         let name = ClusterName::from("project-a");
-        let tell = |stage: &Stage, memory: &mut Memory| {
+        let tell = |stage: &Stage, memory: &mut NamingMemory| {
             memory.on_changed(&name, wrong(NamingProblem::Unconfigured), false, NOW);
             let notes = memory.on_deadline(&stage.world, |_| false, NOW.plus(5_000));
             let told = notes.into_iter().map(|note| match note {

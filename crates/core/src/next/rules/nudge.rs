@@ -26,7 +26,7 @@ const UNANSWERED_MAX: u32 = 20;
 
 /// What throughline remembers of a hub Connector for this rule.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct NudgeMemory {
     nudges: u32,
     /// The pause after the last one.
     next_at: UnixMillis,
@@ -42,7 +42,7 @@ pub(crate) struct Carrier {
 /// `behind_since`: since when an edge whose watch is live is seen to be behind.
 pub(crate) fn plan(
     view: &mirror::View<'_>,
-    memory: &Memory,
+    memory: &NudgeMemory,
     behind_since: UnixMillis,
     settings: &MirrorSettings,
     now: UnixMillis,
@@ -84,7 +84,7 @@ pub(crate) fn rate(is_silent: bool) -> Rate {
     if is_silent { Rate::every_ms(SILENT_EVERY_MS, 1) } else { RATE }
 }
 
-impl Memory {
+impl NudgeMemory {
     /// How many nudges count. Somebody at the edge may undo it again, so the pauses grow until that
     /// is over.
     pub(crate) fn nudges(&self, settings: &MirrorSettings, now: UnixMillis) -> u32 {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn the_pauses_between_nudges_double_and_count_until_it_is_quiet() {
         let settings = MirrorSettings::default();
-        let mut memory = Memory::default();
+        let mut memory = NudgeMemory::default();
         let pauses = [(); 3].map(|()| {
             memory.on_written(&settings, NOW);
             memory.next_at.since(NOW)

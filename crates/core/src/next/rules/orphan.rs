@@ -28,7 +28,7 @@ pub(crate) struct View<'w> {
     pub(crate) upstream: Option<&'w Cluster>,
     /// The upstream was a project that was deleted.
     pub(crate) deleted_project: Option<DeletedProject>,
-    pub(crate) memory: &'w Memory,
+    pub(crate) memory: &'w OrphanMemory,
     /// Of the routes that name the upstream, or of those of all deleted projects.
     pub(crate) breaker: BreakerState,
     pub(crate) is_leader: bool,
@@ -48,7 +48,7 @@ pub(crate) struct DeletedProject {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct OrphanMemory {
     pub(crate) write: WriteState,
     pub(crate) absence: Option<Absence>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Plan {
 pub(crate) fn view<'w>(
     world: &'w World,
     at: &'w ObjectRef,
-    memory: &'w Memory,
+    memory: &'w OrphanMemory,
 ) -> Option<View<'w>> {
     let hub = world.clusters.get(&at.cluster)?;
     let row = hub.routes.get(&at.name)?;
@@ -167,7 +167,7 @@ impl Verdict {
     }
 }
 
-impl Memory {
+impl OrphanMemory {
     /// Returns whether that is reported: the route is an orphan, was one, or would be one but for its
     /// age and the like. To report every route would be noise.
     pub(crate) fn on_verdict(&mut self, verdict: Verdict, now: UnixMillis) -> bool {
@@ -325,7 +325,7 @@ mod tests {
     struct Stage {
         world: World,
         at: ObjectRef,
-        memory: Memory,
+        memory: OrphanMemory,
         breaker: BreakerState,
         deleted_project: Option<DeletedProject>,
         settings: OrphanSettings,
@@ -345,7 +345,7 @@ mod tests {
             let mut stage = Self {
                 world,
                 at: ObjectRef { cluster: HUB, kind: Kind::HttpRoute, name },
-                memory: Memory { absence: Some(absence), ..Memory::default() },
+                memory: OrphanMemory { absence: Some(absence), ..OrphanMemory::default() },
                 breaker: BreakerState::default(),
                 deleted_project: None,
                 settings: OrphanSettings { mode: OrphanMode::Delete, ..OrphanSettings::default() },
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn only_verdicts_about_an_orphan_are_news_and_each_is_once() {
-        let mut memory = Memory::default();
+        let mut memory = OrphanMemory::default();
         let kept = Verdict::Kept(KeepReason::ParentExists);
         let settling = Verdict::Absent(KeepReason::Settling);
         let verdicts = [kept, settling, settling, Verdict::Orphan, kept, kept];

@@ -63,7 +63,7 @@ pub(crate) struct View<'w> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct TouchMemory {
     pub(crate) state: State,
     /// The latest announcement, from the moment at which it is written.
     pub(crate) announced: Announced,
@@ -195,7 +195,7 @@ pub(crate) struct Stamp<'e> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
-    /// The connectors in [`Memory::waiting`] have been announced.
+    /// The connectors in [`TouchMemory::waiting`] have been announced.
     Announced,
     /// Another writer changed the trigger.
     Overwritten {
@@ -236,10 +236,10 @@ pub(crate) fn view<'w>(
     })
 }
 
-/// The table of transitions, but for those that need no view: [`Memory::on_started`],
-/// [`Memory::on_finished`], [`Memory::on_outage_over`].
+/// The table of transitions, but for those that need no view: [`TouchMemory::on_started`],
+/// [`TouchMemory::on_finished`], [`TouchMemory::on_outage_over`].
 pub(crate) fn on(
-    memory: &mut Memory,
+    memory: &mut TouchMemory,
     event: Event<'_>,
     view: &View<'_>,
     settings: &Settings,
@@ -269,7 +269,7 @@ pub(crate) fn on(
 }
 
 /// The first look at a Gateway; later the comparison of what is announced with what is desired.
-fn on_look(memory: &mut Memory, view: &View<'_>, settings: &TouchSettings, now: UnixMillis) {
+fn on_look(memory: &mut TouchMemory, view: &View<'_>, settings: &TouchSettings, now: UnixMillis) {
     let Some(desired) = view.digest_to_announce(settings) else { return };
 
     match memory.state {
@@ -289,7 +289,7 @@ fn on_look(memory: &mut Memory, view: &View<'_>, settings: &TouchSettings, now: 
 }
 
 fn on_appeared(
-    memory: &mut Memory,
+    memory: &mut TouchMemory,
     is_later: bool,
     has_connectors: bool,
     view: &View<'_>,
@@ -307,7 +307,7 @@ fn on_appeared(
 }
 
 /// Until the first look there is nothing to compare with.
-fn on_change(memory: &mut Memory, change: Announcement, is_ordered: bool) {
+fn on_change(memory: &mut TouchMemory, change: Announcement, is_ordered: bool) {
     if memory.is_new() {
         return;
     }
@@ -321,7 +321,7 @@ fn on_change(memory: &mut Memory, change: Announcement, is_ordered: bool) {
 }
 
 fn on_trigger_seen(
-    memory: &mut Memory,
+    memory: &mut TouchMemory,
     view: &View<'_>,
     settings: &Settings,
     now: UnixMillis,
@@ -348,7 +348,7 @@ fn on_trigger_seen(
 }
 
 /// Another instance announced what is desired. After our change that is as good as our own touch.
-fn on_announced_elsewhere(memory: &mut Memory, trigger: Trigger, now: UnixMillis) -> Effect {
+fn on_announced_elsewhere(memory: &mut TouchMemory, trigger: Trigger, now: UnixMillis) -> Effect {
     if announces_after(trigger, memory.latest) {
         let pending = memory.state.pending();
         memory.announced.only_last = pending.is_some_and(|pending| pending.only_last);
@@ -373,7 +373,7 @@ fn on_announced_elsewhere(memory: &mut Memory, trigger: Trigger, now: UnixMillis
 
 /// It is written again, after pauses that grow while this goes on.
 fn on_overwritten(
-    memory: &mut Memory,
+    memory: &mut TouchMemory,
     view: &View<'_>,
     settings: &Settings,
     now: UnixMillis,
@@ -402,7 +402,7 @@ fn on_overwritten(
     Effect::Overwritten { pause_ms }
 }
 
-fn on_stamp(memory: &mut Memory, stamp: Stamp<'_>, view: &View<'_>, now: UnixMillis) {
+fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>, now: UnixMillis) {
     if memory.is_new() {
         return;
     }
@@ -420,7 +420,7 @@ fn on_stamp(memory: &mut Memory, stamp: Stamp<'_>, view: &View<'_>, now: UnixMil
 
 /// Decides whether what the Gateway carries can be trusted, or has to be announced again.
 fn first_look(
-    memory: &mut Memory,
+    memory: &mut TouchMemory,
     desired: u64,
     appeared_later: bool,
     view: &View<'_>,
@@ -468,7 +468,7 @@ struct Found {
 /// Which touch is due, and when.
 pub(crate) fn plan(
     view: &View<'_>,
-    memory: &Memory,
+    memory: &TouchMemory,
     admitted_by: Option<QueueKey>,
     settings: &TouchSettings,
     now: UnixMillis,
@@ -518,7 +518,7 @@ impl DueTouch {
 fn announcement(
     change: &Announcement,
     view: &View<'_>,
-    memory: &Memory,
+    memory: &TouchMemory,
     settings: &TouchSettings,
 ) -> DueTouch {
     DueTouch {
@@ -534,7 +534,7 @@ fn announcement(
 /// `None`: all confirmations have been written. What only a stamp announces has none.
 fn confirmation(
     trigger: Option<Trigger>,
-    memory: &Memory,
+    memory: &TouchMemory,
     settings: &TouchSettings,
     now: UnixMillis,
 ) -> Option<DueTouch> {
@@ -579,7 +579,7 @@ impl View<'_> {
         self.desired.filter(|_| may_touch)
     }
 
-    fn latest(&self, memory: &Memory) -> Option<Sequence> {
+    fn latest(&self, memory: &TouchMemory) -> Option<Sequence> {
         Sequence::latest(memory.latest, self.trigger().and_then(Sequence::of))
     }
 
@@ -602,7 +602,7 @@ impl View<'_> {
         &self,
         trigger: Trigger,
         touch: &DueTouch,
-        memory: &Memory,
+        memory: &TouchMemory,
         settings: &TouchSettings,
     ) -> Write {
         let mut annotations = vec![(settings.key.clone(), Some(trigger.to_string()))];
@@ -652,7 +652,7 @@ impl View<'_> {
         }
     }
 
-    fn connectors(&self, memory: &Memory) -> Vec<ObjectKey> {
+    fn connectors(&self, memory: &TouchMemory) -> Vec<ObjectKey> {
         let connectors = match self.class {
             None => self.cluster.edge.connectors_of(self.gateway),
             Some(_) => &memory.waiting,
@@ -699,7 +699,7 @@ impl Found {
     }
 }
 
-impl Memory {
+impl TouchMemory {
     pub(crate) fn is_new(&self) -> bool {
         matches!(self.state, State::New { .. })
     }
@@ -1058,7 +1058,7 @@ mod tests {
 
     /// One Gateway of an edge and its connector, as their watches show them.
     struct Stage {
-        memory: Memory,
+        memory: TouchMemory,
         target: Target,
         cluster: Cluster,
         name: NamespacedName,
@@ -1116,7 +1116,7 @@ mod tests {
 
             let at = ObjectRef { cluster: id, kind: Kind::Gateway, name: name.clone() };
             Self {
-                memory: Memory::default(),
+                memory: TouchMemory::default(),
                 target: Target::Gateway(at),
                 cluster,
                 name,
@@ -1597,6 +1597,6 @@ mod tests {
     #[test]
     fn memory_and_state_stay_small() {
         assert!(size_of::<State>() <= 56, "{}", size_of::<State>());
-        assert!(size_of::<Memory>() <= 248, "{}", size_of::<Memory>());
+        assert!(size_of::<TouchMemory>() <= 248, "{}", size_of::<TouchMemory>());
     }
 }

@@ -134,7 +134,7 @@ impl Present<'_> {
         orphans
     }
 
-    fn orphan(self, at: &ObjectRef, memory: &orphan::Memory) -> Option<OrphanView> {
+    fn orphan(self, at: &ObjectRef, memory: &orphan::OrphanMemory) -> Option<OrphanView> {
         let absence = memory.absence?;
         let is_orphan =
             matches!(absence.reported, Verdict::Orphan | Verdict::Absent(KeepReason::Budget));

@@ -113,7 +113,7 @@ impl<'c> GatewayAt<'c> {
         touch::view(&c.world, self.target.as_ref()?, &c.settings.touch)
     }
 
-    fn memory<'v>(&self, present: Present<'v>) -> Option<&'v touch::Memory> {
+    fn memory<'v>(&self, present: Present<'v>) -> Option<&'v touch::TouchMemory> {
         present.c.memory.targets.get(self.target.as_ref()?).map(Box::as_ref)
     }
 
@@ -137,7 +137,7 @@ impl<'c> GatewayAt<'c> {
             trigger: touch.and_then(|touch| touch.trigger()).map(|trigger| trigger.to_string()),
             announced_on: carrier.filter(|name| *name != self.name).map(NamespacedName::key),
             paused: is_paused || self.is_target_paused(present),
-            announced_at_ms: memory.and_then(touch::Memory::unconfirmed_since),
+            announced_at_ms: memory.and_then(touch::TouchMemory::unconfirmed_since),
             due_at_ms: self.due_at(present),
             writes: memory.map(|memory| present.writes(&memory.write)).unwrap_or_default(),
         }

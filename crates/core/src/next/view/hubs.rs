@@ -44,7 +44,7 @@ impl<'c> HubAt<'c> {
         let upstream = upstream.and_then(|named| present.c.world.upstream_named(&named.cluster));
 
         let memory = present.c.memory.hub.get(&at).map(Box::as_ref);
-        let at_rest = mirror::Memory::default();
+        let at_rest = mirror::MirrorMemory::default();
         let mirror = memory.map_or(&at_rest, |memory| &memory.mirror);
         let place = mirror::Place::find(&present.c.world, &at)?;
         let breaker = place.named().map(|upstream| present.c.breakers.removals_of(upstream));

@@ -9,7 +9,7 @@ use crate::data::ids::Kind;
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::next::controller::Controller;
-use crate::next::rules::orphan::{Memory, Verdict, View};
+use crate::next::rules::orphan::{OrphanMemory, Verdict, View};
 use crate::next::world::absence::{NamespaceIdentity, namespace_identity};
 use crate::next::world::cluster::Cluster;
 use crate::next::world::hub::Parents;
@@ -42,7 +42,7 @@ pub(crate) fn candidates(c: &Controller, now: UnixMillis) -> Vec<OrphanCandidate
 }
 
 fn for_each_route(c: &Controller, now: UnixMillis, mut f: impl FnMut(&View<'_>, Verdict)) {
-    let at_rest = Memory::default();
+    let at_rest = OrphanMemory::default();
     for hub in c.world.hubs() {
         for name in hub.routes.keys() {
             let at = hub.object(Kind::HttpRoute, name);
