@@ -159,8 +159,8 @@ mod tests {
     fn upstream() -> Cluster {
         let mut cluster = live_cluster(1, "up");
         cluster.roles = vec![Role::Upstream];
-        let namespace = with_uid(UID, watched(1, Namespace::default()));
-        cluster.namespaces.put(&"default".into(), namespace);
+        let name = NamespacedName::new("", "default");
+        cluster.namespaces.put(&name, with_uid(UID, watched(1)), Namespace::default());
         cluster
     }
 
@@ -195,7 +195,7 @@ mod tests {
         type Change = fn(&mut Cluster, &mut Claim<'static>);
         let cases: [(NoProof, Change); 8] = [
             (NoProof::NotListed, |up, _| up.watches[Kind::Connector].on_lost(NOW)),
-            (NoProof::NotListed, |up, _| up.watches[Kind::Namespace].on_list_started(NOW)),
+            (NoProof::NotListed, |up, _| up.watches[Kind::Namespace].on_lost(NOW)),
             (NoProof::NamespaceDiffers, |_, claim| claim.hub_namespace = "ns-another"),
             (NoProof::NamespaceMissing, |_, claim| claim.namespace = "other"),
             (NoProof::Unreadable, |up, _| {
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_deleted_namespace_takes_its_objects_with_it() {
         let mut cluster = upstream();
-        cluster.namespaces.remove("default");
+        cluster.namespaces.remove(&NamespacedName::new("", "default"));
         let deleted_at = Some(UnixMillis(1_500_000));
         let claim = Claim { namespace_deleted_at: deleted_at, exists: true, ..claim() };
 

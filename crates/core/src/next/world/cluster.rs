@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::edge::EdgeTables;
+use super::edge_tables::EdgeTables;
 use super::hub::{HubConnector, Route};
 use super::table::Table;
 use super::upstream::UpstreamConnector;
@@ -20,8 +20,8 @@ pub(crate) struct Watch {
     pub(crate) state: WatchState,
     /// The last time that it was live, while it is not.
     pub(crate) last_live: Option<LivePeriod>,
-    /// How many lists it began.
-    pub(crate) lists: u32,
+    /// What the tables hold and the list that is going on has not shown.
+    pub(crate) unlisted: BTreeSet<NamespacedName>,
     /// Objects that exist and cannot be read: while there are any, nothing of the kind is missing.
     pub(crate) unreadable: BTreeSet<NamespacedName>,
     /// The last event that showed that the watch works; a bookmark counts.
@@ -40,7 +40,7 @@ pub(crate) enum WatchState {
     Lost,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct LivePeriod {
     pub(crate) since: UnixMillis,
     pub(crate) until: UnixMillis,
@@ -60,11 +60,11 @@ pub(crate) struct Cluster {
     pub(crate) name: ClusterName,
     pub(crate) roles: Vec<Role>,
     pub(crate) watches: PerKind<Watch>,
-    pub(crate) namespaces: Table<Namespace, Box<str>>,
+    pub(crate) namespaces: Table<Namespace>,
     /// When it was last restored from an older state, as far as this instance saw.
     pub(crate) restored_at: Option<UnixMillis>,
     pub(crate) upstream_connectors: Table<UpstreamConnector>,
-    pub(crate) upstream_gateways: Table<()>,
+    pub(crate) upstream_gateways: BTreeSet<NamespacedName>,
     pub(crate) hub_connectors: Table<HubConnector>,
     pub(crate) routes: Table<Route>,
     pub(crate) edge: EdgeTables,
@@ -88,10 +88,11 @@ impl Watch {
         self.last_live.map(|period| period.until)
     }
 
-    pub(crate) fn on_list_started(&mut self, now: UnixMillis) {
+    /// `known`: what the tables hold.
+    pub(crate) fn on_list_started(&mut self, known: BTreeSet<NamespacedName>, now: UnixMillis) {
         self.end_live_period(now);
         self.state = WatchState::Listing;
-        self.lists += 1;
+        self.unlisted = known;
         self.unreadable.clear();
     }
 
@@ -111,11 +112,6 @@ impl Watch {
             self.last_live = Some(LivePeriod { since, until: now });
         }
     }
-
-    /// Returns whether it was the last object of the kind that could not be read.
-    pub(crate) fn on_readable(&mut self, name: &NamespacedName) -> bool {
-        self.unreadable.remove(name) && self.unreadable.is_empty()
-    }
 }
 
 impl Namespace {
@@ -126,27 +122,6 @@ impl Namespace {
 }
 
 impl Cluster {
-    /// How many objects of it are known.
-    pub(crate) fn objects(&self) -> usize {
-        let Self { edge, .. } = self;
-        let hub = self.hub_connectors.len() + self.routes.len();
-        hub + edge.connectors.len() + edge.proxies.len() + edge.gateways.len()
-    }
-
-    /// What rules decide about, of its hub and edge.
-    pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
-        let object = |kind| move |name| self.object(kind, name);
-        let connectors = self.hub_connectors.keys().map(object(Kind::Connector));
-        let routes = self.routes.keys().map(object(Kind::HttpRoute));
-        let at_edge = self.edge.connectors.keys().map(object(Kind::Connector));
-        let targets = self.edge.targets(self.id).into_iter().map(Subject::Target);
-        connectors
-            .map(Subject::HubConnector)
-            .chain(routes.map(Subject::Route))
-            .chain(at_edge.map(Subject::EdgeConnector))
-            .chain(targets)
-    }
-
     pub(crate) fn new(id: ClusterId, name: ClusterName, roles: &[Role]) -> Self {
         Self {
             id,
@@ -156,11 +131,37 @@ impl Cluster {
             namespaces: Table::default(),
             restored_at: None,
             upstream_connectors: Table::default(),
-            upstream_gateways: Table::default(),
-            hub_connectors: Table::default(),
-            routes: Table::default(),
+            upstream_gateways: BTreeSet::new(),
+            hub_connectors: Table::sorted(),
+            routes: Table::sorted(),
             edge: EdgeTables::default(),
         }
+    }
+
+    /// How many hub and edge objects of it are known.
+    pub(crate) fn objects(&self) -> usize {
+        let hub = self.hub_connectors.len() + self.routes.len();
+        let Self { edge, .. } = self;
+        hub + edge.connectors.len() + edge.proxies.len() + edge.gateways.len()
+    }
+
+    /// What rules decide about, of its hub and edge. The order is not defined.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
+        let at_edge = self.edge.connectors.keys();
+        let at_edge =
+            at_edge.map(|name| Subject::EdgeConnector(self.object(Kind::Connector, name)));
+        let targets = self.edge.targets(self.id).into_iter().map(Subject::Target);
+        let hub_connectors = self.hub_connectors.keys().map(|name| self.hub_connector(name));
+        let routes = self.routes.keys().map(|name| self.route(name));
+        hub_connectors.chain(routes).chain(at_edge).chain(targets)
+    }
+
+    pub(super) fn hub_connector(&self, name: &NamespacedName) -> Subject {
+        Subject::HubConnector(self.object(Kind::Connector, name))
+    }
+
+    pub(super) fn route(&self, name: &NamespacedName) -> Subject {
+        Subject::Route(self.object(Kind::HttpRoute, name))
     }
 
     pub(crate) fn has(&self, role: Role) -> bool {
@@ -219,12 +220,12 @@ impl Cluster {
     }
 
     pub(crate) fn namespace(&self, name: &str) -> Option<&Namespace> {
-        self.namespaces.get(name).map(|row| &row.seen)
+        self.namespaces.seen(&NamespacedName::new("", name))
     }
 
     /// `None` where the namespace is not known, or came without a uid.
     pub(crate) fn namespace_uid(&self, name: &str) -> Option<&Uid> {
-        let uid = &self.namespaces.get(name)?.uid;
+        let uid = &self.namespaces.get(&NamespacedName::new("", name))?.uid;
         Some(uid).filter(|uid| **uid != Uid::Absent)
     }
 
@@ -250,13 +251,13 @@ mod tests {
     #[test]
     fn a_watch_remembers_when_it_was_last_live() {
         let mut watch = Watch::default();
-        watch.on_list_started(UnixMillis(1));
+        watch.on_list_started(BTreeSet::new(), UnixMillis(1));
         watch.on_lost(UnixMillis(2));
         assert_eq!(watch.listed_since(), None, "no list was ever complete");
 
         watch.on_live(UnixMillis(3));
         watch.on_lost(UnixMillis(5));
-        watch.on_list_started(UnixMillis(6));
+        watch.on_list_started(BTreeSet::new(), UnixMillis(6));
         assert_eq!(watch.live_since(), None);
         assert_eq!(watch.listed_since(), Some(UnixMillis(3)));
         assert_eq!(watch.unknown_since(), Some(UnixMillis(5)));

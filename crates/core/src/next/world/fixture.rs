@@ -29,12 +29,12 @@ pub(crate) fn live_cluster(id: u32, name: &str) -> Cluster {
     cluster
 }
 
-pub(crate) fn watched<T>(version: u64, seen: T) -> Sighting<T> {
+pub(crate) fn watched(version: u64) -> Sighting {
     let version = ResourceVersion::Number(version);
-    Sighting { uid: Uid::default(), version, shown: Shown::Watched, list: 1, seen }
+    Sighting { uid: Uid::default(), version, shown: Shown::Watched }
 }
 
-pub(crate) fn with_uid<T>(uid: &str, sighting: Sighting<T>) -> Sighting<T> {
+pub(crate) fn with_uid(uid: &str, sighting: Sighting) -> Sighting {
     Sighting { uid: Uid::new(uid), ..sighting }
 }
 

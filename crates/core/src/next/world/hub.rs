@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use crate::contract::keep_reason::KeepReason;
 use crate::data::ids::ClusterName;
 use crate::data::name::NamespacedName;
-use crate::data::object_ref::ObjectRef;
 use crate::data::objects::{Meta, Object, UPSTREAM_STATUS};
 use crate::data::route_origin::{RouteOrigin, origin_of};
 use crate::data::time::UnixMillis;
@@ -51,20 +50,6 @@ pub(crate) struct UpstreamRef {
     pub(crate) name: NamespacedName,
 }
 
-/// The hub Connectors that name an upstream Connector. The absence of that one is part of the link,
-/// so it outlives the row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
-    /// Never empty.
-    pub(crate) from: Vec<ObjectRef>,
-    /// Counts where the upstream Connector does not exist.
-    pub(crate) absent_since: UnixMillis,
-    /// A restore cannot feign a deletion that the watch has shown.
-    pub(crate) is_deletion_seen: bool,
-    /// The cluster was restored since; what lists show then may be old.
-    pub(crate) is_before_restore: bool,
-}
-
 impl HubConnector {
     /// `likely`: digests that the annotation probably has, so that it need not be parsed; the first
     /// one is upstream's.
@@ -87,13 +72,10 @@ impl HubConnector {
             namespace_deleted_at: None,
         }
     }
-}
 
-impl HubConnector {
-    /// The upstream that it names, if it has an annotation.
-    pub(crate) fn annotated_of(&self) -> Option<ClusterName> {
-        let named = self.upstream.as_ref().filter(|_| self.annotation.is_some())?;
-        Some(named.cluster.clone())
+    /// The upstream cluster that it names.
+    pub(crate) fn cluster(&self) -> Option<&ClusterName> {
+        self.upstream.as_ref().map(|named| &named.cluster)
     }
 }
 
@@ -126,14 +108,6 @@ impl Route {
     /// The upstream cluster that it names.
     pub(crate) fn upstream(&self) -> Option<&ClusterName> {
         self.parents.as_ref().ok().map(|parents| &parents.cluster)
-    }
-}
-
-impl Parents {
-    pub(crate) fn refs(&self) -> impl Iterator<Item = UpstreamRef> {
-        self.gateways
-            .iter()
-            .map(|name| UpstreamRef { cluster: self.cluster.clone(), name: name.clone() })
     }
 }
 

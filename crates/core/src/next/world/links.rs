@@ -2,13 +2,35 @@
 
 use std::collections::BTreeMap;
 
-use super::World;
 use super::change::Change;
-use super::hub::{Link, Parents, UpstreamRef};
+use super::hub::{HubConnector, Parents, UpstreamRef};
 use crate::data::ids::ClusterName;
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
+
+/// Upstream objects by the hub objects that name them, whether or not they exist.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    connectors: BTreeMap<UpstreamRef, Link>,
+    /// Routes by the Gateways that they name.
+    routes: BTreeMap<UpstreamRef, Vec<ObjectRef>>,
+    pub(crate) counts: BTreeMap<ClusterName, HubCounts>,
+}
+
+/// The hub Connectors that name an upstream Connector. The absence of that one is part of the link,
+/// so it outlives the row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// Never empty.
+    pub(crate) from: Vec<ObjectRef>,
+    /// Counts where the upstream Connector does not exist.
+    pub(crate) absent_since: UnixMillis,
+    /// A restore cannot feign a deletion that the watch has shown.
+    pub(crate) is_deletion_seen: bool,
+    /// The cluster was restored since; what lists show then may be old.
+    pub(crate) is_before_restore: bool,
+}
 
 /// How many hub objects name an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +41,9 @@ pub(crate) struct HubCounts {
     pub(crate) routes: u64,
 }
 
+/// The upstream that a hub object names, and what the object counts for there.
+type Counted<'r> = Option<(&'r ClusterName, HubCounts)>;
+
 impl HubCounts {
     /// Whether a hub object names the upstream.
     pub(crate) fn is_referenced(&self) -> bool {
@@ -27,100 +52,89 @@ impl HubCounts {
 }
 
 /// Questions.
-impl World {
+impl Links {
     pub(crate) fn counts_of(&self, upstream: &ClusterName) -> HubCounts {
-        self.hub_counts.get(upstream).copied().unwrap_or_default()
+        self.counts.get(upstream).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn get(&self, to: &UpstreamRef) -> Option<&Link> {
+        self.connectors.get(to)
+    }
+
+    /// The key of the table, so that equal names share one text.
+    pub(super) fn key(&self, to: &UpstreamRef) -> Option<&UpstreamRef> {
+        self.connectors.get_key_value(to).map(|(key, _)| key)
     }
 
     /// The hub Connectors that name an upstream Connector.
     pub(crate) fn linked(&self, to: &UpstreamRef) -> &[ObjectRef] {
-        self.links.get(to).map_or(&[], |link| &link.from)
+        self.connectors.get(to).map_or(&[], |link| &link.from)
     }
 
     /// The hub Connectors that name a Connector in this upstream namespace.
-    pub(crate) fn linked_in<'w>(
-        &'w self,
-        cluster: &'w ClusterName,
-        namespace: &'w str,
-    ) -> impl Iterator<Item = &'w ObjectRef> {
-        of_namespace(&self.links, cluster, namespace).flat_map(|link| &link.from)
+    pub(super) fn linked_in(&self, upstream: &ClusterName, namespace: &str) -> Vec<ObjectRef> {
+        let links = of(&self.connectors, upstream, Some(namespace));
+        links.flat_map(|(_, link)| &link.from).cloned().collect()
     }
 
     /// The hub Connectors that name this upstream.
-    pub(crate) fn linked_to<'w>(
-        &'w self,
-        cluster: &'w ClusterName,
-    ) -> impl Iterator<Item = &'w ObjectRef> {
-        of_cluster(&self.links, cluster).flat_map(|(_, link)| &link.from)
+    pub(crate) fn linked_to<'l>(
+        &'l self,
+        upstream: &'l ClusterName,
+    ) -> impl Iterator<Item = &'l ObjectRef> {
+        of(&self.connectors, upstream, None).flat_map(|(_, link)| &link.from)
     }
 
     /// The routes that name this upstream Gateway.
-    pub(crate) fn routes_of(&self, parent: &UpstreamRef) -> &[ObjectRef] {
-        self.children.get(parent).map_or(&[], Vec::as_slice)
+    pub(super) fn routes_of(&self, gateway: &UpstreamRef) -> &[ObjectRef] {
+        self.routes.get(gateway).map_or(&[], Vec::as_slice)
     }
 
     /// The routes that name Gateways in this upstream namespace; one may come several times.
-    pub(crate) fn routes_in<'w>(
-        &'w self,
-        cluster: &'w ClusterName,
-        namespace: &'w str,
-    ) -> impl Iterator<Item = &'w ObjectRef> {
-        of_namespace(&self.children, cluster, namespace).flatten()
+    pub(super) fn routes_in(&self, upstream: &ClusterName, namespace: &str) -> Vec<ObjectRef> {
+        let routes = of(&self.routes, upstream, Some(namespace));
+        routes.flat_map(|(_, routes)| routes).cloned().collect()
     }
 
     /// The routes that name this upstream; one may come several times.
-    pub(crate) fn routes_naming<'w>(
-        &'w self,
-        cluster: &'w ClusterName,
-    ) -> impl Iterator<Item = &'w ObjectRef> {
-        of_cluster(&self.children, cluster).flat_map(|(_, routes)| routes)
+    pub(crate) fn routes_naming<'l>(
+        &'l self,
+        upstream: &'l ClusterName,
+    ) -> impl Iterator<Item = &'l ObjectRef> {
+        of(&self.routes, upstream, None).flat_map(|(_, routes)| routes)
     }
-}
-
-fn of_cluster<'m, T>(
-    map: &'m BTreeMap<UpstreamRef, T>,
-    cluster: &'m ClusterName,
-) -> impl Iterator<Item = (&'m UpstreamRef, &'m T)> {
-    let first = UpstreamRef { cluster: cluster.clone(), name: NamespacedName::new("", "") };
-    map.range(first..).take_while(move |(at, _)| at.cluster == *cluster)
-}
-
-fn of_namespace<'m, T>(
-    map: &'m BTreeMap<UpstreamRef, T>,
-    cluster: &'m ClusterName,
-    namespace: &'m str,
-) -> impl Iterator<Item = &'m T> {
-    let name = NamespacedName::new(namespace, "");
-    let first = UpstreamRef { cluster: cluster.clone(), name };
-    let is_in = move |at: &UpstreamRef| at.cluster == *cluster && at.name.namespace() == namespace;
-    map.range(first..).take_while(move |(at, _)| is_in(at)).map(|(_, of)| of)
 }
 
 /// Updates.
-impl World {
-    /// The labels of a hub Connector name something, or something else than before.
+impl Links {
+    /// The labels of a hub Connector name something else than before, or it came or went.
     pub(super) fn relink(
         &mut self,
         at: &ObjectRef,
-        before: Option<&UpstreamRef>,
-        after: Option<&UpstreamRef>,
+        before: Option<&HubConnector>,
+        after: Option<&HubConnector>,
         now: UnixMillis,
         changes: &mut Vec<Change>,
     ) {
-        if before == after {
-            return;
+        let [from, to] = [before, after].map(|row| row?.upstream.as_ref());
+        if from != to {
+            if let Some(from) = from {
+                self.unlink(at, from);
+            }
+            if let Some(to) = to {
+                let link = self.connectors.entry(to.clone());
+                link.or_insert_with(|| Link::absent_since(now)).from.push(at.clone());
+            }
         }
-        if let Some(named) = before {
-            self.unlink(at, named);
-            self.count(&named.cluster, changes, |counts| counts.connectors -= 1);
-        }
-        if let Some(named) = after {
-            self.link(at, named, now);
-            self.count(&named.cluster, changes, |counts| counts.connectors += 1);
-        }
+        self.recount(counted(before), counted(after), changes);
     }
 
-    /// The same for a route.
+    /// A write changed the annotation of a hub Connector.
+    pub(super) fn on_mirrored(&mut self, before: &HubConnector, after: &HubConnector) {
+        self.recount(counted(Some(before)), counted(Some(after)), &mut Vec::new());
+    }
+
+    /// A route names other Gateways than before, or it came or went.
     pub(super) fn relink_route(
         &mut self,
         at: &ObjectRef,
@@ -131,52 +145,73 @@ impl World {
         if before == after {
             return;
         }
-        if let Some(parents) = before {
-            parents.refs().for_each(|parent| self.unlink_route(at, &parent));
-            self.count(&parents.cluster, changes, |counts| counts.routes -= 1);
+
+        for gateway in before.into_iter().flat_map(refs) {
+            self.unlink_route(at, &gateway);
         }
-        if let Some(parents) = after {
-            for parent in parents.refs() {
-                let routes = self.children.entry(parent);
-                routes.or_insert_with(|| Vec::with_capacity(1)).push(at.clone());
-            }
-            self.count(&parents.cluster, changes, |counts| counts.routes += 1);
+        for gateway in after.into_iter().flat_map(refs) {
+            let routes = self.routes.entry(gateway);
+            routes.or_insert_with(|| Vec::with_capacity(1)).push(at.clone());
+        }
+        let route = HubCounts { routes: 1, ..HubCounts::default() };
+        let [before, after] = [before, after].map(|parents| Some((&parents?.cluster, route)));
+        self.recount(before, after, changes);
+    }
+
+    fn unlink(&mut self, at: &ObjectRef, from: &UpstreamRef) {
+        let Some(link) = self.connectors.get_mut(from) else { return };
+        link.from.retain(|other| other != at);
+        if link.from.is_empty() {
+            self.connectors.remove(from);
         }
     }
 
-    /// An annotation came or went, or its hub Connector names another upstream. Each is the
-    /// upstream that the hub Connector names, if it has an annotation.
-    pub(super) fn count_annotated(
-        &mut self,
-        before: Option<&ClusterName>,
-        after: Option<&ClusterName>,
-    ) {
-        if before == after {
-            return;
+    fn unlink_route(&mut self, at: &ObjectRef, from: &UpstreamRef) {
+        let Some(routes) = self.routes.get_mut(from) else { return };
+        routes.retain(|other| other != at);
+        if routes.is_empty() {
+            self.routes.remove(from);
         }
-        let changes = &mut Vec::new();
-        if let Some(upstream) = before {
-            self.count(upstream, changes, |counts| counts.annotated -= 1);
-        }
-        if let Some(upstream) = after {
-            self.count(upstream, changes, |counts| counts.annotated += 1);
+    }
+
+    fn recount(&mut self, before: Counted<'_>, after: Counted<'_>, changes: &mut Vec<Change>) {
+        let none = HubCounts::default();
+        match (before, after) {
+            (Some((upstream, before)), Some((same, after))) if upstream == same => {
+                self.count(upstream, before, after, changes);
+            }
+            _ => {
+                if let Some((upstream, before)) = before {
+                    self.count(upstream, before, none, changes);
+                }
+                if let Some((upstream, after)) = after {
+                    self.count(upstream, none, after, changes);
+                }
+            }
         }
     }
 
     fn count(
         &mut self,
         upstream: &ClusterName,
+        minus: HubCounts,
+        plus: HubCounts,
         changes: &mut Vec<Change>,
-        update: impl FnOnce(&mut HubCounts),
     ) {
-        let counts = self.hub_counts.entry(upstream.clone()).or_default();
-        let before = *counts;
-        update(counts);
-        let after = *counts;
-
-        if after == HubCounts::default() {
-            self.hub_counts.remove(upstream);
+        if minus == plus {
+            return;
         }
+        let before = self.counts_of(upstream);
+        let after = HubCounts {
+            connectors: before.connectors + plus.connectors - minus.connectors,
+            annotated: before.annotated + plus.annotated - minus.annotated,
+            routes: before.routes + plus.routes - minus.routes,
+        };
+
+        match after == HubCounts::default() {
+            true => self.counts.remove(upstream),
+            false => self.counts.insert(upstream.clone(), after),
+        };
         if before.is_referenced() != after.is_referenced() {
             changes.push(Change::ReferenceChanged { upstream: upstream.clone() });
         }
@@ -185,62 +220,67 @@ impl World {
         }
     }
 
-    fn link(&mut self, at: &ObjectRef, to: &UpstreamRef, now: UnixMillis) {
-        let link = self.links.entry(to.clone()).or_insert_with(|| Link::absent_since(now));
-        link.from.push(at.clone());
-    }
-
-    fn unlink(&mut self, at: &ObjectRef, from: &UpstreamRef) {
-        let Some(link) = self.links.get_mut(from) else { return };
-        link.from.retain(|other| other != at);
-        if link.from.is_empty() {
-            self.links.remove(from);
-        }
-    }
-
-    fn unlink_route(&mut self, at: &ObjectRef, from: &UpstreamRef) {
-        let Some(routes) = self.children.get_mut(from) else { return };
-        routes.retain(|other| other != at);
-        if routes.is_empty() {
-            self.children.remove(from);
-        }
-    }
-
     /// The upstream Connector does not exist any longer.
-    pub(super) fn on_upstream_absent(
-        &mut self,
-        at: &UpstreamRef,
-        is_deletion_seen: bool,
-        now: UnixMillis,
-    ) {
-        if let Some(link) = self.links.get_mut(at) {
+    pub(super) fn on_absent(&mut self, at: &UpstreamRef, is_deletion_seen: bool, now: UnixMillis) {
+        if let Some(link) = self.connectors.get_mut(at) {
             let from = std::mem::take(&mut link.from);
             *link = Link { from, is_deletion_seen, ..Link::absent_since(now) };
         }
     }
 
     /// The upstream left the run. Returns the hub Connectors that name it.
-    pub(super) fn forget_links_to(
+    pub(super) fn on_upstream_left(
         &mut self,
-        cluster: &ClusterName,
+        upstream: &ClusterName,
         now: UnixMillis,
     ) -> Vec<ObjectRef> {
-        let linked: Vec<_> = of_cluster(&self.links, cluster).map(|(to, _)| to.clone()).collect();
-        for to in &linked {
-            self.on_upstream_absent(to, false, now);
+        let linked = of(&self.connectors, upstream, None).map(|(to, _)| to.clone());
+        for to in linked.collect::<Vec<_>>() {
+            self.on_absent(&to, false, now);
         }
-        linked.iter().flat_map(|to| self.linked(to)).cloned().collect()
+        self.linked_to(upstream).cloned().collect()
     }
 
     /// The upstream was restored from an older state: what it lacks may be lost, not deleted.
-    pub(super) fn on_links_restored(&mut self, cluster: &ClusterName) {
-        let first = UpstreamRef { cluster: cluster.clone(), name: NamespacedName::new("", "") };
-        let links = self.links.range_mut(first..);
-        for (_, link) in links.take_while(|(at, _)| at.cluster == *cluster) {
+    pub(super) fn on_restored(&mut self, upstream: &ClusterName) {
+        let links = self.connectors.range_mut(first_of(upstream, "")..);
+        for (_, link) in links.take_while(|(to, _)| to.cluster == *upstream) {
             link.is_deletion_seen = false;
             link.is_before_restore = true;
         }
     }
+}
+
+/// What is named in an upstream, or in one namespace of it.
+fn of<'m, T>(
+    map: &'m BTreeMap<UpstreamRef, T>,
+    upstream: &'m ClusterName,
+    namespace: Option<&'m str>,
+) -> impl Iterator<Item = (&'m UpstreamRef, &'m T)> {
+    let is_in = move |to: &UpstreamRef| {
+        let is_in_namespace = |namespace| to.name.namespace() == namespace;
+        to.cluster == *upstream && namespace.is_none_or(is_in_namespace)
+    };
+    let first = first_of(upstream, namespace.unwrap_or_default());
+    map.range(first..).take_while(move |(to, _)| is_in(to))
+}
+
+fn first_of(upstream: &ClusterName, namespace: &str) -> UpstreamRef {
+    UpstreamRef { cluster: upstream.clone(), name: NamespacedName::new(namespace, "") }
+}
+
+fn refs(parents: &Parents) -> impl Iterator<Item = UpstreamRef> {
+    let at = |name: &NamespacedName| UpstreamRef {
+        cluster: parents.cluster.clone(),
+        name: name.clone(),
+    };
+    parents.gateways.iter().map(at)
+}
+
+fn counted(row: Option<&HubConnector>) -> Counted<'_> {
+    let row = row?;
+    let annotated = u64::from(row.annotation.is_some());
+    Some((row.cluster()?, HubCounts { connectors: 1, annotated, routes: 0 }))
 }
 
 impl Link {

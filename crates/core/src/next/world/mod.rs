@@ -12,6 +12,7 @@ pub(crate) mod change;
 pub(crate) mod class;
 pub(crate) mod cluster;
 pub(crate) mod edge;
+pub(crate) mod edge_tables;
 pub(crate) mod hub;
 pub(crate) mod links;
 mod observe;
@@ -20,17 +21,13 @@ pub(crate) mod upstream;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) use change::Change;
-pub(crate) use links::HubCounts;
-
+pub(crate) use self::change::Change;
 use self::cluster::Cluster;
-use self::hub::{Link, UpstreamRef};
-use crate::contract::event::EventKind;
+use self::links::Links;
 use crate::contract::settings::{OrphanSettings, Settings, TouchSettings};
 use crate::data::ids::{ClusterName, Kind, ResourceVersion, Role};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
-use crate::data::time::UnixMillis;
 use crate::next::subject::Subject;
 use crate::status::liveness::StatusDigest;
 use crate::status::trigger::NodeIds;
@@ -39,11 +36,7 @@ use crate::status::trigger::NodeIds;
 pub(crate) struct World {
     pub(crate) clusters: BTreeMap<ClusterId, Cluster>,
     pub(crate) ids: BTreeMap<ClusterName, ClusterId>,
-    /// The hub Connectors that name an upstream Connector, whether or not that one exists.
-    pub(crate) links: BTreeMap<UpstreamRef, Link>,
-    pub(crate) hub_counts: BTreeMap<ClusterName, HubCounts>,
-    /// The routes that name an upstream Gateway, whether or not that one exists.
-    children: BTreeMap<UpstreamRef, Vec<ObjectRef>>,
+    pub(crate) links: Links,
     hubs: BTreeSet<ClusterId>,
     edges: BTreeSet<ClusterId>,
     last_id: u32,
@@ -71,11 +64,6 @@ impl World {
             node_ids,
         };
         Self { reading, ..Self::default() }
-    }
-
-    /// Takes an event over. Events of clusters that are not in the run change nothing.
-    pub(crate) fn observe(&mut self, event: &EventKind, now: UnixMillis) -> Vec<Change> {
-        observe::observe(self, event, now)
     }
 
     pub(crate) fn id_of(&self, name: &ClusterName) -> Option<ClusterId> {
@@ -128,16 +116,11 @@ impl World {
         annotation: Option<StatusDigest>,
     ) -> bool {
         let Some(hub) = self.clusters.get_mut(&at.cluster) else { return false };
-        let mut annotated = None;
-        let is_newest = hub.hub_connectors.on_written(&at.name, version, object_changed, |seen| {
-            let before = seen.annotated_of();
+        hub.hub_connectors.on_written(&at.name, version, object_changed, |seen| {
+            let before = seen.clone();
             seen.annotation = annotation;
-            annotated = Some((before, seen.annotated_of()));
-        });
-        if let Some((before, after)) = annotated {
-            self.count_annotated(before.as_ref(), after.as_ref());
-        }
-        is_newest
+            self.links.on_mirrored(&before, seen);
+        })
     }
 
     /// A nudge was written. Its counter counts once the watch shows it.

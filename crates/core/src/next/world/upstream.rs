@@ -10,7 +10,11 @@ use crate::status::liveness::{self, Liveness, StatusDigest};
 
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamConnector {
-    pub(crate) status: UpstreamStatus,
+    /// What it says, or said when it could last be read.
+    pub(crate) said: Option<Status>,
+    /// The object cannot be read, or its status cannot be spelled as an annotation. The latter says
+    /// nothing about other objects of the kind.
+    pub(crate) is_unreadable: bool,
     /// When it came to say this.
     pub(crate) changed_at: UnixMillis,
     /// The cluster was restored from an older state, and the watch has not shown the object since.
@@ -20,19 +24,6 @@ pub(crate) struct UpstreamConnector {
     /// The status as upstream spells it: the same bytes mean at once that nothing changed. `None`
     /// before the first look, and while the object cannot be read.
     raw: Option<Digest>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) enum UpstreamStatus {
-    #[default]
-    None,
-    /// The object cannot be read, or its status cannot be spelled as an annotation. The latter says
-    /// nothing about other objects of the kind.
-    Unreadable {
-        /// What it said before.
-        before: Option<Status>,
-    },
-    Read(Status),
 }
 
 #[derive(Debug)]
@@ -56,22 +47,8 @@ pub(crate) enum StatusChange {
 }
 
 impl UpstreamConnector {
-    /// The last status that could be read.
-    pub(crate) fn said(&self) -> Option<&Status> {
-        match &self.status {
-            UpstreamStatus::None | UpstreamStatus::Unreadable { before: None } => None,
-            UpstreamStatus::Read(status) | UpstreamStatus::Unreadable { before: Some(status) } => {
-                Some(status)
-            }
-        }
-    }
-
-    pub(crate) fn is_unreadable(&self) -> bool {
-        matches!(self.status, UpstreamStatus::Unreadable { .. })
-    }
-
     pub(crate) fn was_online(&self) -> bool {
-        self.said().is_some_and(|status| status.is_online)
+        self.said.as_ref().is_some_and(|status| status.is_online)
     }
 
     pub(super) fn on_seen(
@@ -82,24 +59,24 @@ impl UpstreamConnector {
     ) -> StatusChange {
         let text = object.status();
         let raw = text.map_or(Digest::ABSENT, Digest::of_bytes);
-        let was_readable = self.raw.is_some() && !self.is_unreadable();
+        let was_readable = self.raw.is_some() && !self.is_unreadable;
         if self.raw.replace(raw) == Some(raw) {
             return StatusChange::None;
         }
-        let text = match text.map(go_json::canonical) {
-            Some(None) => {
-                self.set_unreadable();
-                return StatusChange::Unreadable;
-            }
-            text => text.flatten(),
-        };
 
+        let text = text.map(go_json::canonical);
+        self.is_unreadable = text == Some(None);
+        if self.is_unreadable {
+            return StatusChange::Unreadable;
+        }
+
+        let text = text.flatten();
         let all = text.as_deref().map(Digest::of_bytes);
-        if was_readable && all == self.said().map(|status| status.digest.all) {
+        if was_readable && all == self.said.as_ref().map(|status| status.digest.all) {
             return StatusChange::None;
         }
         self.is_loss_seen = text.is_none() && shown == Shown::Watched;
-        self.status = text.map_or(UpstreamStatus::None, |text| UpstreamStatus::Read(text.into()));
+        self.said = text.map(Status::from);
         self.changed_at = now;
         StatusChange::Changed
     }
@@ -107,21 +84,12 @@ impl UpstreamConnector {
     /// It exists, and what it says cannot be read.
     pub(super) fn on_unreadable(&mut self) {
         self.raw = None;
-        self.set_unreadable();
+        self.is_unreadable = true;
     }
 
     pub(super) fn on_restored(&mut self) {
         self.is_before_restore = true;
         self.is_loss_seen = false;
-    }
-
-    fn set_unreadable(&mut self) {
-        let before = match std::mem::take(&mut self.status) {
-            UpstreamStatus::None => None,
-            UpstreamStatus::Read(status) => Some(status),
-            UpstreamStatus::Unreadable { before } => before,
-        };
-        self.status = UpstreamStatus::Unreadable { before };
     }
 }
 
@@ -144,55 +112,48 @@ mod tests {
     use crate::next::world::fixture::connector;
 
     const ONLINE: &str = r#"{"conditions":[{"type":"Ready","status":"True"}]}"#;
-    const NOW: UnixMillis = UnixMillis(1_000);
 
-    /// What a Connector shows one after another, and what changes each time.
-    fn changes<const N: usize>(
-        statuses: [Option<&str>; N],
-    ) -> (UpstreamConnector, [StatusChange; N]) {
+    fn shows(row: &mut UpstreamConnector, status: Option<&str>) -> StatusChange {
+        let object = connector("default", "lab", 1).status(status).object();
+        row.on_seen(&object, Shown::Watched, UnixMillis(1_000))
+    }
+
+    #[test]
+    fn a_status_changes_when_it_says_something_else() {
         let mut row = UpstreamConnector::default();
-        let changes = statuses.map(|status| {
-            let object = connector("default", "lab", 1).status(status).object();
-            row.on_seen(&object, Shown::Watched, NOW)
-        });
-        (row, changes)
-    }
-
-    #[test]
-    fn the_same_status_in_another_spelling_changes_nothing() {
         let spaced = r#"{ "conditions": [ {"status":"True", "type":"Ready"} ] }"#;
-        let (row, changes) = changes([Some(ONLINE), Some(ONLINE), Some(spaced), None]);
-
-        let [new, same, spaced, lost] = changes;
-        assert_eq!(new, StatusChange::Changed);
-        assert_eq!(same, StatusChange::None);
-        assert_eq!(spaced, StatusChange::None);
-        assert_eq!(lost, StatusChange::Changed);
-        assert!(row.is_loss_seen && row.said().is_none());
-    }
-
-    #[test]
-    fn a_new_connector_without_a_status_says_something() {
-        assert_eq!(changes([None, None]).1, [StatusChange::Changed, StatusChange::None]);
+        let steps = [
+            ("it is new", None, StatusChange::Changed),
+            ("the same", None, StatusChange::None),
+            ("a status came", Some(ONLINE), StatusChange::Changed),
+            ("the same bytes", Some(ONLINE), StatusChange::None),
+            ("another spelling", Some(spaced), StatusChange::None),
+            ("the status went", None, StatusChange::Changed),
+        ];
+        for (step, status, expected) in steps {
+            assert_eq!(shows(&mut row, status), expected, "{step}");
+        }
+        assert!(row.is_loss_seen && row.said.is_none());
     }
 
     #[test]
     fn a_status_that_cannot_be_spelled_keeps_what_was_said_before() {
+        let mut row = UpstreamConnector::default();
+        shows(&mut row, Some(ONLINE));
         let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        let (row, changes) = changes([Some(ONLINE), Some(&nested)]);
 
-        assert_eq!(changes[1], StatusChange::Unreadable);
-        assert!(row.is_unreadable() && row.was_online());
+        assert_eq!(shows(&mut row, Some(&nested)), StatusChange::Unreadable);
+        assert!(row.is_unreadable && row.was_online());
     }
 
     #[test]
     fn a_connector_that_can_be_read_again_has_changed() {
-        let (mut row, _) = changes([Some(ONLINE)]);
+        let mut row = UpstreamConnector::default();
+        shows(&mut row, Some(ONLINE));
         row.on_unreadable();
-        assert!(row.is_unreadable() && row.was_online());
+        assert!(row.is_unreadable && row.was_online());
 
-        let object = connector("default", "lab", 2).status(Some(ONLINE)).object();
-        assert_eq!(row.on_seen(&object, Shown::Watched, NOW), StatusChange::Changed);
-        assert!(!row.is_unreadable());
+        assert_eq!(shows(&mut row, Some(ONLINE)), StatusChange::Changed);
+        assert!(!row.is_unreadable);
     }
 }

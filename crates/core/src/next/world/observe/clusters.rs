@@ -1,14 +1,17 @@
 //! Clusters join and leave. Nothing is kept of one that left, and its absence proves nothing.
 
-use super::Observation;
+use super::observation::Observation;
+use super::{edge, hub};
 use crate::contract::settings::TouchScope;
-use crate::data::ids::{ClusterName, Kind, Role};
+use crate::data::ids::{ClusterName, Role};
+use crate::data::name::NamespacedName;
 use crate::data::object_ref::ClusterId;
 use crate::data::time::UnixMillis;
 use crate::next::subject::Subject;
 use crate::next::world::World;
 use crate::next::world::change::{Change, HubChange};
 use crate::next::world::cluster::Cluster;
+use crate::next::world::table::Table;
 
 pub(super) fn add(
     world: &mut World,
@@ -39,9 +42,14 @@ pub(super) fn add(
 pub(super) fn remove(world: &mut World, name: &ClusterName, now: UnixMillis) -> Vec<Change> {
     let Some(id) = world.id_of(name) else { return Vec::new() };
     let mut observed = Observation { world, id, now, changes: Vec::new() };
-    forget_hub(&mut observed);
-    forget_edge(&mut observed);
-    let mut changes = std::mem::take(&mut observed.changes);
+    for connector in names(&observed.cluster().hub_connectors) {
+        hub::on_connector_gone(&mut observed, &connector);
+    }
+    for route in names(&observed.cluster().routes) {
+        hub::on_route_gone(&mut observed, &route);
+    }
+    edge::on_edge_left(&mut observed);
+    let Observation { world, mut changes, .. } = observed;
 
     world.left = Some((id, name.clone()));
     world.ids.remove(name);
@@ -55,6 +63,10 @@ pub(super) fn remove(world: &mut World, name: &ClusterName, now: UnixMillis) -> 
     changes
 }
 
+fn names<T>(table: &Table<T>) -> Vec<NamespacedName> {
+    table.iter().map(|(name, _)| name.clone()).collect()
+}
+
 /// The hub objects that name it stay: their upstream is not configured any longer.
 fn forget_upstream(
     world: &mut World,
@@ -62,12 +74,11 @@ fn forget_upstream(
     now: UnixMillis,
     changes: &mut Vec<Change>,
 ) {
-    let upstream = name.clone();
-    changes.push(Change::NamingChanged { upstream });
-    let routes: Vec<_> = world.routes_naming(name).cloned().collect();
-    changes.extend(routes.into_iter().map(Subject::Route).map(Change::Changed));
+    changes.push(Change::NamingChanged { upstream: name.clone() });
+    let routes = world.links.routes_naming(name).cloned();
+    changes.extend(routes.map(Subject::Route).map(Change::Changed));
 
-    for at in world.forget_links_to(name, now) {
+    for at in world.links.on_upstream_left(name, now) {
         if let Some(hub) = world.clusters.get_mut(&at.cluster)
             && let Some(connector) = hub.hub_connectors.seen_mut(&at.name)
         {
@@ -76,32 +87,4 @@ fn forget_upstream(
         changes.push(Change::Hub(HubChange::UpstreamLeft { at: at.clone() }));
         changes.push(Change::Changed(Subject::HubConnector(at)));
     }
-}
-
-fn forget_hub(observed: &mut Observation<'_>) -> Option<()> {
-    let cluster = observed.cluster()?;
-    let connectors: Vec<_> = cluster.hub_connectors.keys().cloned().collect();
-    let routes: Vec<_> = cluster.routes.keys().cloned().collect();
-    for name in connectors {
-        super::hub::on_connector_gone(observed, &name);
-    }
-    for name in routes {
-        super::hub::on_route_gone(observed, &name);
-    }
-    Some(())
-}
-
-fn forget_edge(observed: &mut Observation<'_>) -> Option<()> {
-    let cluster = observed.cluster()?;
-    let connectors: Vec<_> = cluster.edge.connectors.keys().cloned().collect();
-    for target in cluster.edge.targets(observed.id) {
-        let subject = Subject::Target(target);
-        observed.changes.push(Change::Gone { subject, named: None });
-    }
-    for name in connectors {
-        let subject = Subject::EdgeConnector(observed.object(Kind::Connector, &name));
-        observed.changes.push(Change::Gone { subject, named: None });
-        super::edge::hub_connector_elsewhere_changed(observed, &name);
-    }
-    Some(())
 }

@@ -1,67 +1,57 @@
 //! Edge Connectors, HTTPProxies and Gateways: what is announced, and what the watch cannot have
 //! shown while it was lost.
 
-use super::Observation;
+use super::observation::{Observation, ShownObject};
 use crate::contract::settings::PlatformKeyMode;
 use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
-use crate::data::objects::{Body, Object, UPSTREAM_STATUS};
-use crate::data::time::UnixMillis;
+use crate::data::object_ref::ObjectRef;
+use crate::data::objects::{Body, UPSTREAM_STATUS};
 use crate::next::subject::{Subject, Target};
 use crate::next::world::change::{Change, EdgeChange};
 use crate::next::world::cluster::Cluster;
-use crate::next::world::edge::{ConnectorChange, ConnectorFacts, EdgeTables, Gateway};
+use crate::next::world::edge::{EdgeConnector, Gateway};
+use crate::next::world::edge_tables::ConnectorChange;
 use crate::next::world::table::{Put, Shown};
 use crate::status::digest::Digest;
-use crate::status::liveness::{self, Liveness};
+use crate::status::liveness;
 
-pub(super) fn on_connector(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-    object: &Object,
-    shown: Shown,
-) -> Option<()> {
-    observed.tier(Role::Edge)?;
+pub(super) fn on_connector(observed: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let now = observed.now;
-    let keeps_node_id = observed.world.reading.touch.platform_key == PlatformKeyMode::Write;
-    let facts = read_connector(observed, name, object);
-    let is_online = facts.is_online;
-    let sighting = observed.sighting(object, shown)?;
-    let edge = &mut observed.cluster_mut()?.edge;
-    let change = edge.on_connector(name, sighting, facts, keeps_node_id, now);
+    let seen = read_connector(observed, shown);
+    let is_online = seen.is_online;
+    let edge = &mut observed.cluster_mut().edge;
     let is_ready = edge.ready_since.is_some();
+    let change = edge.on_connector(&shown.name, shown.sighting(), seen, now);
 
-    let is_unseen = change == ConnectorChange::Unseen;
     match change {
-        ConnectorChange::Older => return None,
-        ConnectorChange::Other => {}
-        ConnectorChange::Liveness | ConnectorChange::Unseen => {
-            let is_ordered = shown == Shown::Watched && is_ready;
-            liveness_changed(observed, name, is_unseen, is_ordered);
+        None => return,
+        Some(ConnectorChange::Other) => {}
+        Some(ConnectorChange::Unseen) => liveness_changed(observed, &shown.name, true, false),
+        Some(ConnectorChange::Liveness) => {
+            let is_ordered = shown.shown == Shown::Watched && is_ready;
+            liveness_changed(observed, &shown.name, false, is_ordered);
+            if is_ready {
+                report_arrival(observed, &shown.name, is_online);
+            }
         }
     }
-    if change == ConnectorChange::Liveness && is_ready {
-        report_arrival(observed, name, is_online);
-    }
-    observed.changed([Subject::EdgeConnector(observed.object(Kind::Connector, name))]);
-    hub_connector_elsewhere_changed(observed, name);
-    Some(())
+    observed.changed([Subject::EdgeConnector(observed.object(Kind::Connector, &shown.name))]);
+    hub_connector_elsewhere_changed(observed, &shown.name);
 }
 
-fn read_connector(
-    observed: &Observation<'_>,
-    name: &NamespacedName,
-    object: &Object,
-) -> ConnectorFacts {
-    let text = object.meta.annotations.get(UPSTREAM_STATUS);
-    let Liveness { online, node_id } = liveness::read(text, object.status());
-    let part = observed.world.reading.node_ids.connector_part(name.name(), online, &node_id);
-    ConnectorFacts {
-        annotation: text.and_then(|text| annotation_digest(observed, name, text)),
-        is_online: online,
-        node_id,
-        part,
-        others_wrote_at: object.meta.others_wrote_at(),
+fn read_connector(observed: &Observation<'_>, shown: &ShownObject<'_>) -> EdgeConnector {
+    let reading = &observed.world.reading;
+    let text = shown.object.meta.annotations.get(UPSTREAM_STATUS);
+    let liveness = liveness::read(text, shown.object.status());
+    let name = shown.name.name();
+    let part = reading.node_ids.connector_part(name, liveness.online, &liveness.node_id);
+    let keeps_node_id = reading.touch.platform_key == PlatformKeyMode::Write;
+
+    EdgeConnector {
+        annotation: text.and_then(|text| annotation_digest(observed, &shown.name, text)),
+        others_wrote_at: shown.object.meta.others_wrote_at(),
+        ..EdgeConnector::new(liveness, part, keeps_node_id)
     }
 }
 
@@ -72,29 +62,26 @@ fn annotation_digest(
     text: &str,
 ) -> Option<Digest> {
     observed.world.hubs.first()?;
-    let known = observed.cluster()?.edge.connectors.get(name);
-    let at_hub = observed.world.hubs().find_map(|hub| hub.hub_connectors.get(name));
+    let known = observed.cluster().edge.connectors.seen(name);
+    let at_hub = observed.world.hubs().find_map(|hub| hub.hub_connectors.seen(name));
     let likely = [
-        known.and_then(|row| row.seen.annotation),
-        at_hub.and_then(|row| row.seen.annotation.map(|annotation| annotation.all)),
+        known.and_then(|connector| connector.annotation),
+        at_hub.and_then(|connector| connector.annotation).map(|annotation| annotation.all),
     ];
     Some(Digest::of(text, likely.map(Option::unwrap_or_default)))
 }
 
-pub(super) fn on_connector_gone(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-) -> Option<()> {
-    let edge = &mut observed.cluster_mut()?.edge;
+pub(super) fn on_connector_gone(observed: &mut Observation<'_>, name: &NamespacedName) {
+    let edge = &mut observed.cluster_mut().edge;
     let is_ready = edge.ready_since.is_some();
-    let row = edge.on_connector_gone(name)?;
+    let Some(connector) = edge.on_connector_gone(name) else { return };
 
     let subject = Subject::EdgeConnector(observed.object(Kind::Connector, name));
     observed.changes.push(Change::Gone { subject, named: None });
-    if row.seen.is_online {
+    if connector.is_online {
         liveness_changed(observed, name, false, is_ready);
     }
-    hub_connector_elsewhere_changed(observed, name)
+    hub_connector_elsewhere_changed(observed, name);
 }
 
 fn liveness_changed(
@@ -106,122 +93,97 @@ fn liveness_changed(
     let connector = observed.object(Kind::Connector, name);
     let change = EdgeChange::Liveness { connector, is_unseen, is_ordered };
     observed.changes.push(Change::Edge(change));
-    let gateways = edge(observed).map(|edge| edge.gateways_of(name).to_vec());
-    for gateway in gateways.unwrap_or_default() {
+    for gateway in observed.cluster().edge.gateways_of(name).to_vec() {
         target_changed(observed, &gateway);
     }
 }
 
 /// A Connector that some hub has arrives when its edges say what that hub says.
-fn report_arrival(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-    is_online: bool,
-) -> Option<()> {
-    let is_placed = observed.cluster()?.is_hub_namespace(name.namespace());
-    if is_placed && observed.world.hub_connector_of(name).is_none() {
+fn report_arrival(observed: &mut Observation<'_>, name: &NamespacedName, is_online: bool) {
+    let is_at_hub = observed.world.hub_connector_of(name).is_some();
+    if !is_at_hub && observed.cluster().is_hub_namespace(name.namespace()) {
         let connector = observed.object(Kind::Connector, name);
         observed.changes.push(Change::Edge(EdgeChange::Arrived { connector, is_online }));
     }
-    Some(())
 }
 
 /// The hub Connector that an edge Connector comes from. Where the hub is the edge itself, both
 /// are one object.
-pub(super) fn hub_connector_elsewhere_changed(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-) -> Option<()> {
+fn hub_connector_elsewhere_changed(observed: &mut Observation<'_>, name: &NamespacedName) {
     let has_it = |hub: &&Cluster| hub.id != observed.id && hub.hub_connectors.get(name).is_some();
-    let subject = observed.world.hubs().find(has_it)?.hub_connector(name);
-    observed.changed([subject]);
-    Some(())
+    let hub_connector = observed.world.hubs().find(has_it).map(|hub| hub.hub_connector(name));
+    observed.changed(hub_connector);
 }
 
-pub(super) fn on_proxy(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-    object: &Object,
-    shown: Shown,
-) -> Option<()> {
-    observed.tier(Role::Edge)?;
-    let Body::HttpProxy { connectors } = &object.body else { return None };
-    let sighting = observed.sighting(object, shown)?;
-    let namespace = name.namespace();
-    let tables = &observed.cluster()?.edge;
-    let connectors = connectors.iter().map(|name| tables.connector_named(namespace, name));
-    let connectors = connectors.collect();
-    if observed.cluster_mut()?.edge.on_proxy(name, sighting, connectors) {
+pub(super) fn on_proxy(observed: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    let Body::HttpProxy { connectors } = &shown.object.body else { return };
+    let named = |name| NamespacedName::new(shown.name.namespace(), name);
+    let connectors = connectors.iter().map(|name| observed.shared_name(named(name))).collect();
+    if observed.cluster_mut().edge.on_proxy(&shown.name, shown.sighting(), connectors) {
+        references_changed(observed, &shown.name);
+    }
+}
+
+pub(super) fn on_proxy_gone(observed: &mut Observation<'_>, name: &NamespacedName) {
+    if observed.cluster_mut().edge.on_proxy_gone(name) {
         references_changed(observed, name);
     }
-    Some(())
 }
 
-pub(super) fn on_proxy_gone(observed: &mut Observation<'_>, name: &NamespacedName) -> Option<()> {
-    if observed.cluster_mut()?.edge.on_proxy_gone(name) {
-        references_changed(observed, name);
-    }
-    Some(())
-}
-
-fn references_changed(observed: &mut Observation<'_>, name: &NamespacedName) -> Option<()> {
+fn references_changed(observed: &mut Observation<'_>, name: &NamespacedName) {
     let gateway = observed.object(Kind::Gateway, name);
-    let target = edge(observed)?.target_of(&gateway)?;
-    observed.changes.push(Change::Edge(EdgeChange::Unreferenced { target: target.clone() }));
-    observed.changes.push(Change::Edge(EdgeChange::References { gateway }));
-    observed.changed([Subject::Target(target)]);
-    Some(())
+    if let Some(target) = observed.cluster().edge.target_of(&gateway) {
+        observed.changes.push(Change::Edge(EdgeChange::Unreferenced { target: target.clone() }));
+        observed.changes.push(Change::Edge(EdgeChange::References { gateway }));
+        observed.changed([Subject::Target(target)]);
+    }
 }
 
-pub(super) fn on_gateway(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-    object: &Object,
-    shown: Shown,
-) -> Option<()> {
-    observed.tier(Role::Edge)?;
-    let Body::Gateway { class, is_programmed } = &object.body else { return None };
+pub(super) fn on_gateway(observed: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    let ShownObject { name, object, .. } = shown;
+    let Body::Gateway { class, is_programmed } = &object.body else { return };
     let seen = Gateway::new(&object.meta, class, *is_programmed, &observed.world.reading.touch);
-    let sighting = observed.sighting(object, shown)?.with(seen);
-    let change = observed.cluster_mut()?.edge.on_gateway(name, sighting);
-    let before = match change.before {
-        Put::Older => return None,
+    let cluster = observed.cluster_mut();
+    let Some((put, is_carrier_lost)) = cluster.edge.on_gateway(name, shown.sighting(), seen) else {
+        return;
+    };
+
+    let gateway = observed.object(Kind::Gateway, name);
+    let before = match put {
         Put::New => None,
         Put::Replaced(before) => {
-            gateway_went(observed, name, &before.class);
+            gateway_went(observed, &gateway, &before.class);
             None
         }
         Put::Changed(before) => Some(before),
     };
-
-    gateway_shown(observed, name, before.as_ref());
-    if change.is_carrier_lost {
+    match &before {
+        None => gateway_appeared(observed, gateway.clone()),
+        Some(before) => gateway_changed(observed, gateway.clone(), before),
+    }
+    if is_carrier_lost {
         let class = Target::Class(observed.id, class.clone());
         observed.changes.push(Change::Edge(EdgeChange::CarrierLost { class }));
     }
     target_changed(observed, name);
-    gateway_stamped(observed, name, &before?)
+    if let Some(before) = before {
+        gateway_stamped(observed, gateway, &before);
+    }
 }
 
-pub(super) fn on_gateway_gone(observed: &mut Observation<'_>, name: &NamespacedName) -> Option<()> {
-    let row = observed.cluster_mut()?.edge.on_gateway_gone(name)?;
-    gateway_went(observed, name, &row.seen.class)
+pub(super) fn on_gateway_gone(observed: &mut Observation<'_>, name: &NamespacedName) {
+    if let Some(before) = observed.cluster_mut().edge.on_gateway_gone(name) {
+        gateway_went(observed, &observed.object(Kind::Gateway, name), &before.class);
+    }
 }
 
-/// `before`: the same object before.
-fn gateway_shown(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-    before: Option<&Gateway>,
-) -> Option<()> {
-    let gateway = observed.object(Kind::Gateway, name);
-    let Some(before) = before else {
-        let is_later = observed.cluster()?.watch(Kind::Gateway).listed_since().is_some();
-        observed.changes.push(Change::Edge(EdgeChange::GatewayAppeared { gateway, is_later }));
-        return Some(());
-    };
+fn gateway_appeared(observed: &mut Observation<'_>, gateway: ObjectRef) {
+    let is_later = observed.cluster().watch(Kind::Gateway).listed_since().is_some();
+    observed.changes.push(Change::Edge(EdgeChange::GatewayAppeared { gateway, is_later }));
+}
 
-    let seen = &edge(observed)?.gateways.get(name)?.seen;
+fn gateway_changed(observed: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway) {
+    let Some(seen) = observed.cluster().edge.gateways.seen(&gateway.name) else { return };
     let has_left = seen.class != before.class;
     if seen.has_other_trigger(before) {
         observed.changes.push(Change::Edge(EdgeChange::TriggerChanged { gateway }));
@@ -229,74 +191,61 @@ fn gateway_shown(
     if has_left {
         class_left(observed, &before.class);
     }
-    Some(())
 }
 
 /// Another writer changed the stamp. It is about the last connector, and the first one that
 /// says what that connector says shows that the extension server's cache has it.
-fn gateway_stamped(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-    before: &Gateway,
-) -> Option<()> {
+fn gateway_stamped(observed: &mut Observation<'_>, gateway: ObjectRef, before: &Gateway) {
     let is_observed = observed.world.reading.touch.platform_key == PlatformKeyMode::Observe;
-    let stamp = edge(observed)?.gateways.get(name)?.seen.stamp.filter(|_| is_observed)?;
-    if before.stamp == Some(stamp) {
-        return None;
+    let edge = &mut observed.cluster_mut().edge;
+    let stamp = edge.gateways.seen(&gateway.name).and_then(|gateway| gateway.stamp);
+    if !is_observed || stamp.is_none() || stamp == before.stamp {
+        return;
     }
 
-    let gateway = observed.object(Kind::Gateway, name);
-    let edge = &mut observed.cluster_mut()?.edge;
-    let connector = edge.connectors_of(name).last()?.clone();
-    let is_present = edge.stamp_of(name) == Some(stamp);
+    let Some(connector) = edge.connectors_of(&gateway.name).last().cloned() else { return };
+    let is_present = edge.stamp_of(&gateway.name) == stamp;
     let row = edge.connectors.seen_mut(&connector);
     let was_cached = row.map(|row| std::mem::replace(&mut row.is_cached, is_present));
     let is_first = is_present && was_cached == Some(false);
     let change = EdgeChange::Stamped { gateway, connector, is_present, is_first };
     observed.changes.push(Change::Edge(change));
-    Some(())
 }
 
-fn gateway_went(observed: &mut Observation<'_>, name: &NamespacedName, class: &str) -> Option<()> {
-    if edge(observed)?.is_by_class {
-        return class_left(observed, class);
+fn gateway_went(observed: &mut Observation<'_>, gateway: &ObjectRef, class: &str) {
+    if observed.cluster().edge.is_by_class {
+        class_left(observed, class);
+    } else {
+        let subject = Subject::Target(Target::Gateway(gateway.clone()));
+        observed.changes.push(Change::Gone { subject, named: None });
     }
-    let subject = Subject::Target(Target::Gateway(observed.object(Kind::Gateway, name)));
-    observed.changes.push(Change::Gone { subject, named: None });
-    Some(())
 }
 
 /// A Gateway left a class, which has nothing to announce for connectors of that one alone.
-fn class_left(observed: &mut Observation<'_>, class: &str) -> Option<()> {
-    if edge(observed)?.is_by_class {
+fn class_left(observed: &mut Observation<'_>, class: &str) {
+    if observed.cluster().edge.is_by_class {
         let target = Target::Class(observed.id, class.into());
         observed.changes.push(Change::Edge(EdgeChange::Unreferenced { target: target.clone() }));
         observed.changed([Subject::Target(target)]);
     }
-    Some(())
 }
 
-fn target_changed(observed: &mut Observation<'_>, gateway: &NamespacedName) -> Option<()> {
-    let target = edge(observed)?.target_of(&observed.object(Kind::Gateway, gateway))?;
-    observed.changed([Subject::Target(target)]);
-    Some(())
+fn target_changed(observed: &mut Observation<'_>, gateway: &NamespacedName) {
+    let target = observed.cluster().edge.target_of(&observed.object(Kind::Gateway, gateway));
+    observed.changed(target.map(Subject::Target));
 }
 
-fn edge<'o>(observed: &'o Observation<'_>) -> Option<&'o EdgeTables> {
-    observed.cluster().map(|cluster| &cluster.edge)
-}
-
-pub(super) fn on_watch_lost(observed: &mut Observation<'_>, kind: Kind) -> Option<()> {
+pub(super) fn on_watch_lost(observed: &mut Observation<'_>, kind: Kind) {
     let now = observed.now;
-    let cluster = observed.tier(Role::Edge)?;
+    let cluster = observed.cluster_mut();
     let is_evidence = match kind {
         Kind::Connector | Kind::HttpProxy | Kind::Gateway => true,
         // Elsewhere namespaces only say what a person agreed to.
         Kind::Namespace => cluster.is_combined(),
         Kind::HttpRoute => false,
     };
-    if !is_evidence {
-        return None;
+    if !is_evidence || !cluster.has(Role::Edge) {
+        return;
     }
 
     cluster.edge.ready_since = None;
@@ -304,47 +253,45 @@ pub(super) fn on_watch_lost(observed: &mut Observation<'_>, kind: Kind) -> Optio
     if cluster.listed_since(kind).is_some() {
         cluster.edge.blind_since.get_or_insert(now);
     }
-    Some(())
 }
 
 /// A list of the edge is complete.
-pub(super) fn on_current(observed: &mut Observation<'_>, kind: Kind) -> Option<()> {
-    let cluster = observed.tier(Role::Edge)?;
+pub(super) fn on_current(observed: &mut Observation<'_>, kind: Kind) {
+    let cluster = observed.cluster_mut();
+    if !cluster.has(Role::Edge) {
+        return;
+    }
+
     cluster.edge.ready_since = cluster.all_live_since(Role::Edge.liveness_kinds());
     if cluster.edge.ready_since.is_some() {
         let outage = cluster.edge.blind_since.take();
         let targets = cluster.edge.targets(cluster.id);
-        edge_is_ready(observed, outage, targets);
+        if let Some(since) = outage {
+            let change = EdgeChange::OutageOver { edge: observed.id, since };
+            observed.changes.push(Change::Edge(change));
+        }
+        observed.changed(targets.into_iter().map(Subject::Target));
     }
     if kind == Kind::Connector {
-        edge_connectors_current(observed);
+        for name in connectors(observed) {
+            hub_connector_elsewhere_changed(observed, &name);
+        }
     }
-    Some(())
 }
 
-fn edge_is_ready(
-    observed: &mut Observation<'_>,
-    outage_since: Option<UnixMillis>,
-    targets: Vec<Target>,
-) {
-    if let Some(since) = outage_since {
-        observed.changes.push(Change::Edge(EdgeChange::OutageOver { edge: observed.id, since }));
-    }
-    observed.changed(targets.into_iter().map(Subject::Target));
-}
-
-fn edge_connectors_current(observed: &mut Observation<'_>) -> Option<()> {
-    let names: Vec<_> = edge(observed)?.connectors.keys().cloned().collect();
-    for name in names {
+/// The cluster leaves the run.
+pub(super) fn on_edge_left(observed: &mut Observation<'_>) {
+    let targets = observed.cluster().edge.targets(observed.id);
+    let gone = |subject| Change::Gone { subject, named: None };
+    observed.changes.extend(targets.into_iter().map(Subject::Target).map(gone));
+    for name in connectors(observed) {
+        let subject = Subject::EdgeConnector(observed.object(Kind::Connector, &name));
+        observed.changes.push(gone(subject));
         hub_connector_elsewhere_changed(observed, &name);
     }
-    Some(())
 }
 
-impl EdgeTables {
-    /// The name of a Connector with the text that its table holds.
-    fn connector_named(&self, namespace: &str, name: &str) -> NamespacedName {
-        let name = NamespacedName::new(namespace, name);
-        self.connectors.key(&name).cloned().unwrap_or(name)
-    }
+fn connectors(observed: &Observation<'_>) -> Vec<NamespacedName> {
+    let connectors = observed.cluster().edge.connectors.iter();
+    connectors.map(|(name, _)| name.clone()).collect()
 }

@@ -1,38 +1,35 @@
 //! Hub Connectors and routes: what their labels name, and what a rule reads of them.
 
-use std::sync::Arc;
-
-use super::Observation;
-use crate::data::ids::{Kind, Role};
+use super::observation::{Observation, ShownObject};
+use crate::contract::settings::OrphanMode;
+use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::ObjectRef;
 use crate::data::objects::Object;
 use crate::next::subject::Subject;
 use crate::next::world::World;
 use crate::next::world::change::{Change, HubChange, HubConnectorSeen};
+use crate::next::world::cluster::Cluster;
 use crate::next::world::hub::{HubConnector, Route, UpstreamRef};
-use crate::next::world::table::{Put, Shown};
-use crate::status::liveness::StatusDigest;
+use crate::next::world::table::Put;
 
-pub(super) fn on_connector(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-    object: &Arc<Object>,
-    shown: Shown,
-) -> Option<()> {
-    observed.tier(Role::Hub)?;
-    let at = observed.object(Kind::Connector, name);
-    let seen = observed.world.read_hub_connector(&at, object);
-    let sighting = observed.sighting(object, shown)?.with(seen.clone());
-    let connectors = &mut observed.cluster_mut()?.hub_connectors;
+pub(super) fn on_connector(observed: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    let at = observed.object(Kind::Connector, &shown.name);
+    let seen = read_connector(observed.world, &at, shown.object);
+    let connectors = &mut observed.cluster_mut().hub_connectors;
+    let Some(put) = connectors.put(&shown.name, shown.sighting(), seen.clone()) else { return };
+
     let subject = Subject::HubConnector(at.clone());
-    let put = connectors.put(name, sighting);
     let is_same_object = matches!(put, Put::Changed(_));
     let before = match put {
-        Put::Older => return None,
         Put::New => None,
         Put::Changed(before) => {
-            connectors.seen_mut(name)?.take_over(&before);
+            // A namespace of a former upstream says nothing about the present one.
+            if seen.cluster() == before.cluster()
+                && let Some(row) = connectors.seen_mut(&shown.name)
+            {
+                row.namespace_deleted_at = before.namespace_deleted_at;
+            }
             Some(before)
         }
         Put::Replaced(before) => {
@@ -48,25 +45,20 @@ pub(super) fn on_connector(
         is_same_object,
         before: before.and_then(|before| before.annotation),
         is_resumed: was_paused && !seen.is_paused,
-        object: object.clone(),
+        object: shown.object.clone(),
     };
     observed.changes.push(Change::Hub(HubChange::Seen(sighting)));
     observed.changed([subject]);
-    Some(())
 }
 
-pub(super) fn on_connector_gone(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-) -> Option<()> {
-    let row = observed.cluster_mut()?.hub_connectors.remove(name)?;
+pub(super) fn on_connector_gone(observed: &mut Observation<'_>, name: &NamespacedName) {
+    let Some(row) = observed.cluster_mut().hub_connectors.remove(name) else { return };
     let at = observed.object(Kind::Connector, name);
     relink(observed, &at, Some(&row.seen), None);
 
     let subject = Subject::HubConnector(at);
-    let named = row.seen.upstream.map(|named| named.cluster);
+    let named = row.seen.cluster().cloned();
     observed.changes.push(Change::Gone { subject, named });
-    Some(())
 }
 
 fn relink(
@@ -75,42 +67,61 @@ fn relink(
     before: Option<&HubConnector>,
     after: Option<&HubConnector>,
 ) {
-    let [named_before, named] =
-        [before, after].map(|connector| connector.and_then(|row| row.upstream.as_ref()));
-    let [annotated_before, annotated] =
-        [before, after].map(|connector| connector.and_then(HubConnector::annotated_of));
+    let changes = &mut observed.changes;
+    observed.world.links.relink(at, before, after, observed.now, changes);
 
-    observed.world.relink(at, named_before, named, observed.now, &mut observed.changes);
-    observed.world.count_annotated(annotated_before.as_ref(), annotated.as_ref());
-    if let Some(named_before) = named_before.filter(|_| named_before != named && after.is_some()) {
+    if let Some(from) = before.and_then(HubConnector::cluster)
+        && after.is_some_and(|after| before.is_some_and(|row| row.upstream != after.upstream))
+    {
         let subject = Subject::HubConnector(at.clone());
-        let from = named_before.cluster.clone();
-        observed.changes.push(Change::Relinked { subject, from });
+        changes.push(Change::Relinked { subject, from: from.clone() });
     }
 }
 
-pub(super) fn on_route(
-    observed: &mut Observation<'_>,
-    name: &NamespacedName,
-    object: &Object,
-    shown: Shown,
-) -> Option<()> {
-    let has_orphans = observed.has_orphans();
-    observed.tier(Role::Hub).filter(|_| has_orphans)?;
-    let at = observed.object(Kind::HttpRoute, name);
-    let subject = Subject::Route(at.clone());
-    let route = Route::new(object);
-    let parents = route.parents.clone().ok();
-    let sighting = observed.sighting(object, shown)?.with(route);
+fn read_connector(world: &World, at: &ObjectRef, object: &Object) -> HubConnector {
+    let upstream = UpstreamRef::of(&object.meta).map(|named| shared_ref(world, named));
+    let said = upstream.as_ref().and_then(|named| {
+        let cluster = world.upstream_named(&named.cluster)?;
+        let status = cluster.upstream_connectors.seen(&named.name)?.said.as_ref()?;
+        Some(status.digest)
+    });
+    let before = world.clusters[&at.cluster].hub_connectors.seen(&at.name);
+    let likely = [said, before.and_then(|before| before.annotation)];
+    HubConnector::new(&object.meta, &world.reading.nudge_key, upstream, likely)
+}
 
-    let before = match observed.cluster_mut()?.routes.put(name, sighting) {
-        Put::Older => return None,
+/// The upstream object with the texts that tables already hold.
+fn shared_ref(world: &World, named: UpstreamRef) -> UpstreamRef {
+    if let Some(link) = world.links.key(&named) {
+        return link.clone();
+    }
+    let upstream = world.upstream_named(&named.cluster);
+    let name = upstream.and_then(|upstream| upstream.upstream_connectors.key(&named.name));
+    let cluster = world.links.counts.get_key_value(&named.cluster).map(|(cluster, _)| cluster);
+    UpstreamRef {
+        name: name.unwrap_or(&named.name).clone(),
+        cluster: cluster.unwrap_or(&named.cluster).clone(),
+    }
+}
+
+pub(super) fn on_route(observed: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    if observed.world.reading.orphans.mode == OrphanMode::Off {
+        return;
+    }
+    let route = Route::new(shown.object);
+    let parents = route.parents.clone().ok();
+    let routes = &mut observed.cluster_mut().routes;
+    let Some(put) = routes.put(&shown.name, shown.sighting(), route) else { return };
+
+    let at = observed.object(Kind::HttpRoute, &shown.name);
+    let subject = Subject::Route(at.clone());
+    let before = match put {
         Put::New => None,
         Put::Changed(before) => {
-            let from = before.upstream().cloned();
-            let upstream = parents.as_ref().map(|parents| parents.cluster.clone());
-            if let Some(from) = from.filter(|from| Some(from) != upstream.as_ref()) {
-                observed.changes.push(Change::Relinked { subject: subject.clone(), from });
+            let upstream = parents.as_ref().map(|parents| &parents.cluster);
+            if let Some(from) = before.upstream().filter(|from| Some(*from) != upstream) {
+                let change = Change::Relinked { subject: subject.clone(), from: from.clone() };
+                observed.changes.push(change);
             }
             observed.changes.push(Change::RouteSeen { at: at.clone() });
             Some(before)
@@ -121,47 +132,44 @@ pub(super) fn on_route(
             Some(before)
         }
     };
-    let parents_before = before.and_then(|before| before.parents.ok());
+    let before = before.and_then(|before| before.parents.ok());
     let changes = &mut observed.changes;
-    observed.world.relink_route(&at, parents_before.as_ref(), parents.as_ref(), changes);
+    observed.world.links.relink_route(&at, before.as_ref(), parents.as_ref(), changes);
     observed.changed([subject]);
-    Some(())
 }
 
-pub(super) fn on_route_gone(observed: &mut Observation<'_>, name: &NamespacedName) -> Option<()> {
-    let row = observed.cluster_mut()?.routes.remove(name)?;
+pub(super) fn on_route_gone(observed: &mut Observation<'_>, name: &NamespacedName) {
+    let Some(row) = observed.cluster_mut().routes.remove(name) else { return };
     let at = observed.object(Kind::HttpRoute, name);
     let named = row.seen.upstream().cloned();
     let parents = row.seen.parents.ok();
 
-    observed.world.relink_route(&at, parents.as_ref(), None, &mut observed.changes);
+    observed.world.links.relink_route(&at, parents.as_ref(), None, &mut observed.changes);
     observed.changes.push(Change::Gone { subject: Subject::Route(at), named });
-    Some(())
 }
 
-impl World {
-    fn read_hub_connector(&self, at: &ObjectRef, object: &Object) -> HubConnector {
-        let upstream = UpstreamRef::of(&object.meta).map(|named| self.shared_ref(named));
-        let said = upstream.as_ref().and_then(|named| self.said(named));
-        let row = self.clusters.get(&at.cluster).and_then(|hub| hub.hub_connectors.get(&at.name));
-        let likely = [said, row.and_then(|row| row.seen.annotation)];
-        HubConnector::new(&object.meta, &self.reading.nudge_key, upstream, likely)
+/// Hub Connectors or routes are all in the tables, or the tier that each belongs to is known.
+pub(super) fn on_current(observed: &mut Observation<'_>, kind: Kind) {
+    let cluster = observed.cluster();
+    let mut subjects = Vec::new();
+    if is_about(cluster, Kind::Connector, kind) {
+        subjects.extend(cluster.hub_connectors.keys().map(|name| cluster.hub_connector(name)));
     }
+    if is_about(cluster, Kind::HttpRoute, kind) {
+        subjects.extend(cluster.routes.keys().map(|name| cluster.route(name)));
+    }
+    observed.changed(subjects);
+}
 
-    /// What an upstream Connector said when it could last be read.
-    pub(crate) fn said(&self, at: &UpstreamRef) -> Option<StatusDigest> {
-        let row = self.upstream_named(&at.cluster)?.upstream_connectors.get(&at.name)?;
-        row.seen.said().map(|status| status.digest)
+pub(super) fn on_watch_lost(observed: &mut Observation<'_>, kind: Kind) {
+    let cluster = observed.cluster();
+    if is_about(cluster, Kind::HttpRoute, kind) {
+        let routes: Vec<_> = cluster.routes.keys().map(|name| cluster.route(name)).collect();
+        observed.changed(routes);
     }
 }
 
-impl HubConnector {
-    /// What the object does not say itself. A namespace of a former upstream says nothing about
-    /// the present one.
-    fn take_over(&mut self, before: &Self) {
-        let cluster = |of: &Self| of.upstream.as_ref().map(|named| named.cluster.clone());
-        if cluster(self) == cluster(before) {
-            self.namespace_deleted_at = before.namespace_deleted_at;
-        }
-    }
+/// Whether what a watch of `kind` shows decides about objects of kind `of`.
+fn is_about(cluster: &Cluster, of: Kind, kind: Kind) -> bool {
+    kind == of || (kind == Kind::Namespace && cluster.is_combined())
 }
