@@ -67,22 +67,9 @@ impl Members {
         world.ids.contains_key(cluster) && !self.leaving.contains(cluster)
     }
 
-    /// It is followed because the configuration file has it.
-    pub(super) fn is_of_file(&self, cluster: &ClusterName, world: &World) -> bool {
-        self.is_followed(cluster, world) && !self.members.contains_key(cluster)
-    }
-
-    /// Another cluster has the name: one of another source, or of the configuration file.
-    pub(super) fn is_taken(
-        &self,
-        source: SourceName,
-        cluster: &ClusterName,
-        world: &World,
-    ) -> bool {
-        match self.get(cluster) {
-            Some(member) => member.source != source,
-            None => self.is_of_file(cluster, world),
-        }
+    /// A cluster has the name: one that joined, or one of the configuration file.
+    pub(super) fn is_taken(&self, cluster: &ClusterName, world: &World) -> bool {
+        self.members.contains_key(cluster) || self.is_followed(cluster, world)
     }
 
     /// The shell could not let it join: its source offers no connection any more.
@@ -184,5 +171,20 @@ impl RecentJoins {
         self.swept_at = now;
         let is_recent = |at: &UnixMillis| now.since(*at) < MINUTE_MS;
         self.times.retain(|_, times| times.last().is_some_and(is_recent));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_joins_three_times_a_minute() {
+        let mut joins = RecentJoins::default();
+        let mut take = |at| joins.take(&"a".into(), UnixMillis(at));
+
+        assert_eq!([0, 10, 20].map(&mut take), [Ok(()); 3]);
+        assert_eq!(take(30), Err(UnixMillis(20 + MINUTE_MS)));
+        assert_eq!(take(20 + MINUTE_MS), Ok(()));
     }
 }

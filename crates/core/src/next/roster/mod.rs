@@ -30,7 +30,6 @@
 
 mod deleted;
 mod members;
-mod requeued;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,11 +41,12 @@ use crate::contract::membership::{
 use crate::contract::note::NoteKind;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::time::UnixMillis;
+use crate::next::rules::orphan::DeletedProject;
+use crate::next::timers::Timers;
 use crate::next::world::World;
 use deleted::Departed;
 use members::Members;
-use requeued::Requeued;
-use source::{Offer, Source};
+use source::{MISSING_SHARE, Offer, Source};
 
 /// How long a cluster that nothing names is still followed.
 const UNNEEDED_MS: u64 = 600_000;
@@ -64,7 +64,7 @@ pub(crate) struct Roster {
     members: Members,
     departed: Departed,
     /// When to decide about a cluster although nothing happens.
-    requeued: Requeued,
+    requeued: Timers<ClusterName>,
     notes: Vec<NoteKind>,
 }
 
@@ -85,33 +85,31 @@ impl Roster {
         match event {
             EventKind::ClusterOffered { source, cluster, uid, roles, state } => {
                 let offer = Offer::new(uid, roles, state);
-                self.on_offered(*source, cluster, offer, facts);
+                return self.on_offered(*source, cluster, offer, facts);
             }
             EventKind::ClusterWithdrawn { source, cluster, uid } => {
-                self.source(*source).on_withdrawn(cluster, uid, now);
+                return self.source(*source).on_withdrawn(cluster, uid, now);
             }
-            EventKind::ClusterGone { source, cluster } => self.on_gone(*source, cluster, facts),
+            EventKind::ClusterGone { source, cluster } => {
+                return self.on_gone(*source, cluster, facts);
+            }
             EventKind::DiscoveryStarted { source, join } => {
                 self.source(*source).on_list_started(*join, now);
-                self.departed.on_evidence_changed();
             }
             EventKind::DiscoveryFinished { source } => {
                 self.source(*source).on_list_finished(now);
                 self.settle_missing(*source, facts);
                 self.find_unneeded(*source, facts);
-                self.departed.on_evidence_changed();
             }
-            EventKind::DiscoveryLost { source, error } => {
-                self.source(*source).on_lost(error, now);
-                self.departed.on_evidence_changed();
-            }
+            EventKind::DiscoveryLost { source, error } => self.source(*source).on_lost(error, now),
             EventKind::DiscoveryResumed { source } => {
                 self.source(*source).on_resumed(now);
                 self.settle_held(*source, facts);
-                self.departed.on_evidence_changed();
             }
-            _ => debug_assert!(false, "{event:?} is not about a discovery"),
+            _ => return debug_assert!(false, "{event:?} is not about a discovery"),
         }
+        // Whether a source can be trusted decides about the routes of deleted projects.
+        self.departed.on_evidence_changed();
     }
 
     /// The shell, or the header of a log, added a cluster. What the roster did not ask for is the
@@ -127,7 +125,7 @@ impl Roster {
     /// it decides again.
     pub(crate) fn on_cluster_removed(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
         if !self.members.on_removed(cluster) && self.has_sources() {
-            self.requeued.insert(cluster, facts.now.plus(REJOIN_MS));
+            self.requeue(cluster, facts.now.plus(REJOIN_MS));
         }
     }
 
@@ -169,7 +167,8 @@ impl Roster {
 impl Roster {
     /// When [`Roster::run`] must be called.
     pub(crate) fn next_at(&self) -> Option<UnixMillis> {
-        self.sources.values().filter_map(Source::next_at).chain(self.requeued.next_at()).min()
+        let requeued_at = self.requeued.first().map(|(at, _)| *at);
+        self.sources.values().filter_map(Source::next_at).chain(requeued_at).min()
     }
 
     /// The next cluster to join or to leave, oldest first.
@@ -227,6 +226,14 @@ impl Roster {
         self.sources.entry(name).or_default()
     }
 
+    fn is_live(&self, source: SourceName) -> bool {
+        self.sources.get(&source).is_some_and(Source::is_live)
+    }
+
+    fn is_held(&self, source: SourceName) -> bool {
+        self.sources.get(&source).is_some_and(Source::is_held)
+    }
+
     fn is_offered(&self, cluster: &ClusterName) -> bool {
         self.sources.values().any(|source| source.offers.contains_key(cluster))
     }
@@ -238,11 +245,10 @@ impl Roster {
         offer: &Offer,
         world: &World,
     ) -> MemberState {
-        let is_held = self.sources.get(&source).is_some_and(Source::is_held);
         match self.members.of(source, cluster) {
-            Some(_) if is_held && offer.missing.is_some() => MemberState::Held,
+            Some(_) if self.is_held(source) && offer.missing.is_some() => MemberState::Held,
             Some(_) => MemberState::Joined,
-            None if self.members.is_taken(source, cluster, world) && offer.is_ready() => {
+            None if offer.is_ready() && self.members.is_taken(cluster, world) => {
                 MemberState::NameTaken
             }
             None => offer.state(),
@@ -269,8 +275,7 @@ impl Roster {
 
     /// A cluster joins if a source offers it, something needs it, and its name is free.
     fn join_if_wanted(&mut self, cluster: &ClusterName, facts: &Facts<'_>) {
-        let is_joined = self.members.get(cluster).is_some();
-        if is_joined || self.members.is_of_file(cluster, facts.world) {
+        if self.members.is_taken(cluster, facts.world) {
             return;
         }
         let is_referenced = facts.is_referenced(cluster);
@@ -282,7 +287,7 @@ impl Roster {
 
         match self.members.join(source, cluster, offer, facts.now) {
             Ok(()) => self.on_name_changed_hands(cluster, facts.now),
-            Err(next_at) => self.requeued.insert(cluster, next_at),
+            Err(next_at) => self.requeue(cluster, next_at),
         }
     }
 
@@ -316,7 +321,7 @@ impl Roster {
 
     /// The missing clusters of a source may be few by now, or proved to be gone.
     fn settle_held(&mut self, source: SourceName, facts: &Facts<'_>) {
-        if self.sources.get(&source).is_some_and(Source::is_held) {
+        if self.is_held(source) {
             self.settle_missing(source, facts);
         }
     }
@@ -328,7 +333,14 @@ impl Roster {
         if let (Some(reason), Some(_)) = (offer.missing, self.members.of(source, cluster)) {
             self.leave(cluster, reason, facts.now);
         }
-        self.on_departed(source, cluster, &offer, facts);
+        // Hub objects may still name it.
+        if facts.is_referenced(cluster) {
+            let is_deletion_seen = offer.missing == Some(LeaveReason::Withdrawn);
+            self.departed.on_left(source, cluster, is_deletion_seen);
+            if offer.is_gone {
+                self.record_gone(source, cluster, facts);
+            }
+        }
         // Another source may offer one of that name.
         self.join_if_wanted(cluster, facts);
     }
@@ -351,7 +363,7 @@ impl Roster {
             && member.unneeded_since.is_none()
         {
             member.unneeded_since = Some(now);
-            self.requeued.insert(cluster, now.plus(UNNEEDED_MS));
+            self.requeue(cluster, now.plus(UNNEEDED_MS));
         }
     }
 
@@ -367,16 +379,22 @@ impl Roster {
         if leaves_at <= facts.now {
             self.leave(cluster, LeaveReason::NotNeeded, facts.now);
         } else {
-            self.requeued.insert(cluster, leaves_at);
+            self.requeue(cluster, leaves_at);
         }
     }
 
+    /// The cluster is decided about again at that time, or earlier if it was to be.
+    fn requeue(&mut self, cluster: &ClusterName, at: UnixMillis) {
+        let at = self.requeued.at(cluster).map_or(at, |before| before.min(at));
+        self.requeued.set(cluster.clone(), Some(at));
+    }
+
     fn report(&mut self, name: SourceName, facts: &Facts<'_>) {
-        let Some(source) = self.sources.get(&name) else { return };
+        let offers = self.sources.get(&name).into_iter().flat_map(|source| &source.offers);
         let is_taken = |(cluster, offer): &(&ClusterName, &Offer)| {
-            offer.is_ready() && self.members.is_taken(name, cluster, facts.world)
+            self.state_of(name, cluster, offer, facts.world) == MemberState::NameTaken
         };
-        let taken = source.offers.iter().filter(is_taken).map(|(cluster, _)| cluster);
+        let taken = offers.filter(is_taken).map(|(cluster, _)| cluster);
         let taken: Vec<_> = taken.cloned().collect();
 
         let news = self.source(name).news(name, &taken, facts.now);
@@ -384,10 +402,91 @@ impl Roster {
     }
 }
 
+/// Deleted projects.
+impl Roster {
+    /// What the orphan rule reads of an upstream; `None` if that is no deleted project.
+    pub(crate) fn deleted_project(&self, upstream: &ClusterName) -> Option<DeletedProject> {
+        let departure = self.departed.get(upstream)?;
+        Some(DeletedProject {
+            source: departure.source,
+            at: departure.gone_at?,
+            is_deletion_seen: departure.is_deletion_seen,
+            is_source_live: self.is_live(departure.source),
+        })
+    }
+
+    /// The deleted projects that hub objects name, and since when they are known to be gone.
+    pub(crate) fn deleted_projects(&self) -> impl Iterator<Item = (&ClusterName, UnixMillis)> {
+        self.departed.gone()
+    }
+
+    /// Upstreams that hub objects name, that no source offers and that are not in the configuration
+    /// file: they may be projects that were deleted while nobody looked. A live GET has to tell
+    /// ([`EventKind::ClusterGone`]); only reports follow from it, because nobody saw the deletion.
+    /// Sorted.
+    ///
+    /// None, unless every source shows all its clusters and one of them is a Milo root, and where they
+    /// are more than one and more than a third of the upstreams that hub objects name: rather another
+    /// root than so many deletions.
+    pub(crate) fn unknown_upstreams(&self, world: &World) -> Vec<ClusterName> {
+        if !self.sources.contains_key(&SourceName::Milo) || !self.are_sources_live() {
+            return Vec::new();
+        }
+
+        let named = world.links.counts.iter().filter(|(_, counts)| counts.is_referenced());
+        let named: Vec<_> = named.map(|(name, _)| name).collect();
+        let mut unknown = named.clone();
+        unknown.retain(|name| !world.ids.contains_key(*name) && !self.is_offered(name));
+        let is_unseen = |name: &&&ClusterName| {
+            self.departed.get(name).is_none_or(|departure| !departure.is_deletion_seen)
+        };
+        let unseen = unknown.iter().filter(is_unseen).count() as u64;
+        if unseen > 1 && MISSING_SHARE.is_exceeded(unseen, named.len() as u64) {
+            return Vec::new();
+        }
+        unknown.retain(|name| self.deleted_project(name).is_none());
+        unknown.into_iter().cloned().collect()
+    }
+
+    /// A live GET of a name answered 404. That counts for a name that no source shows.
+    fn on_gone(&mut self, source: SourceName, cluster: &ClusterName, facts: &Facts<'_>) {
+        if let Some(source) = self.sources.get_mut(&source) {
+            source.on_gone(cluster);
+        }
+        self.settle_held(source, facts);
+        self.record_gone(source, cluster, facts);
+    }
+
+    /// The name answers 404. Where a source shows it, or this run follows it, that says nothing.
+    fn record_gone(&mut self, source: SourceName, cluster: &ClusterName, facts: &Facts<'_>) {
+        let is_there = self.is_offered(cluster) || self.members.is_taken(cluster, facts.world);
+        let counts = facts.world.links.counts_of(cluster);
+        if !self.is_live(source) || is_there || !counts.is_referenced() {
+            return;
+        }
+
+        if self.departed.on_gone(source, cluster, facts.now) {
+            self.notes.push(NoteKind::ClusterGone {
+                cluster: cluster.clone(),
+                connectors: counts.connectors,
+                routes: counts.routes,
+            });
+        }
+    }
+
+    /// The cluster is shown or followed again, or no hub object names it any more.
+    fn on_shown_again(&mut self, cluster: &ClusterName) {
+        if self.departed.forget(cluster) {
+            let cluster = cluster.clone();
+            self.notes.push(NoteKind::ClusterGone { cluster, connectors: 0, routes: 0 });
+        }
+    }
+}
+
 impl Facts<'_> {
     /// Whether a hub object names it.
     fn is_referenced(&self, cluster: &ClusterName) -> bool {
-        self.world.counts_of(cluster).is_referenced()
+        self.world.links.counts_of(cluster).is_referenced()
     }
 
     /// Since when every hub has shown all that may name a cluster; `None` while one does not.
@@ -399,261 +498,5 @@ impl Facts<'_> {
         let since: Option<Vec<_>> =
             self.world.hubs().map(|hub| hub.all_live_since(kinds)).collect();
         since?.into_iter().max()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::contract::membership::{JoinRule, OfferState};
-    use crate::contract::settings::Settings;
-    use crate::data::ids::Role;
-    use crate::next::world::fixture::{self, connector};
-
-    const MILO: SourceName = SourceName::Milo;
-    const SECOND_MS: u64 = 1_000;
-    const MINUTE_MS: u64 = 60_000;
-
-    /// A hub, a Milo root, and a shell that carries out who joins and leaves.
-    struct Stage {
-        fixture: fixture::Stage,
-        roster: Roster,
-        now: UnixMillis,
-    }
-
-    impl Stage {
-        fn new(join: JoinRule) -> Self {
-            let mut fixture = fixture::Stage::new(&Settings::default());
-            fixture.add("hub", &[Role::Hub]);
-            let now = UnixMillis(2_000_000);
-            let mut stage = Self { fixture, roster: Roster::default(), now };
-            stage.event(EventKind::DiscoveryStarted { source: MILO, join });
-            stage
-        }
-
-        /// These projects are followed.
-        fn joined(names: &[&str]) -> Self {
-            let mut stage = Self::new(JoinRule::All);
-            names.iter().for_each(|name| stage.offer(name, "1"));
-            stage.event(EventKind::DiscoveryFinished { source: MILO });
-            stage.carry_out();
-            stage
-        }
-
-        fn with<T>(&mut self, f: impl FnOnce(&mut Roster, &Facts<'_>) -> T) -> T {
-            let facts = Facts { world: &self.fixture.world, has_routes: true, now: self.now };
-            f(&mut self.roster, &facts)
-        }
-
-        fn event(&mut self, event: EventKind) {
-            self.with(|roster, facts| roster.on_event(&event, facts));
-        }
-
-        fn offer(&mut self, name: &str, uid: &str) {
-            self.offer_as(name, uid, OfferState::Ready);
-        }
-
-        fn offer_as(&mut self, name: &str, uid: &str, state: OfferState) {
-            let (cluster, roles) = (name.into(), vec![Role::Upstream]);
-            let uid = uid.to_owned();
-            self.event(EventKind::ClusterOffered { source: MILO, cluster, uid, roles, state });
-        }
-
-        fn withdraw(&mut self, name: &str) {
-            let (cluster, uid) = (name.into(), "1".to_owned());
-            self.event(EventKind::ClusterWithdrawn { source: MILO, cluster, uid });
-        }
-
-        fn answers_404(&mut self, name: &str) {
-            self.event(EventKind::ClusterGone { source: MILO, cluster: name.into() });
-        }
-
-        /// A hub Connector names the project, or does not any more.
-        fn name(&mut self, project: &str, is_named: bool) {
-            let object = connector(&format!("ns-{project}"), "lab", self.now.0);
-            let object = object.of(project, "default", "lab");
-            match is_named {
-                true => self.fixture.shows("hub", object),
-                false => self.fixture.deletes("hub", object),
-            };
-            self.with(|roster, facts| roster.on_references_changed(&project.into(), facts));
-        }
-
-        fn pass(&mut self, ms: u64) {
-            let end = self.now.plus(ms);
-            while let Some(at) = self.roster.next_at().filter(|at| *at <= end) {
-                self.now = at;
-                self.with(Roster::run);
-            }
-            self.now = end;
-        }
-
-        fn carry_out(&mut self) -> Vec<String> {
-            let asked: Vec<_> = std::iter::from_fn(|| self.roster.pop_membership()).collect();
-            for membership in &asked {
-                match membership.clone() {
-                    Membership::Join { cluster, roles, .. } => self.add(cluster, roles),
-                    Membership::Leave { cluster, .. } => self.remove(cluster),
-                }
-            }
-            asked.iter().map(shown).collect()
-        }
-
-        fn add(&mut self, cluster: ClusterName, roles: Vec<Role>) {
-            self.fixture.tell(EventKind::ClusterAdded { cluster: cluster.clone(), roles });
-            self.with(|roster, facts| roster.on_cluster_added(&cluster, facts));
-        }
-
-        fn remove(&mut self, cluster: ClusterName) {
-            self.fixture.tell(EventKind::ClusterRemoved { cluster: cluster.clone() });
-            self.with(|roster, facts| roster.on_cluster_removed(&cluster, facts));
-        }
-
-        /// Which problems were reported since the last call, and how many clusters each concerns.
-        fn told(&mut self) -> Vec<(&'static str, u64)> {
-            let notes = self.roster.take_notes().into_iter();
-            let told = notes.map(|note| match note {
-                NoteKind::Discovery { problem, clusters, .. } => (problem.as_str(), clusters),
-                NoteKind::ClusterGone { connectors, routes, .. } => ("gone", connectors + routes),
-                note => panic!("{note:?}"),
-            });
-            told.collect()
-        }
-    }
-
-    fn shown(membership: &Membership) -> String {
-        match membership {
-            Membership::Join { cluster, .. } => format!("join {cluster}"),
-            Membership::Leave { cluster, reason } => format!("leave {cluster} {}", reason.as_str()),
-        }
-    }
-
-    fn nothing() -> [&'static str; 0] {
-        []
-    }
-
-    #[test]
-    fn only_a_ready_cluster_joins_and_only_where_it_is_needed() {
-        for (join, is_named, state, expected) in [
-            (JoinRule::All, false, OfferState::Ready, &["join a"][..]),
-            (JoinRule::Needed, true, OfferState::Ready, &["join a"]),
-            (JoinRule::Needed, false, OfferState::Ready, &[]),
-            (JoinRule::All, true, OfferState::NotReady, &[]),
-            (JoinRule::All, true, OfferState::Broken { error: "exec".into() }, &[]),
-        ] {
-            let mut stage = Stage::new(join);
-            if is_named {
-                stage.name("a", true);
-            }
-            stage.offer_as("a", "1", state);
-            assert_eq!(stage.carry_out(), expected);
-        }
-    }
-
-    #[test]
-    fn another_uid_is_another_cluster_and_joins_are_limited() {
-        let mut stage = Stage::joined(&["a"]);
-        stage.offer("a", "2");
-        assert_eq!(stage.carry_out(), ["leave a replaced", "join a"]);
-        stage.offer("a", "3");
-        assert_eq!(stage.carry_out(), ["leave a replaced", "join a"]);
-
-        stage.offer("a", "4");
-        assert_eq!(stage.carry_out(), ["leave a replaced"], "three within a minute");
-        stage.pass(MINUTE_MS);
-        assert_eq!(stage.carry_out(), ["join a"]);
-    }
-
-    #[test]
-    fn nobody_leaves_while_more_than_a_third_is_missing_but_who_is_proved_to_be_gone() {
-        let mut stage = Stage::joined(&["a", "b", "c", "d", "e", "f"]);
-        for name in ["a", "b", "c"] {
-            stage.withdraw(name);
-        }
-        stage.pass(MINUTE_MS);
-        assert_eq!(stage.carry_out(), nothing());
-        assert_eq!(stage.told(), [("too_many_missing", 3)]);
-
-        stage.answers_404("a");
-        assert_eq!(stage.carry_out(), ["leave a withdrawn"], "two of five are still too many");
-        stage.offer("b", "1");
-        stage.pass(MINUTE_MS);
-        stage.event(EventKind::DiscoveryFinished { source: MILO });
-        assert_eq!(stage.carry_out(), ["leave c withdrawn"]);
-    }
-
-    #[test]
-    fn ten_minutes_after_the_last_reference_it_leaves_unless_a_hub_is_out_of_sight() {
-        let mut stage = Stage::new(JoinRule::Needed);
-        stage.offer("a", "1");
-        stage.name("a", true);
-        assert_eq!(stage.carry_out(), ["join a"]);
-        stage.name("a", false);
-
-        let (cluster, kind) = (|| ClusterName::from("hub"), Kind::HttpRoute);
-        let error = "cut".into();
-        stage.fixture.tell(EventKind::WatchLost { cluster: cluster(), kind, error });
-        stage.pass(2 * UNNEEDED_MS);
-        assert_eq!(stage.carry_out(), nothing());
-
-        stage.fixture.now = stage.now;
-        stage.fixture.tell(EventKind::WatchResumed { cluster: cluster(), kind });
-        stage.pass(UNNEEDED_MS + HUB_RETRY_MS);
-        assert_eq!(stage.carry_out(), ["leave a not_needed"]);
-    }
-
-    #[test]
-    fn a_cluster_of_the_configuration_file_has_its_name() {
-        let mut stage = Stage::joined(&[]);
-        stage.add("a".into(), vec![Role::Edge]);
-        stage.offer("a", "1");
-        stage.pass(MINUTE_MS);
-        assert_eq!(stage.carry_out(), nothing());
-        assert_eq!(stage.told(), [("name_taken", 1)]);
-
-        stage.remove("a".into());
-        stage.pass(2 * SECOND_MS);
-        assert_eq!(stage.carry_out(), ["join a"]);
-        assert_eq!(stage.told(), [("name_taken", 0)]);
-    }
-
-    #[test]
-    fn a_source_that_is_lost_for_ten_seconds_is_told_and_changes_nothing() {
-        let mut stage = Stage::joined(&["a"]);
-        stage.event(EventKind::DiscoveryLost { source: MILO, error: "403".into() });
-        stage.pass(10 * SECOND_MS - 1);
-        assert_eq!(stage.told(), []);
-        stage.pass(1);
-        assert_eq!(stage.told(), [("lost", 1)]);
-
-        stage.event(EventKind::DiscoveryResumed { source: MILO });
-        stage.pass(SECOND_MS);
-        assert_eq!(stage.told(), [("lost", 0)]);
-        assert_eq!(stage.carry_out(), nothing());
-    }
-
-    #[test]
-    fn a_project_is_deleted_where_a_404_follows_and_until_it_is_shown_again() {
-        let mut stage = Stage::joined(&["a", "b", "c", "d"]);
-        let name = ClusterName::from("a");
-        stage.name("a", true);
-        stage.withdraw("a");
-        stage.pass(2 * SECOND_MS);
-        stage.carry_out();
-        assert!(stage.roster.deleted_project(&name).is_none());
-        assert_eq!(
-            stage.roster.unknown_upstreams(&stage.fixture.world),
-            std::slice::from_ref(&name)
-        );
-
-        stage.answers_404("a");
-        assert!(stage.roster.deleted_project(&name).unwrap().is_deletion_seen);
-        assert_eq!(stage.told(), [("gone", 1)]);
-        assert_eq!(stage.roster.take_affected(), [name.clone()].into());
-        assert_eq!(stage.roster.unknown_upstreams(&stage.fixture.world), []);
-
-        stage.offer("a", "2");
-        assert!(stage.roster.deleted_project(&name).is_none());
-        assert_eq!(stage.told(), [("gone", 0)]);
     }
 }

@@ -5,6 +5,7 @@
 //! are missing, and is not counted with them. The breakers are for what is inferred.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use crate::circuit_breaker::{BreakerLimit, CircuitBreaker, Share};
 use crate::contract::error_cause::RequestFailure;
@@ -47,42 +48,27 @@ pub(super) struct Offer {
     pub(super) is_gone: bool,
 }
 
-/// What is known of the list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum ListState {
-    /// It was never complete.
-    #[default]
-    Incomplete,
-    /// It is complete, and changes follow.
-    Live,
-    Lost {
-        since: UnixMillis,
-        error: RequestFailure,
-        was_complete: bool,
-    },
-}
-
 #[derive(Default)]
 pub(super) struct Source {
     join: JoinRule,
     /// The number of the list in progress, or of the last one.
     list: u32,
-    list_state: ListState,
+    is_list_complete: bool,
+    lost: Option<Loss>,
     /// Also those that are missing and have not left.
     pub(super) offers: BTreeMap<ClusterName, Offer>,
-    breakers: MissingBreakers,
+    /// Over all offers, and over the members: few of many offers may have joined. Both count those
+    /// that are missing, or left within the window.
+    breakers: [CircuitBreaker<ClusterName>; 2],
     /// The problems that the last note told.
     reported: BTreeSet<DiscoveryProblem>,
     settle_at: Option<UnixMillis>,
     report_at: Option<UnixMillis>,
 }
 
-/// Clusters that are missing, or left within the window. Few of many that are offered may be
-/// followed, so both are guarded.
-#[derive(Default)]
-struct MissingBreakers {
-    of_offers: CircuitBreaker<ClusterName>,
-    of_members: CircuitBreaker<ClusterName>,
+struct Loss {
+    since: UnixMillis,
+    error: RequestFailure,
 }
 
 impl Offer {
@@ -102,12 +88,6 @@ impl Offer {
         self.state == OfferState::Ready && self.missing.is_none()
     }
 
-    /// Whether it is proved that the cluster does not exist any more: its deletion was seen, and its
-    /// source says so about its very name.
-    fn is_proven_gone(&self) -> bool {
-        self.missing == Some(LeaveReason::Withdrawn) && self.is_gone
-    }
-
     /// What it is while it is not followed.
     pub(super) fn state(&self) -> MemberState {
         match self.state {
@@ -116,12 +96,11 @@ impl Offer {
             OfferState::Broken { .. } => MemberState::Broken,
         }
     }
+}
 
-    fn error(&self) -> Option<&RequestFailure> {
-        match &self.state {
-            OfferState::Broken { error } => Some(error),
-            _ => None,
-        }
+impl Loss {
+    fn reported_at(&self) -> UnixMillis {
+        self.since.plus(LOST_REPORT_MS)
     }
 }
 
@@ -130,24 +109,27 @@ impl Source {
     pub(super) fn on_list_started(&mut self, join: JoinRule, now: UnixMillis) {
         self.join = join;
         self.list = self.list.wrapping_add(1);
-        self.list_state = ListState::Incomplete;
+        self.is_list_complete = false;
+        self.lost = None;
         self.report_soon(now);
     }
 
     pub(super) fn on_offered(&mut self, cluster: &ClusterName, offer: Offer, now: UnixMillis) {
-        self.breakers.unwant(cluster);
-        self.report_soon(now);
+        for breaker in &mut self.breakers {
+            breaker.unwant(cluster);
+        }
         let offer = Offer { listed_in: self.list, ..offer };
         self.offers.insert(cluster.clone(), offer);
+        self.report_soon(now);
     }
 
     /// The withdrawal may be of an older cluster of that name, which says nothing.
     pub(super) fn on_withdrawn(&mut self, cluster: &ClusterName, uid: &str, now: UnixMillis) {
         let offer = self.offers.get_mut(cluster).filter(|offer| *offer.uid == *uid);
-        let Some(offer) = offer else { return };
-
-        offer.missing = Some(LeaveReason::Withdrawn);
-        set_no_later(&mut self.settle_at, now.plus(GATHER_MS));
+        if let Some(offer) = offer {
+            offer.missing = Some(LeaveReason::Withdrawn);
+            set_no_later(&mut self.settle_at, now.plus(GATHER_MS));
+        }
     }
 
     /// A live GET of the name answered 404. While the cluster is shown, that says nothing.
@@ -159,31 +141,24 @@ impl Source {
     }
 
     pub(super) fn on_list_finished(&mut self, now: UnixMillis) {
-        self.list_state = ListState::Live;
+        self.is_list_complete = true;
+        self.lost = None;
         self.report_soon(now);
-        for offer in self.offers.values_mut() {
-            if offer.listed_in != self.list {
-                offer.missing.get_or_insert(LeaveReason::NotListed);
-            }
+        for offer in self.offers.values_mut().filter(|offer| offer.listed_in != self.list) {
+            offer.missing.get_or_insert(LeaveReason::NotListed);
         }
     }
 
     pub(super) fn on_lost(&mut self, error: &RequestFailure, now: UnixMillis) {
-        let is_live = self.is_live();
-        let (since, was_complete) = match self.list_state {
-            ListState::Lost { since, was_complete, .. } => (since, was_complete),
-            ListState::Live | ListState::Incomplete => (now, is_live),
-        };
-        self.list_state = ListState::Lost { since, error: error.clone(), was_complete };
+        let since = self.lost.as_ref().map_or(now, |lost| lost.since);
+        self.lost = Some(Loss { since, error: error.clone() });
         set_no_later(&mut self.report_at, now.plus(LOST_REPORT_MS));
     }
 
     /// Nothing was missed.
     pub(super) fn on_resumed(&mut self, now: UnixMillis) {
+        self.lost = None;
         self.report_soon(now);
-        if let ListState::Lost { was_complete, .. } = self.list_state {
-            self.list_state = if was_complete { ListState::Live } else { ListState::Incomplete };
-        }
     }
 
     pub(super) fn report_soon(&mut self, now: UnixMillis) {
@@ -195,12 +170,12 @@ impl Source {
 impl Source {
     /// Whether it shows every cluster now.
     pub(super) fn is_live(&self) -> bool {
-        self.list_state == ListState::Live
+        self.is_list_complete && self.lost.is_none()
     }
 
     /// Whether so many are missing that none leaves.
     pub(super) fn is_held(&self) -> bool {
-        self.breakers.is_tripped()
+        self.breakers.iter().any(|breaker| breaker.state().is_tripped)
     }
 
     /// Whether a cluster of these roles joins only if something needs it: hubs and edges are named
@@ -223,18 +198,6 @@ impl Source {
     fn missing(&self) -> impl Iterator<Item = &ClusterName> {
         self.offers.iter().filter(|(_, offer)| offer.missing.is_some()).map(|(name, _)| name)
     }
-
-    fn broken(&self) -> impl Iterator<Item = (&ClusterName, &RequestFailure)> {
-        self.offers.iter().filter_map(|(name, offer)| Some((name, offer.error()?)))
-    }
-
-    /// When it is reported that it is lost, while it is.
-    fn lost_report_at(&self) -> Option<UnixMillis> {
-        match self.list_state {
-            ListState::Lost { since, .. } => Some(since.plus(LOST_REPORT_MS)),
-            ListState::Live | ListState::Incomplete => None,
-        }
-    }
 }
 
 /// What is due.
@@ -247,13 +210,18 @@ impl Source {
         self.report_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// The missing clusters that are proved to be gone. They are counted no more.
+    /// The missing clusters that are proved to be gone: their deletion was seen, and their source
+    /// says so about their very names. They are counted no more.
     pub(super) fn take_proven(&mut self, now: UnixMillis) -> Vec<ClusterName> {
-        let proven = self.offers.iter().filter(|(_, offer)| offer.is_proven_gone());
+        let is_proven =
+            |offer: &Offer| offer.is_gone && offer.missing == Some(LeaveReason::Withdrawn);
+        let proven = self.offers.iter().filter(|(_, offer)| is_proven(offer));
         let proven: Vec<_> = proven.map(|(name, _)| name.clone()).collect();
 
         for cluster in &proven {
-            self.breakers.forget(cluster);
+            for breaker in &mut self.breakers {
+                breaker.forget(cluster);
+            }
             self.report_soon(now);
         }
         proven
@@ -273,13 +241,17 @@ impl Source {
         self.count_missing(&missing, members, now);
         self.report_soon(now);
         if self.is_held() {
-            if let Some(at) = self.breakers.next_expiry() {
+            let expiries = self.breakers.iter().filter_map(|b| b.next_expiry(MISSING_LIMIT));
+            if let Some(at) = expiries.min() {
                 set_no_later(&mut self.settle_at, at);
             }
             return Vec::new();
         }
-        for cluster in &missing {
-            self.breakers.expire(cluster, now);
+
+        for breaker in &mut self.breakers {
+            for cluster in &missing {
+                breaker.expire(cluster, now);
+            }
         }
         missing
     }
@@ -292,7 +264,7 @@ impl Source {
         now: UnixMillis,
     ) {
         let may_reset = self.is_live();
-        let MissingBreakers { of_offers, of_members } = &mut self.breakers;
+        let [of_offers, of_members] = &mut self.breakers;
         for cluster in missing {
             of_offers.want(cluster.clone(), false);
             of_members.set_wanted(cluster.clone(), members.contains(cluster));
@@ -311,100 +283,60 @@ impl Source {
     /// another cluster has.
     pub(super) fn news(
         &mut self,
-        name: SourceName,
+        source: SourceName,
         taken: &[ClusterName],
         now: UnixMillis,
     ) -> Vec<NoteKind> {
-        if let Some(at) = self.lost_report_at().filter(|at| *at > now) {
+        if let Some(at) = self.lost.as_ref().map(Loss::reported_at).filter(|at| *at > now) {
             set_no_later(&mut self.report_at, at);
         }
 
         let mut notes = Vec::new();
         for problem in DiscoveryProblem::ALL {
-            let extent = self.extent(problem, taken, now);
-            let is_news = match extent.clusters {
+            let (clusters, detail) = self.extent(problem, taken, now);
+            let is_news = match clusters {
                 0 => self.reported.remove(&problem),
                 _ => self.reported.insert(problem),
             };
             if is_news {
-                notes.push(extent.note(name, problem, self.offers.len()));
+                let of = self.offers.len() as u64;
+                notes.push(NoteKind::Discovery { source, problem, clusters, of, detail });
             }
         }
         notes
     }
 
-    fn extent(&self, problem: DiscoveryProblem, taken: &[ClusterName], now: UnixMillis) -> Extent {
+    /// How many clusters a problem concerns, and which, or why.
+    fn extent(
+        &self,
+        problem: DiscoveryProblem,
+        taken: &[ClusterName],
+        now: UnixMillis,
+    ) -> (u64, String) {
         match problem {
-            DiscoveryProblem::Lost => match &self.list_state {
-                ListState::Lost { since, error, .. } if since.plus(LOST_REPORT_MS) <= now => {
-                    let clusters = self.offers.len().max(1);
-                    Extent { clusters, text: error.text.to_string() }
-                }
-                _ => Extent::default(),
-            },
-            DiscoveryProblem::TooManyMissing if !self.is_held() => Extent::default(),
-            DiscoveryProblem::TooManyMissing => Extent::of(self.missing()),
-            DiscoveryProblem::Broken => {
-                let text = |(name, error): (_, &RequestFailure)| format!("{name}: {}", error.text);
-                Extent::of(self.broken().map(text))
+            DiscoveryProblem::Lost => {
+                let lost = self.lost.as_ref().filter(|lost| lost.reported_at() <= now);
+                let clusters = self.offers.len().max(1) as u64;
+                lost.map(|lost| (clusters, lost.error.text.to_string())).unwrap_or_default()
             }
-            DiscoveryProblem::NameTaken => Extent::of(taken.iter()),
+            DiscoveryProblem::TooManyMissing => summary(self.missing().filter(|_| self.is_held())),
+            DiscoveryProblem::Broken => {
+                summary(self.offers.iter().filter_map(|(name, offer)| match &offer.state {
+                    OfferState::Broken { error } => Some(format!("{name}: {}", error.text)),
+                    _ => None,
+                }))
+            }
+            DiscoveryProblem::NameTaken => summary(taken.iter()),
         }
     }
 }
 
-/// How many clusters a problem concerns, and the first of them, or why.
-#[derive(Default)]
-struct Extent {
-    clusters: usize,
-    text: String,
-}
-
-impl Extent {
-    fn of(mut clusters: impl Iterator<Item = impl ToString>) -> Self {
-        let first = clusters.next();
-        Self {
-            clusters: clusters.count() + usize::from(first.is_some()),
-            text: first.map_or_else(String::new, |first| first.to_string()),
-        }
-    }
-
-    fn note(self, source: SourceName, problem: DiscoveryProblem, of: usize) -> NoteKind {
-        let Self { clusters, text } = self;
-        let detail = match (clusters, problem) {
-            (0 | 1, _) | (_, DiscoveryProblem::Lost) => text,
-            (n, _) => format!("{text} and {} more", n - 1),
-        };
-        NoteKind::Discovery { source, problem, clusters: clusters as u64, of: of as u64, detail }
-    }
-}
-
-impl MissingBreakers {
-    fn is_tripped(&self) -> bool {
-        self.of_offers.state().is_tripped || self.of_members.state().is_tripped
-    }
-
-    /// The source shows the cluster again.
-    fn unwant(&mut self, cluster: &ClusterName) {
-        self.of_offers.unwant(cluster);
-        self.of_members.unwant(cluster);
-    }
-
-    /// The cluster leaves because it is missing.
-    fn expire(&mut self, cluster: &ClusterName, now: UnixMillis) {
-        self.of_offers.expire(cluster, now);
-        self.of_members.expire(cluster, now);
-    }
-
-    /// The cluster is proved to be gone.
-    fn forget(&mut self, cluster: &ClusterName) {
-        self.of_offers.forget(cluster);
-        self.of_members.forget(cluster);
-    }
-
-    fn next_expiry(&self) -> Option<UnixMillis> {
-        let breakers = [&self.of_offers, &self.of_members];
-        breakers.into_iter().filter_map(|breaker| breaker.next_expiry(MISSING_LIMIT)).min()
+/// How many there are, and the first of them.
+fn summary(mut clusters: impl Iterator<Item = impl Display>) -> (u64, String) {
+    let Some(first) = clusters.next() else { return Default::default() };
+    match clusters.count() as u64 {
+        0 => (1, first.to_string()),
+        more => (more + 1, format!("{first} and {more} more")),
     }
 }
 
