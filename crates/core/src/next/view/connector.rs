@@ -2,85 +2,137 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::build::Present;
 use super::edges::EdgeAt;
 use super::hubs::HubAt;
-use super::{ConnectorView, LivenessView, StallView, UpstreamView};
+use super::phase::{AnnotationState, AnnouncementState, Phase};
+use super::{ConnectorView, EdgeView, LivenessView, StallView, upstream};
 use crate::contract::note::{Hop, Stall, StallCause};
-use crate::data::ids::{ClusterName, Kind, Role};
+use crate::data::ids::{Kind, Role};
 use crate::data::name::NamespacedName;
+use crate::data::time::UnixMillis;
+use crate::next::controller::Controller;
 use crate::next::world::cluster::Cluster;
 use crate::next::world::hub::UpstreamRef;
 use crate::next::world::upstream::UpstreamConnector;
 
 /// A connector as the tables have it.
 pub(super) struct Connector<'c> {
+    c: &'c Controller,
     /// Its upstream cluster and name, where no hub Connector tells.
-    pub(super) unlinked: Option<Unlinked<'c>>,
+    unlinked: Option<Unlinked<'c>>,
     /// Its namespace and name at hubs and edges.
-    pub(super) place: Option<NamespacedName>,
-    pub(super) hubs: Vec<HubAt<'c>>,
-    pub(super) edges: Vec<EdgeAt<'c>>,
+    place: Option<&'c NamespacedName>,
+    hubs: Vec<HubAt<'c>>,
+    edges: Vec<EdgeAt<'c>>,
 }
 
 /// An upstream Connector that no hub Connector names.
 #[derive(Clone, Copy)]
-pub(super) struct Unlinked<'c> {
-    pub(super) cluster: &'c Cluster,
-    pub(super) name: &'c NamespacedName,
+struct Unlinked<'c> {
+    cluster: &'c Cluster,
+    name: &'c NamespacedName,
     row: &'c UpstreamConnector,
 }
 
 impl<'c> Connector<'c> {
     /// Every connector once: by its name at hubs and edges, or else by its upstream name.
-    pub(super) fn all(present: Present<'c>) -> Vec<Self> {
-        let mut placed: BTreeMap<_, _> =
-            names(present).into_iter().map(|name| (name, Self::at(present, name))).collect();
+    pub(super) fn all(c: &'c Controller) -> Vec<Self> {
+        let connectors = names(c).into_iter().map(|name| (name, Self::at(c, name)));
+        let mut connectors: BTreeMap<_, _> = connectors.collect();
         let mut upstream_alone = Vec::new();
-        for unlinked in unlinked(present) {
-            let place = unlinked.place_by_namespace(present);
-            match place.and_then(|place| placed.get_mut(&place)) {
+        for unlinked in unlinked(c) {
+            let place = unlinked.place_by_namespace(c);
+            let connector = place.and_then(|place| connectors.get_mut(&place));
+            match connector.filter(|connector| connector.hubs.is_empty()) {
                 Some(connector) => connector.unlinked = Some(unlinked),
-                None => upstream_alone.push(Self::upstream_alone(unlinked)),
+                None => upstream_alone.push(unlinked),
             }
         }
-        placed.into_values().chain(upstream_alone).collect()
+
+        let upstream_alone = upstream_alone.into_iter().map(|unlinked| Self {
+            c,
+            unlinked: Some(unlinked),
+            place: None,
+            hubs: Vec::new(),
+            edges: Vec::new(),
+        });
+        connectors.into_values().chain(upstream_alone).collect()
     }
 
-    fn at(present: Present<'c>, name: &NamespacedName) -> Self {
-        let hubs = HubAt::all(present, name);
-        let edges = EdgeAt::all(present, name);
-        Self { unlinked: None, place: Some(name.clone()), hubs, edges }
-    }
-
-    fn upstream_alone(unlinked: Unlinked<'c>) -> Self {
-        Self { unlinked: Some(unlinked), place: None, hubs: Vec::new(), edges: Vec::new() }
-    }
-
-    pub(super) fn view(&self, present: Present<'c>) -> ConnectorView {
-        let linked = self.hubs.iter().find_map(|hub| hub.upstream_view(present));
-        let unlinked = || {
-            let Unlinked { cluster, name, row } = self.unlinked?;
-            Some(upstream_view(present, &cluster.name, name, Some(row)))
-        };
-
-        ConnectorView {
-            upstream: linked.or_else(unlinked),
-            place: self.place.as_ref().map(NamespacedName::key),
-            phase: self.phase(present),
-            stalls: self.stalls().map(|stall| self.stall_view(present, stall)).collect(),
-            hubs: self.hubs.iter().map(|hub| hub.view(present, &self.edges)).collect(),
-            edges: self.edges.iter().map(|edge| edge.view(present, &self.hubs)).collect(),
+    fn at(c: &'c Controller, name: &'c NamespacedName) -> Self {
+        Self {
+            c,
+            unlinked: None,
+            place: Some(name),
+            hubs: HubAt::all(c, name),
+            edges: EdgeAt::all(c, name),
         }
     }
 
-    pub(super) fn stalls(&self) -> impl Iterator<Item = &'c Stall> {
-        let hubs = self.hubs.iter().filter_map(|hub| hub.memory?.hop.stall.as_deref());
-        hubs.chain(self.edges.iter().filter_map(|edge| edge.stall))
+    /// The first hop that is not done.
+    pub(super) fn phase(&self) -> Phase {
+        let has_annotation = |state| self.hubs.iter().any(|hub| hub.annotation == state);
+        let gateways = || self.edges.iter().flat_map(|edge| &edge.gateways);
+        let has_gateway = |state| gateways().any(|gateway| gateway.announcement == state);
+
+        let is_waiting = self.c.leadership.waits_for_lease(self.c.now);
+        let mirroring = if is_waiting { Phase::Waiting } else { Phase::Mirroring };
+        if let Some(unlinked) = &self.unlinked {
+            return unlinked.phase(self.c);
+        }
+
+        let phases = [
+            (Phase::Stalled, self.stalls().any(|stall| self.shows(stall))),
+            (mirroring, has_annotation(AnnotationState::Wrong)),
+            (Phase::Unknown, has_annotation(AnnotationState::Unknown)),
+            (Phase::Unconfigured, has_annotation(AnnotationState::Unconfigured)),
+            (Phase::Paused, has_annotation(AnnotationState::Paused)),
+            (Phase::Unproven, has_annotation(AnnotationState::Held)),
+            (Phase::Carrying, self.is_seen_behind()),
+            (Phase::Unknown, self.c.world.edges().any(|edge| self.is_hidden_at(edge))),
+            (Phase::Touching, has_gateway(AnnouncementState::Pending)),
+            (Phase::Unknown, has_gateway(AnnouncementState::Unknown)),
+            (Phase::Paused, gateways().any(|gateway| gateway.is_target_paused)),
+            (Phase::Deferred, has_annotation(AnnotationState::Deferred)),
+            (Phase::Settled, self.is_online()),
+        ];
+        let first = phases.into_iter().find(|(_, is_it)| *is_it);
+        first.map_or(Phase::Offline, |(phase, _)| phase)
     }
 
-    fn stall_view(&self, present: Present<'_>, stall: &Stall) -> StallView {
-        let limits = &present.c.settings.stall;
+    pub(super) fn view(&self) -> ConnectorView {
+        let c = self.c;
+        let linked = self.hubs.iter().find_map(|hub| hub.upstream_view(c));
+        let unlinked = self.unlinked.map(|Unlinked { cluster, name, row }| {
+            upstream::view(c, &cluster.name, name, Some(row))
+        });
+        let at_edges = || self.edges.iter().map(|edge| edge.row);
+
+        ConnectorView {
+            upstream: linked.or(unlinked),
+            place: self.place.map(NamespacedName::key),
+            phase: self.phase(),
+            stalls: self.stalls().map(|stall| self.stall_view(stall)).collect(),
+            hubs: self.hubs.iter().map(|hub| hub.view(c, at_edges())).collect(),
+            edges: self.edges.iter().map(|edge| self.edge_view(edge)).collect(),
+        }
+    }
+
+    fn edge_view(&self, edge: &EdgeAt<'_>) -> EdgeView {
+        let LivenessView { online, node } = LivenessView::new(edge.row.is_online, edge.row.stamp);
+        EdgeView {
+            cluster: edge.cluster.name.clone(),
+            online,
+            node,
+            changed_at_ms: edge.row.changed_at,
+            behind_since_ms: self.behind_since(edge),
+            as_hub: self.hubs.first().map(|hub| hub.digest() == edge.row.annotation),
+            gateways: edge.gateway_views(self.c),
+        }
+    }
+
+    fn stall_view(&self, stall: &Stall) -> StallView {
+        let limits = &self.c.settings.stall;
         let limit_ms = match (stall.hop, &stall.cause) {
             (_, StallCause::Deferred { .. }) => limits.deferred_ms,
             (Hop::Upstream | Hop::Mirrored, _) => limits.mirrored_ms,
@@ -88,7 +140,7 @@ impl<'c> Connector<'c> {
             (Hop::Touched, _) => limits.touched_ms,
         };
         // What was the cause when the stall began may have been an effect of silence.
-        let world = &present.c.world;
+        let world = &self.c.world;
         let cluster = world.id_of(&stall.cluster).and_then(|id| world.clusters.get(&id));
         let unseen = cluster.filter(|_| !self.shows(stall)).map(not_seen);
 
@@ -100,94 +152,100 @@ impl<'c> Connector<'c> {
             reason: unseen.unwrap_or_else(|| stall.reason.clone()),
         }
     }
+
+    fn stalls(&self) -> impl Iterator<Item = &'c Stall> {
+        let hubs = self.hubs.iter().filter_map(|hub| hub.memory?.hop.stall.as_deref());
+        hubs.chain(self.edges.iter().filter_map(|edge| edge.stall))
+    }
+
+    /// Whether the watches still show that the hop of a stall is late.
+    fn shows(&self, stall: &Stall) -> bool {
+        match stall.hop {
+            Hop::Upstream | Hop::Mirrored => self.hubs.iter().any(|hub| {
+                hub.cluster.name == stall.cluster && hub.annotation != AnnotationState::Unknown
+            }),
+            Hop::Arrived => self.is_seen_behind(),
+            Hop::Touched => self.edges.iter().any(|edge| {
+                edge.cluster.name == stall.cluster && edge.cluster.edge.ready_since.is_some()
+            }),
+        }
+    }
+
+    /// Since when an edge does not say what the hub says.
+    fn behind_since(&self, edge: &EdgeAt<'_>) -> Option<UnixMillis> {
+        self.hubs.iter().find_map(|hub| hub.memory?.hop.behind_since(edge.cluster.id))
+    }
+
+    /// Whether an edge whose watch is live does not say what the hub says.
+    fn is_seen_behind(&self) -> bool {
+        let mut edges = self.edges.iter().filter(|edge| edge.cluster.is_live(Kind::Connector));
+        edges.any(|edge| self.behind_since(edge).is_some())
+    }
+
+    /// Whether an edge that cannot be seen has the Connector, or may have it.
+    fn is_hidden_at(&self, edge: &Cluster) -> bool {
+        let was_live = edge.watch(Kind::Connector).unknown_since.is_some();
+        let has_it = || self.place.is_some_and(|name| edge.edge.connectors.get(name).is_some());
+        !edge.is_live(Kind::Connector) && (!was_live || has_it())
+    }
+
+    fn is_online(&self) -> bool {
+        let upstream = self.hubs.iter().find_map(HubAt::is_online);
+        upstream.unwrap_or_else(|| {
+            !self.edges.is_empty() && self.edges.iter().all(|edge| edge.row.is_online)
+        })
+    }
 }
 
 impl Unlinked<'_> {
+    fn phase(self, c: &Controller) -> Phase {
+        let mut clusters = c.world.hubs().chain([self.cluster]);
+        match clusters.all(|cluster| cluster.is_live(Kind::Connector)) {
+            true => Phase::Unreplicated,
+            false => Phase::Unknown,
+        }
+    }
+
     /// Where an edge has it although the hub cannot be listed, and so has no labels to tell: the
     /// namespace there is named after the uid of the upstream namespace.
-    fn place_by_namespace(self, present: Present<'_>) -> Option<NamespacedName> {
-        let world = &present.c.world;
-        if world.hubs().all(|hub| hub.is_live(Kind::Connector)) {
+    fn place_by_namespace(self, c: &Controller) -> Option<NamespacedName> {
+        if c.world.hubs().all(|hub| hub.is_live(Kind::Connector)) {
             return None;
         }
-
         let uid = self.cluster.namespace_uid(self.name.namespace())?.text()?;
-        let place = NamespacedName::new(&format!("ns-{uid}"), self.name.name());
-        let is_at_edge = !EdgeAt::all(present, &place).is_empty();
-        let is_at_hub = !HubAt::all(present, &place).is_empty();
-        (is_at_edge && !is_at_hub).then_some(place)
+        Some(NamespacedName::new(&format!("ns-{uid}"), self.name.name()))
     }
 }
 
 /// The name of every Connector at the hubs and edges.
-fn names<'c>(present: Present<'c>) -> BTreeSet<&'c NamespacedName> {
-    let world = &present.c.world;
-    let is_in_place =
-        |cluster: &Cluster, name: &NamespacedName| cluster.is_hub_namespace(name.namespace());
-    let hubs = world
-        .hubs()
-        .flat_map(|hub| hub.hub_connectors.keys().filter(move |name| is_in_place(hub, name)));
-    let edges = world
-        .edges()
-        .flat_map(|edge| edge.edge.connectors.keys().filter(move |name| is_in_place(edge, name)));
-    hubs.chain(edges).collect()
+fn names(c: &Controller) -> BTreeSet<&NamespacedName> {
+    let world = &c.world;
+    let at_hubs = world.hubs().flat_map(|hub| hub.hub_connectors.keys().map(move |at| (hub, at)));
+    let at_edges =
+        world.edges().flat_map(|edge| edge.edge.connectors.keys().map(move |at| (edge, at)));
+    let all = at_hubs.chain(at_edges);
+    all.filter(|(cluster, at)| cluster.is_hub_namespace(at.namespace())).map(|(_, at)| at).collect()
 }
 
-/// Upstream Connectors that no hub Connector names.
-fn unlinked<'c>(present: Present<'c>) -> impl Iterator<Item = Unlinked<'c>> {
-    let world = &present.c.world;
+fn unlinked(c: &Controller) -> impl Iterator<Item = Unlinked<'_>> {
+    let world = &c.world;
     let upstreams = world.clusters.values().filter(|cluster| cluster.has(Role::Upstream));
-    upstreams.flat_map(move |cluster| {
-        let is_unlinked = move |name: &NamespacedName| {
-            let named = UpstreamRef { cluster: cluster.name.clone(), name: name.clone() };
-            world.linked(&named).is_empty()
-        };
-        cluster
-            .upstream_connectors
-            .iter()
-            .filter(|(name, _)| cluster.is_upstream_namespace(name.namespace()))
-            .filter(move |(name, _)| is_unlinked(name))
-            .map(move |(name, row)| Unlinked { cluster, name, row: &row.seen })
+    let rows = upstreams.flat_map(|cluster| {
+        let rows = cluster.upstream_connectors.iter();
+        rows.map(move |(name, row)| Unlinked { cluster, name, row: &row.seen })
+    });
+    rows.filter(|Unlinked { cluster, name, .. }| {
+        let named = UpstreamRef { cluster: cluster.name.clone(), name: (*name).clone() };
+        cluster.is_upstream_namespace(name.namespace()) && world.links.linked(&named).is_empty()
     })
-}
-
-/// `row`: `None` where the cluster has no such Connector, or is not in the run.
-pub(super) fn upstream_view(
-    present: Present<'_>,
-    cluster: &ClusterName,
-    name: &NamespacedName,
-    row: Option<&UpstreamConnector>,
-) -> UpstreamView {
-    let text = row.and_then(UpstreamConnector::said).map(|status| status.text.text());
-    let LivenessView { online, node } = LivenessView::of(text.as_deref());
-    UpstreamView {
-        gone: present.c.roster.deleted_project(cluster).is_some(),
-        cluster: cluster.clone(),
-        object: name.key(),
-        exists: row.is_some(),
-        online,
-        node,
-        because: text.as_deref().filter(|_| !online).and_then(why_not_ready),
-        changed_at_ms: row.map(|row| row.changed_at),
-    }
 }
 
 /// Why a stall is no longer seen: the watch that showed it is lost.
 fn not_seen(cluster: &Cluster) -> String {
     let name = &cluster.name;
-    let unknown_since = |kind| cluster.watch(kind).unknown_since();
+    let unknown_since = |kind| cluster.watch(kind).unknown_since;
     match Kind::ALL.into_iter().filter_map(unknown_since).min() {
         Some(since) => format!("unknown since {since}: the watch of {name} is lost"),
         None => format!("unknown: a watch that it needs is not live ({name})"),
     }
-}
-
-/// The reason that upstream gives for not being online.
-fn why_not_ready(status: &str) -> Option<String> {
-    let status: serde_json::Value = serde_json::from_str(status).ok()?;
-    let ready = status["conditions"].as_array()?.iter().find(|c| c["type"] == "Ready")?;
-    let words = [&ready["reason"], &ready["message"]].map(|word| word.as_str().unwrap_or_default());
-    let words: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
-    let words = words.join(": ");
-    Some(words.trim_end_matches('.').to_owned()).filter(|words| !words.is_empty())
 }

@@ -1,17 +1,15 @@
 //! A connector at a hub: what its annotation says, and what is written.
 
-use super::build::Present;
-use super::connector::upstream_view;
-use super::edges::EdgeAt;
 use super::phase::AnnotationState;
-use super::{HoldView, HubView, LivenessView, UpstreamView, node};
+use super::{HoldView, HubView, LivenessView, UpstreamView, WritesView, upstream};
 use crate::contract::hold_reason::HoldReason;
 use crate::data::ids::Kind;
 use crate::data::name::NamespacedName;
 use crate::data::time::UnixMillis;
-use crate::next::controller::HubMemory;
-use crate::next::rules::mirror::{self, Verdict};
+use crate::next::controller::{Controller, HubMemory};
+use crate::next::rules::mirror::{self, MirrorMemory, Place, Verdict};
 use crate::next::world::cluster::Cluster;
+use crate::next::world::edge::EdgeConnector;
 use crate::next::world::hub::HubConnector;
 use crate::next::world::upstream::UpstreamConnector;
 use crate::next::write_state::Contention;
@@ -32,29 +30,30 @@ pub(super) struct HubAt<'c> {
 
 impl<'c> HubAt<'c> {
     /// The hub Connectors of a name, by hub.
-    pub(super) fn all(present: Present<'c>, name: &NamespacedName) -> Vec<Self> {
-        let hubs = present.c.world.hubs().filter(|hub| hub.is_hub_namespace(name.namespace()));
-        hubs.filter_map(|hub| Self::find(present, hub, name)).collect()
+    pub(super) fn all(c: &'c Controller, name: &NamespacedName) -> Vec<Self> {
+        let hubs = c.world.hubs();
+        let hubs = hubs.filter(|hub| hub.is_hub_namespace(name.namespace()));
+        hubs.filter_map(|hub| Self::find(c, hub, name)).collect()
     }
 
-    fn find(present: Present<'c>, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
+    fn find(c: &'c Controller, cluster: &'c Cluster, name: &NamespacedName) -> Option<Self> {
+        let Controller { world, memory, breakers, leadership, settings, .. } = c;
         let at = cluster.object(Kind::Connector, name);
         let row = &cluster.hub_connectors.get(name)?.seen;
-        let upstream = row.upstream.as_ref();
-        let upstream = upstream.and_then(|named| present.c.world.upstream_named(&named.cluster));
+        let upstream = row.upstream.as_ref().and_then(|to| world.upstream_named(&to.cluster));
 
-        let memory = present.c.memory.hub.get(&at).map(Box::as_ref);
-        let at_rest = mirror::MirrorMemory::default();
+        let memory = memory.hub.get(&at).map(Box::as_ref);
+        let at_rest = MirrorMemory::default();
         let mirror = memory.map_or(&at_rest, |memory| &memory.mirror);
-        let place = mirror::Place::find(&present.c.world, &at)?;
-        let breaker = place.named().map(|upstream| present.c.breakers.removals_of(upstream));
-        let view = place.view(mirror, present.c.leadership.is_leader);
+        let place = Place::find(world, &at)?;
+        let breaker = place.named().map(|upstream| breakers.removals_of(upstream));
+        let view = mirror::View::new(place, mirror, settings, leadership.is_leader, c.now);
         let view = mirror::View { breaker: breaker.unwrap_or_default(), ..view };
-        let verdict = mirror::plan(&view, &present.c.settings, present.now).verdict;
+        let verdict = mirror::plan(&view).verdict;
 
-        let changed_at = view.upstream.map(|upstream| upstream.changed_at());
+        let changed_at = place.upstream.map(|upstream| upstream.changed_at());
         let annotation = annotation(row, upstream, verdict);
-        let held = verdict.hold_reason();
+        let held = verdict.hold_reason().filter(|_| annotation == AnnotationState::Held);
         Some(Self { cluster, row, memory, upstream, changed_at, annotation, held })
     }
 
@@ -73,43 +72,44 @@ impl<'c> HubAt<'c> {
         Some(&self.upstream?.upstream_connectors.get(&named.name)?.seen)
     }
 
-    pub(super) fn upstream_view(&self, present: Present<'_>) -> Option<UpstreamView> {
+    pub(super) fn upstream_view(&self, c: &Controller) -> Option<UpstreamView> {
         let named = self.row.upstream.as_ref()?;
-        Some(upstream_view(present, &named.cluster, &named.name, self.connector()))
+        Some(upstream::view(c, &named.cluster, &named.name, self.connector()))
     }
 
-    pub(super) fn view(&self, present: Present<'_>, edges: &[EdgeAt<'_>]) -> HubView {
+    /// `at_edges`: the Connector as the edges have it.
+    pub(super) fn view<'e>(
+        &self,
+        c: &Controller,
+        at_edges: impl Iterator<Item = &'e EdgeConnector>,
+    ) -> HubView {
         let while_it_is = |state: AnnotationState, at: Option<UnixMillis>| {
             at.filter(|_| self.annotation == state)
         };
+        let hold = |reason: HoldReason| HoldView { reason, message: reason.text().to_owned() };
         let mirror = self.memory.map(|memory| &memory.mirror);
-        let writes = mirror.map(|mirror| present.writes(&mirror.write));
-        let deferred_since = mirror.and_then(|mirror| mirror.deferred_since);
-        let nudges =
-            |memory: &HubMemory| memory.nudge.nudges(&present.c.settings.mirror, present.now);
+        let settings = &c.settings.mirror;
 
         HubView {
             cluster: self.cluster.name.clone(),
             annotation: self.annotation,
-            hold: self.hold(),
+            hold: self.held.map(hold),
             annotated: self.digest().is_some(),
-            says: self.says(edges),
+            says: self.says(at_edges),
             wrong_since_ms: while_it_is(AnnotationState::Wrong, self.wrong_since()),
             right_since_ms: while_it_is(AnnotationState::Right, self.right_since()),
-            deferred_since_ms: while_it_is(AnnotationState::Deferred, deferred_since),
-            writes: writes.unwrap_or_default(),
+            deferred_since_ms: while_it_is(
+                AnnotationState::Deferred,
+                mirror.and_then(|mirror| mirror.deferred_since),
+            ),
+            writes: WritesView::of(mirror.map(|mirror| &mirror.write), c.now),
             overwrites: self.contention().map_or(0, Contention::overwrites),
-            nudges: self.memory.map_or(0, nudges),
+            nudges: self.memory.map_or(0, |memory| memory.nudge.nudges(settings, c.now)),
         }
     }
 
     fn contention(&self) -> Option<&'c Contention> {
         self.memory?.mirror.write.contention()
-    }
-
-    fn hold(&self) -> Option<HoldView> {
-        let reason = self.held.filter(|_| self.annotation == AnnotationState::Held)?;
-        Some(HoldView { reason, message: reason.text().to_owned() })
     }
 
     /// Since upstream changed, or since another writer changed the annotation later.
@@ -129,16 +129,18 @@ impl<'c> HubAt<'c> {
 
     /// What the annotation says. Only its digest is kept, so this is known where upstream or an edge
     /// says the same.
-    fn says(&self, edges: &[EdgeAt<'_>]) -> Option<LivenessView> {
+    fn says<'e>(
+        &self,
+        mut at_edges: impl Iterator<Item = &'e EdgeConnector>,
+    ) -> Option<LivenessView> {
         let digest = self.digest()?;
         if matches!(self.annotation, AnnotationState::Right | AnnotationState::Deferred) {
-            let said = self.connector()?.said();
+            let said = self.connector()?.said.as_ref();
             return Some(LivenessView::of(said.map(|status| status.text.text()).as_deref()));
         }
 
-        let same = edges.iter().find(|edge| edge.row.annotation == Some(digest))?;
-        let online = same.row.is_online;
-        Some(LivenessView { online, node: node(online, same.row.stamp) })
+        let same = at_edges.find(|row| row.annotation == Some(digest))?;
+        Some(LivenessView::new(same.is_online, same.stamp))
     }
 }
 

@@ -1,15 +1,14 @@
 //! The object that a note is about, as a Kubernetes Event names it in `involvedObject`.
 
-use super::orphans::oldest_orphan;
 use crate::contract::hold_reason::HoldReason;
 use crate::contract::note::{Anomaly, AnomalyKind, Hop, NoteKind, Stall};
-use crate::data::ids::{ClusterName, Kind, ObjectKey};
-use crate::data::name::NamespacedName;
+use crate::data::ids::{ClusterName, Kind, ObjectKey, ResourceVersion, Uid};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::next::controller::Controller;
 use crate::next::machine::Machine;
-use crate::next::world::cluster::Cluster;
+use crate::next::subject::{Subject, Target};
+use crate::next::world::World;
 use crate::next::world::table::Row;
 use crate::next::write_state::Contention;
 
@@ -24,128 +23,119 @@ pub struct InvolvedObject {
 }
 
 impl Machine {
-    /// The object that a note is about, if it still exists: the hub Connector for mirroring and
-    /// carrying, the edge Connector for touches, the HTTPRoute for an orphan, for held annotations the
-    /// first hub Connector, for a deleted project the first hub object that names it, and for held
-    /// deletes the route that has been an orphan for longest. Ask
-    /// while the note is polled. Costs O(1), for what is held O(objects of that upstream cluster).
+    /// The object that a note is about, if it still exists. Of several the first, and of deletes that
+    /// are held the route that has been an orphan for longest. Ask while the note is polled. Costs
+    /// O(1), for what is held O(objects of that upstream cluster).
     pub fn involved_object(&self, kind: &NoteKind) -> Option<InvolvedObject> {
         let c = &self.controller;
-        match kind {
-            NoteKind::Stalled(stall) | NoteKind::StallEnded(stall) => of_stall(c, stall),
-            NoteKind::Anomaly(anomaly) => of_anomaly(c, anomaly, self.now),
+        let subject = match kind {
+            NoteKind::Stalled(stall) | NoteKind::StallEnded(stall) => of_stall(&c.world, stall),
+            NoteKind::Anomaly(anomaly) => of_anomaly(c, anomaly),
             NoteKind::Orphan { cluster, route, .. } => {
-                hub_route(named(c, cluster)?, &name_of(route))
+                at(&c.world, cluster, Kind::HttpRoute, route).map(Subject::Route)
             }
             NoteKind::Held { cluster, reason, .. } => first_held(c, cluster, *reason),
-            NoteKind::ClusterGone { cluster, .. } => first_naming(c, cluster),
-            NoteKind::DeletesHeld { cluster, .. } => {
-                named(c, cluster)?;
-                let route = oldest_orphan(c, c.world.routes_naming(cluster).cloned())?;
-                hub_route(c.world.clusters.get(&route.cluster)?, &route.name)
-            }
+            NoteKind::ClusterGone { cluster, .. } => first_naming(&c.world, cluster),
+            NoteKind::DeletesHeld { cluster, .. } => oldest_orphan(c, cluster),
             NoteKind::HopPassed { .. }
             | NoteKind::Deferred { .. }
             | NoteKind::OrphanGone { .. }
             | NoteKind::Discovery { .. }
             | NoteKind::Naming { .. }
             | NoteKind::TouchesWaiting { .. } => None,
-        }
+        };
+        object(&c.world, &subject?)
     }
 }
 
-fn of_stall(c: &Controller, stall: &Stall) -> Option<InvolvedObject> {
-    let name = name_of(&stall.connector);
+fn of_stall(world: &World, stall: &Stall) -> Option<Subject> {
     match stall.hop {
-        Hop::Touched => edge_connector(named(c, &stall.cluster)?, &name),
+        Hop::Touched => {
+            let edge_connector = at(world, &stall.cluster, Kind::Connector, &stall.connector);
+            edge_connector.map(Subject::EdgeConnector)
+        }
         // A value that has not reached an edge is the hub's to carry.
         Hop::Upstream | Hop::Mirrored | Hop::Arrived => {
-            c.world.hubs().find_map(|hub| hub_connector(hub, &name))
+            world.hub_connector_of(&(&stall.connector).into()).map(Subject::HubConnector)
         }
     }
 }
 
-fn of_anomaly(c: &Controller, anomaly: &Anomaly, now: UnixMillis) -> Option<InvolvedObject> {
-    let cluster = named(c, &anomaly.cluster)?;
-    let name = name_of(anomaly.object.as_ref()?);
+fn of_anomaly(c: &Controller, anomaly: &Anomaly) -> Option<Subject> {
+    let of_kind = |kind| at(&c.world, &anomaly.cluster, kind, anomaly.object.as_ref()?);
+    let connector = of_kind(Kind::Connector)?;
     match anomaly.anomaly {
-        AnomalyKind::OversizedStatus => hub_connector(cluster, &name),
+        AnomalyKind::OversizedStatus => Some(Subject::HubConnector(connector)),
         // In a cluster that is hub and edge, the name alone does not say which.
-        AnomalyKind::Contention if is_just_overwritten(c, cluster, &name, now) => {
-            hub_connector(cluster, &name)
+        AnomalyKind::Contention if is_just_overwritten(c, &connector) => {
+            Some(Subject::HubConnector(connector))
         }
-        AnomalyKind::Contention => gateway(cluster, &name),
+        AnomalyKind::Contention => {
+            of_kind(Kind::Gateway).map(|gateway| Subject::Target(Target::Gateway(gateway)))
+        }
         _ => None,
     }
 }
 
-fn is_just_overwritten(
-    c: &Controller,
-    hub: &Cluster,
-    name: &NamespacedName,
-    now: UnixMillis,
-) -> bool {
-    let memory = c.memory.hub.get(&hub.object(Kind::Connector, name));
+fn is_just_overwritten(c: &Controller, hub_connector: &ObjectRef) -> bool {
+    let memory = c.memory.hub.get(hub_connector);
     let contention = memory.and_then(|memory| memory.mirror.write.contention());
-    contention.map(Contention::last_at) == Some(now)
+    contention.map(Contention::last_at) == Some(c.now)
 }
 
-/// The first hub Connector that is held for a reason. Costs O(hub Connectors of that upstream).
-fn first_held(
-    c: &Controller,
-    upstream: &ClusterName,
-    reason: HoldReason,
-) -> Option<InvolvedObject> {
-    named(c, upstream)?;
-    let is_held = |at: &&ObjectRef| {
-        c.memory.hub.get(at).is_some_and(|memory| memory.mirror.held == Some(reason))
+/// The first hub Connector that is held for a reason.
+fn first_held(c: &Controller, upstream: &ClusterName, reason: HoldReason) -> Option<Subject> {
+    c.world.id_of(upstream)?;
+    let held =
+        c.world.links.linked_to(upstream).filter(|at| {
+            c.memory.hub.get(at).is_some_and(|memory| memory.mirror.held == Some(reason))
+        });
+    held.min_by_key(|at| &at.name).cloned().map(Subject::HubConnector)
+}
+
+/// The first hub Connector that names an upstream cluster, or else the first route.
+fn first_naming(world: &World, upstream: &ClusterName) -> Option<Subject> {
+    let connector = world.links.linked_to(upstream).min_by_key(|at| &at.name).cloned();
+    let route = || world.links.routes_naming(upstream).min_by_key(|at| &at.name).cloned();
+    connector.map(Subject::HubConnector).or_else(|| route().map(Subject::Route))
+}
+
+/// The route of an upstream that has been an orphan for longest; where none is one, the first.
+fn oldest_orphan(c: &Controller, upstream: &ClusterName) -> Option<Subject> {
+    c.world.id_of(upstream)?;
+    let since = |at: &ObjectRef| {
+        let absence = c.memory.routes.get(at).and_then(|memory| memory.absence);
+        absence.map_or(UnixMillis::NEVER, |absence| absence.since)
     };
-    let held = c.world.linked_to(upstream).filter(is_held);
-    let first = held.min_by_key(|at| &at.name)?;
-    hub_connector(c.world.clusters.get(&first.cluster)?, &first.name)
+    let oldest = c.world.links.routes_naming(upstream).min_by_key(|at| (since(at), &at.name));
+    oldest.cloned().map(Subject::Route)
 }
 
-/// The first hub Connector that names an upstream cluster, or else the first route. Costs O(hub
-/// objects of that upstream).
-fn first_naming(c: &Controller, upstream: &ClusterName) -> Option<InvolvedObject> {
-    let clusters = &c.world.clusters;
-    if let Some(at) = c.world.linked_to(upstream).min_by_key(|at| &at.name) {
-        return hub_connector(clusters.get(&at.cluster)?, &at.name);
-    }
-    let at = c.world.routes_naming(upstream).min_by_key(|at| &at.name)?;
-    hub_route(clusters.get(&at.cluster)?, &at.name)
+fn at(world: &World, cluster: &ClusterName, kind: Kind, object: &ObjectKey) -> Option<ObjectRef> {
+    Some(ObjectRef { cluster: world.id_of(cluster)?, kind, name: object.into() })
 }
 
-fn named<'c>(c: &'c Controller, cluster: &ClusterName) -> Option<&'c Cluster> {
-    c.world.clusters.get(&c.world.id_of(cluster)?)
-}
+fn object(world: &World, subject: &Subject) -> Option<InvolvedObject> {
+    let cluster = world.clusters.get(&subject.cluster())?;
+    let (name, (uid, version)) = match subject {
+        Subject::HubConnector(at) => (&at.name, ids(cluster.hub_connectors.get(&at.name)?)),
+        Subject::EdgeConnector(at) => (&at.name, ids(cluster.edge.connectors.get(&at.name)?)),
+        Subject::Route(at) => (&at.name, ids(cluster.routes.get(&at.name)?)),
+        Subject::Target(Target::Gateway(at)) => {
+            (&at.name, ids(cluster.edge.gateways.get(&at.name)?))
+        }
+        Subject::Target(Target::Class(..)) => return None,
+    };
 
-fn name_of(object: &ObjectKey) -> NamespacedName {
-    NamespacedName::new(&object.namespace, &object.name)
-}
-
-fn hub_connector(hub: &Cluster, name: &NamespacedName) -> Option<InvolvedObject> {
-    Some(object(hub, Kind::Connector, name, hub.hub_connectors.get(name)?))
-}
-
-fn hub_route(hub: &Cluster, name: &NamespacedName) -> Option<InvolvedObject> {
-    Some(object(hub, Kind::HttpRoute, name, hub.routes.get(name)?))
-}
-
-fn edge_connector(edge: &Cluster, name: &NamespacedName) -> Option<InvolvedObject> {
-    Some(object(edge, Kind::Connector, name, edge.edge.connectors.get(name)?))
-}
-
-fn gateway(edge: &Cluster, name: &NamespacedName) -> Option<InvolvedObject> {
-    Some(object(edge, Kind::Gateway, name, edge.edge.gateways.get(name)?))
-}
-
-fn object<T>(cluster: &Cluster, kind: Kind, name: &NamespacedName, row: &Row<T>) -> InvolvedObject {
-    InvolvedObject {
+    Some(InvolvedObject {
         cluster: cluster.name.clone(),
-        kind,
+        kind: subject.kind(),
         object: name.key(),
-        uid: row.uid.text(),
-        resource_version: row.version.text(),
-    }
+        uid: uid.text(),
+        resource_version: version.text(),
+    })
+}
+
+fn ids<T>(row: &Row<T>) -> (&Uid, &ResourceVersion) {
+    (&row.uid, &row.version)
 }

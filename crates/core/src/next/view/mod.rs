@@ -12,36 +12,23 @@ mod edges;
 mod hubs;
 mod orphans;
 mod unpaired;
+mod upstream;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::phase::{AnnotationState, AnnouncementState, Phase, Phases};
-pub use self::unpaired::UnpairedView;
 use crate::contract::error_cause::{ErrorCause, RequestFailure};
 use crate::contract::hold_reason::HoldReason;
 use crate::contract::note::Hop;
 use crate::contract::touches_waiting::TouchesWaiting;
 use crate::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use crate::data::time::UnixMillis;
+pub use crate::next::world::cluster::WatchState;
 use crate::next::world::edge::Stamp;
+use crate::next::write_state::WriteState;
 use crate::status::liveness;
-
-/// Whether what a watch shows can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WatchState {
-    /// No list has begun.
-    #[default]
-    Never,
-    /// A list is in progress. Absence means nothing yet.
-    Listing,
-    /// Fully listed, and followed since.
-    Live,
-    /// Broken: what it showed is unknown, not absent.
-    Lost,
-}
 
 /// Everything that the machine knows at one moment. The same state gives the same view: lists are
 /// sorted. Times are milliseconds since the Unix epoch.
@@ -54,10 +41,10 @@ pub struct View {
     /// Whether this instance may mirror, nudge and delete.
     pub leads: bool,
     /// The holder of the Lease. The machine does not know it; the shell adds it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
     /// While this instance waits before it may lead by a Lease that it created.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_wait: Option<LeaseWaitView>,
     /// How many actions have no outcome yet.
     pub in_flight: usize,
@@ -88,6 +75,22 @@ pub struct GoneView {
     pub routes: u64,
 }
 
+/// A Gateway at an edge that announces no connector, or an HTTPProxy that references a Connector
+/// that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct UnpairedView {
+    pub cluster: ClusterName,
+    /// Namespace and name, which a Gateway and its HTTPProxy share.
+    #[serde(flatten)]
+    pub object: ObjectKey,
+    /// Whether a Gateway of this name exists.
+    pub gateway: bool,
+    /// Whether an HTTPProxy of this name exists.
+    pub proxy: bool,
+    /// The Connectors that the HTTPProxy references and that do not exist.
+    pub missing: Vec<String>,
+}
+
 /// An orphaned hub HTTPRoute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -101,7 +104,7 @@ pub struct OrphanView {
     /// Why the last attempt to delete it failed.
     pub error: Option<String>,
     /// When the next attempt may come.
-    #[serde(default, rename = "notBeforeMs", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<UnixMillis>,
 }
 
@@ -123,21 +126,22 @@ impl std::fmt::Display for LeaseWaitView {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClusterView {
     pub name: ClusterName,
     pub roles: Vec<Role>,
     /// By kind; `never` also for kinds that are not watched in this cluster.
     pub watches: BTreeMap<Kind, WatchState>,
     /// Since when each live watch has been live.
-    #[serde(default, rename = "liveSinceMs")]
+    #[serde(default)]
     pub live_since_ms: BTreeMap<Kind, UnixMillis>,
     /// Since when each watch that was live is not. A shell that knows when the watch last brought
     /// anything says that instead.
-    #[serde(default, rename = "unknownSinceMs", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unknown_since_ms: BTreeMap<Kind, UnixMillis>,
     /// When each watch last brought anything, bookmarks included. The machine does not know it; the
     /// shell adds it.
-    #[serde(default, rename = "receivedAtMs", skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub received_at_ms: BTreeMap<Kind, UnixMillis>,
     /// The error of each lost watch. The machine does not know it; the shell adds it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -146,7 +150,7 @@ pub struct ClusterView {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unreadable: BTreeMap<Kind, usize>,
     /// Touches of an edge that are due and wait, because it takes no more at a time.
-    #[serde(default, rename = "touchesWaiting", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub touches_waiting: Option<TouchesWaiting>,
     /// The causes of `errors`. A `/state` of an older version has none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -185,7 +189,7 @@ pub struct UpstreamView {
     /// A fingerprint of the tunnel node's id. Equal nodes have equal fingerprints in all tiers.
     pub node: Option<String>,
     /// The Ready condition's reason and message while it is not online.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
     /// When its status last changed, as this instance saw it.
     pub changed_at_ms: Option<UnixMillis>,
@@ -199,7 +203,7 @@ pub struct StallView {
     pub cluster: ClusterName,
     pub since_ms: UnixMillis,
     /// Since when it counts as late.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub late_since_ms: Option<UnixMillis>,
     /// The cause, as far as this instance could see it when the stall began.
     pub reason: String,
@@ -212,21 +216,21 @@ pub struct HubView {
     /// Whether the status annotation says what upstream says.
     pub annotation: AnnotationState,
     /// Why upstream is not followed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldView>,
     /// Whether there is a status annotation.
     #[serde(default)]
     pub annotated: bool,
     /// What it says. Known only when upstream or an edge says the same.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub says: Option<LivenessView>,
     /// Since when it does not say what upstream says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub wrong_since_ms: Option<UnixMillis>,
     /// Since when it says what upstream says.
     pub right_since_ms: Option<UnixMillis>,
     /// Since when it differs in what routes nothing, which is written later.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deferred_since_ms: Option<UnixMillis>,
     #[serde(flatten)]
     pub writes: WritesView,
@@ -256,22 +260,38 @@ impl LivenessView {
     /// Reads a Connector's status, which is JSON text.
     pub fn of(status: Option<&str>) -> Self {
         let liveness = liveness::read(status, None);
-        let stamp = Stamp::of(&Stamp::text(&liveness.node_id));
-        Self { online: liveness.online, node: node(liveness.online, stamp) }
+        Self::new(liveness.online, Stamp::of(&Stamp::text(&liveness.node_id)))
+    }
+
+    /// The node's id itself is a public key and identifies a customer's device.
+    fn new(online: bool, stamp: Stamp) -> Self {
+        let is_named = online && stamp != Stamp::of(&Stamp::text(""));
+        Self { online, node: is_named.then(|| format!("{:08x}", stamp.hash() >> 32)) }
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WritesView {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<ActionId>,
     /// No attempt before this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before_ms: Option<UnixMillis>,
     /// Why the last attempt failed, as `error` and `cause`.
     #[serde(flatten)]
     pub error: Option<RequestFailure>,
+}
+
+impl WritesView {
+    fn of(write: Option<&WriteState>, now: UnixMillis) -> Self {
+        let Some(write) = write else { return Self::default() };
+        Self {
+            in_flight: write.action(),
+            not_before_ms: write.not_before().filter(|at| *at > now),
+            error: write.failure().map(|failure| failure.error.clone()),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -286,7 +306,6 @@ pub struct EdgeView {
     /// Since when it does not say what the hub says; `None` when it does, or without a hub.
     pub behind_since_ms: Option<UnixMillis>,
     /// Whether it says what the hub says; `None` when no hub has it.
-    #[serde(default)]
     pub as_hub: Option<bool>,
     /// The Gateways, in its namespace, whose HTTPProxies reference it. Sorted by name.
     pub gateways: Vec<GatewayView>,
@@ -301,16 +320,16 @@ pub struct GatewayView {
     /// The trigger, `<digest>-<writes>-<confirmations>`; `None` when throughline never wrote one.
     pub trigger: Option<String>,
     /// The Gateway that carries the trigger for the whole class, when it is another one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub announced_on: Option<ObjectKey>,
     /// A person has paused this Gateway, or the one that carries the trigger for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// When the latest announcement was made; `None` once it is confirmed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub announced_at_ms: Option<UnixMillis>,
     /// When the next touch is due.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at_ms: Option<UnixMillis>,
     #[serde(flatten)]
     pub writes: WritesView,
@@ -347,21 +366,15 @@ impl View {
         errors: impl IntoIterator<Item = (ClusterName, Kind, RequestFailure)>,
     ) {
         for (name, kind, error) in errors {
-            let cluster = self.clusters.iter_mut().find(|c| c.name == name);
-            if let Some(cluster) =
-                cluster.filter(|c| c.watches.get(&kind) != Some(&WatchState::Live))
-            {
+            let mut clusters = self.clusters.iter_mut().filter(|cluster| cluster.name == name);
+            let is_live =
+                |cluster: &ClusterView| cluster.watches.get(&kind) == Some(&WatchState::Live);
+            if let Some(cluster) = clusters.find(|cluster| !is_live(cluster)) {
                 cluster.causes.insert(kind, error.cause);
                 cluster.errors.insert(kind, error.text.into());
             }
         }
     }
-}
-
-/// A fingerprint of a node's id. The id itself is a public key and identifies a customer's device.
-fn node(is_online: bool, stamp: Stamp) -> Option<String> {
-    let is_named = is_online && stamp != Stamp::of(&Stamp::text(""));
-    is_named.then(|| format!("{:08x}", stamp.hash() >> 32))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
-use super::{AnnouncementState, Phase, View};
+use super::{Phase, View};
 use crate::contract::event::{Event, EventKind};
 use crate::contract::hold_reason::HoldReason;
-use crate::contract::note::NoteKind;
+use crate::contract::note::{Anomaly, AnomalyKind, Hop, NoteKind, Stall, StallCause};
 use crate::contract::settings::Settings;
 use crate::data::ids::{Kind, ObjectKey, Role};
 use crate::data::objects::{PAUSED, UPSTREAM_STATUS};
@@ -85,8 +85,7 @@ impl Stage {
     }
 
     fn loses(&mut self, cluster: &str, kind: Kind) {
-        let (cluster, error) = (cluster.into(), "cut".into());
-        self.tell(EventKind::WatchLost { cluster, kind, error });
+        self.tell(EventKind::WatchLost { cluster: cluster.into(), kind, error: "cut".into() });
     }
 
     fn view(&self) -> View {
@@ -164,44 +163,6 @@ fn what_only_upstream_has_is_unreplicated() {
 }
 
 #[test]
-fn a_node_has_one_fingerprint_in_all_tiers() {
-    let view = Stage::carried().view();
-    let connector = &view.connectors[0];
-    let upstream = connector.upstream.as_ref().unwrap().node.clone();
-
-    assert!(upstream.is_some());
-    assert_eq!(connector.hubs[0].says.as_ref().unwrap().node, upstream);
-    assert_eq!(connector.edges[0].node, upstream);
-    assert_eq!(connector.edges[0].as_hub, Some(true));
-}
-
-#[test]
-fn a_held_annotation_says_why() {
-    let mut stage = Stage::carried();
-    replace_namespace(&mut stage);
-
-    let view = stage.view();
-    let hold = view.connectors[0].hubs[0].hold.as_ref().unwrap();
-    assert_eq!(hold.reason, HoldReason::NamespaceDiffers);
-    assert_eq!(hold.message, HoldReason::NamespaceDiffers.text());
-}
-
-#[test]
-fn a_gateway_says_what_is_due_and_who_paused_it() {
-    let mut stage = Stage::carried();
-    reference(&mut stage);
-    let gateway_of = |stage: &Stage| stage.view().connectors[0].edges[0].gateways[0].clone();
-    let found = gateway_of(&stage);
-    assert_eq!((found.name.as_str(), found.announcement), ("app", AnnouncementState::Pending));
-    assert!(found.due_at_ms.is_some() && found.trigger.is_none());
-
-    stage.shows("edge", gateway(PLACE, "app", 2, "shared").annotation(PAUSED, "true"));
-    let found = gateway_of(&stage);
-    assert_eq!((found.paused, found.announcement), (true, AnnouncementState::Paused));
-    assert_eq!(stage.machine.paused_objects()[&("edge".into(), Kind::Gateway)], 1);
-}
-
-#[test]
 fn gateways_and_proxies_without_a_counterpart_are_listed() {
     let mut stage = Stage::carried();
     stage.shows("edge", proxy(PLACE, "app", 1, &["lab", "missing"]));
@@ -214,17 +175,60 @@ fn gateways_and_proxies_without_a_counterpart_are_listed() {
 }
 
 #[test]
+fn paused_gateways_are_counted() {
+    let mut stage = Stage::carried();
+    stage.shows("edge", gateway(PLACE, "app", 2, "shared").annotation(PAUSED, "true"));
+    assert_eq!(stage.machine.paused_objects(), [(("edge".into(), Kind::Gateway), 1)].into());
+}
+
+fn stall(cluster: &str, hop: Hop) -> NoteKind {
+    NoteKind::Stalled(Stall {
+        cluster: cluster.into(),
+        connector: ObjectKey::new(PLACE, "lab"),
+        hop,
+        since: UnixMillis(1),
+        cause: StallCause::NotLeading,
+        reason: String::new(),
+    })
+}
+
+fn anomaly(cluster: &str, anomaly: AnomalyKind, name: &str) -> NoteKind {
+    NoteKind::Anomaly(Anomaly {
+        anomaly,
+        cluster: cluster.into(),
+        object: Some(ObjectKey::new(PLACE, name)),
+        detail: String::new(),
+        manager: None,
+    })
+}
+
+fn gone(cluster: &str) -> NoteKind {
+    NoteKind::ClusterGone { cluster: cluster.into(), connectors: 1, routes: 0 }
+}
+
+#[test]
 fn a_note_is_about_the_object_at_the_hub_or_the_edge() {
-    let stage = Stage::carried();
-    let about = |kind: &NoteKind| stage.machine.involved_object(kind);
+    let mut stage = Stage::carried();
+    reference(&mut stage);
+    let held_for_another_reason =
+        NoteKind::Held { cluster: "up".into(), reason: HoldReason::TooMany, held: 1, named: 1 };
 
-    let gone = NoteKind::ClusterGone { cluster: "up".into(), connectors: 1, routes: 0 };
-    let object = about(&gone).unwrap();
-    assert_eq!((object.cluster.as_str(), object.kind), ("hub", Kind::Connector));
-    assert_eq!(object.object, ObjectKey::new(PLACE, "lab"));
-    assert_eq!(object.resource_version.as_deref(), Some("2"));
-
-    let reason = HoldReason::TooMany;
-    let held = NoteKind::Held { cluster: "up".into(), reason, held: 1, named: 1 };
-    assert_eq!(about(&held), None, "nothing is held for that reason");
+    for (note, expected) in [
+        (stall("edge", Hop::Touched), "edge Connector lab"),
+        (stall("edge", Hop::Arrived), "hub Connector lab"),
+        (stall("hub", Hop::Mirrored), "hub Connector lab"),
+        (stall("hub", Hop::Touched), ""),
+        (anomaly("hub", AnomalyKind::OversizedStatus, "lab"), "hub Connector lab"),
+        (anomaly("edge", AnomalyKind::Contention, "app"), "edge Gateway app"),
+        (anomaly("edge", AnomalyKind::Contention, "other"), ""),
+        (gone("up"), "hub Connector lab"),
+        (gone("other"), ""),
+        (held_for_another_reason, ""),
+    ] {
+        let found = stage.machine.involved_object(&note).map(|found| {
+            assert!(found.resource_version.is_some());
+            format!("{} {} {}", found.cluster, found.kind, found.object.name)
+        });
+        assert_eq!(found.unwrap_or_default(), expected, "{note:?}");
+    }
 }
