@@ -87,8 +87,6 @@ pub(crate) enum Early {
 }
 
 impl QueueLimit {
-    pub(crate) const CLOSED: Self = Self { in_flight_max: 0, ..Self::of(Rate::UNLIMITED) };
-
     pub(crate) const fn of(rate: Rate) -> Self {
         let in_flight_max = usize::MAX;
         Self { rate, low_rank_rate: rate, in_flight_max, early: Early::WithOthers }
@@ -96,7 +94,8 @@ impl QueueLimit {
 
     /// At most `n` in any minute: half of them at once, then half of them in each minute.
     pub(crate) fn at_most_per_minute(n: u32) -> Self {
-        Rate::at_most(n, MINUTE_MS).map_or(Self::CLOSED, Self::of)
+        let closed = Self { in_flight_max: 0, ..Self::of(Rate::UNLIMITED) };
+        Rate::at_most(n, MINUTE_MS).map_or(closed, Self::of)
     }
 }
 
@@ -125,10 +124,6 @@ pub(crate) struct Due {
 impl Due {
     pub(crate) fn at(at: UnixMillis) -> Self {
         Self { rank: Rank::Urgent, at, early_from: at }
-    }
-
-    fn may_be_early(self) -> bool {
-        self.early_from < self.at
     }
 
     /// It may be early, or might have been before something else was desired.
@@ -288,8 +283,8 @@ impl WriteQueue {
         let may_be_early = self.may_be_early(now);
         Rank::ALL.into_iter().find_map(|rank| {
             let queue = &self.ranks[rank as usize];
-            let early = || queue.next_early(now).filter(|_| may_be_early);
-            Some((rank, queue.next_due().map(|(_, subject)| subject).or_else(early)?))
+            let early = || queue.early.first().filter(|(from, _)| may_be_early && *from <= now);
+            Some((rank, &queue.next_due().or_else(early)?.1))
         })
     }
 
@@ -306,7 +301,7 @@ impl WriteQueue {
     /// A share of the time after the last one went, or the first of them might have.
     fn next_spread_at(&self) -> Option<UnixMillis> {
         let Early::Spread { over_ms } = self.limit.early else { return None };
-        let first_at = self.ranks.iter().filter_map(RankQueue::first_early_at).min()?;
+        let first_at = self.ranks.iter().filter_map(|rank| rank.early.first()).min()?.0;
         let early: usize = self.ranks.iter().map(|rank| rank.early.len()).sum();
         Some(self.spread_from.max(first_at).plus(over_ms / early as u64))
     }
@@ -350,7 +345,7 @@ struct RankQueue {
 impl RankQueue {
     fn insert(&mut self, subject: &Subject, due: Due) {
         self.later.insert((due.at, subject.clone()), due.early_from);
-        if due.may_be_early() {
+        if due.is_spread() {
             self.early.insert((due.early_from, subject.clone()));
         }
     }
@@ -392,15 +387,6 @@ impl RankQueue {
         of_namespace.first()
     }
 
-    fn first_early_at(&self) -> Option<UnixMillis> {
-        self.early.first().map(|(at, _)| *at)
-    }
-
-    fn next_early(&self, now: UnixMillis) -> Option<&Subject> {
-        let (early_from, subject) = self.early.first()?;
-        (*early_from <= now).then_some(subject)
-    }
-
     fn first_at(&self) -> Option<UnixMillis> {
         let first =
             self.due.values().next().and_then(BTreeSet::first).or_else(|| self.later.keys().next());
@@ -432,24 +418,6 @@ mod tests {
 
     fn admit_all(queue: &mut WriteQueue) -> Vec<Subject> {
         std::iter::from_fn(|| queue.admit(NOW)).collect()
-    }
-
-    #[test]
-    fn urgent_writes_go_first_and_one_in_sixteen_is_of_a_lower_rank() {
-        let mut queue = queue();
-        for n in 0..40 {
-            queue.insert(&subject("urgent", n), due(Rank::Urgent, 1_000), NOW);
-        }
-        for n in 0..3 {
-            queue.insert(&subject("low", n), due(Rank::Low, 1_000), NOW);
-        }
-
-        let admitted = admit_all(&mut queue);
-
-        let is_low = |subject: &Subject| subject.namespace() == "low";
-        let low: Vec<_> = (0..admitted.len()).filter(|n| is_low(&admitted[*n])).collect();
-        assert_eq!(admitted.len(), 43);
-        assert_eq!(low, [15, 31, 42]);
     }
 
     #[test]
@@ -490,46 +458,6 @@ mod tests {
 
         assert_eq!(admit_all(&mut queue), [subject("b", 0), subject("a", 1)]);
         assert_eq!(queue.next_at(), Some(UnixMillis(1_050)));
-    }
-
-    /// When each of them is tried, where every attempt is refused again.
-    fn tried_while_refused(count: u32, for_ms: u64) -> Vec<u64> {
-        let early = Early::Spread { over_ms: 30_000 };
-        let limit = QueueLimit { early, ..QueueLimit::of(Rate::per_second(20, 20)) };
-        let mut queue = WriteQueue::new(limit);
-        let refused = |at: UnixMillis| Due { early_from: at, ..Due::at(at.plus(30_000)) };
-        for n in 0..count {
-            queue.insert(&subject("a", n), refused(NOW), NOW);
-        }
-
-        let mut tried = Vec::new();
-        while let Some(at) = queue.next_at().filter(|at| at.since(NOW) <= for_ms) {
-            let subject = queue.admit(at).expect("it is due");
-            queue.on_started(at);
-            queue.on_finished();
-            queue.insert(&subject, refused(at), at);
-            tried.push(at.since(NOW));
-        }
-        tried
-    }
-
-    #[test]
-    fn what_is_refused_in_one_moment_is_tried_evenly_over_each_pause() {
-        for count in [1, 2, 7, 200, 600] {
-            let tried = tried_while_refused(count, 120_000);
-
-            let share_ms = 30_000 / u64::from(count);
-            assert_eq!(tried[0], share_ms, "{count}");
-            assert!(tried.windows(2).all(|two| two[1] - two[0] <= share_ms), "{count}");
-            assert!(tried.len() >= 4 * count as usize - 1, "{count}: {}", tried.len());
-        }
-    }
-
-    #[test]
-    fn at_most_twenty_a_second_are_tried_however_many_wait() {
-        let tried = tried_while_refused(3_000, 60_000);
-
-        assert!((1_200..=1_240).contains(&tried.len()), "{}", tried.len());
     }
 
     #[test]

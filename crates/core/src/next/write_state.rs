@@ -212,22 +212,50 @@ impl WriteState {
     ) -> Option<Completion> {
         let Started { object_changed, .. } = self.in_flight.take_if(|started| started.id == id)?;
 
-        let Some((class, error)) = failure_of(outcome) else {
-            return Some(self.on_no_failure(outcome, object_changed, retry, now));
+        let mut fail = |class| self.on_failed(class, outcome, retry, now);
+        let completion = match outcome {
+            Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => {
+                self.failure = None;
+                self.paused_until = None;
+                Completion::Written { object_changed }
+            }
+            // Nothing was tried, so a former failure still counts.
+            Outcome::Superseded => Completion::NotWritten,
+            Outcome::Dropped => {
+                // The gate may be closed for a while before the machine learns of it: don't ask it
+                // again and again meanwhile.
+                self.pause(now.plus(retry.first_ms));
+                Completion::NotWritten
+            }
+            Outcome::Conflict { .. } => fail(FailureClass::Conflict),
+            Outcome::NotFound => fail(FailureClass::Missing),
+            Outcome::Failed { .. } | Outcome::Unanswered { .. } => fail(FailureClass::Unreachable),
+            Outcome::Refused { .. } => fail(FailureClass::Refused),
         };
-        let previous = self.failure.take();
-        let failure = Failure::new(class, error, outcome, previous.as_deref(), retry, now);
-        let is_news = previous.is_none_or(|previous| !previous.is_same(&failure));
-        self.failure = Some(Box::new(failure));
         if object_changed {
             // The change that it conflicts with was seen before the outcome: nothing to wait for.
             self.on_object_changed();
         }
+        Some(completion)
+    }
 
-        Some(match class {
+    fn on_failed(
+        &mut self,
+        class: FailureClass,
+        outcome: &Outcome,
+        retry: &RetrySettings,
+        now: UnixMillis,
+    ) -> Completion {
+        let previous = self.failure.take();
+        let failure = Failure::new(class, outcome, previous.as_deref(), retry, now);
+        let is_same = |old: Box<Failure>| (old.class, &old.error) == (class, &failure.error);
+        let is_news = !previous.is_some_and(is_same);
+        self.failure = Some(Box::new(failure));
+
+        match class {
             FailureClass::Refused => Completion::Refused { is_news },
             _ => Completion::NotWritten,
-        })
+        }
     }
 
     pub(crate) fn on_object_changed(&mut self) {
@@ -250,13 +278,13 @@ impl WriteState {
 
     /// The API server carries out such writes again. Returns whether that ended a pause.
     pub(crate) fn on_api_answers(&mut self, up_to: FailureClass, now: UnixMillis) -> bool {
-        let is_in_flight = self.is_in_flight();
-        let Some(failure) = self.failure.as_mut().filter(|_| !is_in_flight) else { return false };
-
+        let Some(failure) = self.failure.as_mut() else { return false };
         let is_concerned = failure.class >= FailureClass::Unreachable && failure.class <= up_to;
-        if !is_concerned || !failure.may_be_released(now) {
+        let is_recent = |at: UnixMillis| now.since(at) < RELEASE_INTERVAL_MS;
+        if self.in_flight.is_some() || !is_concerned || failure.released_at.is_some_and(is_recent) {
             return false;
         }
+
         failure.wait = Wait::Nothing;
         failure.released_at = Some(now);
         true
@@ -317,53 +345,11 @@ impl WriteState {
     pub(crate) fn forget_contention(&mut self) {
         self.contention = None;
     }
-
-    /// A former failure still counts where nothing was tried.
-    fn on_no_failure(
-        &mut self,
-        outcome: &Outcome,
-        object_changed: bool,
-        retry: &RetrySettings,
-        now: UnixMillis,
-    ) -> Completion {
-        match outcome {
-            Outcome::Superseded => {}
-            // The gate may be closed for a while before the machine learns of it: don't ask it again
-            // and again meanwhile.
-            Outcome::Dropped => self.pause(now.plus(retry.first_ms)),
-            _ => {
-                self.failure = None;
-                self.paused_until = None;
-                return Completion::Written { object_changed };
-            }
-        }
-        if object_changed {
-            self.on_object_changed();
-        }
-        Completion::NotWritten
-    }
-}
-
-/// `None`: nothing failed.
-fn failure_of(outcome: &Outcome) -> Option<(FailureClass, RequestFailure)> {
-    let class = match outcome {
-        Outcome::Conflict { .. } => FailureClass::Conflict,
-        Outcome::NotFound => {
-            let gone = RequestFailure::new(ErrorCause::NotFound, "the object is gone (404)");
-            return Some((FailureClass::Missing, gone));
-        }
-        Outcome::Failed { .. } | Outcome::Unanswered { .. } => FailureClass::Unreachable,
-        Outcome::Refused { .. } => FailureClass::Refused,
-        Outcome::Applied { .. } | Outcome::Unchanged | Outcome::DryRun => return None,
-        Outcome::Superseded | Outcome::Dropped => return None,
-    };
-    Some((class, outcome.error()?.clone()))
 }
 
 impl Failure {
     fn new(
         class: FailureClass,
-        error: RequestFailure,
         outcome: &Outcome,
         previous: Option<&Self>,
         retry: &RetrySettings,
@@ -373,9 +359,10 @@ impl Failure {
         let conflicts = previous.map_or(0, |previous| previous.conflicts);
         let is_refused = class == FailureClass::Refused;
         let is_conflict = class == FailureClass::Conflict;
+        let gone = || RequestFailure::new(ErrorCause::NotFound, "the object is gone (404)");
         Self {
             class,
-            error,
+            error: outcome.error().cloned().unwrap_or_else(gone),
             failed_at: now,
             wait: Wait::Until(now.plus(pause_ms(outcome, failures, retry))),
             released_at: previous.and_then(|previous| previous.released_at),
@@ -395,14 +382,6 @@ impl Failure {
         if matches!(self.wait, Wait::Until(_)) {
             self.wait = Wait::Turn;
         }
-    }
-
-    fn may_be_released(&self, now: UnixMillis) -> bool {
-        self.released_at.is_none_or(|at| now.since(at) >= RELEASE_INTERVAL_MS)
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        self.class == other.class && self.error == other.error
     }
 }
 
@@ -492,6 +471,9 @@ mod tests {
         assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
         assert_eq!(pause_after(&mut state, &failed(Some(86_400_000))), 30_000, "not for a day");
 
+        assert!(state.on_api_answers(FailureClass::Unreachable, NOW));
+        assert_eq!(pause_after(&mut state, &failed(None)), 30_000, "a release is no success");
+
         assert_eq!(pause_after(&mut state, &Outcome::Unchanged), 0);
         assert!(state.is_idle());
         assert_eq!(pause_after(&mut state, &failed(Some(500))), 1_000);
@@ -499,10 +481,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_or_missing_waits_30_s() {
-        for outcome in [refused(), Outcome::NotFound] {
-            assert_eq!(pause_after(&mut WriteState::default(), &outcome), 30_000);
+    fn a_retry_waits_for_its_turn_until_such_writes_succeed_again() {
+        for (outcome, pause_ms, early_ms) in
+            [(refused(), 30_000, 0), (Outcome::NotFound, 30_000, 0), (failed(None), 1_000, 1_000)]
+        {
+            let retry = Retry { at: NOW.plus(pause_ms), early_from: NOW.plus(early_ms) };
+            let mut state = WriteState::default();
+            write(&mut state, &outcome);
+            assert_eq!(state.retry(), Some(retry), "{outcome:?}");
+
+            state.on_turn();
+            assert_eq!((state.retry(), state.readiness(NOW)), (None, Readiness::Ready));
         }
+
+        let mut state = WriteState::default();
+        for is_news in [true, false] {
+            assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news });
+        }
+        assert!(state.on_api_answers(FailureClass::Refused, NOW));
+        assert_eq!(state.retry(), None);
+        assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news: false });
+    }
+
+    #[test]
+    fn a_closed_gate_brings_a_pause_and_counts_as_no_failure() {
+        let mut state = WriteState::default();
+        assert_eq!([0; 3].map(|_| pause_after(&mut state, &Outcome::Dropped)), [1_000; 3]);
+        assert!(state.failure().is_none());
     }
 
     fn ends_with(outcome: &Outcome, end: fn(&mut WriteState)) -> bool {
@@ -546,58 +551,6 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_waits_for_its_turn_until_such_writes_succeed_again() {
-        let mut state = WriteState::default();
-        assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news: true });
-        let retry = Retry { at: NOW.plus(30_000), early_from: NOW };
-        assert_eq!(state.retry(), Some(retry));
-
-        state.on_turn();
-        assert_eq!((state.retry(), state.readiness(NOW)), (None, Readiness::Ready));
-
-        assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news: false });
-        assert_eq!(state.retry(), Some(retry));
-        assert!(state.on_api_answers(FailureClass::Refused, NOW));
-        assert_eq!(state.retry(), None);
-    }
-
-    #[test]
-    fn what_could_not_be_reached_waits_for_the_end_of_its_pause() {
-        let mut state = WriteState::default();
-        write(&mut state, &failed(None));
-        let at = NOW.plus(1_000);
-        assert_eq!(state.retry(), Some(Retry { at, early_from: at }));
-    }
-
-    #[test]
-    fn a_released_failure_is_no_news_when_it_comes_again() {
-        let mut state = WriteState::default();
-        write(&mut state, &refused());
-        assert!(state.on_api_answers(FailureClass::Refused, NOW));
-        assert!(!state.is_idle());
-        assert_eq!(write(&mut state, &refused()), Completion::Refused { is_news: false });
-    }
-
-    #[test]
-    fn a_failure_is_released_at_most_once_in_30_s() {
-        let mut state = WriteState::default();
-        write(&mut state, &refused());
-        assert!(state.on_api_answers(FailureClass::Refused, NOW));
-        write(&mut state, &refused());
-
-        assert!(!state.on_api_answers(FailureClass::Refused, NOW.plus(29_999)));
-        assert!(state.on_api_answers(FailureClass::Refused, NOW.plus(30_000)));
-    }
-
-    #[test]
-    fn the_backoff_of_an_overloaded_server_goes_on_after_a_release() {
-        let mut state = WriteState::default();
-        assert_eq!(pause_after(&mut state, &failed(None)), 1_000);
-        assert!(state.on_api_answers(FailureClass::Unreachable, NOW));
-        assert_eq!(pause_after(&mut state, &failed(None)), 2_000);
-    }
-
-    #[test]
     fn pauses_grow_from_the_third_overwrite_until_it_is_quiet_again() {
         let mut state = WriteState::default();
 
@@ -607,24 +560,5 @@ mod tests {
         let later = NOW.plus(LIMITS.quiet_ms + 1);
         assert_eq!(state.on_overwritten(None, &LIMITS, later), None);
         assert_eq!(state.contention().map(Contention::overwrites), Some(1));
-    }
-
-    #[test]
-    fn a_pause_that_protects_from_other_writers_stays_when_the_api_works_again() {
-        let mut state = WriteState::default();
-        write(&mut state, &failed(None));
-        state.pause(NOW.plus(16_000));
-
-        assert!(state.on_api_answers(FailureClass::Refused, NOW));
-
-        assert_eq!(state.readiness(NOW), Readiness::NotBefore(NOW.plus(16_000)));
-    }
-
-    #[test]
-    fn a_closed_gate_brings_a_pause_and_counts_as_no_failure() {
-        let mut state = WriteState::default();
-        let pauses = [0; 5].map(|_| pause_after(&mut state, &Outcome::Dropped));
-        assert_eq!(pauses, [1_000; 5]);
-        assert!(state.failure().is_none());
     }
 }
