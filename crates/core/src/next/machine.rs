@@ -21,7 +21,7 @@ use crate::contract::note::{AnomalyKind, Note};
 use crate::contract::settings::Settings;
 use crate::data::ids::{ClusterName, Kind, Role};
 use crate::data::time::UnixMillis;
-use crate::next::controller::{Breakers, Controller, Dirty, Memory};
+use crate::next::controller::{Breakers, Controller, Memory};
 use crate::next::scheduler::Scheduler;
 use crate::next::world::World;
 use crate::next::world::cluster::Cluster;
@@ -72,15 +72,14 @@ impl Machine {
     /// Takes one event. Costs O(what the event concerns).
     pub fn handle_event(&mut self, event: &Event) {
         self.advance(event.at);
-        let mut dirty = Dirty::new();
-        self.on_event(event, &mut dirty);
-        self.controller.end_moment(dirty, self.now);
+        self.on_event(&event.kind);
+        self.controller.end_moment();
     }
 
     /// Tells the machine that it is `at`.
     pub fn handle_timeout(&mut self, at: UnixMillis) {
         self.advance(at);
-        self.controller.end_moment(Dirty::new(), self.now);
+        self.controller.end_moment();
     }
 
     /// The next action, oldest first; those of one moment by cluster, kind, namespace and name.
@@ -124,7 +123,7 @@ impl Machine {
         let Controller { world, memory, scheduler, in_flight, .. } = &self.controller;
         TableSizes {
             clusters: world.clusters.len(),
-            upstreams: world.hub_counts.len(),
+            upstreams: world.links.counts.len(),
             objects: world.clusters.values().map(Cluster::objects).sum(),
             memories: memory.len(),
             scheduled: scheduler.len(),
@@ -135,43 +134,39 @@ impl Machine {
     /// Forgets all that throughline did and waits for, and plans everything again. At rest that decides
     /// nothing: this is the promise that a restart writes nothing.
     pub fn forget_memory(&mut self) {
-        self.controller.memory = Memory::default();
-        self.controller.scheduler = Scheduler::default();
-        self.controller.breakers = Breakers::default();
-        let dirty = self.controller.world.subjects().collect();
-        self.controller.end_moment(dirty, self.now);
+        let c = &mut self.controller;
+        c.memory = Memory::default();
+        c.scheduler = Scheduler::default();
+        c.breakers = Breakers::default();
+        c.dirty.extend(c.world.subjects());
+        c.end_moment();
     }
 
     /// The clock never runs backwards, and never reaches the end of time, so that a pause which
     /// saturated there is never over.
     fn advance(&mut self, at: UnixMillis) {
         self.now = self.now.max(at).min(UnixMillis(UnixMillis::NEVER.0 - 1));
-        self.controller.notes.set_now(self.now);
+        self.controller.now = self.now;
     }
 
-    fn on_event(&mut self, event: &Event, dirty: &mut Dirty) {
-        let now = self.now;
-        match &event.kind {
+    fn on_event(&mut self, event: &EventKind) {
+        let c = &mut self.controller;
+        match event {
             EventKind::ClusterAdded { cluster, .. } => {
                 self.unknown_clusters.remove(cluster);
-                self.controller.on_watch_event(&event.kind, dirty, now);
-                self.controller.on_member_added(cluster, dirty, now);
+                c.on_watch_event(event);
+                c.on_member_added(cluster);
             }
             EventKind::ClusterRemoved { cluster } => {
-                let Controller { roster, world, .. } = &self.controller;
-                if !roster.could_not_join(cluster, world) && self.is_known(cluster) {
-                    self.controller.on_watch_event(&event.kind, dirty, now);
+                if !c.roster.could_not_join(cluster, &c.world) {
+                    self.on_watch_event(cluster, event);
                 }
-                self.controller.on_member_removed(cluster, dirty, now);
+                self.controller.on_member_removed(cluster);
             }
-            EventKind::LeadershipPending { wait_ms } => {
-                self.controller.leadership.on_pending(*wait_ms, now);
-            }
-            EventKind::LeadershipAcquired => self.controller.on_leadership(true, dirty, now),
-            EventKind::LeadershipLost => self.controller.on_leadership(false, dirty, now),
-            EventKind::ActionFinished { id, outcome } => {
-                self.controller.on_outcome(*id, outcome, dirty, now);
-            }
+            EventKind::LeadershipPending { wait_ms } => c.leadership.on_pending(*wait_ms, c.now),
+            EventKind::LeadershipAcquired => c.on_leadership(true),
+            EventKind::LeadershipLost => c.on_leadership(false),
+            EventKind::ActionFinished { id, outcome } => c.on_outcome(*id, outcome),
             EventKind::TimedOut | EventKind::RecordingEnded => {}
             EventKind::DiscoveryStarted { .. }
             | EventKind::ClusterOffered { .. }
@@ -179,9 +174,7 @@ impl Machine {
             | EventKind::DiscoveryFinished { .. }
             | EventKind::DiscoveryLost { .. }
             | EventKind::DiscoveryResumed { .. }
-            | EventKind::ClusterGone { .. } => {
-                self.controller.on_discovery(&event.kind, dirty, now)
-            }
+            | EventKind::ClusterGone { .. } => c.on_discovery(event),
             EventKind::ListStarted { cluster, .. }
             | EventKind::Listed { cluster, .. }
             | EventKind::ListFinished { cluster, .. }
@@ -192,22 +185,22 @@ impl Machine {
             | EventKind::WatchResumed { cluster, .. }
             | EventKind::Bookmark { cluster, .. }
             | EventKind::ResourceVersionRegressed { cluster, .. } => {
-                if self.is_known(cluster) {
-                    self.controller.on_watch_event(&event.kind, dirty, now);
-                }
+                self.on_watch_event(cluster, event);
             }
         }
     }
 
     /// A cluster that is not in the run is reported once, and its events are ignored.
-    fn is_known(&mut self, name: &ClusterName) -> bool {
-        let is_known = self.controller.world.ids.contains_key(name);
-        let has_room = self.unknown_clusters.len() < UNKNOWN_CLUSTERS_MAX;
-        if !is_known && has_room && self.unknown_clusters.insert(name.clone()) {
-            let detail = "events of a cluster that is not in the run are ignored".to_owned();
-            self.controller.notes.anomaly(AnomalyKind::UnknownCluster, name, None, detail);
+    fn on_watch_event(&mut self, cluster: &ClusterName, event: &EventKind) {
+        if self.controller.world.ids.contains_key(cluster) {
+            return self.controller.on_watch_event(event);
         }
-        is_known
+
+        let has_room = self.unknown_clusters.len() < UNKNOWN_CLUSTERS_MAX;
+        if has_room && self.unknown_clusters.insert(cluster.clone()) {
+            let detail = "events of a cluster that is not in the run are ignored".to_owned();
+            self.controller.notes.anomaly(AnomalyKind::UnknownCluster, cluster, None, detail);
+        }
     }
 
     /// What holds of every action, whichever rule decided it: it writes where DOMAIN.md, section 2,

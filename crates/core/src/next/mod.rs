@@ -21,6 +21,7 @@
 //! Modules are listed from the bottom up; each imports only those above it.
 
 pub(crate) mod subject;
+pub(crate) mod timers;
 pub(crate) mod write_queue;
 pub(crate) mod write_state;
 

@@ -8,7 +8,7 @@ use crate::contract::action::{Precondition, Urgency, Verb};
 use crate::data::ids::ObjectKey;
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
-use crate::next::subject::{Subject, Target};
+use crate::next::subject::Target;
 use crate::next::write_queue::{Due, QueueKey};
 use crate::next::write_state::Readiness;
 use crate::rate_limit::Rate;
@@ -43,6 +43,8 @@ pub(crate) struct MirrorJob {
     pub(crate) intent: Intent,
     /// `None` removes the annotation.
     pub(crate) digest: Option<StatusDigest>,
+    /// It goes although the object may have changed, as long as the annotation has not.
+    pub(crate) compares_annotation: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,14 +169,6 @@ impl Agenda {
 }
 
 impl Job {
-    pub(crate) fn subject(&self) -> Subject {
-        match self {
-            Self::Mirror(at, _) | Self::Nudge(at, _) => Subject::HubConnector(at.clone()),
-            Self::Touch(target, _) => Subject::Target(target.clone()),
-            Self::Delete(at) => Subject::Route(at.clone()),
-        }
-    }
-
     /// The object that is written.
     pub(crate) fn object(&self) -> &ObjectRef {
         match self {
@@ -218,22 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_planned_again_at_the_earliest_time_that_any_rule_asks_for() {
+    fn the_first_write_goes_and_the_earliest_time_counts() {
         let deferred_mirror = Next::RequeueAt(NOW.plus(5_000));
-        let next_nudge = Next::RequeueAt(NOW.plus(10_000));
         let hop_is_late_at = Some(NOW.plus(2_000));
-
-        let agenda = Agenda::of([deferred_mirror, next_nudge]).requeue_at(hop_is_late_at);
-
-        assert_eq!(agenda, Agenda { write: None, requeue_at: hop_is_late_at });
-    }
-
-    #[test]
-    fn a_nudge_is_written_while_a_mirror_is_deferred() {
-        let agenda = Agenda::of([Next::RequeueAt(NOW.plus(5_000)), Next::Write(nudge(None))]);
-
+        let agenda = Agenda::of([deferred_mirror, Next::Write(nudge(None))]);
         assert_eq!(agenda.requeue_at, Some(NOW.plus(5_000)));
-        assert_eq!(agenda.write, Some(nudge(None)));
+
+        let agenda = agenda.requeue_at(hop_is_late_at);
+        assert_eq!(agenda, Agenda { write: Some(nudge(None)), requeue_at: hop_is_late_at });
     }
 
     #[test]

@@ -9,16 +9,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::limits::{orphan_limit, removal_limit};
-use crate::circuit_breaker::{BreakerChange, BreakerKey, BreakerState, CircuitBreaker};
-use crate::contract::settings::Settings;
+use crate::circuit_breaker::{
+    BreakerChange, BreakerKey, BreakerLimit, BreakerState, CircuitBreaker,
+};
+use crate::contract::settings::{MirrorSettings, OrphanSettings, Settings};
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::ObjectRef;
 use crate::data::time::UnixMillis;
 use crate::next::roster::Roster;
-use crate::next::rules::mirror::Removal;
+use crate::next::rules::mirror::{Ground, Verdict};
 use crate::next::world::World;
-use crate::next::world::cluster::Cluster;
+
+/// What was removed within this time counts with what would be.
+const REMOVAL_WINDOW_MS: u64 = 600_000;
 
 #[derive(Default)]
 pub(crate) struct Breakers {
@@ -54,8 +57,7 @@ impl Breakers {
 
     /// `None`: routes of deleted projects.
     pub(crate) fn orphans_of(&self, upstream: Option<&ClusterName>) -> BreakerState {
-        let key = upstream.cloned().map_or(BreakerKey::DeletedProjects, BreakerKey::Orphans);
-        self.state(&key)
+        self.state(&upstream.cloned().map_or(BreakerKey::DeletedProjects, BreakerKey::Orphans))
     }
 
     /// Those of an upstream that would go, or that a person allowed to.
@@ -68,31 +70,39 @@ impl Breakers {
 
     /// Counts a removal from the moment at which the upstream status goes missing, not from the end
     /// of the grace period.
-    pub(crate) fn on_removal(
+    pub(crate) fn on_verdict(
         &mut self,
         at: &ObjectRef,
         upstream: &ClusterName,
-        removal: Removal,
+        verdict: Verdict,
         now: UnixMillis,
     ) {
-        if removal != Removal::Unknown {
-            self.set_allowed(at, upstream, removal == Removal::Allowed);
-        }
         let [of_upstream, of_fleet] = removal_keys(upstream);
-        match removal {
-            Removal::Wanted { is_seen } => {
+        match verdict {
+            // All stays as it was.
+            Verdict::Disabled | Verdict::HubNotLive => return,
+            Verdict::UpstreamNotLive | Verdict::UpstreamNotConfigured => {
+                return self.edit(of_fleet, |breaker| breaker.expire(at, now));
+            }
+            _ => {}
+        }
+
+        let ground = verdict.ground();
+        self.set_allowed(at, upstream, ground == Some(Ground::Allowed));
+        match ground {
+            Some(Ground::Seen | Ground::Listed) => {
+                let is_seen = ground == Some(Ground::Seen);
                 self.want(of_upstream, at, is_seen);
                 self.want(of_fleet, at, is_seen);
             }
-            Removal::Done => {
+            None if verdict == Verdict::BothAbsent => {
                 self.edit(of_upstream, |breaker| breaker.expire(at, now));
                 self.edit(of_fleet, |breaker| breaker.expire(at, now));
             }
-            Removal::Allowed | Removal::No => {
+            Some(Ground::Allowed) | None => {
                 self.edit(of_upstream, |breaker| breaker.unwant(at));
                 self.edit(of_fleet, |breaker| breaker.unwant(at));
             }
-            Removal::Unknown => self.edit(of_fleet, |breaker| breaker.expire(at, now)),
         }
     }
 
@@ -191,14 +201,14 @@ impl Breakers {
         Some(match key {
             BreakerKey::Removals(upstream) => {
                 let allowed = self.allowed.get(upstream).map_or(0, allowed);
-                (world.counts_of(upstream).annotated + lost()).saturating_sub(allowed)
+                (world.links.counts_of(upstream).annotated + lost()).saturating_sub(allowed)
             }
             BreakerKey::FleetRemovals => {
-                let annotated: u64 = world.hub_counts.values().map(|of| of.annotated).sum();
+                let annotated: u64 = world.links.counts.values().map(|of| of.annotated).sum();
                 let allowed: u64 = self.allowed.values().map(allowed).sum();
                 (annotated + lost()).saturating_sub(allowed)
             }
-            BreakerKey::Orphans(upstream) => world.counts_of(upstream).routes,
+            BreakerKey::Orphans(upstream) => world.links.counts_of(upstream).routes,
             BreakerKey::DeletedProjects => world.routes(),
         })
     }
@@ -231,6 +241,16 @@ impl Breakers {
     }
 }
 
+fn removal_limit(settings: &MirrorSettings) -> BreakerLimit {
+    let share = BreakerLimit::of_share(settings.max_share, settings.share_from.into());
+    BreakerLimit { window_ms: REMOVAL_WINDOW_MS, guards_all: true, ..share }
+}
+
+/// The share applies to populations of more than `share_from`.
+fn orphan_limit(settings: &OrphanSettings) -> BreakerLimit {
+    BreakerLimit::of_share(settings.max_share, u64::from(settings.share_from) + 1)
+}
+
 fn removal_keys(upstream: &ClusterName) -> [BreakerKey; 2] {
     [BreakerKey::Removals(upstream.clone()), BreakerKey::FleetRemovals]
 }
@@ -249,14 +269,11 @@ fn is_evidence_in_sight(
     settings: &Settings,
     now: UnixMillis,
 ) -> bool {
-    let of_upstream = |name, is_in_sight: &dyn Fn(&Cluster) -> bool| {
-        world.upstream_named(name).is_none_or(is_in_sight)
-    };
     match key {
-        BreakerKey::Removals(name) => of_upstream(name, &|upstream| {
+        BreakerKey::Removals(name) => world.upstream_named(name).is_none_or(|upstream| {
             upstream.is_live(Kind::Connector) && upstream.is_live(Kind::Namespace)
         }),
-        BreakerKey::Orphans(name) => of_upstream(name, &|upstream| {
+        BreakerKey::Orphans(name) => world.upstream_named(name).is_none_or(|upstream| {
             upstream.shows_absence(Kind::Gateway)
                 && upstream.shows_absence(Kind::Namespace)
                 && !upstream.is_silent(Kind::Gateway, settings.orphans.fresh_ms, now)

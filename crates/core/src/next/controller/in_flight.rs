@@ -13,7 +13,7 @@ use crate::contract::action::{Action, Decision};
 use crate::data::ids::{ActionId, ClusterName};
 use crate::data::object_ref::ClusterId;
 use crate::data::time::UnixMillis;
-use crate::next::plan::{PlannedWrite, Write};
+use crate::next::plan::PlannedWrite;
 use crate::next::subject::Subject;
 use crate::next::write_queue::QueueKey;
 
@@ -27,7 +27,6 @@ pub(crate) struct InFlight {
     outbox: VecDeque<Decision>,
 }
 
-#[derive(Clone, Debug)]
 pub(crate) struct Submitted {
     pub(crate) subject: Subject,
     /// The queue that admitted it.
@@ -45,37 +44,34 @@ impl InFlight {
         self.decided.contains_key(subject)
     }
 
-    /// The object is gone before the moment ended.
-    pub(crate) fn withdraw(&mut self, subject: &Subject) {
-        self.decided.remove(subject);
-    }
-
     /// What the moment decided, in the order of its numbers.
     pub(crate) fn take_decided(
         &mut self,
         name_of: impl Fn(ClusterId) -> ClusterName,
-    ) -> Vec<(ClusterName, Box<PlannedWrite>)> {
-        let decided = std::mem::take(&mut self.decided).into_values();
-        let mut decided: Vec<_> =
-            decided.map(|planned| (name_of(planned.write.job.object().cluster), planned)).collect();
-        decided.sort_by(|(a_cluster, a), (b_cluster, b)| {
-            let [a, b] = [a, b].map(|planned| planned.write.job.object());
-            (a_cluster, a.kind, &a.name).cmp(&(b_cluster, b.kind, &b.name))
+    ) -> Vec<(Subject, Box<PlannedWrite>)> {
+        let mut decided: Vec<_> = std::mem::take(&mut self.decided).into_iter().collect();
+        decided.sort_by_cached_key(|(_, planned)| {
+            let at = planned.write.job.object();
+            (name_of(at.cluster), at.kind, at.name.clone())
         });
         decided
+    }
+
+    pub(crate) fn next_id(&mut self) -> ActionId {
+        self.last_id += 1;
+        ActionId(self.last_id)
     }
 
     /// Hands an action to the executor. It is in flight until [`Self::finish`].
     pub(crate) fn submit(
         &mut self,
+        id: ActionId,
+        subject: Subject,
         cluster: ClusterName,
-        write: Write,
-        queue: QueueKey,
+        planned: PlannedWrite,
         now: UnixMillis,
-    ) -> ActionId {
-        self.last_id += 1;
-        let id = ActionId(self.last_id);
-        let subject = write.job.subject();
+    ) {
+        let PlannedWrite { write, queue, .. } = planned;
         self.actions.insert(id, Submitted { subject, queue, at: now });
 
         let object = write.job.object();
@@ -89,9 +85,8 @@ impl InFlight {
             precondition: write.precondition,
             connectors: write.connectors,
         };
-        let Write { urgency, because, .. } = write;
+        let (urgency, because) = (write.urgency, write.because);
         self.outbox.push_back(Decision { at: now, action, urgency, because });
-        id
     }
 
     /// `None`: the action was given up before, or never decided.
@@ -100,10 +95,14 @@ impl InFlight {
     }
 
     /// The cluster left: nobody waits for the outcomes of its actions.
-    pub(crate) fn forget(&mut self, cluster: ClusterId) -> Vec<(ActionId, Submitted)> {
-        self.decided.retain(|subject, _| subject.cluster() != cluster);
+    pub(crate) fn forget(&mut self, cluster: ClusterId) -> Vec<Submitted> {
         let of_cluster = |_: &ActionId, action: &mut Submitted| action.subject.cluster() == cluster;
-        self.actions.extract_if(.., of_cluster).collect()
+        self.actions.extract_if(.., of_cluster).map(|(_, action)| action).collect()
+    }
+
+    /// The action that has waited longest for its outcome, and since when.
+    pub(crate) fn oldest(&self) -> Option<(ActionId, UnixMillis)> {
+        self.actions.first_key_value().map(|(id, action)| (*id, action.at))
     }
 
     /// Whether an action of this number was ever decided.

@@ -1,17 +1,12 @@
 //! Which limit each queue and each breaker has.
 
-use super::Memory;
-use crate::circuit_breaker::BreakerLimit;
-use crate::contract::settings::{MirrorSettings, OrphanSettings, Settings, TouchSettings};
-use crate::data::ids::ClusterName;
+use super::state::Controller;
+use crate::contract::settings::{MirrorSettings, TouchSettings};
 use crate::data::object_ref::ClusterId;
 use crate::next::rules::nudge;
 use crate::next::world::World;
 use crate::next::write_queue::{Early, QueueKey, QueueLimit};
 use crate::rate_limit::Rate;
-
-/// What was removed within this time counts with what would be.
-const REMOVAL_WINDOW_MS: u64 = 600_000;
 
 /// Each Connector of an upstream is mirrored again within this time, however many change.
 const REPEATS_WITHIN_S: u64 = 30;
@@ -23,45 +18,33 @@ const CARRIER_RATE: Rate = Rate::every_ms(50, 20);
 /// A tenth of what the carrier takes.
 const REWRITES_PER_SECOND: u32 = 2;
 
-pub(crate) fn queue_limit(
-    key: QueueKey,
-    settings: &Settings,
-    world: &World,
-    memory: &Memory,
-) -> QueueLimit {
-    match key {
-        QueueKey::Immediate => QueueLimit::of(Rate::UNLIMITED),
-        QueueKey::Repeats(upstream) => {
-            let per_second = repeats_per_second(upstream, world);
-            QueueLimit::of(Rate::per_second(per_second, per_second))
+impl Controller {
+    pub(super) fn limit_of(&self, queue: QueueKey) -> QueueLimit {
+        let settings = &self.settings;
+        match queue {
+            QueueKey::Immediate => QueueLimit::of(Rate::UNLIMITED),
+            QueueKey::Repeats(upstream) => {
+                let per_second = repeats_per_second(upstream, &self.world);
+                QueueLimit::of(Rate::per_second(per_second, per_second))
+            }
+            QueueKey::Retries(_) => {
+                let early = Early::Spread { over_ms: settings.retry.max_ms };
+                QueueLimit { early, ..QueueLimit::of(CARRIER_RATE) }
+            }
+            QueueKey::AllowedRemovals => QueueLimit::of(CARRIER_RATE),
+            QueueKey::Rewrites(_) => QueueLimit::of(Rate::per_second(REWRITES_PER_SECOND, 1)),
+            QueueKey::Deferrable(_) => deferrable(&settings.mirror),
+            QueueKey::Nudges(hub) => {
+                let carrier = self.memory.carriers.get(&hub);
+                QueueLimit::of(nudge::rate(carrier.is_some_and(nudge::Carrier::is_silent)))
+            }
+            QueueKey::Touches(_) => touches(&settings.touch),
+            QueueKey::Removals => {
+                QueueLimit::at_most_per_minute(settings.mirror.max_removals_per_minute)
+            }
+            QueueKey::Deletes => QueueLimit::at_most_per_minute(settings.orphans.max_per_minute),
         }
-        QueueKey::Retries(_) => {
-            let early = Early::Spread { over_ms: settings.retry.max_ms };
-            QueueLimit { early, ..QueueLimit::of(CARRIER_RATE) }
-        }
-        QueueKey::AllowedRemovals => QueueLimit::of(CARRIER_RATE),
-        QueueKey::Rewrites(_) => QueueLimit::of(Rate::per_second(REWRITES_PER_SECOND, 1)),
-        QueueKey::Deferrable(_) => deferrable(&settings.mirror),
-        QueueKey::Nudges(hub) => {
-            let carrier = memory.carriers.get(&hub);
-            QueueLimit::of(nudge::rate(carrier.is_some_and(nudge::Carrier::is_silent)))
-        }
-        QueueKey::Touches(_) => touches(&settings.touch),
-        QueueKey::Removals => {
-            QueueLimit::at_most_per_minute(settings.mirror.max_removals_per_minute)
-        }
-        QueueKey::Deletes => QueueLimit::at_most_per_minute(settings.orphans.max_per_minute),
     }
-}
-
-pub(crate) fn removal_limit(settings: &MirrorSettings) -> BreakerLimit {
-    let share = BreakerLimit::of_share(settings.max_share, settings.share_from.into());
-    BreakerLimit { window_ms: REMOVAL_WINDOW_MS, guards_all: true, ..share }
-}
-
-/// The share applies to populations of more than `share_from`.
-pub(crate) fn orphan_limit(settings: &OrphanSettings) -> BreakerLimit {
-    BreakerLimit::of_share(settings.max_share, u64::from(settings.share_from) + 1)
 }
 
 /// `mirror.deferredPerSecond`, twice that at once, and as many without an outcome, so that a hub
@@ -86,7 +69,7 @@ fn touches(settings: &TouchSettings) -> QueueLimit {
 
 pub(super) fn repeats_per_second(upstream: ClusterId, world: &World) -> u32 {
     let name = world.clusters.get(&upstream).map(|upstream| &upstream.name);
-    let connectors = name.map_or(0, |name: &ClusterName| world.counts_of(name).connectors);
+    let connectors = name.map_or(0, |name| world.links.counts_of(name).connectors);
     per_second_for(connectors)
 }
 
@@ -106,14 +89,13 @@ mod tests {
 
     #[test]
     fn a_limit_of_0_closes_a_queue_of_removals_and_lifts_that_of_deferred_mirrors() {
-        let mut settings = Settings::default();
-        settings.mirror.max_removals_per_minute = 0;
-        settings.mirror.deferrable_per_second = 0;
-        let hub = ClusterId(1);
-        let limit_of = |key| queue_limit(key, &settings, &World::default(), &Memory::default());
+        let mut c = Controller::default();
+        c.settings.mirror.max_removals_per_minute = 0;
+        c.settings.mirror.deferrable_per_second = 0;
+        let deferrable = c.limit_of(QueueKey::Deferrable(ClusterId(1)));
 
-        assert_eq!(limit_of(QueueKey::Removals).in_flight_max, 0);
-        assert_eq!(limit_of(QueueKey::Deferrable(hub)).rate, Rate::UNLIMITED);
-        assert_eq!(limit_of(QueueKey::Deferrable(hub)).in_flight_max, usize::MAX);
+        assert_eq!(c.limit_of(QueueKey::Removals).in_flight_max, 0);
+        assert_eq!(deferrable.rate, Rate::UNLIMITED);
+        assert_eq!(deferrable.in_flight_max, usize::MAX);
     }
 }

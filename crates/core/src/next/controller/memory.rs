@@ -5,15 +5,20 @@
 
 use std::collections::BTreeMap;
 
-use super::hub::{Holds, HubMemory};
+use super::holds::Holds;
+use super::hub_memory::HubMemory;
 use crate::data::ids::{ActionId, ClusterName, Kind};
 use crate::data::map::Map;
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
 use crate::next::plan::Job;
-use crate::next::rules::{naming, nudge, orphan, touch};
+use crate::next::rules::naming::NamingMemory;
+use crate::next::rules::nudge::Carrier;
+use crate::next::rules::orphan::OrphanMemory;
+use crate::next::rules::touch::TouchMemory;
+use crate::next::rules::touch::edge_memory::EdgeMemory;
 use crate::next::subject::{Subject, Target};
-use crate::next::write_state::WriteState;
+use crate::next::write_state::{FailureClass, WriteState};
 
 /// The shortest time between two releases of the failed writes of one kind in one cluster.
 const RELEASE_MS: u64 = 7_500;
@@ -22,16 +27,14 @@ const RELEASE_MS: u64 = 7_500;
 pub(crate) struct Memory {
     pub(crate) hub: Map<ObjectRef, Box<HubMemory>>,
     /// Whether the carrier of a hub answers nudges.
-    pub(crate) carriers: BTreeMap<ClusterId, nudge::Carrier>,
+    pub(crate) carriers: BTreeMap<ClusterId, Carrier>,
     /// How many annotations of an upstream are held, and what was reported of that.
     pub(crate) holds: BTreeMap<ClusterName, Holds>,
-    pub(crate) targets: Map<Target, Box<touch::TouchMemory>>,
-    pub(crate) edges: BTreeMap<ClusterId, touch::EdgeMemory>,
-    pub(crate) routes: BTreeMap<ObjectRef, orphan::OrphanMemory>,
-    /// The verdicts of the routes that this moment planned.
-    pub(crate) planned_routes: BTreeMap<ObjectRef, orphan::Verdict>,
+    pub(crate) targets: Map<Target, Box<TouchMemory>>,
+    pub(crate) edges: BTreeMap<ClusterId, EdgeMemory>,
+    pub(crate) routes: BTreeMap<ObjectRef, OrphanMemory>,
     /// Upstreams whose names do not fit those in hub labels.
-    pub(crate) naming: naming::NamingMemory,
+    pub(crate) naming: NamingMemory,
     /// When the failed writes of one kind in one cluster were last released.
     released: BTreeMap<(ClusterId, Kind), UnixMillis>,
 }
@@ -40,7 +43,7 @@ impl Memory {
     pub(crate) fn on_started(&mut self, job: &Job, id: ActionId, now: UnixMillis) {
         match job {
             Job::Mirror(at, _) | Job::Nudge(at, _) => {
-                self.hub.entry(at.clone()).or_default().on_started(id);
+                self.hub.entry(at.clone()).or_default().mirror.write.on_started(id);
             }
             Job::Touch(target, write) => {
                 self.targets.entry(target.clone()).or_default().on_started(write, id, now);
@@ -51,17 +54,10 @@ impl Memory {
 
     pub(crate) fn forget(&mut self, subject: &Subject) {
         match subject {
-            Subject::HubConnector(at) => {
-                self.hub.remove(at);
-            }
+            Subject::HubConnector(at) => drop(self.hub.remove(at)),
             Subject::EdgeConnector(_) => {}
-            Subject::Route(at) => {
-                self.routes.remove(at);
-                self.planned_routes.remove(at);
-            }
-            Subject::Target(target) => {
-                self.targets.remove(target);
-            }
+            Subject::Route(at) => drop(self.routes.remove(at)),
+            Subject::Target(target) => drop(self.targets.remove(target)),
         }
     }
 
@@ -69,23 +65,13 @@ impl Memory {
     pub(crate) fn forget_cluster(&mut self, cluster: ClusterId) {
         self.hub.retain(|at, _| at.cluster != cluster);
         self.routes.retain(|at, _| at.cluster != cluster);
-        self.planned_routes.retain(|at, _| at.cluster != cluster);
         self.targets.retain(|target, _| target.cluster() != cluster);
         self.edges.remove(&cluster);
         self.carriers.remove(&cluster);
         self.released.retain(|(of, _), _| *of != cluster);
     }
 
-    pub(crate) fn write_state(&self, subject: &Subject) -> Option<&WriteState> {
-        match subject {
-            Subject::HubConnector(at) => Some(&self.hub.get(at)?.mirror.write),
-            Subject::Route(at) => Some(&self.routes.get(at)?.write),
-            Subject::Target(target) => Some(&self.targets.get(target)?.write),
-            Subject::EdgeConnector(_) => None,
-        }
-    }
-
-    pub(crate) fn write_state_mut(&mut self, subject: &Subject) -> Option<&mut WriteState> {
+    pub(crate) fn write_state(&mut self, subject: &Subject) -> Option<&mut WriteState> {
         match subject {
             Subject::HubConnector(at) => Some(&mut self.hub.get_mut(at)?.mirror.write),
             Subject::Route(at) => Some(&mut self.routes.get_mut(at)?.write),
@@ -105,34 +91,53 @@ impl Memory {
         connectors.chain(self.routes.keys().cloned().map(Subject::Route))
     }
 
+    /// The API server carries out writes of the kind again. Returns those that failed for this reason,
+    /// or for a lesser one: they need not wait any longer.
+    pub(crate) fn release(
+        &mut self,
+        cluster: ClusterId,
+        kind: Kind,
+        up_to: FailureClass,
+        now: UnixMillis,
+    ) -> Vec<Subject> {
+        let last = self.released.get(&(cluster, kind));
+        if last.is_some_and(|at| now < at.plus(RELEASE_MS)) {
+            return Vec::new();
+        }
+
+        let mut released = self.failed(cluster, kind);
+        released.retain(|subject| {
+            let write = self.write_state(subject);
+            write.is_some_and(|write| write.on_api_answers(up_to, now))
+        });
+        if !released.is_empty() {
+            self.released.insert((cluster, kind), now);
+        }
+        released
+    }
+
     /// Those whose last write failed, of one kind in one cluster.
-    pub(crate) fn failed(&self, cluster: ClusterId, kind: Kind) -> Vec<Subject> {
-        let has_failed = |write: &WriteState| write.failure().is_some();
-        let subjects: Vec<_> = match kind {
+    fn failed(&self, cluster: ClusterId, kind: Kind) -> Vec<Subject> {
+        let has_failed =
+            |of: ClusterId, write: &WriteState| of == cluster && write.failure().is_some();
+        match kind {
             Kind::Connector => {
-                let failed = self.hub.iter().filter(|(_, memory)| {
-                    memory.is_unsettled() && has_failed(&memory.mirror.write)
+                let hub = self.hub.iter().filter(|(at, memory)| {
+                    memory.is_unsettled() && has_failed(at.cluster, &memory.mirror.write)
                 });
-                failed.map(|(at, _)| Subject::HubConnector(at.clone())).collect()
+                hub.map(|(at, _)| Subject::HubConnector(at.clone())).collect()
             }
             Kind::Gateway => {
-                let failed = self.targets.iter().filter(|(_, memory)| has_failed(&memory.write));
+                let targets = self.targets.iter();
+                let failed = targets.filter(|(of, memory)| has_failed(of.cluster(), &memory.write));
                 failed.map(|(target, _)| Subject::Target(target.clone())).collect()
             }
             Kind::HttpRoute => {
-                let failed = self.routes.iter().filter(|(_, memory)| has_failed(&memory.write));
+                let routes = self.routes.iter();
+                let failed = routes.filter(|(at, memory)| has_failed(at.cluster, &memory.write));
                 failed.map(|(at, _)| Subject::Route(at.clone())).collect()
             }
             Kind::HttpProxy | Kind::Namespace => Vec::new(),
-        };
-        subjects.into_iter().filter(|subject| subject.cluster() == cluster).collect()
-    }
-
-    pub(crate) fn may_release(&self, cluster: ClusterId, kind: Kind, now: UnixMillis) -> bool {
-        self.released.get(&(cluster, kind)).is_none_or(|at| now >= at.plus(RELEASE_MS))
-    }
-
-    pub(crate) fn on_released(&mut self, cluster: ClusterId, kind: Kind, now: UnixMillis) {
-        self.released.insert((cluster, kind), now);
+        }
     }
 }

@@ -3,17 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::Controller;
 use crate::contract::hold_reason::HoldReason;
-use crate::contract::note::NoteKind;
-use crate::data::ids::ClusterName;
-use crate::data::time::UnixMillis;
-use crate::next::scheduler::Timer;
 
-/// How long the holds of one cause are counted before they are reported.
-const COUNT_MS: u64 = 1_000;
-
-/// How many annotations of one upstream are held for each reason.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     counts: BTreeMap<HoldReason, u64>,
@@ -21,43 +12,9 @@ pub(crate) struct Holds {
     reported: BTreeMap<HoldReason, u64>,
 }
 
-/// A reason that begins or ends is reported, once those of one cause are counted.
-pub(super) fn move_hold(
-    c: &mut Controller,
-    upstream: &ClusterName,
-    before: Option<HoldReason>,
-    held: Option<HoldReason>,
-    now: UnixMillis,
-) {
-    if before == held {
-        return;
-    }
-    let holds = c.memory.holds.entry(upstream.clone()).or_default();
-    holds.count(before, held);
-
-    let timer = Timer::Holds(upstream.clone());
-    if holds.is_news() && c.scheduler.timer(&timer).is_none() {
-        c.scheduler.set_timer(timer, Some(now.plus(COUNT_MS)));
-    }
-}
-
-/// Reports the reasons for which an upstream's annotations are held, each when it begins and when it
-/// ends.
-pub(in super::super) fn report_holds(c: &mut Controller, upstream: &ClusterName) {
-    let named = c.world.counts_of(upstream).connectors;
-    let Some(holds) = c.memory.holds.get_mut(upstream) else { return };
-
-    for (reason, held) in holds.take_news() {
-        let cluster = upstream.clone();
-        c.notes.push(NoteKind::Held { cluster, reason, held, named });
-    }
-    if holds.is_empty() {
-        c.memory.holds.remove(upstream);
-    }
-}
-
 impl Holds {
-    fn count(&mut self, before: Option<HoldReason>, held: Option<HoldReason>) {
+    /// One annotation is held for another reason than before.
+    pub(super) fn count(&mut self, before: Option<HoldReason>, held: Option<HoldReason>) {
         if let Some(before) = before.and_then(|reason| self.counts.get_mut(&reason)) {
             *before = before.saturating_sub(1);
         }
@@ -67,13 +24,13 @@ impl Holds {
         self.counts.retain(|_, count| *count > 0);
     }
 
-    fn is_news(&self) -> bool {
+    pub(super) fn has_news(&self) -> bool {
         !self.counts.keys().eq(self.reported.keys())
     }
 
     /// The reasons that began or ended since the last report, and how many they hold now. Who only
     /// waits for its turn needs nobody.
-    fn take_news(&mut self) -> Vec<(HoldReason, u64)> {
+    pub(super) fn take_news(&mut self) -> Vec<(HoldReason, u64)> {
         let before = std::mem::replace(&mut self.reported, self.counts.clone());
         let is_news = |reason: &HoldReason| {
             self.counts.contains_key(reason) != before.contains_key(reason) && !reason.is_turn()
@@ -82,7 +39,7 @@ impl Holds {
         HoldReason::ALL.into_iter().filter(is_news).map(count).collect()
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.counts.is_empty() && self.reported.is_empty()
     }
 }
@@ -97,23 +54,18 @@ mod tests {
         let mut holds = Holds::default();
         holds.count(None, Some(missing));
         holds.count(None, Some(missing));
-        assert!(holds.is_news());
+        assert!(holds.has_news());
         assert_eq!(holds.take_news(), [(missing, 2)]);
 
         holds.count(Some(missing), None);
-        assert!(!holds.is_news(), "one is left");
+        assert!(!holds.has_news(), "one is left");
         holds.count(Some(missing), Some(HoldReason::TooMany));
         assert_eq!(holds.take_news(), [(missing, 0), (HoldReason::TooMany, 1)]);
-    }
 
-    #[test]
-    fn who_waits_for_his_turn_needs_nobody() {
-        let mut holds = Holds::default();
-        holds.count(None, Some(HoldReason::Budget));
-        assert_eq!(holds.take_news(), []);
-
+        holds.count(Some(HoldReason::TooMany), Some(HoldReason::Budget));
+        assert_eq!(holds.take_news(), [(HoldReason::TooMany, 0)], "a turn is no news");
         holds.count(Some(HoldReason::Budget), None);
-        holds.take_news();
+        assert_eq!(holds.take_news(), []);
         assert!(holds.is_empty());
     }
 }
