@@ -96,35 +96,24 @@ pub(crate) fn namespace_deleted_at(
     cluster: &Cluster,
     claim: &Claim<'_>,
 ) -> Result<Option<UnixMillis>, NoProof> {
-    match namespace_identity(cluster, claim.hub_namespace, claim.namespace) {
-        NamespaceIdentity::Agrees if cluster.is_upstream_namespace(claim.namespace) => Ok(None),
-        NamespaceIdentity::Agrees => Err(NoProof::NotUpstream),
-        _ if claim.namespace_deleted_at.is_some() => Ok(claim.namespace_deleted_at),
-        NamespaceIdentity::Disagrees => Err(NoProof::NamespaceDiffers),
-        NamespaceIdentity::Unknown => Err(NoProof::NamespaceMissing),
+    match prove_namespace(cluster, claim.hub_namespace, claim.namespace) {
+        Ok(()) if cluster.is_upstream_namespace(claim.namespace) => Ok(None),
+        Ok(()) => Err(NoProof::NotUpstream),
+        Err(_) if claim.namespace_deleted_at.is_some() => Ok(claim.namespace_deleted_at),
+        Err(no_proof) => Err(no_proof),
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NamespaceIdentity {
-    Agrees,
-    Disagrees,
-    /// The upstream namespace, or its uid, is not known.
-    Unknown,
-}
-
-/// Whether a hub namespace was made for the upstream namespace that has this name now.
-pub(crate) fn namespace_identity(
+/// That a hub namespace was made for the upstream namespace that has this name now.
+pub(crate) fn prove_namespace(
     cluster: &Cluster,
     hub_namespace: &str,
     namespace: &str,
-) -> NamespaceIdentity {
-    match cluster.namespace_uid(namespace) {
-        None => NamespaceIdentity::Unknown,
-        Some(uid) if uid_of(hub_namespace).is_some_and(|text| Uid::new(text) == *uid) => {
-            NamespaceIdentity::Agrees
-        }
-        Some(_) => NamespaceIdentity::Disagrees,
+) -> Result<(), NoProof> {
+    let uid = cluster.namespace_uid(namespace).ok_or(NoProof::NamespaceMissing)?;
+    match uid_of(hub_namespace).is_some_and(|text| Uid::new(text) == *uid) {
+        true => Ok(()),
+        false => Err(NoProof::NamespaceDiffers),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
+
 use super::edge_tables::EdgeTables;
 use super::hub::{HubConnector, Route};
 use super::table::Table;
@@ -18,8 +20,10 @@ use crate::next::subject::Subject;
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     pub(crate) state: WatchState,
-    /// The last time that it was live, while it is not.
-    pub(crate) last_live: Option<LivePeriod>,
+    /// Since when it is live, or was when it last was; `None` where no list was ever complete.
+    pub(crate) listed_since: Option<UnixMillis>,
+    /// Since when what it showed is unknown.
+    pub(crate) unknown_since: Option<UnixMillis>,
     /// What the tables hold and the list that is going on has not shown.
     pub(crate) unlisted: BTreeSet<NamespacedName>,
     /// Objects that exist and cannot be read: while there are any, nothing of the kind is missing.
@@ -28,22 +32,19 @@ pub(crate) struct Watch {
     pub(crate) last_event_at: Option<UnixMillis>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum WatchState {
+/// Whether what a watch shows can be trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WatchState {
+    /// No list has begun.
     #[default]
-    NeverListed,
-    /// Absence means nothing yet.
+    Never,
+    /// A list is in progress. Absence means nothing yet.
     Listing,
     /// Fully listed, and followed since.
-    Live { since: UnixMillis },
-    /// What it showed is unknown, not absent.
+    Live,
+    /// Broken: what it showed is unknown, not absent.
     Lost,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LivePeriod {
-    pub(crate) since: UnixMillis,
-    pub(crate) until: UnixMillis,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,45 +73,32 @@ pub(crate) struct Cluster {
 
 impl Watch {
     pub(crate) fn live_since(&self) -> Option<UnixMillis> {
-        match self.state {
-            WatchState::Live { since } => Some(since),
-            WatchState::NeverListed | WatchState::Listing | WatchState::Lost => None,
-        }
-    }
-
-    /// Since when it is live, or was when it last was; `None` where no list was ever complete.
-    pub(crate) fn listed_since(&self) -> Option<UnixMillis> {
-        self.live_since().or(self.last_live.map(|period| period.since))
-    }
-
-    /// Since when what it showed is unknown.
-    pub(crate) fn unknown_since(&self) -> Option<UnixMillis> {
-        self.last_live.map(|period| period.until)
+        self.listed_since.filter(|_| self.state == WatchState::Live)
     }
 
     /// `known`: what the tables hold.
     pub(crate) fn on_list_started(&mut self, known: BTreeSet<NamespacedName>, now: UnixMillis) {
-        self.end_live_period(now);
-        self.state = WatchState::Listing;
+        self.leave_live(WatchState::Listing, now);
         self.unlisted = known;
         self.unreadable.clear();
     }
 
     pub(crate) fn on_lost(&mut self, now: UnixMillis) {
-        self.end_live_period(now);
-        self.state = WatchState::Lost;
+        self.leave_live(WatchState::Lost, now);
     }
 
     /// Its list is complete, or it goes on where it stopped.
     pub(crate) fn on_live(&mut self, now: UnixMillis) {
-        self.state = WatchState::Live { since: now };
-        self.last_live = None;
+        self.state = WatchState::Live;
+        self.listed_since = Some(now);
+        self.unknown_since = None;
     }
 
-    fn end_live_period(&mut self, now: UnixMillis) {
-        if let WatchState::Live { since } = self.state {
-            self.last_live = Some(LivePeriod { since, until: now });
+    fn leave_live(&mut self, state: WatchState, now: UnixMillis) {
+        if self.state == WatchState::Live {
+            self.unknown_since = Some(now);
         }
+        self.state = state;
     }
 }
 
@@ -134,7 +122,7 @@ impl Cluster {
             upstream_gateways: BTreeSet::new(),
             hub_connectors: Table::sorted(),
             routes: Table::sorted(),
-            edge: EdgeTables::default(),
+            edge: EdgeTables { gateways: Table::sorted(), ..EdgeTables::default() },
         }
     }
 
@@ -202,9 +190,9 @@ impl Cluster {
 
     /// Like [`Cluster::live_since`], also of a watch that was live and is not now.
     pub(crate) fn listed_since(&self, kind: Kind) -> Option<UnixMillis> {
-        let since = self.watch(kind).listed_since();
+        let since = self.watch(kind).listed_since;
         match self.is_combined() {
-            true => since.max(self.watch(Kind::Namespace).listed_since()),
+            true => since.max(self.watch(Kind::Namespace).listed_since),
             false => since,
         }
     }
@@ -253,18 +241,18 @@ mod tests {
         let mut watch = Watch::default();
         watch.on_list_started(BTreeSet::new(), UnixMillis(1));
         watch.on_lost(UnixMillis(2));
-        assert_eq!(watch.listed_since(), None, "no list was ever complete");
+        assert_eq!(watch.listed_since, None, "no list was ever complete");
 
         watch.on_live(UnixMillis(3));
         watch.on_lost(UnixMillis(5));
         watch.on_list_started(BTreeSet::new(), UnixMillis(6));
         assert_eq!(watch.live_since(), None);
-        assert_eq!(watch.listed_since(), Some(UnixMillis(3)));
-        assert_eq!(watch.unknown_since(), Some(UnixMillis(5)));
+        assert_eq!(watch.listed_since, Some(UnixMillis(3)));
+        assert_eq!(watch.unknown_since, Some(UnixMillis(5)));
 
         watch.on_live(UnixMillis(9));
         assert_eq!(watch.live_since(), Some(UnixMillis(9)));
-        assert_eq!(watch.unknown_since(), None);
+        assert_eq!(watch.unknown_since, None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::data::time::UnixMillis;
 use crate::next::subject::Target;
 use crate::status::trigger::{self, Trigger, connector_part};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct EdgeTables {
     /// The scope is `gatewayClass`.
     pub(crate) is_by_class: bool,
@@ -26,7 +26,7 @@ pub(crate) struct EdgeTables {
     pub(crate) proxies: Table<Proxy>,
     pub(crate) gateways: Table<Gateway>,
     /// The HTTPProxies that reference a connector, by name, whether or not it exists.
-    referrers: Map<NamespacedName, Vec<NamespacedName>>,
+    pub(super) referrers: Map<NamespacedName, Vec<NamespacedName>>,
     /// Kept only in scope `gatewayClass`.
     pub(crate) classes: BTreeMap<Box<str>, Class>,
 }
@@ -39,21 +39,6 @@ pub(super) enum ConnectorChange {
     Liveness,
     /// It was written while its watch was lost: it may have changed and changed back.
     Unseen,
-}
-
-impl Default for EdgeTables {
-    fn default() -> Self {
-        Self {
-            is_by_class: false,
-            ready_since: None,
-            blind_since: None,
-            connectors: Table::default(),
-            proxies: Table::default(),
-            gateways: Table::sorted(),
-            referrers: Map::default(),
-            classes: BTreeMap::new(),
-        }
-    }
 }
 
 /// What references say.

@@ -22,7 +22,8 @@ use serde_json::value::RawValue;
 pub(crate) fn live_cluster(id: u32, name: &str) -> Cluster {
     let mut cluster = Cluster::new(ClusterId(id), name.into(), &[]);
     cluster.watches = PerKind::from_fn(|_| Watch {
-        state: WatchState::Live { since: UnixMillis(1) },
+        state: WatchState::Live,
+        listed_since: Some(UnixMillis(1)),
         last_event_at: Some(UnixMillis(1_000_000)),
         ..Watch::default()
     });

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) use self::change::Change;
 use self::cluster::Cluster;
 use self::links::Links;
-use crate::contract::settings::{OrphanSettings, Settings, TouchSettings};
+use crate::contract::settings::Settings;
 use crate::data::ids::{ClusterName, Kind, ResourceVersion, Role};
 use crate::data::name::NamespacedName;
 use crate::data::object_ref::{ClusterId, ObjectRef};
@@ -42,28 +42,14 @@ pub(crate) struct World {
     last_id: u32,
     /// The cluster that left last: it is named while the end of its objects is reported.
     left: Option<(ClusterId, ClusterName)>,
-    reading: Reading,
-}
-
-/// What decides how objects are read.
-#[derive(Debug, Default)]
-struct Reading {
-    touch: TouchSettings,
-    orphans: OrphanSettings,
-    nudge_key: Box<str>,
+    settings: Settings,
     /// Whether what is read comes from clusters or from a redacted log.
     node_ids: NodeIds,
 }
 
 impl World {
     pub(crate) fn new(settings: &Settings, node_ids: NodeIds) -> Self {
-        let reading = Reading {
-            touch: settings.touch.clone(),
-            orphans: settings.orphans.clone(),
-            nudge_key: settings.mirror.nudge_key.as_str().into(),
-            node_ids,
-        };
-        Self { reading, ..Self::default() }
+        Self { settings: settings.clone(), node_ids, ..Self::default() }
     }
 
     pub(crate) fn id_of(&self, name: &ClusterName) -> Option<ClusterId> {

@@ -23,7 +23,7 @@ pub(super) fn add(
     world.last_id += 1;
     let id = ClusterId(world.last_id);
     let mut cluster = Cluster::new(id, name.clone(), roles);
-    cluster.edge.is_by_class = world.reading.touch.scope_of(name) == TouchScope::GatewayClass;
+    cluster.edge.is_by_class = world.settings.touch.scope_of(name) == TouchScope::GatewayClass;
 
     if cluster.has(Role::Hub) {
         world.hubs.insert(id);
@@ -41,15 +41,15 @@ pub(super) fn add(
 
 pub(super) fn remove(world: &mut World, name: &ClusterName, now: UnixMillis) -> Vec<Change> {
     let Some(id) = world.id_of(name) else { return Vec::new() };
-    let mut observed = Observation { world, id, now, changes: Vec::new() };
-    for connector in names(&observed.cluster().hub_connectors) {
-        hub::on_connector_gone(&mut observed, &connector);
+    let mut o = Observation { world, id, now, changes: Vec::new() };
+    for connector in names(&o.cluster().hub_connectors) {
+        hub::on_connector_gone(&mut o, &connector);
     }
-    for route in names(&observed.cluster().routes) {
-        hub::on_route_gone(&mut observed, &route);
+    for route in names(&o.cluster().routes) {
+        hub::on_route_gone(&mut o, &route);
     }
-    edge::on_edge_left(&mut observed);
-    let Observation { world, mut changes, .. } = observed;
+    edge::on_edge_left(&mut o);
+    let Observation { world, mut changes, .. } = o;
 
     world.left = Some((id, name.clone()));
     world.ids.remove(name);

@@ -13,10 +13,10 @@ use crate::next::world::cluster::Cluster;
 use crate::next::world::hub::{HubConnector, Route, UpstreamRef};
 use crate::next::world::table::Put;
 
-pub(super) fn on_connector(observed: &mut Observation<'_>, shown: &ShownObject<'_>) {
-    let at = observed.object(Kind::Connector, &shown.name);
-    let seen = read_connector(observed.world, &at, shown.object);
-    let connectors = &mut observed.cluster_mut().hub_connectors;
+pub(super) fn on_connector(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    let at = o.object(Kind::Connector, &shown.name);
+    let seen = read_connector(o.world, &at, shown.object);
+    let connectors = &mut o.cluster_mut().hub_connectors;
     let Some(put) = connectors.put(&shown.name, shown.sighting(), seen.clone()) else { return };
 
     let subject = Subject::HubConnector(at.clone());
@@ -33,12 +33,12 @@ pub(super) fn on_connector(observed: &mut Observation<'_>, shown: &ShownObject<'
             Some(before)
         }
         Put::Replaced(before) => {
-            observed.changes.push(Change::Gone { subject: subject.clone(), named: None });
+            o.changes.push(Change::Gone { subject: subject.clone(), named: None });
             Some(before)
         }
     };
 
-    relink(observed, &at, before.as_ref(), Some(&seen));
+    relink(o, &at, before.as_ref(), Some(&seen));
     let was_paused = before.as_ref().is_some_and(|before| before.is_paused);
     let sighting = HubConnectorSeen {
         at,
@@ -47,28 +47,28 @@ pub(super) fn on_connector(observed: &mut Observation<'_>, shown: &ShownObject<'
         is_resumed: was_paused && !seen.is_paused,
         object: shown.object.clone(),
     };
-    observed.changes.push(Change::Hub(HubChange::Seen(sighting)));
-    observed.changed([subject]);
+    o.changes.push(Change::Hub(HubChange::Seen(sighting)));
+    o.changed([subject]);
 }
 
-pub(super) fn on_connector_gone(observed: &mut Observation<'_>, name: &NamespacedName) {
-    let Some(row) = observed.cluster_mut().hub_connectors.remove(name) else { return };
-    let at = observed.object(Kind::Connector, name);
-    relink(observed, &at, Some(&row.seen), None);
+pub(super) fn on_connector_gone(o: &mut Observation<'_>, name: &NamespacedName) {
+    let Some(row) = o.cluster_mut().hub_connectors.remove(name) else { return };
+    let at = o.object(Kind::Connector, name);
+    relink(o, &at, Some(&row.seen), None);
 
     let subject = Subject::HubConnector(at);
     let named = row.seen.cluster().cloned();
-    observed.changes.push(Change::Gone { subject, named });
+    o.changes.push(Change::Gone { subject, named });
 }
 
 fn relink(
-    observed: &mut Observation<'_>,
+    o: &mut Observation<'_>,
     at: &ObjectRef,
     before: Option<&HubConnector>,
     after: Option<&HubConnector>,
 ) {
-    let changes = &mut observed.changes;
-    observed.world.links.relink(at, before, after, observed.now, changes);
+    let changes = &mut o.changes;
+    o.world.links.relink(at, before, after, o.now, changes);
 
     if let Some(from) = before.and_then(HubConnector::cluster)
         && after.is_some_and(|after| before.is_some_and(|row| row.upstream != after.upstream))
@@ -87,7 +87,7 @@ fn read_connector(world: &World, at: &ObjectRef, object: &Object) -> HubConnecto
     });
     let before = world.clusters[&at.cluster].hub_connectors.seen(&at.name);
     let likely = [said, before.and_then(|before| before.annotation)];
-    HubConnector::new(&object.meta, &world.reading.nudge_key, upstream, likely)
+    HubConnector::new(&object.meta, &world.settings.mirror.nudge_key, upstream, likely)
 }
 
 /// The upstream object with the texts that tables already hold.
@@ -104,16 +104,16 @@ fn shared_ref(world: &World, named: UpstreamRef) -> UpstreamRef {
     }
 }
 
-pub(super) fn on_route(observed: &mut Observation<'_>, shown: &ShownObject<'_>) {
-    if observed.world.reading.orphans.mode == OrphanMode::Off {
+pub(super) fn on_route(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
+    if o.world.settings.orphans.mode == OrphanMode::Off {
         return;
     }
     let route = Route::new(shown.object);
     let parents = route.parents.clone().ok();
-    let routes = &mut observed.cluster_mut().routes;
+    let routes = &mut o.cluster_mut().routes;
     let Some(put) = routes.put(&shown.name, shown.sighting(), route) else { return };
 
-    let at = observed.object(Kind::HttpRoute, &shown.name);
+    let at = o.object(Kind::HttpRoute, &shown.name);
     let subject = Subject::Route(at.clone());
     let before = match put {
         Put::New => None,
@@ -121,36 +121,36 @@ pub(super) fn on_route(observed: &mut Observation<'_>, shown: &ShownObject<'_>) 
             let upstream = parents.as_ref().map(|parents| &parents.cluster);
             if let Some(from) = before.upstream().filter(|from| Some(*from) != upstream) {
                 let change = Change::Relinked { subject: subject.clone(), from: from.clone() };
-                observed.changes.push(change);
+                o.changes.push(change);
             }
-            observed.changes.push(Change::RouteSeen { at: at.clone() });
+            o.changes.push(Change::RouteSeen { at: at.clone() });
             Some(before)
         }
         Put::Replaced(before) => {
             let named = before.upstream().cloned();
-            observed.changes.push(Change::Gone { subject: subject.clone(), named });
+            o.changes.push(Change::Gone { subject: subject.clone(), named });
             Some(before)
         }
     };
     let before = before.and_then(|before| before.parents.ok());
-    let changes = &mut observed.changes;
-    observed.world.links.relink_route(&at, before.as_ref(), parents.as_ref(), changes);
-    observed.changed([subject]);
+    let changes = &mut o.changes;
+    o.world.links.relink_route(&at, before.as_ref(), parents.as_ref(), changes);
+    o.changed([subject]);
 }
 
-pub(super) fn on_route_gone(observed: &mut Observation<'_>, name: &NamespacedName) {
-    let Some(row) = observed.cluster_mut().routes.remove(name) else { return };
-    let at = observed.object(Kind::HttpRoute, name);
+pub(super) fn on_route_gone(o: &mut Observation<'_>, name: &NamespacedName) {
+    let Some(row) = o.cluster_mut().routes.remove(name) else { return };
+    let at = o.object(Kind::HttpRoute, name);
     let named = row.seen.upstream().cloned();
     let parents = row.seen.parents.ok();
 
-    observed.world.links.relink_route(&at, parents.as_ref(), None, &mut observed.changes);
-    observed.changes.push(Change::Gone { subject: Subject::Route(at), named });
+    o.world.links.relink_route(&at, parents.as_ref(), None, &mut o.changes);
+    o.changes.push(Change::Gone { subject: Subject::Route(at), named });
 }
 
 /// Hub Connectors or routes are all in the tables, or the tier that each belongs to is known.
-pub(super) fn on_current(observed: &mut Observation<'_>, kind: Kind) {
-    let cluster = observed.cluster();
+pub(super) fn on_current(o: &mut Observation<'_>, kind: Kind) {
+    let cluster = o.cluster();
     let mut subjects = Vec::new();
     if is_about(cluster, Kind::Connector, kind) {
         subjects.extend(cluster.hub_connectors.keys().map(|name| cluster.hub_connector(name)));
@@ -158,14 +158,14 @@ pub(super) fn on_current(observed: &mut Observation<'_>, kind: Kind) {
     if is_about(cluster, Kind::HttpRoute, kind) {
         subjects.extend(cluster.routes.keys().map(|name| cluster.route(name)));
     }
-    observed.changed(subjects);
+    o.changed(subjects);
 }
 
-pub(super) fn on_watch_lost(observed: &mut Observation<'_>, kind: Kind) {
-    let cluster = observed.cluster();
+pub(super) fn on_watch_lost(o: &mut Observation<'_>, kind: Kind) {
+    let cluster = o.cluster();
     if is_about(cluster, Kind::HttpRoute, kind) {
         let routes: Vec<_> = cluster.routes.keys().map(|name| cluster.route(name)).collect();
-        observed.changed(routes);
+        o.changed(routes);
     }
 }
 

@@ -41,9 +41,9 @@ impl World {
             EventKind::ClusterRemoved { cluster } => clusters::remove(self, cluster, now),
             _ => match watched_cluster(event).and_then(|name| self.id_of(name)) {
                 Some(id) => {
-                    let mut observed = Observation { world: self, id, now, changes: Vec::new() };
-                    observed.on_watch_event(event);
-                    observed.changes
+                    let mut o = Observation { world: self, id, now, changes: Vec::new() };
+                    o.on_watch_event(event);
+                    o.changes
                 }
                 None => Vec::new(),
             },
@@ -152,7 +152,7 @@ impl Observation<'_> {
     /// The watch works. Until now its silence may have been a reason to keep routes.
     fn on_sign_of_life(&mut self, kind: Kind) {
         let now = self.now;
-        let fresh_ms = self.world.reading.orphans.fresh_ms;
+        let fresh_ms = self.world.settings.orphans.fresh_ms;
         let cluster = self.cluster_mut();
         let before = cluster.watches[kind].last_event_at.replace(now);
         let was_silent = before.is_none_or(|at| now > at.plus(fresh_ms));

@@ -9,10 +9,10 @@ use crate::next::subject::Subject;
 use crate::next::world::cluster::{Cluster, Namespace};
 use crate::next::world::table::Put;
 
-pub(super) fn on_shown(observed: &mut Observation<'_>, shown: &ShownObject<'_>) {
+pub(super) fn on_shown(o: &mut Observation<'_>, shown: &ShownObject<'_>) {
     let meta = &shown.object.meta;
     let seen = Namespace::new(meta);
-    let namespaces = &mut observed.cluster_mut().namespaces;
+    let namespaces = &mut o.cluster_mut().namespaces;
     let Some(put) = namespaces.put(&shown.name, shown.sighting(), seen) else { return };
 
     let is_same_object = matches!(put, Put::Changed(_));
@@ -22,36 +22,31 @@ pub(super) fn on_shown(observed: &mut Observation<'_>, shown: &ShownObject<'_>) 
     };
     if !is_same_object || before.is_some_and(|before| before.is_hub != seen.is_hub) {
         // Milo gives a project that is made again the uids of the former.
-        set_deleted_at(observed, &meta.name, &Uid::new(&meta.uid), None);
-        on_changed(observed, &meta.name);
+        set_deleted_at(o, &meta.name, &Uid::new(&meta.uid), None);
+        on_changed(o, &meta.name);
     }
     if before.is_some_and(|before| before.allows_removals) != seen.allows_removals {
-        let hub_connectors = hub_connectors_in(observed.cluster(), &meta.name);
-        observed.changed(hub_connectors);
+        let hub_connectors = hub_connectors_in(o.cluster(), &meta.name);
+        o.changed(hub_connectors);
     }
 }
 
-pub(super) fn on_gone(observed: &mut Observation<'_>, name: &NamespacedName, is_deleted: bool) {
-    let row = observed.cluster_mut().namespaces.remove(name);
+pub(super) fn on_gone(o: &mut Observation<'_>, name: &NamespacedName, is_deleted: bool) {
+    let row = o.cluster_mut().namespaces.remove(name);
     if let Some(row) = row.filter(|_| is_deleted) {
-        set_deleted_at(observed, name.name(), &row.uid, Some(observed.now));
+        set_deleted_at(o, name.name(), &row.uid, Some(o.now));
     }
-    on_changed(observed, name.name());
+    on_changed(o, name.name());
 }
 
 /// The namespace held what its hub Connectors name, if its uid is in the name of theirs.
-fn set_deleted_at(
-    observed: &mut Observation<'_>,
-    name: &str,
-    uid: &Uid,
-    deleted_at: Option<UnixMillis>,
-) {
-    let upstream = observed.cluster();
+fn set_deleted_at(o: &mut Observation<'_>, name: &str, uid: &Uid, deleted_at: Option<UnixMillis>) {
+    let upstream = o.cluster();
     let Some(uid) = uid.text().filter(|_| upstream.has(Role::Upstream)) else { return };
     let hub_namespace = format!("ns-{uid}");
-    for at in observed.world.links.linked_in(&upstream.name, name) {
+    for at in o.world.links.linked_in(&upstream.name, name) {
         if at.name.namespace() == hub_namespace
-            && let Some(hub) = observed.world.clusters.get_mut(&at.cluster)
+            && let Some(hub) = o.world.clusters.get_mut(&at.cluster)
             && let Some(row) = hub.hub_connectors.seen_mut(&at.name)
         {
             row.namespace_deleted_at = deleted_at;
@@ -60,9 +55,9 @@ fn set_deleted_at(
 }
 
 /// A namespace became known, changed its uid or its tier, or went.
-fn on_changed(observed: &mut Observation<'_>, name: &str) {
-    let cluster = observed.cluster();
-    let links = &observed.world.links;
+fn on_changed(o: &mut Observation<'_>, name: &str) {
+    let cluster = o.cluster();
+    let links = &o.world.links;
     let mut subjects = Vec::new();
     if cluster.has(Role::Upstream) {
         let connectors = links.linked_in(&cluster.name, name);
@@ -78,7 +73,7 @@ fn on_changed(observed: &mut Observation<'_>, name: &str) {
         let targets = gateways.filter_map(|gateway| cluster.edge.target_of(&gateway));
         subjects.extend(targets.map(Subject::Target));
     }
-    observed.changed(subjects);
+    o.changed(subjects);
 }
 
 fn hub_connectors_in(cluster: &Cluster, namespace: &str) -> Vec<Subject> {
