@@ -34,7 +34,6 @@ const UNKNOWN_CLUSTERS_MAX: usize = 100;
 #[derive(Default)]
 pub struct Machine {
     pub(crate) controller: Controller,
-    pub(crate) now: UnixMillis,
     /// Clusters that were never added and whose events were reported.
     unknown_clusters: BTreeSet<ClusterName>,
 }
@@ -145,8 +144,8 @@ impl Machine {
     /// The clock never runs backwards, and never reaches the end of time, so that a pause which
     /// saturated there is never over.
     fn advance(&mut self, at: UnixMillis) {
-        self.now = self.now.max(at).min(UnixMillis(UnixMillis::NEVER.0 - 1));
-        self.controller.now = self.now;
+        let c = &mut self.controller;
+        c.now = c.now.max(at).min(UnixMillis(UnixMillis::NEVER.0 - 1));
     }
 
     fn on_event(&mut self, event: &EventKind) {
@@ -217,6 +216,6 @@ impl Machine {
         let cluster = world.id_of(&action.cluster).and_then(|id| world.clusters.get(&id));
         action.kind == kind
             && cluster.is_none_or(|cluster| cluster.has(role))
-            && decision.at <= self.now
+            && decision.at <= self.controller.now
     }
 }

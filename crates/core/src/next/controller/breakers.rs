@@ -77,11 +77,11 @@ impl Breakers {
         verdict: Verdict,
         now: UnixMillis,
     ) {
-        let [of_upstream, of_fleet] = removal_keys(upstream);
         match verdict {
             // All stays as it was.
             Verdict::Disabled | Verdict::HubNotLive => return,
             Verdict::UpstreamNotLive | Verdict::UpstreamNotConfigured => {
+                let of_fleet = BreakerKey::FleetRemovals;
                 return self.edit(of_fleet, |breaker| breaker.expire(at, now));
             }
             _ => {}
@@ -89,19 +89,14 @@ impl Breakers {
 
         let ground = verdict.ground();
         self.set_allowed(at, upstream, ground == Some(Ground::Allowed));
-        match ground {
-            Some(Ground::Seen | Ground::Listed) => {
-                let is_seen = ground == Some(Ground::Seen);
-                self.want(of_upstream, at, is_seen);
-                self.want(of_fleet, at, is_seen);
-            }
-            None if verdict == Verdict::BothAbsent => {
-                self.edit(of_upstream, |breaker| breaker.expire(at, now));
-                self.edit(of_fleet, |breaker| breaker.expire(at, now));
-            }
-            Some(Ground::Allowed) | None => {
-                self.edit(of_upstream, |breaker| breaker.unwant(at));
-                self.edit(of_fleet, |breaker| breaker.unwant(at));
+        for key in removal_keys(upstream) {
+            match ground {
+                Some(Ground::Seen) => self.want(key, at, true),
+                Some(Ground::Listed) => self.want(key, at, false),
+                None if verdict == Verdict::BothAbsent => {
+                    self.edit(key, |breaker| breaker.expire(at, now));
+                }
+                Some(Ground::Allowed) | None => self.edit(key, |breaker| breaker.unwant(at)),
             }
         }
     }

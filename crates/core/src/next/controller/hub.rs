@@ -120,7 +120,8 @@ impl Facts<'_> {
         }
 
         let Place { at, hub, .. } = self.place;
-        let (cluster, connector) = (hub.name.clone(), at.name.key());
+        let cluster = hub.name.clone();
+        let connector = at.name.key();
         notes.push(NoteKind::Deferred { cluster, connector, deferred });
         let ended = match deferred {
             // What was late was another difference.

@@ -101,7 +101,8 @@ fn on_gone(c: &mut Controller, at: &ObjectRef, named: Option<&ClusterName>) {
     // Nothing was said of one that was at rest.
     let Some(mut memory) = c.memory.hub.remove(at) else { return };
     if memory.mirror.deferred_since.is_some() {
-        let (cluster, connector) = (c.world.name_of(at.cluster), at.name.key());
+        let cluster = c.world.name_of(at.cluster);
+        let connector = at.name.key();
         c.notes.push(NoteKind::Deferred { cluster, connector, deferred: false });
     }
     c.notes.extend(memory.hop.end(|_| true).map(NoteKind::StallEnded));

@@ -85,8 +85,12 @@ impl InFlight {
             precondition: write.precondition,
             connectors: write.connectors,
         };
-        let (urgency, because) = (write.urgency, write.because);
-        self.outbox.push_back(Decision { at: now, action, urgency, because });
+        self.outbox.push_back(Decision {
+            at: now,
+            action,
+            urgency: write.urgency,
+            because: write.because,
+        });
     }
 
     /// `None`: the action was given up before, or never decided.

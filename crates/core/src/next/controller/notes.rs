@@ -55,7 +55,8 @@ impl Notes {
         online: bool,
         after_ms: Option<u64>,
     ) {
-        let (cluster, connector) = (cluster.clone(), connector.key());
+        let connector = connector.key();
+        let cluster = cluster.clone();
         self.push(NoteKind::HopPassed { cluster, connector, hop, online, after_ms });
     }
 

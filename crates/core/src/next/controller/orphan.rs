@@ -84,7 +84,8 @@ pub(super) fn report_verdicts(c: &mut Controller) {
             c.memory.routes.remove(&at);
         }
         if is_news {
-            let (cluster, route) = (c.world.name_of(at.cluster), at.name.key());
+            let cluster = c.world.name_of(at.cluster);
+            let route = at.name.key();
             c.notes.push(NoteKind::Orphan { cluster, route, kept: verdict.keep_reason() });
         }
     }
@@ -101,7 +102,8 @@ pub(super) fn on_change(c: &mut Controller, change: &Change) {
         Change::Gone { subject: Subject::Route(at), .. } => {
             let memory = c.memory.routes.get(at);
             if memory.is_some_and(|memory| memory.absence.is_some()) {
-                let (cluster, route) = (c.world.name_of(at.cluster), at.name.key());
+                let cluster = c.world.name_of(at.cluster);
+                let route = at.name.key();
                 c.notes.push(NoteKind::OrphanGone { cluster, route });
             }
         }
@@ -143,9 +145,12 @@ pub(super) fn on_breaker_updated(c: &mut Controller, updated: &Updated) {
                 );
                 c.notes.push_summary(too_many(cluster, detail));
             }
-            let (cluster, orphans, routes) = (cluster.clone(), *orphans, *routes);
-            let note = NoteKind::DeletesHeld { cluster, held: is_held, orphans, routes };
-            c.notes.push_summary(note);
+            c.notes.push_summary(NoteKind::DeletesHeld {
+                cluster: cluster.clone(),
+                held: is_held,
+                orphans: *orphans,
+                routes: *routes,
+            });
         }
         BreakerKey::DeletedProjects if is_told => {
             let hub = c.world.hubs().next().map_or_else(|| "".into(), |hub| hub.name.clone());

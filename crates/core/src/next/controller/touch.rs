@@ -190,7 +190,8 @@ fn apply(c: &mut Controller, target: &Target, event: Event<'_>) {
         Effect::Announced => announced_all(c, target),
         Effect::Overwritten { pause_ms } => {
             if let Some(contention) = memory.write.contention() {
-                let (cluster, key) = (&view.cluster.name, &settings.touch.key);
+                let cluster = &view.cluster.name;
+                let key = &settings.touch.key;
                 let limits = &settings.mirror;
                 notes.contention(cluster, view.gateway, key, contention, pause_ms, limits);
             }
