@@ -6,14 +6,26 @@
 //! more. What is held, paused or deferred is never late, and nothing is while no instance may lead.
 
 use crate::contract::note::{Hop, NoteKind, Stall, StallCause};
-use crate::contract::settings::StallSettings;
 use crate::data::ids::{ClusterName, Kind};
 use crate::data::object_ref::{ClusterId, ObjectRef};
 use crate::data::time::UnixMillis;
-use crate::next::rules::mirror::{self, Before, REPEAT_MS, StatusChange, SyncState, Verdict};
+use crate::next::rules::mirror::{self, Before, LastChange, REPEAT_MS, SyncState, Verdict};
 use crate::next::world::World;
 use crate::next::world::cluster::Cluster;
 use crate::status::digest::Digest;
+
+/// What the rule reads of a hub Connector.
+pub(crate) struct View<'v> {
+    pub(crate) mirror: mirror::View<'v>,
+    /// That of the mirror.
+    pub(crate) verdict: Verdict,
+    pub(crate) world: &'v World,
+    pub(crate) nudges: u32,
+    /// The limit of its queue, where it waits because the Connector changes again and again.
+    pub(crate) repeats_per_second: Option<u32>,
+    /// Until then this instance waited for its first Lease.
+    pub(crate) lease_wait_until: UnixMillis,
+}
 
 /// What throughline remembers of the way of a hub Connector's status.
 #[derive(Debug, Default)]
@@ -24,42 +36,6 @@ pub(crate) struct HopMemory {
     /// Edges that do not say what the hub says, in the order of their ids, and since when.
     behind: Vec<(ClusterId, UnixMillis)>,
     pub(crate) stall: Option<Box<Stall>>,
-}
-
-/// An edge that has the Connector. Where the hub is the edge itself, both are one object.
-#[derive(Clone, Copy)]
-pub(crate) struct Edge<'w> {
-    pub(crate) cluster: &'w Cluster,
-    says: Option<Digest>,
-}
-
-/// A hop that the status has passed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Passed {
-    pub(crate) hop: Hop,
-    /// Where it ends.
-    pub(crate) cluster: ClusterName,
-    /// `None` where nobody saw it begin, or another writer made the value wrong.
-    pub(crate) after_ms: Option<u64>,
-}
-
-/// The hop that is expected next.
-#[derive(Clone, Copy)]
-pub(crate) enum Expected<'w> {
-    /// What was late may be as late as before.
-    NotKnown,
-    Nothing,
-    Open(Open<'w>),
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Open<'w> {
-    pub(crate) hop: Hop,
-    /// When it could have started.
-    pub(crate) since: UnixMillis,
-    /// Where it ends.
-    pub(crate) cluster: &'w Cluster,
-    pub(crate) limit_ms: u64,
 }
 
 /// What becomes of the stall.
@@ -73,157 +49,148 @@ pub(crate) enum Update {
     Begins(Stall),
 }
 
-/// The edges that have the Connector, apart from the hub.
-pub(crate) fn edges<'w>(world: &'w World, at: &ObjectRef) -> Vec<Edge<'w>> {
-    let others = world.edges().filter(|cluster| cluster.id != at.cluster);
-    let has_it = |cluster: &'w Cluster| {
-        let row = cluster.edge.connectors.get(&at.name)?;
-        Some(Edge { cluster, says: row.seen.annotation })
-    };
-    others.filter_map(has_it).collect()
-}
-
-/// What is expected next of a hub Connector, by the verdict of its mirror.
-pub(crate) fn expected<'w>(
-    view: &mirror::View<'w>,
-    verdict: Verdict,
-    memory: &HopMemory,
-    world: &'w World,
-    settings: &StallSettings,
-    now: UnixMillis,
-) -> Expected<'w> {
-    let mirrored = |since, limit_ms| {
-        Expected::Open(Open { hop: Hop::Mirrored, since, cluster: view.hub, limit_ms })
-    };
-    let carried = memory.first_behind(world).map(|(cluster, behind_since)| {
-        let since = behind_since.max(view.memory.sync.right_since().unwrap_or_default());
-        let limit_ms = settings.arrived_ms;
-        Expected::Open(Open { hop: Hop::Arrived, since, cluster, limit_ms })
-    });
-
-    match verdict {
-        Verdict::HubNotLive | Verdict::AbsenceGrace(_) => Expected::NotKnown,
-        Verdict::UpstreamNotLive if !is_upstream_live(view) => Expected::NotKnown,
-        Verdict::UpstreamNotLive
-        | Verdict::Disabled
-        | Verdict::Paused
-        | Verdict::UpstreamNotConfigured
-        | Verdict::Held(_)
-        | Verdict::RemovalHeld(..) => Expected::Nothing,
-        Verdict::OutOfSync { since } | Verdict::RemovalDue { since, .. } => {
-            mirrored(since, settings.mirrored_ms)
-        }
-        Verdict::InSync | Verdict::BothAbsent => carried.unwrap_or(Expected::Nothing),
-        Verdict::Deferred { since } => carried
-            .unwrap_or_else(|| mirrored(view.unblocked_from(since, now), settings.deferred_ms)),
-    }
-}
-
-fn is_upstream_live(view: &mirror::View<'_>) -> bool {
-    let kinds = [Kind::Connector, Kind::Namespace];
-    view.upstream.is_some_and(|upstream| upstream.cluster.all_live_since(&kinds).is_some())
+/// A hop that the status has passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) hop: Hop,
+    /// Where it ends.
+    pub(crate) cluster: ClusterName,
+    /// `None` where nobody saw it begin, or another writer made the value wrong.
+    pub(crate) after_ms: Option<u64>,
 }
 
 /// A stall begins when the expected hop is late, and ends when another one is expected.
-pub(crate) fn plan(
-    expected: Expected<'_>,
-    view: &mirror::View<'_>,
-    memory: &HopMemory,
-    circumstances: Circumstances,
-    now: UnixMillis,
-) -> Update {
-    let open = match expected {
-        Expected::NotKnown => return Update::Stays,
-        Expected::Nothing => return Update::Ends,
-        Expected::Open(open) => open,
+pub(crate) fn plan(view: &View<'_>, memory: &HopMemory) -> Update {
+    let open = match expected(view, memory) {
+        Ok(open) => open,
+        Err(update) => return update,
     };
 
-    let since = open.since.max(circumstances.lease_wait_until);
+    let since = open.since.max(view.lease_wait_until);
     let late_at = since.plus(open.limit_ms);
-    if now < late_at {
+    if view.mirror.now < late_at {
         return Update::LateAt(late_at, open.hop);
     }
     if memory.stall.as_ref().is_some_and(|stall| stall.hop == open.hop) {
         return Update::Stays;
     }
 
-    let (cause, reason) = cause_of(&open, view, circumstances);
+    let (cause, reason) = cause_of(&open, view);
     let cluster = open.cluster.name.clone();
-    let connector = view.at.name.key();
+    let connector = view.mirror.place.at.name.key();
     Update::Begins(Stall { cluster, connector, hop: open.hop, since, cause, reason })
 }
 
-/// What the cause of a stall follows from, beside what its rule sees.
-#[derive(Clone, Copy)]
-pub(crate) struct Circumstances {
-    pub(crate) nudges: u32,
-    /// The limit of the queue in which the mirror waits, because the Connector changes again and again.
-    pub(crate) repeats_per_second: Option<u32>,
-    /// Until then this instance waited for its first Lease.
-    pub(crate) lease_wait_until: UnixMillis,
+/// The hop that is expected next.
+struct Open<'w> {
+    hop: Hop,
+    /// When it could have started.
+    since: UnixMillis,
+    /// Where it ends.
+    cluster: &'w Cluster,
+    limit_ms: u64,
+}
+
+/// `Err`: no hop is expected, or that is not known, and what was late may be as late as before.
+fn expected<'v>(view: &View<'v>, memory: &HopMemory) -> Result<Open<'v>, Update> {
+    let mirror = &view.mirror;
+    let settings = &mirror.settings.stall;
+    let mirrored =
+        |since, limit_ms| Open { hop: Hop::Mirrored, since, cluster: mirror.place.hub, limit_ms };
+    let carried = memory.behind.first().and_then(|(edge, behind_since)| {
+        let cluster = view.world.clusters.get(edge)?;
+        let since = mirror.memory.sync.right_since().max(Some(*behind_since))?;
+        Some(Open { hop: Hop::Arrived, since, cluster, limit_ms: settings.arrived_ms })
+    });
+
+    match view.verdict {
+        Verdict::HubNotLive | Verdict::AbsenceGrace(_) => Err(Update::Stays),
+        Verdict::UpstreamNotLive if !is_upstream_live(mirror) => Err(Update::Stays),
+        Verdict::UpstreamNotLive
+        | Verdict::Disabled
+        | Verdict::Paused
+        | Verdict::UpstreamNotConfigured
+        | Verdict::Held(_)
+        | Verdict::RemovalHeld(..) => Err(Update::Ends),
+        Verdict::OutOfSync { since } | Verdict::RemovalDue { since, .. } => {
+            Ok(mirrored(since, settings.mirrored_ms))
+        }
+        Verdict::InSync | Verdict::BothAbsent => carried.ok_or(Update::Ends),
+        Verdict::Deferred { since } => {
+            let deferred = || mirrored(mirror.unblocked_from(since), settings.deferred_ms);
+            Ok(carried.unwrap_or_else(deferred))
+        }
+    }
+}
+
+fn is_upstream_live(view: &mirror::View<'_>) -> bool {
+    let kinds = [Kind::Connector, Kind::Namespace];
+    view.place.upstream.is_some_and(|upstream| upstream.cluster.all_live_since(&kinds).is_some())
 }
 
 /// The cause of a stall, as far as this instance can see it, and the same in words.
-fn cause_of(
-    open: &Open<'_>,
-    view: &mirror::View<'_>,
-    circumstances: Circumstances,
-) -> (StallCause, String) {
+fn cause_of(open: &Open<'_>, view: &View<'_>) -> (StallCause, String) {
     let edge = open.cluster.name.clone();
-    let hub = view.hub.name.clone();
     if !open.cluster.is_live(Kind::Connector) {
         let reason = format!("the watch of {edge} is lost");
         return (StallCause::WatchLost { cluster: edge }, reason);
     }
-    if let Some(failure) = view.memory.write.failure() {
+    if let Some(failure) = view.mirror.memory.write.failure() {
+        let cluster = view.mirror.place.hub.name.clone();
         let reason = format!("writes to the hub fail: {}", failure.error);
-        return (StallCause::WritesFail { cluster: hub, error: failure.error.cause }, reason);
+        return (StallCause::WritesFail { cluster, error: failure.error.cause }, reason);
     }
-    if !view.is_leader {
+    if !view.mirror.is_leader {
         let reason = "this instance is not the leader; the leader should write it";
         return (StallCause::NotLeading, reason.to_owned());
     }
     if open.hop == Hop::Mirrored {
-        return not_mirrored(hub, view, circumstances.repeats_per_second);
+        return not_mirrored(view);
     }
 
-    let nudges = circumstances.nudges;
+    let nudges = view.nudges;
     let times = if nudges == 1 { "time" } else { "times" };
     let reason =
         format!("the Connector at {edge} does not say what the hub says; nudged {nudges} {times}");
     (StallCause::NotCarried { cluster: edge }, reason)
 }
 
-fn not_mirrored(
-    hub: ClusterName,
-    view: &mirror::View<'_>,
-    repeats_per_second: Option<u32>,
-) -> (StallCause, String) {
-    let memory = view.memory;
-    if let Some(per_second) = repeats_per_second {
+fn not_mirrored(view: &View<'_>) -> (StallCause, String) {
+    let memory = view.mirror.memory;
+    let cluster = view.mirror.place.hub.name.clone();
+    if let Some(per_second) = view.repeats_per_second {
         let reason = format!(
             "it changed again within {} s of its last mirror, and waits for the other Connectors of its \
              upstream that did: {per_second} of them are mirrored a second",
             REPEAT_MS / 1_000
         );
-        return (StallCause::NotMirrored { cluster: hub }, reason);
+        return (StallCause::NotMirrored { cluster }, reason);
     }
 
     let (cause, reason) = if memory.write.is_in_flight() {
         let reason = "a write to the hub has not been answered yet";
-        (StallCause::WriteInFlight { cluster: hub }, reason)
+        (StallCause::WriteInFlight { cluster }, reason)
     } else if let Some(contention) = memory.write.contention() {
         let reason = "another writer keeps changing the hub's annotation";
-        (StallCause::Overwritten { cluster: hub, manager: contention.manager.clone() }, reason)
+        (StallCause::Overwritten { cluster, manager: contention.manager.clone() }, reason)
     } else if memory.deferred_since.is_some() {
         let reason = "what routes is mirrored; the rest of the status waits for its turn by \
                       mirror.deferrablePerSecond";
-        (StallCause::Deferred { cluster: hub }, reason)
+        (StallCause::Deferred { cluster }, reason)
     } else {
         let reason = "the hub's annotation does not say what upstream says";
-        (StallCause::NotMirrored { cluster: hub }, reason)
+        (StallCause::NotMirrored { cluster }, reason)
     };
     (cause, reason.to_owned())
+}
+
+impl Update {
+    pub(crate) fn late_at(&self) -> Option<UnixMillis> {
+        match self {
+            Self::LateAt(at, _) => Some(*at),
+            Self::Stays | Self::Ends | Self::Begins(_) => None,
+        }
+    }
 }
 
 impl HopMemory {
@@ -231,14 +198,13 @@ impl HopMemory {
     pub(crate) fn on_planned(
         &mut self,
         view: &mirror::View<'_>,
+        world: &World,
         verdict: Verdict,
-        change: StatusChange,
+        change: LastChange,
         before: Before,
-        edges: &[Edge<'_>],
-        now: UnixMillis,
     ) -> Vec<Passed> {
         if !matches!(verdict, Verdict::InSync | Verdict::BothAbsent) {
-            self.on_difference(change, before.sync, now);
+            self.on_difference(change, before.sync, view.now);
         }
         if !verdict.is_right() {
             return Vec::new();
@@ -246,15 +212,15 @@ impl HopMemory {
 
         let mut passed = Vec::new();
         if before.is_mirrored(verdict) {
-            passed.extend(self.mirrored(view, change, before.was_deferred(verdict), now));
+            passed.extend(self.mirrored(view, change, before.was_deferred(verdict)));
         }
-        passed.extend(self.on_edges(view, edges, now));
+        passed.extend(self.on_edges(view, world));
         passed
     }
 
     /// The annotation differs from what upstream says: because upstream changed, or another writer
     /// did it?
-    fn on_difference(&mut self, change: StatusChange, before: SyncState, now: UnixMillis) {
+    fn on_difference(&mut self, change: LastChange, before: SyncState, now: UnixMillis) {
         let changes_now = change.at == now;
         let is_since_mirrored = match before {
             SyncState::Right { since } => {
@@ -271,44 +237,46 @@ impl HopMemory {
     fn mirrored(
         &self,
         view: &mirror::View<'_>,
-        change: StatusChange,
+        change: LastChange,
         was_deferred: bool,
-        now: UnixMillis,
-    ) -> Vec<Passed> {
-        let hub = view.hub;
+    ) -> impl Iterator<Item = Passed> {
+        let now = view.now;
+        let hub = view.place.hub;
         // A change that came with a list happened at an unknown time before.
         let is_observed = hub.live_since(Kind::Connector).is_some_and(|since| now > since);
         // What was deferred was late by intention.
         let is_timed = self.is_change_seen && is_observed && !was_deferred;
-        let after_ms = is_timed.then(|| now.since(change.at));
-        let mirrored = Passed { hop: Hop::Mirrored, cluster: hub.name.clone(), after_ms };
 
-        let is_at_edge = hub.edge.connectors.get(&view.at.name).is_some();
-        let after_ms = is_timed.then_some(0);
-        let arrived = Passed { hop: Hop::Arrived, cluster: hub.name.clone(), after_ms };
-        std::iter::once(mirrored).chain(is_at_edge.then_some(arrived)).collect()
+        let is_at_edge = hub.edge.connectors.get(&view.place.at.name).is_some();
+        let mirrored = (Hop::Mirrored, now.since(change.at));
+        let arrived = is_at_edge.then_some((Hop::Arrived, 0));
+        [Some(mirrored), arrived].into_iter().flatten().map(move |(hop, after_ms)| Passed {
+            hop,
+            cluster: hub.name.clone(),
+            after_ms: is_timed.then_some(after_ms),
+        })
     }
 
     /// Finds the edges that are behind, and returns those that have caught up.
-    fn on_edges(
-        &mut self,
-        view: &mirror::View<'_>,
-        edges: &[Edge<'_>],
-        now: UnixMillis,
-    ) -> Vec<Passed> {
-        let live_since = view.hub.live_since(Kind::Connector);
+    fn on_edges(&mut self, view: &mirror::View<'_>, world: &World) -> Vec<Passed> {
+        let live_since = view.place.hub.live_since(Kind::Connector);
         let right_since = view.memory.sync.right_since();
         let mirrored_at = right_since.filter(|since| Some(*since) > live_since);
-        let hub_says = view.digest();
 
         let mut arrivals = Vec::new();
         let mut behind = Vec::new();
-        for edge in edges {
-            let since = self.behind_since(edge.cluster.id);
-            if edge.says == hub_says {
-                arrivals.extend(since.map(|since| edge.arrival(since, mirrored_at, now)));
-            } else if edge.cluster.listed_since(Kind::Connector).is_some() {
-                behind.push((edge.cluster.id, since.unwrap_or(now)));
+        for (edge, says) in edges(world, view.place.at) {
+            let since = self.behind_since(edge.id);
+            if says != view.place.digest() {
+                if edge.listed_since(Kind::Connector).is_some() {
+                    behind.push((edge.id, since.unwrap_or(view.now)));
+                }
+            } else if let Some(since) = since {
+                // An edge Connector that went wrong later was somebody else's doing.
+                let is_carried = |at: &UnixMillis| *at >= since && edge.is_live(Kind::Connector);
+                let after_ms = mirrored_at.filter(is_carried).map(|at| view.now.since(at));
+                let cluster = edge.name.clone();
+                arrivals.push(Passed { hop: Hop::Arrived, cluster, after_ms });
             }
         }
         self.behind = behind;
@@ -343,11 +311,6 @@ impl HopMemory {
         self.behind.iter().filter_map(seen_since).min()
     }
 
-    fn first_behind<'w>(&self, world: &'w World) -> Option<(&'w Cluster, UnixMillis)> {
-        let (id, since) = self.behind.first()?;
-        Some((world.clusters.get(id)?, *since))
-    }
-
     /// Returns what is to be reported.
     pub(crate) fn on_update(&mut self, update: Update) -> Vec<NoteKind> {
         let ended = match update {
@@ -373,29 +336,17 @@ impl HopMemory {
     }
 }
 
-impl Update {
-    pub(crate) fn late_at(&self) -> Option<UnixMillis> {
-        match self {
-            Self::LateAt(at, _) => Some(*at),
-            Self::Stays | Self::Ends | Self::Begins(_) => None,
-        }
-    }
-}
-
-impl Edge<'_> {
-    fn arrival(
-        &self,
-        behind_since: UnixMillis,
-        mirrored_at: Option<UnixMillis>,
-        now: UnixMillis,
-    ) -> Passed {
-        // An edge Connector that went wrong later was somebody else's doing.
-        let is_carried = |at: &UnixMillis| *at >= behind_since;
-        let is_live = self.cluster.is_live(Kind::Connector);
-        let carried = mirrored_at.filter(is_carried).filter(|_| is_live);
-        let after_ms = carried.map(|at| now.since(at));
-        Passed { hop: Hop::Arrived, cluster: self.cluster.name.clone(), after_ms }
-    }
+/// The edges that have the Connector, and what it says there. Where the hub is the edge itself, both
+/// are one object.
+fn edges<'w>(
+    world: &'w World,
+    at: &ObjectRef,
+) -> impl Iterator<Item = (&'w Cluster, Option<Digest>)> {
+    let others = world.edges().filter(|cluster| cluster.id != at.cluster);
+    others.filter_map(|cluster| {
+        let row = cluster.edge.connectors.get(&at.name)?;
+        Some((cluster, row.seen.annotation))
+    })
 }
 
 #[cfg(test)]
@@ -407,124 +358,101 @@ mod tests {
     use crate::data::objects::UPSTREAM_STATUS;
     use crate::next::world::fixture::{self, connector};
 
-    const CHANGED: u64 = 1_000_000;
-
     /// A hub Connector, and its copy at one edge.
     struct Stage {
         stage: fixture::Stage,
         at: ObjectRef,
         mirror: mirror::MirrorMemory,
         memory: HopMemory,
-        version: u64,
+        settings: Settings,
     }
 
     impl Stage {
-        fn new() -> Self {
+        /// The edge does not say what the hub says.
+        fn behind() -> Self {
             let mut stage = fixture::Stage::new(&Settings::default());
             let hub = stage.add("hub", &[Role::Hub]);
             stage.add("edge", &[Role::Edge]);
             let name = NamespacedName::new("ns", "lab");
             let at = ObjectRef { cluster: hub, kind: Kind::Connector, name };
-            let (mirror, memory) = Default::default();
-            Self { stage, at, mirror, memory, version: 100 }
+            let (mirror, memory, settings) = Default::default();
+            let mut stage = Self { stage, at, mirror, memory, settings };
+            stage.mirror.sync = SyncState::Right { since: None };
+            stage.shows("hub", "{}", 1);
+            stage.shows("edge", "[]", 1);
+            assert_eq!(stage.arrivals(stage.stage.now), []);
+            stage
         }
 
-        fn shows(&mut self, cluster: &str, annotation: &str) {
-            self.version += 1;
-            let copy = connector("ns", "lab", self.version).annotation(UPSTREAM_STATUS, annotation);
+        fn shows(&mut self, cluster: &str, annotation: &str, version: u64) {
+            let copy = connector("ns", "lab", version).annotation(UPSTREAM_STATUS, annotation);
             self.stage.shows(cluster, copy);
         }
 
-        fn view(&self) -> mirror::View<'_> {
-            mirror::Place::find(&self.stage.world, &self.at).unwrap().view(&self.mirror, true)
-        }
-
-        /// The annotation came to say what upstream says, or says so already.
-        fn mirrored(&mut self, before: SyncState, now: UnixMillis) -> Vec<(Hop, Option<u64>)> {
-            let change =
-                StatusChange { at: UnixMillis(CHANGED), is_observed: true, is_online: true };
-            let before = Before { sync: before, held: None, is_deferred: false };
-            let mut memory = std::mem::take(&mut self.memory);
-            let edges = edges(&self.stage.world, &self.at);
-            let passed =
-                memory.on_planned(&self.view(), Verdict::InSync, change, before, &edges, now);
-            self.memory = memory;
-            passed.into_iter().map(|passed| (passed.hop, passed.after_ms)).collect()
-        }
-
-        fn update(&self, verdict: Verdict, now: UnixMillis) -> Update {
-            let stall = &Settings::default().stall;
-            let view = self.view();
-            let expected = expected(&view, verdict, &self.memory, &self.stage.world, stall, now);
-            let circumstances = Circumstances {
+        fn view(&self, verdict: Verdict, now: UnixMillis) -> View<'_> {
+            let place = mirror::Place::find(&self.stage.world, &self.at).unwrap();
+            View {
+                mirror: mirror::View::new(place, &self.mirror, &self.settings, true, now),
+                verdict,
+                world: &self.stage.world,
                 nudges: 1,
                 repeats_per_second: None,
                 lease_wait_until: UnixMillis(0),
-            };
-            plan(expected, &view, &self.memory, circumstances, now)
+            }
         }
-    }
 
-    #[test]
-    fn each_hop_is_measured_from_the_one_before() {
-        let mut stage = Stage::new();
-        stage.shows("hub", "{}");
-        stage.shows("edge", "[]");
-        stage.memory.is_change_seen = true;
-        let mirrored_at = UnixMillis(CHANGED + 40);
-        stage.mirror.sync = SyncState::Right { since: Some(mirrored_at) };
-        assert_eq!(stage.mirrored(SyncState::Behind, mirrored_at), [(Hop::Mirrored, Some(40))]);
+        /// How long the hop to each edge took.
+        fn arrivals(&mut self, now: UnixMillis) -> Vec<Option<u64>> {
+            let mut memory = std::mem::take(&mut self.memory);
+            let view = self.view(Verdict::InSync, now).mirror;
+            let passed = memory.on_edges(&view, &self.stage.world);
+            self.memory = memory;
+            passed.into_iter().map(|passed| passed.after_ms).collect()
+        }
 
-        stage.shows("edge", "{}");
-        let sync = stage.mirror.sync;
-        assert_eq!(stage.mirrored(sync, mirrored_at.plus(70)), [(Hop::Arrived, Some(70))]);
+        fn plan(&self, verdict: Verdict, now: UnixMillis) -> Update {
+            plan(&self.view(verdict, now), &self.memory)
+        }
     }
 
     #[test]
     fn an_edge_that_went_wrong_later_was_somebody_elses_doing() {
-        let mut stage = Stage::new();
-        stage.shows("hub", "{}");
-        stage.shows("edge", "[]");
-        stage.mirror.sync = SyncState::Right { since: None };
-        let sync = stage.mirror.sync;
-        assert_eq!(stage.mirrored(sync, stage.stage.now), []);
-        assert!(stage.memory.is_any_edge_behind());
+        for (mirrored_ms, after_ms) in [(0, Some(70)), (-1, None)] {
+            let mut stage = Stage::behind();
+            let behind_since = stage.stage.now;
+            let since = UnixMillis(behind_since.0.saturating_add_signed(mirrored_ms));
+            stage.mirror.sync = SyncState::Right { since: Some(since) };
 
-        stage.shows("edge", "{}");
-        assert_eq!(stage.mirrored(sync, stage.stage.now), [(Hop::Arrived, None)]);
+            stage.shows("edge", "{}", 2);
+            assert_eq!(stage.arrivals(behind_since.plus(70)), [after_ms]);
+        }
     }
 
     #[test]
     fn a_hop_is_late_after_its_limit_and_says_why() {
-        let mut stage = Stage::new();
-        stage.shows("hub", "{}");
+        let mut stage = Stage::behind();
         let since = stage.stage.now;
         let late = Verdict::OutOfSync { since };
         let late_at = since.plus(5_000);
-        assert_eq!(stage.update(late, since), Update::LateAt(late_at, Hop::Mirrored));
+        assert_eq!(stage.plan(late, since), Update::LateAt(late_at, Hop::Mirrored));
 
-        let Update::Begins(stall) = stage.update(late, late_at) else { panic!("it is late") };
+        let Update::Begins(stall) = stage.plan(late, late_at) else { panic!("it is late") };
         assert_eq!(stall.cause, StallCause::NotMirrored { cluster: "hub".into() });
         stage.memory.on_update(Update::Begins(stall));
-        assert_eq!(stage.update(late, late_at), Update::Stays);
-        assert_eq!(stage.update(Verdict::Paused, late_at), Update::Ends);
-        assert_eq!(stage.update(Verdict::HubNotLive, late_at), Update::Stays);
-    }
+        for (verdict, update) in [
+            (late, Update::Stays),
+            (Verdict::HubNotLive, Update::Stays),
+            (Verdict::UpstreamNotLive, Update::Stays),
+            (Verdict::Paused, Update::Ends),
+            (Verdict::InSync, Update::LateAt(since.plus(10_000), Hop::Arrived)),
+        ] {
+            assert_eq!(stage.plan(verdict, late_at), update, "{verdict:?}");
+        }
 
-    #[test]
-    fn an_edge_that_is_behind_is_named() {
-        let mut stage = Stage::new();
-        stage.shows("hub", "{}");
-        stage.shows("edge", "[]");
-        stage.mirror.sync = SyncState::Right { since: None };
-        stage.mirrored(stage.mirror.sync, stage.stage.now);
-
-        let late_at = stage.stage.now.plus(10_000);
-        let Update::Begins(stall) = stage.update(Verdict::InSync, late_at) else {
+        let Update::Begins(stall) = stage.plan(Verdict::InSync, since.plus(10_000)) else {
             panic!("it is late")
         };
-        assert_eq!(stall.hop, Hop::Arrived);
         let reason = "the Connector at edge does not say what the hub says; nudged 1 time";
-        assert_eq!(stall.reason, reason);
+        assert_eq!((stall.hop, stall.reason.as_str()), (Hop::Arrived, reason));
     }
 }

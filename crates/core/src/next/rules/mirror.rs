@@ -38,18 +38,19 @@ use crate::data::time::UnixMillis;
 use crate::next::plan::{Intent, Job, MirrorJob, Next, PlannedWrite, Turn, Write};
 use crate::next::world::World;
 use crate::next::world::absence::{
-    AbsenceProof, Absent, Claim, NamespaceIdentity, NoProof, namespace_identity, prove_absence,
+    AbsenceProof, Absent, Claim, NoProof, prove_absence, prove_namespace,
 };
 use crate::next::world::cluster::Cluster;
-use crate::next::world::hub::{HubConnector, Link, UpstreamRef};
+use crate::next::world::hub::{HubConnector, UpstreamRef};
+use crate::next::world::links::Link;
 use crate::next::world::table::Row;
-use crate::next::world::upstream::{Status, UpstreamConnector, UpstreamStatus};
+use crate::next::world::upstream::{Status, UpstreamConnector};
 use crate::next::write_queue::{Due, QueueKey, Rank};
 use crate::next::write_state::{Completion, Contention, ContentionLimits, Retry, WriteState};
 use crate::rate_limit::{Rate, RateLimiter};
 use crate::status::digest::Digest;
 use crate::status::go_json;
-use crate::status::liveness::{self, Liveness, StatusDigest};
+use crate::status::liveness::StatusDigest;
 
 /// One Connector that flaps must not keep the hub busy for all others.
 const CONNECTOR_RATE: Rate = Rate::every_ms(DEFER_MS_MIN, 20);
@@ -64,22 +65,8 @@ pub(crate) struct Place<'w> {
     pub(crate) at: &'w ObjectRef,
     pub(crate) hub: &'w Cluster,
     pub(crate) row: &'w Row<HubConnector>,
-    upstream: Option<Upstream<'w>>,
-}
-
-/// A hub Connector and all that the rule reads.
-pub(crate) struct View<'w> {
-    pub(crate) at: &'w ObjectRef,
-    pub(crate) hub: &'w Cluster,
-    pub(crate) row: &'w Row<HubConnector>,
     /// `None` while the cluster that its labels name is not in the run.
     pub(crate) upstream: Option<Upstream<'w>>,
-    pub(crate) memory: &'w MirrorMemory,
-    /// Whether removals of that upstream, or of the whole fleet, are too many.
-    pub(crate) breaker: BreakerState,
-    pub(crate) is_leader: bool,
-    /// The queue that has room for it in this moment.
-    pub(crate) admitted_by: Option<QueueKey>,
 }
 
 #[derive(Clone, Copy)]
@@ -90,24 +77,17 @@ pub(crate) struct Upstream<'w> {
     named: &'w UpstreamRef,
 }
 
-impl Upstream<'_> {
-    /// When it came to say what it says, or to be absent.
-    pub(crate) fn changed_at(&self) -> UnixMillis {
-        self.connector.map_or_else(|| self.absent_since(), |connector| connector.changed_at)
-    }
-
-    fn absent_since(&self) -> UnixMillis {
-        self.link().map(|link| link.absent_since).unwrap_or_default()
-    }
-
-    fn is_deletion_seen(&self) -> bool {
-        self.link().is_some_and(|link| link.is_deletion_seen)
-    }
-
-    /// Looked up only where the Connector does not exist.
-    fn link(&self) -> Option<&Link> {
-        self.world.links.get(self.named)
-    }
+/// A hub Connector and all that the rule reads.
+pub(crate) struct View<'w> {
+    pub(crate) place: Place<'w>,
+    pub(crate) memory: &'w MirrorMemory,
+    pub(crate) settings: &'w Settings,
+    pub(crate) now: UnixMillis,
+    /// Whether removals of that upstream, or of the whole fleet, are too many.
+    pub(crate) breaker: BreakerState,
+    pub(crate) is_leader: bool,
+    /// The queue that has room for it in this moment.
+    pub(crate) admitted_by: Option<QueueKey>,
 }
 
 /// What throughline remembers of a hub Connector for this rule.
@@ -115,7 +95,8 @@ impl Upstream<'_> {
 pub(crate) struct MirrorMemory {
     /// Shared with the nudge: one write to one object at a time.
     pub(crate) write: WriteState,
-    writing: Option<Writing>,
+    /// The mirror in flight.
+    writing: Option<MirrorJob>,
     observed_text: ObservedText,
     /// Limits mirrors that route. Deferred ones wait for it, too, but do not count.
     limiter: RateLimiter,
@@ -138,13 +119,6 @@ pub(crate) enum SyncState {
     Right {
         since: Option<UnixMillis>,
     },
-}
-
-/// What the write in flight makes of the annotation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Writing {
-    pub(crate) job: MirrorJob,
-    compares_annotation: bool,
 }
 
 /// The annotation as the watch last showed it, to the byte. Tracked while writes meet conflicts.
@@ -209,33 +183,18 @@ pub(crate) struct Before {
     pub(crate) is_deferred: bool,
 }
 
-/// What a breaker counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Removal {
-    /// The annotation would go. `is_seen`: a watch showed the loss.
-    Wanted { is_seen: bool },
-    /// The same, and a person allowed it.
-    Allowed,
-    /// It is to be absent, and it is.
-    Done,
-    /// It stays.
-    No,
-    /// What upstream says is not known.
-    Unknown,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) verdict: Verdict,
     /// `None` where it is not known, or not acted on, what upstream says.
-    pub(crate) change: Option<StatusChange>,
+    pub(crate) change: Option<LastChange>,
     pub(crate) oversize: Option<Oversize>,
     pub(crate) next: Next,
 }
 
-/// How upstream came to say what it says.
+/// When and how upstream came to say what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StatusChange {
+pub(crate) struct LastChange {
     pub(crate) at: UnixMillis,
     /// The watch showed it. It did not come with a list.
     pub(crate) is_observed: bool,
@@ -270,34 +229,72 @@ impl<'w> Place<'w> {
         self.row.seen.upstream.as_ref().map(|named| &named.cluster)
     }
 
-    pub(crate) fn view<'v>(self, memory: &'v MirrorMemory, is_leader: bool) -> View<'v>
-    where
-        'w: 'v,
-    {
-        let Self { at, hub, row, upstream } = self;
-        let breaker = BreakerState::default();
-        View { at, hub, row, upstream, memory, breaker, is_leader, admitted_by: None }
+    /// What the annotation says.
+    pub(crate) fn digest(self) -> Option<Digest> {
+        self.row.seen.annotation.map(|annotation| annotation.all)
+    }
+
+    /// Whether upstream's namespace is the one that the hub Connector was copied from: another one
+    /// may have the name by now.
+    fn is_copied_from(self, upstream: Upstream<'_>) -> bool {
+        let Upstream { cluster, named, .. } = upstream;
+        let hub_namespace = self.at.name.namespace();
+        prove_namespace(cluster, hub_namespace, named.name.namespace()).is_ok()
+    }
+
+    fn ground(self) -> Ground {
+        let is_loss_seen = self.upstream.is_some_and(|upstream| match upstream.connector {
+            Some(connector) => connector.is_loss_seen,
+            None => upstream.is_deletion_seen(),
+        });
+        if self.hub.allows_removals(self.at.name.namespace()) {
+            Ground::Allowed
+        } else if is_loss_seen || self.row.seen.namespace_deleted_at.is_some() {
+            Ground::Seen
+        } else {
+            Ground::Listed
+        }
     }
 }
 
-pub(crate) fn plan(view: &View<'_>, settings: &Settings, now: UnixMillis) -> Plan {
-    let desired = match desired(view, &settings.mirror, now) {
+impl Upstream<'_> {
+    /// When it came to say what it says, or to be absent.
+    pub(crate) fn changed_at(&self) -> UnixMillis {
+        self.connector.map_or_else(|| self.absent_since(), |connector| connector.changed_at)
+    }
+
+    fn absent_since(&self) -> UnixMillis {
+        self.link().map(|link| link.absent_since).unwrap_or_default()
+    }
+
+    fn is_deletion_seen(&self) -> bool {
+        self.link().is_some_and(|link| link.is_deletion_seen)
+    }
+
+    /// Looked up only where the Connector does not exist.
+    fn link(&self) -> Option<&Link> {
+        self.world.links.get(self.named)
+    }
+}
+
+pub(crate) fn plan(view: &View<'_>) -> Plan {
+    let desired = match desired(view) {
         Ok(desired) => desired,
-        Err(undecided) => return undecided.leave(),
+        Err(plan) => return plan,
     };
 
     let change = Some(desired.change);
-    let plan = match compare(view.row.seen.annotation, &desired) {
-        Difference::None => Plan::in_sync(&desired),
-        Difference::Removed => plan_removal(view, desired, &settings.mirror, now),
-        Difference::Other if settings.mirror.defer_ms > 0 => {
-            plan_deferred_mirror(view, desired, &settings.mirror, now)
+    let oversize = desired.oversize;
+    let plan = match compare(view.place.row.seen.annotation, &desired) {
+        Difference::None if desired.status.is_some() => Verdict::InSync.into(),
+        Difference::None => Verdict::BothAbsent.into(),
+        Difference::Removed => plan_removal(view, desired),
+        Difference::Other if view.settings.mirror.defer_ms > 0 => {
+            plan_deferred_mirror(view, desired)
         }
-        Difference::Routing | Difference::Other => {
-            plan_mirror(view, desired, &settings.mirror, now)
-        }
+        Difference::Routing | Difference::Other => plan_mirror(view, desired),
     };
-    Plan { change, ..plan }
+    Plan { change, oversize, ..plan }
 }
 
 /// How the annotation differs from what is desired.
@@ -313,7 +310,7 @@ enum Difference {
 }
 
 fn compare(observed: Option<StatusDigest>, desired: &Desired<'_>) -> Difference {
-    match (observed, desired.annotation.digest) {
+    match (observed, desired.digest) {
         (None, None) => Difference::None,
         (Some(observed), Some(desired)) if observed.all == desired.all => Difference::None,
         (Some(_), None) if desired.status.is_none() => Difference::Removed,
@@ -328,190 +325,135 @@ fn compare(observed: Option<StatusDigest>, desired: &Desired<'_>) -> Difference 
 }
 
 /// Requests may go wrong until it is written.
-fn plan_mirror(
-    view: &View<'_>,
-    desired: Desired<'_>,
-    settings: &MirrorSettings,
-    now: UnixMillis,
-) -> Plan {
-    let verdict = Verdict::OutOfSync { since: view.late_from(desired.since, now) };
-    let oversize = desired.annotation.oversize;
-    let limited_until = view.memory.limiter.ready_at(CONNECTOR_RATE);
-
+fn plan_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
+    let verdict = Verdict::OutOfSync { since: view.late_from(desired.since) };
     let next = match view.memory.write.retry() {
-        Some(retry) if view.is_leader => plan_retry(view, desired, retry, now),
-        _ => view.write_at(limited_until, now, || {
-            let queue = queue_of(view, &desired, settings, now);
-            view.in_queue(queue, Due::at(now), now, || mirror_write(view, desired))
-        }),
+        Some(retry) if view.is_leader => plan_retry(view, desired, retry),
+        _ => {
+            let limited_until = view.memory.limiter.ready_at(CONNECTOR_RATE);
+            let queue = queue_of(view, &desired);
+            let write = || view.write(Intent::Mirror, desired);
+            view.write_at(limited_until, queue, Due::at(view.now), write)
+        }
     };
-    Plan { oversize, next, ..Plan::leave(verdict) }
+    Plan { next, ..verdict.into() }
 }
 
 /// The last attempt failed. Its pause ends in a queue, so that of many that failed together each
 /// has its turn.
-fn plan_retry(view: &View<'_>, desired: Desired<'_>, retry: Retry, now: UnixMillis) -> Next {
-    let Retry { at, early_from } = retry;
-    let queue = QueueKey::Retries(view.at.cluster);
-
-    match view.memory.write.paused_until() {
-        Some(until) if until > now => Next::RequeueAt(until),
-        _ => {
-            let due = Due { rank: Rank::Urgent, at, early_from };
-            Next::Write(view.in_queue(queue, due, now, || mirror_write(view, desired)))
-        }
-    }
-}
-
-/// No edge routes by the difference, so it waits and never delays one that routes.
-fn plan_deferred_mirror(
-    view: &View<'_>,
-    desired: Desired<'_>,
-    settings: &MirrorSettings,
-    now: UnixMillis,
-) -> Plan {
-    let since = view.memory.deferred_since.unwrap_or(now);
-    let oversize = desired.annotation.oversize;
-    let due_at = since.plus(settings.defer_ms.max(DEFER_MS_MIN));
-    let limited_until = view.memory.limiter.ready_at(CONNECTOR_RATE);
-
-    let next = view.write_at(due_at.max(limited_until), now, || {
-        let queue = QueueKey::Deferrable(view.at.cluster);
-        view.in_queue(queue, Due::at(due_at), now, || deferred_write(view, desired, since, now))
-    });
-    Plan { oversize, next, ..Plan::leave(Verdict::Deferred { since }) }
-}
-
-/// A stale "online" keeps users on a dead tunnel.
-fn plan_removal(
-    view: &View<'_>,
-    desired: Desired<'_>,
-    settings: &MirrorSettings,
-    now: UnixMillis,
-) -> Plan {
-    let ground = view.ground();
-    let is_allowed = ground == Ground::Allowed;
-    if view.breaker.is_tripped && !is_allowed {
-        return Plan::leave(Verdict::RemovalHeld(HoldReason::TooMany, ground));
+fn plan_retry(view: &View<'_>, desired: Desired<'_>, retry: Retry) -> Next {
+    if let Some(until) = view.memory.write.paused_until()
+        && until > view.now
+    {
+        return Next::RequeueAt(until);
     }
 
-    // The platform usually deletes the hub Connector itself within the grace period, which starts
-    // again when removals were too many.
-    let reset_at = view.breaker.reset_at.filter(|_| !is_allowed);
-    let since = reset_at.map_or(desired.since, |reset_at| reset_at.max(desired.since));
-    let due_at = since.plus(settings.absent_grace_ms);
-    if now < due_at {
-        let next = Next::RequeueAt(due_at);
-        return Plan { next, ..Plan::leave(Verdict::AbsenceGrace(ground)) };
-    }
-
-    let next = view.write_at(now, now, || {
-        let queue = if is_allowed { QueueKey::AllowedRemovals } else { QueueKey::Removals };
-        view.in_queue(queue, Due::at(now), now, || removal_write(view, desired))
-    });
-    let verdict = match next {
-        // Removals a minute are few, so who waits for them is held rather than late.
-        Next::Write(Turn::Waits { queue: QueueKey::Removals, .. }) => {
-            Verdict::RemovalHeld(HoldReason::Budget, ground)
-        }
-        _ => Verdict::RemovalDue { since: view.late_from(due_at, now), ground },
-    };
-    Plan { next, ..Plan::leave(verdict) }
+    let queue = QueueKey::Retries(view.place.at.cluster);
+    let due = Due { rank: Rank::Urgent, at: retry.at, early_from: retry.early_from };
+    let write = || view.write(Intent::Mirror, desired);
+    Next::Write(Turn::in_queue(queue, due, view.admitted_by, view.now, write))
 }
 
 /// Which queue a mirror waits in.
-fn queue_of(
-    view: &View<'_>,
-    desired: &Desired<'_>,
-    settings: &MirrorSettings,
-    now: UnixMillis,
-) -> QueueKey {
+fn queue_of(view: &View<'_>, desired: &Desired<'_>) -> QueueKey {
     let is_overwritten = view.overwritten_at(desired).is_some();
     let overwrites = view.memory.write.contention().map_or(0, Contention::overwrites);
 
     // A writer that contends for one value often contends for a whole fleet's.
-    if is_overwritten && overwrites >= settings.contention_count {
-        QueueKey::Rewrites(view.at.cluster)
-    } else if now < view.memory.repeats_until {
+    if is_overwritten && overwrites >= view.settings.mirror.contention_count {
+        QueueKey::Rewrites(view.place.at.cluster)
+    } else if view.now < view.memory.repeats_until {
         QueueKey::Repeats(desired.upstream.cluster.id)
     } else {
         QueueKey::Immediate
     }
 }
 
-fn mirror_write(view: &View<'_>, desired: Desired<'_>) -> Write {
-    let because = mirror_because(view, &desired);
-    view.write(Intent::Mirror, desired, because)
+/// No edge routes by the difference, so it waits and never delays one that routes.
+fn plan_deferred_mirror(view: &View<'_>, desired: Desired<'_>) -> Plan {
+    let since = view.memory.deferred_since.unwrap_or(view.now);
+    let due_at = since.plus(view.settings.mirror.defer_ms.max(DEFER_MS_MIN));
+    let at = due_at.max(view.memory.limiter.ready_at(CONNECTOR_RATE));
+
+    let queue = QueueKey::Deferrable(view.place.at.cluster);
+    let write = || view.write(Intent::Deferred, desired);
+    let next = view.write_at(at, queue, Due::at(due_at), write);
+    Plan { next, ..Verdict::Deferred { since }.into() }
 }
 
-fn deferred_write(
-    view: &View<'_>,
-    desired: Desired<'_>,
-    since: UnixMillis,
-    now: UnixMillis,
-) -> Write {
-    let changed = match view.overwritten_at(&desired) {
-        Some(_) => "another writer changed the hub's annotation",
-        None => "upstream's status changed",
-    };
-    let waited_s = now.since(since) / 1_000;
-    let because = format!("{changed}, but not what routes; waited {waited_s} s");
-    view.write(Intent::Deferred, desired, because)
-}
-
-fn removal_write(view: &View<'_>, desired: Desired<'_>) -> Write {
-    let because = match desired.absent {
-        Some(_) => "the Connector no longer exists upstream, so the hub may not claim a status",
-        None => "upstream has no status, so the hub may not claim one",
-    };
-    view.write(Intent::Removal, desired, because.to_owned())
-}
-
-fn mirror_because(view: &View<'_>, desired: &Desired<'_>) -> String {
-    let is_online = desired.status.is_some_and(|status| status.is_online);
-    let says = if is_online { "online" } else { "offline" };
-
-    if desired.annotation.digest.is_none() {
-        "no part of upstream's status fits, and a stale one may not stay".to_owned()
-    } else if view.overwritten_at(desired).is_some() {
-        format!("another writer changed the hub's annotation; upstream says {says}")
-    } else if view.row.seen.annotation.is_none() {
-        format!("upstream says {says}, the hub has no annotation")
-    } else {
-        format!("upstream says {says}, the hub's annotation says something else")
+/// A stale "online" keeps users on a dead tunnel.
+fn plan_removal(view: &View<'_>, desired: Desired<'_>) -> Plan {
+    let ground = view.place.ground();
+    let is_allowed = ground == Ground::Allowed;
+    if view.breaker.is_tripped && !is_allowed {
+        return Verdict::RemovalHeld(HoldReason::TooMany, ground).into();
     }
+
+    // The platform usually deletes the hub Connector itself within the grace period, which starts
+    // again when removals were too many.
+    let reset_at = view.breaker.reset_at.filter(|_| !is_allowed).unwrap_or_default();
+    let due_at = desired.since.max(reset_at).plus(view.settings.mirror.absent_grace_ms);
+    if view.now < due_at {
+        return Plan::requeue(Verdict::AbsenceGrace(ground), due_at);
+    }
+
+    let queue = if is_allowed { QueueKey::AllowedRemovals } else { QueueKey::Removals };
+    let write = || view.write(Intent::Removal, desired);
+    let next = view.write_at(view.now, queue, Due::at(view.now), write);
+    let verdict = match next {
+        // Removals a minute are few, so who waits for them is held rather than late.
+        Next::Write(Turn::Waits { queue: QueueKey::Removals, .. }) => {
+            Verdict::RemovalHeld(HoldReason::Budget, ground)
+        }
+        _ => Verdict::RemovalDue { since: view.late_from(due_at), ground },
+    };
+    Plan { next, ..verdict.into() }
 }
 
 impl<'w> View<'w> {
+    pub(crate) fn new(
+        place: Place<'w>,
+        memory: &'w MirrorMemory,
+        settings: &'w Settings,
+        is_leader: bool,
+        now: UnixMillis,
+    ) -> Self {
+        let breaker = BreakerState::default();
+        Self { place, memory, settings, now, breaker, is_leader, admitted_by: None }
+    }
+
     /// Only the leader writes.
-    fn write_at(&self, at: UnixMillis, now: UnixMillis, turn: impl FnOnce() -> Turn) -> Next {
+    fn write_at(
+        &self,
+        at: UnixMillis,
+        queue: QueueKey,
+        due: Due,
+        write: impl FnOnce() -> Write,
+    ) -> Next {
         if !self.is_leader {
             return Next::AwaitChange;
         }
-        Next::write_at(at, self.memory.write.readiness(now), now, turn)
+        Next::write_at(at, self.memory.write.readiness(self.now), self.now, || {
+            Turn::in_queue(queue, due, self.admitted_by, self.now, write)
+        })
     }
 
-    fn in_queue(
-        &self,
-        queue: QueueKey,
-        due: Due,
-        now: UnixMillis,
-        write: impl FnOnce() -> Write,
-    ) -> Turn {
-        Turn::in_queue(queue, due, self.admitted_by, now, write)
-    }
-
-    fn write(&self, intent: Intent, desired: Desired<'_>, because: String) -> Write {
-        let Desired { annotation: Annotation { text, digest, .. }, absent, .. } = desired;
+    fn write(&self, intent: Intent, desired: Desired<'_>) -> Write {
+        let because = self.because(intent, &desired);
+        let text = desired.text();
         let mut precondition = self.precondition();
-        if let Some(absent) = absent {
+        let compares_annotation = precondition.annotation.is_some();
+        if let Some(absent) = desired.absent {
             absent.put_into(&mut precondition);
         }
+
+        let at = self.place.at;
+        let job = MirrorJob { intent, digest: desired.digest, compares_annotation };
         Write {
-            job: Job::Mirror(self.at.clone(), MirrorJob { intent, digest }),
-            annotations: vec![(UPSTREAM_STATUS.to_owned(), text.spelled())],
+            job: Job::Mirror(at.clone(), job),
+            annotations: vec![(UPSTREAM_STATUS.to_owned(), text)],
             precondition,
-            connectors: vec![self.at.name.key()],
+            connectors: vec![at.name.key()],
             urgency: match intent {
                 Intent::Mirror | Intent::Removal => Urgency::Routing,
                 Intent::Deferred => Urgency::Deferrable,
@@ -520,32 +462,53 @@ impl<'w> View<'w> {
         }
     }
 
+    fn because(&self, intent: Intent, desired: &Desired<'_>) -> String {
+        let is_overwritten = self.overwritten_at(desired).is_some();
+        let is_online = desired.status.is_some_and(|status| status.is_online);
+        let says = if is_online { "online" } else { "offline" };
+        match intent {
+            Intent::Removal if desired.absent.is_some() => {
+                "the Connector no longer exists upstream, so the hub may not claim a status".into()
+            }
+            Intent::Removal => "upstream has no status, so the hub may not claim one".into(),
+            Intent::Deferred => {
+                let changed = match is_overwritten {
+                    true => "another writer changed the hub's annotation",
+                    false => "upstream's status changed",
+                };
+                let since = self.memory.deferred_since.unwrap_or(self.now);
+                let waited_s = self.now.since(since) / 1_000;
+                format!("{changed}, but not what routes; waited {waited_s} s")
+            }
+            Intent::Mirror if desired.digest.is_none() => {
+                "no part of upstream's status fits, and a stale one may not stay".into()
+            }
+            Intent::Mirror if is_overwritten => {
+                format!("another writer changed the hub's annotation; upstream says {says}")
+            }
+            Intent::Mirror if self.place.digest().is_none() => {
+                format!("upstream says {says}, the hub has no annotation")
+            }
+            Intent::Mirror => {
+                format!("upstream says {says}, the hub's annotation says something else")
+            }
+        }
+    }
+
     /// That the object has not changed, or, while others change it faster than a write takes, that
     /// the annotation has not.
     fn precondition(&self) -> Precondition {
-        let unchanged = self.unchanged();
+        let unchanged = self.place.row.unchanged();
         let value = match &self.memory.observed_text {
+            _ if !self.memory.write.is_starving() => return unchanged,
+            ObservedText::NotTracked => return unchanged,
             ObservedText::Absent => None,
             ObservedText::Value(text) => Some(text.as_ref().to_owned()),
-            ObservedText::NotTracked => return unchanged,
         };
-        if !self.memory.write.is_starving() {
-            return unchanged;
-        }
 
         let key = UPSTREAM_STATUS.to_owned();
         let before = AnnotationBefore { key, value, no_annotations: false };
         Precondition { resource_version: None, annotation: Some(Box::new(before)), ..unchanged }
-    }
-
-    /// That the object is as the watch shows it.
-    pub(crate) fn unchanged(&self) -> Precondition {
-        let Row { uid, version, .. } = self.row;
-        Precondition {
-            uid: uid.text(),
-            resource_version: version.text(),
-            ..Precondition::default()
-        }
     }
 
     /// When another writer changed the annotation, if that was after upstream last changed.
@@ -555,77 +518,44 @@ impl<'w> View<'w> {
     }
 
     /// Since when it is late, if it was right until another writer made it wrong.
-    fn late_from(&self, since: UnixMillis, now: UnixMillis) -> UnixMillis {
+    fn late_from(&self, since: UnixMillis) -> UnixMillis {
         let overwritten_at = self.memory.write.contention().map(Contention::last_at);
-        self.unblocked_from(since, now).max(overwritten_at.unwrap_or_default())
+        self.unblocked_from(since).max(overwritten_at.unwrap_or_default())
     }
 
     /// Nothing was late while it could not be known, was held or was paused.
-    pub(crate) fn unblocked_from(&self, since: UnixMillis, now: UnixMillis) -> UnixMillis {
-        let MirrorMemory { held, unblocked_at, .. } = self.memory;
-        let hub_live_since = self.hub.live_since(Kind::Connector);
-        // Held until now.
-        let held_until = held.map(|_| now);
+    pub(crate) fn unblocked_from(&self, since: UnixMillis) -> UnixMillis {
+        let hub_live_since = self.place.hub.live_since(Kind::Connector);
+        let held_until = self.memory.held.map(|_| self.now);
 
-        let bounds = [Some(*unblocked_at), held_until, hub_live_since];
+        let bounds = [Some(self.memory.unblocked_at), held_until, hub_live_since];
         bounds.into_iter().flatten().fold(since, UnixMillis::max)
-    }
-
-    pub(crate) fn digest(&self) -> Option<Digest> {
-        self.row.seen.annotation.map(|annotation| annotation.all)
-    }
-
-    fn ground(&self) -> Ground {
-        let is_loss_seen = self.upstream.is_some_and(|upstream| match upstream.connector {
-            Some(connector) => connector.is_loss_seen,
-            None => upstream.is_deletion_seen(),
-        });
-        if self.hub.allows_removals(self.at.name.namespace()) {
-            Ground::Allowed
-        } else if is_loss_seen || self.row.seen.namespace_deleted_at.is_some() {
-            Ground::Seen
-        } else {
-            Ground::Listed
-        }
     }
 }
 
-impl Plan {
-    fn in_sync(desired: &Desired<'_>) -> Self {
-        let verdict = match desired.status {
-            Some(_) => Verdict::InSync,
-            None => Verdict::BothAbsent,
-        };
-        Self { oversize: desired.annotation.oversize, ..Self::leave(verdict) }
-    }
-
-    /// The annotation stays as it is.
-    fn leave(verdict: Verdict) -> Self {
+/// The annotation stays as it is.
+impl From<Verdict> for Plan {
+    fn from(verdict: Verdict) -> Self {
         Self { verdict, change: None, oversize: None, next: Next::AwaitChange }
     }
 }
 
+impl Plan {
+    fn requeue(verdict: Verdict, at: UnixMillis) -> Self {
+        Self { next: Next::RequeueAt(at), ..Self::from(verdict) }
+    }
+}
+
 impl Verdict {
-    /// A removal counts from the moment at which the upstream status goes missing, not from the end
-    /// of the grace period. `None`: all stays as it was.
-    pub(crate) fn removal(self) -> Option<Removal> {
-        Some(match self {
-            Self::Disabled | Self::HubNotLive => return None,
-            Self::UpstreamNotLive | Self::UpstreamNotConfigured => Removal::Unknown,
+    /// Why the annotation would go; `None` where it stays. That counts from the moment at which the
+    /// upstream status goes missing, not from the end of the grace period.
+    pub(crate) fn ground(self) -> Option<Ground> {
+        match self {
             Self::AbsenceGrace(ground)
             | Self::RemovalHeld(_, ground)
-            | Self::RemovalDue { ground, .. } => match ground {
-                Ground::Allowed => Removal::Allowed,
-                Ground::Seen => Removal::Wanted { is_seen: true },
-                Ground::Listed => Removal::Wanted { is_seen: false },
-            },
-            Self::BothAbsent => Removal::Done,
-            Self::Paused
-            | Self::Held(_)
-            | Self::InSync
-            | Self::Deferred { .. }
-            | Self::OutOfSync { .. } => Removal::No,
-        })
+            | Self::RemovalDue { ground, .. } => Some(ground),
+            _ => None,
+        }
     }
 
     pub(crate) fn hold_reason(self) -> Option<HoldReason> {
@@ -646,77 +576,43 @@ struct Desired<'w> {
     upstream: Upstream<'w>,
     /// `None`: upstream has no status.
     status: Option<&'w Status>,
+    /// What is desired of the status fits into the annotation; `None`: nothing.
+    digest: Option<StatusDigest>,
+    oversize: Option<Oversize>,
     /// Its Connector does not exist.
     absent: Option<Absent>,
     /// Since when it is desired: upstream said it, and its watch was live.
     since: UnixMillis,
-    change: StatusChange,
-    annotation: Annotation<'w>,
+    change: LastChange,
 }
 
-/// Why it is not known what is desired, or not acted on.
-struct Undecided {
-    verdict: Verdict,
-    until: Option<UnixMillis>,
-}
-
-impl Undecided {
-    fn leave(self) -> Plan {
-        let next = self.until.map_or(Next::AwaitChange, Next::RequeueAt);
-        Plan { next, ..Plan::leave(self.verdict) }
-    }
-}
-
-impl From<Verdict> for Undecided {
-    fn from(verdict: Verdict) -> Self {
-        Self { verdict, until: None }
-    }
-}
-
-fn desired<'w>(
-    view: &View<'w>,
-    settings: &MirrorSettings,
-    now: UnixMillis,
-) -> Result<Desired<'w>, Undecided> {
-    if !settings.enabled {
+/// `Err`: what is desired is not known, or not acted on.
+fn desired<'w>(view: &View<'w>) -> Result<Desired<'w>, Plan> {
+    let place = view.place;
+    if !view.settings.mirror.enabled {
         return Err(Verdict::Disabled.into());
     }
-    if !view.hub.is_live(Kind::Connector) {
+    if !place.hub.is_live(Kind::Connector) {
         return Err(Verdict::HubNotLive.into());
     }
-    if view.row.seen.is_paused {
+    if place.row.seen.is_paused {
         return Err(Verdict::Paused.into());
     }
-    let upstream = view.upstream.ok_or(Verdict::UpstreamNotConfigured)?;
+    let upstream = place.upstream.ok_or(Verdict::UpstreamNotConfigured)?;
 
-    let hub_namespace = view.at.name.namespace();
     let live_since =
         upstream.cluster.live_since(Kind::Connector).ok_or(Verdict::UpstreamNotLive)?;
-    if !view.hub.is_hub_namespace(hub_namespace) {
+    if !place.hub.is_hub_namespace(place.at.name.namespace()) {
+        return Err(Verdict::UpstreamNotLive.into());
+    }
+    let is_copied = place.is_copied_from(upstream);
+    if is_copied && !upstream.cluster.is_upstream_namespace(upstream.named.name.namespace()) {
         return Err(Verdict::UpstreamNotLive.into());
     }
 
-    match connector_in_place(&upstream, hub_namespace)? {
-        Some(connector) => desired_by(connector, upstream, live_since, view, settings, now),
-        None => desired_by_absence(upstream, live_since, view, now),
-    }
-}
-
-/// The upstream Connector, if it is in the namespace that the hub Connector was copied from: a
-/// namespace of the same name may be another place.
-fn connector_in_place<'w>(
-    upstream: &Upstream<'w>,
-    hub_namespace: &str,
-) -> Result<Option<&'w UpstreamConnector>, Verdict> {
-    let namespace = upstream.named.name.namespace();
-    let identity = namespace_identity(upstream.cluster, hub_namespace, namespace);
-    if identity != NamespaceIdentity::Agrees {
-        return Ok(None);
-    }
-
-    match upstream.cluster.is_upstream_namespace(namespace) {
-        true => Ok(upstream.connector),
-        false => Err(Verdict::UpstreamNotLive),
+    match upstream.connector.filter(|_| is_copied) {
+        Some(connector) => desired_by(connector, upstream, live_since, view),
+        None => desired_by_absence(upstream, live_since, view),
     }
 }
 
@@ -725,30 +621,30 @@ fn desired_by<'w>(
     upstream: Upstream<'w>,
     live_since: UnixMillis,
     view: &View<'w>,
-    settings: &MirrorSettings,
-    now: UnixMillis,
-) -> Result<Desired<'w>, Undecided> {
-    let status = match &connector.status {
-        UpstreamStatus::Unreadable { .. } => {
-            return Err(Verdict::Held(HoldReason::Unreadable).into());
-        }
-        UpstreamStatus::None => None,
-        UpstreamStatus::Read(status) => Some(status),
-    };
+) -> Result<Desired<'w>, Plan> {
+    if connector.is_unreadable {
+        return Err(Verdict::Held(HoldReason::Unreadable).into());
+    }
+    let status = connector.said.as_ref();
 
     // A restored API server shows old statuses until the platform reports again.
-    let settled_at = upstream.cluster.restored_at.map(|at| at.plus(settings.restored_settle_ms));
-    let differs = status.map(|status| status.digest.all) != view.digest();
-    if connector.is_before_restore && differs && settled_at.is_some_and(|until| now < until) {
-        return Err(Undecided { verdict: Verdict::Held(HoldReason::Restored), until: settled_at });
+    let differs = status.map(|status| status.digest.all) != view.place.digest();
+    if let Some(restored_at) = upstream.cluster.restored_at
+        && connector.is_before_restore
+        && differs
+    {
+        let settled_at = restored_at.plus(view.settings.mirror.restored_settle_ms);
+        if view.now < settled_at {
+            return Err(Plan::requeue(Verdict::Held(HoldReason::Restored), settled_at));
+        }
     }
 
-    let UpstreamConnector { changed_at, .. } = *connector;
-    let annotation = fit(status, &view.row.seen, settings);
-    let is_online = annotation.digest.is_some() && connector.was_online();
-    let change = StatusChange { at: changed_at, is_observed: changed_at > live_since, is_online };
-    let since = changed_at.max(live_since);
-    Ok(Desired { upstream, status, absent: None, since, change, annotation })
+    let at = connector.changed_at;
+    let since = at.max(live_since);
+    let (digest, oversize) = fit(status, &view.place.row.seen, &view.settings.mirror);
+    let is_online = digest.is_some() && connector.was_online();
+    let change = LastChange { at, is_observed: at > live_since, is_online };
+    Ok(Desired { upstream, status, digest, oversize, absent: None, since, change })
 }
 
 /// Upstream has no such Connector: then nothing is desired, if that can be proven.
@@ -756,37 +652,32 @@ fn desired_by_absence<'w>(
     upstream: Upstream<'w>,
     live_since: UnixMillis,
     view: &View<'w>,
-    now: UnixMillis,
-) -> Result<Desired<'w>, Undecided> {
-    let Upstream { cluster, connector, named, .. } = upstream;
-    let name = &named.name;
-    let hub_namespace = view.at.name.namespace();
-    let HubConnector { annotation: observed, namespace_deleted_at, .. } = view.row.seen;
+) -> Result<Desired<'w>, Plan> {
+    let place = view.place;
+    let name = &upstream.named.name;
+    let HubConnector { annotation: observed, namespace_deleted_at, .. } = place.row.seen;
     let claim = Claim {
-        hub_namespace,
+        hub_namespace: place.at.name.namespace(),
         namespace: name.namespace(),
         namespace_deleted_at,
         kind: Kind::Connector,
         names: vec![name.name().to_owned()],
         absent_since: Some(upstream.absent_since()),
-        exists: connector.is_some(),
+        exists: upstream.connector.is_some(),
         is_deletion_seen: upstream.is_deletion_seen(),
         max_age_ms: None,
     };
-    let identity = namespace_identity(cluster, hub_namespace, name.namespace());
-    let is_in_place = identity == NamespaceIdentity::Agrees || namespace_deleted_at.is_some();
 
-    let changed_at = upstream.changed_at();
-    let (since, absent) = match prove_absence(cluster, claim, now) {
+    let at = upstream.changed_at();
+    let is_in_place = || place.is_copied_from(upstream) || namespace_deleted_at.is_some();
+    let (since, absent) = match prove_absence(upstream.cluster, claim, view.now) {
         Ok(AbsenceProof { since, absent }) => (since, Some(absent)),
         // The hub says nothing, either: that needs no proof.
-        Err(_) if observed.is_none() && is_in_place => (changed_at, None),
+        Err(_) if observed.is_none() && is_in_place() => (at, None),
         Err(no_proof) => return Err(verdict_without(no_proof).into()),
     };
-    let change =
-        StatusChange { at: changed_at, is_observed: changed_at > live_since, is_online: false };
-    let annotation = Annotation::default();
-    Ok(Desired { upstream, status: None, absent, since, change, annotation })
+    let change = LastChange { at, is_observed: at > live_since, is_online: false };
+    Ok(Desired { upstream, status: None, digest: None, oversize: None, absent, since, change })
 }
 
 fn verdict_without(no_proof: NoProof) -> Verdict {
@@ -801,98 +692,65 @@ fn verdict_without(no_proof: NoProof) -> Verdict {
     }
 }
 
-/// What the annotation should be, to the byte. Nothing by default.
-#[derive(Default)]
-struct Annotation<'w> {
-    text: Text<'w>,
-    digest: Option<StatusDigest>,
-    oversize: Option<Oversize>,
-}
-
-/// Spelled only where it is written.
-#[derive(Default)]
-enum Text<'w> {
-    #[default]
-    Nothing,
-    Whole(&'w Status),
-    Reduced(String),
-}
-
-impl Text<'_> {
-    fn spelled(self) -> Option<String> {
-        match self {
-            Self::Nothing => None,
-            Self::Whole(status) => Some(status.text.text()),
-            Self::Reduced(text) => Some(text),
-        }
-    }
-}
-
 /// Fits a status under the annotation limit: whole, reduced to what routing needs, or not at all.
 /// No annotation is better than a stale one.
-fn fit<'w>(
-    status: Option<&'w Status>,
+fn fit(
+    status: Option<&Status>,
     row: &HubConnector,
     settings: &MirrorSettings,
-) -> Annotation<'w> {
-    let Some(status) = status else { return Annotation::default() };
+) -> (Option<StatusDigest>, Option<Oversize>) {
+    let Some(status) = status else { return (None, None) };
 
     let other_bytes = row.other_annotation_bytes as usize + UPSTREAM_STATUS.len();
     let room = settings.annotation_limit_bytes.saturating_sub(other_bytes);
     let bytes = status.bytes as usize;
     if bytes <= room {
-        let text = Text::Whole(status);
-        return Annotation { text, digest: Some(status.digest), oversize: None };
+        return (Some(status.digest), None);
     }
 
     let reduced = go_json::reduce(&status.text.text()).filter(|reduced| reduced.len() <= room);
-    let oversize = Some(Oversize { bytes, room, is_reduced: reduced.is_some() });
-    let digest = reduced.as_deref().map(digest_of);
-    let text = reduced.map_or(Text::Nothing, Text::Reduced);
-    Annotation { text, digest, oversize }
+    let oversize = Oversize { bytes, room, is_reduced: reduced.is_some() };
+    (reduced.map(|text| Status::from(text).digest), Some(oversize))
 }
 
-fn digest_of(text: &str) -> StatusDigest {
-    let routing = liveness::decode(text).as_ref().map(Liveness::routing);
-    StatusDigest { all: Digest::of_bytes(text), routing }
+impl Desired<'_> {
+    /// Spelled only where it is written.
+    fn text(&self) -> Option<String> {
+        let text = self.status?.text.text();
+        match self.oversize {
+            None => Some(text),
+            Some(oversize) if oversize.is_reduced => go_json::reduce(&text),
+            Some(_) => None,
+        }
+    }
 }
 
 /// Whether another writer changed an annotation that was right.
 pub(crate) fn is_overwritten(view: &View<'_>, before: Option<StatusDigest>) -> bool {
-    let Some(upstream) = view.upstream else { return false };
-    let said = upstream.connector.and_then(UpstreamConnector::said);
+    let Some(upstream) = view.place.upstream else { return false };
+    let said = upstream.connector.and_then(|connector| connector.said.as_ref());
     let desired = said.map(|status| status.digest.all);
     let before = before.map(|before| before.all);
-    let after = view.digest();
+    let after = view.place.digest();
 
     // While the rest is deferred, the annotation still routes as it should.
     let is_deferred = view.memory.deferred_since.is_some() && !view.memory.is_writing(after);
     let was_as_desired = before == desired || (is_deferred && after != desired);
-    before != after && was_as_desired && view.was_right(upstream)
+    before != after && was_as_desired && was_right(view, upstream)
 }
 
-impl View<'_> {
-    /// Nothing is remembered of one that is at rest: once all was listed, it was right.
-    fn was_right(&self, upstream: Upstream<'_>) -> bool {
-        match self.memory.sync {
-            SyncState::Right { .. } => true,
-            SyncState::Behind => false,
-            SyncState::NotSeen => {
-                let clusters = [self.hub, upstream.cluster];
-                let is_listed = |cluster: &Cluster| cluster.listed_since(Kind::Connector).is_some();
-                self.memory.held.is_none()
-                    && clusters.into_iter().all(is_listed)
-                    && self.is_in_place(upstream)
-            }
+/// Nothing is remembered of one that is at rest: once all was listed, it was right.
+fn was_right(view: &View<'_>, upstream: Upstream<'_>) -> bool {
+    match view.memory.sync {
+        SyncState::Right { .. } => true,
+        SyncState::Behind => false,
+        SyncState::NotSeen => {
+            let clusters = [view.place.hub, upstream.cluster];
+            let is_listed = |cluster: &Cluster| cluster.listed_since(Kind::Connector).is_some();
+            view.memory.held.is_none()
+                && clusters.into_iter().all(is_listed)
+                && view.place.is_copied_from(upstream)
         }
-    }
-
-    /// Whether upstream's namespace is known, and is the one that the hub Connector was copied from.
-    fn is_in_place(&self, upstream: Upstream<'_>) -> bool {
-        let Upstream { cluster, named, .. } = upstream;
-        let hub_namespace = self.at.name.namespace();
-        let identity = namespace_identity(cluster, hub_namespace, named.name.namespace());
-        identity == NamespaceIdentity::Agrees
     }
 }
 
@@ -902,15 +760,6 @@ impl SyncState {
         match self {
             Self::Right { since } => since,
             Self::NotSeen | Self::Behind => None,
-        }
-    }
-
-    /// The annotation is right now.
-    fn right(self, now: UnixMillis) -> Self {
-        match self {
-            Self::NotSeen => Self::Right { since: None },
-            Self::Behind => Self::Right { since: Some(now) },
-            Self::Right { .. } => self,
         }
     }
 }
@@ -953,11 +802,6 @@ impl MirrorMemory {
         Before { sync: self.sync, held: self.held, is_deferred }
     }
 
-    /// Nobody knows any longer what is desired.
-    pub(crate) fn on_upstream_left(&mut self) {
-        self.sync = SyncState::NotSeen;
-    }
-
     pub(crate) fn on_verdict(&mut self, verdict: Verdict, now: UnixMillis) {
         if matches!(verdict, Verdict::HubNotLive | Verdict::UpstreamNotLive) {
             return;
@@ -988,15 +832,18 @@ impl MirrorMemory {
             Verdict::InSync | Verdict::BothAbsent if self.deferred_since.is_some() => {
                 SyncState::Right { since: Some(now) }
             }
-            verdict if verdict.is_right() => self.sync.right(now),
+            Verdict::InSync | Verdict::BothAbsent | Verdict::Deferred { .. } => match self.sync {
+                SyncState::NotSeen => SyncState::Right { since: None },
+                SyncState::Behind => SyncState::Right { since: Some(now) },
+                SyncState::Right { .. } => self.sync,
+            },
             _ => self.sync,
         }
     }
 
     pub(crate) fn on_decided(&mut self, planned: &PlannedWrite, now: UnixMillis) {
-        let Job::Mirror(_, job) = &planned.write.job else { return };
-        let compares_annotation = planned.write.precondition.annotation.is_some();
-        self.writing = Some(Writing { job: *job, compares_annotation });
+        let Job::Mirror(_, job) = planned.write.job else { return };
+        self.writing = Some(job);
 
         if job.intent == Intent::Mirror {
             self.limiter.take(CONNECTOR_RATE, now);
@@ -1008,19 +855,19 @@ impl MirrorMemory {
         }
     }
 
-    /// Returns what became of the write, and what it makes of the annotation; the latter is `None`
-    /// for a nudge. `None`: the action was given up before.
+    /// Returns what became of the write, and the mirror that it was; `None` in its place for a
+    /// nudge. `None`: the action was given up before.
     pub(crate) fn on_finished(
         &mut self,
         id: ActionId,
         outcome: &Outcome,
         settings: &Settings,
         now: UnixMillis,
-    ) -> Option<(Completion, Option<Writing>)> {
+    ) -> Option<(Completion, Option<MirrorJob>)> {
         let completion = self.write.on_finished(id, outcome, &settings.retry, now)?;
         let writing = self.writing.take();
 
-        if let Some(Writing { job, .. }) = writing
+        if let Some(job) = writing
             && let Completion::Written { .. } = completion
         {
             self.on_written(job.intent, now);
@@ -1073,7 +920,7 @@ impl MirrorMemory {
     }
 
     fn is_writing(&self, annotation: Option<Digest>) -> bool {
-        let writes = |writing: Writing| writing.job.digest.map(|digest| digest.all) == annotation;
+        let writes = |job: MirrorJob| job.digest.map(|digest| digest.all) == annotation;
         self.writing.is_some_and(writes)
     }
 
@@ -1090,26 +937,18 @@ impl MirrorMemory {
     }
 }
 
-impl Writing {
-    /// The annotation itself is not what the watch showed: that is more than a busy object. Without
-    /// this, two writers would go at each other's speed.
-    pub(crate) fn shows_overwrite(self, outcome: &Outcome) -> bool {
-        self.compares_annotation && matches!(outcome, Outcome::Conflict { .. })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::contract::event::EventKind;
-    use crate::data::ids::Role;
+    use crate::data::ids::{ObjectKey, Role};
     use crate::data::name::NamespacedName;
     use crate::data::objects::{ALLOW_REMOVALS, PAUSED};
     use crate::next::world::fixture::{self, Builder, connector, namespace};
-    use crate::next::write_state::{FailureClass, Readiness};
+    use crate::next::write_state::FailureClass;
 
     const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
-    const UPSTREAM_NAMESPACE: &str = "default";
+    const HUB_NAMESPACE: &str = "ns-6bcb0b35-0000-4000-8000-000000000001";
 
     /// One hub Connector and the upstream Connector that it names.
     struct Stage {
@@ -1122,10 +961,6 @@ mod tests {
         version: u64,
     }
 
-    fn hub_namespace() -> String {
-        format!("ns-{UID}")
-    }
-
     /// Online on a node, at an address.
     fn online(node: &str, address: u32) -> String {
         format!(
@@ -1133,150 +968,121 @@ mod tests {
         )
     }
 
-    fn conflict() -> Outcome {
-        Outcome::Conflict { error: "409".into() }
-    }
-
-    fn forbidden() -> Outcome {
-        Outcome::Refused { error: "403".into() }
-    }
-
     impl Stage {
-        fn new() -> Self {
+        /// Upstream's Connector does not exist, and the hub has an annotation.
+        fn missing() -> Self {
             let settings = Settings::default();
             let mut stage = fixture::Stage::new(&settings);
             stage.add("up", &[Role::Upstream]);
             let hub = stage.add("hub", &[Role::Hub]);
-            let name = NamespacedName::new(&hub_namespace(), "lab");
-            let at = ObjectRef { cluster: hub, kind: Kind::Connector, name };
+            stage.shows("up", namespace("default", UID, 100));
 
+            let name = NamespacedName::new(HUB_NAMESPACE, "lab");
             let mut stage = Self {
                 stage,
-                at,
+                at: ObjectRef { cluster: hub, kind: Kind::Connector, name },
                 memory: MirrorMemory::default(),
                 breaker: BreakerState::default(),
                 is_leader: true,
                 settings,
                 version: 100,
             };
-            stage.shows_namespace();
+            stage.hub_says(Some(&online("n1", 1)));
             stage
         }
 
         /// Upstream says another node than the hub.
         fn flipped() -> Self {
-            let mut stage = Self::new();
-            stage.upstream_says(Some(&online("n2", 1)));
-            stage.hub_says(Some(&online("n1", 1)));
+            let mut stage = Self::missing();
+            stage.upstream_says(&online("n2", 1));
             stage
         }
 
-        /// Upstream's Connector does not exist, and the hub has an annotation.
-        fn missing() -> Self {
-            let mut stage = Self::new();
-            stage.hub_says(Some(&online("n1", 1)));
-            stage
-        }
-
-        fn next_version(&mut self) -> u64 {
+        fn upstream_says(&mut self, status: &str) {
             self.version += 1;
-            self.version
-        }
-
-        fn shows_namespace(&mut self) {
-            let version = self.next_version();
-            self.stage.shows("up", namespace(UPSTREAM_NAMESPACE, UID, version));
-        }
-
-        fn upstream_connector(&mut self) -> Builder {
-            let version = self.next_version();
-            connector(UPSTREAM_NAMESPACE, "lab", version)
-        }
-
-        fn upstream_says(&mut self, status: Option<&str>) {
-            let connector = self.upstream_connector().status(status);
+            let connector = connector("default", "lab", self.version).status(Some(status));
             self.stage.shows("up", connector);
         }
 
-        fn hub_connector(&mut self, annotation: Option<&str>) -> Builder {
-            let version = self.next_version();
-            let connector = connector(&hub_namespace(), "lab", version).uid("u-hub");
-            let connector = connector.of("up", UPSTREAM_NAMESPACE, "lab");
-            match annotation {
-                Some(text) => connector.annotation(UPSTREAM_STATUS, text),
-                None => connector,
-            }
+        fn hub_connector(&mut self) -> Builder {
+            self.version += 1;
+            let connector = connector(HUB_NAMESPACE, "lab", self.version).uid("u-hub");
+            connector.of("up", "default", "lab")
         }
 
         fn hub_says(&mut self, annotation: Option<&str>) {
-            let connector = self.hub_connector(annotation);
+            let connector = self.hub_connector();
+            let connector = match annotation {
+                Some(text) => connector.annotation(UPSTREAM_STATUS, text),
+                None => connector,
+            };
             self.stage.shows("hub", connector);
         }
 
-        fn lose(&mut self, kind: Kind) {
+        fn lose(&mut self, cluster: &str, kind: Kind) {
             let error = "lost".into();
-            self.stage.tell(EventKind::WatchLost { cluster: "up".into(), kind, error });
+            self.stage.tell(EventKind::WatchLost { cluster: cluster.into(), kind, error });
+        }
+
+        fn restore(&mut self) {
+            let kind = Kind::Connector;
+            self.stage.tell(EventKind::ResourceVersionRegressed { cluster: "up".into(), kind });
         }
 
         fn now(&self) -> UnixMillis {
             self.stage.now
         }
 
-        fn later(&self, ms: u64) -> UnixMillis {
-            self.stage.now.plus(ms)
-        }
-
-        fn view(&self) -> View<'_> {
+        /// What the rule reads after so long.
+        fn view(&self, ms: u64) -> View<'_> {
             let place = Place::find(&self.stage.world, &self.at).unwrap();
-            View { breaker: self.breaker, ..place.view(&self.memory, self.is_leader) }
+            let now = self.now().plus(ms);
+            let view = View::new(place, &self.memory, &self.settings, self.is_leader, now);
+            View { breaker: self.breaker, ..view }
         }
 
-        fn plan(&self, now: UnixMillis) -> Plan {
-            plan(&self.view(), &self.settings, now)
+        fn plan(&self, ms: u64) -> Plan {
+            plan(&self.view(ms))
         }
 
-        fn verdict(&self, now: UnixMillis) -> Verdict {
-            self.plan(now).verdict
-        }
-
-        fn turn(&self, now: UnixMillis) -> Option<(QueueKey, Due)> {
-            match self.plan(now).next {
-                Next::Write(Turn::Goes(planned)) => Some((planned.queue, planned.due)),
-                Next::Write(Turn::Waits { queue, due }) => Some((queue, due)),
+        fn queue(&self, ms: u64) -> Option<QueueKey> {
+            match self.plan(ms).next {
+                Next::Write(Turn::Goes(planned)) => Some(planned.queue),
+                Next::Write(Turn::Waits { queue, .. }) => Some(queue),
                 Next::AwaitChange | Next::RequeueAt(_) => None,
             }
         }
 
-        fn queue(&self, now: UnixMillis) -> Option<QueueKey> {
-            self.turn(now).map(|(queue, _)| queue)
-        }
-
         /// The write that goes once its queue has room for it.
-        fn planned(&self, now: UnixMillis) -> Option<PlannedWrite> {
-            let admitted_by = self.queue(now);
-            match plan(&View { admitted_by, ..self.view() }, &self.settings, now).next {
-                Next::Write(Turn::Goes(planned)) => Some(*planned),
-                _ => None,
+        fn planned(&self, ms: u64) -> PlannedWrite {
+            match plan(&View { admitted_by: self.queue(ms), ..self.view(ms) }).next {
+                Next::Write(Turn::Goes(planned)) => *planned,
+                next => panic!("no write is planned: {next:?}"),
             }
         }
 
-        fn write(&mut self, outcome: &Outcome, now: UnixMillis) {
-            let planned = self.planned(now).expect("a write is planned");
+        fn write(&mut self, outcome: &Outcome) {
+            let (planned, now) = (self.planned(0), self.now());
             self.memory.on_decided(&planned, now);
             self.memory.write.on_started(ActionId(1));
             self.memory.on_finished(ActionId(1), outcome, &self.settings, now).unwrap();
         }
 
-        fn overwrite(&mut self, now: UnixMillis) -> Option<u64> {
+        fn overwrite(&mut self) -> Option<u64> {
+            let now = self.now();
             self.memory.on_overwritten(None, &self.settings.mirror, now)
         }
+    }
+
+    fn forbidden() -> Outcome {
+        Outcome::Refused { error: "403".into() }
     }
 
     #[test]
     fn a_flip_is_written_at_once_by_the_leader() {
         let mut stage = Stage::flipped();
 
-        let PlannedWrite { write, queue, .. } = stage.planned(stage.now()).unwrap();
+        let PlannedWrite { write, queue, .. } = stage.planned(0);
         assert_eq!(queue, QueueKey::Immediate);
         assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), Some(online("n2", 1)))]);
         assert_eq!(write.urgency, Urgency::Routing);
@@ -1285,53 +1091,97 @@ mod tests {
         assert_eq!(write.because, "upstream says online, the hub's annotation says something else");
 
         stage.is_leader = false;
-        assert_eq!(stage.plan(stage.now()).next, Next::AwaitChange);
+        assert_eq!(stage.plan(0).next, Next::AwaitChange);
     }
 
     #[test]
-    fn a_change_that_does_not_route_is_written_after_5_s() {
-        let mut stage = Stage::flipped();
-        stage.hub_says(Some(&online("n2", 7)));
-        let now = stage.now();
+    fn only_a_difference_that_is_known_not_to_route_is_deferred() {
+        let spaced = online("n2", 1).replace(':', " : ");
+        let moved = online("n2", 7);
+        for (annotation, is_in_sync, queue) in [
+            (Some(spaced.as_str()), true, None),
+            (Some(&moved), false, None),
+            (Some("[]"), false, Some(QueueKey::Immediate)),
+            (None, false, Some(QueueKey::Immediate)),
+        ] {
+            let mut stage = Stage::flipped();
+            stage.hub_says(annotation);
 
-        let plan = stage.plan(now);
-        assert_eq!(plan.verdict, Verdict::Deferred { since: now });
-        assert_eq!(plan.next, Next::RequeueAt(now.plus(5_000)));
+            assert_eq!(stage.plan(0).verdict == Verdict::InSync, is_in_sync, "{annotation:?}");
+            assert_eq!(stage.queue(0), queue, "{annotation:?}");
+        }
+    }
 
-        stage.memory.on_verdict(plan.verdict, now);
-        let planned = stage.planned(now.plus(5_000)).unwrap();
-        assert_eq!(planned.queue, QueueKey::Deferrable(stage.at.cluster));
-        assert_eq!(
-            planned.write.because,
-            "upstream's status changed, but not what routes; waited 5 s"
-        );
+    /// In the order of the guards. What is not known or not proven is left alone.
+    #[test]
+    fn an_annotation_is_left_as_it_is_at_the_first_step_that_fails() {
+        type Break = fn(&mut Stage);
+        let steps: [(Verdict, Break); 11] = [
+            (Verdict::Disabled, |s| s.settings.mirror.enabled = false),
+            (Verdict::HubNotLive, |s| s.lose("hub", Kind::Connector)),
+            (Verdict::Paused, |s| {
+                let paused = s.hub_connector().annotation(PAUSED, "true");
+                s.stage.shows("hub", paused);
+            }),
+            (Verdict::UpstreamNotConfigured, |s| {
+                let other = s.hub_connector().of("other", "default", "lab");
+                s.stage.shows("hub", other);
+            }),
+            (Verdict::UpstreamNotLive, |s| s.lose("up", Kind::Connector)),
+            (Verdict::UpstreamNotLive, |s| s.lose("up", Kind::Namespace)),
+            (Verdict::Held(HoldReason::Unreadable), |s| {
+                s.stage.tell(EventKind::Unreadable {
+                    cluster: "up".into(),
+                    kind: Kind::Connector,
+                    object: ObjectKey::new("default", "other"),
+                    error: "broken".into(),
+                });
+            }),
+            (Verdict::Held(HoldReason::Unreadable), |s| {
+                s.upstream_says(&format!("{}{}", "[".repeat(200), "]".repeat(200)));
+            }),
+            (Verdict::Held(HoldReason::Restored), Stage::restore),
+            (Verdict::Held(HoldReason::NamespaceMissing), |s| {
+                s.stage.list("up", Kind::Namespace, []);
+            }),
+            (Verdict::BothAbsent, |s| {
+                s.hub_says(None);
+                s.lose("up", Kind::Namespace);
+            }),
+        ];
+        for (verdict, break_it) in steps {
+            let mut stage = Stage::missing();
+            break_it(&mut stage);
+
+            let plan = stage.plan(60_000);
+            assert_eq!((plan.verdict, plan.next), (verdict, Next::AwaitChange));
+        }
     }
 
     #[test]
-    fn an_annotation_that_says_the_same_is_in_sync_however_it_is_spelled() {
+    fn what_a_restored_server_says_waits_for_five_minutes_or_the_next_change() {
         let mut stage = Stage::flipped();
-        stage.hub_says(Some(&online("n2", 1).replace(':', " : ")));
+        stage.restore();
 
-        assert_eq!(stage.verdict(stage.now()), Verdict::InSync);
-    }
+        let settled_at = stage.now().plus(300_000);
+        let held = Verdict::Held(HoldReason::Restored);
+        assert_eq!(stage.plan(0).verdict, held);
+        assert_eq!(stage.plan(0).next, Next::RequeueAt(settled_at));
+        assert_eq!(stage.queue(300_000), Some(QueueKey::Immediate));
 
-    #[test]
-    fn an_annotation_that_does_not_decode_is_never_deferred() {
-        let mut stage = Stage::flipped();
-        stage.hub_says(Some("[]"));
-
-        assert_eq!(stage.queue(stage.now()), Some(QueueKey::Immediate));
+        stage.upstream_says(&online("n3", 1));
+        assert_eq!(stage.queue(0), Some(QueueKey::Immediate));
     }
 
     #[test]
     fn an_annotation_is_removed_with_a_proof_after_the_grace_period() {
         let stage = Stage::missing();
 
-        let plan = stage.plan(stage.now());
+        let plan = stage.plan(0);
         assert_eq!(plan.verdict, Verdict::AbsenceGrace(Ground::Listed));
-        let Next::RequeueAt(due_at) = plan.next else { panic!("{plan:?}") };
+        assert!(matches!(plan.next, Next::RequeueAt(_)), "{plan:?}");
 
-        let PlannedWrite { write, queue, .. } = stage.planned(due_at).unwrap();
+        let PlannedWrite { write, queue, .. } = stage.planned(5_000);
         assert_eq!(queue, QueueKey::Removals);
         assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), None)]);
         let absent = write.precondition.absent.unwrap();
@@ -1340,273 +1190,81 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_limit_of_removals_is_held_and_not_late() {
-        let stage = Stage::missing();
-        let now = stage.later(60_000);
-        let held = Verdict::RemovalHeld(HoldReason::Budget, Ground::Listed);
-        assert_eq!(stage.verdict(now), held);
-
-        let admitted = View { admitted_by: Some(QueueKey::Removals), ..stage.view() };
-        let plan = plan(&admitted, &stage.settings, now);
+    fn a_removal_waits_for_its_breaker_and_its_queue_unless_a_person_allowed_it() {
+        let held = |reason| Verdict::RemovalHeld(reason, Ground::Listed);
+        let mut stage = Stage::missing();
+        assert_eq!(stage.plan(5_000).verdict, held(HoldReason::Budget), "it is not late");
+        let admitted = View { admitted_by: Some(QueueKey::Removals), ..stage.view(5_000) };
+        let plan = plan(&admitted);
         assert!(matches!(plan.verdict, Verdict::RemovalDue { .. }), "{plan:?}");
-    }
 
-    #[test]
-    fn a_removal_waits_while_too_many_would_go_unless_a_person_allowed_it() {
-        let mut stage = Stage::missing();
-        stage.breaker.is_tripped = true;
-        let held = Verdict::RemovalHeld(HoldReason::TooMany, Ground::Listed);
-        assert_eq!(stage.verdict(stage.later(5_000)), held);
-
-        let version = stage.next_version();
-        let allowing = namespace(&hub_namespace(), "u-ns", version);
-        stage.stage.shows("hub", allowing.annotation(ALLOW_REMOVALS, "true"));
-
-        assert_eq!(stage.queue(stage.later(5_000)), Some(QueueKey::AllowedRemovals));
-    }
-
-    #[test]
-    fn the_grace_period_starts_again_when_removals_were_too_many() {
-        let mut stage = Stage::missing();
-        let reset_at = stage.later(60_000);
+        let reset_at = stage.now().plus(60_000);
         stage.breaker.reset_at = Some(reset_at);
+        assert_eq!(stage.plan(60_000).next, Next::RequeueAt(reset_at.plus(5_000)), "once more");
 
-        assert_eq!(stage.plan(reset_at).next, Next::RequeueAt(reset_at.plus(5_000)));
+        stage.breaker.is_tripped = true;
+        assert_eq!(stage.plan(5_000).verdict, held(HoldReason::TooMany));
+        let allowing = namespace(HUB_NAMESPACE, "u-ns", 100).annotation(ALLOW_REMOVALS, "true");
+        stage.stage.shows("hub", allowing);
+        assert_eq!(stage.queue(5_000), Some(QueueKey::AllowedRemovals));
     }
 
     #[test]
-    fn absence_that_is_not_proven_removes_nothing() {
-        type Case = (fn(&mut Stage), Verdict);
-        let cases: [Case; 5] = [
-            (|stage| stage.lose(Kind::Connector), Verdict::UpstreamNotLive),
-            (|stage| stage.lose(Kind::Namespace), Verdict::UpstreamNotLive),
-            (
-                |stage| {
-                    let kind = Kind::Connector;
-                    let object = crate::data::ids::ObjectKey::new(UPSTREAM_NAMESPACE, "other");
-                    let (cluster, error) = ("up".into(), "broken".into());
-                    stage.stage.tell(EventKind::Unreadable { cluster, kind, object, error });
-                },
-                Verdict::Held(HoldReason::Unreadable),
-            ),
-            (
-                |stage| {
-                    let (cluster, kind) = ("up".into(), Kind::Connector);
-                    stage.stage.tell(EventKind::ResourceVersionRegressed { cluster, kind });
-                },
-                Verdict::Held(HoldReason::Restored),
-            ),
-            (
-                |stage| _ = stage.stage.list("up", Kind::Namespace, []),
-                Verdict::Held(HoldReason::NamespaceMissing),
-            ),
-        ];
-        for (change, verdict) in cases {
-            let mut stage = Stage::missing();
-            change(&mut stage);
-
-            let plan = stage.plan(stage.later(60_000));
-            assert_eq!((plan.verdict, plan.next), (verdict, Next::AwaitChange));
-        }
-    }
-
-    #[test]
-    fn an_annotation_that_is_absent_needs_no_proof() {
-        let mut stage = Stage::new();
-        stage.hub_says(None);
-        stage.lose(Kind::Namespace);
-
-        assert_eq!(stage.verdict(stage.now()), Verdict::BothAbsent);
-    }
-
-    #[test]
-    fn what_a_restored_server_says_waits_for_five_minutes_or_the_next_change() {
+    fn a_mirror_waits_in_the_queue_that_its_past_asks_for() {
+        let conflict = Outcome::Conflict { error: "409".into() };
         let mut stage = Stage::flipped();
-        let (cluster, kind) = ("up".into(), Kind::Connector);
-        stage.stage.tell(EventKind::ResourceVersionRegressed { cluster, kind });
-        let settled_at = stage.later(300_000);
-
-        let plan = stage.plan(stage.now());
-        assert_eq!(plan.verdict, Verdict::Held(HoldReason::Restored));
-        assert_eq!(plan.next, Next::RequeueAt(settled_at));
-        assert_eq!(stage.queue(settled_at), Some(QueueKey::Immediate));
-
-        stage.upstream_says(Some(&online("n3", 1)));
-        assert_eq!(stage.queue(stage.now()), Some(QueueKey::Immediate));
-    }
-
-    #[test]
-    fn an_object_that_a_person_paused_is_left_alone() {
-        let mut stage = Stage::flipped();
-        stage.write(&forbidden(), stage.now());
-        let paused = stage.hub_connector(Some("{}")).annotation(PAUSED, "true");
-        stage.stage.shows("hub", paused);
-
-        let plan = stage.plan(stage.now());
-        assert_eq!((plan.verdict, plan.next), (Verdict::Paused, Next::AwaitChange));
-
-        stage.memory.on_verdict(plan.verdict, stage.now());
-        stage.hub_says(Some("{}"));
-        assert_eq!(stage.queue(stage.now()), Some(QueueKey::Immediate), "nothing of before counts");
-    }
-
-    #[test]
-    fn a_connector_that_was_mirrored_just_before_waits_in_the_queue_of_its_upstream() {
-        let mut stage = Stage::flipped();
-        let now = stage.now();
-        stage.write(&conflict(), now);
+        let (up, hub) = (stage.stage.world.id_of(&"up".into()).unwrap(), stage.at.cluster);
+        stage.write(&conflict);
         stage.memory.on_seen(None);
-        assert_eq!(stage.queue(now), Some(QueueKey::Immediate), "it was not mirrored");
+        assert_eq!(stage.queue(0), Some(QueueKey::Immediate), "it was not mirrored");
 
-        stage.write(&Outcome::Unchanged, now);
+        stage.write(&Outcome::Unchanged);
+        assert_eq!(stage.queue(9_999), Some(QueueKey::Repeats(up)));
+        assert_eq!(stage.queue(10_000), Some(QueueKey::Immediate));
 
-        let up = stage.stage.world.id_of(&"up".into()).unwrap();
-        assert_eq!(stage.queue(now.plus(9_999)), Some(QueueKey::Repeats(up)));
-        assert_eq!(stage.queue(now.plus(10_000)), Some(QueueKey::Immediate));
-    }
-
-    #[test]
-    fn a_value_is_contended_from_the_third_overwrite_on() {
-        let mut stage = Stage::flipped();
-        let overwritten_at = stage.later(1_000);
-
+        stage.stage.now = stage.now().plus(60_000);
         let queues = [1, 2, 3].map(|_| {
-            stage.overwrite(overwritten_at);
-            stage.queue(overwritten_at.plus(60_000)).unwrap()
+            stage.overwrite();
+            stage.queue(60_000).unwrap()
         });
+        assert_eq!(queues, [QueueKey::Immediate, QueueKey::Immediate, QueueKey::Rewrites(hub)]);
 
-        let rewrites = QueueKey::Rewrites(stage.at.cluster);
-        assert_eq!(queues, [QueueKey::Immediate, QueueKey::Immediate, rewrites]);
-    }
-
-    #[test]
-    fn a_retry_waits_for_its_turn_unless_a_success_elsewhere_released_it() {
         let mut stage = Stage::flipped();
-        let now = stage.now();
-        stage.write(&forbidden(), now);
-        let (queue, due) = stage.turn(now).unwrap();
-        assert_eq!(queue, QueueKey::Retries(stage.at.cluster));
-        assert_eq!((due.at, due.early_from), (now.plus(30_000), now));
-
-        stage.memory.write.on_api_answers(FailureClass::Refused, now);
-
-        assert_eq!(stage.queue(now), Some(QueueKey::Immediate));
-    }
-
-    #[test]
-    fn after_three_conflicts_the_annotation_alone_is_compared() {
-        let mut stage = Stage::flipped();
-        for _ in 0..3 {
-            stage.write(&conflict(), stage.now());
-            stage.memory.on_seen(Some("theirs"));
-        }
-
-        let precondition = stage.planned(stage.now()).unwrap().write.precondition;
-
-        assert_eq!(precondition.annotation.unwrap().value.as_deref(), Some("theirs"));
-        assert_eq!(precondition.resource_version, None);
-    }
-
-    #[test]
-    fn a_conflict_about_the_annotation_shows_another_writer() {
-        let writing = |compares_annotation| {
-            let job = MirrorJob { intent: Intent::Mirror, digest: None };
-            Writing { job, compares_annotation }
-        };
-
-        assert!(writing(true).shows_overwrite(&conflict()));
-        assert!(!writing(false).shows_overwrite(&conflict()));
-        assert!(!writing(true).shows_overwrite(&forbidden()));
+        stage.write(&forbidden());
+        assert_eq!(stage.queue(0), Some(QueueKey::Retries(hub)));
+        stage.memory.write.on_api_answers(FailureClass::Refused, stage.stage.now);
+        assert_eq!(stage.queue(0), Some(QueueKey::Immediate), "a success elsewhere released it");
     }
 
     #[test]
     fn a_foreign_value_in_place_of_a_right_one_is_an_overwrite() {
         let mut stage = Stage::flipped();
-        let right = stage.view().upstream.unwrap().connector.unwrap().said().map(|s| s.digest);
-        assert!(is_overwritten(&stage.view(), right), "at rest it was right");
-
-        stage.memory.sync = SyncState::Behind;
-        assert!(!is_overwritten(&stage.view(), right));
-        stage.memory.sync = SyncState::Right { since: None };
-        assert!(!is_overwritten(&stage.view(), None), "it was wrong before");
-
-        assert_eq!(stage.overwrite(stage.now()), None);
-        assert_eq!(stage.overwrite(stage.now()), None);
-        assert_eq!(stage.overwrite(stage.now()), Some(1_000));
-        let paused = Readiness::NotBefore(stage.later(1_000));
-        assert_eq!(stage.memory.write.readiness(stage.now()), paused);
-    }
-
-    #[test]
-    fn a_status_that_cannot_be_spelled_holds_its_own_mirror_and_no_other() {
-        let mut stage = Stage::missing();
-        let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        stage.upstream_says(Some(&nested));
-        assert_eq!(stage.verdict(stage.now()), Verdict::Held(HoldReason::Unreadable));
-
-        let connector = stage.upstream_connector();
-        stage.stage.deletes("up", connector);
-        let version = stage.next_version();
-        let other = connector_named("other", version).status(Some(&nested));
-        stage.stage.shows("up", other);
-
-        assert_eq!(stage.verdict(stage.now()), Verdict::AbsenceGrace(Ground::Seen));
-    }
-
-    fn connector_named(name: &str, version: u64) -> Builder {
-        connector(UPSTREAM_NAMESPACE, name, version)
+        let upstream = stage.view(0).place.upstream.unwrap();
+        let right = upstream.connector.unwrap().said.as_ref().map(|status| status.digest);
+        for (sync, before, expected) in [
+            (SyncState::NotSeen, right, true),
+            (SyncState::Behind, right, false),
+            (SyncState::Right { since: None }, right, true),
+            (SyncState::Right { since: None }, None, false),
+        ] {
+            stage.memory.sync = sync;
+            assert_eq!(is_overwritten(&stage.view(0), before), expected, "{sync:?} {before:?}");
+        }
     }
 
     #[test]
     fn a_status_that_does_not_fit_is_reduced_or_removed() {
         let mut stage = Stage::flipped();
-        let full = r#"{"capabilities":[{"type":"x"}],"conditions":[],"#;
-        let status = online("n3", 1).replacen(r#"{"conditions":["#, full, 1);
-        assert!(status.len() > online("n3", 1).len());
-        stage.upstream_says(Some(&status.replacen(r#""conditions":[],"#, r#""conditions":["#, 1)));
-        let room = |bytes: usize| UPSTREAM_STATUS.len() + bytes;
+        let status = online("n3", 1).replacen('{', r#"{"capabilities":[{"type":"x"}],"#, 1);
+        stage.upstream_says(&status);
+        let reduced = online("n3", 1);
 
-        stage.settings.mirror.annotation_limit_bytes = room(online("n3", 1).len());
-        let plan = stage.plan(stage.now());
-        assert!(plan.oversize.is_some_and(|oversize| oversize.is_reduced), "{plan:?}");
-
-        stage.settings.mirror.annotation_limit_bytes = room(3);
-        let plan = stage.plan(stage.now());
-        assert!(plan.oversize.is_some_and(|oversize| !oversize.is_reduced), "{plan:?}");
-        let write = stage.planned(stage.now()).unwrap().write;
-        assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), None)]);
-    }
-
-    #[test]
-    fn a_deferred_difference_counts_from_the_write_before() {
-        let mut stage = Stage::flipped();
-        stage.hub_says(Some(&online("n2", 7)));
-        stage.memory.on_verdict(stage.verdict(stage.now()), stage.now());
-        let written_at = stage.later(6_000);
-
-        stage.write(&Outcome::DryRun, written_at);
-
-        assert_eq!(stage.memory.deferred_since, Some(written_at));
-        assert_eq!(stage.plan(written_at).next, Next::RequeueAt(written_at.plus(5_000)));
-    }
-
-    #[test]
-    fn what_a_breaker_counts_follows_from_the_verdict() {
-        let since = UnixMillis(1);
-        let cases = [
-            (Verdict::HubNotLive, None),
-            (Verdict::UpstreamNotLive, Some(Removal::Unknown)),
-            (Verdict::AbsenceGrace(Ground::Seen), Some(Removal::Wanted { is_seen: true })),
-            (
-                Verdict::RemovalHeld(HoldReason::TooMany, Ground::Listed),
-                Some(Removal::Wanted { is_seen: false }),
-            ),
-            (Verdict::RemovalDue { since, ground: Ground::Allowed }, Some(Removal::Allowed)),
-            (Verdict::BothAbsent, Some(Removal::Done)),
-            (Verdict::InSync, Some(Removal::No)),
-        ];
-        for (verdict, removal) in cases {
-            assert_eq!(verdict.removal(), removal, "{verdict:?}");
+        for (room, text) in [(reduced.len(), Some(reduced)), (3, None)] {
+            stage.settings.mirror.annotation_limit_bytes = UPSTREAM_STATUS.len() + room;
+            let oversize = stage.plan(0).oversize.unwrap();
+            assert_eq!((oversize.room, oversize.is_reduced), (room, text.is_some()));
+            let write = stage.planned(0).write;
+            assert_eq!(write.annotations, [(UPSTREAM_STATUS.to_owned(), text)]);
         }
     }
 

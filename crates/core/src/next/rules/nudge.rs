@@ -10,7 +10,7 @@ use crate::contract::action::Urgency;
 use crate::contract::settings::MirrorSettings;
 use crate::data::time::UnixMillis;
 use crate::next::plan::{Job, Next, Turn, Write};
-use crate::next::rules::mirror;
+use crate::next::rules::mirror::{self, Place};
 use crate::next::write_queue::{Due, QueueKey};
 use crate::next::write_state::doubled;
 use crate::rate_limit::Rate;
@@ -44,33 +44,34 @@ pub(crate) fn plan(
     view: &mirror::View<'_>,
     memory: &NudgeMemory,
     behind_since: UnixMillis,
-    settings: &MirrorSettings,
-    now: UnixMillis,
 ) -> Next {
+    let settings = &view.settings.mirror;
     let write = &view.memory.write;
     if !settings.nudge || !view.is_leader || write.is_in_flight() {
         return Next::AwaitChange;
     }
 
+    let now = view.now;
     let next_at = (memory.nudges(settings, now) > 0).then_some(memory.next_at);
     let due_at = behind_since.plus(settings.nudge_after_ms);
     let due_at = [next_at, write.not_before()].into_iter().flatten().fold(due_at, UnixMillis::max);
     if now < due_at {
         return Next::RequeueAt(due_at);
     }
-    let queue = QueueKey::Nudges(view.at.cluster);
-    Next::Write(Turn::in_queue(queue, Due::at(due_at), view.admitted_by, now, || {
-        nudge(view, now.since(behind_since) / 1_000, settings)
-    }))
+    let queue = QueueKey::Nudges(view.place.at.cluster);
+    let write = || nudge(view, now.since(behind_since) / 1_000);
+    Next::Write(Turn::in_queue(queue, Due::at(due_at), view.admitted_by, now, write))
 }
 
-fn nudge(view: &mirror::View<'_>, waited_s: u64, settings: &MirrorSettings) -> Write {
-    let number = view.row.seen.nudge.wrapping_add(1);
+fn nudge(view: &mirror::View<'_>, waited_s: u64) -> Write {
+    let Place { at, row, .. } = view.place;
+    let number = row.seen.nudge.wrapping_add(1);
+    let key = view.settings.mirror.nudge_key.clone();
     Write {
-        job: Job::Nudge(view.at.clone(), number),
-        annotations: vec![(settings.nudge_key.clone(), Some(number.to_string()))],
-        precondition: view.unchanged(),
-        connectors: vec![view.at.name.key()],
+        job: Job::Nudge(at.clone(), number),
+        annotations: vec![(key, Some(number.to_string()))],
+        precondition: row.unchanged(),
+        connectors: vec![at.name.key()],
         urgency: Urgency::Nudge,
         because: format!(
             "an edge whose watch is live has not shown the mirrored value for {waited_s} s; any change \
