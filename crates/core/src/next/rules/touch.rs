@@ -22,7 +22,6 @@ use crate::contract::event::Outcome;
 use crate::contract::settings::{PlatformKeyMode, Settings, TouchSettings};
 use crate::data::ids::{ActionId, Kind, ObjectKey};
 use crate::data::name::NamespacedName;
-use crate::data::object_ref::ObjectRef;
 use crate::data::objects::PLATFORM_KEY;
 use crate::data::time::UnixMillis;
 use crate::next::plan::{Job, Next, TouchJob, TouchReason, Turn, Write};
@@ -30,13 +29,13 @@ use crate::next::subject::Target;
 use crate::next::world::World;
 use crate::next::world::class::Class;
 use crate::next::world::cluster::Cluster;
-use crate::next::world::edge::{Annotations, EdgeTables, Gateway};
+use crate::next::world::edge::{Annotations, Gateway};
+use crate::next::world::edge_tables::EdgeTables;
 use crate::next::world::table::Row;
 use crate::next::write_queue::{Due, QueueKey, Rank};
 use crate::next::write_state::{Completion, ContentionLimits, WriteState};
 use crate::rate_limit::{Rate, RateLimiter};
 use crate::status::trigger::{Sequence, Trigger};
-pub(crate) use edge_memory::EdgeMemory;
 
 /// A class speaks for all its Gateways, so it is announced more often than one Gateway.
 const CLASS_RATE: Rate = Rate::every_ms(200, 1);
@@ -58,8 +57,8 @@ pub(crate) struct View<'w> {
     /// Gateway is in a namespace of another tier.
     pub(crate) ready_since: Option<UnixMillis>,
     pub(crate) class: Option<&'w Class>,
-    /// How often the target is announced.
-    pub(crate) rate: Rate,
+    pub(crate) settings: &'w Settings,
+    pub(crate) now: UnixMillis,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +98,7 @@ pub(crate) enum State {
     New {
         appeared_later: bool,
     },
-    Pending(Announcement),
+    Pending(Box<Announcement>),
     InFlight(Box<OngoingTouch>),
     /// Which confirmations are left follows from the trigger.
     Announced,
@@ -207,7 +206,8 @@ pub(crate) enum Effect {
 pub(crate) fn view<'w>(
     world: &'w World,
     target: &'w Target,
-    settings: &TouchSettings,
+    settings: &'w Settings,
+    now: UnixMillis,
 ) -> Option<View<'w>> {
     let cluster = world.clusters.get(&target.cluster())?;
     let edge = &cluster.edge;
@@ -227,105 +227,82 @@ pub(crate) fn view<'w>(
         gateway,
         row,
         class,
-        desired: class.map_or(row.seen.desired, Class::digest),
+        desired: class.map_or(row.seen.desired, |class| Some(class.digest())),
         ready_since: edge.ready_since.filter(|_| is_of_edge),
-        rate: match class {
-            Some(_) => CLASS_RATE,
-            None => Rate::every_ms(settings.min_interval_ms, u64::from(settings.burst).max(1)),
-        },
+        settings,
+        now,
     })
 }
 
 /// The table of transitions, but for those that need no view: [`TouchMemory::on_started`],
 /// [`TouchMemory::on_finished`], [`TouchMemory::on_outage_over`].
-pub(crate) fn on(
-    memory: &mut TouchMemory,
-    event: Event<'_>,
-    view: &View<'_>,
-    settings: &Settings,
-    now: UnixMillis,
-) -> Effect {
+pub(crate) fn on(memory: &mut TouchMemory, event: Event<'_>, view: &View<'_>) -> Effect {
     if memory.state == State::AtRest {
         // A trigger that another writer puts there now may be of any age: it is confirmed at once.
         memory.latest = view.latest(memory);
     }
     match event {
-        Event::Look => on_look(memory, view, &settings.touch, now),
+        Event::Look => on_look(memory, view),
         Event::Appeared { is_later, has_connectors } => {
-            on_appeared(memory, is_later, has_connectors, view, now);
+            on_appeared(memory, is_later, has_connectors, view);
         }
+        // Until the first look there is nothing to compare with.
+        _ if memory.is_new() => {}
         Event::Changed { reason, proof, is_ordered } => {
-            let change = Announcement::new(reason, proof, view.latest(memory), now);
+            let latest = view.latest(memory);
+            let change = Announcement { proof, latest, ..Announcement::new(reason, view.now) };
             on_change(memory, change, is_ordered);
         }
         // Of a class only the carrier counts.
         Event::TriggerSeen { gateway } if gateway == view.gateway => {
-            return on_trigger_seen(memory, view, settings, now);
+            return on_trigger_seen(memory, view);
         }
         Event::TriggerSeen { .. } => {}
-        Event::Stamped(stamp) => on_stamp(memory, stamp, view, now),
+        Event::Stamped(stamp) => on_stamp(memory, stamp, view),
     }
     Effect::None
 }
 
 /// The first look at a Gateway; later the comparison of what is announced with what is desired.
-fn on_look(memory: &mut TouchMemory, view: &View<'_>, settings: &TouchSettings, now: UnixMillis) {
-    let Some(desired) = view.digest_to_announce(settings) else { return };
+fn on_look(memory: &mut TouchMemory, view: &View<'_>) {
+    let Some(desired) = view.digest_to_announce() else { return };
 
     match memory.state {
-        State::New { appeared_later } => {
-            first_look(memory, desired, appeared_later, view, settings, now);
-        }
+        State::New { appeared_later } => first_look(memory, desired, appeared_later, view),
         // A change that is on its way is not compared.
         State::Pending(_) | State::InFlight(_) => {}
         State::Announced | State::AtRest => {
             if memory.announced_digest(view.trigger()) != Some(desired) {
-                let reason = TouchReason::NotAnnounced;
-                let change = Announcement::new(reason, ProofTarget::Target, None, now);
-                memory.state = State::Pending(change);
+                let change = Announcement::new(TouchReason::NotAnnounced, view.now);
+                memory.state = State::Pending(change.into());
             }
         }
     }
 }
 
-fn on_appeared(
-    memory: &mut TouchMemory,
-    is_later: bool,
-    has_connectors: bool,
-    view: &View<'_>,
-    now: UnixMillis,
-) {
+fn on_appeared(memory: &mut TouchMemory, is_later: bool, has_connectors: bool, view: &View<'_>) {
     if let State::New { appeared_later } = &mut memory.state {
         *appeared_later |= is_later;
     } else if has_connectors {
         // Of a class that others have announced.
-        let latest = view.latest(memory);
-        let reason = TouchReason::NotAnnounced;
-        let change = Announcement::new(reason, ProofTarget::Target, latest, now);
-        on_change(memory, change, false);
+        let change = Announcement::new(TouchReason::NotAnnounced, view.now);
+        on_change(memory, Announcement { latest: view.latest(memory), ..change }, false);
     }
 }
 
-/// Until the first look there is nothing to compare with.
 fn on_change(memory: &mut TouchMemory, change: Announcement, is_ordered: bool) {
-    if memory.is_new() {
-        return;
-    }
-
     memory.write.on_desired_changed();
-    memory.state = match std::mem::take(&mut memory.state) {
-        State::Pending(old) => State::Pending(old.merge(change, is_ordered)),
-        State::InFlight(ongoing) => State::InFlight(ongoing.followed_by(change, is_ordered)),
-        State::New { .. } | State::Announced | State::AtRest => State::Pending(change),
-    };
+    match &mut memory.state {
+        State::Pending(old) => old.merge(change, is_ordered),
+        State::InFlight(ongoing) => match &mut ongoing.next {
+            Some(old) => old.merge(change, is_ordered),
+            next => *next = Some(change),
+        },
+        state => *state = State::Pending(change.into()),
+    }
 }
 
-fn on_trigger_seen(
-    memory: &mut TouchMemory,
-    view: &View<'_>,
-    settings: &Settings,
-    now: UnixMillis,
-) -> Effect {
+fn on_trigger_seen(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
     if let State::InFlight(ongoing) = &mut memory.state {
         ongoing.is_trigger_seen = true;
         // The watch may show a write before its outcome comes.
@@ -335,15 +312,15 @@ fn on_trigger_seen(
     } else {
         memory.write.on_object_changed();
     }
-    if memory.is_new() || view.desired.is_none() {
+    if view.desired.is_none() {
         return Effect::None;
     }
 
     match view.trigger() {
         Some(trigger) if Some(trigger.digest) == view.desired => {
-            on_announced_elsewhere(memory, trigger, now)
+            on_announced_elsewhere(memory, trigger, view.now)
         }
-        _ => on_overwritten(memory, view, settings, now),
+        _ => on_overwritten(memory, view),
     }
 }
 
@@ -372,66 +349,54 @@ fn on_announced_elsewhere(memory: &mut TouchMemory, trigger: Trigger, now: UnixM
 }
 
 /// It is written again, after pauses that grow while this goes on.
-fn on_overwritten(
-    memory: &mut TouchMemory,
-    view: &View<'_>,
-    settings: &Settings,
-    now: UnixMillis,
-) -> Effect {
+fn on_overwritten(memory: &mut TouchMemory, view: &View<'_>) -> Effect {
     memory.latest = view.latest(memory);
     if view.is_paused() {
         // Whoever paused it may try values of their own.
         return Effect::None;
     }
 
+    let Settings { touch, mirror, .. } = view.settings;
     let limits = ContentionLimits {
         pause_from: 1,
-        first_ms: settings.touch.min_interval_ms,
-        max_ms: settings.mirror.contention_backoff_max_ms,
-        quiet_ms: settings.mirror.contention_quiet_ms,
+        first_ms: touch.min_interval_ms,
+        max_ms: mirror.contention_backoff_max_ms,
+        quiet_ms: mirror.contention_quiet_ms,
     };
-    let pause_ms = memory.write.on_overwritten(None, &limits, now).unwrap_or_default();
+    let pause_ms = memory.write.on_overwritten(None, &limits, view.now).unwrap_or_default();
 
-    let reason = TouchReason::Overwritten;
-    let change = Announcement::new(reason, ProofTarget::Target, None, now);
+    let change = Announcement::new(TouchReason::Overwritten, view.now);
     match &mut memory.state {
-        State::Announced | State::AtRest => memory.state = State::Pending(change),
+        State::Announced | State::AtRest => memory.state = State::Pending(change.into()),
         State::InFlight(ongoing) => _ = ongoing.next.get_or_insert(change),
         State::New { .. } | State::Pending(_) => {}
     }
     Effect::Overwritten { pause_ms }
 }
 
-fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>, now: UnixMillis) {
-    if memory.is_new() {
-        return;
-    }
-    if let Some(change) = memory.state.pending_mut() {
-        change.on_stamp(stamp);
-        return;
+fn on_stamp(memory: &mut TouchMemory, stamp: Stamp<'_>, view: &View<'_>) {
+    let pending = match &mut memory.state {
+        State::Pending(change) => Some(change.as_mut()),
+        State::InFlight(ongoing) => ongoing.next.as_mut(),
+        State::New { .. } | State::Announced | State::AtRest => None,
+    };
+    if let Some(change) = pending {
+        return change.on_stamp(stamp);
     }
     let Some(proof) = memory.announced.on_stamp(stamp) else { return };
 
     // The last touch may have come before the cache had the change.
-    let reason = TouchReason::PlatformStamp;
-    let change = Announcement::new(reason, proof, view.latest(memory), now);
-    on_change(memory, Announcement { is_cached: true, ..change }, true);
+    let latest = view.latest(memory);
+    let change = Announcement::new(TouchReason::PlatformStamp, view.now);
+    on_change(memory, Announcement { proof, latest, is_cached: true, ..change }, true);
 }
 
 /// Decides whether what the Gateway carries can be trusted, or has to be announced again.
-fn first_look(
-    memory: &mut TouchMemory,
-    desired: u64,
-    appeared_later: bool,
-    view: &View<'_>,
-    settings: &TouchSettings,
-    now: UnixMillis,
-) {
-    let found = Found::of(view);
-    let mut announced = Announced::unverified();
-    memory.latest = view.latest(memory);
+fn first_look(memory: &mut TouchMemory, desired: u64, appeared_later: bool, view: &View<'_>) {
+    let unproven = Some(ProofTarget::Target);
+    let mut announced = Announced { is_unverified: true, unproven, ..Announced::default() };
     let reason = match view.trigger() {
-        None if !appeared_later && found.is_announced_by_stamp(view, settings) => {
+        None if !appeared_later && view.is_announced_by_stamp() => {
             announced.by_stamp = Some(desired);
             None
         }
@@ -440,119 +405,85 @@ fn first_look(
         // The extension server may not have the connectors of a Gateway that came later.
         Some(_) if appeared_later => Some(TouchReason::CameWithTrigger),
         Some(trigger) => {
-            announced.at = Some(view.announced_at(trigger, settings, now));
-            found.is_written_after(trigger, view).then_some(TouchReason::WrittenSinceTouch)
+            announced.at = Some(view.announced_at(trigger));
+            view.is_written_after(trigger).then_some(TouchReason::WrittenSinceTouch)
         }
     };
     memory.announced = announced;
+    memory.latest = view.latest(memory);
 
-    let is_first_list = view.ready_since.is_some_and(|since| now <= since);
-    let is_as_old = is_first_list && !appeared_later && !found.has_changed;
+    let is_as_old = !appeared_later && view.is_as_first_listed();
     memory.state = reason.map_or(State::Announced, |reason| {
         let only_last = reason.is_first_look() && is_as_old;
-        let change = Announcement::new(reason, ProofTarget::Target, None, now);
-        State::Pending(Announcement { only_last, ..change })
+        let change = Announcement { only_last, ..Announcement::new(reason, view.now) };
+        State::Pending(change.into())
     });
 }
 
-/// What takes the place of memory at the first look.
-struct Found {
-    /// The liveness of a connector changed after the list of Connectors.
-    has_changed: bool,
-    /// When others last wrote one of the connectors, by the API server's clock (`managedFields`).
-    others_wrote_at: Option<UnixMillis>,
-    /// The platform's stamp says what the last connector says.
-    is_stamp_right: bool,
-}
-
 /// Which touch is due, and when.
-pub(crate) fn plan(
-    view: &View<'_>,
-    memory: &TouchMemory,
-    admitted_by: Option<QueueKey>,
-    settings: &TouchSettings,
-    now: UnixMillis,
-) -> Next {
-    let Some(digest) = view.digest_to_announce(settings) else { return Next::AwaitChange };
-    let due = match &memory.state {
-        State::Pending(change) => Some(announcement(change, view, memory, settings)),
-        State::Announced | State::AtRest => confirmation(view.trigger(), memory, settings, now),
+pub(crate) fn plan(view: &View<'_>, memory: &TouchMemory, admitted_by: Option<QueueKey>) -> Next {
+    let Some(digest) = view.digest_to_announce() else { return Next::AwaitChange };
+    let touch = match &memory.state {
+        State::Pending(change) => Some(announcement(change, view, memory)),
+        State::Announced | State::AtRest => confirmation(view, memory),
         State::New { .. } | State::InFlight(_) => None,
     };
-    let Some(touch) = due else { return Next::AwaitChange };
+    let Some(touch) = touch else { return Next::AwaitChange };
 
     let queue = QueueKey::Touches(view.target.cluster());
-    let due = touch.due(memory.write.not_before(), settings);
-    Next::Write(Turn::in_queue(queue, due, admitted_by, now, || {
+    Next::Write(Turn::in_queue(queue, touch.due, admitted_by, view.now, || {
         let n = Sequence::after(view.latest(memory)).get();
         let trigger = Trigger { digest, n, c: touch.confirmation };
-        view.write(trigger, &touch, memory, settings)
+        view.write(trigger, &touch, memory)
     }))
 }
 
 struct DueTouch {
-    rank: Rank,
-    at: UnixMillis,
-    /// Its rate limit.
-    ready_at: Option<UnixMillis>,
+    due: Due,
     confirmation: u32,
     /// `None`: it confirms an announcement.
     reason: Option<TouchReason>,
     because: &'static str,
 }
 
-impl DueTouch {
-    /// A confirmation joins other touches of the edge up to a window early, so that it does not
-    /// cost a translation of its own.
-    fn due(&self, paused_until: Option<UnixMillis>, settings: &TouchSettings) -> Due {
-        let not_before = self.ready_at.max(paused_until).unwrap_or_default();
-        let at = self.at.max(not_before);
-        let early_ms = match self.rank {
-            Rank::Normal => settings.window_ms,
-            Rank::Urgent | Rank::Low => 0,
-        };
-        Due { rank: self.rank, at, early_from: minus(at, early_ms).max(not_before) }
-    }
-}
-
-fn announcement(
-    change: &Announcement,
-    view: &View<'_>,
-    memory: &TouchMemory,
-    settings: &TouchSettings,
-) -> DueTouch {
+fn announcement(change: &Announcement, view: &View<'_>, memory: &TouchMemory) -> DueTouch {
+    let not_before = memory.write.not_before().unwrap_or_default();
+    let ready_at = memory.limiter.ready_at(view.rate());
+    let at = change.due_at(&view.settings.touch).max(ready_at).max(not_before);
+    let reason = change.reason;
     DueTouch {
-        rank: change.reason.rank(),
-        at: change.due_at(settings),
-        ready_at: Some(memory.limiter.ready_at(view.rate)),
+        due: Due { rank: reason.rank(), ..Due::at(at) },
         confirmation: 0,
-        reason: Some(change.reason),
-        because: change.reason.because(),
+        reason: Some(reason),
+        because: reason.because(),
     }
 }
 
 /// `None`: all confirmations have been written. What only a stamp announces has none.
-fn confirmation(
-    trigger: Option<Trigger>,
-    memory: &TouchMemory,
-    settings: &TouchSettings,
-    now: UnixMillis,
-) -> Option<DueTouch> {
+fn confirmation(view: &View<'_>, memory: &TouchMemory) -> Option<DueTouch> {
+    let settings = &view.settings.touch;
     let announced = &memory.announced;
     let last = settings.confirm_after_ms.len() as u32;
-    let next = trigger?.c.saturating_add(1);
+    let next = view.trigger()?.c.saturating_add(1);
     let confirmation = if announced.only_last { next.max(last) } else { next };
 
     let at = if announced.once_more {
-        now
+        view.now
     } else {
         let after_ms = *settings.confirm_after_ms.get(confirmation as usize - 1)?;
         announced.at.map_or(UnixMillis(0), |at| at.plus(after_ms))
     };
+    let ready_at = memory.last_touch_at.map(|at| at.plus(settings.min_interval_ms));
+    let not_before = ready_at.max(memory.write.not_before()).unwrap_or_default();
+    // It joins other touches of the edge up to a window early, so that it does not cost a
+    // translation of its own.
+    let (rank, early_ms) = match announced.is_unverified {
+        true => (Rank::Low, 0),
+        false => (Rank::Normal, settings.window_ms),
+    };
+    let early_from = minus(at, early_ms).max(not_before);
     Some(DueTouch {
-        rank: if announced.is_unverified { Rank::Low } else { Rank::Normal },
-        at,
-        ready_at: memory.last_touch_at.map(|at| at.plus(settings.min_interval_ms)),
+        due: Due { rank, at: at.max(not_before), early_from },
         confirmation,
         reason: None,
         because: if announced.once_more {
@@ -574,8 +505,9 @@ impl View<'_> {
     }
 
     /// `None` while the target may not be touched.
-    fn digest_to_announce(&self, settings: &TouchSettings) -> Option<u64> {
-        let may_touch = settings.enabled && !self.is_paused() && self.ready_since.is_some();
+    fn digest_to_announce(&self) -> Option<u64> {
+        let is_enabled = self.settings.touch.enabled;
+        let may_touch = is_enabled && !self.is_paused() && self.ready_since.is_some();
         self.desired.filter(|_| may_touch)
     }
 
@@ -585,44 +517,80 @@ impl View<'_> {
 
     /// When a trigger that was there at the start was announced. Its age is counted from our last
     /// write, so that the confirmations go on where they stopped.
-    fn announced_at(
-        &self,
-        trigger: Trigger,
-        settings: &TouchSettings,
-        now: UnixMillis,
-    ) -> UnixMillis {
+    fn announced_at(&self, trigger: Trigger) -> UnixMillis {
         let done = trigger.c.checked_sub(1);
-        let done_ms = done.and_then(|done| settings.confirm_after_ms.get(done as usize));
+        let done_ms = done.and_then(|done| self.settings.touch.confirm_after_ms.get(done as usize));
         // The time is the API server's, whose clock may be ahead.
-        let written_at = self.row.seen.written_at.map_or(now, |at| at.min(now));
+        let written_at = self.row.seen.written_at.map_or(self.now, |at| at.min(self.now));
         minus(written_at, done_ms.copied().unwrap_or(0))
     }
 
-    fn write(
+    /// Where the API server gives times of writes, only throughline's own trigger is trusted: the
+    /// extension server stamps the key before Envoy Gateway translates, if it does. The stamp on
+    /// one Gateway says nothing about the others of its class.
+    fn is_announced_by_stamp(&self) -> bool {
+        let stamp = self.row.seen.stamp;
+        self.settings.touch.platform_key == PlatformKeyMode::Observe
+            && self.class.is_none()
+            && stamp.is_some()
+            && stamp == self.cluster.edge.stamp_of(self.gateway)
+            && self.latest_of(EdgeTables::others_wrote_at).is_none()
+    }
+
+    /// A status does not show that liveness changed and changed back; the times of the writes do.
+    /// They are the API server's, in whole seconds, and after a confirmation none follows that
+    /// would make up for a change in the same second.
+    fn is_written_after(&self, trigger: Trigger) -> bool {
+        let others_wrote_at = self.latest_of(EdgeTables::others_wrote_at);
+        let times = self.row.seen.written_at.zip(others_wrote_at);
+        times.is_some_and(|(we, others)| others > we || (others == we && trigger.c > 0))
+    }
+
+    /// The lists are as old as the edge's first ones, and the liveness of no connector has changed
+    /// since.
+    fn is_as_first_listed(&self) -> bool {
+        let changed_at = self.latest_of(EdgeTables::changed_at);
+        self.ready_since.is_some_and(|since| self.now <= since)
+            && changed_at <= self.cluster.listed_since(Kind::Connector)
+    }
+
+    /// The latest such time of all Gateways that it announces for.
+    fn latest_of(
         &self,
-        trigger: Trigger,
-        touch: &DueTouch,
-        memory: &TouchMemory,
-        settings: &TouchSettings,
-    ) -> Write {
+        time: impl Fn(&EdgeTables, &NamespacedName) -> Option<UnixMillis>,
+    ) -> Option<UnixMillis> {
+        let edge = &self.cluster.edge;
+        match self.class {
+            None => time(edge, self.gateway),
+            Some(class) => class.gateways().filter_map(|gateway| time(edge, gateway)).max(),
+        }
+    }
+
+    /// How often the target is announced.
+    fn rate(&self) -> Rate {
+        let TouchSettings { min_interval_ms, burst, .. } = self.settings.touch;
+        match self.class {
+            Some(_) => CLASS_RATE,
+            None => Rate::every_ms(min_interval_ms, u64::from(burst).max(1)),
+        }
+    }
+
+    fn write(&self, trigger: Trigger, touch: &DueTouch, memory: &TouchMemory) -> Write {
+        let settings = &self.settings.touch;
         let mut annotations = vec![(settings.key.clone(), Some(trigger.to_string()))];
         if settings.platform_key == PlatformKeyMode::Write {
             annotations
                 .push((PLATFORM_KEY.to_owned(), self.cluster.edge.stamp_text_of(self.gateway)));
         }
 
-        let at = ObjectRef {
-            cluster: self.target.cluster(),
-            kind: Kind::Gateway,
-            name: self.gateway.clone(),
-        };
-        let job = TouchJob { gateway: at, trigger, reason: touch.reason, rate: self.rate };
+        let gateway = self.cluster.object(Kind::Gateway, self.gateway);
+        let job = TouchJob { gateway, trigger, reason: touch.reason, rate: self.rate() };
         Write {
             job: Job::Touch(self.target.clone(), job),
             annotations,
-            precondition: self.precondition(settings),
+            precondition: self.precondition(),
             connectors: self.connectors(memory),
-            urgency: match touch.rank {
+            urgency: match touch.due.rank {
                 Rank::Urgent => Urgency::Routing,
                 Rank::Normal | Rank::Low => Urgency::Confirmation,
             },
@@ -636,20 +604,19 @@ impl View<'_> {
     /// A touch that the network holds back, or that is sent again because its answer was lost, must
     /// not take the place of a newer one: Envoy Gateway would see a value that it has translated
     /// before. Another writer's text is not kept; then the object must not have changed at all.
-    fn precondition(&self, settings: &TouchSettings) -> Precondition {
+    fn precondition(&self) -> Precondition {
         let gateway = &self.row.seen;
-        let replaced = AnnotationBefore {
-            key: settings.key.clone(),
+        let unchanged = self.row.unchanged();
+        if gateway.has_foreign_trigger() {
+            return unchanged;
+        }
+
+        let before = AnnotationBefore {
+            key: self.settings.touch.key.clone(),
             value: gateway.trigger.map(|trigger| trigger.to_string()),
             no_annotations: gateway.annotations == Annotations::Empty,
         };
-        let is_foreign = gateway.has_foreign_trigger();
-        Precondition {
-            uid: self.row.uid.text(),
-            resource_version: self.row.version.text().filter(|_| is_foreign),
-            annotation: (!is_foreign).then(|| Box::new(replaced)),
-            ..Precondition::default()
-        }
+        Precondition { resource_version: None, annotation: Some(Box::new(before)), ..unchanged }
     }
 
     fn connectors(&self, memory: &TouchMemory) -> Vec<ObjectKey> {
@@ -658,44 +625,6 @@ impl View<'_> {
             Some(_) => &memory.waiting,
         };
         connectors.iter().take(Action::CONNECTORS_MAX).map(NamespacedName::key).collect()
-    }
-}
-
-impl Found {
-    fn of(view: &View<'_>) -> Self {
-        let edge = &view.cluster.edge;
-        let gateways: Vec<_> = match view.class {
-            None => vec![view.gateway],
-            Some(class) => class.gateways().collect(),
-        };
-        let changed_at = gateways.iter().filter_map(|gateway| edge.changed_at(gateway)).max();
-        let stamp = view.row.seen.stamp;
-        Self {
-            has_changed: changed_at > view.cluster.listed_since(Kind::Connector),
-            others_wrote_at: gateways
-                .iter()
-                .filter_map(|gateway| edge.others_wrote_at(gateway))
-                .max(),
-            is_stamp_right: stamp.is_some() && edge.stamp_of(view.gateway) == stamp,
-        }
-    }
-
-    /// Where the API server gives times of writes, only throughline's own trigger is trusted: the
-    /// extension server stamps the key before Envoy Gateway translates, if it does. The stamp on
-    /// one Gateway says nothing about the others of its class.
-    fn is_announced_by_stamp(&self, view: &View<'_>, settings: &TouchSettings) -> bool {
-        settings.platform_key == PlatformKeyMode::Observe
-            && view.class.is_none()
-            && self.is_stamp_right
-            && self.others_wrote_at.is_none()
-    }
-
-    /// A status does not show that liveness changed and changed back; the times of the writes do.
-    /// They are whole seconds, and after a confirmation none follows that would make up for a
-    /// change in the same second.
-    fn is_written_after(&self, trigger: Trigger, view: &View<'_>) -> bool {
-        let times = view.row.seen.written_at.zip(self.others_wrote_at);
-        times.is_some_and(|(we, others)| others > we || (others == we && trigger.c > 0))
     }
 }
 
@@ -792,7 +721,10 @@ impl TouchMemory {
             self.refused_in_a_row = 0;
         }
         let is_latest = is_written && next.is_none();
-        self.state = next.or(again).map_or(State::Announced, State::Pending);
+        self.state = match next.or(again) {
+            Some(change) => State::Pending(change.into()),
+            None => State::Announced,
+        };
         Some(Finished { gateway, trigger, completion, is_trigger_seen, is_latest })
     }
 
@@ -845,30 +777,14 @@ impl State {
     /// The change that the next announcement is about.
     fn pending(&self) -> Option<&Announcement> {
         match self {
-            Self::Pending(change) => Some(change),
+            Self::Pending(change) => Some(change.as_ref()),
             Self::InFlight(ongoing) => ongoing.next.as_ref(),
-            Self::New { .. } | Self::Announced | Self::AtRest => None,
-        }
-    }
-
-    fn pending_mut(&mut self) -> Option<&mut Announcement> {
-        match self {
-            Self::Pending(change) => Some(change),
-            Self::InFlight(ongoing) => ongoing.next.as_mut(),
             Self::New { .. } | Self::Announced | Self::AtRest => None,
         }
     }
 }
 
 impl OngoingTouch {
-    fn followed_by(mut self: Box<Self>, change: Announcement, is_ordered: bool) -> Box<Self> {
-        self.next = Some(match self.next.take() {
-            Some(old) => old.merge(change, is_ordered),
-            None => change,
-        });
-        self
-    }
-
     /// An outcome corrected by what the watch shows: it may have been faster, an earlier attempt
     /// may have got through, or another instance may have written the same.
     fn corrected<'o>(&self, outcome: &'o Outcome, shown: Option<Trigger>) -> &'o Outcome {
@@ -881,38 +797,35 @@ impl OngoingTouch {
 }
 
 impl Announcement {
-    fn new(
-        reason: TouchReason,
-        proof: ProofTarget,
-        latest: Option<Sequence>,
-        now: UnixMillis,
-    ) -> Self {
+    fn new(reason: TouchReason, now: UnixMillis) -> Self {
         Self {
             reason,
             first_at: now,
             last_at: now,
-            latest,
-            proof,
+            latest: None,
+            proof: ProofTarget::Target,
             is_cached: false,
             only_last: false,
         }
     }
 
     /// A further change comes before this one is announced.
-    fn merge(self, newer: Self, is_ordered: bool) -> Self {
+    fn merge(&mut self, newer: Self, is_ordered: bool) {
         let are_connectors = matches!(
             (&self.proof, &newer.proof),
             (ProofTarget::Connector(_), ProofTarget::Connector(_))
         );
-        let proves_both = self.proof == newer.proof
-            || (is_ordered && (are_connectors || self.reason.is_first_look()));
-        let is_as_urgent = newer.reason.rank() <= self.reason.rank();
-
-        Self {
-            reason: if is_as_urgent { newer.reason } else { self.reason },
-            first_at: if self.reason.is_first_look() { newer.first_at } else { self.first_at },
-            proof: if proves_both { newer.proof } else { ProofTarget::Several },
-            ..newer
+        let old = std::mem::replace(self, newer);
+        let proves_both = old.proof == self.proof
+            || (is_ordered && (are_connectors || old.reason.is_first_look()));
+        if !proves_both {
+            self.proof = ProofTarget::Several;
+        }
+        if !old.reason.is_first_look() {
+            self.first_at = old.first_at;
+        }
+        if old.reason.rank() < self.reason.rank() {
+            self.reason = old.reason;
         }
     }
 
@@ -948,19 +861,13 @@ impl Announcement {
 }
 
 impl Announced {
-    /// What is found at the start.
-    fn unverified() -> Self {
-        let unproven = Some(ProofTarget::Target);
-        Self { is_unverified: true, unproven, ..Self::default() }
-    }
-
     /// Its touch failed. The API server may have stored it all the same, but the next value is new
     /// in any case.
     fn again(&self, reason: TouchReason, now: UnixMillis) -> Announcement {
         let proof = self.unproven.clone().unwrap_or(ProofTarget::Target);
         let is_cached = self.unproven.is_none();
-        let change = Announcement::new(reason, proof, None, now);
-        Announcement { is_cached, only_last: self.only_last, ..change }
+        let change = Announcement::new(reason, now);
+        Announcement { proof, is_cached, only_last: self.only_last, ..change }
     }
 
     /// From the last confirmation on only a stamp on the target itself says that a cache was late.
@@ -1051,10 +958,9 @@ mod tests {
     use super::*;
     use crate::contract::error_cause::RequestFailure;
     use crate::data::ids::{ResourceVersion, Role, Uid};
-    use crate::data::object_ref::ClusterId;
-    use crate::next::world::edge::{EdgeConnector, Proxy};
+    use crate::data::object_ref::{ClusterId, ObjectRef};
+    use crate::next::world::edge::{EdgeConnector, Proxy, Stamp as StampHash};
     use crate::next::world::table::{Shown, Sighting};
-    use crate::next::write_state::Readiness;
 
     /// One Gateway of an edge and its connector, as their watches show them.
     struct Stage {
@@ -1076,10 +982,6 @@ mod tests {
         NamespacedName::new("ns", "lab")
     }
 
-    fn failed(retry_after_ms: Option<u64>) -> Outcome {
-        Outcome::Failed { error: RequestFailure::default(), retry_after_ms }
-    }
-
     fn refused() -> Outcome {
         Outcome::Refused { error: "403".into() }
     }
@@ -1088,9 +990,9 @@ mod tests {
         Outcome::Conflict { error: "409".into() }
     }
 
-    fn sighting<T>(seen: T) -> Sighting<T> {
+    fn sighting() -> Sighting {
         let version = ResourceVersion::Number(7);
-        Sighting { uid: Uid::new("u-g"), version, shown: Shown::Listed, list: 1, seen }
+        Sighting { uid: Uid::new("u-g"), version, shown: Shown::Listed }
     }
 
     impl Stage {
@@ -1106,13 +1008,14 @@ mod tests {
                 stamp: None,
                 is_paused: false,
                 is_programmed: true,
+                refusals: 0,
                 desired: None,
                 written_at: None,
             };
             let proxy = Proxy { connectors: [connector()].into() };
-            cluster.edge.connectors.put(&connector(), sighting(EdgeConnector::default()));
-            cluster.edge.proxies.put(&name, sighting(proxy));
-            cluster.edge.gateways.put(&name, sighting(gateway));
+            cluster.edge.connectors.put(&connector(), sighting(), EdgeConnector::default());
+            cluster.edge.proxies.put(&name, sighting(), proxy);
+            cluster.edge.gateways.put(&name, sighting(), gateway);
 
             let at = ObjectRef { cluster: id, kind: Kind::Gateway, name: name.clone() };
             Self {
@@ -1144,12 +1047,12 @@ mod tests {
 
         fn on(&mut self, event: Event<'_>) -> Effect {
             let mut memory = std::mem::take(&mut self.memory);
-            let effect = on(&mut memory, event, &self.view(), &self.settings, self.now);
+            let effect = on(&mut memory, event, &self.view(self.now));
             self.memory = memory;
             effect
         }
 
-        fn view(&self) -> View<'_> {
+        fn view(&self, now: UnixMillis) -> View<'_> {
             View {
                 target: &self.target,
                 cluster: &self.cluster,
@@ -1158,7 +1061,8 @@ mod tests {
                 desired: Some(self.desired),
                 ready_since: self.ready_since,
                 class: None,
-                rate: Rate::every_ms(1_000, 4),
+                settings: &self.settings,
+                now,
             }
         }
 
@@ -1173,48 +1077,40 @@ mod tests {
         }
 
         fn plan(&self, admitted_by: Option<QueueKey>, now: UnixMillis) -> Next {
-            plan(&self.view(), &self.memory, admitted_by, &self.settings.touch, now)
+            plan(&self.view(now), &self.memory, admitted_by)
         }
 
         /// When the next touch is due, and what is written then.
-        fn planned(&mut self) -> Option<(Due, Write)> {
+        fn planned(&mut self) -> Option<(UnixMillis, Write)> {
             self.on(Event::Look);
             let Next::Write(Turn::Waits { queue, due }) = self.plan(None, self.now) else {
                 return None;
             };
             match self.plan(Some(queue), self.now.max(due.at)) {
-                Next::Write(Turn::Goes(planned)) => Some((due, planned.write)),
+                Next::Write(Turn::Goes(planned)) => Some((due.at, planned.write)),
                 next => panic!("a touch that is due does not go: {next:?}"),
             }
         }
 
-        fn job(&mut self) -> Option<(Due, TouchJob)> {
-            let (due, write) = self.planned()?;
-            let Job::Touch(_, job) = write.job else { panic!("no touch") };
-            Some((due, job))
-        }
-
         /// When the next touch is due, and its value.
         fn next(&mut self) -> Option<(u64, Trigger)> {
-            self.job().map(|(due, job)| (due.at.0, job.trigger))
-        }
-
-        fn next_at(&mut self) -> u64 {
-            self.next().expect("a touch is planned").0
+            let (at, write) = self.planned()?;
+            let Job::Touch(_, job) = write.job else { panic!("no touch") };
+            Some((at.0, job.trigger))
         }
 
         fn touch(&mut self) -> Trigger {
-            let (due, _) = self.planned().expect("a touch is planned");
-            self.now = self.now.max(due.at);
-            let (_, job) = self.job().expect("a touch is planned");
+            let (at, _) = self.planned().expect("a touch is planned");
+            self.now = self.now.max(at);
+            let (_, write) = self.planned().expect("a touch is planned");
+            let Job::Touch(_, job) = write.job else { panic!("no touch") };
             self.memory.on_started(&job, ActionId(1), self.now);
             job.trigger
         }
 
-        fn finish(&mut self, outcome: Outcome) -> Finished {
-            let settings = &self.settings;
-            let edge = &self.cluster.edge;
-            let finished = self.memory.on_finished(ActionId(1), &outcome, edge, settings, self.now);
+        fn finish(&mut self, outcome: &Outcome) -> Finished {
+            let Self { memory, settings, cluster, now, .. } = self;
+            let finished = memory.on_finished(ActionId(1), outcome, &cluster.edge, settings, *now);
             let finished = finished.expect("a touch is in flight");
             if let Completion::Written { .. } = finished.completion {
                 self.gateway().trigger = Some(finished.trigger);
@@ -1222,10 +1118,9 @@ mod tests {
             finished
         }
 
-        fn succeed(&mut self) -> Trigger {
-            let trigger = self.touch();
-            self.finish(Outcome::Unchanged);
-            trigger
+        fn succeed(&mut self) {
+            self.touch();
+            self.finish(&Outcome::Unchanged);
         }
 
         fn flips(&mut self, digest: u64) {
@@ -1242,76 +1137,56 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_announced_after_the_window_and_confirmed_twice() {
-        let mut stage = Stage::new();
-        stage.flips(2);
-        assert_eq!(stage.next(), Some((100_100, trigger(2, 5, 0))));
-
-        stage.touch();
-        assert!(stage.finish(Outcome::Unchanged).is_latest);
-
-        for (at, n, c) in [(105_100, 6, 1), (160_100, 7, 2)] {
-            assert_eq!(stage.next(), Some((at, trigger(2, n, c))));
-            stage.succeed();
-        }
-        assert_eq!(stage.next(), None);
-    }
-
-    #[test]
-    fn a_change_that_is_undone_within_the_window_is_still_announced() {
-        let mut stage = Stage::new();
-        stage.flips(2);
-        stage.flips(1);
-
-        assert_eq!(stage.next(), Some((100_100, trigger(1, 5, 0))));
-    }
-
-    #[test]
-    fn changes_that_never_stop_are_announced_after_a_second() {
-        let mut stage = Stage::new();
-        for n in 0..15 {
-            stage.now = UnixMillis(100_000 + 70 * n);
-            stage.flips(2 + n);
-        }
-
-        assert_eq!(stage.next_at(), 101_000);
-    }
-
-    #[test]
     fn a_change_during_a_touch_is_announced_next() {
         let mut stage = Stage::touching();
         stage.flips(3);
 
-        assert!(!stage.finish(Outcome::Unchanged).is_latest);
+        assert!(!stage.finish(&Outcome::Unchanged).is_latest);
         assert_eq!(stage.next(), Some((100_200, trigger(3, 6, 0))));
     }
 
     #[test]
-    fn a_failed_touch_is_written_again_with_a_new_value() {
-        let mut stage = Stage::touching();
-        stage.finish(failed(Some(2_500)));
+    fn a_confirmation_that_failed_is_written_again_as_one() {
+        let error = RequestFailure::default();
+        let failed = Outcome::Failed { error, retry_after_ms: None };
+        for (outcome, at) in [(failed, 106_100), (refused(), 135_100)] {
+            let mut stage = Stage::touching();
+            stage.finish(&Outcome::Unchanged);
+            stage.touch();
+            stage.finish(&outcome);
 
-        assert_eq!(stage.next(), Some((102_600, trigger(2, 6, 0))));
+            assert_eq!(stage.next(), Some((at, trigger(2, 7, 1))));
+        }
     }
 
     #[test]
-    fn a_failed_confirmation_is_written_again_as_a_confirmation() {
-        let mut stage = Stage::touching();
-        stage.finish(Outcome::Unchanged);
-        stage.touch();
-        stage.finish(failed(None));
+    fn what_changes_ends_the_pause_after_a_failure() {
+        type Change = fn(&mut Stage);
+        let changes: [(Outcome, Change, u64); 4] = [
+            (refused(), |_| (), 130_100),
+            (refused(), |stage| stage.flips(3), 100_200),
+            (conflict(), |_| (), 101_100),
+            (conflict(), |stage| _ = stage.shows(trigger(2, 9, 3)), 100_200),
+        ];
+        for (outcome, change, at) in changes {
+            let mut stage = Stage::touching();
+            stage.finish(&outcome);
+            change(&mut stage);
 
-        assert_eq!(stage.next(), Some((106_100, trigger(2, 7, 1))));
+            assert_eq!(stage.next().map(|(at, _)| at), Some(at), "{outcome:?}");
+        }
     }
 
     #[test]
-    fn a_confirmation_goes_along_with_other_touches_up_to_a_window_early() {
-        let mut stage = Stage::touching();
-        stage.finish(Outcome::Unchanged);
+    fn a_touch_that_the_watch_shows_is_written_whatever_its_outcome() {
+        for outcome in [conflict(), Outcome::Unanswered { error: RequestFailure::default() }] {
+            let mut stage = Stage::new();
+            stage.flips(2);
+            let touched = stage.touch();
+            assert_eq!(stage.shows(touched), Effect::None);
 
-        let (due, _) = stage.planned().unwrap();
-
-        assert_eq!((due.rank, due.at.0, due.early_from.0), (Rank::Normal, 105_100, 105_000));
+            assert!(stage.finish(&outcome).is_latest);
+        }
     }
 
     #[test]
@@ -1319,7 +1194,6 @@ mod tests {
         let mut stage = Stage::new();
         stage.flips(2);
         let (_, write) = stage.planned().unwrap();
-
         assert_eq!(write.because, "liveness changed at the edge");
         assert_eq!(write.urgency, Urgency::Routing);
         assert_eq!(write.connectors, [connector().key()]);
@@ -1337,22 +1211,22 @@ mod tests {
 
     #[test]
     fn what_is_found_at_the_start_is_trusted_unless_others_wrote_later() {
-        // Our last write, that of others, and what it is confirmed by.
-        for (we, others, c, is_touched) in [
-            (Some(50_000), None, 0, false),
-            (Some(50_000), Some(49_000), 2, false),
-            (Some(50_000), Some(50_000), 0, false),
-            (Some(50_000), Some(50_000), 2, true),
-            (Some(50_000), Some(51_000), 0, true),
+        // When others last wrote, we at 50 s, and the number of confirmations.
+        for (others, c, is_touched) in [
+            (None, 0, false),
+            (Some(49_000), 2, false),
+            (Some(50_000), 0, false),
+            (Some(50_000), 2, true),
+            (Some(51_000), 0, true),
         ] {
             let mut stage = Stage::unseen();
             stage.gateway().trigger = Some(trigger(1, 4, c));
-            stage.gateway().written_at = we.map(UnixMillis);
+            stage.gateway().written_at = Some(UnixMillis(50_000));
             let row = stage.cluster.edge.connectors.seen_mut(&connector()).unwrap();
             row.others_wrote_at = others.map(UnixMillis);
 
             let is_announcement = stage.next().is_some_and(|(_, trigger)| trigger.c == 0);
-            assert_eq!(is_announcement, is_touched, "{we:?} {others:?} {c}");
+            assert_eq!(is_announcement, is_touched, "{others:?} {c}");
         }
     }
 
@@ -1368,75 +1242,32 @@ mod tests {
     }
 
     #[test]
-    fn the_first_touch_after_the_start_is_confirmed_once_and_a_later_gateway_twice() {
-        for (is_later, confirmed) in [(false, vec![2]), (true, vec![1, 2])] {
-            let mut stage = Stage::unseen();
-            stage.gateway().trigger = None;
-            stage.on(Event::Appeared { is_later, has_connectors: true });
-            assert_eq!(stage.succeed().c, 0);
-
-            let numbers = std::iter::from_fn(|| {
-                stage.planned()?;
-                Some(stage.succeed().c)
-            });
-            assert_eq!(numbers.collect::<Vec<_>>(), confirmed);
-        }
-    }
-
-    #[test]
-    fn a_gateway_that_comes_later_with_its_trigger_is_announced_again() {
-        let mut stage = Stage::unseen();
-        stage.on(Event::Appeared { is_later: true, has_connectors: true });
-
-        let (due, write) = stage.planned().unwrap();
-        assert_eq!(due.rank, Rank::Low);
-        assert!(write.because.contains("appeared with this trigger"));
-    }
-
-    #[test]
     fn what_only_a_right_stamp_announces_is_not_touched() {
         for (stamp, is_touched) in [("false/", false), ("true/n1", true)] {
             let mut stage = Stage::unseen();
             stage.gateway().trigger = None;
-            stage.gateway().stamp = Some(crate::next::world::edge::Stamp::of(stamp));
+            stage.gateway().stamp = Some(StampHash::of(stamp));
 
             assert_eq!(stage.next().is_some(), is_touched, "{stamp}");
         }
     }
 
     #[test]
-    fn an_announcement_by_another_instance_is_enough() {
-        for n in [5, 9] {
+    fn an_announcement_by_another_instance_is_enough_and_nothing_less() {
+        let confirmed_at = 105_050;
+        let announced_at = 100_100;
+        for (n, c, effect, next) in [
+            (5, 0, Effect::Announced, (confirmed_at, trigger(2, 6, 1))),
+            (9, 0, Effect::Announced, (confirmed_at, trigger(2, 10, 1))),
+            (5, 1, Effect::None, (announced_at, trigger(2, 6, 0))),
+            (4, 0, Effect::None, (announced_at, trigger(2, 5, 0))),
+        ] {
             let mut stage = Stage::new();
             stage.flips(2);
             stage.now = UnixMillis(100_050);
 
-            assert_eq!(stage.shows(trigger(2, n, 0)), Effect::Announced);
-            assert_eq!(stage.next(), Some((105_050, trigger(2, n + 1, 1))));
-        }
-    }
-
-    #[test]
-    fn a_confirmation_or_an_old_announcement_by_another_instance_is_not() {
-        for (n, c) in [(5, 1), (4, 0)] {
-            let mut stage = Stage::new();
-            stage.flips(2);
-            stage.now = UnixMillis(100_050);
-
-            assert_eq!(stage.shows(trigger(2, n, c)), Effect::None);
-            assert_eq!(stage.next(), Some((100_100, trigger(2, n + 1, 0))));
-        }
-    }
-
-    #[test]
-    fn another_value_is_overwritten_after_pauses_that_grow() {
-        let mut stage = Stage::new();
-        for pause_ms in [1_000, 2_000, 4_000] {
-            let n = stage.gateway().trigger.unwrap().n;
-            assert_eq!(stage.shows(trigger(7, n, 0)), Effect::Overwritten { pause_ms });
-            let at = stage.now.plus(pause_ms).0;
-            assert_eq!(stage.next(), Some((at, trigger(1, n + 1, 0))));
-            stage.succeed();
+            assert_eq!(stage.shows(trigger(2, n, c)), effect, "{n} {c}");
+            assert_eq!(stage.next(), Some(next), "{n} {c}");
         }
     }
 
@@ -1452,28 +1283,6 @@ mod tests {
         stage.gateway().is_paused = false;
         assert!(stage.memory.on_paused(false));
         assert_eq!(stage.next(), Some((100_100, trigger(1, 5, 0))));
-    }
-
-    #[test]
-    fn a_stamp_ends_the_window() {
-        let mut stage = Stage::new();
-        stage.flips(2);
-        stage.now = UnixMillis(100_020);
-
-        stage.is_stamped(true);
-
-        assert_eq!(stage.next_at(), 100_000);
-    }
-
-    #[test]
-    fn a_stamp_that_comes_after_the_announcement_touches_again() {
-        let mut stage = Stage::touching();
-        stage.finish(Outcome::Unchanged);
-        stage.now = UnixMillis(101_500);
-
-        stage.is_stamped(false);
-
-        assert_eq!(stage.next(), Some((101_500, trigger(2, 6, 0))));
     }
 
     #[test]
@@ -1494,94 +1303,6 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_touch_is_written_again_when_a_connector_changes() {
-        let mut stage = Stage::touching();
-        stage.finish(refused());
-        assert_eq!(stage.next_at(), 130_100);
-
-        stage.flips(3);
-
-        assert_eq!(stage.next_at(), 100_200);
-    }
-
-    #[test]
-    fn a_refused_confirmation_is_written_again_when_a_stamp_shows_the_change() {
-        let mut stage = Stage::touching();
-        stage.finish(Outcome::Unchanged);
-        stage.touch();
-        stage.finish(refused());
-        assert_eq!(stage.next_at(), 135_100);
-
-        stage.is_stamped(true);
-
-        assert_eq!(stage.next_at(), 105_100);
-    }
-
-    #[test]
-    fn a_conflict_ends_when_the_watch_shows_another_trigger() {
-        let mut stage = Stage::touching();
-        stage.finish(conflict());
-        assert_eq!(stage.next_at(), 101_100);
-
-        stage.shows(trigger(2, 9, 3));
-
-        assert_eq!(stage.memory.write.readiness(stage.now), Readiness::Ready);
-    }
-
-    #[test]
-    fn a_touch_that_the_watch_shows_is_written_whatever_its_outcome() {
-        for outcome in [conflict(), Outcome::Unanswered { error: RequestFailure::default() }] {
-            let mut stage = Stage::new();
-            stage.flips(2);
-            let touched = stage.touch();
-            assert_eq!(stage.shows(touched), Effect::None);
-
-            assert!(stage.finish(outcome).is_latest);
-        }
-    }
-
-    #[test]
-    fn a_late_outcome_of_an_action_that_was_given_up_changes_nothing() {
-        let mut stage = Stage::touching();
-        let edge = &stage.cluster.edge;
-
-        let outcome = Outcome::Unchanged;
-        let settings = &stage.settings;
-        let finished = stage.memory.on_finished(ActionId(9), &outcome, edge, settings, stage.now);
-
-        assert_eq!(finished, None);
-        assert!(matches!(stage.memory.state, State::InFlight(_)));
-    }
-
-    #[test]
-    fn a_few_gateways_of_a_class_are_written_instead_of_one_that_is_refused() {
-        let mut stage = Stage::touching();
-        stage.finish(refused());
-
-        let replaced: Vec<_> = (0..5).map(|_| stage.memory.on_member_refused(true)).collect();
-
-        assert_eq!(replaced, [true, true, true, false, false]);
-        assert_eq!(stage.next_at(), 100_200, "its pause is over");
-    }
-
-    #[test]
-    fn what_was_announced_shortly_before_an_outage_is_confirmed_once_more() {
-        for (since, is_confirmed) in [(160_100, true), (160_101, false)] {
-            let mut stage = Stage::new();
-            stage.flips(2);
-            for _ in 0..3 {
-                stage.succeed();
-            }
-            assert_eq!(stage.next(), None);
-
-            stage.memory.on_outage_over(UnixMillis(since), &stage.settings.touch);
-
-            let because = stage.planned().map(|(_, write)| write.because);
-            assert_eq!(because.is_some_and(|because| because.contains("outage")), is_confirmed);
-        }
-    }
-
-    #[test]
     fn nothing_is_compared_while_the_edge_is_not_ready() {
         let mut stage = Stage::new();
         stage.desired = 7;
@@ -1596,7 +1317,7 @@ mod tests {
 
     #[test]
     fn memory_and_state_stay_small() {
-        assert!(size_of::<State>() <= 56, "{}", size_of::<State>());
-        assert!(size_of::<TouchMemory>() <= 248, "{}", size_of::<TouchMemory>());
+        assert!(size_of::<State>() <= 16, "{}", size_of::<State>());
+        assert!(size_of::<TouchMemory>() <= 208, "{}", size_of::<TouchMemory>());
     }
 }

@@ -13,18 +13,12 @@ const COUNT_EVERY_MS: u64 = 1_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct EdgeMemory {
-    pub(crate) outages: Outages,
+    /// When outages began whose announcements are confirmed once more, some minutes after the end:
+    /// the next one, and the first after that, which must not put the former off. A proxy that cuts
+    /// watches every minute would do so for ever.
+    pub(crate) outages: Vec<UnixMillis>,
     pub(crate) waiting: BTreeMap<NamespacedName, WaitingConnector>,
     pub(crate) report: WaitingReport,
-}
-
-/// Outages whose announcements are confirmed once more, some minutes after the end.
-#[derive(Debug, Default)]
-pub(crate) struct Outages {
-    unconfirmed_since: Option<UnixMillis>,
-    /// The first outage after that one. Its confirmation comes after that of the former, which it
-    /// must not put off: a proxy that cuts watches every minute would do so for ever.
-    next_since: Option<UnixMillis>,
 }
 
 /// A connector whose latest change is not announced by every target.
@@ -62,6 +56,14 @@ enum Activity {
 }
 
 impl EdgeMemory {
+    /// All lists are complete again. Returns whether the confirmation is to be scheduled.
+    pub(crate) fn on_outage(&mut self, since: UnixMillis) -> bool {
+        if self.outages.len() < 2 {
+            self.outages.push(since);
+        }
+        self.outages.len() == 1
+    }
+
     /// A connector waits for one more target.
     pub(crate) fn on_waits(&mut self, connector: &NamespacedName, now: UnixMillis) {
         let waiting = self.waiting.entry(connector.clone()).or_default();
@@ -81,32 +83,6 @@ impl EdgeMemory {
             return None;
         }
         self.waiting.remove(connector)
-    }
-}
-
-impl Outages {
-    /// All lists are complete again. Returns whether the confirmation is to be scheduled.
-    pub(crate) fn on_over(&mut self, since: UnixMillis) -> bool {
-        if self.is_unconfirmed() {
-            self.next_since.get_or_insert(since);
-            return false;
-        }
-        self.unconfirmed_since = Some(since);
-        true
-    }
-
-    /// The time of the confirmation has come. Returns when that outage began.
-    pub(crate) fn on_confirmed(&mut self) -> Option<UnixMillis> {
-        self.unconfirmed_since.take()
-    }
-
-    /// The outage that is confirmed next.
-    pub(crate) fn take_next(&mut self) -> Option<UnixMillis> {
-        self.next_since.take()
-    }
-
-    pub(crate) fn is_unconfirmed(&self) -> bool {
-        self.unconfirmed_since.is_some()
     }
 }
 
@@ -136,7 +112,7 @@ impl WaitingReport {
         }
 
         self.count_at = now.plus(COUNT_EVERY_MS);
-        let waiting = many_waiting(count(queue, now), per_second)?;
+        let waiting = touches_waiting(queue, per_second, now)?;
         let is_news = waiting.touches >= self.reported * 2 || waiting.touches <= self.reported / 2;
         if is_news {
             self.reported = waiting.touches;
@@ -198,18 +174,6 @@ mod tests {
         let announced = edge.on_announced(&connector()).map(|waiting| waiting.since);
         assert_eq!(announced, Some(UnixMillis(6)));
         assert!(edge.waiting.is_empty());
-    }
-
-    #[test]
-    fn outages_that_follow_one_another_do_not_put_the_confirmation_off() {
-        let mut outages = Outages::default();
-        assert!(outages.on_over(UnixMillis(1)));
-        assert!(!outages.on_over(UnixMillis(2)));
-        assert!(!outages.on_over(UnixMillis(3)));
-
-        assert_eq!(outages.on_confirmed(), Some(UnixMillis(1)));
-        assert_eq!(outages.take_next(), Some(UnixMillis(2)));
-        assert_eq!(outages.take_next(), None);
     }
 
     #[test]
