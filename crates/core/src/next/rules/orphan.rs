@@ -4,7 +4,7 @@
 //! prove, and says why. How many orphans may be deleted is up to the breakers and the queue.
 
 use crate::circuit_breaker::BreakerState;
-use crate::contract::action::{AbsentProject, Precondition, Urgency};
+use crate::contract::action::{AbsentProject, Urgency};
 use crate::contract::keep_reason::KeepReason;
 use crate::contract::membership::SourceName;
 use crate::contract::settings::{OrphanMode, OrphanSettings};
@@ -29,6 +29,8 @@ pub(crate) struct View<'w> {
     /// The upstream was a project that was deleted.
     pub(crate) deleted_project: Option<DeletedProject>,
     pub(crate) memory: &'w OrphanMemory,
+    pub(crate) settings: &'w OrphanSettings,
+    pub(crate) now: UnixMillis,
     /// Of the routes that name the upstream, or of those of all deleted projects.
     pub(crate) breaker: BreakerState,
     pub(crate) is_leader: bool,
@@ -81,6 +83,8 @@ pub(crate) fn view<'w>(
     world: &'w World,
     at: &'w ObjectRef,
     memory: &'w OrphanMemory,
+    settings: &'w OrphanSettings,
+    now: UnixMillis,
 ) -> Option<View<'w>> {
     let hub = world.clusters.get(&at.cluster)?;
     let row = hub.routes.get(&at.name)?;
@@ -93,14 +97,17 @@ pub(crate) fn view<'w>(
         upstream,
         deleted_project: None,
         memory,
+        settings,
+        now,
         breaker: BreakerState::default(),
         is_leader: false,
         admitted_by: None,
     })
 }
 
-pub(crate) fn plan(view: &View<'_>, settings: &OrphanSettings, now: UnixMillis) -> Plan {
-    let proof = match prove_orphan(view, settings, now) {
+pub(crate) fn plan(view: &View<'_>) -> Plan {
+    let View { settings, now, .. } = *view;
+    let proof = match prove_orphan(view) {
         Ok(proof) => proof,
         Err(reason) => return Plan::keep(Verdict::Kept(reason)),
     };
@@ -112,7 +119,7 @@ pub(crate) fn plan(view: &View<'_>, settings: &OrphanSettings, now: UnixMillis) 
     if now < old_at {
         return Plan::wait(KeepReason::Young, old_at);
     }
-    let due_at = view.orphan_since(proof.since, now).plus(settings.settle_ms);
+    let due_at = view.orphan_since(proof.since).plus(settings.settle_ms);
     if now < due_at {
         return Plan::wait(KeepReason::Settling, due_at);
     }
@@ -147,8 +154,8 @@ impl View<'_> {
     }
 
     /// Time without evidence does not count, and it starts again when orphans were too many.
-    pub(crate) fn orphan_since(&self, proven_since: UnixMillis, now: UnixMillis) -> UnixMillis {
-        let since = self.memory.absence.map_or(now, |absence| absence.since);
+    pub(crate) fn orphan_since(&self, proven_since: UnixMillis) -> UnixMillis {
+        let since = self.memory.absence.map_or(self.now, |absence| absence.since);
         since.max(proven_since).max(self.breaker.reset_at.unwrap_or_default())
     }
 }
@@ -184,16 +191,12 @@ impl OrphanMemory {
     }
 }
 
-fn prove_orphan(
-    view: &View<'_>,
-    settings: &OrphanSettings,
-    now: UnixMillis,
-) -> Result<AbsenceProof, KeepReason> {
+fn prove_orphan(view: &View<'_>) -> Result<AbsenceProof, KeepReason> {
     let parents = view.row.seen.parents.as_ref().map_err(|reason| *reason)?;
 
     match (view.upstream, view.deleted_project) {
-        (Some(upstream), _) => prove_parents_absent(view, upstream, parents, settings, now),
-        (None, Some(project)) => prove_project_absent(view, project, parents, settings),
+        (Some(upstream), _) => prove_parents_absent(view, upstream, parents),
+        (None, Some(project)) => prove_project_absent(view, project, parents),
         (None, None) => Err(KeepReason::ClusterUnknown),
     }
 }
@@ -202,8 +205,6 @@ fn prove_parents_absent(
     view: &View<'_>,
     upstream: &Cluster,
     parents: &Parents,
-    settings: &OrphanSettings,
-    now: UnixMillis,
 ) -> Result<AbsenceProof, KeepReason> {
     if upstream.restored_at.is_some() {
         return Err(KeepReason::ResourceVersionRegressed);
@@ -227,11 +228,11 @@ fn prove_parents_absent(
         kind: Kind::Gateway,
         names: parents.gateways.iter().map(|gateway| gateway.name().into()).collect(),
         absent_since: None,
-        exists: parents.gateways.iter().any(|at| upstream.upstream_gateways.get(at).is_some()),
+        exists: parents.gateways.iter().any(|at| upstream.upstream_gateways.contains(at)),
         is_deletion_seen: false,
-        max_age_ms: Some(settings.fresh_ms),
+        max_age_ms: Some(view.settings.fresh_ms),
     };
-    prove_absence(upstream, claim, now).map_err(keep_reason)
+    prove_absence(upstream, claim, view.now).map_err(keep_reason)
 }
 
 /// The control plane of a deleted project proves nothing any more: the root must say so.
@@ -239,9 +240,8 @@ fn prove_project_absent(
     view: &View<'_>,
     project: DeletedProject,
     parents: &Parents,
-    settings: &OrphanSettings,
 ) -> Result<AbsenceProof, KeepReason> {
-    if !settings.deleted_projects || !project.is_deletion_seen {
+    if !view.settings.deleted_projects || !project.is_deletion_seen {
         return Err(KeepReason::ClusterGone);
     }
     if !view.hub.is_live(Kind::HttpRoute) || !project.is_source_live {
@@ -277,11 +277,7 @@ fn identified_creation(row: &Row<Route>) -> Option<UnixMillis> {
 
 fn delete(view: &View<'_>, proof: AbsenceProof) -> Write {
     let because = because(&proof.absent);
-    let mut precondition = Precondition {
-        uid: view.row.uid.text(),
-        resource_version: view.row.version.text(),
-        ..Precondition::default()
-    };
+    let mut precondition = view.row.unchanged();
     proof.absent.put_into(&mut precondition);
 
     Write {
@@ -317,6 +313,7 @@ mod tests {
     use crate::data::object_ref::ClusterId;
     use crate::next::world::cluster::Namespace;
     use crate::next::world::fixture::{live_cluster, watched, with_uid};
+    use crate::next::world::table::Table;
 
     const NOW: UnixMillis = UnixMillis(1_000_000);
     const UP: ClusterId = ClusterId(1);
@@ -351,8 +348,9 @@ mod tests {
                 settings: OrphanSettings { mode: OrphanMode::Delete, ..OrphanSettings::default() },
             };
 
-            let namespace = with_uid("1", watched(1, Namespace::default()));
-            stage.up().namespaces.put(&"default".into(), namespace);
+            let namespace = NamespacedName::new("", "default");
+            let sighting = with_uid("1", watched(1));
+            stage.up().namespaces.put(&namespace, sighting, Namespace::default());
             stage.shows(Ok(Parents {
                 cluster: "up".into(),
                 namespace: "default".into(),
@@ -386,15 +384,14 @@ mod tests {
         fn shows(&mut self, parents: Result<Parents, KeepReason>) {
             let route = Route { created_at: Some(UnixMillis(1)), parents };
             let at = self.at.name.clone();
-            self.hub().routes.put(&at, with_uid("2", watched(1, route)));
+            self.hub().routes.put(&at, with_uid("2", watched(1)), route);
         }
 
         fn plan(&self, now: UnixMillis) -> Plan {
-            let view = view(&self.world, &self.at, &self.memory).unwrap();
+            let view = view(&self.world, &self.at, &self.memory, &self.settings, now).unwrap();
             let (breaker, deleted_project) = (self.breaker, self.deleted_project);
             let admitted_by = Some(QueueKey::Deletes);
-            let view = View { breaker, deleted_project, is_leader: true, admitted_by, ..view };
-            plan(&view, &self.settings, now)
+            plan(&View { breaker, deleted_project, is_leader: true, admitted_by, ..view })
         }
 
         fn delete(&self) -> Write {
@@ -421,28 +418,22 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_route_of_a_deleted_project_is_deleted_with_another_proof() {
-        let write = Stage::of_deleted_project().delete();
-
-        assert!(write.precondition.absent.is_none());
-        assert_eq!(write.precondition.absent_project.unwrap().source, SourceName::Milo);
-    }
-
+    /// In the order of the guards.
     #[test]
     fn a_route_is_kept_at_the_first_step_that_is_not_proved() {
         type Break = fn(&mut Stage);
-        let steps: [(KeepReason, Break); 8] = [
+        let steps: [(KeepReason, Break); 9] = [
             (KeepReason::NoReplica, |s| s.shows(Err(KeepReason::NoReplica))),
             (KeepReason::ClusterUnknown, |s| _ = s.world.ids.remove("up")),
             (KeepReason::ResourceVersionRegressed, |s| s.up().restored_at = Some(NOW)),
             (KeepReason::ListsIncomplete, |s| s.up().watches[Kind::Gateway].on_lost(NOW)),
+            (KeepReason::ListsIncomplete, |s| s.up().watches[Kind::Namespace].on_lost(NOW)),
             (KeepReason::ListsIncomplete, |s| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
-            (KeepReason::NamespaceUnproved, |s| _ = s.up().namespaces.remove("default")),
+            (KeepReason::NamespaceUnproved, |s| s.up().namespaces = Table::default()),
             (KeepReason::Stale, |s| s.up().watches[Kind::Gateway].last_event_at = None),
             (KeepReason::ParentExists, |s| {
                 let gateway = NamespacedName::new("default", "app");
-                s.up().upstream_gateways.put(&gateway, watched(1, ()));
+                s.up().upstream_gateways.insert(gateway);
             }),
         ];
         for (reason, break_it) in steps {
@@ -453,21 +444,22 @@ mod tests {
     }
 
     #[test]
-    fn a_route_of_a_deleted_project_is_kept_without_the_setting_or_the_evidence() {
-        type Break = fn(&mut Stage);
+    fn a_route_of_a_deleted_project_needs_the_setting_and_the_word_of_its_source() {
+        let absent = Stage::of_deleted_project().delete().precondition.absent_project;
+        assert_eq!(absent.unwrap().source, SourceName::Milo);
+
+        type Break = fn(&mut Stage, &mut DeletedProject);
         let steps: [(KeepReason, Break); 4] = [
-            (KeepReason::ClusterGone, |s| s.settings.deleted_projects = false),
-            (KeepReason::ClusterGone, |s| {
-                s.deleted_project.as_mut().unwrap().is_deletion_seen = false
-            }),
-            (KeepReason::ListsIncomplete, |s| {
-                s.deleted_project.as_mut().unwrap().is_source_live = false
-            }),
-            (KeepReason::ListsIncomplete, |s| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
+            (KeepReason::ClusterGone, |s, _| s.settings.deleted_projects = false),
+            (KeepReason::ClusterGone, |_, project| project.is_deletion_seen = false),
+            (KeepReason::ListsIncomplete, |_, project| project.is_source_live = false),
+            (KeepReason::ListsIncomplete, |s, _| s.hub().watches[Kind::HttpRoute].on_lost(NOW)),
         ];
         for (reason, break_it) in steps {
             let mut stage = Stage::of_deleted_project();
-            break_it(&mut stage);
+            let mut project = stage.deleted_project.unwrap();
+            break_it(&mut stage, &mut project);
+            stage.deleted_project = Some(project);
             assert_eq!(stage.plan(NOW), Plan::keep(Verdict::Kept(reason)));
         }
     }
@@ -483,18 +475,5 @@ mod tests {
 
         stage.breaker = BreakerState { is_tripped: false, reset_at: Some(NOW) };
         assert_eq!(stage.plan(NOW), Plan::wait(KeepReason::Settling, NOW.plus(30_000)));
-    }
-
-    #[test]
-    fn only_verdicts_about_an_orphan_are_news_and_each_is_once() {
-        let mut memory = OrphanMemory::default();
-        let kept = Verdict::Kept(KeepReason::ParentExists);
-        let settling = Verdict::Absent(KeepReason::Settling);
-        let verdicts = [kept, settling, settling, Verdict::Orphan, kept, kept];
-
-        let news = verdicts.map(|verdict| memory.on_verdict(verdict, NOW));
-
-        assert_eq!(news, [false, true, false, true, true, false]);
-        assert!(memory.is_at_rest());
     }
 }
