@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use crate::contract::note::{NamedUpstream, NamingProblem, NoteKind};
 use crate::data::ids::{ClusterName, Kind, Role};
 use crate::data::time::UnixMillis;
+use crate::next::timers::Timers;
 use crate::next::world::World;
 
 /// How long hub Connectors name an upstream that is not configured before that is reported. Where
@@ -40,7 +41,7 @@ pub(crate) enum Verdict {
 
 /// `is_deleted`: it is a project that was deleted, which has a report of its own.
 pub(crate) fn judge(world: &World, name: &ClusterName, is_deleted: bool) -> Verdict {
-    let naming = world.counts_of(name).connectors;
+    let naming = world.links.counts_of(name).connectors;
     let Some(upstream) = world.upstream_named(name) else {
         let naming = if is_deleted { 0 } else { naming };
         return Verdict::of(NamingProblem::Unconfigured, naming);
@@ -66,15 +67,14 @@ pub(crate) fn is_judged(world: &World) -> bool {
 /// The names that are to be judged, and what was reported about them.
 #[derive(Debug, Default)]
 pub(crate) struct NamingMemory {
-    due: BTreeMap<ClusterName, UnixMillis>,
-    next_at: Option<UnixMillis>,
+    due: Timers<ClusterName>,
     reported: BTreeMap<ClusterName, NamingProblem>,
 }
 
 impl NamingMemory {
     /// When [`NamingMemory::on_deadline`] must be called.
     pub(crate) fn next_at(&self) -> Option<UnixMillis> {
-        self.next_at
+        self.due.first().map(|(at, _)| *at)
     }
 
     /// Something changed that decides about a name. `is_discovering`: it may be about to join.
@@ -97,17 +97,17 @@ impl NamingMemory {
         };
 
         let at = now.plus(wait_ms);
-        let due = self.due.entry(name.clone()).or_insert(at);
-        *due = at.min(*due);
-        self.next_at = Some(self.next_at.map_or(at, |next_at| next_at.min(at)));
+        let at = self.due.at(name).map_or(at, |due| due.min(at));
+        self.due.set(name.clone(), Some(at));
     }
 
     /// The first source begins to list its clusters: those that hub Connectors name may be among
     /// them.
     pub(crate) fn on_discovery_started(&mut self, now: UnixMillis) {
         let not_before = now.plus(UNDISCOVERED_MS);
-        self.due.values_mut().for_each(|at| *at = not_before.max(*at));
-        self.next_at = self.due.values().min().copied();
+        for name in self.take_due(not_before) {
+            self.due.set(name, Some(not_before));
+        }
     }
 
     /// Judges the names that are due, and returns what began or ended, all of one kind together.
@@ -117,69 +117,56 @@ impl NamingMemory {
         is_deleted: impl Fn(&ClusterName) -> bool,
         now: UnixMillis,
     ) -> Vec<NoteKind> {
-        let mut news = BTreeMap::<_, Vec<NamedUpstream>>::new();
+        let mut ended = BTreeMap::<_, Vec<_>>::new();
+        let mut began = BTreeMap::<_, Vec<_>>::new();
         for name in self.take_due(now) {
-            let verdict = judge(world, &name, is_deleted(&name));
-            for (event, connectors) in self.on_verdict(&name, verdict) {
-                let named = NamedUpstream { cluster: name.clone(), connectors };
-                news.entry(event).or_default().push(named);
+            let found = match judge(world, &name, is_deleted(&name)) {
+                Verdict::Unknown => continue,
+                Verdict::Fits => None,
+                Verdict::Wrong { problem, connectors } => Some((problem, connectors)),
+            };
+            if found.map(|(problem, _)| problem) == self.reported.get(&name).copied() {
+                continue;
+            }
+
+            if let Some(problem) = self.reported.remove(&name) {
+                let upstream = NamedUpstream { cluster: name.clone(), connectors: 0 };
+                ended.entry(problem).or_default().push(upstream);
+            }
+            if let Some((problem, connectors)) = found {
+                self.reported.insert(name.clone(), problem);
+                let upstream = NamedUpstream { cluster: name, connectors };
+                began.entry(problem).or_default().push(upstream);
             }
         }
-        news.into_iter().map(|(event, upstreams)| event.note(world, upstreams)).collect()
+        let ended = ended.into_iter().map(|(problem, upstreams)| NoteKind::Naming {
+            problem,
+            over: true,
+            upstreams,
+            unnamed: Vec::new(),
+        });
+        let began = began.into_iter().map(|(problem, upstreams)| {
+            let unnamed = match problem {
+                NamingProblem::Unconfigured => unnamed_upstreams(world),
+                NamingProblem::Unreplicated => Vec::new(),
+            };
+            NoteKind::Naming { problem, over: false, upstreams, unnamed }
+        });
+        ended.chain(began).collect()
     }
 
-    /// What begins or ends by a verdict, and how many Connectors that concerns.
-    fn on_verdict(&mut self, name: &ClusterName, verdict: Verdict) -> Vec<(Event, u64)> {
-        let found = match verdict {
-            Verdict::Unknown => return Vec::new(),
-            Verdict::Fits => None,
-            Verdict::Wrong { problem, connectors } => Some((problem, connectors)),
-        };
-        let problem = found.map(|(problem, _)| problem);
-        if problem == self.reported.get(name).copied() {
-            return Vec::new();
-        }
-
-        let ended = self.reported.remove(name).map(|problem| (Event::Ended(problem), 0));
-        if let Some(problem) = problem {
-            self.reported.insert(name.clone(), problem);
-        }
-        let began = found.map(|(problem, connectors)| (Event::Began(problem), connectors));
-        ended.into_iter().chain(began).collect()
-    }
-
+    /// In the order of the names.
     fn take_due(&mut self, now: UnixMillis) -> Vec<ClusterName> {
-        let due = self.due.iter().filter(|(_, at)| **at <= now);
-        let due: Vec<_> = due.map(|(name, _)| name.clone()).collect();
-
-        self.due.retain(|_, at| *at > now);
-        self.next_at = self.due.values().min().copied();
+        let mut due: Vec<_> = std::iter::from_fn(|| self.due.pop(now)).collect();
+        due.sort_unstable();
         due
-    }
-}
-
-/// What is reported. What ends comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    Ended(NamingProblem),
-    Began(NamingProblem),
-}
-
-impl Event {
-    fn note(self, world: &World, upstreams: Vec<NamedUpstream>) -> NoteKind {
-        let unnamed = match self {
-            Self::Began(NamingProblem::Unconfigured) => unnamed_upstreams(world),
-            Self::Began(NamingProblem::Unreplicated) | Self::Ended(_) => Vec::new(),
-        };
-        let (Self::Began(problem) | Self::Ended(problem)) = self;
-        NoteKind::Naming { problem, over: matches!(self, Self::Ended(_)), upstreams, unnamed }
     }
 }
 
 /// The clusters of this run that could be meant: no hub Connector names them.
 fn unnamed_upstreams(world: &World) -> Vec<ClusterName> {
     let upstreams = world.clusters.values().filter(|cluster| cluster.has(Role::Upstream));
-    let unnamed = upstreams.filter(|cluster| world.counts_of(&cluster.name).connectors == 0);
+    let unnamed = upstreams.filter(|cluster| world.links.counts_of(&cluster.name).connectors == 0);
 
     let mut names: Vec<_> = unnamed.map(|c| c.name.clone()).take(UNNAMED_MAX + 1).collect();
     if names.len() > UNNAMED_MAX {
@@ -254,29 +241,5 @@ mod tests {
             memory.on_changed(&"a".into(), verdict, is_discovering, NOW);
             assert_eq!(memory.next_at(), wait_ms.map(|ms| NOW.plus(ms)), "{verdict:?}");
         }
-    }
-
-    #[test]
-    fn what_is_wrong_is_told_once_and_when_it_is_over() {
-        let (mut stage, mut memory) = (stage(), NamingMemory::default());
-        let name = ClusterName::from("project-a");
-        let tell = |stage: &Stage, memory: &mut NamingMemory| {
-            memory.on_changed(&name, wrong(NamingProblem::Unconfigured), false, NOW);
-            let notes = memory.on_deadline(&stage.world, |_| false, NOW.plus(5_000));
-            let told = notes.into_iter().map(|note| match note {
-                NoteKind::Naming { over, upstreams, unnamed, .. } => {
-                    (over, upstreams[0].connectors, unnamed)
-                }
-                note => panic!("{note:?}"),
-            });
-            told.collect::<Vec<_>>()
-        };
-
-        assert_eq!(tell(&stage, &mut memory), [(false, 1, vec!["up".into()])]);
-        assert_eq!(tell(&stage, &mut memory), []);
-
-        stage.add("project-a", &[Role::Upstream]);
-        assert_eq!(tell(&stage, &mut memory), [(true, 0, vec![])]);
-        assert_eq!(memory.next_at(), None);
     }
 }
