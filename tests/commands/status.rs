@@ -176,9 +176,9 @@ fn unreadable_hub() -> Snapshot {
     stage.event(EventKind::ClusterRemoved { cluster: "hub".into() });
     let roles = vec![throughline::core::data::ids::Role::Hub];
     stage.event(EventKind::ClusterAdded { cluster: "hub".into(), roles });
-    stage.list("up", "Namespace", &[&namespace(UID)]);
+    stage.list("up", "Namespace", [namespace(UID)]);
     for kind in ["Connector", "HTTPProxy", "Gateway"] {
-        stage.list("edge", kind, &[]);
+        stage.list("edge", kind, []);
     }
     for name in ["lab", "office", "a-name-that-is-much-longer-than-any-table-has-room-for"] {
         let online = status(Some("n1"));

@@ -1,145 +1,201 @@
-//! Many connectors of one upstream, on the stage.
+//! Connectors of one or of many tenants at a hub, which carries out each write.
 
-use throughline_core::contract::action::Decision;
-use throughline_core::contract::hold_reason::HoldReason;
-use throughline_core::contract::note::NoteKind;
-use throughline_core::contract::settings::Settings;
-use throughline_core::view::phase::Phase;
+use crate::stage::*;
 
-use crate::stage::{self, Stage, UID, status};
+/// The namespace and name of a hub Connector.
+pub(crate) type Place = (String, String);
 
-/// A fleet of connectors, all online and mirrored.
+/// A write of the hub: when, whose, and what it made of the annotation.
+#[derive(Clone)]
+pub(crate) struct Written {
+    pub(crate) at: u64,
+    pub(crate) verb: Verb,
+    pub(crate) place: Place,
+    pub(crate) text: Option<String>,
+}
+
 pub(crate) struct Fleet {
     pub(crate) stage: Stage,
-    size: usize,
+    pub(crate) written: Vec<Written>,
+    /// By hub namespace.
+    tenants: BTreeMap<String, Tenant>,
+    /// What upstream and the hub say.
+    upstream: BTreeMap<Place, String>,
+    pub(crate) hub: BTreeMap<Place, Option<String>>,
 }
 
 pub(crate) fn name(number: usize) -> String {
     format!("c{number}")
 }
 
+pub(crate) fn number_of(decision: &Decision) -> usize {
+    name_of(decision)[1..].parse().unwrap()
+}
+
+fn place(tenant: Tenant, number: usize) -> Place {
+    (tenant.hub_namespace(), name(number))
+}
+
 impl Fleet {
+    /// One upstream.
     pub(crate) fn new(size: usize) -> Self {
-        Self::with(Settings::default(), size)
+        Self::of(Settings::default(), &[(UP, size)])
     }
 
-    pub(crate) fn with(settings: Settings, size: usize) -> Self {
-        let mut fleet = Self { stage: Stage::new(settings), size };
+    /// Each tenant's Connectors, all online on node n1 and mirrored.
+    pub(crate) fn of(settings: Settings, tenants: &[(Tenant, usize)]) -> Self {
+        let mut fleet = Self {
+            stage: Stage::new(settings),
+            written: Vec::new(),
+            tenants: tenants.iter().map(|(tenant, _)| (tenant.hub_namespace(), *tenant)).collect(),
+            upstream: BTreeMap::new(),
+            hub: BTreeMap::new(),
+        };
         fleet.stage.pass_to(1);
-        for number in 0..size {
-            fleet.change(number, Some("n1"));
-            let at_hub = fleet.at_hub(number, Some("n1"));
-            fleet.stage.applied("hub", &at_hub);
+        let clusters: BTreeSet<_> = tenants.iter().map(|(tenant, _)| tenant.cluster).collect();
+        for cluster in clusters {
+            if cluster != UP.cluster {
+                fleet.stage.join(cluster, Role::Upstream);
+            }
+            let namespaces = fleet.tenants.values().filter(|tenant| tenant.cluster == cluster);
+            fleet.stage.list(cluster, "Namespace", namespaces.map(|tenant| tenant.namespace()));
+            fleet.stage.list(cluster, "Connector", []);
+        }
+        for &(tenant, size) in tenants {
+            fleet.says(tenant, 0..size, N1);
+            fleet.shows(tenant, 0..size, N1);
         }
         fleet.stage.assert_no_action();
         fleet.stage.notes();
         fleet
     }
 
-    pub(crate) fn upstream(&mut self, number: usize, node: Option<&str>) -> String {
-        let (v, status) = (self.stage.version(), status(node));
-        let name = name(number);
-        format!(
-            r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"{name}","uid":"u-{name}","resourceVersion":"{v}"}},"status":{status}}}"#
-        )
+    /// An instance that starts: the hub has annotated Connectors, and the upstream, which is fully
+    /// listed, has none of them.
+    pub(crate) fn beside_an_older_state(size: usize) -> Self {
+        let mut fleet = Self::new(0);
+        fleet.shows(UP, 0..size, N1);
+        fleet
     }
 
-    /// The upstream Connector says this.
-    pub(crate) fn change(&mut self, number: usize, node: Option<&str>) {
-        let object = self.upstream(number, node);
-        self.stage.applied("up", &object);
-    }
-
-    pub(crate) fn at_hub(&mut self, number: usize, node: Option<&str>) -> String {
-        let v = self.stage.version();
-        let name = name(number);
-        let annotations = match node {
-            Some(node) => serde_json::json!({
-                "networking.datumapis.com/upstream-status": status(Some(node)),
-            }),
-            None => serde_json::json!({}),
-        };
-        serde_json::json!({"kind": "Connector", "metadata": {
-        "namespace": format!("ns-{UID}"), "name": name, "uid": format!("u-hub-{name}"),
-        "resourceVersion": v.to_string(), "annotations": annotations,
-        "labels": {
-            "meta.datumapis.com/upstream-cluster-name": "cluster-up",
-            "meta.datumapis.com/upstream-namespace": "default",
-            "meta.datumapis.com/upstream-name": name,
-        }}})
-        .to_string()
-    }
-
-    pub(crate) fn delete_upstream(&mut self, numbers: std::ops::Range<usize>) {
+    /// The upstream Connectors say this.
+    pub(crate) fn says(&mut self, tenant: Tenant, numbers: Range<usize>, status: Option<&str>) {
         for number in numbers {
-            let object = self.upstream(number, Some("n1"));
-            self.stage.deleted("up", &object);
+            self.upstream.insert(place(tenant, number), status.unwrap_or("null").to_owned());
+            self.stage.applied(tenant.cluster, tenant.connector(&name(number), status));
         }
     }
 
-    /// Relists the upstream Connectors, of which only these are there.
-    pub(crate) fn relist(&mut self, numbers: std::ops::Range<usize>) {
-        let objects: Vec<_> = numbers.map(|number| self.upstream(number, Some("n1"))).collect();
-        let objects: Vec<_> = objects.iter().map(String::as_str).collect();
-        self.stage.list("up", "Connector", &objects);
+    /// The hub Connectors carry this status annotation.
+    pub(crate) fn shows(&mut self, tenant: Tenant, numbers: Range<usize>, status: Option<&str>) {
+        for number in numbers {
+            self.hub.insert(place(tenant, number), status.map(str::to_owned));
+            self.stage.applied("hub", tenant.copy(&name(number), status));
+        }
     }
 
-    pub(crate) fn relist_namespaces(&mut self, namespaces: &[&str]) {
+    /// The edge has what the hub has.
+    pub(crate) fn show_edge(&mut self, place: &Place) {
+        let object = self.tenants[&place.0].copy(&place.1, self.hub[place].as_deref());
+        self.stage.applied("edge", object);
+    }
+
+    pub(crate) fn delete(&mut self, tenant: Tenant, numbers: Range<usize>) {
+        for number in numbers {
+            self.stage.deleted(tenant.cluster, tenant.connector(&name(number), N1));
+        }
+    }
+
+    /// A complete list of the upstream Connectors, of which only these are there.
+    pub(crate) fn list(&mut self, tenant: Tenant, numbers: Range<usize>) {
+        let objects = numbers.map(|number| tenant.connector(&name(number), N1));
+        self.stage.list(tenant.cluster, "Connector", objects);
+    }
+
+    pub(crate) fn list_namespaces(&mut self, namespaces: impl IntoIterator<Item = Value>) {
         self.stage.list("up", "Namespace", namespaces);
     }
 
-    /// Lets time pass, and carries out what is decided meanwhile. Returns the names of the hub
-    /// Connectors that lost their annotation.
-    pub(crate) fn removed_until(&mut self, ms: u64) -> Vec<String> {
-        let mut removed = Vec::new();
-        while self.stage.now < stage::START + ms {
-            let next = (self.stage.now - stage::START + 500).min(ms);
-            self.stage.pass_to(next);
-            for decision in self.stage.actions() {
-                assert_eq!(decision.action.annotations[0].1, None, "{decision:?}");
-                self.carry_out(&decision);
-                removed.push(decision.action.object.name.clone());
+    pub(crate) fn now(&self) -> u64 {
+        self.stage.time()
+    }
+
+    /// Carries out what is decided now.
+    pub(crate) fn take(&mut self) {
+        self.run_to(self.now());
+    }
+
+    /// Lets time pass. Each write succeeds at once, and the hub's watch shows it.
+    pub(crate) fn run_to(&mut self, ms: u64) {
+        let Self { stage, hub, tenants, written: writes, .. } = self;
+        stage.run_to(ms, |stage, decision| {
+            let object = &decision.action.object;
+            let place = (object.namespace.clone(), object.name.clone());
+            let text = written(decision).map(str::to_owned);
+            let verb = decision.action.verb;
+            if verb == Verb::Mirror {
+                hub.insert(place.clone(), text.clone());
             }
-        }
-        removed
+            let copy = tenants[&place.0].copy(&place.1, hub[&place].as_deref());
+            stage.applied("hub", copy).succeed(decision);
+            writes.push(Written { at: time_of(decision), verb, place, text });
+        });
     }
 
-    pub(crate) fn carry_out(&mut self, decision: &Decision) {
-        let number: usize = decision.action.object.name[1..].parse().unwrap();
-        let object = self.at_hub(number, None);
-        self.stage.applied("hub", &object);
-        self.stage.succeed(decision);
+    /// Lets time pass. Returns the names of the hub Connectors that lost their annotation, which is all
+    /// that was written.
+    pub(crate) fn removed_until(&mut self, ms: u64) -> Vec<String> {
+        self.run_to(ms);
+        let writes = std::mem::take(&mut self.written).into_iter();
+        let removal = |write: Written| {
+            assert_eq!((write.verb, write.text), (Verb::Mirror, None));
+            write.place.1
+        };
+        writes.map(removal).collect()
     }
 
+    pub(crate) fn assert_none_removed_until(&mut self, ms: u64) {
+        assert_eq!(self.removed_until(ms), [""; 0]);
+    }
+
+    /// A person allows the removals of the first tenant, or does not.
     pub(crate) fn allow(&mut self, value: &str) {
-        let v = self.stage.version();
-        let namespace = format!(
-            r#"{{"kind":"Namespace","metadata":{{"name":"ns-{UID}","uid":"u-ns","resourceVersion":"{v}","annotations":{{"throughline.datumapis.com/allow-removals":"{value}"}}}}}}"#
-        );
-        self.stage.applied("hub", &namespace);
+        let annotations = json!({"throughline.datumapis.com/allow-removals": value});
+        let namespace = object("Namespace", "", &UP.hub_namespace());
+        let namespace = with(namespace, json!({"metadata": {"annotations": annotations}}));
+        self.stage.applied("hub", namespace);
     }
 
+    /// The holds of removals since the last call, and how many each concerns.
     pub(crate) fn held(&mut self) -> Vec<(HoldReason, u64)> {
-        let notes = self.stage.notes().into_iter();
-        let held = notes.filter_map(|note| match note.kind {
+        self.stage.notes_of(|kind| match kind {
             NoteKind::Held { reason, held, .. } => Some((reason, held)),
             _ => None,
-        });
-        held.collect()
+        })
+    }
+
+    pub(crate) fn phases(&self) -> Vec<Phase> {
+        self.stage.machine.view().connectors.iter().map(|connector| connector.phase).collect()
     }
 
     pub(crate) fn assert_all_unproven(&self, reason: HoldReason) {
-        let view = self.stage.machine.view();
-        assert_eq!(view.connectors.len(), self.size);
-        for connector in view.connectors {
-            assert_eq!(connector.phase, Phase::Unproven);
+        assert_eq!(self.phases(), vec![Phase::Unproven; self.hub.len()]);
+        for connector in self.stage.machine.view().connectors {
             assert_eq!(connector.hubs[0].hold.as_ref().map(|hold| hold.reason), Some(reason));
         }
     }
-}
 
-pub(crate) fn namespace(uid: &str) -> String {
-    format!(
-        r#"{{"kind":"Namespace","metadata":{{"name":"default","uid":"{uid}","resourceVersion":"9"}}}}"#
-    )
+    /// When the Connectors of a tenant were written, counted from `since`.
+    pub(crate) fn times(&self, tenant: Tenant, since: u64) -> Vec<u64> {
+        let is_of = |write: &&Written| self.tenants[&write.place.0] == tenant && write.at >= since;
+        self.written.iter().filter(is_of).map(|write| write.at - since).collect()
+    }
+
+    /// The hub says what upstream says.
+    pub(crate) fn assert_right(&self) {
+        let mean = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        for (place, text) in &self.upstream {
+            assert_eq!(mean(text), mean(self.hub[place].as_deref().unwrap()), "{place:?}");
+        }
+    }
 }

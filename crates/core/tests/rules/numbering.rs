@@ -1,58 +1,42 @@
 //! The actions of one moment are numbered by what they write, whatever was seen first and whichever
 //! timer came first.
 
-use throughline_core::contract::settings::Settings;
-use throughline_core::data::time::UnixMillis;
-
-use crate::stage::{START, Stage, UID, status};
-
-/// A Gateway and its HTTPProxy, which references the connector.
-fn gateway(stage: &mut Stage, name: &str) {
-    let v = stage.version();
-    let meta = |uid: &str| {
-        format!(
-            r#""metadata":{{"namespace":"ns-{UID}","name":"{name}","uid":"{uid}-{name}","resourceVersion":"{v}"}}"#
-        )
-    };
-    let rules = r#""spec":{"rules":[{"backends":[{"connector":{"name":"lab"}}]}]}"#;
-    stage.applied("edge", &format!(r#"{{"kind":"HTTPProxy",{},{rules}}}"#, meta("p")));
-    stage.applied("edge", &format!(r#"{{"kind":"Gateway",{}}}"#, meta("g")));
-}
+use crate::stage::*;
 
 #[test]
 fn the_actions_of_one_moment_are_numbered_by_cluster_kind_and_name() {
-    let mut stage = Stage::new(Settings::default());
-    let [online, offline] = [Some("n1"), None].map(status);
-    stage.upstream(Some(&online));
-    stage.hub(Some(&online));
-    stage.edge(Some(&online));
-    gateway(&mut stage, "b");
-    gateway(&mut stage, "a");
+    let mut stage = Stage::default();
+    stage.upstream(N1).hub(N1).edge(N1);
+    for name in ["b", "a"] {
+        stage
+            .applied("edge", UP.proxy(name, &["lab"]))
+            .applied("edge", UP.gateway(name, json!({})));
+    }
     stage.settle_to(600_000);
 
-    for (minute, says, said) in [(1, &offline, &online), (2, &online, &offline)] {
+    for (minute, status) in [(1, OFFLINE), (2, N1)] {
         // A mirror that is due again after 1,000 ms, and two touches 50 ms later.
         let at = 600_000 + minute * 60_000;
         stage.settle_to(at);
-        stage.upstream(Some(says));
-        let mirror = stage.only_action();
-        stage.fail(mirror.action.id);
-        stage.pass_to(at + 950);
-        stage.edge(Some(says));
-        stage.assert_no_action();
+        let mirror = stage.upstream(status).only_action();
+        stage.fail(mirror.action.id).pass_to(at + 950).edge(status).assert_no_action();
 
         stage.now = START + at + 1_100;
         stage.machine.handle_timeout(UnixMillis(stage.now));
         let actions = stage.actions();
-        let places =
-            actions.iter().map(|a| format!("{}/{}", a.action.cluster, a.action.object.name));
-        assert_eq!(places.collect::<Vec<_>>(), ["edge/a", "edge/b", "hub/lab"], "{said}");
-        let ids: Vec<_> = actions.iter().map(|a| a.action.id.0).collect();
-        assert_eq!(ids, [1, 2, 3].map(|n| mirror.action.id.0 + n));
+        let place = |d: &Decision| {
+            (
+                d.action.id.0 - mirror.action.id.0,
+                format!("{}/{}", d.action.cluster, d.action.object.name),
+            )
+        };
+        let expected = [(1, "edge/a"), (2, "edge/b"), (3, "hub/lab")];
+        let expected = expected.map(|(id, place)| (id, place.to_owned()));
+        assert_eq!(actions.iter().map(place).collect::<Vec<_>>(), expected);
 
         // Each outcome reaches the target that its action was decided for.
-        stage.hub(Some(says));
-        actions.iter().for_each(|action| stage.succeed(action));
+        stage.hub(status);
+        actions.iter().for_each(|action| _ = stage.succeed(action));
         assert_eq!(stage.machine.in_flight(), 0);
     }
 }

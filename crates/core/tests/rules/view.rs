@@ -1,119 +1,77 @@
 //! The machine's view of its state: a phase for each connector, and all of it as JSON.
 
-use serde_json::{Value, json};
-use throughline_core::contract::event::{EventKind, Outcome};
-use throughline_core::contract::settings::{OrphanMode, Settings, TouchScope};
-use throughline_core::data::time::UnixMillis;
-use throughline_core::machine::Machine;
-use throughline_core::view::phase::Phase;
+use throughline_core::data::ids::Role::{Edge, Hub, Upstream};
 
-use crate::stage::{self, START, Stage, UID, status};
-
-/// The phase of the only connector. The view and the phase counts must agree on it.
-fn phase(stage: &Stage) -> Phase {
-    let view = stage.machine.view();
-    assert_eq!(view.phases, stage.machine.phases());
-    assert_eq!(view.connectors.len(), 1, "{:#?}", view.connectors);
-    assert_eq!(view.phases[&view.connectors[0].phase], 1);
-    assert_eq!(view.phases.values().sum::<u64>(), 1);
-    view.connectors[0].phase
-}
-
-fn json(machine: &Machine) -> Value {
-    serde_json::to_value(machine.view()).unwrap()
-}
+use crate::stage::*;
 
 fn settled() -> Stage {
     Stage::settled(Settings::default())
 }
 
+/// What `/state` shows of the only connector.
+fn connector(stage: &Stage) -> Value {
+    stage.json()["connectors"][0].clone()
+}
+
 #[test]
 fn a_flip_passes_the_phases_in_order() {
     let mut stage = settled();
-    assert_eq!(phase(&stage), Phase::Settled);
-    let offline = status(None);
-    stage.upstream(Some(&offline));
-    assert_eq!(phase(&stage), Phase::Mirroring);
+    assert_eq!(stage.phase(), Phase::Settled);
+    assert_eq!(stage.upstream(OFFLINE).phase(), Phase::Mirroring);
     let mirror = stage.only_action();
-    stage.hub(Some(&offline));
-    stage.succeed(&mirror);
-    assert_eq!(phase(&stage), Phase::Carrying);
-    stage.edge(Some(&offline));
-    assert_eq!(phase(&stage), Phase::Touching);
-    stage.pass_to(600_100);
-    let touch = stage.only_action();
-    assert_eq!(phase(&stage), Phase::Touching, "a write in flight is not done");
-    stage.succeed(&touch);
-    assert_eq!(phase(&stage), Phase::Offline);
-    stage.pass_to(605_100);
-    let confirmation = stage.only_action();
-    assert_eq!(phase(&stage), Phase::Offline, "a due confirmation does not count as touching");
-    stage.succeed(&confirmation);
+    assert_eq!(stage.hub(OFFLINE).succeed(&mirror).phase(), Phase::Carrying);
+    assert_eq!(stage.edge(OFFLINE).phase(), Phase::Touching);
+    let touch = stage.action_at(600_100);
+    assert_eq!(stage.phase(), Phase::Touching, "a write in flight is not done");
+    assert_eq!(stage.succeed(&touch).phase(), Phase::Offline);
+    stage.action_at(605_100);
+    assert_eq!(stage.phase(), Phase::Offline, "a due confirmation does not count as touching");
 }
 
 #[test]
 fn a_change_that_changed_back_is_announced_again() {
     let mut stage = settled();
-    stage.edge(Some(&status(None)));
-    stage.edge(Some(&status(Some("n1"))));
+    stage.edge(OFFLINE).edge(N1);
     let pending = |stage: &Stage| {
-        let seen = json(&stage.machine);
-        let gateway = &seen["connectors"][0]["edges"][0]["gateways"][0];
-        (phase(stage), gateway["announcement"].clone(), gateway["dueAtMs"].clone())
+        let gateway = &connector(stage)["edges"][0]["gateways"][0];
+        (stage.phase(), gateway["announcement"].clone(), gateway["dueAtMs"].clone())
     };
     let due = json!(START + 600_100);
     assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), due));
-    stage.pass_to(600_100);
-    let touch = stage.only_action();
+    let touch = stage.action_at(600_100);
     assert_eq!(pending(&stage), (Phase::Touching, json!("pending"), Value::Null));
-    stage.succeed(&touch);
-    assert_eq!(phase(&stage), Phase::Settled);
+    assert_eq!(stage.succeed(&touch).phase(), Phase::Settled);
 }
 
 #[test]
 fn a_late_gateway_is_touched_although_no_connector_changed() {
-    let mut stage = Stage::new(Settings::default());
-    let online = status(Some("n1"));
-    stage.upstream(Some(&online));
-    assert_eq!(phase(&stage), Phase::Unreplicated);
-    stage.hub(Some(&online));
-    assert_eq!(phase(&stage), Phase::Settled, "no edge has a copy, so nothing is missing");
-    stage.edge(Some(&online));
-    stage.proxy(&["lab"]);
-    assert_eq!(phase(&stage), Phase::Settled, "a proxy without a Gateway is no error");
-    let gateway = &json(&stage.machine)["connectors"][0]["edges"][0]["gateways"][0];
-    assert_eq!(gateway["announcement"], "noGateway");
+    let mut stage = Stage::default();
+    assert_eq!(stage.upstream(N1).phase(), Phase::Unreplicated);
+    assert_eq!(stage.hub(N1).phase(), Phase::Settled, "no edge has a copy: nothing is missing");
+    assert_eq!(stage.edge(N1).proxy(&["lab"]).phase(), Phase::Settled, "without a Gateway");
+    assert_eq!(connector(&stage)["edges"][0]["gateways"][0]["announcement"], "noGateway");
     stage.gateway("");
-    assert_eq!(phase(&stage), Phase::Touching);
+    assert_eq!(stage.phase(), Phase::Touching);
     stage.settle_to(1_000);
-    assert_eq!(phase(&stage), Phase::Settled);
+    assert_eq!(stage.phase(), Phase::Settled);
 }
 
 /// Nobody may write until the wait is over, so nothing is late, and then it has the usual time.
 #[test]
 fn while_it_waits_for_a_lease_that_was_not_there_a_connector_is_waiting_and_not_late() {
     let mut stage = settled();
-    stage.event(EventKind::LeadershipLost);
-    stage.event(EventKind::LeadershipPending { wait_ms: 15_000 });
-    stage.upstream(Some(&status(None)));
-    assert_eq!(phase(&stage), Phase::Waiting);
-    stage.pass_to(614_999);
-    assert_eq!(phase(&stage), Phase::Waiting);
-    let view = stage.machine.view();
-    let wait = view.lease_wait.map(|wait| wait.to_string());
+    stage.leads(false).event(EventKind::LeadershipPending { wait_ms: 15_000 });
+    assert_eq!(stage.upstream(OFFLINE).phase(), Phase::Waiting);
+    assert_eq!(stage.pass_to(614_999).phase(), Phase::Waiting);
+    let wait = stage.machine.view().lease_wait.map(|wait| wait.to_string());
     assert_eq!(wait.as_deref(), Some("waiting up to 15 s for a Lease that was not there"));
-    let json = serde_json::to_value(&view).unwrap();
-    assert_eq!(json["leaseWait"], json!({"untilMs": START + 615_000, "waitMs": 15_000}));
+    let shown = json!({"untilMs": START + 615_000, "waitMs": 15_000});
+    assert_eq!(stage.json()["leaseWait"], shown);
 
-    stage.pass_to(615_000);
-    stage.event(EventKind::LeadershipAcquired);
-    let mirror = stage.only_action();
-    assert_eq!(phase(&stage), Phase::Mirroring);
+    let mirror = stage.pass_to(615_000).leads(true).only_action();
     assert_eq!(stage.machine.view().lease_wait, None);
-    stage.pass_to(619_999);
-    assert_eq!(phase(&stage), Phase::Mirroring);
-    stage.pass_to(620_000);
-    assert_eq!(phase(&stage), Phase::Stalled);
+    assert_eq!(stage.pass_to(619_999).phase(), Phase::Mirroring);
+    assert_eq!(stage.pass_to(620_000).phase(), Phase::Stalled);
     stage.succeed(&mirror);
 }
 
@@ -121,35 +79,26 @@ fn while_it_waits_for_a_lease_that_was_not_there_a_connector_is_waiting_and_not_
 #[test]
 fn a_wait_that_somebody_else_ended_is_none() {
     let mut stage = settled();
-    stage.event(EventKind::LeadershipLost);
-    stage.event(EventKind::LeadershipPending { wait_ms: 15_000 });
-    stage.upstream(Some(&status(None)));
-    stage.event(EventKind::LeadershipLost);
-    assert_eq!(phase(&stage), Phase::Mirroring);
-    stage.pass_to(605_000);
-    let stalls = &json(&stage.machine)["connectors"][0]["stalls"];
-    assert_eq!(stalls[0]["reason"], "this instance is not the leader; the leader should write it");
+    stage.leads(false).event(EventKind::LeadershipPending { wait_ms: 15_000 });
+    assert_eq!(stage.upstream(OFFLINE).leads(false).phase(), Phase::Mirroring);
+    let reason = "this instance is not the leader; the leader should write it";
+    assert_eq!(connector(stage.pass_to(605_000))["stalls"][0]["reason"], reason);
 }
 
 #[test]
 fn a_stall_says_which_hop_and_why() {
     let mut stage = settled();
-    stage.upstream(Some(&status(None)));
-    let mirror = stage.only_action();
-    stage.finish(&mirror, Outcome::Refused { error: "403 Forbidden".into() });
-    stage.pass_to(605_000);
-    assert_eq!(phase(&stage), Phase::Stalled);
-    let connector = &json(&stage.machine)["connectors"][0];
-    assert_eq!(
-        connector["stalls"],
-        json!([{
-            "hop": "mirrored", "cluster": "hub", "sinceMs": START + 600_000,
-            "lateSinceMs": START + 605_000, "reason": "writes to the hub fail: 403 Forbidden",
-        }])
-    );
+    let mirror = stage.upstream(OFFLINE).only_action();
+    stage.finish(&mirror, Outcome::Refused { error: "403 Forbidden".into() }).pass_to(605_000);
+    assert_eq!(stage.phase(), Phase::Stalled);
+    let stall = json!({
+        "hop": "mirrored", "cluster": "hub", "sinceMs": START + 600_000,
+        "lateSinceMs": START + 605_000, "reason": "writes to the hub fail: 403 Forbidden",
+    });
+    let connector = connector(&stage);
+    assert_eq!(connector["stalls"], json!([stall]));
     let hub = &connector["hubs"][0];
-    assert_eq!(hub["annotation"], "wrong");
-    assert_eq!(hub["rightSinceMs"], Value::Null);
+    assert_eq!((&hub["annotation"], &hub["rightSinceMs"]), (&json!("wrong"), &Value::Null));
     assert_eq!(hub["error"], "403 Forbidden");
     assert_eq!(hub["notBeforeMs"], START + 630_000, "it is tried again then");
 }
@@ -158,52 +107,40 @@ fn a_stall_says_which_hop_and_why() {
 fn a_connector_behind_a_lost_watch_is_unknown_and_not_settled() {
     for (cluster, kind) in [("up", "Connector"), ("hub", "Connector"), ("edge", "Gateway")] {
         let mut stage = settled();
-        stage.lost(cluster, kind);
-        assert_eq!(phase(&stage), Phase::Unknown, "{cluster} {kind}");
-        let clusters = json(&stage.machine)["clusters"].clone();
+        assert_eq!(stage.lost(cluster, kind).phase(), Phase::Unknown, "{cluster} {kind}");
+        let clusters = stage.json()["clusters"].clone();
         let lost = clusters.as_array().unwrap().iter().find(|c| c["name"] == cluster).unwrap();
         assert_eq!(lost["watches"][kind], "lost");
     }
-    let mut stage = settled();
-    stage.upstream_gateway("x");
-    stage.lost("up", "HTTPRoute");
-    assert_eq!(phase(&stage), Phase::Settled, "nothing depends on that watch");
+    assert_eq!(settled().lost("up", "HTTPRoute").phase(), Phase::Settled, "nothing depends on it");
     // An upstream that is not configured.
     let mut stage = settled();
-    stage.event(EventKind::ClusterRemoved { cluster: "up".into() });
-    assert_eq!(phase(&stage), Phase::Unconfigured);
-    let upstream = &json(&stage.machine)["connectors"][0]["upstream"];
+    assert_eq!(stage.leave("up").phase(), Phase::Unconfigured);
+    let upstream = &connector(&stage)["upstream"];
     assert_eq!((&upstream["name"], &upstream["exists"]), (&json!("lab"), &json!(false)));
     // If the hub's watch is lost, the upstream Connector may have a hub Connector there.
-    let mut stage = Stage::new(Settings::default());
-    stage.upstream(Some(&status(None)));
-    assert_eq!(phase(&stage), Phase::Unreplicated);
-    stage.lost("hub", "Connector");
-    assert_eq!(phase(&stage), Phase::Unknown);
+    let mut stage = Stage::default();
+    assert_eq!(stage.upstream(OFFLINE).phase(), Phase::Unreplicated);
+    assert_eq!(stage.lost("hub", "Connector").phase(), Phase::Unknown);
 }
 
 #[test]
 fn an_edge_alone_has_phases() {
     let mut stage = settled();
-    for cluster in ["up", "hub"] {
-        stage.event(EventKind::ClusterRemoved { cluster: cluster.into() });
-    }
-    assert_eq!(phase(&stage), Phase::Settled);
-    stage.edge(Some(&status(None)));
-    assert_eq!(phase(&stage), Phase::Touching);
-    stage.pass_to(605_100);
-    stage.actions();
-    assert_eq!(phase(&stage), Phase::Stalled);
-    let connector = &json(&stage.machine)["connectors"][0];
+    assert_eq!(stage.leave("up").leave("hub").phase(), Phase::Settled);
+    assert_eq!(stage.edge(OFFLINE).phase(), Phase::Touching);
+    stage.pass_to(605_100).actions();
+    assert_eq!(stage.phase(), Phase::Stalled);
+    let connector = connector(&stage);
     assert_eq!(connector["stalls"][0]["hop"], "touched");
+    assert_eq!(connector["stalls"][0]["reason"], "1 Gateway is not touched yet");
     assert_eq!((&connector["upstream"], &connector["hubs"]), (&Value::Null, &json!([])));
     assert_eq!(connector["replica"], json!({"namespace": format!("ns-{UID}"), "name": "lab"}));
 }
 
 #[test]
 fn the_view_is_as_documented_and_without_node_ids() {
-    let stage = settled();
-    let seen = json(&stage.machine);
+    let seen = settled().json();
     let node = seen["connectors"][0]["upstream"]["node"].clone();
     assert_eq!(node.as_str().unwrap().len(), 8);
     let trigger = &seen["connectors"][0]["edges"][0]["gateways"][0]["trigger"];
@@ -255,35 +192,24 @@ fn the_view_is_as_documented_and_without_node_ids() {
 
 #[test]
 fn connectors_are_sorted_by_name() {
-    let mut stage = Stage::new(Settings::default());
+    let mut stage = Stage::default();
     for name in ["zeta", "alpha", "mid"] {
-        let v = stage.version();
-        stage.applied("up", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"{name}","resourceVersion":"{v}"}}}}"#));
+        stage.applied("up", UP.connector(name, None));
     }
     let view = stage.machine.view();
-    let names: Vec<_> =
-        view.connectors.iter().map(|c| &*c.upstream.as_ref().unwrap().object.name).collect();
-    assert_eq!(names, ["alpha", "mid", "zeta"]);
+    let names = view.connectors.iter().map(|c| &*c.upstream.as_ref().unwrap().object.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["alpha", "mid", "zeta"]);
     assert_eq!(view.phases[&Phase::Unreplicated], 3);
 }
 
 #[test]
 fn a_gateway_class_is_announced_on_one_gateway() {
-    let mut settings = Settings::default();
-    settings.touch.scope = TouchScope::GatewayClass;
-    let mut stage = Stage::settled(settings);
-    let v = stage.version();
-    for (kind, spec) in [
-        ("HTTPProxy", r#"{"rules":[{"backends":[{"connector":{"name":"lab"}}]}]}"#),
-        ("Gateway", r#"{"gatewayClassName":"edge"}"#),
-    ] {
-        stage.applied("edge", &format!(r#"{{"kind":"{kind}","metadata":{{"namespace":"ns-{UID}","name":"zz","uid":"u-zz","resourceVersion":"{v}"}},"spec":{spec}}}"#));
-    }
-    assert_eq!(phase(&stage), Phase::Touching);
+    let mut stage = Stage::settled(with_scope(TouchScope::GatewayClass));
+    stage.applied("edge", UP.proxy("zz", &["lab"])).applied("edge", UP.gateway("zz", json!({})));
+    assert_eq!(stage.phase(), Phase::Touching);
     stage.settle_to(700_000);
-    assert_eq!(phase(&stage), Phase::Settled);
-    let edges = json(&stage.machine)["connectors"][0]["edges"].clone();
-    let gateways = edges[0]["gateways"].as_array().unwrap();
+    assert_eq!(stage.phase(), Phase::Settled);
+    let gateways = connector(&stage)["edges"][0]["gateways"].clone();
     assert_eq!(gateways[0]["announcedOn"], Value::Null);
     assert_eq!(gateways[1]["announcedOn"]["name"], "app");
     assert_eq!(gateways[0]["trigger"], gateways[1]["trigger"]);
@@ -291,44 +217,30 @@ fn a_gateway_class_is_announced_on_one_gateway() {
 
 #[test]
 fn orphans_are_listed_with_their_age() {
-    let mut settings = Settings::default();
-    settings.orphans.mode = OrphanMode::Report;
-    let mut stage = Stage::new(settings);
-    stage.route(3_600_000, &["gone"]);
-    assert_eq!(json(&stage.machine)["orphans"], json!([]), "not for long enough");
-    stage.pass_to(30_000);
-    assert_eq!(
-        json(&stage.machine)["orphans"],
-        json!([{"cluster": "hub", "namespace": format!("ns-{UID}"), "name": "lab",
-            "sinceMs": START, "inFlight": null, "error": null}])
-    );
+    let mut stage = Stage::new(settings(|s| s.orphans.mode = OrphanMode::Report));
+    stage.route(HOUR, &["gone"]);
+    assert_eq!(stage.json()["orphans"], json!([]), "not for long enough");
+    let orphan = json!({"cluster": "hub", "namespace": format!("ns-{UID}"), "name": "lab",
+        "sinceMs": START, "inFlight": null, "error": null});
+    assert_eq!(stage.pass_to(30_000).json()["orphans"], json!([orphan]));
 }
 
 /// In one cluster with every role, the namespace tells upstream and hub Connectors apart.
 #[test]
 fn in_one_cluster_an_upstream_connector_is_not_a_hub_connector() {
-    let mut stage = Stage::new(Settings::default());
-    for cluster in ["up", "hub", "edge"] {
-        stage.event(EventKind::ClusterRemoved { cluster: cluster.into() });
-    }
+    let mut stage = Stage::default();
+    stage.leave("up").leave("hub").leave("edge");
     stage.now += 1;
-    use throughline_core::data::ids::Role::{Edge, Hub, Upstream};
-    stage.event(EventKind::ClusterAdded { cluster: "up".into(), roles: vec![Upstream, Hub, Edge] });
-    let hub_namespace = format!(
-        r#"{{"kind":"Namespace","metadata":{{"name":"ns-{UID}","uid":"u-ns","resourceVersion":"1","labels":{{"meta.datumapis.com/upstream-namespace":"default"}}}}}}"#
-    );
-    stage.list("up", "Namespace", &[&stage::namespace(UID), &hub_namespace]);
+    let roles = vec![Upstream, Hub, Edge];
+    stage.event(EventKind::ClusterAdded { cluster: "up".into(), roles });
+    let hub_namespace = object("Namespace", "", &format!("ns-{UID}"));
+    stage.list("up", "Namespace", [namespace(UID), hub_namespace]);
     for kind in ["Connector", "Gateway", "HTTPRoute", "HTTPProxy"] {
-        stage.list("up", kind, &[]);
+        stage.list("up", kind, []);
     }
-    stage.upstream(Some(&status(Some("n1"))));
-    assert_eq!(phase(&stage), Phase::Unreplicated);
-    let hub_connector = stage.connector_copy("u-hub", None);
-    stage.applied("up", &hub_connector);
-    assert_eq!(phase(&stage), Phase::Mirroring);
-    stage.pass_to(10);
-    let mirror = stage.only_action();
-    stage.succeed(&mirror);
-    assert_eq!(phase(&stage), Phase::Settled);
-    assert_eq!(stage.machine.view().at_ms, UnixMillis(START + 10));
+    assert_eq!(stage.upstream(N1).phase(), Phase::Unreplicated);
+    assert_eq!(stage.applied("up", UP.copy("lab", None)).phase(), Phase::Mirroring);
+    let mirror = stage.action_at(10);
+    assert_eq!(stage.succeed(&mirror).phase(), Phase::Settled);
+    assert_eq!(stage.machine.view().at_ms.0, START + 10);
 }

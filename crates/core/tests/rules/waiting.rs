@@ -2,59 +2,26 @@
 //! The cause of a failure may end before the pauses do, and what is refused must not be asked for again
 //! and again.
 
-use std::collections::BTreeMap;
+use crate::stage::*;
 
-use throughline_core::contract::action::{Decision, Verb};
-use throughline_core::contract::error_cause::{ErrorCause, RequestFailure};
-use throughline_core::contract::event::{EventKind, Outcome};
-use throughline_core::contract::note::{Anomaly, AnomalyKind, NoteKind};
-use throughline_core::contract::settings::Settings;
-
-use crate::stage::{START, Stage, UID, status};
-
-const MINUTE: u64 = 60_000;
-
-fn forbidden() -> Outcome {
-    Outcome::Refused { error: RequestFailure::new(ErrorCause::Forbidden, "403 Forbidden: no") }
-}
-
-fn unavailable() -> Outcome {
-    Outcome::Failed {
-        error: RequestFailure::new(ErrorCause::ServerError, "503 ServiceUnavailable: no"),
-        retry_after_ms: None,
-    }
-}
-
-/// Connector `n` upstream, with this status, and its hub Connector without an annotation.
-fn add(stage: &mut Stage, n: u64) {
-    let v = stage.version();
-    let status = status(Some("n1"));
-    stage.applied("up", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"c{n}","uid":"u-up-{n}","resourceVersion":"{v}"}},"status":{status}}}"#));
-    stage.applied("hub", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"c{n}","uid":"u-hub-{n}","resourceVersion":"{v}","labels":{{"meta.datumapis.com/upstream-cluster-name":"cluster-up","meta.datumapis.com/upstream-namespace":"default","meta.datumapis.com/upstream-name":"c{n}"}}}}}}"#));
+/// Connectors upstream, and their hub Connectors without an annotation.
+fn add(stage: &mut Stage, name: &str) {
+    stage.applied("up", UP.connector(name, N1)).applied("hub", UP.copy(name, None));
 }
 
 /// A hub whose Connectors all wait: each write ended with `outcome`, at the start.
 fn waiting(count: u64, outcome: &Outcome) -> Stage {
-    let mut stage = Stage::new(Settings::default());
-    for n in 0..count {
-        add(&mut stage, n);
-    }
+    let mut stage = Stage::default();
+    (0..count).for_each(|n| add(&mut stage, &format!("c{n}")));
     let mirrors = stage.actions();
     assert_eq!(mirrors.len() as u64, count);
-    mirrors.iter().for_each(|mirror| stage.finish(mirror, outcome.clone()));
+    mirrors.iter().for_each(|mirror| _ = stage.finish(mirror, outcome.clone()));
     stage
 }
 
-fn names(decisions: &[Decision]) -> Vec<&str> {
-    decisions.iter().map(|decision| &*decision.action.object.name).collect()
-}
-
 fn refusals(stage: &mut Stage) -> Vec<String> {
-    let notes = stage.notes().into_iter().filter_map(|note| match note.kind {
-        NoteKind::Anomaly(Anomaly { anomaly: AnomalyKind::Refused, detail, .. }) => Some(detail),
-        _ => None,
-    });
-    notes.collect()
+    let refused = stage.anomalies(AnomalyKind::Refused).into_iter();
+    refused.map(|anomaly| anomaly.detail).collect()
 }
 
 /// Lets time pass, and ends each action with what `outcome` says. Returns when each was decided, in
@@ -65,21 +32,16 @@ fn run(
     mut outcome: impl FnMut(&Decision) -> Outcome,
 ) -> Vec<(u64, String)> {
     let mut tried = Vec::new();
-    loop {
-        let decisions = stage.actions();
-        for decision in &decisions {
-            tried.push((decision.at.0 - START, decision.action.object.name.to_string()));
-            stage.finish(decision, outcome(decision));
-        }
-        match stage.machine.poll_deadline() {
-            // An outcome may have let others go.
-            _ if !decisions.is_empty() => {}
-            Some((at, _)) if at.0 <= START + to_ms => stage.pass_to(at.0.max(stage.now) - START),
-            _ => break,
-        }
-    }
-    stage.pass_to(to_ms);
+    stage.run_to(to_ms, |stage, decision| {
+        tried.push((time_of(decision), name_of(decision).to_owned()));
+        stage.finish(decision, outcome(decision));
+    });
     tried
+}
+
+/// The same while each ends well.
+fn run_well(stage: &mut Stage, to_ms: u64) -> Vec<(u64, String)> {
+    run(stage, to_ms, |_| applied(None))
 }
 
 /// The most of these that fall into one second.
@@ -87,6 +49,13 @@ fn most_in_a_second(tried: &[(u64, String)]) -> usize {
     let within =
         |i: usize| tried[i..].iter().take_while(|(at, _)| *at < tried[i].0 + 1_000).count();
     (0..tried.len()).map(within).max().unwrap_or_default()
+}
+
+/// When each was tried, by name.
+fn by_name(tried: &[(u64, String)]) -> BTreeMap<&str, Vec<u64>> {
+    let mut times = BTreeMap::<_, Vec<_>>::new();
+    tried.iter().for_each(|(at, name)| times.entry(name.as_str()).or_default().push(*at));
+    times
 }
 
 /// For two minutes everything is refused, and then nothing.
@@ -97,8 +66,7 @@ fn of_200_refused_ones_the_first_is_written_within_150_ms_and_all_others_with_it
         let tried = run(&mut stage, lifted_at, |_| outcome.clone());
         assert!(most_in_a_second(&tried) <= 20, "{}", most_in_a_second(&tried));
 
-        let applied = |_: &Decision| Outcome::Applied { resource_version: None };
-        let written = run(&mut stage, lifted_at + 10 * MINUTE, applied);
+        let written = run_well(&mut stage, lifted_at + 10 * MINUTE);
         let first_at = written[0].0;
         assert!(first_at - lifted_at <= 150, "{outcome:?}: after {} ms", first_at - lifted_at);
         assert!(written.iter().all(|(at, _)| *at == first_at), "{outcome:?}: all at once");
@@ -109,47 +77,42 @@ fn of_200_refused_ones_the_first_is_written_within_150_ms_and_all_others_with_it
 
 #[test]
 fn what_stays_refused_is_tried_every_30_s_and_at_most_twenty_times_a_second() {
-    let mut stage = waiting(100, &forbidden());
-    let tried = run(&mut stage, 5 * MINUTE, |_| forbidden());
+    let tried = run(&mut waiting(100, &forbidden()), 5 * MINUTE, |_| forbidden());
     assert_eq!((tried[0].0, most_in_a_second(&tried)), (300, 4));
-    let mut times = BTreeMap::<_, Vec<_>>::new();
-    for (at, name) in &tried {
-        times.entry(name).or_default().push(*at);
-    }
+    let times = by_name(&tried);
     assert_eq!(times.len(), 100);
     for times in times.values() {
         assert!(times[0] <= 30_000 && times.windows(2).all(|w| w[1] - w[0] == 30_000), "{times:?}");
     }
 
-    let mut stage = waiting(2_000, &forbidden());
-    let tried = run(&mut stage, MINUTE, |_| forbidden());
+    let tried = run(&mut waiting(2_000, &forbidden()), MINUTE, |_| forbidden());
     // As many may be tried at once as in a second.
     assert!(most_in_a_second(&tried) <= 40 && tried.len() <= 60 * 20 + 20, "{}", tried.len());
 }
 
 #[test]
 fn after_130_s_of_503s_the_first_success_comes_within_30_s_and_releases_all() {
-    let mut stage = waiting(100, &unavailable());
-    let tried = run(&mut stage, 130_000, |_| unavailable());
+    let mut stage = waiting(100, &unavailable(None));
+    let tried = run(&mut stage, 130_000, |_| unavailable(None));
     assert!(most_in_a_second(&tried) <= 40, "{}", most_in_a_second(&tried));
-    let written = run(&mut stage, 160_000, |_| Outcome::Applied { resource_version: None });
+    let written = run_well(&mut stage, 160_000);
     assert_eq!(written.len(), 100);
     assert!(written.iter().all(|(at, _)| *at == written[0].0));
 }
 
 #[test]
-fn one_error_in_passing_costs_a_second() {
-    let mut stage = waiting(1, &unavailable());
-    let tried = run(&mut stage, MINUTE, |_| Outcome::Applied { resource_version: None });
-    assert_eq!(tried, [(1_000, "c0".to_owned())]);
-}
-
-#[test]
-fn a_retry_after_counts_up_to_30_s() {
-    for (asked_ms, waited_ms) in [(500, 1_000), (7_000, 7_000), (86_400_000, 30_000)] {
+fn one_error_in_passing_costs_a_second_and_a_retry_after_counts_up_to_30_s() {
+    let throttled = |asked_ms| {
         let error = RequestFailure::new(ErrorCause::Throttled, "429 TooManyRequests: no");
-        let mut stage = waiting(1, &Outcome::Failed { error, retry_after_ms: Some(asked_ms) });
-        let tried = run(&mut stage, MINUTE, |_| Outcome::Applied { resource_version: None });
+        Outcome::Failed { error, retry_after_ms: Some(asked_ms) }
+    };
+    for (outcome, waited_ms) in [
+        (unavailable(None), 1_000),
+        (throttled(500), 1_000),
+        (throttled(7_000), 7_000),
+        (throttled(86_400_000), 30_000),
+    ] {
+        let tried = run_well(&mut waiting(1, &outcome), MINUTE);
         assert_eq!(tried, [(waited_ms, "c0".to_owned())]);
     }
 }
@@ -161,21 +124,20 @@ fn successes_elsewhere_do_not_release_what_is_refused() {
     let mut stage = waiting(50, &forbidden());
     let mut failed = Vec::new();
     for n in 0..7 {
-        add(&mut stage, 1_000 + n);
+        add(&mut stage, &format!("fresh-{n}"));
         // Every second one fails in passing and then succeeds.
         let tried = run(&mut stage, 2_000 * (n + 1), |decision| {
-            let name = decision.action.object.name.to_string();
-            let is_fresh = name.starts_with("c100");
-            match is_fresh && (n % 2 == 1 || failed.contains(&name)) {
-                true => Outcome::Applied { resource_version: None },
-                false if is_fresh => {
-                    failed.push(name);
-                    unavailable()
-                }
-                false => forbidden(),
+            let name = name_of(decision).to_owned();
+            if !name.starts_with("fresh") {
+                return forbidden();
             }
+            if n % 2 == 1 || failed.contains(&name) {
+                return applied(None);
+            }
+            failed.push(name);
+            unavailable(None)
         });
-        let refused = tried.iter().filter(|(_, name)| !name.starts_with("c100")).count();
+        let refused = tried.iter().filter(|(_, name)| !name.starts_with("fresh")).count();
         assert!(refused <= 4, "{refused} of 50 in 2 s, though each waits 30 s");
     }
 }
@@ -184,50 +146,35 @@ fn successes_elsewhere_do_not_release_what_is_refused() {
 #[test]
 fn a_failure_is_released_at_most_once_in_30_s() {
     let mut stage = waiting(10, &forbidden());
-    let (mut tried, mut is_well) = (Vec::new(), false);
+    let mut tried = Vec::new();
+    let mut is_well = false;
     for n in 0..120 {
         if n % 2 == 1 {
-            let upstream = format!("n{n}");
-            let v = stage.version();
-            let status = status(Some(&upstream));
-            stage.applied("up", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"c0","uid":"u-up-0","resourceVersion":"{v}"}},"status":{status}}}"#));
+            stage.applied("up", UP.connector("c0", Some(&status(Some(&format!("n{n}"))))));
         }
         tried.extend(run(&mut stage, 1_000 * (n + 1), |decision| {
-            if &*decision.action.object.name != "c0" {
-                return forbidden();
-            }
-            is_well = !is_well;
-            if is_well { Outcome::Applied { resource_version: None } } else { forbidden() }
+            is_well ^= name_of(decision) == "c0";
+            if is_well && name_of(decision) == "c0" { applied(None) } else { forbidden() }
         }));
     }
-    for n in 1..10 {
-        let name = format!("c{n}");
-        let times = tried.iter().filter(|(_, other)| *other == name).count();
-        assert!(times <= 10, "{name}: {times} times in 2 minutes");
+    for (name, times) in by_name(&tried).into_iter().filter(|(name, _)| *name != "c0") {
+        assert!(times.len() <= 10, "{name}: {} times in 2 minutes", times.len());
     }
 }
 
 #[test]
 fn a_refused_write_says_when_the_next_attempt_is_and_says_it_once() {
     let mut stage = waiting(1, &forbidden());
-    assert_eq!(
-        refusals(&mut stage),
-        [
-            "mirror refused: 403 Forbidden: no; fix the permission or webhook; next attempt in 30 s, or \
-          when upstream changes"
-        ]
-    );
+    let said = "mirror refused: 403 Forbidden: no; fix the permission or webhook; next attempt in \
+                30 s, or when upstream changes";
+    assert_eq!(refusals(&mut stage), [said]);
     for n in 1..20 {
-        stage.pass_to(n * 30_000 - 1);
-        stage.assert_no_action();
-        stage.pass_to(n * 30_000);
-        let retry = stage.only_action();
+        let retry = stage.next_at(n * 30_000);
         stage.finish(&retry, forbidden());
     }
     assert_eq!(refusals(&mut stage), [""; 0]);
     // Another reason is news.
-    stage.pass_to(20 * 30_000);
-    let retry = stage.only_action();
+    let retry = stage.action_at(20 * 30_000);
     stage.finish(&retry, Outcome::Refused { error: "403 Forbidden: a webhook".into() });
     assert_eq!(refusals(&mut stage).len(), 1);
 }
@@ -237,32 +184,26 @@ fn a_refused_write_says_when_the_next_attempt_is_and_says_it_once() {
 fn a_released_refusal_is_no_news() {
     let mut stage = waiting(3, &forbidden());
     assert_eq!(refusals(&mut stage).len(), 3);
-    stage.pass_to(10_000);
-    let first = stage.only_action();
-    stage.succeed(&first);
-    let others = stage.actions();
+    let first = stage.action_at(10_000);
+    let others = stage.succeed(&first).actions();
     assert_eq!(others.len(), 2);
-    others.iter().for_each(|other| stage.finish(other, forbidden()));
+    others.iter().for_each(|other| _ = stage.finish(other, forbidden()));
     assert_eq!(refusals(&mut stage), [""; 0]);
 }
 
 /// 130 s of 503s: the pauses have grown to 30 s. The hub is healthy again, and its watch says so.
 #[test]
 fn a_watch_that_is_live_again_ends_the_pauses_of_what_could_not_be_reached() {
-    for again in ["resumed", "listed"] {
+    type Again = fn(&mut Stage) -> &mut Stage;
+    let resumed: Again = |stage| stage.lost("hub", "Connector").resumed("hub", "Connector");
+    let listed: Again = |stage| stage.list("hub", "HTTPRoute", []);
+    for again in [resumed, listed] {
         // What was refused is not released: at most the one whose turn it is goes.
-        for (outcome, released) in [(unavailable(), 30..=30), (forbidden(), 0..=1)] {
+        for (outcome, released) in [(unavailable(None), 30..=30), (forbidden(), 0..=1)] {
             let mut stage = waiting(30, &outcome);
             run(&mut stage, 130_500, |_| outcome.clone());
-            match again {
-                "resumed" => {
-                    stage.lost("hub", "Connector");
-                    stage.resumed("hub", "Connector");
-                }
-                _ => stage.list("hub", "HTTPRoute", &[]),
-            }
-            let found = stage.actions().len();
-            assert!(released.contains(&found), "{again} {outcome:?}: {found}");
+            let found = again(&mut stage).actions().len();
+            assert!(released.contains(&found), "{outcome:?}: {found}");
         }
     }
 }
@@ -270,12 +211,11 @@ fn a_watch_that_is_live_again_ends_the_pauses_of_what_could_not_be_reached() {
 /// A watch that comes and goes every second must not make each failing write as frequent.
 #[test]
 fn a_flapping_watch_does_not_hammer() {
-    let mut stage = waiting(20, &unavailable());
+    let mut stage = waiting(20, &unavailable(None));
     let mut attempts = 0;
     for second in 1..=120 {
-        attempts += run(&mut stage, second * 1_000, |_| unavailable()).len();
-        stage.lost("hub", "HTTPRoute");
-        stage.resumed("hub", "HTTPRoute");
+        attempts += run(&mut stage, second * 1_000, |_| unavailable(None)).len();
+        stage.lost("hub", "HTTPRoute").resumed("hub", "HTTPRoute");
     }
     assert!(attempts <= 20 * 12, "{attempts} attempts in 2 minutes");
 }
@@ -283,58 +223,28 @@ fn a_flapping_watch_does_not_hammer() {
 #[test]
 fn an_instance_that_does_not_lead_tries_nothing_at_a_hub() {
     let mut stage = waiting(3, &forbidden());
-    stage.event(EventKind::LeadershipLost);
-    stage.pass_to(2 * MINUTE);
-    stage.assert_no_action();
-    stage.event(EventKind::LeadershipAcquired);
-    assert_eq!(stage.actions().len(), 3, "each has waited for long enough");
+    stage.leads(false).quiet_to(2 * MINUTE);
+    assert_eq!(stage.leads(true).actions().len(), 3, "each has waited for long enough");
 }
 
 #[test]
 fn a_connector_that_goes_while_it_waits_is_forgotten() {
     let mut stage = waiting(2, &forbidden());
-    stage.deleted("hub", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"c0","uid":"u-hub-0","resourceVersion":"99"}}}}"#));
-    stage.pass_to(30_000);
+    stage.deleted("hub", UP.copy("c0", None)).pass_to(30_000);
     assert_eq!(names(&stage.actions()), ["c1"]);
-    stage.event(EventKind::ClusterRemoved { cluster: "hub".into() });
-    stage.pass_to(10 * MINUTE);
-    stage.assert_no_action();
+    stage.leave("hub").quiet_to(10 * MINUTE);
     assert_eq!(stage.machine.poll_deadline(), None);
 }
 
 /// A pause that protects from another writer is no reason to believe that the API works.
 #[test]
 fn a_contention_goes_on_pausing_when_the_api_works_again() {
-    let mut stage = Stage::new(Settings::default());
-    let online = status(Some("n1"));
-    stage.upstream(Some(&online));
-    stage.hub(Some(&online));
+    let mut stage = Stage::default();
+    stage.upstream(N1).hub(N1);
     for _ in 0..6 {
-        stage.hub(Some("{}"));
-        stage.pass_to(stage.now - START + 20_000);
-        let mirror = stage.actions().pop().unwrap();
-        stage.hub(Some(&online));
-        stage.succeed(&mirror);
+        let mirror = stage.hub(Some("{}")).pass(20_000).actions().pop().unwrap();
+        stage.hub(N1).succeed(&mirror);
     }
     // The seventh overwrite brings a pause of 16 s; a write decided before fails in it.
-    stage.hub(Some("{}"));
-    stage.lost("hub", "Connector");
-    stage.resumed("hub", "Connector");
-    stage.assert_no_action();
-}
-
-#[test]
-fn a_touch_that_was_refused_is_tried_within_30_s_too() {
-    let mut stage = Stage::settled(Settings::default());
-    stage.edge(Some(&status(None)));
-    stage.pass_to(601_000);
-    let touch = stage.only_action();
-    stage.finish(&touch, forbidden());
-    let mut touched = Vec::new();
-    while stage.now < START + 10 * MINUTE + 33_000 {
-        stage.pass_to(stage.now - START + 100);
-        let touches = stage.actions().into_iter().filter(|a| a.action.verb == Verb::Touch);
-        touched.extend(touches.map(|touch| touch.at.0 - START));
-    }
-    assert_eq!(touched, [631_000], "30 s after it was refused");
+    stage.hub(Some("{}")).lost("hub", "Connector").resumed("hub", "Connector").assert_no_action();
 }

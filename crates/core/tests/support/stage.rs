@@ -2,30 +2,63 @@
 //! test creates each with one line, and controls time and outcomes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
+pub(crate) use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+pub(crate) use std::ops::Range;
 use std::sync::Arc;
 
-use throughline_core::contract::action::Decision;
-use throughline_core::contract::event::{Event, EventKind, Outcome};
-use throughline_core::contract::note::{Note, NoteKind};
-use throughline_core::contract::settings::Settings;
-use throughline_core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
+pub(crate) use serde_json::{Value, json};
+pub(crate) use throughline_core::contract::action::{Decision, Urgency, Verb};
+pub(crate) use throughline_core::contract::error_cause::{ErrorCause, RequestFailure};
+pub(crate) use throughline_core::contract::event::{Event, EventKind, Outcome};
+pub(crate) use throughline_core::contract::hold_reason::HoldReason;
+pub(crate) use throughline_core::contract::keep_reason::KeepReason;
+pub(crate) use throughline_core::contract::membership::{
+    JoinRule, LeaveReason, MemberState, Membership, OfferState, SourceName,
+};
+pub(crate) use throughline_core::contract::note::{
+    Anomaly, AnomalyKind, Hop, Note, NoteKind, Stall, StallCause,
+};
+pub(crate) use throughline_core::contract::settings::{
+    Fraction, OrphanMode, PlatformKeyMode, Settings, TouchScope,
+};
+pub(crate) use throughline_core::data::ids::{ActionId, ClusterName, Kind, ObjectKey, Role};
 use throughline_core::data::objects::{Object, WireObject};
-use throughline_core::data::time::UnixMillis;
+pub(crate) use throughline_core::data::objects::{
+    PAUSED, PLATFORM_KEY as STAMP, UPSTREAM_STATUS as STATUS,
+};
+pub(crate) use throughline_core::data::time::UnixMillis;
+pub(crate) use throughline_core::status::trigger::Trigger;
+pub(crate) use throughline_core::view::phase::Phase;
 
 use crate::Machine;
 
 pub(crate) const START: u64 = 1_795_252_772_000;
+pub(crate) const SECOND: u64 = 1_000;
+pub(crate) const MINUTE: u64 = 60_000;
+pub(crate) const HOUR: u64 = 3_600_000;
 pub(crate) const UID: &str = "6bcb0b35-0000-4000-8000-000000000001";
-const LABELS: &str = r#""meta.datumapis.com/upstream-cluster-name":"cluster-up","meta.datumapis.com/upstream-namespace":"default","meta.datumapis.com/upstream-name":"lab""#;
+/// The uid of another namespace of the same name.
+pub(crate) const OTHER_UID: &str = "6bcb0b35-0000-4000-8000-00000000ffff";
+pub(crate) const TRIGGER: &str = "gateway.envoyproxy.io/connector-liveness";
 
-pub(crate) struct Stage {
-    pub(crate) machine: Machine,
-    pub(crate) now: u64,
-    version: u64,
-    next_bookmark: u64,
+macro_rules! said {
+    ($ready:literal, $id:literal) => {
+        Some(concat!(
+            r#"{"conditions":[{"status":""#,
+            $ready,
+            r#"","type":"Ready"}],"connectionDetails":{"publicKey":{"id":""#,
+            $id,
+            r#""},"type":"PublicKey"}}"#
+        ))
+    };
 }
+pub(crate) const OFFLINE: Option<&str> = said!("False", "none");
+pub(crate) const N1: Option<&str> = said!("True", "n1");
+pub(crate) const N2: Option<&str> = said!("True", "n2");
+pub(crate) const N3: Option<&str> = said!("True", "n3");
 
 /// A status: online on a node, or offline.
 pub(crate) fn status(node: Option<&str>) -> String {
@@ -36,18 +69,182 @@ pub(crate) fn status(node: Option<&str>) -> String {
     )
 }
 
+/// Online on a node, at an address.
+pub(crate) fn status_at(node: &str, address: u64) -> String {
+    status(Some(node)).replace(r#"{"id""#, &format!(r#"{{"homeRelay":"r-{address}","id""#))
+}
+
+pub(crate) fn settings(change: impl FnOnce(&mut Settings)) -> Settings {
+    let mut settings = Settings::default();
+    change(&mut settings);
+    settings
+}
+
+pub(crate) fn with_scope(scope: TouchScope) -> Settings {
+    settings(|s| s.touch.scope = scope)
+}
+
+pub(crate) fn applied(version: Option<&str>) -> Outcome {
+    Outcome::Applied { resource_version: version.map(str::to_owned) }
+}
+
+pub(crate) fn conflict() -> Outcome {
+    Outcome::Conflict { error: "409".into() }
+}
+
+pub(crate) fn forbidden() -> Outcome {
+    Outcome::Refused { error: RequestFailure::new(ErrorCause::Forbidden, "403 Forbidden: no") }
+}
+
+pub(crate) fn unavailable(retry_after_ms: Option<u64>) -> Outcome {
+    let error = RequestFailure::new(ErrorCause::ServerError, "503 ServiceUnavailable: no");
+    Outcome::Failed { error, retry_after_ms }
+}
+
+/// A namespace of a project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Tenant {
+    pub(crate) cluster: &'static str,
+    pub(crate) namespace: &'static str,
+    pub(crate) uid: &'static str,
+}
+
+pub(crate) const UP: Tenant = Tenant { cluster: "up", namespace: "default", uid: UID };
+
+/// Another namespace of the same project.
+pub(crate) const NEIGHBOUR: Tenant =
+    Tenant { namespace: "second", uid: "6bcb0b35-0000-4000-8000-000000000002", ..UP };
+
+impl Tenant {
+    /// The only namespace of the n-th project.
+    pub(crate) fn of_project(n: usize) -> Self {
+        let uid = format!("{n:08}-0000-4000-8000-000000000001");
+        Self { cluster: format!("p{n}").leak(), namespace: "default", uid: uid.leak() }
+    }
+
+    pub(crate) fn hub_namespace(self) -> String {
+        format!("ns-{}", self.uid)
+    }
+
+    pub(crate) fn namespace(self) -> Value {
+        json!({"kind": "Namespace", "metadata": {
+            "name": self.namespace, "uid": self.uid, "resourceVersion": "1"}})
+    }
+
+    pub(crate) fn connector(self, name: &str, status: Option<&str>) -> Value {
+        let status: Value = status.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
+        with(object("Connector", self.namespace, name), json!({ "status": status }))
+    }
+
+    /// What the hub and the edges have of a Connector.
+    pub(crate) fn copy(self, name: &str, annotation: Option<&str>) -> Value {
+        let annotations = annotation.map_or(json!({}), |text| json!({ STATUS: text }));
+        let meta = json!({"annotations": annotations, "labels": self.labels(name)});
+        with(object("Connector", &self.hub_namespace(), name), json!({ "metadata": meta }))
+    }
+
+    fn labels(self, name: &str) -> Value {
+        json!({
+            "meta.datumapis.com/upstream-cluster-name": format!("cluster-{}", self.cluster),
+            "meta.datumapis.com/upstream-namespace": self.namespace,
+            "meta.datumapis.com/upstream-name": name})
+    }
+
+    pub(crate) fn proxy(self, name: &str, connectors: &[&str]) -> Value {
+        let backends: Vec<_> =
+            connectors.iter().map(|name| json!({"connector": {"name": name}})).collect();
+        let proxy = object("HTTPProxy", &self.hub_namespace(), name);
+        with(proxy, json!({"spec": {"rules": [{ "backends": backends }]}}))
+    }
+
+    pub(crate) fn gateway(self, name: &str, annotations: Value) -> Value {
+        let meta = json!({ "annotations": annotations });
+        let gateway = object("Gateway", &self.hub_namespace(), name);
+        with(gateway, json!({"metadata": meta, "spec": {"gatewayClassName": "edge"}}))
+    }
+
+    /// A route at the hub that was created at `created` and whose parents are these Gateways.
+    pub(crate) fn route(self, name: &str, created: u64, parents: &[&str]) -> Value {
+        let parents: Vec<_> = parents.iter().map(|name| json!({ "name": name })).collect();
+        let route = object("HTTPRoute", &self.hub_namespace(), name);
+        let labels = with(
+            self.labels(name),
+            json!({"meta.datumapis.com/upstream-group": "gateway.networking.k8s.io",
+                "meta.datumapis.com/upstream-kind": "HTTPRoute"}),
+        );
+        let meta = json!({"labels": labels, "creationTimestamp": UnixMillis(created).to_string()});
+        with(route, json!({"metadata": meta, "spec": {"parentRefs": parents}}))
+    }
+}
+
+pub(crate) fn object(kind: &str, namespace: &str, name: &str) -> Value {
+    json!({"kind": kind, "metadata": {
+        "namespace": namespace, "name": name, "uid": format!("u-{name}")}})
+}
+
+/// The same with these fields, at any depth.
+pub(crate) fn with(mut object: Value, changes: Value) -> Value {
+    match (&mut object, changes) {
+        (Value::Object(fields), Value::Object(changes)) => {
+            for (name, change) in changes {
+                let field = fields.entry(name).or_insert(Value::Null);
+                *field = with(field.take(), change);
+            }
+        }
+        (_, change) => object = change,
+    }
+    object
+}
+
+pub(crate) fn with_uid(object: Value, uid: &str) -> Value {
+    with(object, json!({"metadata": { "uid": uid }}))
+}
+
+pub(crate) fn with_version(object: Value, version: u64) -> Value {
+    with(object, json!({"metadata": {"resourceVersion": version.to_string()}}))
+}
+
+pub(crate) fn namespace(uid: &'static str) -> Value {
+    Tenant { uid, ..UP }.namespace()
+}
+
+/// An object as an API server writes it.
+pub(crate) fn read(object: impl Display) -> Object {
+    let wire: WireObject = serde_json::from_str(&object.to_string()).unwrap();
+    wire.try_into().unwrap()
+}
+
+pub(crate) struct Stage {
+    pub(crate) machine: Machine,
+    pub(crate) now: u64,
+    version: u64,
+    next_bookmark: u64,
+}
+
+impl Default for Stage {
+    fn default() -> Self {
+        Self::new(Settings::default())
+    }
+}
+
+macro_rules! about_a_watch {
+    ($($name:ident: $event:ident,)*) => {
+        $(pub(crate) fn $name(&mut self, cluster: &str, kind: &str) -> &mut Self {
+            let kind = Kind::parse(kind).unwrap();
+            self.event(EventKind::$event { cluster: cluster.into(), kind })
+        })*
+    };
+}
+
+/// What happens in the clusters.
 impl Stage {
     /// Three tiers with one of everything, on which nothing is left to do.
     pub(crate) fn settled(settings: Settings) -> Self {
         let mut stage = Self::new(settings);
-        let online = status(Some("n1"));
-        stage.pass_to(1);
-        stage.upstream(Some(&online));
-        stage.hub(Some(&online));
-        stage.edge(Some(&online));
-        stage.proxy(&["lab"]);
+        stage.pass_to(1).upstream(N1).hub(N1).edge(N1).proxy(&["lab"]);
         stage.gateway("");
         stage.settle_to(600_000);
+        stage.notes();
         stage
     }
 
@@ -55,7 +252,7 @@ impl Stage {
     pub(crate) fn new(settings: Settings) -> Self {
         let mut stage = Self::before_the_edge(settings);
         for kind in ["Connector", "HTTPProxy", "Gateway"] {
-            stage.list("edge", kind, &[]);
+            stage.list("edge", kind, []);
         }
         stage
     }
@@ -63,90 +260,95 @@ impl Stage {
     /// The same before the edge is listed.
     pub(crate) fn before_the_edge(settings: Settings) -> Self {
         let mut stage =
-            Self { machine: Machine::new(settings), now: START, version: 0, next_bookmark: 60_000 };
-        for (name, role) in [("up", Role::Upstream), ("hub", Role::Hub), ("edge", Role::Edge)] {
-            stage.event(EventKind::ClusterAdded { cluster: name.into(), roles: vec![role] });
-        }
-        stage.event(EventKind::LeadershipAcquired);
-        stage.list("up", "Namespace", &[&namespace(UID)]);
-        for (cluster, kind) in
-            [("up", "Connector"), ("up", "Gateway"), ("hub", "Connector"), ("hub", "HTTPRoute")]
-        {
-            stage.list(cluster, kind, &[]);
-        }
+            Self { machine: Machine::new(settings), now: START, version: 0, next_bookmark: MINUTE };
+        stage.join("up", Role::Upstream).join("hub", Role::Hub).join("edge", Role::Edge);
+        stage.leads(true).list("up", "Namespace", [namespace(UID)]);
+        stage.list("up", "Connector", []).list("up", "Gateway", []);
+        stage.list("hub", "Connector", []).list("hub", "HTTPRoute", []);
         stage
     }
 
-    pub(crate) fn event(&mut self, kind: EventKind) {
+    pub(crate) fn event(&mut self, kind: EventKind) -> &mut Self {
         self.machine.handle_event(&Event { at: UnixMillis(self.now), kind });
+        self
     }
 
-    pub(crate) fn applied(&mut self, cluster: &str, object: &str) {
-        self.event(EventKind::Applied { cluster: cluster.into(), object: read(object) });
+    pub(crate) fn join(&mut self, cluster: &str, role: Role) -> &mut Self {
+        self.event(EventKind::ClusterAdded { cluster: cluster.into(), roles: vec![role] })
     }
 
-    pub(crate) fn deleted(&mut self, cluster: &str, object: &str) {
-        self.event(EventKind::Deleted { cluster: cluster.into(), object: read(object) });
+    pub(crate) fn leave(&mut self, cluster: &str) -> &mut Self {
+        self.event(EventKind::ClusterRemoved { cluster: cluster.into() })
     }
 
-    pub(crate) fn list(&mut self, cluster: &str, kind: &str, objects: &[&str]) {
+    pub(crate) fn leads(&mut self, is_leader: bool) -> &mut Self {
+        match is_leader {
+            true => self.event(EventKind::LeadershipAcquired),
+            false => self.event(EventKind::LeadershipLost),
+        }
+    }
+
+    pub(crate) fn applied(&mut self, cluster: &str, object: impl Display) -> &mut Self {
+        let object = self.stamped(object);
+        self.event(EventKind::Applied { cluster: cluster.into(), object })
+    }
+
+    pub(crate) fn deleted(&mut self, cluster: &str, object: impl Display) -> &mut Self {
+        let object = self.stamped(object);
+        self.event(EventKind::Deleted { cluster: cluster.into(), object })
+    }
+
+    pub(crate) fn listed(&mut self, cluster: &str, object: impl Display) -> &mut Self {
+        let object = self.stamped(object);
+        self.event(EventKind::Listed { cluster: cluster.into(), object })
+    }
+
+    /// An object without a resourceVersion gets the next one.
+    fn stamped(&mut self, object: impl Display) -> Arc<Object> {
+        let mut object = read(object);
+        if object.meta.resource_version.is_empty() {
+            object.meta.resource_version = self.version().to_string().into();
+        }
+        Arc::new(object)
+    }
+
+    /// A complete list.
+    pub(crate) fn list(
+        &mut self,
+        cluster: &str,
+        kind: &str,
+        objects: impl IntoIterator<Item = Value>,
+    ) -> &mut Self {
         self.list_started(cluster, kind);
         for object in objects {
             self.listed(cluster, object);
         }
-        self.list_finished(cluster, kind);
+        self.list_finished(cluster, kind)
     }
 
-    pub(crate) fn list_started(&mut self, cluster: &str, kind: &str) {
-        self.about_watch(cluster, kind, |cluster, kind| EventKind::ListStarted { cluster, kind });
+    about_a_watch! {
+        list_started: ListStarted,
+        list_finished: ListFinished,
+        resumed: WatchResumed,
+        bookmark: Bookmark,
+        version_went_back: ResourceVersionRegressed,
     }
 
-    pub(crate) fn listed(&mut self, cluster: &str, object: &str) {
-        self.event(EventKind::Listed { cluster: cluster.into(), object: read(object) });
-    }
-
-    pub(crate) fn list_finished(&mut self, cluster: &str, kind: &str) {
-        self.about_watch(cluster, kind, |cluster, kind| EventKind::ListFinished { cluster, kind });
-    }
-
-    pub(crate) fn lost(&mut self, cluster: &str, kind: &str) {
-        let error = "cut".into();
-        self.about_watch(cluster, kind, |cluster, kind| EventKind::WatchLost {
-            cluster,
-            kind,
-            error,
-        });
-    }
-
-    pub(crate) fn resumed(&mut self, cluster: &str, kind: &str) {
-        self.about_watch(cluster, kind, |cluster, kind| EventKind::WatchResumed { cluster, kind });
-    }
-
-    pub(crate) fn version_went_back(&mut self, cluster: &str, kind: &str) {
-        self.about_watch(cluster, kind, |cluster, kind| EventKind::ResourceVersionRegressed {
-            cluster,
-            kind,
-        });
+    pub(crate) fn lost(&mut self, cluster: &str, kind: &str) -> &mut Self {
+        let kind = Kind::parse(kind).unwrap();
+        self.event(EventKind::WatchLost { cluster: cluster.into(), kind, error: "cut".into() })
     }
 
     /// An upstream Connector has a content that nobody can read.
-    pub(crate) fn unreadable(&mut self, name: &str, error: &str) {
-        let (object, error) = (ObjectKey::new("default", name), error.into());
-        self.about_watch("up", "Connector", |cluster, kind| EventKind::Unreadable {
-            cluster,
-            kind,
+    pub(crate) fn unreadable(&mut self, name: &str, error: &str) -> &mut Self {
+        let object = ObjectKey::new("default", name);
+        let error = error.into();
+        self.event(EventKind::Unreadable {
+            cluster: "up".into(),
+            kind: Kind::Connector,
             object,
             error,
-        });
-    }
-
-    fn about_watch(
-        &mut self,
-        cluster: &str,
-        kind: &str,
-        event: impl FnOnce(ClusterName, Kind) -> EventKind,
-    ) {
-        self.event(event(cluster.into(), Kind::parse(kind).unwrap()));
+        })
     }
 
     pub(crate) fn version(&mut self) -> u64 {
@@ -155,58 +357,44 @@ impl Stage {
     }
 
     /// The upstream Connector says this; `None` for no status.
-    pub(crate) fn upstream(&mut self, status: Option<&str>) {
-        let (v, status) = (self.version(), status.unwrap_or("null").to_owned());
-        self.applied("up", &format!(r#"{{"kind":"Connector","metadata":{{"namespace":"default","name":"lab","uid":"u-up","resourceVersion":"{v}"}},"status":{status}}}"#));
+    pub(crate) fn upstream(&mut self, status: Option<&str>) -> &mut Self {
+        self.applied("up", with_uid(UP.connector("lab", status), "u-up"))
     }
 
     /// The hub Connector carries this status annotation.
-    pub(crate) fn hub(&mut self, status: Option<&str>) {
-        let copy = self.connector_copy("u-hub", status);
-        self.applied("hub", &copy);
+    pub(crate) fn hub(&mut self, status: Option<&str>) -> &mut Self {
+        self.applied("hub", with_uid(UP.copy("lab", status), "u-hub"))
     }
 
     /// The edge Connector carries this status annotation.
-    pub(crate) fn edge(&mut self, status: Option<&str>) {
-        let copy = self.connector_copy("u-edge", status);
-        self.applied("edge", &copy);
+    pub(crate) fn edge(&mut self, status: Option<&str>) -> &mut Self {
+        self.applied("edge", with_uid(UP.copy("lab", status), "u-edge"))
     }
 
     pub(crate) fn connector_copy(&mut self, uid: &str, status: Option<&str>) -> String {
-        let version = self.version();
-        connector_object(uid, version, status)
+        with_version(with_uid(UP.copy("lab", status), uid), self.version()).to_string()
     }
 
-    pub(crate) fn proxy(&mut self, connectors: &[&str]) {
-        let v = self.version();
-        let backends: Vec<_> =
-            connectors.iter().map(|c| format!(r#"{{"connector":{{"name":"{c}"}}}}"#)).collect();
-        self.applied("edge", &format!(r#"{{"kind":"HTTPProxy","metadata":{{"namespace":"ns-{UID}","name":"app","uid":"u-p","resourceVersion":"{v}"}},"spec":{{"rules":[{{"backends":[{}]}}]}}}}"#, backends.join(",")));
+    pub(crate) fn proxy(&mut self, connectors: &[&str]) -> &mut Self {
+        self.applied("edge", UP.proxy("app", connectors))
     }
 
-    pub(crate) fn gateway(&mut self, annotations: &str) -> String {
-        let v = self.version();
-        let gateway = format!(
-            r#"{{"kind":"Gateway","metadata":{{"namespace":"ns-{UID}","name":"app","uid":"u-g","resourceVersion":"{v}","annotations":{{{annotations}}}}},"spec":{{"gatewayClassName":"edge"}}}}"#
-        );
+    /// The Gateway has these annotations, written as the members of a JSON object.
+    pub(crate) fn gateway(&mut self, annotations: &str) -> Value {
+        let annotations = serde_json::from_str(&format!("{{{annotations}}}")).unwrap();
+        let gateway = UP.gateway("app", annotations);
         self.applied("edge", &gateway);
         gateway
     }
 
     /// A route at the hub, `age_ms` old, whose parents are these Gateways.
-    pub(crate) fn route(&mut self, age_ms: u64, parents: &[&str]) {
-        let version = self.version().to_string();
-        let created = UnixMillis(self.now - age_ms);
-        self.applied("hub", &route_created(created, "u-r", &version, parents));
+    pub(crate) fn route(&mut self, age_ms: u64, parents: &[&str]) -> &mut Self {
+        self.applied("hub", with_uid(UP.route("lab", self.now - age_ms, parents), "u-r"))
     }
+}
 
-    pub(crate) fn upstream_gateway(&mut self, name: &str) -> String {
-        let v = self.version();
-        format!(
-            r#"{{"kind":"Gateway","metadata":{{"namespace":"default","name":"{name}","uid":"u-ug","resourceVersion":"{v}"}}}}"#
-        )
-    }
-
+/// What the machine decides and says.
+impl Stage {
     /// The actions since the last call.
     pub(crate) fn actions(&mut self) -> Vec<Decision> {
         std::iter::from_fn(|| self.machine.poll_action()).collect()
@@ -215,7 +403,7 @@ impl Stage {
     /// The only action since the last call.
     pub(crate) fn only_action(&mut self) -> Decision {
         let mut decided = self.actions();
-        assert_eq!(decided.len(), 1, "{decided:#?}");
+        assert_eq!(decided.len(), 1, "at {} ms: {decided:#?}", self.now - START);
         decided.remove(0)
     }
 
@@ -223,75 +411,135 @@ impl Stage {
         assert_eq!(self.actions(), [], "at {} ms", self.now - START);
     }
 
+    /// Nothing is decided until `ms` after the start.
+    pub(crate) fn quiet_to(&mut self, ms: u64) -> &mut Self {
+        self.pass_to(ms).assert_no_action();
+        self
+    }
+
+    /// Nothing is decided before `ms` after the start, and this then.
+    pub(crate) fn next_at(&mut self, ms: u64) -> Decision {
+        self.quiet_to(ms - 1).action_at(ms)
+    }
+
+    pub(crate) fn action_at(&mut self, ms: u64) -> Decision {
+        self.pass_to(ms).only_action()
+    }
+
     pub(crate) fn notes(&mut self) -> Vec<Note> {
         std::iter::from_fn(|| self.machine.poll_note()).collect()
     }
 
+    /// What `pick` takes of the notes since the last call; the others are lost.
+    pub(crate) fn notes_of<T>(&mut self, pick: impl FnMut(NoteKind) -> Option<T>) -> Vec<T> {
+        self.notes().into_iter().map(|note| note.kind).filter_map(pick).collect()
+    }
+
     /// The notes about problems, and about the end of one.
     pub(crate) fn problems(&mut self) -> Vec<NoteKind> {
-        let kinds = self.notes().into_iter().map(|n| n.kind);
-        kinds
-            .filter(|n| {
-                !matches!(
-                    n,
-                    NoteKind::HopPassed { .. }
-                        | NoteKind::Deferred { .. }
-                        | NoteKind::Orphan { .. }
-                        | NoteKind::OrphanGone { .. }
-                        | NoteKind::DeletesHeld { .. }
-                )
-            })
-            .collect()
+        self.notes_of(|kind| match kind {
+            NoteKind::HopPassed { .. }
+            | NoteKind::Deferred { .. }
+            | NoteKind::Orphan { .. }
+            | NoteKind::OrphanGone { .. }
+            | NoteKind::DeletesHeld { .. } => None,
+            problem => Some(problem),
+        })
     }
 
-    pub(crate) fn finish(&mut self, decision: &Decision, outcome: Outcome) {
-        self.event(EventKind::ActionFinished { id: decision.action.id, outcome });
+    /// The stalls that began (`true`) and ended.
+    pub(crate) fn stalls(&mut self) -> Vec<(bool, Hop)> {
+        self.notes_of(|kind| match kind {
+            NoteKind::Stalled(stall) => Some((true, stall.hop)),
+            NoteKind::StallEnded(stall) => Some((false, stall.hop)),
+            _ => None,
+        })
     }
 
-    pub(crate) fn succeed(&mut self, decision: &Decision) {
-        self.finish(decision, Outcome::Applied { resource_version: None });
+    /// The hops passed, each with its duration.
+    pub(crate) fn hops(&mut self) -> Vec<(Hop, String, Option<u64>)> {
+        self.notes_of(|kind| match kind {
+            NoteKind::HopPassed { hop, cluster, after_ms, .. } => {
+                Some((hop, cluster.to_string(), after_ms))
+            }
+            _ => None,
+        })
     }
 
-    pub(crate) fn fail(&mut self, id: ActionId) {
+    pub(crate) fn anomalies(&mut self, of: AnomalyKind) -> Vec<Anomaly> {
+        self.notes_of(|kind| match kind {
+            NoteKind::Anomaly(anomaly) if anomaly.anomaly == of => Some(anomaly),
+            _ => None,
+        })
+    }
+
+    /// The phase of the only connector. The view and the phase counts must agree on it.
+    pub(crate) fn phase(&self) -> Phase {
+        let view = self.machine.view();
+        assert_eq!(view.phases, self.machine.phases());
+        let [connector] = &view.connectors[..] else { panic!("{:#?}", view.connectors) };
+        assert_eq!((view.phases[&connector.phase], view.phases.values().sum::<u64>()), (1, 1));
+        connector.phase
+    }
+
+    /// The view as `/state` shows it.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::to_value(self.machine.view()).unwrap()
+    }
+
+    pub(crate) fn finish(&mut self, decision: &Decision, outcome: Outcome) -> &mut Self {
+        self.event(EventKind::ActionFinished { id: decision.action.id, outcome })
+    }
+
+    pub(crate) fn succeed(&mut self, decision: &Decision) -> &mut Self {
+        self.finish(decision, applied(None))
+    }
+
+    pub(crate) fn fail(&mut self, id: ActionId) -> &mut Self {
         let outcome = Outcome::Failed { error: "503".into(), retry_after_ms: None };
-        self.event(EventKind::ActionFinished { id, outcome });
+        self.event(EventKind::ActionFinished { id, outcome })
     }
 
-    /// Lets time pass as `pass_to` does, while every write succeeds at once. Returns the actions.
-    pub(crate) fn settle_to(&mut self, ms: u64) -> Vec<Decision> {
-        let mut all = Vec::new();
+    /// Lets time pass as `pass_to` does, and has each action carried out as soon as it is decided.
+    pub(crate) fn run_to(&mut self, ms: u64, mut carry_out: impl FnMut(&mut Self, &Decision)) {
+        let mut is_over = false;
         loop {
             let decided = self.actions();
-            decided.iter().for_each(|d| self.succeed(d));
-            let has_acted = !decided.is_empty();
-            all.extend(decided);
-            match self.machine.poll_deadline() {
-                Some((at, _)) if at.0 <= START + ms => self.pass_to(at.0.max(self.now) - START),
-                _ if !has_acted => break,
-                _ => {}
+            decided.iter().for_each(|decision| carry_out(self, decision));
+            let due = self.machine.poll_deadline().map(|(at, _)| at.0.max(self.now) - START);
+            match due.filter(|due| *due <= ms) {
+                _ if !decided.is_empty() => {}
+                Some(due) => _ = self.pass_to(due),
+                None if is_over => break,
+                None => {
+                    self.pass_to(ms);
+                    is_over = true;
+                }
             }
         }
-        self.pass_to(ms);
+    }
+
+    /// The same while every write succeeds at once. Returns the actions.
+    pub(crate) fn settle_to(&mut self, ms: u64) -> Vec<Decision> {
+        let mut all = Vec::new();
+        self.run_to(ms, |stage, decision| {
+            stage.succeed(decision);
+            all.push(decision.clone());
+        });
         all
     }
 
     /// Lets time pass to `ms` after the start: wakes the machine at each of its deadlines, and sends a
     /// bookmark once a minute, as a healthy upstream does.
-    pub(crate) fn pass_to(&mut self, ms: u64) {
+    pub(crate) fn pass_to(&mut self, ms: u64) -> &mut Self {
         while self.next_bookmark <= ms {
-            self.pass_without_bookmarks_to(self.next_bookmark);
-            self.bookmark();
-            self.next_bookmark += 60_000;
+            self.pass_without_bookmarks_to(self.next_bookmark).bookmark("up", "Gateway");
+            self.next_bookmark += MINUTE;
         }
-        self.pass_without_bookmarks_to(ms);
+        self.pass_without_bookmarks_to(ms)
     }
 
-    pub(crate) fn bookmark(&mut self) {
-        let cluster = "up".into();
-        self.event(EventKind::Bookmark { cluster, kind: Kind::Gateway });
-    }
-
-    pub(crate) fn pass_without_bookmarks_to(&mut self, ms: u64) {
+    pub(crate) fn pass_without_bookmarks_to(&mut self, ms: u64) -> &mut Self {
         let end = START + ms;
         while let Some((at, _)) = self.machine.poll_deadline().filter(|(at, _)| at.0 <= end) {
             self.now = self.now.max(at.0);
@@ -299,45 +547,34 @@ impl Stage {
         }
         self.now = end;
         self.machine.handle_timeout(UnixMillis(end));
+        self
+    }
+
+    /// The same for this long from now.
+    pub(crate) fn pass(&mut self, ms: u64) -> &mut Self {
+        self.pass_to(self.now - START + ms)
+    }
+
+    /// How long after the start it is.
+    pub(crate) fn time(&self) -> u64 {
+        self.now - START
     }
 }
 
-/// An object as an API server writes it.
-pub(crate) fn read(object: &str) -> Arc<Object> {
-    let wire: WireObject = serde_json::from_str(object).unwrap();
-    Arc::new(wire.try_into().unwrap())
+/// How long after the start an action was decided.
+pub(crate) fn time_of(decision: &Decision) -> u64 {
+    decision.at.0 - START
 }
 
-pub(crate) fn namespace(uid: &str) -> String {
-    format!(
-        r#"{{"kind":"Namespace","metadata":{{"name":"default","uid":"{uid}","resourceVersion":"1"}}}}"#
-    )
+pub(crate) fn name_of(decision: &Decision) -> &str {
+    &decision.action.object.name
 }
 
-/// The hub Connector in a given version.
-pub(crate) fn hub_object(version: u64, status: &str) -> String {
-    connector_object("u-hub", version, Some(status))
+pub(crate) fn names(decisions: &[Decision]) -> Vec<&str> {
+    decisions.iter().map(name_of).collect()
 }
 
-fn connector_object(uid: &str, version: u64, status: Option<&str>) -> String {
-    let annotations = status.map_or(String::new(), |s| {
-        let text = serde_json::to_string(s).unwrap();
-        format!(r#","annotations":{{"networking.datumapis.com/upstream-status":{text}}}"#)
-    });
-    format!(
-        r#"{{"kind":"Connector","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"{uid}","resourceVersion":"{version}","labels":{{{LABELS}}}{annotations}}}}}"#
-    )
-}
-
-/// A route that is an hour old, in a given version, with a given uid and parent.
-pub(crate) fn route_object(now: u64, uid: &str, version: &str, parent: &str) -> String {
-    route_created(UnixMillis(now - 3_600_000), uid, version, &[parent])
-}
-
-fn route_created(created: UnixMillis, uid: &str, version: &str, parents: &[&str]) -> String {
-    let parents: Vec<_> = parents.iter().map(|p| format!(r#"{{"name":"{p}"}}"#)).collect();
-    let parents = parents.join(",");
-    format!(
-        r#"{{"kind":"HTTPRoute","metadata":{{"namespace":"ns-{UID}","name":"lab","uid":"{uid}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{{{LABELS},"meta.datumapis.com/upstream-group":"gateway.networking.k8s.io","meta.datumapis.com/upstream-kind":"HTTPRoute"}}}},"spec":{{"parentRefs":[{parents}]}}}}"#
-    )
+/// The value that an action writes to its first annotation.
+pub(crate) fn written(decision: &Decision) -> Option<&str> {
+    decision.action.annotations[0].1.as_deref()
 }

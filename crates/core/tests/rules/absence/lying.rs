@@ -1,17 +1,12 @@
 //! Generated worlds in which upstream lies: the annotations that go are those whose Connector was
 //! deleted in a proven namespace, and never more than the limits allow.
 
-use std::collections::BTreeSet;
-
 use proptest::prelude::*;
-use throughline_core::contract::action::{Action, Decision};
-use throughline_core::contract::error_cause::RequestFailure;
-use throughline_core::contract::event::Outcome;
+use throughline_core::contract::action::Action;
 
-use crate::fleet::{Fleet, name, namespace};
-use crate::stage::{START, UID};
+use crate::fleet::{Fleet, name, number_of};
+use crate::stage::*;
 
-const OTHER_UID: &str = "6bcb0b35-0000-4000-8000-00000000ffff";
 const TEN_MINUTES_MS: u64 = 600_000;
 
 /// What the upstream's address leads to.
@@ -45,8 +40,6 @@ struct World {
     existing: BTreeSet<usize>,
     namespace_exists: bool,
     is_lost: bool,
-    /// The hub Connectors that have an annotation.
-    annotated: BTreeSet<usize>,
     /// When each annotation went, and how many there were or had been within ten minutes.
     removed: Vec<(u64, usize, usize)>,
     size: usize,
@@ -60,7 +53,6 @@ impl World {
             existing: (0..size).collect(),
             namespace_exists: true,
             is_lost: false,
-            annotated: (0..size).collect(),
             removed: Vec::new(),
             size,
         }
@@ -86,19 +78,15 @@ impl World {
     }
 
     fn relist(&mut self) {
-        let stage = &mut self.fleet.stage;
-        stage.list_started("up", "Connector");
+        self.fleet.stage.list_started("up", "Connector");
         for number in (0..self.size).filter(|number| self.is_listed(*number)).collect::<Vec<_>>() {
-            let object = self.fleet.upstream(number, Some("n1"));
-            self.fleet.stage.listed("up", &object);
+            self.fleet.stage.listed("up", UP.connector(&name(number), N1));
         }
         if self.server == Server::Restored {
             self.fleet.stage.version_went_back("up", "Connector");
         }
         self.fleet.stage.list_finished("up", "Connector");
-        let namespaces: Vec<_> = self.uid().map(namespace).into_iter().collect();
-        let namespaces: Vec<_> = namespaces.iter().map(String::as_str).collect();
-        self.fleet.relist_namespaces(&namespaces);
+        self.fleet.list_namespaces(self.uid().map(namespace));
         self.is_lost = false;
     }
 
@@ -108,21 +96,21 @@ impl World {
             Op::Delete(number) => {
                 let number = number % self.size;
                 if self.existing.remove(&number) && is_shown {
-                    self.fleet.delete_upstream(number..number + 1);
+                    self.fleet.delete(UP, number..number + 1);
                 }
             }
             Op::Create(number) => {
                 let number = number % self.size;
                 if self.namespace_exists && self.existing.insert(number) && is_shown {
-                    self.fleet.change(number, Some("n1"));
+                    self.fleet.says(UP, number..number + 1, N1);
                 }
             }
             Op::DeleteNamespace => {
                 if is_shown && std::mem::take(&mut self.namespace_exists) {
                     for number in std::mem::take(&mut self.existing) {
-                        self.fleet.delete_upstream(number..number + 1);
+                        self.fleet.delete(UP, number..number + 1);
                     }
-                    self.fleet.stage.deleted("up", &namespace(UID));
+                    self.fleet.stage.deleted("up", namespace(UID));
                 }
             }
             Op::Turn(server) => {
@@ -130,17 +118,16 @@ impl World {
                 self.relist();
             }
             Op::Unreadable(number) => {
-                let name = name(number % self.size);
-                self.fleet.stage.unreadable(&name, "x");
+                self.fleet.stage.unreadable(&name(number % self.size), "x");
             }
             Op::Lose => {
                 self.fleet.stage.lost("up", "Connector");
                 self.is_lost = true;
             }
             Op::Pass(ms) => {
-                let until = self.fleet.stage.now - START + ms;
-                while self.fleet.stage.now < START + until {
-                    let next = (self.fleet.stage.now - START + 1_000).min(until);
+                let until = self.fleet.now() + ms;
+                while self.fleet.now() < until {
+                    let next = (self.fleet.now() + 1_000).min(until);
                     self.fleet.stage.pass_to(next);
                     self.carry_out();
                 }
@@ -151,31 +138,25 @@ impl World {
 
     fn carry_out(&mut self) {
         for decision in self.fleet.stage.actions() {
-            let action = &decision.action;
-            let is_removal = action.annotations[0].1.is_none();
-            if is_removal && !self.is_absent_live(action) {
+            let number = number_of(&decision);
+            if written(&decision).is_some() {
+                self.fleet.shows(UP, number..number + 1, N1);
+                self.fleet.stage.succeed(&decision);
+            } else if self.is_absent_live(&decision.action) {
+                let now = self.fleet.now();
+                let lately = self.removed.iter().filter(|(at, ..)| at + TEN_MINUTES_MS > now);
+                let mut population: BTreeSet<_> =
+                    lately.map(|(_, number, _)| name(*number)).collect();
+                let annotated = self.fleet.hub.iter().filter(|(_, text)| text.is_some());
+                population.extend(annotated.map(|((_, name), _)| name.clone()));
+                self.removed.push((now, number, population.len()));
+                self.fleet.shows(UP, number..number + 1, None);
+                self.fleet.stage.succeed(&decision);
+            } else {
                 let error = RequestFailure::from("it exists");
                 self.fleet.stage.finish(&decision, Outcome::Conflict { error });
-            } else if is_removal {
-                let (now, number) = (self.fleet.stage.now, self.number(&decision));
-                let lately = self.removed.iter().filter(|(at, ..)| at + TEN_MINUTES_MS > now);
-                let lately = lately.map(|(_, number, _)| *number);
-                let population = self.annotated.iter().copied().chain(lately);
-                let population = population.collect::<BTreeSet<_>>().len();
-                self.removed.push((now, number, population));
-                self.annotated.remove(&number);
-                self.fleet.carry_out(&decision);
-            } else {
-                let object = self.fleet.at_hub(self.number(&decision), Some("n1"));
-                self.fleet.stage.applied("hub", &object);
-                self.fleet.stage.succeed(&decision);
-                self.annotated.insert(self.number(&decision));
             }
         }
-    }
-
-    fn number(&self, decision: &Decision) -> usize {
-        decision.action.object.name[1..].parse().unwrap()
     }
 
     /// What this server answers to the reads right before the write. Its lists lie, not its GETs.

@@ -1,151 +1,138 @@
-//! A machine with one hub, fed by a discovery and by a shell that carries out who joins and leaves.
+//! A stage whose upstreams come from a discovery, and a shell that carries out who joins and leaves.
 
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
 
-use throughline_core::contract::action::Decision;
-use throughline_core::contract::event::{Event, EventKind, Outcome};
-use throughline_core::contract::membership::{
-    JoinRule, MemberState, Membership, OfferState, SourceName,
-};
-use throughline_core::contract::note::NoteKind;
-use throughline_core::contract::settings::{OrphanMode, Settings};
-use throughline_core::data::ids::{ClusterName, Kind, Role};
-use throughline_core::data::objects::Object;
-use throughline_core::data::time::UnixMillis;
+use crate::stage::*;
 
-use crate::Machine;
-use crate::stage::read;
-
-pub(crate) const MINUTE: u64 = 60_000;
-const START: u64 = 1_795_252_772_000;
+const SOURCE: SourceName = SourceName::Milo;
 
 pub(crate) struct Fleet {
-    pub(crate) machine: Machine,
-    pub(crate) now: u64,
-    version: u64,
+    stage: Stage,
     join: JoinRule,
-    /// Every event, in order.
-    pub(crate) events: Vec<Event>,
 }
 
-pub(crate) fn deletes() -> Settings {
-    let mut settings = Settings::default();
-    settings.orphans.mode = OrphanMode::Delete;
-    settings.orphans.deleted_projects = true;
-    settings
+impl Deref for Fleet {
+    type Target = Stage;
+
+    fn deref(&self) -> &Stage {
+        &self.stage
+    }
+}
+
+impl DerefMut for Fleet {
+    fn deref_mut(&mut self) -> &mut Stage {
+        &mut self.stage
+    }
+}
+
+pub(crate) fn deletes(change: impl FnOnce(&mut Settings)) -> Settings {
+    crate::orphans::deleting(|s| {
+        s.orphans.deleted_projects = true;
+        change(s);
+    })
+}
+
+/// A hub object that names the project.
+fn hub_object(project: &str, is_route: bool) -> Value {
+    let tenant = Tenant { cluster: project.to_owned().leak(), ..UP };
+    let object = match is_route {
+        true => tenant.route("lab", START - HOUR, &["g"]),
+        false => tenant.copy("lab", None),
+    };
+    with(object, json!({"metadata": {"namespace": format!("ns-{project}")}}))
 }
 
 impl Fleet {
     /// A leader with an empty hub, and a Milo root whose list has begun.
     pub(crate) fn new(join: JoinRule, settings: Settings) -> Self {
-        let mut fleet = Self {
-            machine: Machine::new(settings),
-            now: START,
-            version: 0,
-            join,
-            events: Vec::new(),
-        };
-        fleet.event(EventKind::ClusterAdded { cluster: "hub".into(), roles: vec![Role::Hub] });
-        fleet.event(EventKind::LeadershipAcquired);
-        fleet.hub_lists();
-        fleet.event(EventKind::DiscoveryStarted { source: SourceName::Milo, join });
+        let mut fleet = Self { stage: Stage::new(settings), join };
+        fleet.leave("up").leave("edge").list("hub", "Namespace", []);
+        fleet.stage.notes();
+        fleet.started();
         fleet
     }
 
-    pub(crate) fn needed() -> Self {
-        Self::new(JoinRule::Needed, Settings::default())
+    /// These projects are offered, and those that hub objects name are followed.
+    pub(crate) fn needed(names: &[&str]) -> Self {
+        let mut fleet = Self::new(JoinRule::Needed, Settings::default());
+        fleet.offer_all(names).finish();
+        fleet
     }
 
     /// Every one of these projects is followed.
     pub(crate) fn joined(names: &[&str]) -> Self {
-        let mut fleet = Self::new(JoinRule::All, Settings::default());
-        fleet.offer_all(names);
-        fleet.finish();
-        fleet.carry_out();
+        Self::joined_with(Settings::default(), names)
+    }
+
+    pub(crate) fn joined_with(settings: Settings, names: &[&str]) -> Self {
+        let mut fleet = Self::new(JoinRule::All, settings);
+        fleet.offer_all(names).finish().carry_out();
+        fleet.told();
         fleet
     }
 
-    pub(crate) fn event(&mut self, kind: EventKind) {
-        let event = Event { at: UnixMillis(self.now), kind };
-        self.machine.handle_event(&event);
-        self.events.push(event);
+    /// A project that hub objects name is followed, deleted, and gone.
+    pub(crate) fn with_gone(settings: Settings) -> Self {
+        let mut fleet = Self::joined_with(settings, &["a", "b", "c", "d"]);
+        fleet.name("a").route("a").withdraw("a", "1").pass(2_000);
+        fleet.carries_out(&["leave a withdrawn"]);
+        fleet.gone("a");
+        fleet
     }
 
-    pub(crate) fn hub_lists(&mut self) {
-        for kind in [Kind::Connector, Kind::HttpRoute, Kind::Namespace] {
-            self.event(EventKind::ListStarted { cluster: "hub".into(), kind });
-            self.event(EventKind::ListFinished { cluster: "hub".into(), kind });
-        }
-    }
-
-    pub(crate) fn hub_lost(&mut self, kind: Kind) {
-        self.event(EventKind::WatchLost { cluster: "hub".into(), kind, error: "cut".into() });
-    }
-
-    pub(crate) fn hub_resumed(&mut self, kind: Kind) {
-        self.event(EventKind::WatchResumed { cluster: "hub".into(), kind });
-    }
-
-    /// A hub object that names the project.
-    fn hub_object(&mut self, kind: &str, project: &str, rest: &str) -> Arc<Object> {
-        self.version += 1;
-        let version = self.version;
-        let created = UnixMillis(START - 3_600_000);
-        let group = match kind {
-            "Connector" => "networking.datumapis.com",
-            _ => "gateway.networking.k8s.io",
-        };
-        read(&format!(
-            r#"{{"kind":"{kind}","metadata":{{"namespace":"ns-{project}","name":"lab","uid":"u-{kind}-{project}","resourceVersion":"{version}","creationTimestamp":"{created}","labels":{{"meta.datumapis.com/upstream-cluster-name":"cluster-{project}","meta.datumapis.com/upstream-namespace":"default","meta.datumapis.com/upstream-name":"lab","meta.datumapis.com/upstream-kind":"{kind}","meta.datumapis.com/upstream-group":"{group}"}}}}{rest}}}"#
-        ))
+    pub(crate) fn event(&mut self, kind: EventKind) -> &mut Self {
+        self.stage.event(kind);
+        self
     }
 
     /// A hub Connector names the project.
-    pub(crate) fn name(&mut self, project: &str) {
-        let object = self.hub_object("Connector", project, "");
-        self.event(EventKind::Applied { cluster: "hub".into(), object });
+    pub(crate) fn name(&mut self, project: &str) -> &mut Self {
+        self.stage.applied("hub", hub_object(project, false));
+        self
     }
 
-    pub(crate) fn unname(&mut self, project: &str) {
-        let object = self.hub_object("Connector", project, "");
-        self.event(EventKind::Deleted { cluster: "hub".into(), object });
+    pub(crate) fn unname(&mut self, project: &str) -> &mut Self {
+        self.stage.deleted("hub", hub_object(project, false));
+        self
     }
 
     /// A hub route names the project.
-    pub(crate) fn route(&mut self, project: &str) {
-        let object = self.hub_object("HTTPRoute", project, PARENTS);
-        self.event(EventKind::Applied { cluster: "hub".into(), object });
+    pub(crate) fn route(&mut self, project: &str) -> &mut Self {
+        self.stage.applied("hub", hub_object(project, true));
+        self
     }
 
-    pub(crate) fn unroute(&mut self, project: &str) {
-        let object = self.hub_object("HTTPRoute", project, PARENTS);
-        self.event(EventKind::Deleted { cluster: "hub".into(), object });
+    pub(crate) fn unroute(&mut self, project: &str) -> &mut Self {
+        self.stage.deleted("hub", hub_object(project, true));
+        self
     }
 
-    pub(crate) fn started(&mut self) {
-        let (source, join) = (SourceName::Milo, self.join);
-        self.event(EventKind::DiscoveryStarted { source, join });
+    pub(crate) fn started(&mut self) -> &mut Self {
+        self.started_by(SOURCE, self.join)
     }
 
-    pub(crate) fn finish(&mut self) {
-        self.event(EventKind::DiscoveryFinished { source: SourceName::Milo });
+    pub(crate) fn started_by(&mut self, source: SourceName, join: JoinRule) -> &mut Self {
+        self.event(EventKind::DiscoveryStarted { source, join })
+    }
+
+    pub(crate) fn finish(&mut self) -> &mut Self {
+        self.event(EventKind::DiscoveryFinished { source: SOURCE })
     }
 
     /// A complete list.
-    pub(crate) fn list(&mut self, names: &[&str]) {
-        self.started();
-        self.offer_all(names);
-        self.finish();
+    pub(crate) fn list_all(&mut self, names: &[&str]) -> &mut Self {
+        self.started().offer_all(names).finish()
     }
 
-    pub(crate) fn offer_all(&mut self, names: &[&str]) {
+    pub(crate) fn offer_all(&mut self, names: &[&str]) -> &mut Self {
         for name in names {
             self.offer(name, "1", OfferState::Ready);
         }
+        self
     }
 
-    pub(crate) fn offer(&mut self, name: &str, uid: &str, state: OfferState) {
-        self.offer_from(SourceName::Milo, name, uid, state);
+    pub(crate) fn offer(&mut self, name: &str, uid: &str, state: OfferState) -> &mut Self {
+        self.offer_from(SOURCE, name, uid, vec![Role::Upstream], state)
     }
 
     pub(crate) fn offer_from(
@@ -153,35 +140,47 @@ impl Fleet {
         source: SourceName,
         name: &str,
         uid: &str,
+        roles: Vec<Role>,
         state: OfferState,
-    ) {
-        let (cluster, uid) = (name.into(), uid.to_owned());
-        let roles = vec![Role::Upstream];
-        self.event(EventKind::ClusterOffered { source, cluster, uid, roles, state });
+    ) -> &mut Self {
+        let cluster = name.into();
+        let uid = uid.to_owned();
+        self.event(EventKind::ClusterOffered { source, cluster, uid, roles, state })
     }
 
-    pub(crate) fn withdraw(&mut self, name: &str, uid: &str) {
-        let (cluster, uid) = (name.into(), uid.to_owned());
-        self.event(EventKind::ClusterWithdrawn { source: SourceName::Milo, cluster, uid });
+    pub(crate) fn withdraw(&mut self, name: &str, uid: &str) -> &mut Self {
+        let cluster = name.into();
+        self.event(EventKind::ClusterWithdrawn { source: SOURCE, cluster, uid: uid.to_owned() })
     }
 
-    pub(crate) fn lost(&mut self) {
-        self.event(EventKind::DiscoveryLost { source: SourceName::Milo, error: "403".into() });
-    }
-
-    pub(crate) fn gone(&mut self, name: &str) {
-        self.event(EventKind::ClusterGone { source: SourceName::Milo, cluster: name.into() });
-    }
-
-    /// Lets time pass, with every deadline on the way.
-    pub(crate) fn pass(&mut self, ms: u64) {
-        let end = self.now + ms;
-        while let Some((at, _)) = self.machine.poll_deadline().filter(|(at, _)| at.0 <= end) {
-            self.now = self.now.max(at.0);
-            self.event(EventKind::TimedOut);
+    pub(crate) fn withdraw_all(&mut self, names: &[&str]) -> &mut Self {
+        for name in names {
+            self.withdraw(name, "1");
         }
-        self.now = end;
-        self.event(EventKind::TimedOut);
+        self
+    }
+
+    pub(crate) fn discovery_lost(&mut self) -> &mut Self {
+        self.event(EventKind::DiscoveryLost { source: SOURCE, error: "403".into() })
+    }
+
+    pub(crate) fn discovery_resumed(&mut self) -> &mut Self {
+        self.event(EventKind::DiscoveryResumed { source: SOURCE })
+    }
+
+    /// The root answers 404 about it.
+    pub(crate) fn gone(&mut self, name: &str) -> &mut Self {
+        self.event(EventKind::ClusterGone { source: SOURCE, cluster: name.into() })
+    }
+
+    /// Without bookmarks, which no cluster that left sends.
+    pub(crate) fn pass(&mut self, ms: u64) -> &mut Self {
+        self.stage.pass_without_bookmarks_to(self.stage.time() + ms);
+        self
+    }
+
+    pub(crate) fn memberships(&mut self) -> Vec<Membership> {
+        std::iter::from_fn(|| self.machine.poll_membership()).collect()
     }
 
     /// Who joins and leaves since the last call; the shell has not carried it out.
@@ -189,28 +188,37 @@ impl Fleet {
         self.memberships().iter().map(shown).collect()
     }
 
-    pub(crate) fn memberships(&mut self) -> Vec<Membership> {
-        std::iter::from_fn(|| self.machine.poll_membership()).collect()
+    pub(crate) fn asks(&mut self, expected: &[&str]) -> &mut Self {
+        assert_eq!(self.asked(), expected, "at {} ms", self.time());
+        self
     }
 
     /// The same, and the shell carries it out.
     pub(crate) fn carry_out(&mut self) -> Vec<String> {
         let asked = self.memberships();
-        for change in &asked {
-            self.event(match change.clone() {
+        self.obey(&asked);
+        asked.iter().map(shown).collect()
+    }
+
+    pub(crate) fn obey(&mut self, changes: &[Membership]) {
+        for change in changes.iter().cloned() {
+            self.event(match change {
                 Membership::Join { cluster, roles, .. } => {
                     EventKind::ClusterAdded { cluster, roles }
                 }
                 Membership::Leave { cluster, .. } => EventKind::ClusterRemoved { cluster },
             });
         }
-        asked.iter().map(shown).collect()
+    }
+
+    pub(crate) fn carries_out(&mut self, expected: &[&str]) -> &mut Self {
+        assert_eq!(self.carry_out(), expected, "at {} ms", self.time());
+        self
     }
 
     /// The notes about the fleet since the last call.
     pub(crate) fn told(&mut self) -> Vec<String> {
-        let notes = std::iter::from_fn(|| self.machine.poll_note());
-        let told = notes.filter_map(|note| match note.kind {
+        self.notes_of(|kind| match kind {
             NoteKind::Discovery { problem, clusters, of, .. } => {
                 Some(format!("{} {clusters} of {of}", problem.as_str()))
             }
@@ -218,8 +226,12 @@ impl Fleet {
                 Some(format!("gone {cluster} {connectors} {routes}"))
             }
             _ => None,
-        });
-        told.collect()
+        })
+    }
+
+    pub(crate) fn tells(&mut self, expected: &[&str]) -> &mut Self {
+        assert_eq!(self.told(), expected, "at {} ms", self.time());
+        self
     }
 
     pub(crate) fn count(&self, state: MemberState) -> usize {
@@ -227,42 +239,14 @@ impl Fleet {
         counts.iter().filter(|c| c.state == state).map(|c| c.clusters).sum()
     }
 
-    pub(crate) fn deletes(&mut self) -> Vec<Decision> {
-        std::iter::from_fn(|| self.machine.poll_action()).collect()
-    }
-
-    pub(crate) fn succeed(&mut self, decision: &Decision) {
-        let outcome = Outcome::Applied { resource_version: None };
-        self.event(EventKind::ActionFinished { id: decision.action.id, outcome });
-    }
-
-    /// Why the project's only route is kept; `None` if it is an orphan.
-    pub(crate) fn kept(&self, project: &str) -> Option<String> {
+    /// Why the project's only route is kept; `orphan` if it is one.
+    pub(crate) fn kept(&self, project: &str) -> &'static str {
         let orphans = self.machine.candidates();
         let namespace = format!("ns-{project}");
         let route = orphans.iter().find(|o| o.route.namespace == namespace).unwrap();
-        route.kept.map(|kept| kept.as_str().to_owned())
-    }
-
-    /// A project that hub objects name is followed, deleted, and gone.
-    pub(crate) fn with_gone(settings: Settings) -> Self {
-        let mut fleet = Self::new(JoinRule::All, settings);
-        fleet.offer_all(&["a", "b", "c", "d"]);
-        fleet.finish();
-        fleet.carry_out();
-        fleet.name("a");
-        fleet.route("a");
-        fleet.told();
-        fleet.withdraw("a", "1");
-        fleet.pass(2_000);
-        assert_eq!(fleet.carry_out(), ["leave a withdrawn"]);
-        fleet.gone("a");
-        fleet
+        route.kept.map_or("orphan", |kept| kept.as_str())
     }
 }
-
-const PARENTS: &str =
-    r#","spec":{"parentRefs":[{"group":"gateway.networking.k8s.io","kind":"Gateway","name":"g"}]}"#;
 
 fn shown(change: &Membership) -> String {
     match change {
@@ -272,14 +256,6 @@ fn shown(change: &Membership) -> String {
 }
 
 /// Names `p0`, `p1` …
-pub(crate) fn projects(count: usize) -> Vec<String> {
-    (0..count).map(|n| format!("p{n}")).collect()
-}
-
-pub(crate) fn refs(names: &[String]) -> Vec<&str> {
-    names.iter().map(String::as_str).collect()
-}
-
-pub(crate) fn cluster(name: &str) -> ClusterName {
-    name.into()
+pub(crate) fn projects(count: usize) -> Vec<&'static str> {
+    (0..count).map(|n| &*format!("p{n}").leak()).collect()
 }

@@ -2,88 +2,45 @@
 
 use super::*;
 
-impl Edge {
-    /// The edge's Gateways are listed: these.
-    fn relist(&mut self, names: &[String]) {
-        let list: Vec<_> = names.iter().map(|name| self.gateway(name)).collect();
-        let list: Vec<_> = list.iter().map(String::as_str).collect();
-        self.stage.list("edge", "Gateway", &list);
-        self.take();
-    }
-
-    fn names(&self) -> Vec<String> {
-        self.gateways.keys().cloned().collect()
-    }
-}
-
 /// When each Gateway was touched, and the number of the confirmation.
-fn touches_of(edge: &Edge, since: u64) -> Vec<(u64, u32)> {
-    edge.touches.iter().map(|(at, _, trigger)| (at - since, trigger.c)).collect()
+fn touches_of(edge: &Edge) -> Vec<(u64, u32)> {
+    edge.touches.iter().map(|(at, _, trigger)| (*at, trigger.c)).collect()
 }
 
 #[test]
 fn a_gateway_that_vanishes_and_comes_back_with_its_trigger_is_announced_and_confirmed_twice() {
-    for scope in [TouchScope::Gateway, TouchScope::GatewayClass] {
-        let mut settings = Settings::default();
-        settings.touch.scope = scope;
-        let mut edge = Edge::settled(settings, 1, 1);
-        let at = edge.now();
-        edge.relist(&[]);
-        edge.pass_to(at + 10_000);
+    let expected = [(10_100, 0), (15_100, 1), (70_100, 2)];
+    for scope in SCOPES {
+        let mut edge = Edge::settled(with_scope(scope), 1, 1);
         let names = edge.names();
-        edge.relist(&names);
-        edge.pass_to(at + 400_000);
-        let touches = touches_of(&edge, at + 10_000);
-        assert_eq!(touches, [(100, 0), (5_100, 1), (60_100, 2)], "{scope:?}");
+        edge.relist(&[]).pass_to(10_000).relist(&names).pass_to(400_000);
+        assert_eq!(touches_of(&edge), expected, "{scope:?}");
     }
-}
-
-#[test]
-fn a_gateway_that_a_watch_shows_again_is_announced_again() {
+    // A watch shows it.
     let mut edge = Edge::settled(Settings::default(), 2, 1);
-    let at = edge.now();
-    let gone = edge.gateway("g0000");
-    edge.stage.deleted("edge", &gone);
-    edge.pass_to(at + 10_000);
-    assert_eq!(edge.touches, []);
-    let back = edge.gateway("g0000");
-    edge.stage.applied("edge", &back);
-    edge.pass_to(at + 10_200);
-    let [(_, name, trigger)] = &edge.touches[..] else { panic!("{:?}", edge.touches) };
-    assert_eq!((name.as_str(), trigger.c), ("g0000", 0));
+    let gateway = edge.gateway("g0000");
+    edge.stage.deleted("edge", &gateway);
+    edge.pass_to(10_000).stage.applied("edge", &gateway);
+    assert_eq!(touches_of(edge.pass_to(400_000)), expected);
 }
 
 #[test]
 fn gateways_that_are_only_listed_again_are_not_touched() {
     let mut edge = Edge::settled(Settings::default(), 50, 5);
     let names = edge.names();
-    edge.relist(&names);
-    edge.pass_to(edge.now() + 1_000_000);
-    assert_eq!(edge.touches, []);
+    assert_eq!(edge.relist(&names).pass_to(1_000_000).touches, []);
 }
 
 /// The first list breaks off after some Gateways, and the second one is complete: all are found at the start.
 #[test]
 fn gateways_that_only_the_second_attempt_at_the_first_list_shows_are_trusted() {
     let gateways = Edge::settled(Settings::default(), 4, 2).gateways;
-    let stage = Stage::before_the_edge(Settings::default());
-    let mut edge = Edge { stage, gateways, touches: Vec::new() };
-    edge.stage.pass_to(2_000_000);
-    let names = edge.names();
-    let wrote = wrote("carrier", 0, OWNS_ANNOTATION);
-    let connectors = ["c0", "c1"].map(|name| connector(name, 10, Some("n1"), &wrote));
-    let proxies: Vec<_> = names.iter().map(|name| edge.proxy(name)).collect();
-    let connectors: Vec<_> = connectors.iter().map(String::as_str).collect();
-    edge.stage.list("edge", "Connector", &connectors);
-    let proxies: Vec<_> = proxies.iter().map(String::as_str).collect();
-    edge.stage.list("edge", "HTTPProxy", &proxies);
+    let mut edge = Edge::unlisted(Settings::default(), gateways, 2_000_000);
+    edge.list_connectors(&[wrote("carrier", 0, OWNS_ANNOTATION)]);
     let first = edge.gateway("g0000");
-    edge.stage.list_started("edge", "Gateway");
-    edge.stage.listed("edge", &first);
-    edge.stage.lost("edge", "Gateway");
-    edge.relist(&names);
-    edge.pass_to(3_000_000);
-    assert_eq!(edge.touches, []);
+    edge.stage.list_started("edge", "Gateway").listed("edge", first).lost("edge", "Gateway");
+    let names = edge.names();
+    assert_eq!(edge.relist(&names).pass_to(3_000_000).touches, []);
 }
 
 /// An API server that shows no Gateways once, and then all of them again, costs a touch and two
@@ -92,32 +49,19 @@ fn gateways_that_only_the_second_attempt_at_the_first_list_shows_are_trusted() {
 fn an_edge_that_was_empty_once_is_announced_at_its_pace_and_behind_changes() {
     const COUNT: usize = 5_000;
     let mut edge = Edge::settled(Settings::default(), COUNT, 1_000);
-    let at = edge.now();
     let names = edge.names();
-    edge.relist(&[]);
-    edge.pass_to(at + 1_000);
-    edge.relist(&names);
-    edge.pass_to(at + 11_000);
-    edge.flip("c7", None);
-    edge.pass_to(at + 12_200);
-    let changed: Vec<_> = edge
-        .touches
-        .iter()
-        .filter(|(time, name, _)| *time >= at + 11_000 && name.ends_with("007"))
-        .collect();
-    assert_eq!(changed.len(), 5, "those of c7, before thousands that wait: {changed:?}");
-    edge.pass_to(at + 1_000_000);
-    assert_paced(&edge.touches);
+    edge.relist(&[]).pass_to(1_000).relist(&names).pass_to(11_000);
+    edge.flip("c7", OFFLINE).pass_to(12_200);
+    let is_of_c7 = |(at, name, _): &&(_, String, _)| *at >= 11_000 && name.ends_with("007");
+    let changed = edge.touches.iter().filter(is_of_c7).count();
+    assert_eq!(changed, 5, "those of c7, before thousands that wait");
+    assert_paced(&edge.pass_to(1_000_000).touches);
     let first = edge.touches.iter().filter(|(.., trigger)| trigger.c == 0).count();
     assert!((COUNT..=COUNT + 5).contains(&first), "{first}");
-    let last = touches_of(&edge, at).last().copied();
     assert!(edge.touches.len() <= 3 * (COUNT + 5), "{}", edge.touches.len());
-    assert!(last.is_some_and(|(after, _)| after <= 400_000), "{last:?}");
-    let announced: std::collections::BTreeSet<_> = edge
-        .touches
-        .iter()
-        .filter(|(.., trigger)| trigger.c == 2)
-        .map(|(_, name, _)| name)
-        .collect();
-    assert_eq!(announced.len(), COUNT, "each is confirmed to the end");
+    let last = edge.touches.last().unwrap().0;
+    assert!(last <= 400_000, "{last}");
+    let confirmed = edge.touches.iter().filter(|(.., trigger)| trigger.c == 2);
+    let confirmed: BTreeSet<_> = confirmed.map(|(_, name, _)| name).collect();
+    assert_eq!(confirmed.len(), COUNT, "each is confirmed to the end");
 }
