@@ -309,13 +309,13 @@ impl Roster {
     /// Missing clusters of a source leave, unless they are too many: then those that are not proved
     /// to be gone stay, until the source shows them again, or so many others that they are few.
     fn settle_missing(&mut self, source: SourceName, facts: &Facts<'_>) {
-        for cluster in self.source(source).take_proven(facts.now) {
-            self.leave_source(source, &cluster, facts);
+        for (cluster, offer) in self.source(source).take_proven(facts.now) {
+            self.leave_source(source, &cluster, &offer, facts);
         }
 
         let members = self.members.names_of(source);
-        for cluster in self.source(source).settle(&members, facts.now) {
-            self.leave_source(source, &cluster, facts);
+        for (cluster, offer) in self.source(source).take_missing(&members, facts.now) {
+            self.leave_source(source, &cluster, &offer, facts);
         }
     }
 
@@ -327,12 +327,18 @@ impl Roster {
     }
 
     /// A cluster leaves because its source does not show it any more.
-    fn leave_source(&mut self, source: SourceName, cluster: &ClusterName, facts: &Facts<'_>) {
-        let Some(offer) = self.source(source).offers.remove(cluster) else { return };
-
-        if let (Some(reason), Some(_)) = (offer.missing, self.members.of(source, cluster)) {
+    fn leave_source(
+        &mut self,
+        source: SourceName,
+        cluster: &ClusterName,
+        offer: &Offer,
+        facts: &Facts<'_>,
+    ) {
+        let is_member = self.members.of(source, cluster).is_some();
+        if let Some(reason) = offer.missing.filter(|_| is_member) {
             self.leave(cluster, reason, facts.now);
         }
+
         // Hub objects may still name it.
         if facts.is_referenced(cluster) {
             let is_deletion_seen = offer.missing == Some(LeaveReason::Withdrawn);

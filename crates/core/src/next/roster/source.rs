@@ -212,13 +212,13 @@ impl Source {
 
     /// The missing clusters that are proved to be gone: their deletion was seen, and their source
     /// says so about their very names. They are counted no more.
-    pub(super) fn take_proven(&mut self, now: UnixMillis) -> Vec<ClusterName> {
-        let is_proven =
-            |offer: &Offer| offer.is_gone && offer.missing == Some(LeaveReason::Withdrawn);
-        let proven = self.offers.iter().filter(|(_, offer)| is_proven(offer));
-        let proven: Vec<_> = proven.map(|(name, _)| name.clone()).collect();
+    pub(super) fn take_proven(&mut self, now: UnixMillis) -> Vec<(ClusterName, Offer)> {
+        let is_proven = |_: &ClusterName, offer: &mut Offer| {
+            offer.is_gone && offer.missing == Some(LeaveReason::Withdrawn)
+        };
+        let proven: Vec<_> = self.offers.extract_if(.., is_proven).collect();
 
-        for cluster in &proven {
+        for (cluster, _) in &proven {
             for breaker in &mut self.breakers {
                 breaker.forget(cluster);
             }
@@ -227,12 +227,12 @@ impl Source {
         proven
     }
 
-    /// Which of the missing clusters leave: all, unless they are too many.
-    pub(super) fn settle(
+    /// The missing clusters that leave: all, unless they are too many.
+    pub(super) fn take_missing(
         &mut self,
         members: &BTreeSet<ClusterName>,
         now: UnixMillis,
-    ) -> Vec<ClusterName> {
+    ) -> Vec<(ClusterName, Offer)> {
         let missing: Vec<_> = self.missing().cloned().collect();
         if missing.is_empty() && !self.is_held() {
             return Vec::new();
@@ -253,7 +253,7 @@ impl Source {
                 breaker.expire(cluster, now);
             }
         }
-        missing
+        self.offers.extract_if(.., |_, offer| offer.missing.is_some()).collect()
     }
 
     /// What is tripped resets only while the source shows every cluster.

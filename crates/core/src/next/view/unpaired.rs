@@ -19,7 +19,7 @@ fn unpaired_at(cluster: &Cluster) -> impl Iterator<Item = UnpairedView> {
 
     names.filter_map(move |name| {
         let connectors = edge.connectors_of(name);
-        let missing = connectors.iter().filter(|name| edge.connectors.get(*name).is_none());
+        let missing = connectors.iter().filter(|name| edge.connectors.get(name).is_none());
         let missing: Vec<_> = missing.map(|name| name.name().to_owned()).collect();
         let is_unpaired = connectors.is_empty() || !missing.is_empty();
         is_unpaired.then(|| UnpairedView {
