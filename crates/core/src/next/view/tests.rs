@@ -114,6 +114,8 @@ fn the_first_hop_that_is_not_done_is_the_phase() {
         happens(&mut stage);
 
         let view = stage.view();
+        let json = serde_json::to_string(&view).unwrap();
+        assert_eq!(serde_json::from_str::<View>(&json).unwrap(), view, "{name}");
         assert_eq!(view.connectors[0].phase, phase, "{name}");
         assert_eq!(view.phases[&phase], 1, "{name}");
         assert_eq!(stage.machine.phases(), view.phases, "{name}");
