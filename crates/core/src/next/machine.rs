@@ -130,8 +130,8 @@ impl Machine {
         }
     }
 
-    /// Forgets all that throughline did and waits for, and plans everything again. At rest that decides
-    /// nothing: this is the promise that a restart writes nothing.
+    /// Forgets all that throughline did and waits for, and plans everything again. At rest that
+    /// decides nothing: this is the promise that a restart writes nothing.
     pub fn forget_memory(&mut self) {
         let c = &mut self.controller;
         c.memory = Memory::default();

@@ -21,7 +21,8 @@ pub(crate) struct Write {
     pub(crate) job: Job,
     pub(crate) annotations: Vec<(String, Option<String>)>,
     pub(crate) precondition: Precondition,
-    /// The connectors that it is about, at most [`Action::CONNECTORS_MAX`](crate::contract::action::Action::CONNECTORS_MAX).
+    /// The connectors that it is about, at most
+    /// [`Action::CONNECTORS_MAX`](crate::contract::action::Action::CONNECTORS_MAX).
     pub(crate) connectors: Vec<ObjectKey>,
     pub(crate) urgency: Urgency,
     pub(crate) because: String,

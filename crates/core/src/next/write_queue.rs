@@ -188,8 +188,8 @@ impl WriteQueue {
         Some(due)
     }
 
-    /// Takes out the next subject that may be written now. Once there is none, nothing joins those that
-    /// went before.
+    /// Takes out the next subject that may be written now. Once there is none, nothing joins those
+    /// that went before.
     pub(crate) fn admit(&mut self, now: UnixMillis) -> Option<Subject> {
         let admitted = self.admit_next(now);
         self.is_admitting = admitted.is_some();
@@ -233,8 +233,8 @@ impl WriteQueue {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// A write that started then changed nothing, so another one may go in its place. After the time
-    /// in which the limit makes room for one by itself, it has made up for that write.
+    /// A write that started then changed nothing, so another one may go in its place. After the
+    /// time in which the limit makes room for one by itself, it has made up for that write.
     pub(crate) fn give_back(&mut self, started_at: UnixMillis, now: UnixMillis) {
         if now < started_at.plus(self.limit.rate.interval_ms()) {
             self.limiter.give_back(self.limit.rate);

@@ -44,7 +44,8 @@ pub(crate) struct Failure {
     pub(crate) error: RequestFailure,
     failed_at: UnixMillis,
     wait: Wait,
-    /// When such writes last were seen to succeed again, since this or one in a row before it failed.
+    /// When such writes last were seen to succeed again, since this or one in a row before it
+    /// failed.
     released_at: Option<UnixMillis>,
     failures: u32,
     /// Conflicts in a row.

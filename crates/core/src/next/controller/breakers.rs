@@ -1,11 +1,11 @@
 //! The circuit breakers, and what they count.
 //!
 //! An upstream in which many Connectors vanish at once has more likely lost its objects than its
-//! tenants. So what would be removed is counted from the moment it goes missing; the grace period of
-//! each lets the others be counted first. Two breakers must let a removal go: that of its upstream,
-//! and that of the fleet, because a mistake that takes every connector of sixty small projects is
-//! within the limits of each. They count what can be harmed: hub Connectors that have an annotation,
-//! or lost it within the window. What a person allowed does not count.
+//! tenants. So what would be removed is counted from the moment it goes missing; the grace period
+//! of each lets the others be counted first. Two breakers must let a removal go: that of its
+//! upstream, and that of the fleet, because a mistake that takes every connector of sixty small
+//! projects is within the limits of each. They count what can be harmed: hub Connectors that have
+//! an annotation, or lost it within the window. What a person allowed does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 

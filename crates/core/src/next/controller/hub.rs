@@ -1,6 +1,6 @@
-//! Plans a hub Connector by three rules in turn. The mirror says what is true of the annotation, the
-//! nudge whether an edge lacks it, and the hop what is late. Whatever changed since the plan before
-//! is reported here: the rules know nothing of it.
+//! Plans a hub Connector by three rules in turn. The mirror says what is true of the annotation,
+//! the nudge whether an edge lacks it, and the hop what is late. Whatever changed since the plan
+//! before is reported here: the rules know nothing of it.
 
 use super::hub_memory::HubMemory;
 use super::leadership::Leadership;
@@ -217,12 +217,13 @@ fn oversize_detail(oversize: Oversize, limit: usize) -> String {
         false => "no part of it fits, so the annotation is removed",
     };
     format!(
-        "the status takes {bytes} bytes, but {room} bytes are left of the annotation limit of {limit} \
-         bytes; {done}"
+        "the status takes {bytes} bytes, but {room} bytes are left of the annotation limit of \
+         {limit} bytes; {done}"
     )
 }
 
-/// Counts what is held. A reason that begins or ends is reported once those of one cause are counted.
+/// Counts what is held. A reason that begins or ends is reported once those of one cause are
+/// counted.
 pub(super) fn move_hold(
     c: &mut Controller,
     upstream: &ClusterName,

@@ -194,8 +194,8 @@ fn report_refused(c: &mut Controller, at: &ObjectRef, verb: Verb, outcome: &Outc
     c.notes.refused(&hub, &at.name, verb, &error, &next);
 }
 
-/// Reports the reasons for which an upstream's annotations are held, each when it begins and when it
-/// ends.
+/// Reports the reasons for which an upstream's annotations are held, each when it begins and when
+/// it ends.
 pub(super) fn report_holds(c: &mut Controller, upstream: &ClusterName) {
     let named = c.world.links.counts_of(upstream).connectors;
     let Some(holds) = c.memory.holds.get_mut(upstream) else { return };

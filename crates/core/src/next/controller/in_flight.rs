@@ -1,11 +1,11 @@
-//! Actions: those that this moment decides, those without an outcome, and those that the executor has
-//! not taken yet.
+//! Actions: those that this moment decides, those without an outcome, and those that the executor
+//! has not taken yet.
 //!
-//! What a moment decides gets its numbers when it ends, by cluster, kind, namespace and name. So they
-//! depend on nothing else than what is written: not on which rule or timer came first.
+//! What a moment decides gets its numbers when it ends, by cluster, kind, namespace and name. So
+//! they depend on nothing else than what is written: not on which rule or timer came first.
 //!
-//! An action outlives its subject: its place in the queue is free again when the action ends, whatever
-//! became of the object.
+//! An action outlives its subject: its place in the queue is free again when the action ends,
+//! whatever became of the object.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -82,7 +82,8 @@ fn touch_error<'c>(c: &'c Controller, connector: &ObjectRef) -> Option<&'c Reque
     })
 }
 
-/// All touches that wait for the edge's limit, where those that a connector waits for are among them.
+/// All touches that wait for the edge's limit, where those that a connector waits for are among
+/// them.
 fn touches_before(c: &mut Controller, connector: &ObjectRef) -> Option<TouchesWaiting> {
     let targets = targets_of(c, connector);
     let queue = c.scheduler.queue(QueueKey::Touches(connector.cluster));

@@ -1,7 +1,8 @@
 //! What throughline did and waits for.
 //!
-//! Nothing here is needed to know what is desired. After a restart it is empty, and at rest an empty
-//! memory plans no write: that is the promise "a restart writes nothing". What is at rest is forgotten.
+//! Nothing here is needed to know what is desired. After a restart it is empty, and at rest an
+//! empty memory plans no write: that is the promise "a restart writes nothing". What is at rest is
+//! forgotten.
 
 use std::collections::BTreeMap;
 
@@ -91,8 +92,8 @@ impl Memory {
         connectors.chain(self.routes.keys().cloned().map(Subject::Route))
     }
 
-    /// The API server carries out writes of the kind again. Returns those that failed for this reason,
-    /// or for a lesser one: they need not wait any longer.
+    /// The API server carries out writes of the kind again. Returns those that failed for this
+    /// reason, or for a lesser one: they need not wait any longer.
     pub(crate) fn release(
         &mut self,
         cluster: ClusterId,

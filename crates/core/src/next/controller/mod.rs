@@ -2,8 +2,8 @@
 //!
 //! The [`Controller`] has three kinds of methods:
 //!
-//! - A. `on_*` for what happened: an event of a watch, the outcome of an action, a Lease won or lost.
-//!   They say which subjects are dirty.
+//! - A. `on_*` for what happened: an event, an outcome, a Lease that is won or lost. They say which
+//!   subjects are dirty.
 //! - B. [`Controller::end_moment`] plans these and what is due.
 //! - C. [`InFlight::poll_action`] and [`Notes::poll`] for what the executor has to do, and what is
 //!   reported; [`Scheduler::next_deadline`] for when B must be called although nothing happens.
@@ -192,8 +192,8 @@ impl Controller {
 
 /// What follows.
 impl Controller {
-    /// Everything is planned that changed or is due. What that decides gets its numbers, and goes to
-    /// the executor.
+    /// Everything is planned that changed or is due. What that decides gets its numbers, and goes
+    /// to the executor.
     pub(crate) fn end_moment(&mut self) {
         self.with_roster(Roster::run);
         self.run();
@@ -203,8 +203,8 @@ impl Controller {
         self.notes.end_moment(self.now);
     }
 
-    /// All that changed is planned, then counted, then what may go is written. In this order nothing
-    /// goes before all that the moment brings is counted.
+    /// All that changed is planned, then counted, then what may go is written. In this order
+    /// nothing goes before all that the moment brings is counted.
     fn run(&mut self) {
         // Nothing is written for edge Connectors, and whether one is late depends on what is.
         let mut at_last = Dirty::new();

@@ -139,7 +139,8 @@ impl Notes {
         };
 
         let detail = format!(
-            "{who} keeps changing {annotation} ({overwrites} times so far{by}); next write in {pause_ms} ms"
+            "{who} keeps changing {annotation} ({overwrites} times so far{by}); next write in \
+             {pause_ms} ms"
         );
         let anomaly = anomaly(AnomalyKind::Contention, cluster, Some(object), detail);
         self.push(NoteKind::Anomaly(Anomaly { manager, ..anomaly }));

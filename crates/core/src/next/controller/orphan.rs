@@ -1,5 +1,5 @@
-//! Routes: what the controller does around a plan of the orphan rule. It tells the breakers, reports
-//! verdicts that changed, and says when orphans are too many.
+//! Routes: what the controller does around a plan of the orphan rule. It tells the breakers,
+//! reports verdicts that changed, and says when orphans are too many.
 
 use super::breakers::Updated;
 use super::notes::anomaly;

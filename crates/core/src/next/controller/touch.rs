@@ -1,8 +1,8 @@
 //! What the controller does around touches: which targets a change at an edge concerns, what an
 //! outcome means for the Gateways of a class, and what is reported.
 //!
-//! A connector is announced at an edge once every target that references it has announced its latest
-//! change. Until then it waits, and is late when that takes too long.
+//! A connector is announced at an edge once every target that references it has announced its
+//! latest change. Until then it waits, and is late when that takes too long.
 
 use super::state::Controller;
 use crate::contract::action::Verb;
@@ -47,8 +47,8 @@ pub(super) fn plan(
     };
     edge.report.on_planned(due_at.is_some_and(|at| at <= *now));
     let is_ready = view.cluster.edge.ready_since.is_some();
-    // After an outage, what was announced around it is confirmed once more: when that was must still
-    // be known.
+    // After an outage, what was announced around it is confirmed once more: when that was must
+    // still be known.
     let may_rest = due_at.is_none() && is_ready && edge.outages.is_empty();
     memory.on_planned(may_rest && view.class.is_none(), *now);
     Some(Agenda::of([next]))
@@ -252,8 +252,8 @@ fn announced_all(c: &mut Controller, target: &Target) {
     announced(c, target.cluster(), waiting);
 }
 
-/// A target has announced the latest change of these connectors, or has nothing to announce for them
-/// any longer.
+/// A target has announced the latest change of these connectors, or has nothing to announce for
+/// them any longer.
 fn announced(c: &mut Controller, edge: ClusterId, connectors: Vec<NamespacedName>) {
     let Controller { world, memory, notes, dirty, now, .. } = c;
     let Some(cluster) = world.clusters.get(&edge) else { return };
