@@ -6,7 +6,7 @@ mod random;
 mod stage;
 
 use crate::stage::*;
-use stage::{Fleet, projects};
+use stage::{joined, needed, projects};
 
 fn broken() -> OfferState {
     OfferState::Broken { error: "exec is not allowed".into() }
@@ -14,7 +14,7 @@ fn broken() -> OfferState {
 
 #[test]
 fn a_ready_cluster_joins_and_no_other() {
-    let mut fleet = Fleet::joined(&[]);
+    let mut fleet = joined(&[]);
     fleet.offer("a", "1", OfferState::NotReady).offer("b", "1", OfferState::Deleting);
     fleet.offer("c", "1", broken()).carries_out(&[]);
     fleet.offer_all(&["a", "c"]).carries_out(&["join a", "join c"]);
@@ -24,7 +24,7 @@ fn a_ready_cluster_joins_and_no_other() {
 
 #[test]
 fn a_withdrawn_cluster_leaves_and_a_late_withdrawal_of_an_older_one_says_nothing() {
-    let mut fleet = Fleet::joined(&["a", "b", "c", "d"]);
+    let mut fleet = joined(&["a", "b", "c", "d"]);
     fleet.withdraw("a", "0").pass(MINUTE).asks(&[]);
     fleet.withdraw("a", "1").pass(2_000).carries_out(&["leave a withdrawn"]);
     assert_eq!(fleet.count(MemberState::Joined), 3);
@@ -32,19 +32,19 @@ fn a_withdrawn_cluster_leaves_and_a_late_withdrawal_of_an_older_one_says_nothing
 
 #[test]
 fn only_a_complete_list_proves_that_a_cluster_is_gone() {
-    let mut fleet = Fleet::joined(&["a", "b", "c", "d"]);
+    let mut fleet = joined(&["a", "b", "c", "d"]);
     // The list runs, and breaks.
-    fleet.started().offer_all(&["b", "c", "d"]).pass(HOUR).asks(&[]);
+    fleet.started(JoinRule::All).offer_all(&["b", "c", "d"]).pass(HOUR).asks(&[]);
     fleet.discovery_lost().pass(HOUR).asks(&[]);
     fleet.list_all(&["b", "c", "d"]).carries_out(&["leave a not_listed"]);
     // The only cluster of a source can leave, too.
-    Fleet::joined(&["a"]).list_all(&[]).asks(&["leave a not_listed"]);
+    joined(&["a"]).list_all(&[]).asks(&["leave a not_listed"]);
 }
 
 #[test]
 fn not_ready_deleting_and_broken_members_stay() {
     for state in [OfferState::NotReady, OfferState::Deleting, broken()] {
-        let mut fleet = Fleet::joined(&["a"]);
+        let mut fleet = joined(&["a"]);
         fleet.offer("a", "1", state).pass(HOUR).asks(&[]);
         assert_eq!(fleet.count(MemberState::Joined), 1);
     }
@@ -52,14 +52,14 @@ fn not_ready_deleting_and_broken_members_stay() {
 
 #[test]
 fn another_uid_or_other_roles_make_another_cluster() {
-    let mut fleet = Fleet::joined(&["a"]);
+    let mut fleet = joined(&["a"]);
     fleet.offer("a", "2", OfferState::Ready).carries_out(&["leave a replaced", "join a"]);
     fleet.offer("a", "3", OfferState::NotReady).carries_out(&["leave a replaced"]);
     fleet.offer("a", "3", OfferState::Ready).carries_out(&["join a"]);
     // The old one.
     fleet.withdraw("a", "2").pass(MINUTE).asks(&[]);
 
-    let mut fleet = Fleet::joined(&["a"]);
+    let mut fleet = joined(&["a"]);
     let roles = vec![Role::Upstream, Role::Edge];
     fleet.offer_from(SourceName::Milo, "a", "1", roles, OfferState::Ready);
     fleet.carries_out(&["leave a roles_changed", "join a"]);
@@ -67,7 +67,7 @@ fn another_uid_or_other_roles_make_another_cluster() {
 
 #[test]
 fn a_lost_discovery_changes_nothing_and_is_told_once() {
-    let mut fleet = Fleet::joined(&["a", "b"]);
+    let mut fleet = joined(&["a", "b"]);
     // It is back within ten seconds.
     fleet.discovery_lost().pass(9_999).discovery_resumed().pass(MINUTE).tells(&[]);
     fleet.discovery_lost().pass(HOUR).discovery_lost().pass(HOUR).tells(&["lost 2 of 2"]);
@@ -78,7 +78,7 @@ fn a_lost_discovery_changes_nothing_and_is_told_once() {
 fn a_list_that_shrank_by_more_than_a_third_is_not_believed() {
     let names = projects(30);
     for shown in [0, 1, 15, 19] {
-        let mut fleet = Fleet::joined(&names);
+        let mut fleet = joined(&names);
         // The same wrong list twice.
         for _ in 0..2 {
             fleet.list_all(&names[..shown]).pass(HOUR).asks(&[]);
@@ -88,7 +88,7 @@ fn a_list_that_shrank_by_more_than_a_third_is_not_believed() {
         fleet.list_all(&names).pass(MINUTE).tells(&["too_many_missing 0 of 30"]).asks(&[]);
         assert_eq!(fleet.count(MemberState::Joined), 30);
     }
-    let mut fleet = Fleet::joined(&names);
+    let mut fleet = joined(&names);
     assert_eq!(fleet.list_all(&names[10..]).asked().len(), 10, "a third");
     fleet.pass(MINUTE).tells(&[]);
 }
@@ -99,23 +99,23 @@ fn the_share_counts_what_is_offered_and_what_is_followed() {
     let names = projects(30);
     // One of one leaves, but with half of the list; then two of the four that are followed.
     for (followed, missing) in [(1, 15), (4, 2)] {
-        let mut fleet = Fleet::needed(&names);
+        let mut fleet = needed(&names);
         for name in &names[..followed] {
             fleet.name(name);
         }
         assert_eq!(fleet.carry_out().len(), followed);
-        fleet.list_all(&names[missing..]).asks(&[]);
+        fleet.list_needed(&names[missing..]).asks(&[]);
     }
 }
 
 #[test]
 fn withdrawals_within_a_minute_count_together() {
     let names = projects(9);
-    let mut fleet = Fleet::joined(&names);
+    let mut fleet = joined(&names);
     fleet.withdraw_all(&names[..4]).pass(HOUR).asks(&[]).tells(&["too_many_missing 4 of 9"]);
     // In a row, a few seconds apart: the first three leave. One in each minute is no accident.
     for (apart_ms, left) in [(5_000, 3), (MINUTE + 5_000, 9)] {
-        let mut fleet = Fleet::joined(&names);
+        let mut fleet = joined(&names);
         for name in &names {
             fleet.withdraw(name, "1").pass(apart_ms);
         }
@@ -127,7 +127,7 @@ fn withdrawals_within_a_minute_count_together() {
 #[test]
 fn projects_whose_root_says_that_they_are_gone_leave_however_many_they_are() {
     let names = projects(13);
-    let mut fleet = Fleet::joined(&names);
+    let mut fleet = joined(&names);
     for name in &names[..7] {
         fleet.withdraw(name, "1").gone(name).pass(5_000);
         fleet.carries_out(&[&format!("leave {name} withdrawn")]);
@@ -141,7 +141,7 @@ fn projects_whose_root_says_that_they_are_gone_leave_however_many_they_are() {
 #[test]
 fn a_404_releases_a_project_that_is_held_and_no_other() {
     let names = projects(9);
-    let mut fleet = Fleet::joined(&names);
+    let mut fleet = joined(&names);
     fleet.withdraw_all(&names[..4]).pass(MINUTE).asks(&[]).tells(&["too_many_missing 4 of 9"]);
     fleet.gone("p0").carries_out(&["leave p0 withdrawn"]);
     assert_eq!(fleet.count(MemberState::Held), 3, "three of eight");
@@ -154,7 +154,7 @@ fn a_404_releases_a_project_that_is_held_and_no_other() {
 #[test]
 fn a_404_proves_nothing_of_a_project_that_only_a_list_lacks() {
     let names = projects(9);
-    let mut fleet = Fleet::joined(&names);
+    let mut fleet = joined(&names);
     fleet.list_all(&names[4..]);
     for name in &names[..4] {
         fleet.gone(name);
@@ -165,7 +165,7 @@ fn a_404_proves_nothing_of_a_project_that_only_a_list_lacks() {
 #[test]
 fn what_is_held_stays_while_the_discovery_is_lost() {
     let names = projects(9);
-    let mut fleet = Fleet::joined(&names);
+    let mut fleet = joined(&names);
     fleet.withdraw("p0", "1").pass(2_000).carries_out(&["leave p0 withdrawn"]);
     // Four of nine within a minute, and then three of eight.
     fleet.withdraw_all(&names[1..4]).pass(2_000).asks(&[]);
@@ -178,12 +178,12 @@ fn what_is_held_stays_while_the_discovery_is_lost() {
 /// A control plane that is not listed is never asked.
 #[test]
 fn what_went_missing_is_not_joined() {
-    Fleet::needed(&projects(9)).list_all(&[]).name("p3").asks(&[]);
+    needed(&projects(9)).list_needed(&[]).name("p3").asks(&[]);
 }
 
 #[test]
 fn a_cluster_of_the_configuration_file_has_its_name_and_it_is_told_once() {
-    let mut fleet = Fleet::joined(&[]);
+    let mut fleet = joined(&[]);
     fleet.join("a", Role::Edge);
     for _ in 0..3 {
         fleet.offer("a", "1", OfferState::Ready).pass(MINUTE);
@@ -191,8 +191,7 @@ fn a_cluster_of_the_configuration_file_has_its_name_and_it_is_told_once() {
     fleet.asks(&[]).tells(&["name_taken 1 of 1"]);
     assert_eq!(fleet.count(MemberState::NameTaken), 1);
     // The file gives it up.
-    fleet.leave("a");
-    fleet.pass(2_000).carries_out(&["join a"]).tells(&["name_taken 0 of 1"]);
+    fleet.leave("a").pass(2_000).carries_out(&["join a"]).tells(&["name_taken 0 of 1"]);
     // The file takes it from the discovery.
     fleet.leave("a").join("a", Role::Edge);
     assert_eq!(fleet.pass(MINUTE).asks(&[]).count(MemberState::NameTaken), 1);
@@ -200,7 +199,7 @@ fn a_cluster_of_the_configuration_file_has_its_name_and_it_is_told_once() {
 
 #[test]
 fn of_two_sources_the_first_has_the_name() {
-    let mut fleet = Fleet::joined(&["a"]);
+    let mut fleet = joined(&["a"]);
     let source = SourceName::KubeconfigDir;
     fleet.started_by(source, JoinRule::default());
     fleet.offer_from(source, "a", "", vec![Role::Upstream], OfferState::Ready);
@@ -211,7 +210,7 @@ fn of_two_sources_the_first_has_the_name() {
 
 #[test]
 fn broken_offers_are_counted_and_told_in_one_note() {
-    let mut fleet = Fleet::joined(&["a"]);
+    let mut fleet = joined(&["a"]);
     for name in ["a", "b", "c"] {
         fleet.offer(name, "1", broken());
     }
@@ -222,7 +221,7 @@ fn broken_offers_are_counted_and_told_in_one_note() {
 
 #[test]
 fn a_cluster_that_comes_and_goes_is_listed_a_few_times_a_minute() {
-    let mut fleet = Fleet::joined(&["a"]);
+    let mut fleet = joined(&["a"]);
     let mut joins = 1;
     for uid in 2..100 {
         let asked = fleet.offer("a", &uid.to_string(), OfferState::Ready).pass(500).carry_out();
@@ -235,14 +234,13 @@ fn a_cluster_that_comes_and_goes_is_listed_a_few_times_a_minute() {
 
 #[test]
 fn what_the_shell_drops_by_itself_joins_again() {
-    let mut fleet = Fleet::joined(&["a"]);
-    fleet.leave("a");
-    fleet.asks(&[]).pass(1_000).asks(&["join a"]);
+    let mut fleet = joined(&["a"]);
+    fleet.leave("a").asks(&[]).pass(1_000).asks(&["join a"]);
 }
 
 #[test]
 fn what_the_shell_could_not_join_is_asked_for_again_while_it_is_offered() {
-    let mut fleet = Fleet::joined(&["a"]);
+    let mut fleet = joined(&["a"]);
     for _ in 0..2 {
         fleet.offer("b", "1", OfferState::Ready).asks(&["join b"]).leave("b");
         // Not at once. The reason arrives: its source had withdrawn it.
@@ -259,7 +257,7 @@ fn what_the_shell_could_not_join_is_asked_for_again_while_it_is_offered() {
 
 #[test]
 fn nothing_is_kept_of_a_thousand_projects_that_came_and_went() {
-    let mut fleet = Fleet::joined(&["stays", "too", "three", "four"]);
+    let mut fleet = joined(&["stays", "too", "three", "four"]);
     let before = fleet.pass(10 * MINUTE).machine.table_sizes();
     for n in 0..1_000 {
         let name = format!("p{n}");

@@ -198,6 +198,24 @@ fn a_nudge_does_not_wait_for_another_tenants_hundred() {
     assert!((10_500..=10_900).contains(&after), "{after}");
 }
 
+#[test]
+fn a_retry_does_not_wait_for_another_tenants_hundred() {
+    let mut fleet = fleet(&[(BUSY, 300), (OTHER, 1)]);
+    let start = fleet.now();
+    let mut tried = Vec::new();
+    let mut fail = |stage: &mut Stage, decision: &Decision| {
+        tried.push((decision.action.object.namespace.clone(), time_of(decision) - start));
+        stage.finish(decision, unavailable(None));
+    };
+    fleet.says(BUSY, 0..300, N2);
+    fleet.stage.run_to(start + 500, &mut fail);
+    fleet.says(OTHER, 0..1, N2);
+    fleet.stage.run_to(start + 4 * SECOND, &mut fail);
+    let of_other: Vec<_> =
+        tried.iter().filter(|(ns, _)| *ns == OTHER.hub_namespace()).map(|(_, at)| *at).collect();
+    assert!(matches!(of_other[..], [500, retry, ..] if retry <= 1_600), "{of_other:?}");
+}
+
 /// An edge whose Gateways each announce the one connector of their tenant.
 struct Gateways {
     stage: Stage,

@@ -278,6 +278,9 @@ impl Stage {
     }
 
     pub(crate) fn leave(&mut self, cluster: &str) -> &mut Self {
+        if cluster == "up" {
+            self.next_bookmark = u64::MAX;
+        }
         self.event(EventKind::ClusterRemoved { cluster: cluster.into() })
     }
 

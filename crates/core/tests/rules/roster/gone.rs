@@ -1,11 +1,11 @@
 //! Deleted projects that hub objects still name.
 
-use super::stage::{Fleet, deletes, projects};
+use super::stage::{deletes, joined, joined_with, projects, with_gone};
 use crate::stage::*;
 
 #[test]
 fn a_deleted_project_that_hub_objects_name_is_told_once() {
-    let mut fleet = Fleet::with_gone(Settings::default());
+    let mut fleet = with_gone(Settings::default());
     fleet.tells(&["gone a 1 1"]).gone("a").pass(MINUTE).tells(&[]);
     assert_eq!((fleet.kept("a"), fleet.count(MemberState::Gone)), ("cluster_gone", 1));
     let view = fleet.machine.view();
@@ -15,24 +15,23 @@ fn a_deleted_project_that_hub_objects_name_is_told_once() {
 
 #[test]
 fn it_ends_when_the_project_is_offered_again_or_nothing_names_it() {
-    let mut fleet = Fleet::with_gone(Settings::default());
+    let mut fleet = with_gone(Settings::default());
     fleet.told();
     fleet.offer("a", "2", OfferState::NotReady).tells(&["gone a 0 0"]);
     assert_eq!(fleet.kept("a"), "cluster_unknown");
-    let mut fleet = Fleet::with_gone(Settings::default());
+    let mut fleet = with_gone(Settings::default());
     fleet.told();
     // An update is no end.
-    fleet.unname("a").route("a").tells(&[]);
-    fleet.unroute("a").tells(&["gone a 0 0"]);
+    fleet.unname("a").name_route("a").tells(&[]);
+    fleet.unname_route("a").tells(&["gone a 0 0"]);
 }
 
 #[test]
 fn a_404_says_nothing_about_a_name_that_is_shown_or_followed() {
-    let mut fleet = Fleet::joined(&["a", "b", "c", "d"]);
+    let mut fleet = joined(&["a", "b", "c", "d"]);
     // It is offered, in the file, or named by nothing.
     fleet.name("a").gone("a").tells(&[]);
-    fleet.join("f", Role::Upstream);
-    fleet.name("f").gone("f").tells(&[]).gone("x").tells(&[]);
+    fleet.join("f", Role::Upstream).name("f").gone("f").tells(&[]).gone("x").tells(&[]);
     fleet.name("x");
     assert_eq!(fleet.machine.unknown_upstreams(), ["x".into()]);
     fleet.discovery_lost();
@@ -43,7 +42,7 @@ fn a_404_says_nothing_about_a_name_that_is_shown_or_followed() {
 /// What is reported a second after an offer does not take the place of what is reported later.
 #[test]
 fn a_discovery_that_is_lost_right_after_an_offer_is_told() {
-    let mut fleet = Fleet::joined(&["a", "b"]);
+    let mut fleet = joined(&["a", "b"]);
     fleet.pass(MINUTE).offer("b", "1", OfferState::Ready).discovery_lost();
     fleet.pass(9_999).tells(&[]).pass(1).tells(&["lost 2 of 2"]);
 }
@@ -51,8 +50,8 @@ fn a_discovery_that_is_lost_right_after_an_offer_is_told() {
 /// Rather the root of another Milo than that many deletions.
 #[test]
 fn many_upstreams_that_no_source_offers_are_not_asked_for() {
-    let mut fleet = Fleet::joined(&["a", "b", "c", "d"]);
-    let expect = |fleet: &Fleet, names: &[&str]| {
+    let mut fleet = joined(&["a", "b", "c", "d"]);
+    let expect = |fleet: &Stage, names: &[&str]| {
         let unknown = fleet.machine.unknown_upstreams();
         assert_eq!(unknown.iter().map(ToString::to_string).collect::<Vec<_>>(), names);
     };
@@ -72,14 +71,14 @@ fn many_upstreams_that_no_source_offers_are_not_asked_for() {
 
 #[test]
 fn a_404_that_comes_before_the_leave_counts_after_it() {
-    let mut fleet = Fleet::joined(&["a", "b", "c", "d"]);
+    let mut fleet = joined(&["a", "b", "c", "d"]);
     fleet.name("a").withdraw("a", "1").gone("a").tells(&[]).pass(2_000).carry_out();
     fleet.tells(&["gone a 1 0"]);
 }
 
 #[test]
 fn its_routes_are_deleted_only_with_the_setting_and_after_every_wait() {
-    let mut fleet = Fleet::with_gone(deletes(|_| ()));
+    let mut fleet = with_gone(deletes(|_| ()));
     assert_eq!(fleet.kept("a"), "settling");
     let at = fleet.time() + 30_000;
     let delete = fleet.next_at(at);
@@ -104,20 +103,20 @@ fn every_rail_of_a_delete_holds_for_it() {
         ("the share", "share_exceeded", |s| s.orphans.share_from = 0),
     ];
     for (rail, verdict, change) in rails {
-        let mut fleet = Fleet::with_gone(deletes(change));
+        let mut fleet = with_gone(deletes(change));
         assert_eq!(fleet.pass(HOUR).actions(), [], "{rail}");
         assert_eq!(fleet.kept("a"), verdict, "{rail}");
     }
-    type Happens = fn(&mut Fleet);
+    type Happens = fn(&mut Stage);
     let keeps: [(&str, &str, Happens); 5] = [
         ("the leader", "orphan", |f| _ = f.leads(false)),
         ("the source", "lists_incomplete", |f| _ = f.discovery_lost()),
-        ("the source's list", "lists_incomplete", |f| _ = f.started()),
+        ("the source's list", "lists_incomplete", |f| _ = f.started(JoinRule::All)),
         ("the hub", "lists_incomplete", |f| _ = f.lost("hub", "HTTPRoute")),
         ("the project", "cluster_unknown", |f| _ = f.offer("a", "9", OfferState::NotReady)),
     ];
     for (rail, verdict, happens) in keeps {
-        let mut fleet = Fleet::with_gone(deletes(|_| ()));
+        let mut fleet = with_gone(deletes(|_| ()));
         happens(fleet.pass(1_000));
         assert_eq!(fleet.pass(10 * MINUTE).actions(), [], "{rail}");
         assert_eq!(fleet.kept("a"), verdict, "{rail}");
@@ -127,19 +126,19 @@ fn every_rail_of_a_delete_holds_for_it() {
 /// After a restore of the root from an older state, the projects that it lacks answer 404, too.
 #[test]
 fn a_project_that_was_not_seen_deleted_keeps_its_routes() {
-    let mut fleet = Fleet::joined_with(deletes(|_| ()), &["a", "b", "c", "d"]);
-    fleet.route("a").list_all(&["b", "c", "d"]).carries_out(&["leave a not_listed"]);
+    let mut fleet = joined_with(deletes(|_| ()), &["a", "b", "c", "d"]);
+    fleet.name_route("a").list_all(&["b", "c", "d"]).carries_out(&["leave a not_listed"]);
     fleet.told();
     fleet.gone("a").tells(&["gone a 0 1"]).pass(HOUR).assert_no_action();
     assert_eq!(fleet.kept("a"), "cluster_gone");
     // Nor one that was gone before this instance looked.
-    fleet.route("old").gone("old").pass(HOUR).assert_no_action();
+    fleet.name_route("old").gone("old").pass(HOUR).assert_no_action();
     assert_eq!(fleet.kept("old"), "cluster_gone");
 }
 
 #[test]
 fn the_settling_time_starts_again_when_the_source_was_lost() {
-    let mut fleet = Fleet::with_gone(deletes(|_| ()));
+    let mut fleet = with_gone(deletes(|_| ()));
     fleet.pass(29_000).discovery_lost().pass(1_000).discovery_resumed();
     let at = fleet.time() + 30_000;
     fleet.next_at(at);
@@ -149,18 +148,16 @@ fn the_settling_time_starts_again_when_the_source_was_lost() {
 #[test]
 fn the_share_counts_the_routes_of_all_deleted_projects() {
     let names = projects(20);
-    let mut fleet = Fleet::joined_with(deletes(|_| ()), &names);
+    let mut fleet = joined_with(deletes(|_| ()), &names);
     for name in &names {
-        fleet.route(name);
+        fleet.name_route(name);
     }
     for name in &names[..8] {
         fleet.withdraw(name, "1").pass(2_000).carry_out();
-        fleet.gone(name).lost("hub", "HTTPRoute");
-        fleet.pass(MINUTE);
+        fleet.gone(name).lost("hub", "HTTPRoute").pass(MINUTE);
     }
     // All are seen at once: eight of twenty routes are orphans.
-    fleet.resumed("hub", "HTTPRoute");
-    fleet.pass(10 * MINUTE).assert_no_action();
+    fleet.resumed("hub", "HTTPRoute").pass(10 * MINUTE).assert_no_action();
     assert_eq!(fleet.kept("p0"), "share_exceeded");
     // Two of them come back.
     assert_eq!(fleet.offer_all(&["p0", "p1"]).pass(43_000).actions().len(), 6);

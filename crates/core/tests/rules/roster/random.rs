@@ -1,7 +1,7 @@
 //! Whatever a discovery shows, in whatever order: nobody joins who is not offered, and nobody leaves
 //! without proof. The seed is printed.
 
-use super::stage::{Fleet, projects};
+use super::stage::{listing, projects};
 use crate::stage::*;
 
 struct Random(u64);
@@ -76,7 +76,7 @@ fn nobody_joins_unseen_and_nobody_leaves_without_proof() {
 fn run(seed: u64) -> Vec<Membership> {
     let mut random = Random(seed);
     let names = projects(12);
-    let mut fleet = Fleet::new(JoinRule::Needed, Settings::default());
+    let mut fleet = listing(JoinRule::Needed, Settings::default());
     let mut truth = Truth::default();
     let mut listing: Option<BTreeSet<String>> = Some(BTreeSet::new());
     for _ in 0..600 {
@@ -100,12 +100,12 @@ fn run(seed: u64) -> Vec<Membership> {
             }
             5 => {
                 listing = Some(BTreeSet::new());
-                fleet.started();
+                fleet.started(JoinRule::Needed);
             }
             6 => {
                 if let Some(listed) = listing.take() {
                     truth.offers.retain(|name, _| listed.contains(name));
-                    fleet.finish();
+                    fleet.finished();
                 }
             }
             7 => _ = fleet.discovery_lost(),

@@ -1,29 +1,8 @@
 //! A stage whose upstreams come from a discovery, and a shell that carries out who joins and leaves.
 
-use std::ops::{Deref, DerefMut};
-
 use crate::stage::*;
 
 const SOURCE: SourceName = SourceName::Milo;
-
-pub(crate) struct Fleet {
-    stage: Stage,
-    join: JoinRule,
-}
-
-impl Deref for Fleet {
-    type Target = Stage;
-
-    fn deref(&self) -> &Stage {
-        &self.stage
-    }
-}
-
-impl DerefMut for Fleet {
-    fn deref_mut(&mut self) -> &mut Stage {
-        &mut self.stage
-    }
-}
 
 pub(crate) fn deletes(change: impl FnOnce(&mut Settings)) -> Settings {
     crate::orphans::deleting(|s| {
@@ -42,86 +21,80 @@ fn hub_object(project: &str, is_route: bool) -> Value {
     with(object, json!({"metadata": {"namespace": format!("ns-{project}")}}))
 }
 
-impl Fleet {
-    /// A leader with an empty hub, and a Milo root whose list has begun.
-    pub(crate) fn new(join: JoinRule, settings: Settings) -> Self {
-        let mut fleet = Self { stage: Stage::new(settings), join };
-        fleet.leave("up").leave("edge").list("hub", "Namespace", []);
-        fleet.stage.notes();
-        fleet.started();
-        fleet
-    }
+/// A leader with an empty hub, and a Milo root whose list has begun.
+pub(crate) fn listing(join: JoinRule, settings: Settings) -> Stage {
+    let mut stage = Stage::new(settings);
+    stage.leave("up").leave("edge").list("hub", "Namespace", []).notes();
+    stage.started(join);
+    stage
+}
 
-    /// These projects are offered, and those that hub objects name are followed.
-    pub(crate) fn needed(names: &[&str]) -> Self {
-        let mut fleet = Self::new(JoinRule::Needed, Settings::default());
-        fleet.offer_all(names).finish();
-        fleet
-    }
+/// These projects are offered, and those that hub objects name are followed.
+pub(crate) fn needed(names: &[&str]) -> Stage {
+    let mut stage = listing(JoinRule::Needed, Settings::default());
+    stage.offer_all(names).finished();
+    stage
+}
 
-    /// Every one of these projects is followed.
-    pub(crate) fn joined(names: &[&str]) -> Self {
-        Self::joined_with(Settings::default(), names)
-    }
+/// Every one of these projects is followed.
+pub(crate) fn joined(names: &[&str]) -> Stage {
+    joined_with(Settings::default(), names)
+}
 
-    pub(crate) fn joined_with(settings: Settings, names: &[&str]) -> Self {
-        let mut fleet = Self::new(JoinRule::All, settings);
-        fleet.offer_all(names).finish().carry_out();
-        fleet.told();
-        fleet
-    }
+pub(crate) fn joined_with(settings: Settings, names: &[&str]) -> Stage {
+    let mut stage = listing(JoinRule::All, settings);
+    stage.offer_all(names).finished().carry_out();
+    stage.told();
+    stage
+}
 
-    /// A project that hub objects name is followed, deleted, and gone.
-    pub(crate) fn with_gone(settings: Settings) -> Self {
-        let mut fleet = Self::joined_with(settings, &["a", "b", "c", "d"]);
-        fleet.name("a").route("a").withdraw("a", "1").pass(2_000);
-        fleet.carries_out(&["leave a withdrawn"]);
-        fleet.gone("a");
-        fleet
-    }
+/// A project that hub objects name is followed, deleted, and gone.
+pub(crate) fn with_gone(settings: Settings) -> Stage {
+    let mut stage = joined_with(settings, &["a", "b", "c", "d"]);
+    stage.name("a").name_route("a").withdraw("a", "1").pass(2_000);
+    stage.carries_out(&["leave a withdrawn"]).gone("a");
+    stage
+}
 
-    pub(crate) fn event(&mut self, kind: EventKind) -> &mut Self {
-        self.stage.event(kind);
-        self
-    }
-
+/// What a discovery shows, and what becomes of it.
+impl Stage {
     /// A hub Connector names the project.
     pub(crate) fn name(&mut self, project: &str) -> &mut Self {
-        self.stage.applied("hub", hub_object(project, false));
-        self
+        self.applied("hub", hub_object(project, false))
     }
 
     pub(crate) fn unname(&mut self, project: &str) -> &mut Self {
-        self.stage.deleted("hub", hub_object(project, false));
-        self
+        self.deleted("hub", hub_object(project, false))
     }
 
     /// A hub route names the project.
-    pub(crate) fn route(&mut self, project: &str) -> &mut Self {
-        self.stage.applied("hub", hub_object(project, true));
-        self
+    pub(crate) fn name_route(&mut self, project: &str) -> &mut Self {
+        self.applied("hub", hub_object(project, true))
     }
 
-    pub(crate) fn unroute(&mut self, project: &str) -> &mut Self {
-        self.stage.deleted("hub", hub_object(project, true));
-        self
+    pub(crate) fn unname_route(&mut self, project: &str) -> &mut Self {
+        self.deleted("hub", hub_object(project, true))
     }
 
-    pub(crate) fn started(&mut self) -> &mut Self {
-        self.started_by(SOURCE, self.join)
+    pub(crate) fn started(&mut self, join: JoinRule) -> &mut Self {
+        self.started_by(SOURCE, join)
     }
 
     pub(crate) fn started_by(&mut self, source: SourceName, join: JoinRule) -> &mut Self {
         self.event(EventKind::DiscoveryStarted { source, join })
     }
 
-    pub(crate) fn finish(&mut self) -> &mut Self {
+    pub(crate) fn finished(&mut self) -> &mut Self {
         self.event(EventKind::DiscoveryFinished { source: SOURCE })
     }
 
     /// A complete list.
     pub(crate) fn list_all(&mut self, names: &[&str]) -> &mut Self {
-        self.started().offer_all(names).finish()
+        self.started(JoinRule::All).offer_all(names).finished()
+    }
+
+    pub(crate) fn list_needed(&mut self, names: &[&str]) -> &mut Self {
+        self.started(JoinRule::Needed).offer_all(names).finished()
     }
 
     pub(crate) fn offer_all(&mut self, names: &[&str]) -> &mut Self {
@@ -171,12 +144,6 @@ impl Fleet {
     /// The root answers 404 about it.
     pub(crate) fn gone(&mut self, name: &str) -> &mut Self {
         self.event(EventKind::ClusterGone { source: SOURCE, cluster: name.into() })
-    }
-
-    /// Without bookmarks, which no cluster that left sends.
-    pub(crate) fn pass(&mut self, ms: u64) -> &mut Self {
-        self.stage.pass_without_bookmarks_to(self.stage.time() + ms);
-        self
     }
 
     pub(crate) fn memberships(&mut self) -> Vec<Membership> {

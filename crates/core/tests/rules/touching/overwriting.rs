@@ -54,6 +54,15 @@ fn what_came_after_a_touch_counts_even_if_its_answer_comes_last() {
     }
 }
 
+#[test]
+fn a_touch_that_the_watch_shows_is_written_whatever_its_outcome() {
+    for outcome in [conflict(), unavailable(None)] {
+        let (mut stage, touch) = went_offline();
+        stage.gateway(&carrying(value(&touch)));
+        assert_eq!(value(&stage.finish(&touch, outcome).next_at(105_100)), offline(6, 1));
+    }
+}
+
 /// Anybody can write the highest number there is. Where it is found at the start, the ones after it begin
 /// at 1; wherever it is shown, again and again, no number is used twice.
 #[test]
