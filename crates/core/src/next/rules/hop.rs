@@ -46,7 +46,7 @@ pub(crate) enum Update {
     /// The hop becomes late then. A stall of another hop ends.
     LateAt(UnixMillis, Hop),
     /// In place of the one before, if there is one.
-    Begins(Stall),
+    Begins(Box<Stall>),
 }
 
 /// A hop that the status has passed.
@@ -78,7 +78,7 @@ pub(crate) fn plan(view: &View<'_>, memory: &HopMemory) -> Update {
     let (cause, reason) = cause_of(&open, view);
     let cluster = open.cluster.name.clone();
     let connector = view.mirror.place.at.name.key();
-    Update::Begins(Stall { cluster, connector, hop: open.hop, since, cause, reason })
+    Update::Begins(Box::new(Stall { cluster, connector, hop: open.hop, since, cause, reason }))
 }
 
 /// The hop that is expected next.
@@ -320,8 +320,8 @@ impl HopMemory {
         };
         let mut notes: Vec<_> = ended.into_iter().map(NoteKind::StallEnded).collect();
         if let Update::Begins(stall) = update {
-            self.stall = Some(Box::new(stall.clone()));
-            notes.push(NoteKind::Stalled(stall));
+            self.stall = Some(stall.clone());
+            notes.push(NoteKind::Stalled(*stall));
         }
         notes
     }
